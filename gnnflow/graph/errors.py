@@ -1,0 +1,61 @@
+"""Errors meant for people: what is wrong, where, and what to do about it.
+
+Everything a user or their tables can cause raises a `GnnflowError`; the command line prints it as one message without a
+traceback. Our own broken invariants are `assert`s instead.
+"""
+
+from __future__ import annotations
+
+
+class GnnflowError(Exception):
+    """A problem a user can act on.
+
+    `problem` names the offending value, `where` the file, column, row or YAML path, `fix` what to do next.
+    """
+
+    def __init__(self, problem: str, *, where: str = "", fix: str = "") -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.where = where
+        self.fix = fix
+
+    def __str__(self) -> str:
+        """Return `where: problem. fix` on one line."""
+        head = f"{self.where}: {self.problem}" if self.where else self.problem
+        return f"{head.rstrip('.')}. {self.fix}" if self.fix else head
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Travel between processes with all three parts (exceptions otherwise keep positional arguments only)."""
+        return (_rebuild, (type(self), self.problem, self.where, self.fix))
+
+
+def _rebuild(kind: type[GnnflowError], problem: str, where: str, fix: str) -> GnnflowError:
+    return kind(problem, where=where, fix=fix)
+
+
+class ConfigError(GnnflowError):
+    """The configuration is not valid."""
+
+
+class TableError(GnnflowError):
+    """A node or edge table breaks its contract."""
+
+
+class StorageError(GnnflowError):
+    """A file or manifest is missing, truncated or not what its manifest says."""
+
+
+class LayerError(GnnflowError):
+    """A layer or model cannot be built or cannot run on this execution."""
+
+
+class TrainingError(GnnflowError):
+    """Training cannot start or went wrong."""
+
+
+class ParityError(GnnflowError):
+    """GraphInfer and the k-hop path disagree."""
+
+
+class ClusterError(GnnflowError):
+    """The Dask cluster cannot be reached or lost its workers."""

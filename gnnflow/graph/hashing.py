@@ -1,0 +1,75 @@
+"""Hashes that never change: the same id gives the same 64 bits on every machine, partition count and version.
+
+`mix` is the finaliser of splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA
+2014). String ids are read as eight-byte little-endian words; the only loop is over word positions, so its length is that
+of the longest id in eighths.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gnnflow.graph.block import Array, IntArray, KeyArray
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_C1 = np.uint64(0xBF58476D1CE4E5B9)
+_C2 = np.uint64(0x94D049BB133111EB)
+_WORD = 8
+
+ByteArray = npt.NDArray[np.uint8]
+
+
+def mix(values: KeyArray) -> KeyArray:
+    """Return a bijective scramble of each 64-bit value: neighbouring inputs give unrelated outputs."""
+    z = values + _GAMMA
+    z ^= z >> np.uint64(30)
+    z *= _C1
+    z ^= z >> np.uint64(27)
+    z *= _C2
+    z ^= z >> np.uint64(31)
+    return z
+
+
+def combine(left: KeyArray, right: KeyArray | np.uint64) -> KeyArray:
+    """Return a hash of ordered pairs: combine(a, b) != combine(b, a) in general."""
+    return mix(mix(left) ^ right)
+
+
+def seed_word(*parts: int | str) -> np.uint64:
+    """Return one 64-bit word for a tuple of integers and strings, for use as `combine`'s right side."""
+    word = np.zeros(1, np.uint64)
+    for part in parts:
+        if isinstance(part, int):
+            nxt = np.array([part & 0xFFFFFFFFFFFFFFFF], np.uint64)
+        else:
+            raw = np.frombuffer(part.encode(), np.uint8)
+            nxt = hash_bytes(raw, np.array([0, len(raw)], np.int64))
+        word = mix(mix(word) ^ nxt)
+    return np.uint64(word[0])
+
+
+def hash_integers(ids: Array) -> KeyArray:
+    """Return a 64-bit key for each integer id."""
+    return mix(ids.astype(np.int64, copy=False).view(np.uint64).copy())
+
+
+def hash_bytes(content: ByteArray, offsets: IntArray) -> KeyArray:
+    """Return a 64-bit key for each byte string content[offsets[i] : offsets[i + 1]].
+
+    The length enters first, so that strings of different lengths padded with zeros differ.
+    """
+    lengths = np.diff(offsets)
+    keys = mix(lengths.astype(np.uint64))
+    padded = np.concatenate([content, np.zeros(_WORD, np.uint8)])
+    words = np.lib.stride_tricks.sliding_window_view(padded, _WORD) if len(padded) >= _WORD else padded[None]
+    rows = np.flatnonzero(lengths > 0)
+    position = 0
+    while len(rows):
+        chunk = words[offsets[rows] + position]
+        kept = np.minimum(lengths[rows] - position, _WORD)
+        chunk = np.where(np.arange(_WORD) < kept[:, None], chunk, 0).astype(np.uint8)
+        keys[rows] = mix(keys[rows] ^ chunk.view("<u8").ravel())
+        position += _WORD
+        rows = rows[lengths[rows] > position]
+    return keys
