@@ -1,0 +1,105 @@
+"""Starts or joins the cluster a config names, at the first task that needs it.
+
+A run whose stages are all reused never pays for a cluster.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gnnflow.graph.errors import ClusterError
+from gnnflow.mapreduce.schedulers import Dask, Synchronous
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import TracebackType
+
+    from gnnflow.config import AddressCluster, ClusterConfig, LocalCluster
+    from gnnflow.mapreduce.schedulers import Scheduler
+
+Result = TypeVar("Result")
+
+_CONNECT_SECONDS = 15
+_ALLOWED_FAILURES = 8
+
+
+class Cluster:
+    """A scheduler that starts lazily and stops with its `with` block."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self.config = config
+        self._stack = ExitStack()
+        self._scheduler: Scheduler | None = None
+
+    def __enter__(self) -> Cluster:
+        """Return self; nothing is started yet."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop what was started."""
+        self._stack.close()
+
+    def run(self, function: Callable[[int], Result], indices: Sequence[int]) -> Iterator[Result]:
+        """Run tasks, starting or joining the cluster first where that has not happened."""
+        if not indices:
+            return iter(())
+        return self.scheduler().run(function, indices)
+
+    def scheduler(self) -> Scheduler:
+        """Return the scheduler itself. Raises ClusterError where an address does not answer."""
+        if self._scheduler is None:
+            self._scheduler = self._start()
+        return self._scheduler
+
+    def _start(self) -> Scheduler:
+        if self.config.kind == "synchronous":
+            return Synchronous()
+        client = _local(self.config, self._stack) if self.config.kind == "local" else _join(self.config, self._stack)
+        return Dask(client)
+
+
+def _local(config: LocalCluster, stack: ExitStack) -> Any:
+    import dask
+    from distributed import Client
+    from distributed import LocalCluster as DaskLocalCluster
+
+    # One thread of BLAS a worker thread: partitions are the parallelism. Dask's default MALLOC_TRIM_THRESHOLD_ gives
+    # memory back at once, and faulting it in again cost more than the work (see docs/decisions).
+    stack.enter_context(
+        dask.config.set(
+            {
+                "distributed.scheduler.allowed-failures": _ALLOWED_FAILURES,
+                "distributed.worker.daemon": False,
+                "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": config.threads,
+                "distributed.nanny.pre-spawn-environ.MKL_NUM_THREADS": config.threads,
+                "distributed.nanny.pre-spawn-environ.OPENBLAS_NUM_THREADS": config.threads,
+            }
+        )
+    )
+    cluster = stack.enter_context(
+        DaskLocalCluster(
+            n_workers=config.workers,
+            threads_per_worker=1,
+            memory_limit=int(config.memory_limit),
+            processes=True,
+            dashboard_address=None,
+            silence_logs=50,
+        )
+    )
+    return stack.enter_context(Client(cluster))
+
+
+def _join(config: AddressCluster, stack: ExitStack) -> Any:
+    from distributed import Client
+
+    try:
+        return stack.enter_context(Client(config.address, timeout=_CONNECT_SECONDS))
+    except (OSError, TimeoutError, ValueError) as error:
+        raise ClusterError(
+            f"no Dask scheduler answers ({type(error).__name__})",
+            where=f"cluster.address = {config.address}",
+            fix="Start one with `dask scheduler`, or use cluster.kind: local.",
+        ) from error

@@ -1,0 +1,111 @@
+"""The exchange: rows on their way from the tasks of one round to the partitions of a later one.
+
+A task writes one Arrow IPC file per channel, its rows grouped by destination, one record batch per destination, and the
+groups' bounds in the schema's metadata. A reader opens every task's file and fetches its own batch alone. Files of one
+channel are read in task order, so what a reader sees depends on no schedule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from fsspec.implementations.local import LocalFileSystem
+
+from gnnflow.graph.block import offsets_of
+from gnnflow.graph.errors import StorageError
+from gnnflow.storage.columns import take_rows
+from gnnflow.storage.filesystem import join, resolve, write_atomic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gnnflow.graph.block import Array
+
+_BOUNDS = b"gnnflow.bounds"
+
+
+@dataclass(frozen=True)
+class Emit:
+    """Rows for a channel, each with the partition it goes to. destination: integers [rows]."""
+
+    channel: str
+    rows: pa.Table
+    destination: Array
+
+
+def exchange_file(work: str, round_name: str, channel: str, task: int) -> str:
+    """Return where a task's rows for a channel lie."""
+    return join(work, round_name, channel, f"{task:05d}.arrow")
+
+
+def write_exchange(uri: str, emit: Emit, num_destinations: int) -> int:
+    """Write one task's rows, grouped by destination in their given order. Returns the bytes written."""
+    counts = np.bincount(emit.destination, minlength=num_destinations)
+    assert len(counts) == num_destinations, "a row was sent to a partition that does not exist"
+    rows = emit.rows
+    if len(emit.destination) and np.any(np.diff(emit.destination) < 0):
+        rows = take_rows(rows, np.argsort(emit.destination, kind="stable"))
+    bounds = offsets_of(counts)
+    schema = rows.schema.with_metadata({_BOUNDS: bounds.tobytes()})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        for destination in np.flatnonzero(counts):
+            piece = rows.slice(bounds[destination], counts[destination]).combine_chunks()
+            writer.write_batch(pa.RecordBatch.from_arrays([_single(column) for column in piece.columns], schema=schema))
+    return write_atomic(uri, memoryview(sink.getvalue())).size
+
+
+def _single(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def read_exchange(uri: str, destination: int) -> pa.Table:
+    """Return the rows one task sent to a destination."""
+    with _open(uri) as source:
+        try:
+            reader = pa.ipc.open_file(source)
+            schema = reader.schema
+            sent = np.diff(np.frombuffer(schema.metadata[_BOUNDS], np.int64)) > 0
+            batches = [reader.get_batch(int(sent[:destination].sum()))] if sent[destination] else []
+        except (pa.ArrowInvalid, OSError) as error:
+            raise StorageError(
+                f"an exchange file cannot be read ({error})", where=uri, fix="Delete the workspace's work/ folder and run again."
+            ) from error
+    return pa.Table.from_batches(batches, schema=schema.remove_metadata())
+
+
+def _open(uri: str) -> pa.NativeFile:
+    fs, path = resolve(uri)
+    if isinstance(fs, LocalFileSystem):
+        return pa.memory_map(path)
+    return pa.PythonFile(fs.open(path, "rb"), mode="r")
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """What earlier rounds sent to one partition.
+
+    channels maps a channel's name to the round that emitted it and that round's number of tasks.
+    """
+
+    work: str
+    partition: int
+    channels: dict[str, tuple[str, int]]
+
+    def pieces(self, channel: str) -> Iterator[pa.Table]:
+        """Yield the rows of each task in task order, so that one piece at a time is in memory."""
+        round_name, num_tasks = self.channels[channel]
+        for task in range(num_tasks):
+            yield read_exchange(exchange_file(self.work, round_name, channel, task), self.partition)
+
+    def read(self, channel: str) -> pa.Table:
+        """Return every task's rows, concatenated in task order."""
+        return pa.concat_tables(list(self.pieces(channel)))
+
+    def read_from(self, channel: str, task: int) -> pa.Table:
+        """Return the rows of one task alone."""
+        round_name, _ = self.channels[channel]
+        return read_exchange(exchange_file(self.work, round_name, channel, task), self.partition)

@@ -1,0 +1,58 @@
+"""What long work tells whoever watches: the command line's bars, a task log, a test that pulls the plug."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Progress(Protocol):
+    """Receives events in the driver process, in order. Implementations must be quick and must not raise."""
+
+    def stage_started(self, stage: str) -> None:
+        """Report that a stage begins its work (it was not reused)."""
+
+    def round_started(self, name: str, num_tasks: int, num_done: int) -> None:
+        """Report that a round begins; num_done of its tasks were already committed by an earlier attempt."""
+
+    def task_finished(self, name: str, index: int, counts: Mapping[str, float]) -> None:
+        """Report that a task committed its output."""
+
+    def round_finished(self, name: str, seconds: float) -> None:
+        """Report that every task of a round is committed."""
+
+    def step(self, name: str, done: int, total: int, fields: Mapping[str, float]) -> None:
+        """Report progress inside a task that has no rounds (training): `done` of `total`, with figures to show."""
+
+    def message(self, text: str) -> None:
+        """Report something worth one line."""
+
+    def stage_finished(self, stage: str, seconds: float, *, reused: bool) -> None:
+        """Report that a stage's manifest is committed, or was found."""
+
+
+class Silent:
+    """A progress that shows nothing."""
+
+    def stage_started(self, stage: str) -> None:
+        """Ignore."""
+
+    def round_started(self, name: str, num_tasks: int, num_done: int) -> None:
+        """Ignore."""
+
+    def task_finished(self, name: str, index: int, counts: Mapping[str, float]) -> None:
+        """Ignore."""
+
+    def round_finished(self, name: str, seconds: float) -> None:
+        """Ignore."""
+
+    def step(self, name: str, done: int, total: int, fields: Mapping[str, float]) -> None:
+        """Ignore."""
+
+    def message(self, text: str) -> None:
+        """Ignore."""
+
+    def stage_finished(self, stage: str, seconds: float, *, reused: bool) -> None:
+        """Ignore."""

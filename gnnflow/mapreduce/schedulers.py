@@ -1,0 +1,63 @@
+"""Where tasks run: in this process, or on a Dask cluster. A scheduler knows neither rounds nor data.
+
+Tasks are idempotent and commit their own output, so a scheduler may run one twice, anywhere, in any order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from gnnflow.graph.errors import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from distributed import Client
+
+Result = TypeVar("Result")
+
+
+class Scheduler(Protocol):
+    """Runs a function over task indices."""
+
+    def run(self, function: Callable[[int], Result], indices: Sequence[int]) -> Iterator[Result]:
+        """Yield each index's result as it becomes ready. The first error ends the run and is raised as it is."""
+
+
+class Synchronous:
+    """Runs tasks one after another in this process."""
+
+    def run(self, function: Callable[[int], Result], indices: Sequence[int]) -> Iterator[Result]:
+        """Yield results in index order."""
+        for index in indices:
+            yield function(index)
+
+
+class Dask:
+    """Runs tasks on the workers of a Dask cluster; a task whose worker dies is run again by Dask elsewhere."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def run(self, function: Callable[[int], Result], indices: Sequence[int]) -> Iterator[Result]:
+        """Yield results as they become ready. Raises ClusterError where workers keep dying under one task."""
+        from distributed import as_completed
+        from distributed.client import FutureCancelledError
+        from distributed.scheduler import KilledWorker
+
+        futures = self.client.map(function, list(indices), pure=False, retries=0)
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        except KilledWorker as error:
+            raise ClusterError(
+                f"workers died repeatedly while running one task ({error})",
+                where="cluster",
+                fix="Most likely it needs more memory: raise cluster.memory_limit or graph.partitions, then run again to resume.",
+            ) from error
+        except FutureCancelledError as error:
+            raise ClusterError(
+                "the Dask scheduler was lost", where="cluster", fix="Run again: finished tasks are kept."
+            ) from error
+        finally:
+            self.client.cancel(futures, force=True)

@@ -1,0 +1,82 @@
+"""Between Arrow columns and NumPy arrays, without a copy where the layout allows.
+
+Fixed-size lists are matrices [n, width]; lists are ragged rows (offsets, values).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gnnflow.graph.block import Array, FloatArray, IntArray, KeyArray
+from gnnflow.graph.hashing import hash_bytes, hash_integers
+
+Column = Any  # pa.Array | pa.ChunkedArray: pyarrow ships no complete types
+
+
+def combine(column: Column) -> Any:
+    """Return a column as one contiguous Arrow array."""
+    if isinstance(column, pa.ChunkedArray):
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column
+
+
+def to_numpy(column: Column) -> Array:
+    """Return a primitive column without nulls as an array."""
+    array: Array = combine(column).to_numpy(zero_copy_only=False)
+    return array
+
+
+def to_matrix(column: Column) -> FloatArray:
+    """Return a fixed-size-list column without nulls as float32 [n, width]."""
+    array = combine(column)
+    width = array.type.list_size
+    flat = array.flatten().to_numpy(zero_copy_only=False)
+    return np.ascontiguousarray(flat, np.float32).reshape(len(array), width)
+
+
+def from_matrix(matrix: Array) -> Any:
+    """Return a matrix [n, width] as a fixed-size-list column of its own element type."""
+    flat = pa.array(np.ascontiguousarray(matrix).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1])
+
+
+def to_ragged(column: Column) -> tuple[IntArray, Array]:
+    """Return a list column without nulls as (offsets [n + 1] from 0, values)."""
+    array = combine(column)
+    offsets = array.offsets.to_numpy().astype(np.int64)
+    values = array.values.to_numpy(zero_copy_only=False)[offsets[0] : offsets[-1]]
+    return offsets - offsets[0], values
+
+
+def from_ragged(offsets: Array, values: Array) -> Any:
+    """Return (offsets, values) as a list column."""
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(values))
+
+
+def take_rows(table: pa.Table, rows: Array) -> pa.Table:
+    """Return the given rows in order; matrices go through NumPy, which gathers whole rows at once."""
+    index = pa.array(rows)
+    columns = [
+        from_matrix(_matrix(column)[rows]) if pa.types.is_fixed_size_list(column.type) else column.take(index)
+        for column in map(combine, table.columns)
+    ]
+    return pa.table(columns, schema=table.schema)
+
+
+def _matrix(array: Any) -> Array:
+    flat: Array = array.flatten().to_numpy(zero_copy_only=False)
+    return flat.reshape(len(array), array.type.list_size)
+
+
+def id_keys(column: Column) -> KeyArray:
+    """Return the 64-bit key of each id (int64 or string), the same whatever table or partition it is read from."""
+    array = combine(column)
+    if pa.types.is_integer(array.type):
+        return hash_integers(to_numpy(array))
+    array = array.cast(pa.large_string())
+    offsets = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
+    content = np.frombuffer(array.buffers()[2], np.uint8) if array.buffers()[2] is not None else np.zeros(0, np.uint8)
+    return hash_bytes(content, offsets)

@@ -1,0 +1,186 @@
+"""Bytes at a URI: a folder, `memory://` or any object store fsspec knows.
+
+Every write appears whole or not at all. Object stores and `memory://` replace an object in one PUT; a local file is
+written beside its place and renamed. Filesystems are opened where they are used, never carried across a fork.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import fsspec
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+
+from gnnflow.graph.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A committed file: its name below the artifact, its size in bytes and the sha256 of its content."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What tells one version of an input file from another without reading it: name, size, and ETag or modified time."""
+
+    name: str
+    size: int
+    version: str
+
+
+def resolve(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    """Return the filesystem of a URI and the path on it. Raises StorageError for an unknown scheme."""
+    try:
+        fs, path = url_to_fs(uri)
+    except (ValueError, ImportError) as error:
+        raise StorageError(
+            f"cannot open this location: {error}", where=uri, fix="Use a path or an installed fsspec scheme (s3 needs 'gnnflow[s3]')."
+        ) from error
+    return fs, path
+
+
+def join(uri: str, *parts: str) -> str:
+    """Return the URI of something below another."""
+    return "/".join([uri.rstrip("/"), *(part.strip("/") for part in parts)])
+
+
+def absolute(uri: str) -> str:
+    """Return a URI that means the same in every process: local paths become absolute."""
+    if "://" in uri:
+        return uri
+    return os.path.abspath(os.path.expanduser(uri))  # noqa: PTH100, PTH111 - pathlib would resolve symlinks
+
+
+def exists(uri: str) -> bool:
+    """Return whether a file or folder is there."""
+    fs, path = resolve(uri)
+    return bool(fs.exists(path))
+
+
+def size_of(uri: str) -> int | None:
+    """Return a file's size in bytes, or None where there is no such file."""
+    fs, path = resolve(uri)
+    try:
+        return int(fs.info(path)["size"])
+    except FileNotFoundError:
+        return None
+
+
+def list_names(uri: str) -> list[str]:
+    """Return the sorted names directly below a folder; empty where it does not exist."""
+    fs, path = resolve(uri)
+    fs.invalidate_cache(path)
+    try:
+        return sorted(str(entry).rstrip("/").rsplit("/", 1)[-1] for entry in fs.ls(path, detail=False))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def open_input(uri: str) -> IO[bytes]:
+    """Open a file for random reads. Raises StorageError where it is missing."""
+    fs, path = resolve(uri)
+    try:
+        opened: IO[bytes] = fs.open(path, "rb")
+    except FileNotFoundError as error:
+        raise StorageError("no such file", where=uri, fix="Check the path, or run the stage that makes it.") from error
+    return opened
+
+
+def read_bytes(uri: str) -> bytes:
+    """Return a whole file. Raises StorageError where it is missing."""
+    with open_input(uri) as stream:
+        return stream.read()
+
+
+def write_atomic(uri: str, content: bytes | memoryview) -> FileEntry:
+    """Write a file so that readers see all of it or none, replacing what was there."""
+    fs, path = resolve(uri)
+    if isinstance(fs, LocalFileSystem):
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            temporary.write_bytes(content)
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    else:
+        fs.pipe_file(path, bytes(content))
+    return FileEntry(uri.rsplit("/", 1)[-1], len(content), hashlib.sha256(content).hexdigest())
+
+
+def write_json(uri: str, value: Any) -> FileEntry:
+    """Write a JSON document atomically, keys in order so that equal values are equal bytes."""
+    return write_atomic(uri, (json.dumps(value, indent=1, sort_keys=True) + "\n").encode())
+
+
+def read_json(uri: str) -> Any:
+    """Return a JSON document. Raises StorageError where it is missing or broken."""
+    content = read_bytes(uri)
+    try:
+        return json.loads(content)
+    except ValueError as error:
+        raise StorageError(
+            f"not valid JSON ({error})", where=uri, fix="The file is damaged: delete its folder and run again."
+        ) from error
+
+
+def copy_file(source: str, destination: str) -> FileEntry:
+    """Copy one file atomically, also between filesystems."""
+    return write_atomic(destination, read_bytes(source))
+
+
+def remove_tree(uri: str) -> None:
+    """Delete a folder and everything below it; a missing one is fine."""
+    fs, path = resolve(uri)
+    try:
+        fs.rm(path, recursive=True)
+    except FileNotFoundError:
+        return
+
+
+def stamp(uri: str) -> Stamp:
+    """Return what identifies the version of an input file without reading it. Raises StorageError where it is missing."""
+    fs, path = resolve(uri)
+    try:
+        found = fs.info(path)
+    except FileNotFoundError as error:
+        raise StorageError("no such file", where=uri, fix="Check the path in the config.") from error
+    version = next((str(found[key]) for key in ("ETag", "etag", "mtime", "LastModified", "created") if found.get(key)), "")
+    return Stamp(path.rsplit("/", 1)[-1], int(found["size"]), version)
+
+
+def expand(uri: str, suffixes: Sequence[str]) -> list[str]:
+    """Return the files a URI means: itself, a glob's matches, or a folder's files with one of the suffixes, sorted.
+
+    Names that start with `_` or `.` are skipped, as the writers of partitioned tables expect. Raises StorageError where
+    nothing is found.
+    """
+    fs, path = resolve(uri)
+    scheme = uri.split("://", 1)[0] + "://" if "://" in uri else ""
+    if any(symbol in path for symbol in "*?["):
+        found = [str(name) for name in fs.glob(path)]
+    elif fs.isdir(path):
+        found = [str(name) for name in fs.find(path) if str(name).endswith(tuple(suffixes))]
+        found = [name for name in found if not name.rsplit("/", 1)[-1].startswith(("_", "."))]
+    else:
+        found = [path] if fs.exists(path) else []
+    if not found:
+        raise StorageError(
+            "no such table", where=uri, fix=f"Give a file, a folder or a glob of {', '.join(suffixes)} files."
+        )
+    return [scheme + name if scheme and "://" not in name else name for name in sorted(found)]

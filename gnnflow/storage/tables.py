@@ -1,0 +1,155 @@
+"""Tables in storage: our own Parquet files, and the tables users bring (Parquet, CSV, Arrow IPC).
+
+A user's table is read as chunks, one per row group or file, so that no task needs more than a chunk in memory and an
+error can say where the bad row stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from gnnflow.graph.errors import StorageError, TableError
+from gnnflow.storage.filesystem import FileEntry, expand, join, open_input, write_atomic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+Format = Literal["parquet", "csv", "arrow"]
+_FORMATS: dict[str, Format] = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".csv.gz": "csv",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+}
+_DAMAGED = "The file is truncated or damaged: delete the folder it lies in and run again."
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A piece of a user's table: one row group, record batch or CSV file. first_row counts within the file."""
+
+    uri: str
+    format: Format
+    part: int
+    first_row: int
+    num_rows: int | None
+
+    @property
+    def place(self) -> str:
+        """What an error calls this piece."""
+        return f"{self.uri}, row group {self.part}" if self.format == "parquet" else self.uri
+
+
+def write_table(uri: str, table: pa.Table, *, row_group_size: int | None = None, compression: str = "zstd") -> FileEntry:
+    """Write a Parquet file atomically. The same table gives the same bytes."""
+    sink = pa.BufferOutputStream()
+    options: dict[str, Any] = {"compression": compression, "use_dictionary": _dictionary_columns(table.schema)}
+    pq.write_table(table, sink, row_group_size=row_group_size or max(1, table.num_rows), store_schema=True, **options)
+    return write_atomic(uri, memoryview(sink.getvalue()))
+
+
+def commit_table(artifact: str, name: str, table: pa.Table, *, row_group_size: int | None = None) -> FileEntry:
+    """Write a Parquet file of an artifact and return its entry, named as the manifest lists it."""
+    return replace(write_table(join(artifact, name), table, row_group_size=row_group_size), name=name)
+
+
+def _dictionary_columns(schema: pa.Schema) -> list[str]:
+    # Dictionaries pay for repeated strings; for floats, ids and blobs they cost time and memory and are abandoned anyway.
+    return [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
+
+
+def read_table(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return a Parquet file of ours. Raises StorageError where it is missing, truncated or damaged."""
+    with open_input(uri) as stream:
+        try:
+            return pq.read_table(stream, columns=None if columns is None else list(columns))
+        except (pa.ArrowInvalid, OSError) as error:
+            raise StorageError(f"cannot be read as Parquet ({_first_line(error)})", where=uri, fix=_DAMAGED) from error
+
+
+def iter_table(uri: str, columns: Sequence[str] | None = None, *, batch_rows: int = 1 << 20) -> Iterator[pa.Table]:
+    """Yield a Parquet file of ours in pieces of at most batch_rows rows."""
+    with open_input(uri) as stream:
+        try:
+            for batch in pq.ParquetFile(stream).iter_batches(batch_rows, columns=None if columns is None else list(columns)):
+                yield pa.Table.from_batches([batch])
+        except (pa.ArrowInvalid, OSError) as error:
+            raise StorageError(f"cannot be read as Parquet ({_first_line(error)})", where=uri, fix=_DAMAGED) from error
+
+
+def scan(uri: str) -> list[Chunk]:
+    """Return the chunks of a user's table, in file and row order. Raises TableError for a file that cannot be read."""
+    chunks: list[Chunk] = []
+    for file in expand(uri, tuple(_FORMATS)):
+        found = _format_of(file)
+        try:
+            chunks += list(_chunks_of(file, found))
+        except (pa.ArrowInvalid, OSError) as error:
+            raise TableError(
+                f"cannot be read as {found} ({_first_line(error)})", where=file, fix="Write the table again; it may be truncated."
+            ) from error
+    return chunks
+
+
+def schema_of(chunk: Chunk) -> pa.Schema:
+    """Return a chunk's schema, its metadata included."""
+    with open_input(chunk.uri) as stream:
+        if chunk.format == "parquet":
+            return pq.read_schema(stream)
+        if chunk.format == "arrow":
+            return pa.ipc.open_file(stream).schema
+        return pa_csv.open_csv(stream).schema
+
+
+def read_chunk(chunk: Chunk, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return the rows of one chunk. Raises TableError where its bytes do not decode."""
+    wanted = None if columns is None else list(columns)
+    with open_input(chunk.uri) as stream:
+        try:
+            if chunk.format == "parquet":
+                return pq.ParquetFile(stream).read_row_group(chunk.part, columns=wanted)
+            if chunk.format == "arrow":
+                table = pa.Table.from_batches([pa.ipc.open_file(stream).get_batch(chunk.part)])
+            else:
+                table = pa_csv.read_csv(stream)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise TableError(
+                f"cannot be read ({_first_line(error)})", where=chunk.place, fix="Write the table again; it may be truncated."
+            ) from error
+    return table if wanted is None else table.select(wanted)
+
+
+def _format_of(file: str) -> Format:
+    for suffix, found in _FORMATS.items():
+        if file.endswith(suffix):
+            return found
+    raise TableError("unknown table format", where=file, fix=f"Use one of {', '.join(_FORMATS)}.")
+
+
+def _chunks_of(file: str, found: Format) -> Iterator[Chunk]:
+    with open_input(file) as stream:
+        if found == "csv":
+            yield Chunk(file, found, 0, 0, None)
+            return
+        if found == "arrow":
+            reader = pa.ipc.open_file(stream)
+            sizes = [reader.get_batch(part).num_rows for part in range(reader.num_record_batches)]
+        else:
+            metadata = pq.ParquetFile(stream).metadata
+            sizes = [metadata.row_group(part).num_rows for part in range(metadata.num_row_groups)]
+    first = 0
+    for part, rows in enumerate(sizes):
+        yield Chunk(file, found, part, first, rows)
+        first += rows
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

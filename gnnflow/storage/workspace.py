@@ -1,0 +1,41 @@
+"""Where things lie in a workspace.
+
+    artifacts/<stage>/<fingerprint>/   written once, shared by every run that asks for the same thing
+    work/<stage>/<fingerprint>/        a stage in progress: what a restart resumes from; removed at the commit
+    runs/<name>/<fingerprint>/         one run's config, metrics, predictions and report
+    runs/<name>/latest.json            the last completed run
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gnnflow.storage.filesystem import absolute, join
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The layout below one URI."""
+
+    uri: str
+
+    @staticmethod
+    def at(uri: str) -> Workspace:
+        """Return the workspace at a URI; local paths become absolute, so that every worker means the same folder."""
+        return Workspace(absolute(uri))
+
+    def artifact(self, stage: str, fingerprint: str) -> str:
+        """Return the folder of a finished stage."""
+        return join(self.uri, "artifacts", stage, fingerprint)
+
+    def work(self, stage: str, fingerprint: str) -> str:
+        """Return the folder of a stage in progress."""
+        return join(self.uri, "work", stage, fingerprint)
+
+    def run(self, name: str, fingerprint: str) -> str:
+        """Return the folder of one run."""
+        return join(self.uri, "runs", name, fingerprint)
+
+    def latest(self, name: str) -> str:
+        """Return the pointer to the last completed run of a name."""
+        return join(self.uri, "runs", name, "latest.json")
