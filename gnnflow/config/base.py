@@ -1,0 +1,58 @@
+"""What every section shares: strict keys, frozen values, and text types whose mistakes are refused early.
+
+Values arrive as YAML scalars or as text from the environment, so numbers written as text are accepted; a truth value where
+a number belongs is not, because `epochs: true` is never what was meant.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+CREDENTIALS = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*://)[^/?#@\s]*:[^/?#\s]*@")
+MAX_SEED = 2**63 - 1
+
+
+class Section(BaseModel):
+    """A group of keys: unknown keys are refused, values cannot change once read."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False, protected_namespaces=()
+    )
+
+
+def problem(text: str, *, fix: str = "") -> PydanticCustomError:
+    """Return an error for use inside validators: `text` follows the offending value, `fix` says what to do."""
+    return PydanticCustomError("gnnflow", "{text}", {"text": text, "fix": fix})
+
+
+def without_credentials(text: str) -> str:
+    """Return the text with the user and password of any URL in it replaced by dots."""
+    return CREDENTIALS.sub(r"\g<scheme>...@", text)
+
+
+def _refuse_truth_value(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise problem("is not allowed: must be a number, not a truth value")
+    return value
+
+
+def _refuse_credentials(uri: str) -> str:
+    if CREDENTIALS.search(uri):
+        raise problem(
+            "holds a user and password, which would be copied into every run's record",
+            fix="Remove them and give them to the storage library through the environment "
+            "(for s3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile).",
+        )
+    return uri
+
+
+Uri = Annotated[str, Field(min_length=1), AfterValidator(_refuse_credentials)]
+Column = Annotated[str, Field(min_length=1)]
+Whole = Annotated[int, BeforeValidator(_refuse_truth_value)]
+Real = Annotated[float, BeforeValidator(_refuse_truth_value)]
+Fraction = Annotated[Real, Field(ge=0, lt=1)]
+Size = Annotated[ByteSize, Field(ge=0)]

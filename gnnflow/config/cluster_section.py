@@ -1,0 +1,34 @@
+"""The `cluster` section: where the rounds run. It never changes a result, so no fingerprint covers it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import ByteSize, Field
+
+from gnnflow.config.base import Section, Size, Uri, Whole
+
+
+class SynchronousCluster(Section):
+    """Everything in this process, one task after another."""
+
+    kind: Literal["synchronous"] = Field("synchronous", description="Run in this process, one task after another.")
+
+
+class LocalCluster(Section):
+    """Dask workers on this machine."""
+
+    kind: Literal["local"] = Field("local", description="Start Dask workers on this machine.")
+    workers: Whole = Field(2, ge=1, le=1024, description="Worker processes.")
+    memory_limit: Size = Field(ByteSize(2 * 1024**3), description="Memory of one worker, such as 2GiB; 0 sets no limit.")
+    threads: Whole = Field(1, ge=1, le=1024, description="Threads of one worker.")
+
+
+class AddressCluster(Section):
+    """A Dask cluster that is already running."""
+
+    kind: Literal["address"] = Field("address", description="Join a Dask cluster that is already running.")
+    address: Uri = Field(description="The scheduler's address, such as tcp://scheduler:8786.")
+
+
+ClusterConfig = Annotated[SynchronousCluster | LocalCluster | AddressCluster, Field(discriminator="kind")]

@@ -1,0 +1,92 @@
+"""The `graph` section: where the tables are, which columns mean what, and how the graph store is laid out."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from gnnflow.config.base import Column, Section, Uri, Whole, problem
+
+EDGE_TYPE = re.compile(r"(?P<source>.+?)__(?P<relation>.+)__(?P<target>.+?)")
+_TypedTables = Annotated[dict[str, Uri], Field(min_length=1)]
+
+
+class GraphConfig(Section):
+    """Input tables and the layout of the graph store."""
+
+    nodes: Uri | _TypedTables = Field(
+        description="Node table: a path or URL of Parquet, CSV or Arrow IPC; for typed graphs a map {type: path}."
+    )
+    edges: Uri | _TypedTables = Field(
+        description="Edge table: a path or URL; for typed graphs a map {source__relation__target: path}."
+    )
+    id: Column = Field("id", description="Node table column that identifies a node (int64 or string).")
+    src: Column = Field("src", description="Edge table column with the id of the node an edge starts at.")
+    dst: Column = Field("dst", description="Edge table column with the id of the node an edge points to.")
+    label: Column = Field("label", description="Node table column with the label: int, float, or a list for multi-label.")
+    split: Column = Field("split", description="Node table column that says train, valid, test or null.")
+    weight: Column = Field("weight", description="Edge table column with edge weights; used where the column exists.")
+    features: tuple[Column, ...] = Field(
+        ("x",),
+        min_length=1,
+        description="Node feature columns: one fixed-size list, scalar columns, or the stem of x_index/x_value for sparse rows.",
+    )
+    edge_features: tuple[Column, ...] = Field((), description="Edge table columns that become edge attributes.")
+    feature_dim: Whole | None = Field(
+        None, ge=1, description="Width of sparse features; null reads it from the table's schema or its largest index."
+    )
+    num_classes: Whole | None = Field(
+        None, ge=1, description="Number of classes; null takes the largest label plus one."
+    )
+    normalize: Literal["none", "row", "standard"] = Field(
+        "none",
+        description="Feature scaling: row makes each row sum to one, standard gives columns zero mean and unit variance.",
+    )
+    partitions: Whole = Field(4, ge=1, le=65536, description="Number of partitions of the graph store.")
+    on_bad_rows: Literal["fail", "quarantine"] = Field(
+        "fail", description="fail stops at the first bad row; quarantine writes bad rows to a table and counts them."
+    )
+    reverse_edges: bool = Field(
+        default=False, description="Also add every edge in the opposite direction, with the same weight and attributes."
+    )
+
+    @model_validator(mode="after")
+    def _columns_mean_one_thing(self) -> Self:
+        for kind, taken, features in (
+            ("features", {"id": self.id, "label": self.label, "split": self.split}, self.features),
+            ("edge_features", {"src": self.src, "dst": self.dst}, self.edge_features),
+        ):
+            for role, column in taken.items():
+                if column in features:
+                    raise problem(
+                        f"graph.{kind} lists {column!r}, which graph.{role} already uses",
+                        fix=f"Take {column!r} out of graph.{kind}: a model must not see it.",
+                    )
+            if len(set(features)) != len(features):
+                raise problem(f"graph.{kind} lists a column twice: {list(features)}", fix="Name each column once.")
+        if self.src == self.dst:
+            raise problem(
+                f"graph.src and graph.dst are both {self.src!r}", fix="Name the column of each end of an edge."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _typed_tables_belong_together(self) -> Self:
+        if isinstance(self.nodes, str) and isinstance(self.edges, str):
+            return self
+        if isinstance(self.nodes, str) or isinstance(self.edges, str):
+            raise problem(
+                "graph.nodes and graph.edges disagree: one is a path, the other a map of types",
+                fix="Give both as paths, or both as maps {type: path} and {source__relation__target: path}.",
+            )
+        for name in self.edges:
+            parts = EDGE_TYPE.fullmatch(name)
+            ends = {parts["source"], parts["target"]} if parts else {name}
+            if not parts or not ends <= set(self.nodes):
+                raise problem(
+                    f"graph.edges names {name!r}, which does not join two of the node types {sorted(self.nodes)}",
+                    fix="Write edge types as source__relation__target.",
+                )
+        return self

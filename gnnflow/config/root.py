@@ -1,0 +1,55 @@
+"""The whole configuration and the checks that need more than one section."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from gnnflow.config.base import MAX_SEED, Section, Uri, Whole, problem
+from gnnflow.config.cluster_section import ClusterConfig, LocalCluster
+from gnnflow.config.flat_section import FlatConfig, NoSampling
+from gnnflow.config.graph_section import GraphConfig
+from gnnflow.config.infer_section import InferConfig
+from gnnflow.config.model_section import ModelConfig
+from gnnflow.config.train_section import TrainConfig
+
+RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+
+
+class Config(Section):
+    """Everything one experiment says."""
+
+    name: RunName = Field(description="Name of the experiment; runs are kept under runs/<name> in the workspace.")
+    seed: Whole = Field(0, ge=0, le=MAX_SEED, description="Seed of sampling, initial weights, dropout and batch order.")
+    workspace: Uri = Field("runs", description="Where artifacts and runs live: a folder or any fsspec URL.")
+    graph: GraphConfig = Field(description="Input tables and the layout of the graph store.")
+    flat: FlatConfig = Field(FlatConfig(), description="Neighbourhoods as GraphFeatures.")
+    model: ModelConfig = Field(ModelConfig(), description="Encoder, layers and head.")
+    train: TrainConfig = Field(TrainConfig(), description="Training.")
+    infer: InferConfig = Field(InferConfig(), description="Scoring.")
+    cluster: ClusterConfig = Field(LocalCluster(), description="Where the work runs.")
+
+    @property
+    def num_hops(self) -> int:
+        """How far neighbourhoods reach: flat.hops, or the number of layers where it is null."""
+        return self.model.layers if self.flat.hops is None else self.flat.hops
+
+    @model_validator(mode="after")
+    def _hops_fit_layers(self) -> Self:
+        if self.num_hops != self.model.layers:
+            raise problem(
+                f"flat.hops is {self.flat.hops} and model.layers is {self.model.layers}: each layer needs one hop",
+                fix="Set them to the same number, or leave flat.hops out.",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _fanout_fits_hops(self) -> Self:
+        sampling = self.flat.sampling
+        if not isinstance(sampling, NoSampling) and len(sampling.fanout) != self.num_hops:
+            raise problem(
+                f"flat.sampling.fanout {list(sampling.fanout)} has {len(sampling.fanout)} numbers for {self.num_hops} hops",
+                fix="Give one number a hop, targets first, or change model.layers.",
+            )
+        return self
