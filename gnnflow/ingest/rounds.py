@@ -1,0 +1,249 @@
+"""What each round of ingest does to one chunk or partition. Pure but for the files a task commits.
+
+Nodes are dealt to partitions by the hash of their id and numbered in id order, so dense ids depend on neither file nor
+row order. An edge visits the partition of its source, then that of its destination; each end's dense id is looked up
+where that node lives, so no task ever needs more than one partition's ids. Edges end sorted by (destination, source,
+place in the input), and equal pairs are numbered in that order, which makes every edge's key unique and reproducible.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gnnflow.graph.book import PartitionBook
+from gnnflow.ingest.checks import Fault, places, settle
+from gnnflow.ingest.source import (
+    edge_column_names,
+    edge_columns,
+    edge_faults,
+    node_column_names,
+    node_columns,
+    node_faults,
+)
+from gnnflow.mapreduce.exchange import Emit
+from gnnflow.mapreduce.rounds import TaskOutput
+from gnnflow.sampling import edge_keys
+from gnnflow.storage.columns import combine, from_matrix, id_keys, take_rows, to_matrix, to_numpy
+from gnnflow.storage.tables import commit_table, read_chunk
+
+if TYPE_CHECKING:
+    from gnnflow.config import GraphConfig
+    from gnnflow.graph.block import Array, IntArray
+    from gnnflow.ingest.schema import SourceSchema
+    from gnnflow.mapreduce.exchange import Inbox
+    from gnnflow.storage.filesystem import FileEntry
+    from gnnflow.storage.tables import Chunk
+
+
+@dataclass(frozen=True)
+class IngestTask:
+    """What every ingest task knows: where to write, how to read, and the chunks an error may have to name."""
+
+    artifact: str
+    config: GraphConfig
+    schema: SourceSchema
+    nodes: tuple[Chunk, ...]
+    edges: tuple[Chunk, ...]
+
+    def partition_of(self, ids: pa.Array) -> tuple[Array, IntArray]:
+        """Return each id's key and home partition."""
+        keys = id_keys(ids)
+        return keys, (keys % np.uint64(self.config.partitions)).astype(np.int64)
+
+    def set_aside(self, name: str, rows: pa.Table) -> tuple[FileEntry, ...]:
+        """Commit quarantined rows, if there are any."""
+        return (commit_table(self.artifact, f"quarantine/{name}.parquet", rows),) if rows.num_rows else ()
+
+
+def read_nodes(index: int, _: Inbox, *, task: IngestTask) -> TaskOutput:
+    """Read one chunk of nodes, check its rows, and send each to its home partition."""
+    chunk = task.nodes[index]
+    table = read_chunk(chunk, node_column_names(task.schema, task.config))
+    place = places(index, np.arange(table.num_rows))
+    faults = node_faults(table, task.schema, task.config)
+    kept, bad = settle(table, faults, chunks=task.nodes, place=place, policy=task.config.on_bad_rows)
+    columns = node_columns(take_kept(table, kept), task.schema, task.config)
+    _, home = task.partition_of(columns["id"])
+    rows = pa.table({**columns, "place": place[kept]})
+    return TaskOutput(
+        emits=(Emit("nodes", rows, home),),
+        files=task.set_aside(f"nodes-read-{index:05d}", bad),
+        counts={"rows_in": table.num_rows, "rows_quarantined": bad.num_rows},
+    )
+
+
+def take_kept(table: pa.Table, kept: IntArray) -> pa.Table:
+    """Return the kept rows; the table itself where all are."""
+    return table if len(kept) == table.num_rows else take_rows(table.combine_chunks(), kept)
+
+
+def sort_nodes(index: int, inbox: Inbox, *, task: IngestTask) -> TaskOutput:
+    """Number a partition's nodes in id order, setting repeated ids aside, and count what the plan needs to know."""
+    rows = inbox.read("nodes").combine_chunks()
+    ids, place = combine(rows["id"]), to_numpy(rows["place"])
+    order = to_numpy(
+        pc.sort_indices(pa.table({"id": ids, "place": place}), [("id", "ascending"), ("place", "ascending")])
+    ).astype(np.int64)
+    rows = take_rows(rows, order)
+    ids, place = combine(rows["id"]), to_numpy(rows["place"])
+    repeated = 1 + np.flatnonzero(to_numpy(pc.equal(ids[1:], ids[:-1]))) if len(ids) > 1 else np.zeros(0, np.int64)
+    fault = Fault("id appears more than once", "id", repeated, "Keep one row per id.")
+    kept, bad = settle(rows, [fault], chunks=task.nodes, place=place, policy=task.config.on_bad_rows)
+    rows = take_kept(rows, kept).drop_columns(["place"])
+    return TaskOutput(
+        emits=(Emit("node_rows", rows, np.full(rows.num_rows, index)),),
+        files=task.set_aside(f"nodes-sort-{index:05d}", bad),
+        counts={"rows_out": rows.num_rows, "rows_quarantined": bad.num_rows, **_node_counts(rows, task)},
+    )
+
+
+def _node_counts(rows: pa.Table, task: IngestTask) -> dict[str, Any]:
+    split = to_numpy(rows["split"])
+    counts: dict[str, Any] = {"splits": np.bincount(split + 1, minlength=4).tolist()}
+    counts["labelled"] = int(to_numpy(rows["labelled"]).sum())
+    if task.schema.task == "single":
+        counts["label_max"] = int(to_numpy(rows["label"]).max(initial=-1))
+    if task.config.normalize == "standard":
+        x = to_matrix(rows["x"]).astype(np.float64)
+        counts["sum"], counts["sum_of_squares"] = x.sum(0).tolist(), (x * x).sum(0).tolist()
+    return counts
+
+
+def read_edges(index: int, _: Inbox, *, task: IngestTask) -> TaskOutput:
+    """Read one chunk of edges, check its rows, and send each to the home of its source."""
+    chunk = task.edges[index]
+    table = read_chunk(chunk, edge_column_names(task.schema, task.config))
+    place = places(index, np.arange(table.num_rows))
+    faults = edge_faults(table, task.schema, task.config)
+    kept, bad = settle(table, faults, chunks=task.edges, place=place, policy=task.config.on_bad_rows)
+    columns = edge_columns(take_kept(table, kept), task.schema, task.config)
+    _, home = task.partition_of(columns["src_id"])
+    rows = pa.table({**columns, "place": place[kept]})
+    return TaskOutput(
+        emits=(Emit("edges_by_src", rows, home),),
+        files=task.set_aside(f"edges-read-{index:05d}", bad),
+        counts={"rows_in": table.num_rows, "rows_quarantined": bad.num_rows},
+    )
+
+
+def resolve_sources(index: int, inbox: Inbox, *, task: IngestTask, book: PartitionBook) -> TaskOutput:
+    """Replace source ids by dense ids and keys, setting aside edges from nobody; send each edge to its destination."""
+    rows, bad, dense = _resolve(index, inbox, task, book, channel="edges_by_src", column="src_id")
+    keys = id_keys(rows["src_id"])
+    rows = rows.drop_columns(["src_id"]).append_column("src", pa.array(dense)).append_column("src_key", pa.array(keys))
+    _, home = task.partition_of(combine(rows["dst_id"]))
+    return TaskOutput(
+        emits=(Emit("edges_by_dst", rows, home),),
+        files=task.set_aside(f"edges-src-{index:05d}", bad),
+        counts={"rows_quarantined": bad.num_rows},
+    )
+
+
+def _resolve(
+    index: int, inbox: Inbox, task: IngestTask, book: PartitionBook, *, channel: str, column: str
+) -> tuple[pa.Table, pa.Table, IntArray]:
+    rows = inbox.read(channel).combine_chunks()
+    ids = combine(inbox.read("node_rows")["id"])
+    found = pc.index_in(combine(rows[column]), value_set=ids)
+    missing = np.flatnonzero(to_numpy(pc.is_null(found)))
+    side = task.config.src if column == "src_id" else task.config.dst
+    fault = Fault(f"{side} is no id of the node table", column, missing, "Add the node, or drop the edge.")
+    place = to_numpy(rows["place"])
+    kept, bad = settle(rows, [fault], chunks=task.edges, place=place, policy=task.config.on_bad_rows)
+    local = to_numpy(found.fill_null(-1)).astype(np.int64)[kept]
+    return take_kept(rows, kept), bad, local + book.start(index)
+
+
+def resolve_destinations(index: int, inbox: Inbox, *, task: IngestTask, book: PartitionBook) -> TaskOutput:
+    """Replace destination ids by dense ids and keys; build the partition, or first send edges both ways."""
+    rows, bad, dense = _resolve(index, inbox, task, book, channel="edges_by_dst", column="dst_id")
+    keys = id_keys(rows["dst_id"])
+    rows = rows.drop_columns(["dst_id"]).append_column("dst", pa.array(dense)).append_column("dst_key", pa.array(keys))
+    files = task.set_aside(f"edges-dst-{index:05d}", bad)
+    counts = {"rows_out": rows.num_rows, "rows_quarantined": bad.num_rows}
+    if task.config.reverse_edges:
+        both = _both_ways(rows)
+        emits = (Emit("edges_both", both, book.owner(to_numpy(both["dst"]))),)
+        return TaskOutput(emits=emits, files=files, counts=counts)
+    built = build_edges(index, rows, task=task, book=book)
+    return TaskOutput(emits=built.emits, files=files + built.files, counts={**built.counts, **counts})
+
+
+def _both_ways(rows: pa.Table) -> pa.Table:
+    # A loop is its own reverse, so it is kept once.
+    proper = np.flatnonzero(to_numpy(rows["src"]) != to_numpy(rows["dst"]))
+    back = take_rows(rows, proper)
+    swapped = {"src": "dst", "dst": "src", "src_key": "dst_key", "dst_key": "src_key"}
+    back = back.rename_columns([swapped.get(name, name) for name in back.column_names]).select(rows.column_names)
+    return pa.concat_tables([rows, back]).combine_chunks()
+
+
+def build_both_ways(index: int, inbox: Inbox, *, task: IngestTask, book: PartitionBook) -> TaskOutput:
+    """Build a partition from edges sent both ways."""
+    return build_edges(index, inbox.read("edges_both").combine_chunks(), task=task, book=book)
+
+
+def build_edges(index: int, rows: pa.Table, *, task: IngestTask, book: PartitionBook) -> TaskOutput:
+    """Write a partition's in-edges, sorted by destination, and count degrees: in-degrees here, out-degrees at the owners."""
+    src, dst, place = (to_numpy(rows[name]) for name in ("src", "dst", "place"))
+    order = np.lexsort((place, src, dst))
+    src, dst = src[order], dst[order]
+    weight = to_numpy(rows["weight"])[order] if task.schema.has_weight else None
+    keys = edge_keys(to_numpy(rows["dst_key"])[order], to_numpy(rows["src_key"])[order], _occurrence(dst, src))
+    columns: dict[str, Any] = {"dst": dst, "src": src, "edge_key": keys}
+    if weight is not None:
+        columns["weight"] = weight
+    if task.schema.attributes:
+        columns["attributes"] = from_matrix(to_matrix(rows["attributes"])[order])
+    entry = commit_table(task.artifact, f"edges-{index:05d}.parquet", pa.table(columns), row_group_size=1 << 20)
+    local = dst - book.start(index)
+    in_degree = np.bincount(local, minlength=book.size(index))
+    in_weight = in_degree if weight is None else np.bincount(local, weight, minlength=book.size(index))
+    nodes, out = np.unique(src, return_counts=True)
+    return TaskOutput(
+        emits=(
+            Emit("out_degree", pa.table({"node": nodes, "count": out}), book.owner(nodes)),
+            Emit("in_degree", pa.table({"in_degree": in_degree, "in_weight": in_weight.astype(np.float32)}), np.full(len(in_degree), index)),
+        ),
+        files=(entry,),
+        counts={"edges": len(src)},
+    )
+
+
+def _occurrence(dst: IntArray, src: IntArray) -> IntArray:
+    """Return each edge's number among those of the same pair; pairs lie together."""
+    if not len(dst):
+        return np.zeros(0, np.int64)
+    first = np.r_[True, (dst[1:] != dst[:-1]) | (src[1:] != src[:-1])]
+    start = np.flatnonzero(first)
+    return np.arange(len(dst)) - start[np.cumsum(first) - 1]
+
+
+def write_nodes(
+    index: int, inbox: Inbox, *, task: IngestTask, book: PartitionBook, scale: tuple[list[float], list[float]] | None
+) -> TaskOutput:
+    """Write a partition's node rows with their degrees. scale: (mean, standard deviation) a column, or None."""
+    rows, degrees, sent = inbox.read("node_rows"), inbox.read("in_degree"), inbox.read("out_degree")
+    size, start = book.size(index), book.start(index)
+    out_degree = np.bincount(to_numpy(sent["node"]) - start, to_numpy(sent["count"]), minlength=size).astype(np.int64)
+    in_degree = to_numpy(degrees["in_degree"])
+    columns: dict[str, Any] = {
+        "id": combine(rows["id"]),
+        "node": start + np.arange(size),
+        "key": id_keys(rows["id"]),
+        "in_degree": in_degree,
+        "out_degree": out_degree,
+        "in_weight": to_numpy(degrees["in_weight"]),
+        **{name: combine(rows[name]) for name in rows.column_names if name != "id"},
+    }
+    if scale is not None:
+        mean, deviation = (np.asarray(part, np.float64) for part in scale)
+        columns["x"] = from_matrix(((to_matrix(rows["x"]) - mean) / deviation).astype(np.float32))
+    entry = commit_table(task.artifact, f"nodes-{index:05d}.parquet", pa.table(columns))
+    bins = np.bincount(np.ceil(np.log2(in_degree + 1)).astype(np.int64), minlength=1).tolist()
+    return TaskOutput(files=(entry,), counts={"degree_bins": bins, "max_in_degree": int(in_degree.max(initial=0))})

@@ -1,0 +1,134 @@
+"""What every stage shares: its fingerprint, the check whether its work is already done, and the commit.
+
+A stage's fingerprint covers its config keys, its inputs' fingerprints and its format version. Where a committed artifact
+has that fingerprint the stage does nothing; otherwise its rounds run in the work folder, resuming what is there, and one
+manifest is written last.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from gnnflow.config import stage_keys
+from gnnflow.graph.errors import StorageError
+from gnnflow.mapreduce.progress import Silent
+from gnnflow.mapreduce.rounds import RoundRunner
+from gnnflow.mapreduce.schedulers import Synchronous
+from gnnflow.storage.filesystem import join, remove_tree, stamp
+from gnnflow.storage.manifest import MANIFEST, Manifest, commit, committed, fingerprint_of, read_manifest
+from gnnflow.storage.tables import scan
+from gnnflow.storage.workspace import Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gnnflow.config import Config
+    from gnnflow.mapreduce.progress import Progress
+    from gnnflow.mapreduce.rounds import RoundTiming
+    from gnnflow.mapreduce.schedulers import Scheduler
+
+# Raised when the same config and inputs would give other bytes than before.
+FORMAT_VERSIONS = {"ingest": 1, "flat": 1, "train": 1, "infer": 1}
+INPUTS = {"ingest": (), "flat": ("ingest",), "train": ("flat",), "infer": ("ingest", "train")}
+
+
+@dataclass(frozen=True)
+class StageContext:
+    """What a stage runs with. `scheduler` runs tasks, `progress` hears of them; neither changes a result."""
+
+    config: Config
+    scheduler: Scheduler
+    progress: Progress
+
+    @staticmethod
+    def of(config: Config, scheduler: Scheduler | None = None, progress: Progress | None = None) -> StageContext:
+        """Return a context; by default tasks run in this process and progress is silent."""
+        return StageContext(config, scheduler or Synchronous(), progress or Silent())
+
+    @property
+    def workspace(self) -> Workspace:
+        """The workspace the config names."""
+        return Workspace.at(self.config.workspace)
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """A committed stage: where it is, what it holds, and whether it was already there."""
+
+    stage: str
+    artifact: str
+    manifest: Manifest
+    reused: bool
+    seconds: float
+
+    @property
+    def manifest_uri(self) -> str:
+        """Where the manifest lies."""
+        return join(self.artifact, MANIFEST)
+
+    @property
+    def digest(self) -> str:
+        """The digest over the artifact's files."""
+        return self.manifest.digest
+
+
+def fingerprints(config: Config) -> dict[str, str]:
+    """Return every stage's fingerprint. Reads the input tables' sizes and versions, never their rows."""
+    found: dict[str, str] = {}
+    for stage, needs in INPUTS.items():
+        keys = stage_keys(config, stage)  # type: ignore[arg-type] # INPUTS' keys are the stages
+        inputs: dict[str, Any] = {name: found[name] for name in needs}
+        if stage == "ingest":
+            inputs = _stamps(config)
+            # Where the tables lie is no part of what they hold: a copy elsewhere has its own stamps.
+            keys = {"graph": {key: value for key, value in keys["graph"].items() if key not in {"nodes", "edges"}}}
+        found[stage] = fingerprint_of(stage, keys=keys, inputs=inputs, format_version=FORMAT_VERSIONS[stage])
+    return found
+
+
+def _stamps(config: Config) -> dict[str, Any]:
+    tables = {"nodes": config.graph.nodes, "edges": config.graph.edges}
+    for name, uri in tables.items():
+        if not isinstance(uri, str):
+            raise StorageError(
+                f"graph.{name} is a map of types", where="config", fix="One node type and one edge type for now: give a path."
+            )
+    return {
+        name: [asdict(stamp(file)) for file in dict.fromkeys(chunk.uri for chunk in scan(str(uri)))]
+        for name, uri in tables.items()
+    }
+
+
+def upstream(context: StageContext, stage: str) -> StageResult:
+    """Return the committed artifact of an earlier stage. Raises StorageError, saying what to run, where there is none."""
+    artifact = context.workspace.artifact(stage, fingerprints(context.config)[stage])
+    if not committed(artifact):
+        raise StorageError(
+            f"stage {stage} has not run for this config", where=artifact, fix=f"Run `gnnflow {stage} CONFIG` or `gnnflow run CONFIG`."
+        )
+    return StageResult(stage, artifact, read_manifest(artifact), reused=True, seconds=0.0)
+
+
+def run_stage(context: StageContext, stage: str, work: Callable[[str, RoundRunner], Manifest]) -> StageResult:
+    """Do a stage's work once: reuse the committed artifact, or run `work(artifact, runner)` and commit its manifest."""
+    begin = time.monotonic()
+    fingerprint = fingerprints(context.config)[stage]
+    artifact = context.workspace.artifact(stage, fingerprint)
+    if committed(artifact):
+        manifest, reused = read_manifest(artifact), True
+    else:
+        context.progress.stage_started(stage)
+        folder = context.workspace.work(stage, fingerprint)
+        manifest = commit(artifact, work(artifact, RoundRunner(folder, context.scheduler, context.progress)))
+        remove_tree(folder)
+        reused = False
+    seconds = time.monotonic() - begin
+    context.progress.stage_finished(stage, seconds, reused=reused)
+    return StageResult(stage, artifact, manifest, reused, seconds)
+
+
+def timings_of(timings: Sequence[RoundTiming]) -> dict[str, Any]:
+    """Return rounds' timings as the manifest holds them."""
+    return {"rounds": [asdict(timing) for timing in timings]}
