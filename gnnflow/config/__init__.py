@@ -1,7 +1,7 @@
 """The configuration: YAML -> frozen models, one file per section. Imports nothing heavier than pydantic.
 
-Read `root.py` first. Functions elsewhere take their own section or plain values, never the whole configuration.
-`python -m gnnflow.config` prints the reference of every key.
+Read `root.py` first. Functions elsewhere take their own section or plain values, never the whole
+configuration. `python -m gnnflow.config` prints the reference of every key.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What every section shares: strict keys, frozen values, and text types whose mistakes are refused early.
 
-Values arrive as YAML scalars or as text from the environment, so numbers written as text are accepted; a truth value where
-a number belongs is not, because `epochs: true` is never what was meant.
+Values arrive as YAML scalars or as text from the environment, so numbers written as text are accepted; a
+truth value where a number belongs is not, because `epochs: true` is never what was meant.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-CREDENTIALS = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*://)[^/?#@\s]*:[^/?#\s]*@")
-MAX_SEED = 2**63 - 1
+# user:password@ after a scheme. A pasted password may hold a slash; host:port/path@version has no password.
+CREDENTIALS = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*://)[^/?#@:\s]*:(?!\d+([/?#]|$))\S*@")
+MAX_SEED = 2**32 - 1  # the most that every library we seed accepts
 
 
 class Section(BaseModel):
@@ -24,9 +25,13 @@ class Section(BaseModel):
     )
 
 
-def problem(text: str, *, fix: str = "") -> PydanticCustomError:
-    """Return an error for use inside validators: `text` follows the offending value, `fix` says what to do."""
-    return PydanticCustomError("gnnflow", "{text}", {"text": text, "fix": fix})
+def problem(text: str, *, key: str = "", fix: str = "") -> PydanticCustomError:
+    """Return an error to raise inside validators; `fix` says what to do.
+
+    A key's validator gives the text that follows the offending value; a section's gives a whole sentence and
+    the key it is about, as a path within the section.
+    """
+    return PydanticCustomError("gnnflow", "{text}", {"text": text, "key": key, "fix": fix})
 
 
 def without_credentials(text: str) -> str:

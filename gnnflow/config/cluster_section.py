@@ -12,7 +12,9 @@ from gnnflow.config.base import Section, Size, Uri, Whole
 class SynchronousCluster(Section):
     """Everything in this process, one task after another."""
 
-    kind: Literal["synchronous"] = Field("synchronous", description="Run in this process, one task after another.")
+    kind: Literal["synchronous"] = Field(
+        "synchronous", description="Run in this process, one task after another."
+    )
 
 
 class LocalCluster(Section):
@@ -20,7 +22,9 @@ class LocalCluster(Section):
 
     kind: Literal["local"] = Field("local", description="Start Dask workers on this machine.")
     workers: Whole = Field(2, ge=1, le=1024, description="Worker processes.")
-    memory_limit: Size = Field(ByteSize(2 * 1024**3), description="Memory of one worker, such as 2GiB; 0 sets no limit.")
+    memory_limit: Size = Field(
+        ByteSize(2 * 1024**3), description="Memory of one worker, such as 2GiB; 0 sets no limit."
+    )
     threads: Whole = Field(1, ge=1, le=1024, description="Threads of one worker.")
 
 

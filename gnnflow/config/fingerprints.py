@@ -1,8 +1,8 @@
 """Which keys decide a stage's result: exactly these enter its fingerprint.
 
-Keys that only change speed, memory or place stay out, so that turning them never repeats work. Paths of input tables are
-in, but stages add the tables' content stamps: a path alone says nothing about what it holds. A stage's inputs carry the
-keys of the stages before it.
+Keys that only change speed, memory or place stay out, so that turning them never repeats work. Paths of input
+tables are in, but stages add the tables' content stamps: a path alone says nothing about what it holds. A
+stage's inputs carry the keys of the stages before it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from gnnflow.config.root import Config
 
 Stage = Literal["ingest", "flat", "train", "infer"]
 
-# Batches are prepared, cached, evaluated and saved differently under these keys; the trained weights stay the same.
-_TRAIN_SPEED_ONLY = frozenset({"prefetch", "cache", "threads", "workers", "eval_batch_size", "checkpoint_steps"})
+# Under these keys batches are prepared, cached, evaluated and saved differently; the weights stay the same.
+_TRAIN_SPEED_ONLY = frozenset(
+    {"prefetch", "cache", "threads", "workers", "eval_batch_size", "checkpoint_steps"}
+)
 
 
 def stage_keys(config: Config, stage: Stage) -> dict[str, Any]:

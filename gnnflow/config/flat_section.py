@@ -9,7 +9,9 @@ from pydantic import Field
 from gnnflow.config.base import Section, Whole
 
 Fanout = Annotated[tuple[Annotated[Whole, Field(ge=1)], ...], Field(min_length=1)]
-_FANOUT = "In-edges kept per node, one number a hop, targets first: [15, 10] keeps 15 of a target's and 10 of theirs."
+_FANOUT = (
+    "In-edges kept per node, one number a hop: [15, 10] keeps 15 of a target's and 10 of each of theirs."
+)
 
 
 class NoSampling(Section):
@@ -48,14 +50,17 @@ Sampling = Annotated[
 class FlatConfig(Section):
     """Neighbourhoods as GraphFeatures."""
 
-    hops: Whole | None = Field(None, ge=1, le=16, description="How far neighbourhoods reach; null means model.layers.")
+    hops: Whole | None = Field(
+        None, ge=1, le=16, description="How far neighbourhoods reach; null means model.layers."
+    )
     sampling: Sampling = Field(NoSampling(), description="Which in-edges are kept.")
     hub_threshold: Whole = Field(
         10_000, ge=1, description="In-degree above which a node's edges are split over several reducers."
     )
     shard_size: Whole = Field(4096, ge=1, description="Targets a shard holds.")
     layout: Literal["shared", "inline"] = Field(
-        "shared", description="shared stores a node's features once a shard, inline once a target (as AGL does)."
+        "shared",
+        description="shared stores a node's features once a shard, inline once a target (as AGL does).",
     )
     targets: Literal["labelled", "all"] = Field(
         "labelled", description="Which nodes get a neighbourhood: those with a label and a split, or all."

@@ -17,7 +17,7 @@ class GraphConfig(Section):
     """Input tables and the layout of the graph store."""
 
     nodes: Uri | _TypedTables = Field(
-        description="Node table: a path or URL of Parquet, CSV or Arrow IPC; for typed graphs a map {type: path}."
+        description="Node table: path or URL of Parquet, CSV or Arrow IPC; for typed graphs {type: path}."
     )
     edges: Uri | _TypedTables = Field(
         description="Edge table: a path or URL; for typed graphs a map {source__relation__target: path}."
@@ -25,31 +25,41 @@ class GraphConfig(Section):
     id: Column = Field("id", description="Node table column that identifies a node (int64 or string).")
     src: Column = Field("src", description="Edge table column with the id of the node an edge starts at.")
     dst: Column = Field("dst", description="Edge table column with the id of the node an edge points to.")
-    label: Column = Field("label", description="Node table column with the label: int, float, or a list for multi-label.")
+    label: Column = Field(
+        "label", description="Node table column with the label: int, float, or a list for multi-label."
+    )
     split: Column = Field("split", description="Node table column that says train, valid, test or null.")
-    weight: Column = Field("weight", description="Edge table column with edge weights; used where the column exists.")
+    weight: Column = Field(
+        "weight", description="Edge table column with edge weights; used where the column exists."
+    )
     features: tuple[Column, ...] = Field(
         ("x",),
         min_length=1,
-        description="Node feature columns: one fixed-size list, scalar columns, or the stem of x_index/x_value for sparse rows.",
+        description="Node feature columns: a fixed-size list, scalars, or x for sparse x_index/x_value.",
     )
-    edge_features: tuple[Column, ...] = Field((), description="Edge table columns that become edge attributes.")
+    edge_features: tuple[Column, ...] = Field(
+        (), description="Edge table columns that become edge attributes."
+    )
     feature_dim: Whole | None = Field(
-        None, ge=1, description="Width of sparse features; null reads it from the table's schema or its largest index."
+        None,
+        ge=1,
+        description="Width of sparse features; null reads it from the table's schema or its largest index.",
     )
     num_classes: Whole | None = Field(
         None, ge=1, description="Number of classes; null takes the largest label plus one."
     )
     normalize: Literal["none", "row", "standard"] = Field(
         "none",
-        description="Feature scaling: row makes each row sum to one, standard gives columns zero mean and unit variance.",
+        description="Scaling: row makes each row sum to one, standard each column mean 0 and variance 1.",
     )
     partitions: Whole = Field(4, ge=1, le=65536, description="Number of partitions of the graph store.")
     on_bad_rows: Literal["fail", "quarantine"] = Field(
-        "fail", description="fail stops at the first bad row; quarantine writes bad rows to a table and counts them."
+        "fail",
+        description="fail stops at the first bad row; quarantine writes bad rows to a table and counts them.",
     )
     reverse_edges: bool = Field(
-        default=False, description="Also add every edge in the opposite direction, with the same weight and attributes."
+        default=False,
+        description="Also add every edge in the opposite direction, with the same weight and attributes.",
     )
 
     @model_validator(mode="after")
@@ -61,14 +71,19 @@ class GraphConfig(Section):
             for role, column in taken.items():
                 if column in features:
                     raise problem(
-                        f"graph.{kind} lists {column!r}, which graph.{role} already uses",
-                        fix=f"Take {column!r} out of graph.{kind}: a model must not see it.",
+                        f"{column!r} is the column of graph.{role}",
+                        key=kind,
+                        fix="Take it out of the list: it is no input of a model.",
                     )
             if len(set(features)) != len(features):
-                raise problem(f"graph.{kind} lists a column twice: {list(features)}", fix="Name each column once.")
+                raise problem(
+                    f"{list(features)} names a column twice", key=kind, fix="Name each column once."
+                )
         if self.src == self.dst:
             raise problem(
-                f"graph.src and graph.dst are both {self.src!r}", fix="Name the column of each end of an edge."
+                f"{self.dst!r} is the column of graph.src too",
+                key="dst",
+                fix="Name the column of each end of an edge.",
             )
         return self
 
@@ -78,7 +93,7 @@ class GraphConfig(Section):
             return self
         if isinstance(self.nodes, str) or isinstance(self.edges, str):
             raise problem(
-                "graph.nodes and graph.edges disagree: one is a path, the other a map of types",
+                "nodes and edges disagree: one is a path, the other a map of types",
                 fix="Give both as paths, or both as maps {type: path} and {source__relation__target: path}.",
             )
         for name in self.edges:
@@ -86,7 +101,8 @@ class GraphConfig(Section):
             ends = {parts["source"], parts["target"]} if parts else {name}
             if not parts or not ends <= set(self.nodes):
                 raise problem(
-                    f"graph.edges names {name!r}, which does not join two of the node types {sorted(self.nodes)}",
+                    f"{name!r} does not join two of the node types {', '.join(self.nodes)}",
+                    key="edges",
                     fix="Write edge types as source__relation__target.",
                 )
         return self

@@ -17,9 +17,13 @@ class InferConfig(Section):
     targets: Literal["all"] | Annotated[tuple[Split, ...], Field(min_length=1)] = Field(
         "all", description="all, or a list of splits such as [test]; fewer targets prune the rounds."
     )
-    embeddings: bool = Field(default=False, description="Also write the last layer's embedding of each target.")
+    embeddings: bool = Field(
+        default=False, description="Also write the last layer's embedding of each target."
+    )
     parity_samples: Whole = Field(
-        256, ge=0, description="Targets scored again by the k-hop path; above 1e-4 the run is refused. 0 turns it off."
+        256,
+        ge=0,
+        description="Targets scored again by the k-hop path; above 1e-4 the run is refused. 0 turns it off.",
     )
     sampling: Literal["same", "none"] = Field(
         "same", description="same uses the neighbours training saw; none uses every in-edge."

@@ -28,14 +28,19 @@ def load_config(
 ) -> Config:
     """Return the validated configuration of a YAML text.
 
-    `overrides` are `key.path=value`; `workspace` replaces the key of that name; `source` names the text in errors;
-    `environment` replaces the process's own. Raises ConfigError naming the YAML path, the value and what is allowed.
+    `overrides` are `key.path=value`; `workspace` replaces the key of that name; `source` names the text in
+    errors; `environment` replaces the process's own. Raises ConfigError naming the YAML path, the value and
+    what is allowed.
     """
     raw = read_yaml(text, source=source or "config")
     if not isinstance(raw, dict):
         found = "it is empty" if raw is None else f"it is {show(raw)}"
-        raise ConfigError(f"a config is a mapping of keys and {found}", where=source, fix="Start with `name:` and `graph:`.")
-    return config_from_dict(raw, overrides=overrides, workspace=workspace, source=source, environment=environment)
+        raise ConfigError(
+            f"a config is a mapping of keys and {found}", where=source, fix="Start with `name:` and `graph:`."
+        )
+    return config_from_dict(
+        raw, overrides=overrides, workspace=workspace, source=source, environment=environment
+    )
 
 
 def config_from_dict(

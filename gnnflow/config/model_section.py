@@ -17,7 +17,7 @@ _OWN_LAYER = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 def _known_or_importable(kind: str) -> str:
     if kind not in BUILT_IN_KINDS and not _OWN_LAYER.fullmatch(kind):
         raise problem(
-            f"is no model: must be one of {', '.join(BUILT_IN_KINDS)}",
+            f"is not allowed: must be one of {', '.join(BUILT_IN_KINDS)}",
             fix="Name a layer class of your own as package.module:Class.",
         )
     return kind
@@ -32,14 +32,20 @@ class ModelConfig(Section):
     kind: ModelKind = Field(
         "gcn", description="gcn, sage, gat, gin, gat_e, or a layer class of your own as package.module:Class."
     )
-    hidden: Whole = Field(64, ge=1, le=65536, description="Width of the hidden layers; for attention layers, of each head.")
+    hidden: Whole = Field(
+        64, ge=1, le=65536, description="Width of the hidden layers; for attention layers, of each head."
+    )
     layers: Whole = Field(2, ge=1, le=16, description="Number of layers.")
-    dropout: Fraction = Field(0.5, description="Dropout before each layer and before a linear head, in training only.")
+    dropout: Fraction = Field(
+        0.5, description="Dropout before each layer and before a linear head, in training only."
+    )
     attention_dropout: Fraction | None = Field(
         None, description="Dropout on attention coefficients; null means the value of dropout."
     )
     heads: Whole = Field(8, ge=1, le=256, description="Attention heads of the hidden layers (gat and gat_e).")
-    output_heads: Whole = Field(1, ge=1, le=256, description="Attention heads of the last layer, averaged (gat and gat_e).")
+    output_heads: Whole = Field(
+        1, ge=1, le=256, description="Attention heads of the last layer, averaged (gat and gat_e)."
+    )
     aggregator: Literal["mean", "max"] = Field("mean", description="How sage combines neighbours.")
     activation: Literal["relu", "elu"] = Field("relu", description="Applied after each hidden layer.")
     head: Literal["direct", "linear", "jumping"] = Field(
@@ -48,6 +54,7 @@ class ModelConfig(Section):
         "jumping: a linear map of all layers' outputs side by side.",
     )
     encoder: Literal["none", "linear"] = Field(
-        "none", description="linear maps dense features to the hidden width first; sparse features are always embedded."
+        "none",
+        description="linear maps dense features to the hidden width; sparse ones are always embedded.",
     )
     options: dict[str, Any] = Field({}, description="Keyword arguments for a layer class of your own.")

@@ -20,8 +20,12 @@ RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_leng
 class Config(Section):
     """Everything one experiment says."""
 
-    name: RunName = Field(description="Name of the experiment; runs are kept under runs/<name> in the workspace.")
-    seed: Whole = Field(0, ge=0, le=MAX_SEED, description="Seed of sampling, initial weights, dropout and batch order.")
+    name: RunName = Field(
+        description="Name of the experiment; runs are kept under runs/<name> in the workspace."
+    )
+    seed: Whole = Field(
+        0, ge=0, le=MAX_SEED, description="Seed of sampling, initial weights, dropout and batch order."
+    )
     workspace: Uri = Field("runs", description="Where artifacts and runs live: a folder or any fsspec URL.")
     graph: GraphConfig = Field(description="Input tables and the layout of the graph store.")
     flat: FlatConfig = Field(FlatConfig(), description="Neighbourhoods as GraphFeatures.")
@@ -39,8 +43,9 @@ class Config(Section):
     def _hops_fit_layers(self) -> Self:
         if self.num_hops != self.model.layers:
             raise problem(
-                f"flat.hops is {self.flat.hops} and model.layers is {self.model.layers}: each layer needs one hop",
-                fix="Set them to the same number, or leave flat.hops out.",
+                f"{self.flat.hops} is not allowed: must be {self.model.layers}, as model.layers",
+                key="flat.hops",
+                fix="Leave it out, or set both to the same number.",
             )
         return self
 
@@ -49,7 +54,8 @@ class Config(Section):
         sampling = self.flat.sampling
         if not isinstance(sampling, NoSampling) and len(sampling.fanout) != self.num_hops:
             raise problem(
-                f"flat.sampling.fanout {list(sampling.fanout)} has {len(sampling.fanout)} numbers for {self.num_hops} hops",
+                f"{list(sampling.fanout)} is not allowed: must have {self.num_hops} numbers, one a hop",
+                key="flat.sampling.fanout",
                 fix="Give one number a hop, targets first, or change model.layers.",
             )
         return self

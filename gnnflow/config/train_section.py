@@ -14,7 +14,10 @@ from gnnflow.config.base import Real, Section, Size, Whole, problem
 
 def _one_worker(workers: int) -> int:
     if workers > 1:
-        raise problem("is not allowed yet: must be 1", fix="Distributed training is not there yet; set train.workers to 1.")
+        raise problem(
+            "is not allowed yet: must be 1",
+            fix="Distributed training is not there yet; set train.workers to 1.",
+        )
     return workers
 
 
@@ -25,27 +28,39 @@ class TrainConfig(Section):
     epochs: Whole = Field(100, ge=1, description="Most passes over the training targets.")
     batch_size: Whole = Field(256, ge=1, description="Targets in a training batch.")
     eval_batch_size: Whole | None = Field(
-        None, ge=1, description="Targets in an evaluation batch; null means batch_size. Does not change results."
+        None,
+        ge=1,
+        description="Targets in an evaluation batch; null means batch_size. Does not change results.",
     )
     lr: Real = Field(0.01, gt=0, description="Learning rate.")
     optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="Optimiser.")
     weight_decay: Real = Field(0.0, ge=0, description="L2 penalty (adam, sgd) or decoupled decay (adamw).")
     patience: Whole = Field(
-        0, ge=0, description="Stop after this many epochs without a better validation metric; 0 never stops early."
+        0,
+        ge=0,
+        description="Stop after this many epochs without a better validation metric; 0 never stops early.",
     )
-    workers: Annotated[Whole, Field(ge=1), AfterValidator(_one_worker)] = Field(1, description="Training processes.")
+    workers: Annotated[Whole, Field(ge=1), AfterValidator(_one_worker)] = Field(
+        1, description="Training processes."
+    )
     metric: Literal["accuracy", "micro_f1", "roc_auc", "loss"] = Field(
         "accuracy", description="Validation metric that picks the best epoch."
     )
-    prefetch: Whole = Field(2, ge=0, le=64, description="Batches prepared ahead of the one in training; 0 prepares in turn.")
-    checkpoint_steps: Whole = Field(0, ge=0, description="Steps between checkpoints; 0 writes one after each epoch.")
+    prefetch: Whole = Field(
+        2, ge=0, le=64, description="Batches prepared ahead of the one in training; 0 prepares in turn."
+    )
+    checkpoint_steps: Whole = Field(
+        0, ge=0, description="Steps between checkpoints; 0 writes one after each epoch."
+    )
     cache: Size = Field(
-        ByteSize(512 * 1024**2), description="Memory for decoded shards, such as 512MiB; 0 decodes them every epoch."
+        ByteSize(512 * 1024**2),
+        description="Memory for decoded shards, such as 512MiB; 0 decodes them every epoch.",
     )
     class_weight: Literal["none", "balanced"] = Field(
         "none", description="balanced weighs each class by the inverse of how often it occurs."
     )
     baseline: bool = Field(
-        default=False, description="Also train the same classifier without edges, to show what the graph adds."
+        default=False,
+        description="Also train the same classifier without edges, to show what the graph adds.",
     )
     threads: Whole | None = Field(None, ge=1, le=1024, description="Compute threads; null uses every core.")

@@ -1,13 +1,14 @@
 """YAML text -> plain dictionaries, without YAML's old surprises.
 
-Scalars follow YAML 1.2's core schema, not 1.1's: only true and false are truth values (so the country code NO stays text),
-5e-4 is a number, 1:30 and 2026-01-01 are text. A key written twice is refused, because the first one would be lost
-silently. Only plain values are built: tags that name Python objects are errors.
+Scalars follow YAML 1.2's core schema, not 1.1's: only true and false are truth values (so the country code NO
+stays text), 5e-4 is a number, 1:30 and 2026-01-01 are text. A key written twice is refused, because the first
+one would be lost silently. Only plain values are built: tags that name Python objects are errors.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable
 from typing import Any
 
 import yaml
@@ -16,7 +17,8 @@ from gnnflow.graph.errors import ConfigError
 
 _BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")
 _INT = re.compile(r"[-+]?[0-9][0-9_]*|0x[0-9a-fA-F]+|0o[0-7]+")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_NUMBER = r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?"
+_FLOAT = re.compile(rf"{_NUMBER}|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _NULL = re.compile(r"~|null|Null|NULL|")
 _MERGE = re.compile(r"<<")
 _KEY_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
@@ -26,7 +28,7 @@ class _Loader(yaml.SafeLoader):
     """SafeLoader with YAML 1.2 scalars and without duplicate or non-text keys; filled in below."""
 
 
-def _construct_mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[str, Any]:
+def _construct_mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Hashable, Any]:
     seen: dict[str, int] = {}
     for key, _ in node.value:
         if key.tag not in _KEY_TAGS:
@@ -55,15 +57,23 @@ for _tag, _pattern, _first in (
     ("null", _NULL, ["~", "n", "N", ""]),
     ("merge", _MERGE, "<"),
 ):
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern.pattern})$"), list(_first))
+    _whole = re.compile(f"(?:{_pattern.pattern})$")
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _whole, list(_first))
 _Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
 _Loader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
 
 
 def read_yaml(text: str, *, source: str = "config") -> Any:
-    """Return the value a YAML text describes. Raises ConfigError with the line and column of the first mistake."""
+    """Return the value a YAML text describes.
+
+    Raises ConfigError with the line and column of the first mistake.
+    """
     try:
-        return yaml.load(text, _Loader)
+        loader = _Loader(text)
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""

@@ -1,0 +1,52 @@
+# make quickstart   generate a small graph, train on it, score it and write the report
+# make test         the default tests (under two minutes)
+# make test-all     every test
+# make lint         style, types, import contracts, generated documentation
+# make clean        remove caches, runs and the generated graph
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DELETE_ON_ERROR:
+.PHONY: quickstart test test-all lint docs clean
+
+quickstart: $(VENV)/.installed quickstart-data/edges.parquet
+	$(BIN)/gnnflow run configs/quickstart.yaml
+
+quickstart-data/edges.parquet: | $(VENV)/.installed
+	$(BIN)/gnnflow generate payments --out quickstart-data
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest
+
+test-all: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m ""
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m gnnflow.config | diff -u docs/config.md -
+
+docs: $(VENV)/.installed-dev
+	$(BIN)/python -m gnnflow.config > docs/config.md
+
+clean:
+	rm -rf build dist runs quickstart-data .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find gnnflow tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo 'gnnflow needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...' >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# The stamps are older than pyproject.toml exactly when what it asks for may not be installed.
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $(VENV)/.installed $@

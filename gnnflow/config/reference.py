@@ -1,0 +1,116 @@
+"""The reference of every key, written from the models so that it cannot go stale: `docs/config.md`."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import ByteSize
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from gnnflow.config.base import Section
+from gnnflow.config.messages import show, tagged_members
+from gnnflow.config.root import Config
+
+_HEAD = """# Configuration
+
+Every key, its default and its meaning. Written by `python -m gnnflow.config > docs/config.md`; edit the
+models in `gnnflow/config/`, not this file.
+
+Values may hold `${VAR}` and `${VAR:-default}`, read from the environment; `$${` stands for `${` itself. On
+the command line `--set train.lr=0.02` replaces any key before anything is checked. Unknown keys are errors.
+"""
+_TYPE_NAMES: dict[Any, str] = {
+    int: "whole number",
+    float: "number",
+    str: "text",
+    bool: "true or false",
+    ByteSize: "size",
+    type(None): "null",
+    Any: "anything",
+}
+
+
+def config_reference() -> str:
+    """Return the reference of all keys as Markdown."""
+    return "\n".join([_HEAD, *_sections(Config, "", "Top level")])
+
+
+def _sections(section: type[Section], prefix: str, title: str) -> Iterator[str]:
+    nested = {name: field for name, field in section.model_fields.items() if _is_nested(field)}
+    plain = {name: field for name, field in section.model_fields.items() if name not in nested}
+    yield f"## {title}\n" if not prefix else f"## `{title}`\n"
+    yield from _table(plain, prefix)
+    for name, field in nested.items():
+        path = f"{prefix}{name}"
+        if members := tagged_members(field):
+            if not prefix:
+                yield f"## `{path}`\n\n{field.description}\n"
+            for kind, member in members.items():
+                yield from _kind(member, path, kind, is_default=getattr(field.default, "kind", None) == kind)
+        else:
+            below: Any = field.annotation
+            yield from _sections(below, f"{path}.", path)
+
+
+def _kind(member: type[Section], path: str, kind: str, *, is_default: bool) -> Iterator[str]:
+    keys = {name: field for name, field in member.model_fields.items() if name != "kind"}
+    described = member.model_fields["kind"].description
+    yield f"### `{path}: {{kind: {kind}}}`{' (the default)' if is_default else ''}\n"
+    yield f"{described}\n"
+    if keys:
+        yield from _table(keys, f"{path}.")
+
+
+def _table(fields: dict[str, FieldInfo], prefix: str) -> Iterator[str]:
+    yield "| key | allowed | default | meaning |\n|---|---|---|---|"
+    for name, field in fields.items():
+        cells = (f"`{prefix}{name}`", _allowed(field), _default(field), field.description or "")
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    yield ""
+
+
+def _is_nested(field: FieldInfo) -> bool:
+    below = field.annotation
+    return bool(tagged_members(field)) or (isinstance(below, type) and issubclass(below, Section))
+
+
+def _default(field: FieldInfo) -> str:
+    return "required" if field.default is PydanticUndefined else f"`{show(field.default)}`"
+
+
+def _allowed(field: FieldInfo) -> str:
+    limits = [
+        f" {sign} {getattr(limit, name)}"
+        for limit in _limits(field)
+        for name, sign in (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
+        if getattr(limit, name, None) is not None
+    ]
+    first, *alternatives = _type_name(field.annotation).split(" or ")
+    return " or ".join([first + ",".join(limits), *alternatives])
+
+
+def _limits(field: FieldInfo) -> list[Any]:
+    """Return a key's bounds, also where its type carries them as one member of a union with null."""
+    inner = [part for part in get_args(field.annotation) if get_origin(part) is Annotated]
+    within = [
+        limit for part in inner for extra in get_args(part)[1:] for limit in getattr(extra, "metadata", [])
+    ]
+    return [*field.metadata, *within]
+
+
+def _type_name(annotation: Any) -> str:
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _type_name(parts[0])
+    if origin is Literal:
+        return ", ".join(f"`{part}`" for part in parts)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_type_name(part) for part in parts)
+    if origin is tuple:
+        return f"list of {_type_name(parts[0])}"
+    if origin is dict:
+        return f"map of {_type_name(parts[1])}"
+    return _TYPE_NAMES[annotation]

@@ -1,0 +1,1 @@
+"""Tests mirror gnnflow/; contracts/ holds the suites that several implementations share."""

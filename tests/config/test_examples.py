@@ -1,0 +1,37 @@
+"""Every configuration that ships is valid and fits the tables it names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from gnnflow.config import load_config
+from tests.conftest import REPOSITORY
+
+EXAMPLES = sorted((REPOSITORY / "configs").glob("*.yaml"))
+PUBLIC = [path for path in EXAMPLES if "GNNFLOW_DATA" in path.read_text()]
+
+
+def test_examples_are_found():
+    assert {path.stem for path in EXAMPLES} >= {"quickstart", "cora", "citeseer", "amazon_photo", "twitch"}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_valid_and_says_what_it_is(path: Path):
+    text = path.read_text()
+    config = load_config(text, source=path.name, environment={})
+    assert text.startswith("# ")
+    assert config.workspace == "runs"
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("path", PUBLIC, ids=lambda path: path.stem)
+def test_an_example_names_columns_its_tables_have(path: Path, data_dir: Path):
+    graph = load_config(path.read_text(), environment={"GNNFLOW_DATA": str(data_dir)}).graph
+    nodes, edges = pq.read_schema(graph.nodes), pq.read_schema(graph.edges)
+    for feature in graph.features:
+        assert feature in nodes.names or f"{feature}_index" in nodes.names
+    assert {graph.id, graph.label, graph.split} <= set(nodes.names)
+    assert {graph.src, graph.dst, *graph.edge_features} <= set(edges.names)

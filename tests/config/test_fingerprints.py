@@ -1,0 +1,67 @@
+"""Exactly the keys that change a result change what is fingerprinted."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gnnflow.config import Config, load_config, stage_keys
+
+MINIMAL = "name: tiny\ngraph: {nodes: nodes.parquet, edges: edges.parquet}\n"
+SAMPLED = "flat={sampling: {kind: uniform, fanout: [10, 5]}}"
+STAGES = ("ingest", "flat", "train", "infer")
+
+
+def config(*overrides: str) -> Config:
+    return load_config(MINIMAL, overrides=overrides)
+
+
+def changed(*overrides: str, base: tuple[str, ...] = ()) -> set[str]:
+    before, after = config(*base), config(*base, *overrides)
+    return {stage for stage in STAGES if stage_keys(before, stage) != stage_keys(after, stage)}
+
+
+@pytest.mark.parametrize(
+    ("override", "stages"),
+    [
+        ("name=other", set()),
+        ("workspace=elsewhere", set()),
+        ("cluster={kind: synchronous}", set()),
+        ("graph.partitions=8", {"ingest"}),
+        ("graph.normalize=row", {"ingest"}),
+        ("flat.shard_size=10", {"flat"}),
+        (SAMPLED, {"flat"}),
+        ("seed=1", {"train"}),
+        ("model.hidden=8", {"train"}),
+        ("model.layers=3", {"flat", "train"}),
+        ("train.lr=0.5", {"train"}),
+        ("train.batch_size=8", {"train"}),
+        ("train.patience=8", {"train"}),
+        ("train.baseline=true", {"train"}),
+        ("train.prefetch=0", set()),
+        ("train.cache=1MiB", set()),
+        ("train.threads=1", set()),
+        ("train.eval_batch_size=1", set()),
+        ("train.checkpoint_steps=7", set()),
+        ("infer.embeddings=true", {"infer"}),
+        ("infer.targets=[test]", {"infer"}),
+    ],
+)
+def test_a_key_changes_only_the_stages_whose_result_it_decides(override, stages):
+    assert changed(override) == stages
+
+
+def test_the_seed_reaches_flat_where_edges_are_sampled():
+    assert changed("seed=1", base=(SAMPLED,)) == {"flat", "train"}
+
+
+def test_saying_the_default_number_of_hops_changes_nothing():
+    assert changed("flat.hops=2") == set()
+
+
+def test_keys_are_plain_json_in_a_fixed_form():
+    keys = {stage: stage_keys(config(SAMPLED), stage) for stage in STAGES}
+    assert json.loads(json.dumps(keys)) == keys
+    assert keys["flat"]["flat"]["sampling"] == {"kind": "uniform", "fanout": [10, 5]}
+    assert keys["flat"]["flat"]["hops"] == 2

@@ -1,0 +1,113 @@
+"""A text becomes the configuration it describes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from pydantic import ValidationError
+
+from gnnflow.config import Config, LocalCluster, NoSampling, UniformSampling, config_from_dict, load_config
+from gnnflow.graph.errors import ConfigError
+
+MINIMAL = "name: tiny\ngraph: {nodes: nodes.parquet, edges: edges.parquet}\n"
+
+
+def test_only_name_and_tables_are_required():
+    config = load_config(MINIMAL)
+    assert config.model.kind == "gcn"
+    assert config.graph.features == ("x",)
+    assert config.flat.sampling == NoSampling()
+    assert config.cluster == LocalCluster(workers=2)
+    assert config.train.cache == 512 * 1024**2
+
+
+def test_values_of_every_form_are_read():
+    config = load_config(
+        MINIMAL
+        + "flat: {sampling: {kind: uniform, fanout: [10, 5]}}\n"
+        + "train: {lr: 5e-4, weight_decay: 5.0e-4, cache: 1.5GiB}\n"
+        + "infer: {targets: [valid, test]}\n"
+        + "cluster: {kind: local, memory_limit: 2GiB}\n"
+    )
+    assert config.flat.sampling == UniformSampling(fanout=(10, 5))
+    assert config.train.lr == config.train.weight_decay == 5e-4
+    assert config.train.cache == 1.5 * 1024**3
+    assert config.infer.targets == ("valid", "test")
+    assert isinstance(config.cluster, LocalCluster)
+    assert config.cluster.memory_limit == 2 * 1024**3
+
+
+def test_typed_graphs_are_maps_of_tables():
+    config = load_config(
+        "name: imdb\ngraph:\n  nodes: {movie: m.parquet, actor: a.parquet}\n"
+        "  edges: {actor__plays_in__movie: am.parquet, movie__shows__actor: ma.parquet}\n"
+    )
+    assert config.graph.nodes == {"movie": "m.parquet", "actor": "a.parquet"}
+
+
+def test_a_layer_of_ones_own_is_named_by_its_class():
+    config = load_config(MINIMAL + "model: {kind: 'my.layers:Gated', options: {gates: 4}}\n")
+    assert config.model.kind == "my.layers:Gated"
+    assert config.model.options == {"gates": 4}
+
+
+@pytest.mark.parametrize(("text", "hops"), [("model: {layers: 3}", 3), ("flat: {hops: 2}", 2)])
+def test_hops_are_the_number_of_layers(text, hops):
+    assert load_config(MINIMAL + text).num_hops == hops
+
+
+def test_overrides_workspace_and_environment_are_applied_in_that_order():
+    text = "name: a\nworkspace: ${NOPE}\ngraph: {nodes: '${DATA}/n', edges: e}\ntrain: {workers: '${W:-1}'}\n"
+    config = load_config(
+        text, overrides=["graph.edges=${DATA}/e"], workspace="memory://runs", environment={"DATA": "d"}
+    )
+    assert config.workspace == "memory://runs"
+    assert config.graph.nodes == "d/n"
+    assert config.graph.edges == "d/e"
+    assert config.train.workers == 1
+
+
+def test_the_process_environment_is_the_default(monkeypatch):
+    monkeypatch.setenv("GNNFLOW_TEST_NAME", "from-outside")
+    assert load_config(MINIMAL, overrides=["name=${GNNFLOW_TEST_NAME}"]).name == "from-outside"
+
+
+def test_a_config_survives_its_own_json():
+    config = load_config(
+        MINIMAL + "flat: {sampling: {kind: weighted, fanout: [3, 2]}}\ninfer: {targets: [test]}\n"
+    )
+    assert config_from_dict(config.model_dump(mode="json")) == config
+
+
+def test_a_config_cannot_be_changed():
+    config = load_config(MINIMAL)
+    with pytest.raises(ValidationError, match="frozen"):
+        config.train.lr = 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [("", "it is empty"), ("- a\n", "it is ['a']"), ("gcn", "it is 'gcn'")]
+)
+def test_a_text_without_keys_is_refused(text, found):
+    with pytest.raises(ConfigError, match="a config is a mapping") as caught:
+        load_config(text, source="x.yaml")
+    assert found in str(caught.value)
+
+
+def test_the_schema_describes_every_key():
+    schema = Config.model_json_schema()
+    sections = [schema, *schema["$defs"].values()]
+    keys = [
+        (section["title"], key, field) for section in sections for key, field in section["properties"].items()
+    ]
+    assert len(keys) > 50
+    assert [key for key in keys if not key[2].keys() & {"description", "$ref"}] == []
+
+
+def test_reading_a_config_imports_nothing_heavy():
+    heavy = ["numpy", "pandas", "pyarrow", "torch", "dask", "distributed", "fsspec", "sklearn", "matplotlib"]
+    code = f"import sys, gnnflow.config; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

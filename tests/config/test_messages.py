@@ -1,0 +1,237 @@
+"""A refused config says where, what was found, what is allowed, and what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from gnnflow.config import load_config
+from gnnflow.graph.errors import ConfigError
+
+MINIMAL = "name: tiny\ngraph: {nodes: nodes.parquet, edges: edges.parquet}\n"
+
+
+def refusal(extra: str = "", *, overrides: tuple[str, ...] = (), text: str = MINIMAL) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        load_config(text + extra, overrides=overrides, environment={})
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("override", "where", "problem"),
+    [
+        ("train.lr=-1", "train.lr", "-1 is not allowed: must be greater than 0"),
+        ("train.lr=.inf", "train.lr", "inf is not allowed: must be a finite number"),
+        ("train.lr=fast", "train.lr", "'fast' is not allowed: must be a number"),
+        ("train.epochs=0", "train.epochs", "0 is not allowed: must be at least 1"),
+        ("train.epochs=2.5", "train.epochs", "2.5 is not allowed: must be a whole number"),
+        ("train.epochs=true", "train.epochs", "true is not allowed: must be a number, not a truth value"),
+        ("train.lr=false", "train.lr", "false is not allowed: must be a number, not a truth value"),
+        ("train.workers=4", "train.workers", "4 is not allowed yet: must be 1"),
+        ("train.cache=-1", "train.cache", "-1 is not allowed: must be a size such as 512MiB or 2GiB"),
+        (
+            "train.cache=5 bananas",
+            "train.cache",
+            "'5 bananas' is not allowed: must be a size such as 512MiB or 2GiB",
+        ),
+        ("train.cache=large", "train.cache", "'large' is not allowed: must be a size such as 512MiB or 2GiB"),
+        ("train.baseline=maybe", "train.baseline", "'maybe' is not allowed: must be true or false"),
+        (
+            "train.strategy=global-batch",
+            "train.strategy",
+            "'global-batch' is not allowed: must be 'mini-batch'",
+        ),
+        ("train=3", "train", "3 is not allowed: must be a mapping of keys"),
+        ("train=", "train", "null is not allowed: must be a mapping of keys"),
+        ("seed=-1", "seed", "-1 is not allowed: must be at least 0"),
+        ("seed=4294967296", "seed", "4294967296 is not allowed: must be at most 4294967295"),
+        ("name=a/b", "name", "'a/b' is not allowed: must be letters, digits, dots, dashes and underscores"),
+        ("workspace=''", "workspace", "'' is not allowed: must be longer than nothing"),
+        ("model.dropout=1", "model.dropout", "1 is not allowed: must be less than 1"),
+        ("model.hidden=0", "model.hidden", "0 is not allowed: must be at least 1"),
+        ("model.layers=99", "model.layers", "99 is not allowed: must be at most 16"),
+        ("model.kind=gcnn", "model.kind", "'gcnn' is not allowed: must be one of gcn, sage, gat, gin, gat_e"),
+        ("model.kind=my.layers.Gated", "model.kind", "'my.layers.Gated' is not allowed"),
+        ("graph.partitions=0", "graph.partitions", "0 is not allowed: must be at least 1"),
+        ("graph.features=[]", "graph.features", "[] is not allowed: must be a list that is not empty"),
+        ("graph.features=x", "graph.features", "'x' is not allowed: must be a list"),
+        ("graph.nodes=3", "graph.nodes", "3 is not allowed: must be text or a mapping"),
+        ("graph.normalize=standrd", "graph.normalize", "must be 'none', 'row' or 'standard'"),
+        ("infer.targets=tst", "infer.targets", "'tst' is not allowed: must be 'all' or a list"),
+        ("infer.targets=[]", "infer.targets", "[] is not allowed: must be 'all' or a list that is not empty"),
+        (
+            "infer.targets=[tst]",
+            "infer.targets[0]",
+            "'tst' is not allowed: must be 'train', 'valid' or 'test'",
+        ),
+        ("flat.layout=both", "flat.layout", "'both' is not allowed: must be 'shared' or 'inline'"),
+    ],
+)
+def test_a_wrong_value_shows_path_value_and_what_is_allowed(override, where, problem):
+    error = refusal(overrides=(override,))
+    assert error.where == where
+    assert problem in error.problem
+
+
+@pytest.mark.parametrize(
+    ("extra", "where", "fix"),
+    [
+        ("train: {lrr: 1}", "train.lrr", "Did you mean 'lr'? Keys here: strategy, epochs, batch_size"),
+        ("tran: {lr: 1}", "tran", "Did you mean 'train'? Keys here: name, seed, workspace"),
+        ("model: {Hidden: 3}", "model.Hidden", "Did you mean 'hidden'?"),
+        ("zebra: 1", "zebra", "Keys here: name, seed"),
+        ("flat: {sampling: {kind: none, fanout: [1]}}", "flat.sampling.fanout", "Keys here: kind."),
+        ("cluster: {kind: local, wokers: 2}", "cluster.wokers", "Did you mean 'workers'?"),
+    ],
+)
+def test_an_unknown_key_suggests_the_nearest_and_lists_the_rest(extra, where, fix):
+    error = refusal(extra)
+    assert error.where == where
+    assert error.problem == "unknown key"
+    assert error.fix.startswith(fix)
+
+
+@pytest.mark.parametrize(
+    ("extra", "where", "problem", "fix"),
+    [
+        (
+            "flat: {sampling: {kind: unifrm, fanout: [2, 2]}}",
+            "flat.sampling.kind",
+            "'unifrm' is not allowed: must be one of none, uniform, weighted, top_k",
+            "Did you mean 'uniform'?",
+        ),
+        (
+            "flat: {sampling: {fanout: [2, 2]}}",
+            "flat.sampling.kind",
+            "required but missing",
+            "Kinds: none, uniform, weighted, top_k.",
+        ),
+        (
+            "flat: {sampling: uniform}",
+            "flat.sampling",
+            "'uniform' is not allowed: must be a mapping of keys with a kind",
+            "Kinds: none, uniform, weighted, top_k.",
+        ),
+        (
+            "cluster: {workers: 3}",
+            "cluster.kind",
+            "required but missing",
+            "Kinds: synchronous, local, address.",
+        ),
+        ("cluster: {kind: address}", "cluster.address", "required but missing", "The scheduler's address"),
+        (
+            "flat: {sampling: {kind: top_k}}",
+            "flat.sampling.fanout",
+            "required but missing",
+            "In-edges kept per node",
+        ),
+    ],
+)
+def test_a_union_lists_its_kinds(extra, where, problem, fix):
+    error = refusal(extra)
+    assert (error.where, error.problem) == (where, problem)
+    assert error.fix.startswith(fix)
+
+
+@pytest.mark.parametrize(
+    ("extra", "where", "problem"),
+    [
+        ("flat: {hops: 3}", "flat.hops", "3 is not allowed: must be 2, as model.layers"),
+        (
+            "flat: {sampling: {kind: uniform, fanout: [5]}}",
+            "flat.sampling.fanout",
+            "[5] is not allowed: must have 2 numbers, one a hop",
+        ),
+        (
+            "flat: {sampling: {kind: uniform, fanout: [5, 5]}}\nmodel: {layers: 3}",
+            "flat.sampling.fanout",
+            "[5, 5] is not allowed: must have 3 numbers, one a hop",
+        ),
+        (
+            "flat: {sampling: {kind: weighted, fanout: [5, 0]}}",
+            "flat.sampling.fanout[1]",
+            "0 is not allowed: must be at least 1",
+        ),
+    ],
+)
+def test_impossible_combinations_are_refused(extra, where, problem):
+    error = refusal(extra)
+    assert (error.where, error.problem) == (where, problem)
+    assert error.fix
+
+
+@pytest.mark.parametrize(
+    ("override", "where", "problem"),
+    [
+        ("graph.features=[x, label]", "graph.features", "'label' is the column of graph.label"),
+        ("graph.features=[x, split]", "graph.features", "'split' is the column of graph.split"),
+        ("graph.features=[x, x]", "graph.features", "['x', 'x'] names a column twice"),
+        ("graph.edge_features=[dst]", "graph.edge_features", "'dst' is the column of graph.dst"),
+        ("graph.src=dst", "graph.dst", "'dst' is the column of graph.src too"),
+        (
+            "graph.nodes={user: u}",
+            "graph",
+            "nodes and edges disagree: one is a path, the other a map of types",
+        ),
+    ],
+)
+def test_a_column_means_one_thing(override, where, problem):
+    error = refusal(overrides=(override,))
+    assert (error.where, error.problem) == (where, problem)
+
+
+@pytest.mark.parametrize("edge", ["pays", "user__pays__shop", "user____user", "user__pays"])
+def test_an_edge_type_joins_two_node_types(edge):
+    error = refusal(overrides=("graph.nodes={user: u}", f"graph.edges={{{edge}: e}}"))
+    assert error.where == "graph.edges"
+    assert error.problem == f"{edge!r} does not join two of the node types user"
+    assert "source__relation__target" in error.fix
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "workspace=s3://me:hunter2@bucket/runs",
+        "graph.nodes=https://me:hunter2@example.com/n.parquet",
+        "graph.nodes={user: 'ftp://me:hunter2@h/n'}",
+        "workspace=s3://me:hunter2/p@ss@bucket",
+        "cluster={kind: address, address: 'tls://me:hunter2@host:8786'}",
+        "workspace=${SECRET_URL:-s3://me:hunter2@bucket/runs}",
+    ],
+)
+def test_credentials_in_a_url_are_refused_and_never_shown(override):
+    error = refusal(overrides=(override,))
+    assert "holds a user and password" in error.problem
+    assert "environment" in error.fix
+    assert "hunter2" not in str(error)
+
+
+def test_a_refused_value_never_shows_credentials():
+    error = refusal(overrides=("graph.features=s3://me:hunter2@bucket",))
+    assert error.where == "graph.features"
+    assert "hunter2" not in str(error)
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/prefix@2026:01", "http://host:9000/runs@v2", "user@host:runs"])
+def test_a_url_without_a_password_is_accepted(url):
+    assert load_config(MINIMAL, workspace=url).workspace == url
+
+
+def test_all_mistakes_are_reported_at_once():
+    error = refusal("train: {lr: -1, epoch: 3}\nmodel: {heads: 0}")
+    lines = str(error).splitlines()
+    assert lines[0] == "3 keys are wrong:"
+    assert [line.split(":")[0].strip() for line in lines[1:]] == ["model.heads", "train.lr", "train.epoch"]
+
+
+def test_missing_tables_and_name_are_named():
+    error = refusal(text="graph: {nodes: n}")
+    assert [line.split(":")[0].strip() for line in str(error).splitlines()[1:]] == ["name", "graph.edges"]
+
+
+def test_an_error_starts_with_the_file_it_came_from():
+    with pytest.raises(ConfigError) as caught:
+        load_config(MINIMAL, overrides=["train.lr=-1"], source="configs/tiny.yaml")
+    assert str(caught.value) == (
+        "configs/tiny.yaml: train.lr: -1 is not allowed: must be greater than 0. "
+        "Learning rate; the default is 0.01."
+    )

@@ -1,0 +1,22 @@
+"""The written reference is the one the models give."""
+
+from __future__ import annotations
+
+from gnnflow.config import Config
+from gnnflow.config.reference import config_reference
+from tests.conftest import REPOSITORY
+
+
+def test_the_reference_is_up_to_date():
+    assert (REPOSITORY / "docs" / "config.md").read_text() == config_reference(), "run `make docs`"
+
+
+def test_the_reference_names_every_key():
+    reference = config_reference()
+    for section in ("graph", "flat", "model", "train", "infer"):
+        for key in Config.model_fields[section].annotation.model_fields:
+            assert f"`{section}.{key}" in reference
+    for kind in ("none", "uniform", "weighted", "top_k"):
+        assert f"`flat.sampling: {{kind: {kind}}}`" in reference
+    assert "| `train.lr` | number > 0 | `0.01` | Learning rate. |" in reference
+    assert "| `model.attention_dropout` | number >= 0, < 1 or null | `null` |" in reference

@@ -1,0 +1,26 @@
+"""What every test may ask for. Imports nothing heavy, so that collecting one folder stays quick."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+# No deadline: the first call of a compiled kernel or a cold import would fail a test that is right.
+settings.register_profile("dev", deadline=None, max_examples=50)
+settings.register_profile("ci", deadline=None, max_examples=200, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder with the public graphs, one folder each."""
+    named = os.environ.get("GNNFLOW_DATA")
+    folder = Path(named) if named else REPOSITORY.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"no public graphs at {folder}; set GNNFLOW_DATA to the folder that holds them")
+    return folder
