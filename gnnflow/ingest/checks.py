@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.errors import TableError
+from gnnflow.graph.splits import SPLITS
 from gnnflow.storage.columns import combine, take_rows, to_numpy
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from gnnflow.ingest.schema import ColumnPart
     from gnnflow.storage.tables import Chunk
 
-SPLITS = ("train", "valid", "test")
 _SHOWN = 3
 _PLACE_SHIFT = 40
 
@@ -62,7 +62,9 @@ def number_faults(table: pa.Table, parts: Sequence[ColumnPart], what: str) -> li
 
 def _not_finite(column: pa.Array, part: ColumnPart) -> IntArray:
     if not part.is_list:
-        values = to_numpy(column.cast(pa.float64())) if column.null_count < len(column) else np.full(len(column), np.nan)
+        values = (
+            to_numpy(column.cast(pa.float64())) if column.null_count < len(column) else np.full(len(column), np.nan)
+        )
         return np.flatnonzero(~np.isfinite(values))
     parents = to_numpy(pc.list_parent_indices(column))
     values = to_numpy(pc.list_flatten(column).cast(pa.float64()))
@@ -76,7 +78,9 @@ def sparse_faults(table: pa.Table, stem: str, width: int, *, has_value: bool) ->
     parents = to_numpy(pc.list_parent_indices(index))
     outside = np.unique(parents[~((flat >= 0) & (flat < width))]).astype(np.int64)
     faults = [
-        Fault("feature list is null", f"{stem}_index", np.flatnonzero(to_numpy(pc.is_null(index))), "Write an empty list."),
+        Fault(
+            "feature list is null", f"{stem}_index", np.flatnonzero(to_numpy(pc.is_null(index))), "Write an empty list."
+        ),
         Fault(f"feature index outside 0..{width - 1}", f"{stem}_index", outside, "Set graph.feature_dim."),
     ]
     if has_value:
@@ -85,7 +89,12 @@ def sparse_faults(table: pa.Table, stem: str, width: int, *, has_value: bool) ->
         bad = to_numpy(pc.list_flatten(value).cast(pa.float64()))
         parents = to_numpy(pc.list_parent_indices(value))
         faults += [
-            Fault("as many values as indices needed", f"{stem}_value", np.flatnonzero(lengths[0] != lengths[1]), "Align them."),
+            Fault(
+                "as many values as indices needed",
+                f"{stem}_value",
+                np.flatnonzero(lengths[0] != lengths[1]),
+                "Align them.",
+            ),
             Fault(
                 "feature value is null, NaN or infinite",
                 f"{stem}_value",
@@ -112,7 +121,9 @@ def split_faults(table: pa.Table, column: str, labelled: Array) -> list[Fault]:
     known = to_numpy(pc.or_(pc.is_null(text), pc.is_in(text, value_set=pa.array(SPLITS))))
     given = to_numpy(pc.is_valid(text))
     return [
-        Fault("split is none of train, valid, test", column, np.flatnonzero(~known), "Write train, valid, test or null."),
+        Fault(
+            "split is none of train, valid, test", column, np.flatnonzero(~known), "Write train, valid, test or null."
+        ),
         Fault("has a split but no label", column, np.flatnonzero(given & known & ~labelled), "Leave its split null."),
     ]
 
@@ -131,7 +142,12 @@ def places(chunk_number: int, rows: Array) -> IntArray:
 
 
 def settle(
-    table: pa.Table, faults: Sequence[Fault], *, chunks: Sequence[Chunk], place: IntArray, policy: Literal["fail", "quarantine"]
+    table: pa.Table,
+    faults: Sequence[Fault],
+    *,
+    chunks: Sequence[Chunk],
+    place: IntArray,
+    policy: Literal["fail", "quarantine"],
 ) -> tuple[IntArray, pa.Table]:
     """Return (rows to keep, quarantined rows with their reason and place). Raises TableError under `fail`."""
     reason = np.full(table.num_rows, -1)

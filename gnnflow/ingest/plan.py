@@ -12,8 +12,8 @@ import numpy as np
 from gnnflow.graph.block import offsets_of
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.errors import TableError
+from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest import rounds
-from gnnflow.ingest.checks import SPLITS
 from gnnflow.mapreduce.rounds import Round
 
 if TYPE_CHECKING:
@@ -146,7 +146,12 @@ def _result(
         "partitions": book.num_partitions,
         "offsets": book.offsets.tolist(),
         "id_type": task.schema.id_type,
-        "feature": {"kind": "sparse" if task.schema.sparse else "dense", "width": task.schema.feature_width},
+        "feature": {
+            "kind": "sparse" if task.schema.sparse else "dense",
+            "width": task.schema.feature_width,
+            "has_value": task.schema.sparse_has_value
+            or (task.schema.sparse is not None and task.config.normalize == "row"),
+        },
         "attribute_width": task.schema.attribute_width,
         "has_weight": task.schema.has_weight,
         "task": task.schema.task,

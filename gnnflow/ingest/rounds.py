@@ -208,7 +208,11 @@ def build_edges(index: int, rows: pa.Table, *, task: IngestTask, book: Partition
     return TaskOutput(
         emits=(
             Emit("out_degree", pa.table({"node": nodes, "count": out}), book.owner(nodes)),
-            Emit("in_degree", pa.table({"in_degree": in_degree, "in_weight": in_weight.astype(np.float32)}), np.full(len(in_degree), index)),
+            Emit(
+                "in_degree",
+                pa.table({"in_degree": in_degree, "in_weight": in_weight.astype(np.float32)}),
+                np.full(len(in_degree), index),
+            ),
         ),
         files=(entry,),
         counts={"edges": len(src)},

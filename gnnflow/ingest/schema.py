@@ -60,13 +60,13 @@ class SourceSchema:
 
 def read_schema(nodes: Sequence[Chunk], edges: Sequence[Chunk], config: GraphConfig) -> SourceSchema:
     """Return how to read these tables. Reads schemas, and first rows where a list's width is only in the rows."""
-    if not nodes:
-        raise TableError("the node table has no rows", where=str(config.nodes), fix="Check graph.nodes.")
-    node_schema, edge_schema = _agreed(nodes), _agreed(edges) if edges else None
+    for chunks, uri, key in ((nodes, config.nodes, "graph.nodes"), (edges, config.edges, "graph.edges")):
+        if all(chunk.num_rows == 0 for chunk in chunks):
+            raise TableError("the table has no rows", where=str(uri), fix=f"Check {key}.")
+    node_schema, edge_schema = _agreed(nodes), _agreed(edges)
     id_type = _id_type(node_schema, nodes[0], config.id, "graph.id")
-    if edge_schema is not None:
-        for role, column in (("graph.src", config.src), ("graph.dst", config.dst)):
-            _same_type(id_type, _id_type(edge_schema, edges[0], column, role), edges[0], column, config.id)
+    for role, column in (("graph.src", config.src), ("graph.dst", config.dst)):
+        _same_type(id_type, _id_type(edge_schema, edges[0], column, role), edges[0], column, config.id)
     sparse = _sparse_stem(node_schema, config)
     features = () if sparse else tuple(_part(node_schema, nodes, name, "graph.features") for name in config.features)
     task, label_width = _label(node_schema, nodes, config)
@@ -80,7 +80,7 @@ def read_schema(nodes: Sequence[Chunk], edges: Sequence[Chunk], config: GraphCon
         task=task,
         label_width=label_width,
         has_split=_split_is_text(node_schema, nodes[0], config.split),
-        has_weight=edge_schema is not None and _weight_is_number(edge_schema, edges[0], config.weight),
+        has_weight=_weight_is_number(edge_schema, edges[0], config.weight),
         attributes=attributes,
     )
 
@@ -130,9 +130,7 @@ def _id_type(schema: pa.Schema, chunk: Chunk, name: str, role: str) -> IdType:
         return "int64"
     if _is_text(found):
         return "string"
-    raise TableError(
-        f"column {name!r} is {found}, not an id", where=chunk.uri, fix="Write ids as int64 or string."
-    )
+    raise TableError(f"column {name!r} is {found}, not an id", where=chunk.uri, fix="Write ids as int64 or string.")
 
 
 def _same_type(nodes: IdType, edges: IdType, chunk: Chunk, column: str, id_column: str) -> None:
@@ -171,9 +169,7 @@ def _sparse_width(schema: pa.Schema, nodes: Sequence[Chunk], stem: str, config: 
     return 1 + max((value for value in largest if value is not None), default=0)
 
 
-def _part(schema: pa.Schema | None, chunks: Sequence[Chunk], name: str, role: str) -> ColumnPart:
-    if schema is None:
-        raise TableError("the edge table has no rows, so it has no attributes", where=role, fix="Take the key out.")
+def _part(schema: pa.Schema, chunks: Sequence[Chunk], name: str, role: str) -> ColumnPart:
     found = _field(schema, chunks[0], name, role).type
     if _is_number(found):
         return ColumnPart(name, 1, is_list=False)

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.block import UNLABELLED
+from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.checks import (
-    SPLITS,
     Fault,
     label_faults,
     null_fault,

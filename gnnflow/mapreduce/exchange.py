@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from fsspec.implementations.local import LocalFileSystem
 
 from gnnflow.graph.block import offsets_of
 from gnnflow.graph.errors import StorageError
 from gnnflow.storage.columns import take_rows
-from gnnflow.storage.filesystem import join, resolve, write_atomic
+from gnnflow.storage.filesystem import join, open_arrow, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +63,7 @@ def _single(column: pa.ChunkedArray) -> pa.Array:
 
 def read_exchange(uri: str, destination: int) -> pa.Table:
     """Return the rows one task sent to a destination."""
-    with _open(uri) as source:
+    with open_arrow(uri) as source:
         try:
             reader = pa.ipc.open_file(source)
             schema = reader.schema
@@ -72,16 +71,11 @@ def read_exchange(uri: str, destination: int) -> pa.Table:
             batches = [reader.get_batch(int(sent[:destination].sum()))] if sent[destination] else []
         except (pa.ArrowInvalid, OSError) as error:
             raise StorageError(
-                f"an exchange file cannot be read ({error})", where=uri, fix="Delete the workspace's work/ folder and run again."
+                f"an exchange file cannot be read ({error})",
+                where=uri,
+                fix="Delete the workspace's work/ folder and run again.",
             ) from error
     return pa.Table.from_batches(batches, schema=schema.remove_metadata())
-
-
-def _open(uri: str) -> pa.NativeFile:
-    fs, path = resolve(uri)
-    if isinstance(fs, LocalFileSystem):
-        return pa.memory_map(path)
-    return pa.PythonFile(fs.open(path, "rb"), mode="r")
 
 
 @dataclass(frozen=True)

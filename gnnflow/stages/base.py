@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from gnnflow.config import stage_keys
-from gnnflow.graph.errors import StorageError
+from gnnflow.graph.errors import ConfigError, LayerError, ParityError, StorageError, TableError, TrainingError
 from gnnflow.mapreduce.progress import Silent
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 # Raised when the same config and inputs would give other bytes than before.
 FORMAT_VERSIONS = {"ingest": 1, "flat": 1, "train": 1, "infer": 1}
+_HOPELESS = (TableError, ConfigError, LayerError, TrainingError, ParityError)
 INPUTS = {"ingest": (), "flat": ("ingest",), "train": ("flat",), "infer": ("ingest", "train")}
 
 
@@ -93,7 +94,9 @@ def _stamps(config: Config) -> dict[str, Any]:
     for name, uri in tables.items():
         if not isinstance(uri, str):
             raise StorageError(
-                f"graph.{name} is a map of types", where="config", fix="One node type and one edge type for now: give a path."
+                f"graph.{name} is a map of types",
+                where="config",
+                fix="One node type and one edge type for now: give a path.",
             )
     return {
         name: [asdict(stamp(file)) for file in dict.fromkeys(chunk.uri for chunk in scan(str(uri)))]
@@ -106,7 +109,9 @@ def upstream(context: StageContext, stage: str) -> StageResult:
     artifact = context.workspace.artifact(stage, fingerprints(context.config)[stage])
     if not committed(artifact):
         raise StorageError(
-            f"stage {stage} has not run for this config", where=artifact, fix=f"Run `gnnflow {stage} CONFIG` or `gnnflow run CONFIG`."
+            f"stage {stage} has not run for this config",
+            where=artifact,
+            fix=f"Run `gnnflow {stage} CONFIG` or `gnnflow run CONFIG`.",
         )
     return StageResult(stage, artifact, read_manifest(artifact), reused=True, seconds=0.0)
 
@@ -121,7 +126,13 @@ def run_stage(context: StageContext, stage: str, work: Callable[[str, RoundRunne
     else:
         context.progress.stage_started(stage)
         folder = context.workspace.work(stage, fingerprint)
-        manifest = commit(artifact, work(artifact, RoundRunner(folder, context.scheduler, context.progress)))
+        try:
+            manifest = commit(artifact, work(artifact, RoundRunner(folder, context.scheduler, context.progress)))
+        except _HOPELESS:
+            # The same inputs would fail again, so nothing is worth keeping; a killed or lost run keeps its tasks.
+            remove_tree(artifact)
+            remove_tree(folder)
+            raise
         remove_tree(folder)
         reused = False
     seconds = time.monotonic() - begin

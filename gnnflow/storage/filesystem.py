@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import fsspec
+import pyarrow as pa
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
@@ -22,6 +23,8 @@ from gnnflow.graph.errors import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+_MISSING = "Check the path, or run the stage that makes it."
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,9 @@ def resolve(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
         fs, path = url_to_fs(uri)
     except (ValueError, ImportError) as error:
         raise StorageError(
-            f"cannot open this location: {error}", where=uri, fix="Use a path or an installed fsspec scheme (s3 needs 'gnnflow[s3]')."
+            f"cannot open this location: {error}",
+            where=uri,
+            fix="Use a path or an installed fsspec scheme (s3 needs 'gnnflow[s3]').",
         ) from error
     return fs, path
 
@@ -96,8 +101,17 @@ def open_input(uri: str) -> IO[bytes]:
     try:
         opened: IO[bytes] = fs.open(path, "rb")
     except FileNotFoundError as error:
-        raise StorageError("no such file", where=uri, fix="Check the path, or run the stage that makes it.") from error
+        raise StorageError("no such file", where=uri, fix=_MISSING) from error
     return opened
+
+
+def open_arrow(uri: str) -> pa.NativeFile:
+    """Open a file for Arrow's readers; a local one is memory-mapped. Raises StorageError where it is missing."""
+    fs, path = resolve(uri)
+    try:
+        return pa.memory_map(path) if isinstance(fs, LocalFileSystem) else pa.PythonFile(fs.open(path, "rb"), mode="r")
+    except FileNotFoundError as error:
+        raise StorageError("no such file", where=uri, fix=_MISSING) from error
 
 
 def read_bytes(uri: str) -> bytes:
@@ -160,7 +174,9 @@ def stamp(uri: str) -> Stamp:
         found = fs.info(path)
     except FileNotFoundError as error:
         raise StorageError("no such file", where=uri, fix="Check the path in the config.") from error
-    version = next((str(found[key]) for key in ("ETag", "etag", "mtime", "LastModified", "created") if found.get(key)), "")
+    version = next(
+        (str(found[key]) for key in ("ETag", "etag", "mtime", "LastModified", "created") if found.get(key)), ""
+    )
     return Stamp(path.rsplit("/", 1)[-1], int(found["size"]), version)
 
 

@@ -99,4 +99,9 @@ def library_versions() -> dict[str, str]:
 
     from gnnflow import __version__
 
-    return {"gnnflow": __version__, "python": platform.python_version(), "numpy": np.__version__, "pyarrow": pa.__version__}
+    return {
+        "gnnflow": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "pyarrow": pa.__version__,
+    }

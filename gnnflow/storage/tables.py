@@ -48,7 +48,9 @@ class Chunk:
         return f"{self.uri}, row group {self.part}" if self.format == "parquet" else self.uri
 
 
-def write_table(uri: str, table: pa.Table, *, row_group_size: int | None = None, compression: str = "zstd") -> FileEntry:
+def write_table(
+    uri: str, table: pa.Table, *, row_group_size: int | None = None, compression: str = "zstd"
+) -> FileEntry:
     """Write a Parquet file atomically. The same table gives the same bytes."""
     sink = pa.BufferOutputStream()
     options: dict[str, Any] = {"compression": compression, "use_dictionary": _dictionary_columns(table.schema)}
@@ -79,7 +81,9 @@ def iter_table(uri: str, columns: Sequence[str] | None = None, *, batch_rows: in
     """Yield a Parquet file of ours in pieces of at most batch_rows rows."""
     with open_input(uri) as stream:
         try:
-            for batch in pq.ParquetFile(stream).iter_batches(batch_rows, columns=None if columns is None else list(columns)):
+            for batch in pq.ParquetFile(stream).iter_batches(
+                batch_rows, columns=None if columns is None else list(columns)
+            ):
                 yield pa.Table.from_batches([batch])
         except (pa.ArrowInvalid, OSError) as error:
             raise StorageError(f"cannot be read as Parquet ({_first_line(error)})", where=uri, fix=_DAMAGED) from error
@@ -94,7 +98,9 @@ def scan(uri: str) -> list[Chunk]:
             chunks += list(_chunks_of(file, found))
         except (pa.ArrowInvalid, OSError) as error:
             raise TableError(
-                f"cannot be read as {found} ({_first_line(error)})", where=file, fix="Write the table again; it may be truncated."
+                f"cannot be read as {found} ({_first_line(error)})",
+                where=file,
+                fix="Write the table again; it may be truncated.",
             ) from error
     return chunks
 
@@ -122,7 +128,9 @@ def read_chunk(chunk: Chunk, columns: Sequence[str] | None = None) -> pa.Table:
                 table = pa_csv.read_csv(stream)
         except (pa.ArrowInvalid, OSError) as error:
             raise TableError(
-                f"cannot be read ({_first_line(error)})", where=chunk.place, fix="Write the table again; it may be truncated."
+                f"cannot be read ({_first_line(error)})",
+                where=chunk.place,
+                fix="Write the table again; it may be truncated.",
             ) from error
     return table if wanted is None else table.select(wanted)
 

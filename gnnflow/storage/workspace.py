@@ -1,9 +1,9 @@
 """Where things lie in a workspace.
 
-    artifacts/<stage>/<fingerprint>/   written once, shared by every run that asks for the same thing
-    work/<stage>/<fingerprint>/        a stage in progress: what a restart resumes from; removed at the commit
-    runs/<name>/<fingerprint>/         one run's config, metrics, predictions and report
-    runs/<name>/latest.json            the last completed run
+artifacts/<stage>/<fingerprint>/   written once, shared by every run that asks for the same thing
+work/<stage>/<fingerprint>/        a stage in progress: what a restart resumes from; removed at the commit
+runs/<name>/<fingerprint>/         one run's config, metrics, predictions and report
+runs/<name>/latest.json            the last completed run
 """
 
 from __future__ import annotations

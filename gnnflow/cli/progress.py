@@ -1,0 +1,157 @@
+"""Progress on stderr: bars on a terminal, one line every few seconds elsewhere (a log, CI)."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.progress import TaskID
+
+_LINE_SECONDS = 5.0
+
+
+def _figures(fields: Mapping[str, float]) -> str:
+    return "  ".join(f"{name.replace('_', ' ')} {value:,.4g}" for name, value in fields.items())
+
+
+class Terminal:
+    """Rich bars: one per round or training run, replaced by a line when it is done."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True)
+        self.bars = Progress(
+            SpinnerColumn(),
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[figures]}"),
+            console=self.console,
+            transient=True,
+        )
+        self._open: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Terminal:
+        """Start drawing."""
+        self.bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop drawing."""
+        self.bars.stop()
+
+    def stage_started(self, stage: str) -> None:
+        """Head the stage's bars."""
+        self.console.print(f"[bold cyan]{stage}[/]")
+
+    def round_started(self, name: str, num_tasks: int, num_done: int) -> None:
+        """Open a bar."""
+        if num_done:
+            self.console.print(f"  {name}: resuming, {num_done} of {num_tasks} tasks were already done")
+        self._open[name] = self.bars.add_task(f"  {name}", total=num_tasks, completed=num_done, figures="")
+
+    def task_finished(self, name: str, index: int, counts: Mapping[str, float]) -> None:
+        """Advance the bar."""
+        del index, counts
+        self.bars.advance(self._open[name])
+
+    def round_finished(self, name: str, seconds: float) -> None:
+        """Close the bar."""
+        del seconds
+        self._close(name)
+
+    def step(self, name: str, done: int, total: int, fields: Mapping[str, float]) -> None:
+        """Draw progress inside one task."""
+        if name not in self._open:
+            self._open[name] = self.bars.add_task(f"  {name}", total=total, figures="")
+        self.bars.update(self._open[name], completed=done, total=total, figures=_figures(fields))
+
+    def message(self, text: str) -> None:
+        """Print one line."""
+        self.console.print(f"  {text}", highlight=False)
+
+    def stage_finished(self, stage: str, seconds: float, *, reused: bool) -> None:
+        """Close what is open and say how it went."""
+        for name in list(self._open):
+            self._close(name)
+        how = "already done, reused" if reused else f"done in {seconds:.1f} s"
+        self.console.print(f"[bold green]{stage}[/] {how}", highlight=False)
+
+    def _close(self, name: str) -> None:
+        if name in self._open:
+            self.bars.remove_task(self._open.pop(name))
+
+
+class Lines:
+    """Plain lines: each stage and round once, and long work every few seconds."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
+    def __enter__(self) -> Lines:
+        """Nothing to start."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to stop."""
+
+    def stage_started(self, stage: str) -> None:
+        """Print the stage's name."""
+        self.message(f"{stage}: started")
+
+    def round_started(self, name: str, num_tasks: int, num_done: int) -> None:
+        """Say what a restart already had."""
+        if num_done:
+            self.message(f"{name}: resuming, {num_done} of {num_tasks} tasks were already done")
+
+    def task_finished(self, name: str, index: int, counts: Mapping[str, float]) -> None:
+        """Print a line, at most every few seconds."""
+        if self._due():
+            self.message(
+                f"{name}: task {index} done  {_figures({k: v for k, v in counts.items() if isinstance(v, int)})}"
+            )
+
+    def round_finished(self, name: str, seconds: float) -> None:
+        """Print the round's time."""
+        self.message(f"{name}: {seconds:.2f} s")
+
+    def step(self, name: str, done: int, total: int, fields: Mapping[str, float]) -> None:
+        """Print a line, at most every few seconds, and the last."""
+        if self._due() or done == total:
+            self.message(f"{name}: {done}/{total}  {_figures(fields)}")
+
+    def message(self, text: str) -> None:
+        """Print one line."""
+        sys.stderr.write(f"{text}\n")
+
+    def stage_finished(self, stage: str, seconds: float, *, reused: bool) -> None:
+        """Say how the stage went."""
+        self.message(f"{stage}: already done, reused" if reused else f"{stage}: done in {seconds:.1f} s")
+
+    def _due(self) -> bool:
+        now = time.monotonic()
+        if now - self._last < _LINE_SECONDS:
+            return False
+        self._last = now
+        return True
+
+
+def for_terminal() -> Terminal | Lines:
+    """Return bars where stderr is a terminal, lines where it is not."""
+    return Terminal() if sys.stderr.isatty() else Lines()

@@ -1,0 +1,144 @@
+"""Shards: AGL's triples <target id, label, GraphFeature> as Parquet rows, in one of two layouts.
+
+shared: the shard's merged GraphFeature is stored once, in `<name>.graph.parquet`; a row's GraphFeature refers to its
+target's place in it. inline: every row carries its own whole GraphFeature, as AGL stores it. Both are read back as the
+same thing, a `Shard`, so nothing downstream knows the layout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pyarrow as pa
+from gnnflow.graphfeature.blocks import extract_rows
+from gnnflow.graphfeature.codec import decode, decode_references, decode_rows, encode, encode_references, encode_rows
+from gnnflow.graphfeature.neighborhood import Neighborhood, merge
+
+from gnnflow.graph.errors import StorageError
+from gnnflow.storage.columns import combine, to_matrix, to_numpy
+from gnnflow.storage.filesystem import join
+from gnnflow.storage.tables import commit_table, read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gnnflow.graph.block import Array, IntArray
+    from gnnflow.storage.filesystem import FileEntry
+
+Layout = Literal["shared", "inline"]
+_INLINE_CHUNK = 256  # targets expanded at a time: bounds the memory of whole neighbourhoods side by side
+
+
+@dataclass(frozen=True)
+class ShardEntry:
+    """A shard as GraphFlat's manifest lists it."""
+
+    name: str
+    split: str
+    layout: Layout
+    num_targets: int
+    num_nodes: int
+    num_edges: int
+    num_bytes: int
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A decoded shard. rows [T] are the targets' rows in the neighbourhood, targets [T] their dense ids.
+
+    labels: int64 [T], float32 [T, C], float32 [T], or None where the graph has none.
+    """
+
+    neighborhood: Neighborhood
+    rows: IntArray
+    targets: IntArray
+    labels: Array | None
+
+    @property
+    def num_bytes(self) -> int:
+        """Roughly how much memory the shard takes."""
+        held = self.neighborhood
+        arrays = [held.offsets, held.sources, held.node_ids, held.edge_weight, held.edge_attributes]
+        arrays += [held.features.dense, held.features.index, held.features.value, self.labels]
+        return sum(array.nbytes for array in arrays if array is not None) + 24 * len(held.node_ids)
+
+
+def write_shard(
+    artifact: str,
+    neighborhood: Neighborhood,
+    targets: pa.Table,
+    *,
+    name: str,
+    split: str,
+    layout: Layout,
+    fanouts: Sequence[int] | None,
+    num_hops: int,
+) -> tuple[ShardEntry, tuple[FileEntry, ...]]:
+    """Commit a shard's files and return its entry and theirs. targets: columns node, id, split and perhaps label, in the
+    order of the neighbourhood's roots.
+    """
+    files: list[FileEntry] = []
+    if layout == "shared":
+        features = encode_references(neighborhood.roots)
+        body = pa.table({"graph_feature": pa.array([encode(neighborhood)], pa.large_binary())})
+        files.append(commit_table(artifact, f"shards/{name}.graph.parquet", body))
+    else:
+        features = _inline(neighborhood, fanouts=fanouts, num_hops=num_hops)
+    rows = targets.append_column("graph_feature", features)
+    files.append(
+        commit_table(
+            artifact, f"shards/{name}.parquet", rows, row_group_size=None if layout == "shared" else _INLINE_CHUNK
+        )
+    )
+    entry = ShardEntry(
+        name=name,
+        split=split,
+        layout=layout,
+        num_targets=targets.num_rows,
+        num_nodes=len(neighborhood.node_ids),
+        num_edges=len(neighborhood.sources),
+        num_bytes=sum(entry.size for entry in files),
+    )
+    return entry, tuple(files)
+
+
+def _inline(neighborhood: Neighborhood, *, fanouts: Sequence[int] | None, num_hops: int) -> pa.ChunkedArray:
+    chunks = [
+        encode_rows(
+            extract_rows(
+                neighborhood, neighborhood.roots[start : start + _INLINE_CHUNK], fanouts=fanouts, num_layers=num_hops
+            )
+        )
+        for start in range(0, len(neighborhood.roots), _INLINE_CHUNK)
+    ]
+    return pa.chunked_array(chunks, pa.large_binary())
+
+
+def read_shard(artifact: str, entry: ShardEntry) -> Shard:
+    """Return a shard, targets in stored order. Raises StorageError for a file that is missing or does not decode."""
+    where = join(artifact, f"shards/{entry.name}.parquet")
+    table = read_table(where)
+    if table.num_rows != entry.num_targets:
+        raise StorageError(
+            f"has {table.num_rows} targets, the manifest says {entry.num_targets}",
+            where=where,
+            fix="Delete the artifact's folder and run again.",
+        )
+    targets = to_numpy(table["node"])
+    column = combine(table["graph_feature"])
+    if entry.layout == "shared":
+        body = read_table(join(artifact, f"shards/{entry.name}.graph.parquet"))
+        neighborhood, rows = decode(body["graph_feature"][0].as_buffer()), decode_references(column)
+    else:
+        neighborhood = merge([decode_rows(column).neighborhood])
+        rows = np.searchsorted(neighborhood.node_ids, targets)
+    return Shard(neighborhood, rows, targets, _labels(table))
+
+
+def _labels(table: pa.Table) -> Array | None:
+    if "label" not in table.column_names:
+        return None
+    column = table["label"]
+    return to_matrix(column) if pa.types.is_fixed_size_list(column.type) else to_numpy(column)

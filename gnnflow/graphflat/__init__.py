@@ -1,0 +1,6 @@
+"""GraphFlat (AGL, VLDB 2020, section 3.2): cuts the graph into k-hop neighbourhoods, one self-contained shard at a time.
+
+Read `plan.py` first (the rounds in order), then `rounds.py` (what each does to a partition), then `placement.py`.
+"""
+
+from __future__ import annotations

@@ -1,0 +1,91 @@
+"""Which shard a target goes to: targets that share neighbours share shards, and shards are of equal size.
+
+Each target's signature is the smallest hash among itself and its kept in-neighbours (min-hash: two targets agree with
+the probability of their neighbourhoods' Jaccard overlap; Broder 1997). Targets are laid out in signature order and cut
+into equal pieces. The order is never sorted globally: every partition counts its targets per bucket of signatures, the
+counts add up to a cumulative distribution, and a target's place in it follows from its own signature. Buckets fuller
+than a shard (everybody pays the same merchant) are spread by the target's own hash instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gnnflow.graph.hashing import hash_integers, mix
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gnnflow.graph.block import IntArray, KeyArray
+
+NUM_BUCKETS = 1024
+_BUCKET_BITS = np.uint64(54)
+_FRACTION_BITS = np.uint64(11)
+_UNIT = 2.0**-53
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The cut of each split's signature order into shards.
+
+    first_shard [splits]; num_shards [splits]; counts [splits, NUM_BUCKETS] targets per bucket.
+    """
+
+    first_shard: IntArray
+    num_shards: IntArray
+    counts: IntArray
+    shard_size: int
+
+    @property
+    def total_shards(self) -> int:
+        """How many shards all splits have."""
+        return int(self.num_shards.sum())
+
+    def split_of(self, shard: int) -> tuple[int, int]:
+        """Return a shard's (split code, number within the split). Splits are coded -1 none, 0 train, 1 valid, 2 test."""
+        split = int(np.searchsorted(self.first_shard, shard, side="right")) - 1
+        while not self.num_shards[split]:
+            split -= 1
+        return split - 1, int(shard - self.first_shard[split])
+
+    def shard_of(self, nodes: IntArray, signature: KeyArray, split: IntArray) -> IntArray:
+        """Return the shard of each target."""
+        row, bucket = split.astype(np.int64) + 1, bucket_of(signature)
+        before = np.cumsum(self.counts, axis=1) - self.counts
+        full = self.counts[row, bucket] > self.shard_size // 2
+        word = np.where(full, hash_integers(nodes), mix(signature) << np.uint64(10))
+        fraction = (word >> _FRACTION_BITS).astype(np.float64) * _UNIT
+        position = before[row, bucket] + fraction * self.counts[row, bucket]
+        total = self.counts.sum(1)[row]
+        number = np.minimum((position * self.num_shards[row] / total).astype(np.int64), self.num_shards[row] - 1)
+        return self.first_shard[row] + number
+
+
+def bucket_of(signature: KeyArray) -> IntArray:
+    """Return each signature's bucket."""
+    return (mix(signature) >> _BUCKET_BITS).astype(np.int64)
+
+
+def signatures(nodes: IntArray, offsets: IntArray, sources: IntArray) -> KeyArray:
+    """Return each target's signature. offsets [T + 1] and sources are its kept in-neighbours' dense ids."""
+    own = hash_integers(nodes)
+    hashed = np.append(hash_integers(sources), np.uint64(np.iinfo(np.uint64).max))
+    lowest = np.minimum.reduceat(hashed, offsets[:-1]) if len(nodes) else own
+    return np.where(np.diff(offsets) > 0, np.minimum(own, lowest), own)
+
+
+def bucket_counts(signature: KeyArray, split: IntArray) -> IntArray:
+    """Return targets per (split, bucket) [4, NUM_BUCKETS]."""
+    cell = (split.astype(np.int64) + 1) * NUM_BUCKETS + bucket_of(signature)
+    return np.bincount(cell, minlength=4 * NUM_BUCKETS).reshape(4, NUM_BUCKETS)
+
+
+def plan_placement(counts: Sequence[IntArray], shard_size: int) -> Placement:
+    """Return the placement for partitions' bucket counts."""
+    total = np.sum(counts, axis=0).astype(np.int64)
+    num_shards = -(-total.sum(1) // shard_size)
+    first = np.cumsum(num_shards) - num_shards
+    return Placement(first, num_shards, total, shard_size)

@@ -1,0 +1,183 @@
+"""What each round of GraphFlat does to one partition or shard.
+
+The frontier is (shard, node), not AGL's (target, node): with hash-keyed samples a node's kept in-edges are the same for
+every target, so a shard needs each node once, whoever reaches it. A pair remembers how many of its edges were already
+sent (`taken`); a pair that is reached again sends only what a larger fan-out adds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from gnnflow.graph.block import offsets_of
+from gnnflow.graph.splits import split_name
+from gnnflow.graphfeature.neighborhood import Neighborhood
+from gnnflow.graphfeature.shards import write_shard
+from gnnflow.graphflat.placement import Placement, bucket_counts, signatures
+from gnnflow.mapreduce.exchange import Emit
+from gnnflow.mapreduce.rounds import TaskOutput
+from gnnflow.selection.rounds import SelectionPlan, fanout_of, kept_edges, prefix_rows
+from gnnflow.storage.columns import from_matrix, take_rows, to_matrix, to_numpy
+from gnnflow.storage.graph_store import DEGREE_COLUMNS, features_of, node_columns_of
+
+if TYPE_CHECKING:
+    from gnnflow.graph.block import IntArray
+    from gnnflow.graphfeature.shards import Layout
+    from gnnflow.mapreduce.exchange import Inbox
+
+
+@dataclass(frozen=True)
+class FlatTask:
+    """What every GraphFlat task knows. targets: None for labelled nodes with a split, "all", or dense ids [T]."""
+
+    artifact: str
+    selection: SelectionPlan
+    num_hops: int
+    layout: Layout
+    targets: Any
+
+    @property
+    def target_columns(self) -> list[str]:
+        """The node columns a target's row carries."""
+        label = ["label"] if self.selection.store.details["task"] != "none" else []
+        return ["node", "id", "split", *label]
+
+
+def find_targets(index: int, inbox: Inbox, *, task: FlatTask) -> TaskOutput:
+    """Choose a partition's targets, sign each by its neighbourhood, and count signatures for the placement."""
+    store = task.selection.store
+    table = store.nodes(index, [*task.target_columns, "labelled"])
+    rows = _chosen(table, task)
+    edges = kept_edges(index, inbox, task.selection)
+    picked, counts = prefix_rows(edges, rows, np.zeros(len(rows), np.int64), fanout_of(task.selection, 1))
+    table = take_rows(table, rows)
+    signature = signatures(to_numpy(table["node"]), offsets_of(counts), edges.src[picked])
+    split = to_numpy(table["split"])
+    signed = table.append_column("signature", pa.array(signature))
+    return TaskOutput(
+        emits=(Emit("signed", signed, np.full(len(rows), index)),),
+        counts={"targets": len(rows), "buckets": bucket_counts(signature, split).tolist()},
+    )
+
+
+def _chosen(table: pa.Table, task: FlatTask) -> IntArray:
+    if isinstance(task.targets, str):
+        return np.arange(table.num_rows)
+    if task.targets is None:
+        return np.flatnonzero((to_numpy(table["split"]) >= 0) & to_numpy(table["labelled"]))
+    return np.flatnonzero(np.isin(to_numpy(table["node"]), task.targets))
+
+
+def place_targets(index: int, inbox: Inbox, *, task: FlatTask, placement: Placement) -> TaskOutput:
+    """Send each target's row to its shard; the targets are the first frontier."""
+    signed = inbox.read("signed")
+    nodes = to_numpy(signed["node"])
+    shard = placement.shard_of(nodes, to_numpy(signed["signature"]), to_numpy(signed["split"]))
+    frontier = pa.table({"shard": shard, "node": nodes})
+    return TaskOutput(
+        emits=(
+            Emit("targets", signed.select(task.target_columns), shard),
+            Emit("frontier_0", frontier, np.full(len(shard), index)),
+        )
+    )
+
+
+def expand_hop(index: int, inbox: Inbox, *, task: FlatTask, hop: int) -> TaskOutput:
+    """Send the in-edges that hop `hop` adds to the shards, and their sources to their owners. Visited pairs stay here."""
+    book = task.selection.store.book
+    shard, local, taken = _pairs(index, inbox, task, hop)
+    edges = kept_edges(index, inbox, task.selection)
+    picked, counts = prefix_rows(edges, local, taken, fanout_of(task.selection, hop))
+    edge_shard = np.repeat(shard, counts)
+    columns: dict[str, Any] = {"dst": np.repeat(local + book.start(index), counts), "src": edges.src[picked]}
+    if edges.weight is not None:
+        columns["weight"] = edges.weight[picked]
+    if edges.attributes is not None:
+        columns["attributes"] = from_matrix(edges.attributes[picked])
+    pairs = np.unique(edge_shard * book.num_nodes + edges.src[picked])
+    reached = pa.table({"shard": pairs // book.num_nodes, "node": pairs % book.num_nodes})
+    visited = pa.table({"shard": shard, "local": local, "taken": taken + counts})
+    return TaskOutput(
+        emits=(
+            Emit(f"edges_{hop}", pa.table(columns), edge_shard),
+            Emit(f"frontier_{hop}", reached, book.owner(pairs % book.num_nodes)),
+            Emit(f"visited_{hop}", visited, np.full(len(shard), index)),
+        ),
+        counts={"pairs": len(shard), "edges": len(picked)},
+    )
+
+
+def _pairs(index: int, inbox: Inbox, task: FlatTask, hop: int) -> tuple[IntArray, IntArray, IntArray]:
+    """Return (shard, local node, edges taken) of every pair reached before hop `hop`, sorted by (shard, node)."""
+    book = task.selection.store.book
+    size, start = book.size(index), book.start(index)
+    reached = inbox.read(f"frontier_{hop - 1}")
+    keys = to_numpy(reached["shard"]) * size + to_numpy(reached["node"]) - start
+    seen, taken = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    if hop > 1:
+        visited = inbox.read(f"visited_{hop - 1}")
+        seen, taken = to_numpy(visited["shard"]) * size + to_numpy(visited["local"]), to_numpy(visited["taken"])
+    every = np.union1d(keys, seen)
+    all_taken = np.zeros(len(every), np.int64)
+    all_taken[np.searchsorted(every, seen)] = taken
+    return every // max(size, 1), every % max(size, 1), all_taken
+
+
+def send_nodes(index: int, inbox: Inbox, *, task: FlatTask) -> TaskOutput:
+    """Send the row of every reached node to the shards that reached it, once each."""
+    store = task.selection.store
+    shard, local, _ = _pairs(index, inbox, task, task.num_hops + 1)
+    table = store.nodes(index, ["node", *DEGREE_COLUMNS, *store.feature_columns])
+    return TaskOutput(
+        emits=(Emit("nodes", take_rows(table.combine_chunks(), local), shard),), counts={"rows": len(local)}
+    )
+
+
+def build_shard(index: int, inbox: Inbox, *, task: FlatTask, placement: Placement) -> TaskOutput:
+    """Join a shard's targets, edges and node rows into one neighbourhood and commit it in the plan's layout."""
+    neighborhood, targets = assemble(inbox, task)
+    code, number = placement.split_of(index)
+    split = split_name(code)
+    entry, files = write_shard(
+        task.artifact,
+        neighborhood,
+        targets,
+        name=f"{split}-{number:05d}",
+        split=split,
+        layout=task.layout,
+        fanouts=task.selection.fanouts,
+        num_hops=task.num_hops,
+    )
+    return TaskOutput(files=files, counts={"entry": asdict(entry), "targets": entry.num_targets})
+
+
+def assemble(inbox: Inbox, task: FlatTask) -> tuple[Neighborhood, pa.Table]:
+    """Return a shard's merged neighbourhood, nodes in dense id order, and its targets' rows in dense id order."""
+    nodes = inbox.read("nodes").combine_chunks()
+    nodes = _sorted_by(nodes, "node")
+    targets = _sorted_by(inbox.read("targets").combine_chunks(), "node")
+    node_ids = to_numpy(nodes["node"])
+    edges = pa.concat_tables([inbox.read(f"edges_{hop}") for hop in range(1, task.num_hops + 1)]).combine_chunks()
+    dst = np.searchsorted(node_ids, to_numpy(edges["dst"]))
+    # A node's edges arrive hop by hop, each hop's after those before it: a stable sort keeps the priority order.
+    order = np.argsort(dst, kind="stable")
+    names = edges.column_names
+    neighborhood = Neighborhood(
+        roots=np.searchsorted(node_ids, to_numpy(targets["node"])),
+        node_ids=node_ids,
+        columns=node_columns_of(nodes),
+        features=features_of(nodes, task.selection.store.feature_width),
+        offsets=offsets_of(np.bincount(dst, minlength=len(node_ids))),
+        sources=np.searchsorted(node_ids, to_numpy(edges["src"])[order]).astype(np.int32),
+        edge_weight=to_numpy(edges["weight"])[order] if "weight" in names else None,
+        edge_attributes=to_matrix(edges["attributes"])[order] if "attributes" in names else None,
+    )
+    return neighborhood, targets
+
+
+def _sorted_by(table: pa.Table, column: str) -> pa.Table:
+    return take_rows(table, np.argsort(to_numpy(table[column]), kind="stable"))

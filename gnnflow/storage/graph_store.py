@@ -1,0 +1,95 @@
+"""The graph store as later stages read it: per partition the node rows, and the in-edges sorted by destination.
+
+Nothing but a manifest's facts and an artifact's URI, so it travels to workers as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gnnflow.graph.block import Features, NodeColumns
+from gnnflow.graph.book import PartitionBook
+from gnnflow.storage.columns import to_matrix, to_numpy, to_ragged
+from gnnflow.storage.filesystem import join
+from gnnflow.storage.tables import iter_table, read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from gnnflow.storage.manifest import Manifest
+
+DEGREE_COLUMNS = ("in_degree", "out_degree", "in_weight")
+
+
+@dataclass(frozen=True)
+class GraphStore:
+    """A committed graph store. details are the ingest manifest's."""
+
+    artifact: str
+    details: dict[str, Any]
+    num_bytes: int
+
+    @staticmethod
+    def of(artifact: str, manifest: Manifest) -> GraphStore:
+        """Return the store an ingest manifest describes."""
+        kept = [entry.size for entry in manifest.files if not entry.name.startswith("quarantine/")]
+        return GraphStore(artifact, manifest.details, sum(kept))
+
+    @property
+    def book(self) -> PartitionBook:
+        """Which partition owns which dense ids."""
+        return PartitionBook(np.asarray(self.details["offsets"], np.int64))
+
+    @property
+    def num_partitions(self) -> int:
+        """How many partitions there are."""
+        return int(self.details["partitions"])
+
+    @property
+    def feature_width(self) -> int:
+        """Width of the node features."""
+        return int(self.details["feature"]["width"])
+
+    @property
+    def feature_columns(self) -> tuple[str, ...]:
+        """The columns that hold node features."""
+        if self.details["feature"]["kind"] == "dense":
+            return ("x",)
+        return ("x_index", "x_value") if self.details["feature"]["has_value"] else ("x_index",)
+
+    @property
+    def edge_columns(self) -> tuple[str, ...]:
+        """The columns an edge carries beside its ends and key."""
+        weight = ("weight",) if self.details["has_weight"] else ()
+        return (*weight, "attributes") if self.details["attribute_width"] else weight
+
+    def nodes(self, partition: int, columns: Sequence[str]) -> pa.Table:
+        """Return columns of a partition's nodes, in dense id order."""
+        return read_table(join(self.artifact, f"nodes-{partition:05d}.parquet"), columns)
+
+    def edges(self, partition: int, columns: Sequence[str]) -> pa.Table:
+        """Return columns of a partition's in-edges, sorted by (dst, src, occurrence)."""
+        return read_table(join(self.artifact, f"edges-{partition:05d}.parquet"), columns)
+
+    def iter_edges(self, partition: int, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield a partition's in-edges in pieces of bounded size."""
+        return iter_table(join(self.artifact, f"edges-{partition:05d}.parquet"), columns)
+
+
+def features_of(table: pa.Table, width: int) -> Features:
+    """Return the features of rows with an x column, or x_index and perhaps x_value."""
+    if "x" in table.column_names:
+        return Features(width, dense=to_matrix(table["x"]))
+    offsets, index = to_ragged(table["x_index"])
+    value = to_ragged(table["x_value"])[1] if "x_value" in table.column_names else None
+    return Features(width, offsets=offsets, index=index.astype(np.int64), value=value)
+
+
+def node_columns_of(table: pa.Table) -> NodeColumns:
+    """Return the degrees of rows."""
+    return NodeColumns(*(to_numpy(table[name]) for name in DEGREE_COLUMNS))
