@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gnnflow.config.base import Section
 from gnnflow.config.cluster_section import AddressCluster, ClusterConfig, LocalCluster, SynchronousCluster
-from gnnflow.config.fingerprints import stage_keys
+from gnnflow.config.fingerprints import Stage, stage_keys
 from gnnflow.config.flat_section import (
     FlatConfig,
     NoSampling,
@@ -37,6 +37,7 @@ __all__ = [
     "NoSampling",
     "Sampling",
     "Section",
+    "Stage",
     "SynchronousCluster",
     "TopKSampling",
     "TrainConfig",

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnnflow.config import load_config
+from gnnflow.synthetic import payments
 from tests.conftest import REPOSITORY
 
 EXAMPLES = sorted((REPOSITORY / "configs").glob("*.yaml"))
@@ -24,6 +25,13 @@ def test_an_example_is_valid_and_says_what_it_is(path: Path):
     config = load_config(text, source=path.name, environment={})
     assert text.startswith("# ")
     assert config.workspace == "runs"
+
+
+def test_the_quickstart_names_columns_the_generator_writes():
+    graph = load_config((REPOSITORY / "configs" / "quickstart.yaml").read_text()).graph
+    written = payments(num_nodes=100, num_edges=300)
+    assert {graph.id, graph.label, graph.split, *graph.features} <= set(written.nodes.column_names)
+    assert {graph.src, graph.dst, graph.weight, *graph.edge_features} <= set(written.edges.column_names)
 
 
 @pytest.mark.data
