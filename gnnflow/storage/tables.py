@@ -112,7 +112,7 @@ def schema_of(chunk: Chunk) -> pa.Schema:
             return pq.read_schema(stream)
         if chunk.format == "arrow":
             return pa.ipc.open_file(stream).schema
-        return pa_csv.open_csv(stream).schema
+        return pa_csv.open_csv(stream, convert_options=_csv_options()).schema
 
 
 def read_chunk(chunk: Chunk, columns: Sequence[str] | None = None) -> pa.Table:
@@ -125,7 +125,7 @@ def read_chunk(chunk: Chunk, columns: Sequence[str] | None = None) -> pa.Table:
             if chunk.format == "arrow":
                 table = pa.Table.from_batches([pa.ipc.open_file(stream).get_batch(chunk.part)])
             else:
-                table = pa_csv.read_csv(stream)
+                table = pa_csv.read_csv(stream, convert_options=_csv_options())
         except (pa.ArrowInvalid, OSError) as error:
             raise TableError(
                 f"cannot be read ({_first_line(error)})",
@@ -133,6 +133,11 @@ def read_chunk(chunk: Chunk, columns: Sequence[str] | None = None) -> pa.Table:
                 fix="Write the table again; it may be truncated.",
             ) from error
     return table if wanted is None else table.select(wanted)
+
+
+def _csv_options() -> pa_csv.ConvertOptions:
+    # CSV has no null: an empty field is one. Arrow's longer list would turn an id such as "NA" into nothing.
+    return pa_csv.ConvertOptions(strings_can_be_null=True, null_values=["", "null", "NULL"])
 
 
 def _format_of(file: str) -> Format:
