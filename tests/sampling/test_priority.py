@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from gnnflow.graph.block import Array, FloatArray, IntArray, KeyArray, offsets_of
+from gnnflow.graph.errors import ConfigError
+from gnnflow.graph.hashing import hash_integers
+from gnnflow.sampling import SamplingKind, edge_keys, priorities, select, select_ungrouped
+
+DRAWS = 20_000
+
+
+def keys_of(dst: Array, src: Array, relation: str = "") -> KeyArray:
+    none = np.zeros(len(dst), np.int64)
+    return edge_keys(hash_integers(dst), hash_integers(src), none, relation=relation)
+
+
+def many_targets(degree: int) -> tuple[IntArray, KeyArray]:
+    """DRAWS targets that share the sources 0 .. degree - 1: as many independent draws."""
+    dst = np.repeat(np.arange(DRAWS), degree)
+    return offsets_of(np.full(DRAWS, degree)), keys_of(dst, np.tile(np.arange(degree), DRAWS))
+
+
+def counts(degree: int, limit: int, kind: SamplingKind, weight: FloatArray | None = None) -> IntArray:
+    """How often each source is kept."""
+    offsets, keys = many_targets(degree)
+    tiled = None if weight is None else np.tile(weight, DRAWS)
+    picked = select(offsets, priorities(keys, kind=kind, seed=7, weight=tiled), tie=keys, limit=limit)
+    return np.bincount(picked.edges % degree, minlength=degree)
+
+
+def test_uniform_keeps_every_source_equally_often():
+    kept = counts(10, 3, "uniform")
+    assert stats.chisquare(kept).pvalue > 0.01
+
+
+def test_uniform_keeps_every_pair_equally_often():
+    offsets, keys = many_targets(5)
+    rank = priorities(keys, kind="uniform", seed=7)
+    picked = select(offsets, rank, tie=keys, limit=2).edges.reshape(-1, 2) % 5
+    pairs = np.bincount(picked[:, 0] * 5 + picked[:, 1], minlength=25)[~np.eye(5, dtype=bool).ravel()]
+    assert stats.chisquare(pairs).pvalue > 0.01
+
+
+def test_one_weighted_draw_is_proportional_to_weight():
+    weight = np.array([1, 2, 3, 4, 0.5], np.float32)
+    expected = weight.astype(np.float64) / weight.sum() * DRAWS
+    assert stats.chisquare(counts(5, 1, "weighted", weight), expected).pvalue > 0.01
+
+
+def test_the_second_weighted_draw_is_proportional_among_what_is_left():
+    weight = np.array([5, 3, 2], np.float32)
+    # P(excluded last) = sum over the orders that end in it of w_first / 10 * w_second / (10 - w_first).
+    last = np.array([0.3 * 2 / 7 + 0.2 * 3 / 8, 0.5 * 2 / 5 + 0.2 * 5 / 8, 0.5 * 3 / 5 + 0.3 * 5 / 7])
+    left_out = DRAWS - counts(3, 2, "weighted", weight)
+    assert stats.chisquare(left_out, last * DRAWS).pvalue > 0.01
+
+
+def test_zero_weight_comes_after_every_positive_weight():
+    weight = np.array([0, 1e-38, 0, 3e38], np.float32)
+    assert counts(4, 2, "weighted", weight).tolist() == [0, DRAWS, 0, DRAWS]
+    zeros = counts(4, 3, "weighted", weight)[[0, 2]]
+    assert stats.chisquare(zeros).pvalue > 0.01
+
+
+def test_top_k_keeps_the_heaviest_and_draws_among_equals():
+    weight = np.array([1, 0, 2, 1, 1, -0.0], np.float32)
+    kept = counts(6, 2, "top_k", weight)
+    assert kept[[1, 2, 5]].tolist() == [0, DRAWS, 0]
+    assert stats.chisquare(kept[[0, 3, 4]]).pvalue > 0.01
+
+
+def test_none_is_input_order():
+    keys = keys_of(np.zeros(5, np.int64), np.arange(5))
+    assert priorities(keys, kind="none", seed=1).tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("change", [{"seed": 2}, {"seed": 1, "epoch_view": 1}])
+def test_another_seed_or_view_is_an_independent_sample(change):
+    keys = keys_of(np.repeat(np.arange(2000), 10), np.tile(np.arange(10), 2000))
+    offsets = offsets_of(np.full(2000, 10))
+    first = select(offsets, priorities(keys, kind="uniform", seed=1), limit=1).edges
+    other = select(offsets, priorities(keys, kind="uniform", **change), limit=1).edges
+    assert stats.binomtest(int((first == other).sum()), 2000, 0.1).pvalue > 0.01
+
+
+def test_keys_tell_direction_relation_and_occurrence_apart():
+    dst, src = hash_integers(np.array([1, 2, 1, 1])), hash_integers(np.array([2, 1, 2, 2]))
+    plain = edge_keys(dst, src, np.array([0, 0, 0, 1]))
+    typed = edge_keys(dst, src, np.array([0, 0, 0, 1]), relation="cites")
+    assert plain[0] == plain[2]
+    assert len({*plain.tolist(), *typed.tolist()}) == 6
+
+
+@pytest.mark.parametrize("kind", ["uniform", "weighted", "top_k"])
+@pytest.mark.parametrize("partitions", [1, 2, 7])
+def test_sample_ignores_partition_count_and_order(kind: SamplingKind, partitions: int):
+    rng = np.random.default_rng(3)
+    dst, src = rng.integers(0, 300, 6000), rng.integers(0, 300, 6000)
+    edges = np.unique(np.stack([dst, src], axis=1), axis=0)
+    weight = (edges.sum(axis=1) % 5).astype(np.float32)
+    whole = sampled(edges, weight, kind)
+
+    order = rng.permutation(len(edges))
+    pieces = np.array_split(order, partitions)
+    kept = np.concatenate([piece[sampled_rows(edges[piece], weight[piece], kind)] for piece in pieces])
+    np.testing.assert_array_equal(sampled(edges[kept], weight[kept], kind), whole)
+
+
+def test_golden_neighbours():
+    """The sample is part of the format: artifacts made by one version are continued by another."""
+    dst, src = np.repeat(np.array([10, 11]), 8), np.tile(np.arange(8), 2)
+    keys = keys_of(dst, src, relation="cites")
+    weight = (src + 1).astype(np.float32)
+    assert [hex(key) for key in keys[:2].tolist()] == GOLDEN_KEYS
+    for kind, expected in GOLDEN_NEIGHBOURS.items():
+        rank = priorities(keys, kind=kind, seed=42, epoch_view=3, weight=weight)
+        picked = select(np.array([0, 8, 16]), rank, tie=keys, limit=4)
+        assert src[picked.edges].reshape(2, 4).tolist() == expected, kind
+
+
+def test_missing_weights_and_unknown_kinds_are_explained():
+    with pytest.raises(ConfigError, match="weighted sampling needs edge weights"):
+        priorities(np.zeros(1, np.uint64), kind="weighted", seed=0)
+    with pytest.raises(ConfigError, match=r"'random'.*none, uniform, weighted, top_k"):
+        priorities(np.zeros(1, np.uint64), kind="random", seed=0)  # type: ignore[arg-type]
+
+
+def sampled_rows(edges: Array, weight: FloatArray, kind: SamplingKind) -> IntArray:
+    keys = keys_of(edges[:, 0], edges[:, 1])
+    rank = priorities(keys, kind=kind, seed=1, weight=weight)
+    return select_ungrouped(edges[:, 0], rank, num_targets=300, tie=keys, limit=4).edges
+
+
+def sampled(edges: Array, weight: FloatArray, kind: SamplingKind) -> Array:
+    return edges[sampled_rows(edges, weight, kind)]
+
+
+GOLDEN_KEYS = ["0xf10efb42c820b94a", "0xd34bf94423e5cac0"]
+GOLDEN_NEIGHBOURS: dict[SamplingKind, list[list[int]]] = {
+    "uniform": [[5, 3, 4, 7], [3, 5, 1, 7]],
+    "weighted": [[6, 2, 7, 4], [4, 6, 7, 2]],
+    "top_k": [[7, 6, 5, 4], [7, 6, 5, 4]],
+}
