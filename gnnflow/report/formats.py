@@ -1,0 +1,112 @@
+"""Figures as people read them: one way to write a count, a size, a time and a score, on page and axes."""
+
+from __future__ import annotations
+
+import math
+
+_METRIC_NAMES = {
+    "accuracy": "accuracy",
+    "micro_f1": "micro-F1",
+    "macro_f1": "macro-F1",
+    "roc_auc": "ROC AUC",
+    "loss": "loss",
+    "mae": "MAE",
+    "mse": "MSE",
+    "rmse": "RMSE",
+    "r2": "R²",
+}
+_MINUTE = 60
+_HOUR = 3600
+_THOUSAND = 1000
+_UNITS = ("", "k", "M", "B", "T")
+_BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+_SMALLEST = 1e-3
+
+
+def count_text(value: float) -> str:
+    """1234567 -> '1,234,567'."""
+    return f"{value:,.0f}" if math.isfinite(value) else "n/a"
+
+
+def short_count(value: float) -> str:
+    """1234567 -> '1.2M'; made for axes and tiles."""
+    size, unit = _scaled(value, _UNITS)
+    return f"{_three_digits(size)}{unit}"
+
+
+def bytes_text(value: float) -> str:
+    """12_400_000 -> '12.4 MB' (decimal units)."""
+    size, unit = _scaled(value, _BYTE_UNITS)
+    return f"{_three_digits(size)} {unit}"
+
+
+def seconds_text(value: float) -> str:
+    """Seconds in the unit a person would choose: '8 ms', '12.3 s', '4 min 05 s', '2 h 13 min'."""
+    if not math.isfinite(value):
+        return "n/a"
+    if value < 1:
+        return f"{value * _THOUSAND:.0f} ms"
+    if value < _MINUTE:
+        return f"{value:.1f} s"
+    whole = round(value)
+    if whole < _HOUR:
+        return f"{whole // _MINUTE} min {whole % _MINUTE:02d} s"
+    return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE:02d} min"
+
+
+def score_text(value: float) -> str:
+    """Write a metric with the digits that matter: three after the point, more where those would round to 1."""
+    if not math.isfinite(value):
+        return "n/a"
+    if abs(value) >= _THOUSAND or (value != 0 and abs(value) < _SMALLEST):
+        return f"{value:.3g}"
+    near_one = abs(value) < 1 and f"{abs(value):.3f}" == "1.000"
+    return f"{value:.5f}" if near_one else f"{value:.3f}"
+
+
+def signed_text(value: float) -> str:
+    """Write a difference between two metrics, always with its sign."""
+    if not math.isfinite(value):
+        return "n/a"
+    sign = "\N{MINUS SIGN}" if value < 0 else "+"
+    return f"{sign}{score_text(abs(value))}"
+
+
+def ratio_text(value: float) -> str:
+    """Write a ratio as a factor: 3.21 is 3.2 times."""
+    return f"{_three_digits(value)}\N{MULTIPLICATION SIGN}"
+
+
+def percent_text(share: float) -> str:
+    """0.4213 -> '42 %'; small shares keep one digit."""
+    percent = share * 100
+    return f"{percent:.0f} %" if percent >= 10 or percent == 0 else f"{percent:.1f} %"  # noqa: PLR2004 two digits
+
+
+def metric_name(key: str) -> str:
+    """'test.micro_f1' -> 'test micro-F1'."""
+    return " ".join(_METRIC_NAMES.get(part, part.replace("_", " ")) for part in key.split(".") if part)
+
+
+def sentence(text: str) -> str:
+    """Start with a capital letter, leaving the rest alone."""
+    return text[:1].upper() + text[1:]
+
+
+def lower_is_better(key: str) -> bool:
+    """Whether a smaller value of this metric is the better one."""
+    return key.rpartition(".")[2] in {"loss", "mae", "mse", "rmse"}
+
+
+def _scaled(value: float, units: tuple[str, ...]) -> tuple[float, str]:
+    size, step = float(value), 0
+    while abs(size) >= _THOUSAND - 0.5 and step < len(units) - 1:
+        size, step = size / _THOUSAND, step + 1
+    return size, units[step]
+
+
+def _three_digits(value: float) -> str:
+    if not math.isfinite(value):
+        return "n/a"
+    digits = 0 if abs(value) >= 100 else 1  # noqa: PLR2004 three digits in all
+    return f"{value:,.{digits}f}".removesuffix(".0")

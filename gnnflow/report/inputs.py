@@ -1,0 +1,180 @@
+"""What a report is made of: plain values, so that anything can fill them and a test needs no run.
+
+Whatever may be missing is None or empty; the report then says so in words where the picture would have been.
+Nothing here grows with the graph: histograms, samples and totals only, which keeps the page small for any
+number of nodes.
+
+Shapes: n sampled rows, C classes or outputs, d embedding width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+FloatArray = npt.NDArray[np.floating[Any]]
+Task = Literal["single", "multi", "regression", "none"]
+
+
+@dataclass(frozen=True)
+class RoundRow:
+    """One round of a stage: a map over partitions and its exchange.
+
+    start is in seconds after its stage began; rows counts what the round wrote.
+    """
+
+    name: str
+    start: float
+    seconds: float
+    tasks: int = 0
+    rows: int = 0
+
+
+@dataclass(frozen=True)
+class StageRow:
+    """One stage of the run, in the order in which they ran.
+
+    seconds, from its manifest, is how long making its artifact took; where `reused` is true an earlier run
+    spent them, and they do not count for this one. counts are the manifest's row counts.
+    """
+
+    name: str
+    seconds: float
+    reused: bool = False
+    digest: str = ""
+    rounds: Sequence[RoundRow] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class GraphSummary:
+    """The graph in figures.
+
+    in_degree_histogram holds (low, high, nodes) with low <= in-degree < high: a bin (0, 1, nodes) for nodes
+    without in-edges, then one bin per power of two. num_hubs counts nodes with more than hub_threshold
+    in-edges. unlabelled_counts says, per split, how many of its nodes have no label.
+    """
+
+    num_nodes: int
+    num_edges: int
+    feature_width: int = 0
+    num_classes: int = 0
+    split_counts: Mapping[str, int] = field(default_factory=dict)
+    in_degree_histogram: Sequence[tuple[int, int, int]] = ()
+    hub_threshold: int = 0
+    num_hubs: int = 0
+    unlabelled_counts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BlowUp:
+    """What GraphFlat read and wrote, in bytes; ratio is bytes_out / bytes_in."""
+
+    bytes_in: int
+    bytes_out: int
+    ratio: float
+    layout: str
+    bytes_per_target: float
+
+
+@dataclass(frozen=True)
+class Parity:
+    """The parity certificate: random targets scored again by the k-hop path, and the largest difference."""
+
+    samples: int
+    max_difference: float
+    limit: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the two paths agree; a difference that is not a number does not."""
+        return math.isfinite(self.max_difference) and self.max_difference <= self.limit
+
+
+@dataclass(frozen=True)
+class PredictionSample:
+    """Labels and scores of some targets of one split.
+
+    Single-label: labels int [n] (negative = unlabelled, left out), scores float [n, C] probabilities; binary
+    tasks may give [n] or [n, 1], the probability of class 1. Multi-label: labels 0/1 [n, C], scores [n, C].
+    Regression: both [n].
+    """
+
+    labels: Array
+    scores: FloatArray
+    split: str = "test"
+
+
+@dataclass(frozen=True)
+class EmbeddingSample:
+    """Embeddings [n, d] of some nodes, with their labels [n] where they have any."""
+
+    rows: FloatArray
+    labels: Array | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportInputs:
+    """Everything `render_report` shows.
+
+    metrics and baseline have the flat keys of metrics.json (`test.accuracy`); baseline is the same classifier
+    trained without edges. curves has one mapping an epoch: `epoch`, `train_loss`, `valid_<metric>`...,
+    `seconds`. metric is the configured one (`accuracy`, `micro_f1`, `roc_auc`, `loss`); where it is empty the
+    first of the test metrics is the headline. total_seconds defaults to the sum of the stages that were not
+    reused.
+    """
+
+    name: str
+    run_uri: str
+    config_yaml: str
+    metrics: Mapping[str, float]
+    stages: Sequence[StageRow]
+    graph: GraphSummary
+    task: Task = "single"
+    metric: str = ""
+    blow_up: BlowUp | None = None
+    curves: Sequence[Mapping[str, float]] = ()
+    best_epoch: int | None = None
+    baseline: Mapping[str, float] | None = None
+    predictions: PredictionSample | None = None
+    predictions_uri: str = ""
+    class_names: Sequence[str] = ()
+    embeddings: EmbeddingSample | None = None
+    parity: Parity | None = None
+    quarantined: Mapping[str, int] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    total_seconds: float | None = None
+
+    @property
+    def spent_seconds(self) -> float:
+        """Seconds this run took; reused stages cost it nothing."""
+        if self.total_seconds is not None:
+            return self.total_seconds
+        return sum(stage.seconds for stage in self.stages if not stage.reused)
+
+    @property
+    def saved_seconds(self) -> float:
+        """Seconds that reused stages took when they ran first."""
+        return sum(stage.seconds for stage in self.stages if stage.reused)
+
+    @property
+    def headline_key(self) -> str | None:
+        """Return the metric to lead with: the configured one on test, else on valid, else the first."""
+        for split in ("test", "valid"):
+            if self.metric and f"{split}.{self.metric}" in self.metrics:
+                return f"{split}.{self.metric}"
+        for split in ("test.", "valid."):
+            found = [key for key in self.metrics if key.startswith(split) and not key.endswith("loss")]
+            if found:
+                return found[0]
+        return None
+
+    def class_name(self, index: int) -> str:
+        """Return the name of a class, or its number where it has none."""
+        return str(self.class_names[index]) if 0 <= index < len(self.class_names) else str(index)
