@@ -1,0 +1,149 @@
+"""A map of the embeddings: nodes the model finds alike lie close to each other.
+
+PCA brings a row to at most 50 numbers, t-SNE (van der Maaten and Hinton, JMLR 2008) to two, from a fixed
+start and on one thread, so that the same embeddings give the same map. Distances between far groups mean
+nothing; the caption says so, as this is the usual misreading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gnnflow.report.formats import count_text, short_count
+from gnnflow.report.inputs import Array, EmbeddingSample, FloatArray, ReportInputs
+from gnnflow.report.pictures.canvas import HALF_WIDTH, Picture, Swatch, dots, draw, plain_axes
+from gnnflow.report.pictures.palette import NUM_CLASS_COLOURS, NUM_RAMP_COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_POINTS = 2000
+_FEWEST_POINTS = 12
+_PCA_WIDTH = 50
+_PERPLEXITY = 30.0
+_ITERATIONS = 350  # 250 of early exaggeration and 100 to settle; more takes seconds and moves little
+_HEIGHT = 360.0
+_FLAT = 2
+
+
+@dataclass(frozen=True)
+class _Group:
+    label: str
+    role: str
+    members: Array
+
+
+def embedding_map(inputs: ReportInputs) -> Picture:
+    """Return the 2-D map of up to 2,000 embeddings, coloured by label where nodes have one."""
+    title = "Map of the embeddings"
+    sample = inputs.embeddings
+    if sample is None:
+        words = "This run kept no embeddings. Set infer.embeddings: true to store them and see their map here."
+        return Picture(key="map", title=title, missing=words)
+    sample = _usable(sample)
+    if len(sample.rows) < _FEWEST_POINTS or not np.ptp(sample.rows, axis=0).any():
+        words = "There are too few finite, different embeddings to draw a map of."
+        return Picture(key="map", title=title, missing=words)
+    places = project(sample.rows)
+    groups = _groups(inputs, labels=sample.labels, num_points=len(places))
+    shown = f"{count_text(len(places))} nodes"
+    return Picture(
+        key="map",
+        title=title,
+        alt=f"Scatter map of {shown} by their embeddings, in {len(groups)} groups of labels.",
+        caption=(
+            f"t-SNE of {shown} ({sample.rows.shape[1]} numbers each, PCA to at most {_PCA_WIDTH} first; "
+            "fixed seed). Close points are alike to the model; distances between far groups mean nothing."
+        ),
+        svg=draw("map", partial(_paint, places=places, groups=groups), width=HALF_WIDTH, height=_HEIGHT),
+        legend=tuple(Swatch(group.role, "dot", group.label) for group in groups),
+    )
+
+
+def project(rows: FloatArray) -> FloatArray:
+    """Return a 2-D place [n, 2] for every row of [n, d]; deterministic, some three seconds for 2,000."""
+    from sklearn.decomposition import PCA  # scikit-learn takes a second to import
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    rows = np.asarray(rows, dtype=np.float64)
+    rows = (rows - rows.mean(axis=0)) / rows.std()
+    width = min(_PCA_WIDTH, *rows.shape)
+    # Sums over threads end in another order each time, and t-SNE would magnify that into another map.
+    with threadpool_limits(1):
+        narrow = PCA(width, svd_solver="full").fit_transform(rows)
+        if width <= _FLAT:
+            return np.pad(narrow, ((0, 0), (0, _FLAT - width)))
+        perplexity = min(_PERPLEXITY, (len(rows) - 1) / 3)
+        mapper = TSNE(_FLAT, perplexity=perplexity, init="pca", random_state=0, max_iter=_ITERATIONS)
+        places: FloatArray = mapper.fit_transform(narrow.astype(np.float32))
+    return places
+
+
+def _usable(sample: EmbeddingSample) -> EmbeddingSample:
+    """Drop rows that are not finite and keep at most MOST_POINTS, chosen by a fixed seed."""
+    rows = np.asarray(sample.rows)
+    kept = np.flatnonzero(np.isfinite(rows).all(axis=1))
+    if len(kept) > MOST_POINTS:
+        kept = np.sort(np.random.default_rng(0).permutation(kept)[:MOST_POINTS])
+    labels = None if sample.labels is None else np.asarray(sample.labels)[kept]
+    return EmbeddingSample(rows[kept], labels)
+
+
+def _groups(inputs: ReportInputs, *, labels: Array | None, num_points: int) -> tuple[_Group, ...]:
+    if labels is None or labels.ndim > 1:
+        everyone = "a node" if labels is None else "a node (several labels each, so no colours)"
+        return (_Group(everyone, "accent", np.ones(num_points, dtype=bool)),)
+    if inputs.task == "regression":
+        return _value_groups(labels.astype(float))
+    return _class_groups(inputs, labels=labels.astype(np.int64))
+
+
+def _class_groups(inputs: ReportInputs, *, labels: Array) -> tuple[_Group, ...]:
+    """One colour for each of the commonest classes, grey for the others and for nodes without a label."""
+    values, counts = np.unique(labels[labels >= 0], return_counts=True)
+    common = np.sort(values[np.argsort(-counts, kind="stable")[:NUM_CLASS_COLOURS]])
+    groups = [
+        _Group(inputs.class_name(int(value)), f"class{index}", labels == value) for index, value in enumerate(common)
+    ]
+    others = ~np.isin(labels, common)
+    if others.any():
+        groups.insert(0, _Group("other or none", "quiet", others))
+    return tuple(groups)
+
+
+def _value_groups(values: FloatArray) -> tuple[_Group, ...]:
+    """Five shades for five equally large groups of values, from low to high."""
+    known = np.isfinite(values)
+    if not known.any():
+        return (_Group("no value", "quiet", ~known),)
+    edges = np.unique(np.quantile(values[known], np.linspace(0, 1, NUM_RAMP_COLOURS + 1)))
+    bins = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, max(len(edges) - 2, 0))
+    groups = [
+        _Group(_range_label(edges, index), f"ramp{index}", known & (bins == index))
+        for index in range(max(len(edges) - 1, 1))
+    ]
+    return (*([_Group("no value", "quiet", ~known)] if not known.all() else []), *groups)
+
+
+def _range_label(edges: FloatArray, index: int) -> str:
+    last = min(index + 1, len(edges) - 1)
+    return f"{short_count(float(edges[index]))} to {short_count(float(edges[last]))}"
+
+
+def _paint(figure: Figure, *, places: FloatArray, groups: Sequence[_Group]) -> None:
+    axes = figure.add_subplot()
+    plain_axes(axes, x_label="first map axis (no unit)", y_label="second map axis (no unit)", grid="")
+    size = 3.4 if len(places) > MOST_POINTS // 4 else 5.0
+    for group in groups:
+        if len(places[group.members]):
+            dots(axes, places[group.members], role=group.role, size=size, alpha=0.85)
+    axes.autoscale_view()
+    axes.margins(0.04)
+    axes.set_xticks([])
+    axes.set_yticks([])

@@ -1,0 +1,246 @@
+"""How the model learned and what its edges are worth: loss and metric by epoch, bars against no edges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gnnflow.report.formats import (
+    lower_is_better,
+    metric_name,
+    score_text,
+    seconds_text,
+    sentence,
+    short_count,
+    signed_text,
+)
+from gnnflow.report.inputs import Array, FloatArray, ReportInputs
+from gnnflow.report.pictures.canvas import HALF_WIDTH, Picture, Swatch, Table, draw, plain_axes
+from gnnflow.report.pictures.palette import colour
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_MOST_POINTS = 400
+_MOST_TABLE_ROWS = 60
+_CURVE_HEIGHT = 250.0
+_BAR_HEIGHT = 46.0
+_SERIES = {"train": ("quiet", "dash"), "valid": ("accent", "line"), "test": ("warm", "line")}
+_NOT_CURVES = frozenset({"epoch", "seconds"})
+
+
+def learning_curves(inputs: ReportInputs) -> tuple[Picture, ...]:
+    """Return the loss an epoch and, where epochs carry one, the metric; both mark the best epoch."""
+    rows = [row for row in inputs.curves if "epoch" in row]
+    if not rows:
+        words = "No epochs were recorded: the model was not trained in this run, or stopped before its first one."
+        return (Picture(key="loss", title="Loss by epoch", missing=words),)
+    keys = list(dict.fromkeys(key for row in rows for key in row if key not in _NOT_CURVES))
+    losses = [key for key in keys if key.endswith("loss")]
+    scores = _metric_columns([key for key in keys if key not in losses], metric=inputs.metric)
+    loss = _curve(rows, losses, key="loss", label="loss", best_epoch=inputs.best_epoch)
+    if not scores:
+        return (loss,)
+    label = metric_name(scores[0].partition("_")[2])
+    return (loss, _curve(rows, scores, key="metric", label=label, best_epoch=inputs.best_epoch, table=True))
+
+
+def baseline_bars(inputs: ReportInputs) -> Picture:
+    """Return the model beside the same classifier without edges, for every score both have on one split."""
+    title = "What the edges are worth"
+    if inputs.baseline is None:
+        words = (
+            "This run trained no baseline. Set train.baseline: true to train the same classifier "
+            "without edges "
+            "beside the model and see what the graph adds."
+        )
+        return Picture(key="baseline", title=title, missing=words)
+    pairs = _shared_scores(inputs, baseline=inputs.baseline)
+    if not pairs:
+        words = "The model and the baseline share no score on one split, so there is nothing to compare."
+        return Picture(key="baseline", title=title, missing=words)
+    told = "; ".join(f"{name} {score_text(ours)} against {score_text(bare)}" for name, ours, bare in pairs)
+    name, ours, bare = pairs[0]
+    better = "lower is better" if lower_is_better(inputs.headline_key or "") else "higher is better"
+    return Picture(
+        key="baseline",
+        title=title,
+        alt=f"Bars of the model and the same classifier without edges: {told}.",
+        caption=(
+            f"{sentence(name)}: {signed_text(ours - bare)} with edges ({better}). The baseline is the "
+            "same classifier with the same training, its neighbours taken away."
+        ),
+        svg=draw("baseline", partial(_paint_pairs, pairs=pairs), width=HALF_WIDTH, height=_height(pairs)),
+        legend=(Swatch("accent", "area", "with edges"), Swatch("quiet", "area", "without edges")),
+    )
+
+
+def _shared_scores(inputs: ReportInputs, *, baseline: Mapping[str, float]) -> list[tuple[str, float, float]]:
+    """Return (name, with edges, without) of every score both have on the headline's split, the headline first."""
+    headline = inputs.headline_key or "test."
+    split = headline.partition(".")[0]
+    shared = [key for key in inputs.metrics if key in baseline and key.startswith(f"{split}.")]
+    shared = [key for key in shared if _one_scale(key, headline)]
+    shared.sort(key=lambda key: key != headline)
+    pairs = [(metric_name(key), inputs.metrics[key], baseline[key]) for key in shared]
+    return [pair for pair in pairs if math.isfinite(pair[1]) and math.isfinite(pair[2])]
+
+
+def _one_scale(key: str, headline: str) -> bool:
+    """Whether a score may share the headline's axis: shares of 0..1 do, errors only with themselves."""
+    if "second" in key:
+        return False
+    return key == headline if lower_is_better(headline) else not lower_is_better(key)
+
+
+def _height(pairs: Sequence[object]) -> float:
+    return _BAR_HEIGHT * (len(pairs) + 1.2)
+
+
+def _metric_columns(keys: Sequence[str], *, metric: str) -> list[str]:
+    """Return the columns of one metric: the configured one, or else the first there is."""
+    if any(key.endswith(f"_{metric}") for key in keys if metric):
+        return [key for key in keys if key.endswith(f"_{metric}")]
+    first = next((key.partition("_")[2] for key in keys), "")
+    return [key for key in keys if first and key.endswith(f"_{first}")]
+
+
+def _curve(
+    rows: Sequence[Mapping[str, float]],
+    columns: Sequence[str],
+    *,
+    key: str,
+    label: str,
+    best_epoch: int | None,
+    table: bool = False,
+) -> Picture:
+    title = f"{sentence(label)} by epoch"
+    epochs = np.array([row["epoch"] for row in rows], dtype=float)
+    series = {name: np.array([row.get(name, math.nan) for row in rows], dtype=float) for name in sorted(columns)}
+    series = {name: values for name, values in series.items() if np.isfinite(values).any()}
+    if not series:
+        words = f"The epochs carry no finite {label}, so there is no curve to draw."
+        return Picture(key=key, title=title, missing=words)
+    painter = partial(_paint_curve, epochs=epochs, series=series, label=label, best_epoch=best_epoch)
+    told = [f"{metric_name(name.replace('_', '.', 1))} ends at {_last(series[name])}" for name in series]
+    best = "" if best_epoch is None else f" The kept model is that of epoch {best_epoch}."
+    return Picture(
+        key=key,
+        title=title,
+        alt=f"Line chart over {len(rows)} epochs: {', '.join(told)}.{best}",
+        caption=f"{sentence(', '.join(told))}.{best}",
+        svg=draw(key, painter, width=HALF_WIDTH, height=_CURVE_HEIGHT),
+        legend=tuple(Swatch(*_SERIES.get(_split(name), ("accent", "line")), _split(name)) for name in series),
+        table=_epoch_table(rows) if table else None,
+    )
+
+
+def _split(column: str) -> str:
+    return column.partition("_")[0]
+
+
+def _last(values: FloatArray) -> str:
+    return score_text(float(values[np.isfinite(values)][-1]))
+
+
+def _paint_curve(
+    figure: Figure,
+    *,
+    epochs: FloatArray,
+    series: Mapping[str, FloatArray],
+    label: str,
+    best_epoch: int | None,
+) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes = figure.add_subplot()
+    plain_axes(axes, x_label="epoch", y_label=label)
+    kept = _thin(epochs, best_epoch=best_epoch)
+    for name, values in series.items():
+        role, shape = _SERIES.get(_split(name), ("accent", "line"))
+        dash = (0, (3, 2)) if shape == "dash" else "solid"
+        axes.plot(epochs[kept], values[kept], color=colour(role), linestyle=dash, linewidth=1.8)
+    axes.margins(x=0.02, y=0.1)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, steps=[1, 2, 5, 10]))
+    if best_epoch is not None and best_epoch in epochs:
+        _mark_best(axes, epochs=epochs, series=series, best_epoch=best_epoch)
+
+
+def _mark_best(axes: Axes, *, epochs: FloatArray, series: Mapping[str, FloatArray], best_epoch: int) -> None:
+    axes.axvline(best_epoch, color=colour("muted"), linewidth=0.9, linestyle=(0, (1, 2)))
+    name = next((column for column in series if _split(column) == "valid"), next(iter(series)))
+    value = float(series[name][int(np.flatnonzero(epochs == best_epoch)[0])])
+    if not math.isfinite(value):
+        return
+    role = _SERIES.get(_split(name), ("accent", "line"))[0]
+    axes.plot([best_epoch], [value], "o", color=colour(role), markersize=6, markeredgecolor=colour("paper"))
+    low, high = axes.get_xlim()
+    left = best_epoch > (low + high) / 2
+    bottom, top = axes.get_ylim()
+    above = value < (bottom + top) / 2
+    axes.annotate(
+        f"epoch {best_epoch}: {score_text(value)}",
+        (best_epoch, value),
+        xytext=(-8 if left else 8, 12 if above else -16),
+        textcoords="offset points",
+        ha="right" if left else "left",
+        fontweight="bold",
+    )
+
+
+def _thin(epochs: FloatArray, *, best_epoch: int | None) -> Array:
+    """Return which rows to draw: evenly spaced, the last and the best among them."""
+    kept = np.zeros(len(epochs), dtype=bool)
+    kept[np.linspace(0, len(epochs) - 1, min(len(epochs), _MOST_POINTS)).astype(int)] = True
+    if best_epoch is not None:
+        kept |= epochs == best_epoch
+    return np.flatnonzero(kept)
+
+
+def _epoch_table(rows: Sequence[Mapping[str, float]]) -> Table:
+    columns = list(dict.fromkeys(key for row in rows for key in row if key not in _NOT_CURVES))
+    chosen = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _MOST_TABLE_ROWS)).astype(int))
+    head = ("epoch", *(metric_name(column.replace("_", ".", 1)) for column in columns), "time")
+    body = [_epoch_cells(rows[index], columns) for index in chosen]
+    thinned = f" ({len(chosen)} of {len(rows)})" if len(chosen) < len(rows) else ""
+    return Table(summary=f"Epochs in figures{thinned}", head=head, rows=body)
+
+
+def _epoch_cells(row: Mapping[str, float], columns: Sequence[str]) -> list[str]:
+    scores = [score_text(row[column]) if column in row else "" for column in columns]
+    return [short_count(row["epoch"]), *scores, seconds_text(row["seconds"]) if "seconds" in row else ""]
+
+
+def _paint_pairs(figure: Figure, *, pairs: Sequence[tuple[str, float, float]]) -> None:
+    axes = figure.add_subplot()
+    plain_axes(axes, x_label="score", y_label="", grid="x")
+    rows = np.arange(len(pairs), dtype=float)
+    ours = np.array([pair[1] for pair in pairs])
+    bare = np.array([pair[2] for pair in pairs])
+    axes.barh(rows - 0.19, ours, height=0.34, color=colour("accent"))
+    axes.barh(rows + 0.19, bare, height=0.34, color=colour("quiet"))
+    for row, ours_value, bare_value in zip(rows, ours, bare, strict=True):
+        _value_beside(axes, ours_value, row - 0.19, bold=True)
+        _value_beside(axes, bare_value, row + 0.19, bold=False)
+    axes.set_yticks(rows, [pair[0].partition(" ")[2] for pair in pairs])
+    axes.invert_yaxis()
+    axes.margins(x=0.16, y=0.08)
+    axes.spines["left"].set_visible(False)
+    axes.set_xlim(left=min(0.0, float(np.min([ours, bare]))))
+
+
+def _value_beside(axes: Axes, value: float, row: float, *, bold: bool) -> None:
+    axes.annotate(
+        score_text(float(value)),
+        (max(float(value), 0.0), row),
+        xytext=(5, 0),
+        textcoords="offset points",
+        va="center",
+        fontweight="bold" if bold else "normal",
+        color=colour("ink" if bold else "muted"),
+    )

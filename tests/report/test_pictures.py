@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from gnnflow.report import BlowUp, EmbeddingSample, GraphSummary, PredictionSample, RoundRow, StageRow
+from gnnflow.report.pictures import (
+    baseline_bars,
+    blow_up_bars,
+    confusion_of,
+    embedding,
+    embedding_map,
+    in_degree_histogram,
+    learning_curves,
+    prediction_picture,
+    stage_timeline,
+)
+from gnnflow.report.pictures.embedding import project
+from gnnflow.report.pictures.quality import pool_rare
+
+
+def texts(picture) -> list[str]:
+    return re.findall(r"<text[^>]*>([^<]*)</text>", picture.svg)
+
+
+def test_curves_mark_the_best_epoch_with_its_values(make_inputs):
+    loss, metric = learning_curves(make_inputs())
+    assert "epoch 7: 0.314" in texts(loss)
+    assert "epoch 7: 0.900" in texts(metric)
+    assert "epoch" in texts(metric)
+    assert "accuracy" in texts(metric)
+    assert [swatch.label for swatch in loss.legend] == ["train", "valid"]
+    assert metric.table.rows[6] == ["7", "0.286", "0.314", "0.900", "250 ms"]
+
+
+def test_curves_choose_the_configured_metric(make_inputs):
+    rows = [
+        {"epoch": e, "train_loss": 1.0, "valid_loss": 1.0, "valid_accuracy": 0.5, "valid_micro_f1": 0.25}
+        for e in (1, 2)
+    ]
+    _, metric = learning_curves(make_inputs(curves=rows, metric="micro_f1", best_epoch=2))
+    assert metric.title == "Micro-F1 by epoch"
+    assert "epoch 2: 0.250" in texts(metric)
+
+
+def test_a_loss_that_was_never_a_number_is_said(make_inputs):
+    (loss,) = learning_curves(make_inputs(curves=[{"epoch": 1, "train_loss": float("nan")}]))
+    assert not loss.svg
+    assert "no finite loss" in loss.missing
+
+
+def test_long_training_keeps_its_best_epoch_in_the_drawing(make_inputs):
+    rows = [{"epoch": e, "train_loss": 1.0 / e, "valid_loss": 0.25 if e == 1234 else 0.5} for e in range(1, 3001)]
+    (loss,) = learning_curves(make_inputs(curves=rows, best_epoch=1234))
+    assert "epoch 1234: 0.250" in texts(loss)
+
+
+def test_baseline_bars_carry_both_scores(make_inputs):
+    shown = texts(baseline_bars(make_inputs()))
+    assert {"0.833", "0.600", "accuracy"} <= set(shown)
+
+
+def test_baseline_bars_never_mix_errors_with_shares(make_inputs):
+    both = {"test.mae": 120.0, "test.r2": 0.9}
+    picture = baseline_bars(make_inputs(metrics=both, baseline=both, metric="mae", task="regression"))
+    assert "MAE" in texts(picture)
+    assert "R²" not in texts(picture)
+
+
+def test_in_degrees_count_hubs_and_lonely_nodes(make_inputs):
+    graph = GraphSummary(
+        1000,
+        9000,
+        in_degree_histogram=[(0, 1, 12), (1, 2, 900), (64, 128, 80), (128, 256, 8)],
+        hub_threshold=100,
+        num_hubs=11,
+    )
+    picture = in_degree_histogram(make_inputs(graph=graph))
+    assert "11 nodes have more than 100 in-edges" in picture.caption
+    assert "12 nodes have no in-edges" in picture.caption
+    assert "hubs beyond 100" in texts(picture)
+    assert [swatch.label for swatch in picture.legend] == ["nodes", "hubs: 11"]
+    assert picture.table.rows[2] == ("64 to 127", "80", "8.0 %")
+    # The bin the threshold falls into is drawn in both colours, the next one as hubs only.
+    assert picture.svg.count("fill: var(--accent)") == 2
+    assert picture.svg.count("fill: var(--warm)") == 2
+
+
+def test_without_hubs_nothing_is_drawn_as_one(make_inputs):
+    picture = in_degree_histogram(make_inputs())
+    assert "No node has more than 10,000 in-edges" in picture.caption
+    assert "--warm" not in picture.svg
+
+
+def test_blow_up_says_bytes_in_and_out(make_inputs):
+    picture = blow_up_bars(make_inputs(blow_up=BlowUp(2_000_000, 31_000_000, 15.5, "inline", 310_000.0)))
+    assert {"2 MB", "31 MB", "read", "written"} <= set(texts(picture))
+    assert "15.5\N{MULTIPLICATION SIGN}" in picture.caption
+    assert "310 kB a target, in the inline layout" in picture.caption
+
+
+def test_timeline_hatches_what_was_reused(make_inputs):
+    stages = [
+        StageRow("ingest", 3.0, reused=True),
+        StageRow("flat", 2.0, rounds=[RoundRow("frontier 1", 0.5, 1.25)]),
+    ]
+    picture = stage_timeline(make_inputs(stages=stages))
+    assert {"ingest", "flat", "frontier 1", "3.0 s reused", "2.0 s", "1.2 s"} <= set(texts(picture))
+    assert picture.svg.count("<pattern") == 1
+    assert "ingest 3.0 s (reused), flat 2.0 s" in picture.alt
+    assert "<pattern" not in stage_timeline(make_inputs(stages=stages[1:])).svg
+
+
+@pytest.mark.parametrize(("seconds", "unit"), [(50, "seconds"), (500, "minutes"), (50_000, "hours")])
+def test_timeline_s_axis_names_its_unit(make_inputs, seconds, unit):
+    picture = stage_timeline(make_inputs(stages=[StageRow("train", seconds)]))
+    assert f"one stage after another ({unit})" in texts(picture)
+
+
+def test_confusion_matrix_shows_every_count(make_inputs):
+    picture = prediction_picture(make_inputs())
+    shown = texts(picture)
+    assert {"10", "6", "4", "9", "1"} <= set(shown)
+    assert "25 of 30 sampled test targets are right (83 %)" in picture.caption
+    assert "Most often Rules is taken for Networks: 4 times, 40 % of its targets." in picture.caption
+    assert picture.table.rows[1] == ("Rules", "10", "1.000", "0.600")
+
+
+def test_unlabelled_targets_do_not_count(make_inputs):
+    sample = make_inputs().predictions
+    labels = np.concatenate([sample.labels, np.full(5, -1)])
+    scores = np.concatenate([sample.scores, np.full((5, 3), 1 / 3)])
+    picture = prediction_picture(make_inputs(predictions=PredictionSample(labels, scores)))
+    assert "25 of 30" in picture.caption
+    nobody = PredictionSample(labels[-5:], scores[-5:])
+    assert "None of the test targets has a label" in prediction_picture(make_inputs(predictions=nobody)).missing
+
+
+def test_pooling_rare_classes_loses_no_target(make_inputs):
+    draw = np.random.default_rng(1)
+    labels = np.concatenate([np.zeros(50, int), draw.integers(0, 30, 400)])
+    sample = PredictionSample(labels, draw.random((450, 30)))
+    whole = confusion_of(make_inputs(predictions=sample))
+    pooled = pool_rare(whole, limit=8)
+    assert pooled.counts.shape == (8, 8)
+    assert pooled.counts.sum() == whole.counts.sum() == 450
+    assert pooled.names[-1] == "23 others"
+    assert pooled.counts[0, 0] == whole.counts[0, 0]
+
+
+def test_roc_has_the_area_computed_by_hand(make_inputs):
+    # Of the 2 x 2 pairs of a positive and a negative, 3 are ranked right.
+    sample = PredictionSample(np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8]))
+    picture = prediction_picture(make_inputs(predictions=sample))
+    assert "AUC 0.750" in texts(picture)
+    assert "4 sampled test targets, 50 % positive" in picture.caption
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_roc_reads_the_positive_class_from_the_last_column(make_inputs, columns):
+    positive = np.array([0.1, 0.4, 0.35, 0.8])
+    scores = np.stack([1 - positive, positive], axis=1)[:, 2 - columns :]
+    picture = prediction_picture(make_inputs(predictions=PredictionSample(np.array([0, 0, 1, 1]), scores)))
+    assert "AUC 0.750" in texts(picture)
+
+
+def test_several_labels_are_pooled_into_one_curve(make_inputs):
+    sample = PredictionSample(np.array([[0, 0], [1, 1]]), np.array([[0.1, 0.4], [0.35, 0.8]]))
+    picture = prediction_picture(make_inputs(task="multi", predictions=sample))
+    assert "AUC 0.750" in texts(picture)
+    assert "Micro-average" in picture.caption
+
+
+def test_roc_of_one_kind_only_is_said_in_words(make_inputs):
+    sample = PredictionSample(np.ones(5, int), np.linspace(0, 1, 5))
+    assert "needs both" in prediction_picture(make_inputs(predictions=sample)).missing
+
+
+def test_regression_shows_its_error_and_fit(make_inputs):
+    sample = PredictionSample(np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.5, 2.5, 2.5, 3.5]))
+    picture = prediction_picture(make_inputs(task="regression", predictions=sample))
+    assert "4 sampled test targets: mean absolute error 0.500, R² 0.800" in picture.caption
+    assert "predicted value (label's unit)" in texts(picture)
+
+
+def test_map_keeps_distinct_groups_apart():
+    draw = np.random.default_rng(0)
+    rows = np.concatenate([draw.normal(size=(40, 10)), draw.normal(size=(40, 10)) + 12]).astype(np.float32)
+    places = project(rows)
+    assert places.shape == (80, 2)
+    centres = places[:40].mean(axis=0), places[40:].mean(axis=0)
+    spread = max(places[:40].std(), places[40:].std())
+    assert np.linalg.norm(centres[0] - centres[1]) > 3 * spread
+
+
+def test_map_draws_a_sample_of_many_and_drops_what_is_not_finite(make_inputs, monkeypatch):
+    monkeypatch.setattr(embedding, "MOST_POINTS", 25)
+    sample = make_inputs().embeddings
+    assert "25 nodes" in embedding_map(make_inputs()).caption
+    broken = sample.rows.copy()
+    broken[:30] = np.nan
+    few = embedding_map(make_inputs(embeddings=EmbeddingSample(broken, sample.labels)))
+    assert "12 nodes" in few.caption
+    broken[:40] = np.inf
+    assert "too few" in embedding_map(make_inputs(embeddings=EmbeddingSample(broken, sample.labels))).missing
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_narrow_embeddings_still_have_a_map(make_inputs, width):
+    sample = make_inputs().embeddings
+    assert embedding_map(make_inputs(embeddings=EmbeddingSample(sample.rows[:, :width]))).svg
+
+
+def test_collapsed_embeddings_are_said_in_words(make_inputs):
+    same = EmbeddingSample(np.ones((50, 8), np.float32), np.zeros(50, int))
+    assert "too few finite, different" in embedding_map(make_inputs(embeddings=same)).missing
+
+
+def test_rare_classes_share_one_grey_on_the_map(make_inputs):
+    sample = make_inputs().embeddings
+    labels = np.arange(42) % 14
+    picture = embedding_map(make_inputs(embeddings=EmbeddingSample(sample.rows, labels), class_names=()))
+    assert [swatch.label for swatch in picture.legend] == ["other or none", *map(str, range(10))]
+
+
+@pytest.mark.parametrize("name", ["$x^2$", 'id="a" 0.123456 #0d5e00 url(#b)', "中文", "a\nb\tc"])
+def test_labels_reach_the_drawing_as_written(make_inputs, name):
+    picture = stage_timeline(make_inputs(stages=[StageRow(name, 1.0)]))
+    shown = [text.replace("&quot;", '"') for text in texts(picture)]
+    assert any(" ".join(name.split()) in " ".join(text.split()) for text in [*shown, " ".join(shown)])
