@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from gnnflow.report import BlowUp, Parity, PredictionSample, StageRow
+from gnnflow.report.hints import find_hints
+
+
+def titles(inputs) -> list[str]:
+    return [hint.title for hint in find_hints(inputs)]
+
+
+def test_a_healthy_run_gets_no_advice(make_inputs):
+    assert find_hints(make_inputs()) == ()
+
+
+def curves(*losses: float) -> list[dict[str, float]]:
+    return [{"epoch": e, "train_loss": 0.1, "valid_loss": value} for e, value in enumerate(losses, start=1)]
+
+
+def never_rules() -> PredictionSample:
+    labels = np.repeat([0, 1, 2], 10)
+    return PredictionSample(labels, np.eye(3)[np.where(labels == 1, 0, labels)])
+
+
+@pytest.mark.parametrize(
+    ("changes", "title"),
+    [
+        ({"parity": Parity(10, 2e-4, 1e-4)}, "The parity certificate failed"),
+        ({"curves": [{"epoch": 3, "train_loss": float("nan")}]}, "The loss stopped being a number at epoch 3"),
+        ({"quarantined": {"nodes": 2, "edges": 5}}, "7 rows were quarantined"),
+        ({"baseline": {"test.accuracy": 0.83}}, "The edges add little"),
+        ({"baseline": {"test.accuracy": 0.9}}, "The model is worse than one without edges"),
+        ({"metrics": {"train.accuracy": 0.99, "valid.accuracy": 0.8}}, "The model remembers the train split"),
+        ({"metrics": {"valid.accuracy": 0.9, "test.accuracy": 0.7}}, "Test falls behind valid"),
+        ({"curves": curves(0.9, 0.5, 0.4, 0.6)}, "The valid loss rises after epoch 3"),
+        ({"best_epoch": 10}, "The last epoch was the best"),
+        ({"predictions": never_rules()}, "One class is never found"),
+        (
+            {"blow_up": BlowUp(10, 125, 12.5, "shared", 1.0)},
+            "GraphFlat writes 12.5\N{MULTIPLICATION SIGN} what it reads",
+        ),
+        (
+            {"stages": [StageRow("ingest", 10), StageRow("flat", 300), StageRow("train", 50)]},
+            "Flat took 83 % of the time",
+        ),
+    ],
+)
+def test_advice_follows_from_its_figure(make_inputs, changes, title):
+    assert title in titles(make_inputs(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "title"),
+    [
+        ({"num_hubs": 1, "hub_threshold": 50}, "One hub beyond 50 in-edges"),
+        ({"in_degree_histogram": [(0, 1, 45), (1, 2, 55)]}, "45 % of the nodes have no in-edges"),
+        ({"split_counts": {"train": 50, "test": 50}}, "No valid split"),
+        ({"unlabelled_counts": {"test": 24}}, "80 % of the test nodes have no label"),
+    ],
+)
+def test_advice_about_the_graph(make_inputs, changes, title):
+    graph = dataclasses.replace(make_inputs().graph, **changes)
+    assert titles(make_inputs(graph=graph)) == [title]
+
+
+def test_an_inline_blow_up_points_to_the_shared_layout(make_inputs):
+    (hint,) = find_hints(make_inputs(blow_up=BlowUp(10, 125, 12.5, "inline", 1.0)))
+    assert "flat.layout: shared" in hint.text
+
+
+def test_lower_errors_count_as_better(make_inputs):
+    good = {"metrics": {"test.mae": 0.5, "valid.mae": 0.4}, "baseline": {"test.mae": 0.9}}
+    assert titles(make_inputs(task="regression", metric="mae", predictions=None, **good)) == []
+
+
+def test_the_gravest_comes_first(make_inputs):
+    changes = {"parity": Parity(10, 1.0, 1e-4), "best_epoch": 10, "quarantined": {"nodes": 1}}
+    assert [hint.kind for hint in find_hints(make_inputs(**changes))] == ["problem", "warning", "idea"]
