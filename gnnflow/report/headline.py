@@ -1,0 +1,176 @@
+"""The top of the report: one sentence that answers "is it good?", and tiles with the figures behind it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from gnnflow.report.formats import (
+    count_text,
+    lower_is_better,
+    metric_name,
+    percent_text,
+    score_text,
+    seconds_text,
+    sentence,
+    signed_text,
+)
+from gnnflow.report.inputs import ReportInputs
+
+Mood = Literal["plain", "good", "bad", "absent"]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One figure in large type, its name and what to compare it with; note_tells puts the mood on the note."""
+
+    label: str
+    figure: str
+    note: str
+    mood: Mood = "plain"
+    note_tells: bool = False
+    is_path: bool = False
+
+
+@dataclass(frozen=True)
+class MetricRow:
+    """One metric over the splits, and the baseline's on the headline's split."""
+
+    name: str
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class MetricTable:
+    """Scores by split, then what is not a score (times, sizes) as name and value."""
+
+    splits: tuple[str, ...]
+    rows: tuple[MetricRow, ...]
+    others: tuple[tuple[str, str], ...]
+
+
+def verdict(inputs: ReportInputs) -> str:
+    """Return the run in one or two sentences."""
+    key = inputs.headline_key
+    if key is None:
+        first = "This run computed no score on labelled nodes."
+    else:
+        first = f"{sentence(metric_name(key))} is {score_text(inputs.metrics[key])}{_against(inputs, key)}."
+    parity = inputs.parity
+    if parity is None:
+        return f"{first} Its predictions carry no parity certificate."
+    if parity.passed:
+        return f"{first} Predictions agree with the k-hop path to {parity.max_difference:.1e}."
+    return f"{first} Predictions disagree with the k-hop path and must not be used."
+
+
+def tiles(inputs: ReportInputs) -> tuple[Tile, ...]:
+    """Return the headline figures: score, baseline, parity, time, size, predictions."""
+    return (
+        _score_tile(inputs),
+        _baseline_tile(inputs),
+        _parity_tile(inputs),
+        _time_tile(inputs),
+        _predictions_tile(inputs),
+    )
+
+
+def metric_table(inputs: ReportInputs) -> MetricTable:
+    """Return every metric of the run and of its baseline, scores by split."""
+    found = dict(inputs.metrics)
+    present = {key.partition(".")[0] for key in found}
+    splits = [split for split in ("train", "valid", "test") if split in present]
+    scores = [key for key in found if key.partition(".")[0] in splits and "second" not in key]
+    baseline = {f"no edges: {key}": value for key, value in (inputs.baseline or {}).items()}
+    names = list(dict.fromkeys(key.partition(".")[2] for key in scores))
+    rows = [
+        MetricRow(sentence(metric_name(name)), tuple(_cell(found.get(f"{split}.{name}")) for split in splits))
+        for name in names
+    ]
+    base_names = list(dict.fromkeys(key.partition(".")[2] for key in inputs.baseline or {} if "second" not in key))
+    rows += [
+        MetricRow(
+            f"{sentence(metric_name(name))}, without edges",
+            tuple(_cell(baseline.get(f"no edges: {split}.{name}")) for split in splits),
+        )
+        for name in base_names
+    ]
+    others = [(sentence(metric_name(key)), _value(key, value)) for key, value in found.items() if key not in scores]
+    return MetricTable(tuple(splits), tuple(rows), tuple(others))
+
+
+def _against(inputs: ReportInputs, key: str) -> str:
+    bare = (inputs.baseline or {}).get(key, math.nan)
+    difference = inputs.metrics[key] - bare
+    if not math.isfinite(difference):
+        return ""
+    if score_text(inputs.metrics[key]) == score_text(bare):
+        return ", the same as without edges"
+    side = "worse" if (difference < 0) != lower_is_better(key) else "better"
+    return f", {score_text(abs(difference))} {side} than the same classifier without edges"
+
+
+def _score_tile(inputs: ReportInputs) -> Tile:
+    key = inputs.headline_key
+    if key is None:
+        return Tile("Score", "none", "no labelled valid or test nodes", "absent")
+    split, _, name = key.partition(".")
+    beside = [
+        f"{other} {score_text(inputs.metrics[f'{other}.{name}'])}"
+        for other in ("valid", "train")
+        if other != split and f"{other}.{name}" in inputs.metrics
+    ]
+    return Tile(sentence(metric_name(key)), score_text(inputs.metrics[key]), ", ".join(beside))
+
+
+def _baseline_tile(inputs: ReportInputs) -> Tile:
+    key = inputs.headline_key
+    if key is None or inputs.baseline is None or key not in inputs.baseline:
+        return Tile("Without edges", "not run", "set train.baseline: true to compare", "absent")
+    bare = inputs.baseline[key]
+    gain = inputs.metrics[key] - bare
+    if score_text(inputs.metrics[key]) == score_text(bare):
+        return Tile("Without edges", score_text(bare), "no difference with edges")
+    helps = gain < 0 if lower_is_better(key) else gain > 0
+    note = f"{signed_text(gain)} with edges"
+    return Tile("Without edges", score_text(bare), note, "good" if helps else "bad", note_tells=True)
+
+
+def _parity_tile(inputs: ReportInputs) -> Tile:
+    parity = inputs.parity
+    if parity is None:
+        return Tile("Parity certificate", "none", "no targets were scored again", "absent")
+    note = (
+        f"{count_text(parity.samples)} targets, {parity.max_difference:.1e} apart at most, {parity.limit:.0e} allowed"
+    )
+    return Tile("Parity certificate", *(("Pass", note, "good") if parity.passed else ("Fail", note, "bad")))
+
+
+def _time_tile(inputs: ReportInputs) -> Tile:
+    if not inputs.stages and inputs.total_seconds is None:
+        return Tile("Time", "unknown", "no stage recorded its time", "absent")
+    reused = sum(stage.reused for stage in inputs.stages)
+    note = f"{len(inputs.stages)} stages"
+    if reused:
+        saved = f", saving {seconds_text(inputs.saved_seconds)}" if inputs.saved_seconds else ""
+        note = f"{reused} of {len(inputs.stages)} stages reused{saved}"
+    return Tile("Time", seconds_text(inputs.spent_seconds), note)
+
+
+def _predictions_tile(inputs: ReportInputs) -> Tile:
+    if not inputs.predictions_uri:
+        return Tile("Predictions", "none written", "run the infer stage to get them", "absent", is_path=True)
+    return Tile("Predictions", inputs.predictions_uri, "Parquet, with your own ids", is_path=True)
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else score_text(value)
+
+
+def _value(key: str, value: float) -> str:
+    if "second" in key:
+        return seconds_text(value)
+    if "share" in key:
+        return percent_text(value)
+    return count_text(value) if float(value).is_integer() else score_text(value)

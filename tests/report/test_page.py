@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from gnnflow.report import EmbeddingSample, GraphSummary, PredictionSample, ReportInputs, StageRow, render_report
+
+EVIL = "<img src=x onerror=alert(1)>\"'&{{ 7 * 7 }}"
+
+
+class Page(HTMLParser):
+    """What a reader meets: tags, visible text, and figures with their label, title and words."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str, str]] = []
+        self.text = ""
+        self.figures: dict[str, str] = {}
+        self.labels: dict[str, str] = {}
+        self._figure = ""
+        self._silent = ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags[tag] += 1
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        values = dict(attrs)
+        if tag == "figure":
+            self._figure = values["id"].removeprefix("picture-")
+            self.figures[self._figure] = ""
+        if self._figure and values.get("role") == "img":
+            self.labels[self._figure] = values["aria-label"]
+        if tag in {"style", "script"}:
+            self._silent = tag
+
+    def handle_endtag(self, tag):
+        if tag == "figure":
+            self._figure = ""
+        if tag == self._silent:
+            self._silent = ""
+
+    def handle_data(self, data):
+        if self._silent:
+            return
+        self.text += f"{data} "
+        if self._figure:
+            self.figures[self._figure] += f"{data} "
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_page_leads_with_score_baseline_parity_time_and_predictions(make_inputs):
+    text = words(Page(render_report(make_inputs())).text)
+    top = text[: text.index("Scores Learning")]
+    assert "Test accuracy is 0.833, 0.233 better than the same classifier without edges." in top
+    assert "Predictions agree with the k-hop path to 3.0e-07." in top
+    assert "Test accuracy 0.833 valid 0.900, train 0.950" in top
+    assert "Without edges 0.600 +0.233 with edges" in top
+    assert "Parity certificate Pass 64 targets" in top
+    assert "Time 9.8 s 1 of 4 stages reused, saving 1.5 s" in top
+    assert "memory://runs/tiny-gcn/0123/predictions" in top
+
+
+def test_failed_parity_is_impossible_to_miss(make_inputs):
+    parity = make_inputs().parity.__class__(samples=64, max_difference=float("nan"), limit=1e-4)
+    text = words(Page(render_report(make_inputs(parity=parity, embeddings=None))).text)
+    assert "must not be used" in text
+    assert "Parity certificate Fail" in text
+    assert "The parity certificate failed" in text
+
+
+def test_every_picture_is_drawn_and_described(make_inputs):
+    html = render_report(make_inputs())
+    page = Page(html)
+    expected = {"baseline", "loss", "metric", "quality", "map", "degrees", "blow-up", "timeline"}
+    assert set(page.figures) == expected
+    assert set(page.labels) == expected
+    assert all(len(label) > 30 for label in page.labels.values())
+    assert page.tags["svg"] == len(expected)
+
+
+def test_stage_table_shows_times_reuse_and_short_digests(make_inputs):
+    text = words(Page(render_report(make_inputs(embeddings=None))).text)
+    assert "ingest 1.5 s reused aaaaaaaaaaaa nodes 100, edges 600" in text
+    assert "train 4.0 s done cccccccccccc" in text
+
+
+def test_anything_in_names_and_labels_stays_text(make_inputs):
+    inputs = make_inputs(
+        name=EVIL,
+        run_uri=EVIL,
+        config_yaml=EVIL,
+        predictions_uri=EVIL,
+        class_names=(EVIL, "$x^2$", "</svg><script>alert(1)</script>"),
+        stages=[StageRow(EVIL, 1.0, digest=EVIL, counts={EVIL: 1})],
+        versions={EVIL: EVIL},
+        quarantined={EVIL: 3},
+        metrics={"test.accuracy": 0.5, EVIL: 1.0},
+    )
+    page = Page(render_report(inputs))
+    assert page.tags["img"] == 0
+    assert page.tags["script"] == 1
+    assert not [entry for entry in page.attributes if entry[1].startswith("on")]
+    assert EVIL in page.text
+    assert "$x^2$" in page.figures["quality"]
+    assert "49" not in page.figures["quality"]
+
+
+def test_page_needs_no_network_and_no_other_file(make_inputs):
+    page = Page(render_report(make_inputs()))
+    addresses = [value for _, name, value in page.attributes if name in {"src", "href", "xlink:href", "action"}]
+    assert all(value.startswith(("#", "data:,")) for value in addresses)
+    styles = " ".join(value for _, name, value in page.attributes if name in {"style", "clip-path"})
+    assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)", styles))
+
+
+def test_policy_allows_exactly_the_page_s_own_script(make_inputs):
+    html = render_report(make_inputs(embeddings=None))
+    script = re.search(r"<script>(.*)</script>", html, flags=re.DOTALL).group(1)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src &#39;sha256-{digest}&#39;" in html or f"script-src 'sha256-{digest}'" in html
+    assert "default-src 'none'" in html
+
+
+def test_missing_pieces_are_said_in_words():
+    bare = ReportInputs(name="bare", run_uri="", config_yaml="", metrics={}, stages=[], graph=GraphSummary(0, 0))
+    html = render_report(bare)
+    page = Page(html)
+    assert "<svg" not in html
+    assert "set train.baseline: true" in words(page.figures["baseline"]).lower()
+    assert "No epochs were recorded" in page.figures["loss"]
+    assert "nothing to check predictions on" in page.figures["quality"]
+    assert "infer.embeddings: true" in words(page.figures["map"])
+    assert "no in-degree histogram" in page.figures["degrees"]
+    assert "blow-up is not known" in page.figures["blow-up"]
+    assert "No stage recorded its time" in page.figures["timeline"]
+    assert "computed no score" in page.text
+
+
+def test_same_inputs_give_the_same_bytes_in_every_process(make_inputs):
+    code = (
+        "import sys, hashlib, importlib.util as u; s = u.spec_from_file_location('c', sys.argv[1]);"
+        "m = u.module_from_spec(s); s.loader.exec_module(m); from gnnflow.report import render_report;"
+        "print(hashlib.sha256(render_report(m.healthy()).encode()).hexdigest())"
+    )
+    conftest = __file__.replace("test_page.py", "conftest.py")
+    other = subprocess.run(
+        [sys.executable, "-c", code, conftest], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    here = hashlib.sha256(render_report(make_inputs()).encode()).hexdigest()
+    assert here == other
+
+
+def test_page_stays_light_for_a_large_run(make_inputs):
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, 41, 20_000)
+    curves = [{"epoch": e, "train_loss": draw.random(), "valid_accuracy": draw.random()} for e in range(5000)]
+    inputs = make_inputs(
+        predictions=PredictionSample(labels, draw.random((20_000, 41))),
+        class_names=[f"a class with a long name, number {index}" for index in range(41)],
+        curves=curves,
+        embeddings=None,
+        graph=GraphSummary(
+            2_000_000, 120_000_000, in_degree_histogram=[(2**i, 2 ** (i + 1), 10**6 >> i) for i in range(18)]
+        ),
+    )
+    assert len(render_report(inputs).encode()) < 500_000
+
+
+def test_importing_the_room_stays_light():
+    code = (
+        "import sys, gnnflow.report;"
+        "heavy = {'matplotlib', 'sklearn', 'jinja2', 'torch', 'pyarrow', 'dask'} & set(sys.modules);"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_pictures_leave_matplotlib_as_it_was(make_inputs):
+    import matplotlib as mpl
+
+    before = dict(mpl.rcParams)
+    render_report(make_inputs(embeddings=None))
+    assert dict(mpl.rcParams) == before
+
+
+def test_a_user_s_matplotlib_settings_do_not_reach_the_page(make_inputs):
+    import matplotlib as mpl
+
+    inputs = make_inputs(embeddings=None)
+    plain = render_report(inputs)
+    with mpl.rc_context({"font.size": 30, "axes.grid": True, "lines.linewidth": 9}):
+        assert render_report(inputs) == plain
+
+
+def test_unlabelled_embeddings_and_regression_shades_are_drawn(make_inputs):
+    rows = make_inputs().embeddings.rows
+    plain = Page(render_report(make_inputs(embeddings=EmbeddingSample(rows))))
+    assert "42 nodes" in plain.figures["map"]
+    values = np.linspace(0, 10, 42)
+    values[0] = np.nan
+    predictions = PredictionSample(values[1:], values[1:] + 1)
+    shaded = make_inputs(task="regression", embeddings=EmbeddingSample(rows, values), predictions=predictions)
+    assert "no value" in Page(render_report(shaded)).figures["map"]
+
+
+@pytest.mark.browser
+def test_browser_runs_the_page_s_script_under_its_policy(make_inputs, tmp_path):
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("needs Chromium")
+    page = tmp_path / "report.html"
+    page.write_text(render_report(make_inputs(embeddings=None)), encoding="utf-8")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+    profile = f"--user-data-dir={tmp_path / 'profile'}"
+    shown = subprocess.run(
+        [browser, *flags, profile, "--dump-dom", page.as_uri()],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
+    assert '<button type="button" data-copy="config">Copy</button>' in shown
