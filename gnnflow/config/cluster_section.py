@@ -12,9 +12,7 @@ from gnnflow.config.base import Section, Size, Uri, Whole
 class SynchronousCluster(Section):
     """Everything in this process, one task after another."""
 
-    kind: Literal["synchronous"] = Field(
-        "synchronous", description="Run in this process, one task after another."
-    )
+    kind: Literal["synchronous"] = Field("synchronous", description="Run in this process, one task after another.")
 
 
 class LocalCluster(Section):

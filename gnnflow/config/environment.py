@@ -24,9 +24,7 @@ def expand(value: Any, environment: Mapping[str, str], *, where: str = "") -> An
     Raises ConfigError with the key's path and the variable's name where one is not set and has no default.
     """
     if isinstance(value, dict):
-        return {
-            key: expand(held, environment, where=f"{where}.{key}".lstrip(".")) for key, held in value.items()
-        }
+        return {key: expand(held, environment, where=f"{where}.{key}".lstrip(".")) for key, held in value.items()}
     if isinstance(value, list):
         return [expand(held, environment, where=f"{where}[{i}]") for i, held in enumerate(value)]
     if isinstance(value, str):
@@ -42,9 +40,7 @@ def apply_override(raw: dict[str, Any], override: str) -> dict[str, Any]:
     path, equals, text = override.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys):
-        raise ConfigError(
-            f"{override!r} does not set a key", where="--set", fix="Write it as key.path=value."
-        )
+        raise ConfigError(f"{override!r} does not set a key", where="--set", fix="Write it as key.path=value.")
     return _with(raw, keys, read_yaml(text, source=f"--set {path.strip()}"), where=f"--set {path.strip()}")
 
 
@@ -60,9 +56,7 @@ def _lookup(match: re.Match[str], environment: Mapping[str, str], where: str) ->
         return match[0][1:]
     body = _BODY.fullmatch(match["body"])
     if body is None:
-        raise ConfigError(
-            f"{match[0]!r} is not a variable", where=where, fix="Write ${NAME}, ${NAME:-default} or $${."
-        )
+        raise ConfigError(f"{match[0]!r} is not a variable", where=where, fix="Write ${NAME}, ${NAME:-default} or $${.")
     found = environment.get(body["name"]) or body["default"]
     if found is None:
         name = body["name"]

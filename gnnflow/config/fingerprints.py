@@ -15,9 +15,7 @@ from gnnflow.config.root import Config
 Stage = Literal["ingest", "flat", "train", "infer"]
 
 # Under these keys batches are prepared, cached, evaluated and saved differently; the weights stay the same.
-_TRAIN_SPEED_ONLY = frozenset(
-    {"prefetch", "cache", "threads", "workers", "eval_batch_size", "checkpoint_steps"}
-)
+_TRAIN_SPEED_ONLY = frozenset({"prefetch", "cache", "threads", "workers", "eval_batch_size", "checkpoint_steps"})
 
 
 def stage_keys(config: Config, stage: Stage) -> dict[str, Any]:

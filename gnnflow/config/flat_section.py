@@ -9,9 +9,7 @@ from pydantic import Field
 from gnnflow.config.base import Section, Whole
 
 Fanout = Annotated[tuple[Annotated[Whole, Field(ge=1)], ...], Field(min_length=1)]
-_FANOUT = (
-    "In-edges kept per node, one number a hop: [15, 10] keeps 15 of a target's and 10 of each of theirs."
-)
+_FANOUT = "In-edges kept per node, one number a hop: [15, 10] keeps 15 of a target's and 10 of each of theirs."
 
 
 class NoSampling(Section):
@@ -50,9 +48,7 @@ Sampling = Annotated[
 class FlatConfig(Section):
     """Neighbourhoods as GraphFeatures."""
 
-    hops: Whole | None = Field(
-        None, ge=1, le=16, description="How far neighbourhoods reach; null means model.layers."
-    )
+    hops: Whole | None = Field(None, ge=1, le=16, description="How far neighbourhoods reach; null means model.layers.")
     sampling: Sampling = Field(NoSampling(), description="Which in-edges are kept.")
     hub_threshold: Whole = Field(
         10_000, ge=1, description="In-degree above which a node's edges are split over several reducers."

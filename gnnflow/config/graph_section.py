@@ -29,17 +29,13 @@ class GraphConfig(Section):
         "label", description="Node table column with the label: int, float, or a list for multi-label."
     )
     split: Column = Field("split", description="Node table column that says train, valid, test or null.")
-    weight: Column = Field(
-        "weight", description="Edge table column with edge weights; used where the column exists."
-    )
+    weight: Column = Field("weight", description="Edge table column with edge weights; used where the column exists.")
     features: tuple[Column, ...] = Field(
         ("x",),
         min_length=1,
         description="Node feature columns: a fixed-size list, scalars, or x for sparse x_index/x_value.",
     )
-    edge_features: tuple[Column, ...] = Field(
-        (), description="Edge table columns that become edge attributes."
-    )
+    edge_features: tuple[Column, ...] = Field((), description="Edge table columns that become edge attributes.")
     feature_dim: Whole | None = Field(
         None,
         ge=1,
@@ -76,9 +72,7 @@ class GraphConfig(Section):
                         fix="Take it out of the list: it is no input of a model.",
                     )
             if len(set(features)) != len(features):
-                raise problem(
-                    f"{list(features)} names a column twice", key=kind, fix="Name each column once."
-                )
+                raise problem(f"{list(features)} names a column twice", key=kind, fix="Name each column once.")
         if self.src == self.dst:
             raise problem(
                 f"{self.dst!r} is the column of graph.src too",

@@ -17,9 +17,7 @@ class InferConfig(Section):
     targets: Literal["all"] | Annotated[tuple[Split, ...], Field(min_length=1)] = Field(
         "all", description="all, or a list of splits such as [test]; fewer targets prune the rounds."
     )
-    embeddings: bool = Field(
-        default=False, description="Also write the last layer's embedding of each target."
-    )
+    embeddings: bool = Field(default=False, description="Also write the last layer's embedding of each target.")
     parity_samples: Whole = Field(
         256,
         ge=0,

@@ -38,9 +38,7 @@ def load_config(
         raise ConfigError(
             f"a config is a mapping of keys and {found}", where=source, fix="Start with `name:` and `graph:`."
         )
-    return config_from_dict(
-        raw, overrides=overrides, workspace=workspace, source=source, environment=environment
-    )
+    return config_from_dict(raw, overrides=overrides, workspace=workspace, source=source, environment=environment)
 
 
 def config_from_dict(

@@ -81,9 +81,7 @@ def explain(error: ValidationError, raw: Any, *, model: type[Section], source: s
         (found,) = findings
         where = ": ".join(part for part in (source, path_text(found.path)) if part)
         return ConfigError(found.problem, where=where, fix=found.fix)
-    lines = [
-        str(ConfigError(found.problem, where=path_text(found.path), fix=found.fix)) for found in findings
-    ]
+    lines = [str(ConfigError(found.problem, where=path_text(found.path), fix=found.fix)) for found in findings]
     return ConfigError("\n  ".join([f"{len(findings)} keys are wrong:", *lines]), where=source)
 
 

@@ -36,9 +36,7 @@ class ModelConfig(Section):
         64, ge=1, le=65536, description="Width of the hidden layers; for attention layers, of each head."
     )
     layers: Whole = Field(2, ge=1, le=16, description="Number of layers.")
-    dropout: Fraction = Field(
-        0.5, description="Dropout before each layer and before a linear head, in training only."
-    )
+    dropout: Fraction = Field(0.5, description="Dropout before each layer and before a linear head, in training only.")
     attention_dropout: Fraction | None = Field(
         None, description="Dropout on attention coefficients; null means the value of dropout."
     )

@@ -95,9 +95,7 @@ def _allowed(field: FieldInfo) -> str:
 def _limits(field: FieldInfo) -> list[Any]:
     """Return a key's bounds, also where its type carries them as one member of a union with null."""
     inner = [part for part in get_args(field.annotation) if get_origin(part) is Annotated]
-    within = [
-        limit for part in inner for extra in get_args(part)[1:] for limit in getattr(extra, "metadata", [])
-    ]
+    within = [limit for part in inner for extra in get_args(part)[1:] for limit in getattr(extra, "metadata", [])]
     return [*field.metadata, *within]
 
 

@@ -20,12 +20,8 @@ RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_leng
 class Config(Section):
     """Everything one experiment says."""
 
-    name: RunName = Field(
-        description="Name of the experiment; runs are kept under runs/<name> in the workspace."
-    )
-    seed: Whole = Field(
-        0, ge=0, le=MAX_SEED, description="Seed of sampling, initial weights, dropout and batch order."
-    )
+    name: RunName = Field(description="Name of the experiment; runs are kept under runs/<name> in the workspace.")
+    seed: Whole = Field(0, ge=0, le=MAX_SEED, description="Seed of sampling, initial weights, dropout and batch order.")
     workspace: Uri = Field("runs", description="Where artifacts and runs live: a folder or any fsspec URL.")
     graph: GraphConfig = Field(description="Input tables and the layout of the graph store.")
     flat: FlatConfig = Field(FlatConfig(), description="Neighbourhoods as GraphFeatures.")

@@ -40,18 +40,14 @@ class TrainConfig(Section):
         ge=0,
         description="Stop after this many epochs without a better validation metric; 0 never stops early.",
     )
-    workers: Annotated[Whole, Field(ge=1), AfterValidator(_one_worker)] = Field(
-        1, description="Training processes."
-    )
+    workers: Annotated[Whole, Field(ge=1), AfterValidator(_one_worker)] = Field(1, description="Training processes.")
     metric: Literal["accuracy", "micro_f1", "roc_auc", "loss"] = Field(
         "accuracy", description="Validation metric that picks the best epoch."
     )
     prefetch: Whole = Field(
         2, ge=0, le=64, description="Batches prepared ahead of the one in training; 0 prepares in turn."
     )
-    checkpoint_steps: Whole = Field(
-        0, ge=0, description="Steps between checkpoints; 0 writes one after each epoch."
-    )
+    checkpoint_steps: Whole = Field(0, ge=0, description="Steps between checkpoints; 0 writes one after each epoch.")
     cache: Size = Field(
         ByteSize(512 * 1024**2),
         description="Memory for decoded shards, such as 512MiB; 0 decodes them every epoch.",

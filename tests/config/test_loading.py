@@ -75,9 +75,7 @@ def test_the_process_environment_is_the_default(monkeypatch):
 
 
 def test_a_config_survives_its_own_json():
-    config = load_config(
-        MINIMAL + "flat: {sampling: {kind: weighted, fanout: [3, 2]}}\ninfer: {targets: [test]}\n"
-    )
+    config = load_config(MINIMAL + "flat: {sampling: {kind: weighted, fanout: [3, 2]}}\ninfer: {targets: [test]}\n")
     assert config_from_dict(config.model_dump(mode="json")) == config
 
 
@@ -87,9 +85,7 @@ def test_a_config_cannot_be_changed():
         config.train.lr = 1.0
 
 
-@pytest.mark.parametrize(
-    ("text", "found"), [("", "it is empty"), ("- a\n", "it is ['a']"), ("gcn", "it is 'gcn'")]
-)
+@pytest.mark.parametrize(("text", "found"), [("", "it is empty"), ("- a\n", "it is ['a']"), ("gcn", "it is 'gcn'")])
 def test_a_text_without_keys_is_refused(text, found):
     with pytest.raises(ConfigError, match="a config is a mapping") as caught:
         load_config(text, source="x.yaml")
@@ -99,9 +95,7 @@ def test_a_text_without_keys_is_refused(text, found):
 def test_the_schema_describes_every_key():
     schema = Config.model_json_schema()
     sections = [schema, *schema["$defs"].values()]
-    keys = [
-        (section["title"], key, field) for section in sections for key, field in section["properties"].items()
-    ]
+    keys = [(section["title"], key, field) for section in sections for key, field in section["properties"].items()]
     assert len(keys) > 50
     assert [key for key in keys if not key[2].keys() & {"description", "$ref"}] == []
 

@@ -232,6 +232,5 @@ def test_an_error_starts_with_the_file_it_came_from():
     with pytest.raises(ConfigError) as caught:
         load_config(MINIMAL, overrides=["train.lr=-1"], source="configs/tiny.yaml")
     assert str(caught.value) == (
-        "configs/tiny.yaml: train.lr: -1 is not allowed: must be greater than 0. "
-        "Learning rate; the default is 0.01."
+        "configs/tiny.yaml: train.lr: -1 is not allowed: must be greater than 0. Learning rate; the default is 0.01."
     )
