@@ -84,7 +84,9 @@ def ours(folder: Path, scratch: Path, cluster: Cluster) -> tuple[int, int]:
     runner = RoundRunner(str(scratch / "work"), cluster)
     for side in ("left", "right"):
         runner.run(Round(side, FILES, PARTITIONS, partial(read_side, folder=str(folder), side=side)))
-    last = Round("join", PARTITIONS, 1, partial(join_sides, out=str(scratch / "out")), {"left": "left", "right": "right"})
+    last = Round(
+        "join", PARTITIONS, 1, partial(join_sides, out=str(scratch / "out")), {"left": "left", "right": "right"}
+    )
     rows = sum(record.counts["rows"] for record in runner.run(last))
     return rows, sum(timing.exchanged_bytes for timing in runner.timings)
 
@@ -114,7 +116,13 @@ def measure(name: str, folder: Path) -> dict[str, Any]:
         seconds = time.perf_counter() - begin
         watch.stopped.set()
     shutil.rmtree(scratch)
-    return {"name": name, "seconds": round(seconds, 2), "rows": rows, "peak_mib": watch.peak >> 20, "exchanged_mib": exchanged >> 20}
+    return {
+        "name": name,
+        "seconds": round(seconds, 2),
+        "rows": rows,
+        "peak_mib": watch.peak >> 20,
+        "exchanged_mib": exchanged >> 20,
+    }
 
 
 def main() -> None:
@@ -129,7 +137,9 @@ def main() -> None:
     shutil.rmtree(folder)
     for run in runs:
         print(json.dumps(run))
-    median = {name: statistics.median(run["seconds"] for run in runs if run["name"] == name) for name in ("ours", "p2p")}
+    median = {
+        name: statistics.median(run["seconds"] for run in runs if run["name"] == name) for name in ("ours", "p2p")
+    }
     print(json.dumps({"median_seconds": median, "p2p_over_ours": round(median["p2p"] / median["ours"], 2)}))
 
 

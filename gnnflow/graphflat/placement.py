@@ -56,7 +56,8 @@ class Placement:
         row, bucket = split.astype(np.int64) + 1, bucket_of(signature)
         before = np.cumsum(self.counts, axis=1) - self.counts
         full = self.counts[row, bucket] > self.shard_size // 2
-        word = np.where(full, hash_integers(nodes), mix(signature) << np.uint64(10))
+        # Hashed twice: what is left of the first hash above the signature is not uniform.
+        word = np.where(full, mix(hash_integers(nodes)), mix(signature) << np.uint64(10))
         fraction = (word >> _FRACTION_BITS).astype(np.float64) * _UNIT
         position = before[row, bucket] + fraction * self.counts[row, bucket]
         total = self.counts.sum(1)[row]

@@ -83,7 +83,7 @@ class RoundRunner:
         self.progress: Progress = progress or Silent()
         self.timings: list[RoundTiming] = []
         self._tasks: dict[str, int] = {}
-        self._started = time.monotonic()
+        self.started = time.monotonic()
 
     def run(self, step: Round) -> list[TaskRecord]:
         """Run a round's missing tasks and return all records in task order."""
@@ -114,7 +114,7 @@ class RoundRunner:
         seconds = time.monotonic() - begin
         sent = sum(record.exchanged_bytes for record in records)
         peak = max((record.peak_bytes for record in records), default=0)
-        self.timings.append(RoundTiming(step.name, begin - self._started, seconds, step.num_tasks, sent, peak))
+        self.timings.append(RoundTiming(step.name, begin - self.started, seconds, step.num_tasks, sent, peak))
         self.progress.round_finished(step.name, seconds)
 
 

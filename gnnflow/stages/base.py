@@ -8,7 +8,7 @@ manifest is written last.
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gnnflow.config import stage_keys
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # Raised when the same config and inputs would give other bytes than before.
 FORMAT_VERSIONS = {"ingest": 1, "flat": 1, "train": 1, "infer": 1}
-_HOPELESS = (TableError, ConfigError, LayerError, TrainingError, ParityError)
+_HOPELESS = (TableError, StorageError, ConfigError, LayerError, TrainingError, ParityError)
 INPUTS = {"ingest": (), "flat": ("ingest",), "train": ("flat",), "infer": ("ingest", "train")}
 
 
@@ -127,7 +127,9 @@ def run_stage(context: StageContext, stage: str, work: Callable[[str, RoundRunne
         context.progress.stage_started(stage)
         folder = context.workspace.work(stage, fingerprint)
         try:
-            manifest = commit(artifact, work(artifact, RoundRunner(folder, context.scheduler, context.progress)))
+            made = work(artifact, RoundRunner(folder, context.scheduler, context.progress))
+            spent = {**made.timings, "seconds": time.monotonic() - begin}
+            manifest = commit(artifact, replace(made, timings=spent))
         except _HOPELESS:
             # The same inputs would fail again, so nothing is worth keeping; a killed or lost run keeps its tasks.
             remove_tree(artifact)

@@ -136,7 +136,9 @@ def lists(at: int, value: list[float] | None) -> Any:
 def sparse(index: Any, value: Any = None) -> Callable[[Inputs], None]:
     def spoil(inputs: Inputs) -> None:
         del inputs.nodes["x"]
-        inputs.nodes["x_index"] = pa.array([index if row == 5 else [0, 2] for row in range(NUM_NODES)], pa.list_(pa.int32()))
+        inputs.nodes["x_index"] = pa.array(
+            [index if row == 5 else [0, 2] for row in range(NUM_NODES)], pa.list_(pa.int32())
+        )
         if value is not None:
             inputs.nodes["x_value"] = pa.array(
                 [value if row == 5 else [1.0, 2.0] for row in range(NUM_NODES)], pa.list_(pa.float32())
@@ -151,8 +153,14 @@ TABLES = {
     "edge table missing": (disk(lambda i: (i.folder / "edges.parquet").unlink()), ["edges.parquet", "no such table"]),
     "node table truncated": (disk(truncate("nodes.parquet")), ["nodes.parquet", "truncated"]),
     "edge table truncated": (disk(truncate("edges.parquet")), ["edges.parquet", "truncated"]),
-    "node table empty": (disk(lambda i: pq.write_table(pa.table(i.nodes).slice(0, 0), i.folder / "nodes.parquet")), ["no rows"]),
-    "edge table empty": (disk(lambda i: pq.write_table(pa.table(i.edges).slice(0, 0), i.folder / "edges.parquet")), ["no rows"]),
+    "node table empty": (
+        disk(lambda i: pq.write_table(pa.table(i.nodes).slice(0, 0), i.folder / "nodes.parquet")),
+        ["no rows"],
+    ),
+    "edge table empty": (
+        disk(lambda i: pq.write_table(pa.table(i.edges).slice(0, 0), i.folder / "edges.parquet")),
+        ["no rows"],
+    ),
     "unknown file type": (key("graph.nodes", __file__), ["table format", ".parquet"]),
     "no id column": (without("nodes", "id"), ["nodes.parquet", "'id'", "graph.id"]),
     "float ids": (node(id=np.arange(NUM_NODES) + 0.5), ["'id'", "int64 or string"]),
@@ -173,8 +181,14 @@ TABLES = {
     "label below -1": (node(label=one(-2, lambda r: r % 2)), ["'label'", "out of range", "row 5"]),
     "label above num_classes": (key("graph.num_classes", 1), ["'label'", "out of range"]),
     "label is text": (node(label=["a"] * NUM_NODES), ["'label'", "integers from 0"]),
-    "ragged multi-label": (node(label=pa.array([[0, 1] if r != 5 else [1] for r in range(NUM_NODES)])), ["'label'", "2 long"]),
-    "multi-label of 2": (node(label=pa.array([[0, 1] if r != 5 else [0, 2] for r in range(NUM_NODES)])), ["'label'", "0 and 1"]),
+    "ragged multi-label": (
+        node(label=pa.array([[0, 1] if r != 5 else [1] for r in range(NUM_NODES)])),
+        ["'label'", "2 long"],
+    ),
+    "multi-label of 2": (
+        node(label=pa.array([[0, 1] if r != 5 else [0, 2] for r in range(NUM_NODES)])),
+        ["'label'", "0 and 1"],
+    ),
     "unknown split": (node(split=one("dev", lambda _: "train")), ["'split'", "train, valid, test", "dev"]),
     "split without label": (node(label=one(None, lambda r: r % 2)), ["'split'", "no label", "row 5"]),
     "numeric split": (node(split=np.zeros(NUM_NODES)), ["'split'", "train, valid, test"]),
@@ -203,9 +217,15 @@ CONFIGS = {
     "unknown key": (key("train.learning_rate", 0.1), ["train.learning_rate", "lr"]),
     "wrong type": (key("train.epochs", "many"), ["train.epochs", "many"]),
     "out of bounds": (key("train.lr", -1), ["train.lr", "-1", "greater than 0"]),
-    "fan-out of another depth": (key("flat.sampling", {"kind": "uniform", "fanout": [5]}), ["flat.sampling.fanout", "2"]),
+    "fan-out of another depth": (
+        key("flat.sampling", {"kind": "uniform", "fanout": [5]}),
+        ["flat.sampling.fanout", "2"],
+    ),
     "unknown sampling": (key("flat.sampling", {"kind": "best"}), ["flat.sampling", "uniform", "top_k"]),
-    "variable not set": (key("graph.nodes", "${GNNFLOW_NO_SUCH_VARIABLE}/n.parquet"), ["GNNFLOW_NO_SUCH_VARIABLE", "graph.nodes"]),
+    "variable not set": (
+        key("graph.nodes", "${GNNFLOW_NO_SUCH_VARIABLE}/n.parquet"),
+        ["GNNFLOW_NO_SUCH_VARIABLE", "graph.nodes"],
+    ),
     "override of no key": (args("ingest", "--set", "train.rate=1"), ["train.rate"]),
     "password in a URI": (key("workspace", "s3://user:secret@bucket/runs"), ["workspace"]),
     "unknown scheme": (key("workspace", "nowhere://bucket/runs"), ["nowhere"]),
@@ -213,7 +233,10 @@ CONFIGS = {
         both(key("graph.nodes", {"a": "n.parquet"}), key("graph.edges", {"a__to__a": "e.parquet"})),
         ["graph.nodes", "One node type"],
     ),
-    "no such cluster": (key("cluster", {"kind": "address", "address": "tcp://127.0.0.1:9"}), ["127.0.0.1:9", "dask scheduler"]),
+    "no such cluster": (
+        key("cluster", {"kind": "address", "address": "tcp://127.0.0.1:9"}),
+        ["127.0.0.1:9", "dask scheduler"],
+    ),
     "flat before ingest": (args("flat"), ["ingest", "gnnflow run"]),
 }
 
@@ -268,12 +291,21 @@ def manifest(change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]
 
 MANIFESTS = {
     "manifest truncated": (ingested(cut("ingest/*/manifest.json")), ["manifest.json", "JSON", "run again"]),
-    "manifest of something else": (ingested(manifest(lambda c: c.update(extra=1))), ["manifest.json", "not a manifest"]),
+    "manifest of something else": (
+        ingested(manifest(lambda c: c.update(extra=1))),
+        ["manifest.json", "not a manifest"],
+    ),
     "manifest with another digest": (ingested(manifest(lambda c: c.update(digest="0"))), ["manifest.json", "digest"]),
-    "listed file missing": (ingested(lambda a: find(a, "ingest/*/edges-00001.parquet").unlink()), ["edges-00001.parquet", "missing"]),
+    "listed file missing": (
+        ingested(lambda a: find(a, "ingest/*/edges-00001.parquet").unlink()),
+        ["edges-00001.parquet", "missing"],
+    ),
     "listed file truncated": (ingested(cut("ingest/*/edges-00001.parquet")), ["edges-00001.parquet", "bytes"]),
     "graph store damaged": (ingested(scramble("ingest/*/edges-00001.parquet")), ["edges-00001.parquet", "run again"]),
-    "shard truncated": (ingested(cut("flat/*/shards/train-00000.parquet"), command="train"), ["train-00000.parquet", "bytes"]),
+    "shard truncated": (
+        ingested(cut("flat/*/shards/train-00000.parquet"), command="train"),
+        ["train-00000.parquet", "bytes"],
+    ),
     "shard damaged": (
         ingested(scramble("flat/*/shards/train-00000.graph.parquet"), command="train"),
         ["train-00000.graph.parquet", "run again"],
@@ -331,7 +363,9 @@ def test_a_process_exits_with_the_message_alone(tmp_path: Path) -> None:
     inputs = valid(tmp_path)
     inputs.nodes["id"] = one(4, int)
     inputs.write()
-    done = subprocess.run([sys.executable, "-m", "gnnflow.cli", *inputs.argv()], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "gnnflow.cli", *inputs.argv()], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2
     assert done.stdout == ""
     assert "error: " in done.stderr

@@ -1,0 +1,135 @@
+"""GraphInfer: graph store and trained model in, predictions with the user's ids out, and the parity certificate.
+
+The certificate scores random targets a second time the way training saw them, by cutting their k-hop neighbourhoods with
+GraphFlat and running the mini-batch execution. Where the two differ by more than 1e-4 nothing is published.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gnnflow.graph.errors import ParityError
+from gnnflow.graph.splits import SPLITS
+from gnnflow.graphfeature.shards import read_shard
+from gnnflow.graphflat.plan import run_rounds as cut
+from gnnflow.graphflat.rounds import FlatTask
+from gnnflow.mapreduce.rounds import RoundRunner
+from gnnflow.stages.base import (
+    FORMAT_VERSIONS,
+    StageContext,
+    StageResult,
+    fingerprints,
+    run_stage,
+    timings_of,
+    upstream,
+)
+from gnnflow.stages.flat import selection_plan
+from gnnflow.stages.train import MODEL, WEIGHTS
+from gnnflow.storage.filesystem import join, read_json
+from gnnflow.storage.graph_store import GraphStore
+from gnnflow.storage.manifest import Manifest
+
+if TYPE_CHECKING:
+    from gnnflow.config import Config
+    from gnnflow.infer.task import InferTask
+
+_PARITY_SHARD = 256
+
+
+def run(context: StageContext) -> StageResult:
+    """Score the config's targets. Raises StorageError where training has not run, ParityError where paths disagree."""
+
+    def work(artifact: str, runner: RoundRunner) -> Manifest:
+        from gnnflow.infer.plan import run_rounds
+
+        config = context.config
+        ingested, trained = upstream(context, "ingest"), upstream(context, "train")
+        task = _task(config, artifact, ingested, trained)
+        begin = time.monotonic()
+        result = run_rounds(task, runner)
+        seconds = time.monotonic() - begin
+        parity = _certify(task, runner, result.parity)
+        metrics = {
+            "infer.seconds": seconds,
+            "infer.nodes_per_second": result.num_targets / max(seconds, 1e-9),
+            "infer.parity_max_difference": parity["max_difference"],
+        }
+        return Manifest(
+            stage="infer",
+            fingerprint=fingerprints(config)["infer"],
+            format_version=FORMAT_VERSIONS["infer"],
+            files=result.files,
+            inputs={"ingest": ingested.manifest.fingerprint, "train": trained.manifest.fingerprint},
+            rows_in=result.num_targets,
+            rows_out=result.num_targets,
+            details={"metrics": metrics, "parity": parity, "task": task.task},
+            timings=timings_of(runner.timings),
+        )
+
+    return run_stage(context, "infer", work)
+
+
+def _task(config: Config, artifact: str, ingested: StageResult, trained: StageResult) -> InferTask:
+    from gnnflow.infer.task import InferTask
+    from gnnflow.layers.model import ModelSpec
+
+    selection = selection_plan(config, GraphStore.of(ingested.artifact, ingested.manifest))
+    if config.infer.sampling == "none":
+        selection = replace(selection, kind="none", fanouts=None)
+    targets = config.infer.targets
+    return InferTask(
+        artifact=artifact,
+        selection=selection,
+        model=ModelSpec(**read_json(join(trained.artifact, MODEL))),
+        weights=join(trained.artifact, WEIGHTS),
+        task=ingested.manifest.details["task"],
+        targets="all" if targets == "all" else tuple(SPLITS.index(split) for split in targets),
+        embeddings=config.infer.embeddings,
+        parity_samples=config.infer.parity_samples,
+        seed=config.seed,
+    )
+
+
+def _certify(task: InferTask, runner: RoundRunner, scored: dict[int, list[float]]) -> dict[str, Any]:
+    """Return the certificate for the sampled targets' scores. Raises ParityError where it cannot be given."""
+    from gnnflow.infer.task import LIMIT
+
+    certificate = {"samples": len(scored), "max_difference": 0.0, "limit": LIMIT}
+    if not scored:
+        return certificate
+    again = _score_by_neighborhood(task, runner, np.array(sorted(scored)))
+    difference = max(float(np.max(np.abs(np.array(row) - again[node]))) for node, row in scored.items())
+    if not difference <= LIMIT:
+        raise ParityError(
+            f"GraphInfer and the k-hop path differ by {difference:.3g} over {len(scored)} targets; the limit is {LIMIT}",
+            where=task.artifact,
+            fix="Nothing was published. A layer of your own may keep state between calls or mix rows of a batch.",
+        )
+    return {**certificate, "max_difference": difference}
+
+
+def _score_by_neighborhood(task: InferTask, runner: RoundRunner, targets: Any) -> dict[int, Any]:
+    from gnnflow.executions.minibatch import forward
+    from gnnflow.graphfeature.blocks import build_minibatch
+    from gnnflow.infer.task import one_thread, scores_of
+
+    work = join(runner.work, "parity")
+    inner = RoundRunner(work, runner.scheduler, runner.progress)
+    flat = FlatTask(join(work, "shards"), task.selection, task.num_layers, "shared", targets)
+    result = cut(flat, inner, shard_size=_PARITY_SHARD)
+    later = inner.started - runner.started
+    runner.timings += [replace(t, name=f"parity_{t.name}", start=t.start + later) for t in inner.timings]
+    scores: dict[int, Any] = {}
+    with one_thread():
+        model = task.load_model()
+        for entry in result.entries:
+            shard = read_shard(flat.artifact, entry)
+            batch = build_minibatch(
+                shard.neighborhood, shard.rows, fanouts=task.selection.fanouts, num_layers=task.num_layers
+            )
+            scores |= dict(zip(shard.targets.tolist(), scores_of(forward(model, batch), task.task), strict=True))
+    return scores

@@ -1,0 +1,165 @@
+"""Gathers what a run's manifests and predictions say, and writes its report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+
+from gnnflow.graph.errors import StorageError
+from gnnflow.report.inputs import (
+    BlowUp,
+    EmbeddingSample,
+    GraphSummary,
+    Parity,
+    PredictionSample,
+    ReportInputs,
+    RoundRow,
+    StageRow,
+)
+from gnnflow.storage.columns import to_matrix, to_numpy
+from gnnflow.storage.filesystem import absolute, exists, join, read_json, write_atomic
+from gnnflow.storage.graph_store import GraphStore
+from gnnflow.storage.manifest import Manifest, read_manifest
+from gnnflow.storage.tables import read_table
+from gnnflow.storage.workspace import Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+_SAMPLE_ROWS = 20_000
+_EMBEDDING_ROWS = 2_000
+_TEST = 2
+
+
+def report_of(run: str, *, workspace: str) -> str:
+    """Return the path of a run's report, writing it where it is missing. run: a URI, or a name in the workspace.
+
+    Raises StorageError where there is no such run.
+    """
+    uri = absolute(run)
+    if not exists(join(uri, "run.json")):
+        latest = Workspace.at(workspace).latest(run)
+        if not exists(latest):
+            raise StorageError("no such run", where=run, fix="Give a run's folder, or the name of a completed run.")
+        uri = read_json(latest)["run"]
+    report = join(uri, "report.html")
+    if not exists(report):
+        write_report(uri, read_json(join(uri, "run.json")), read_json(join(uri, "metrics.json")))
+    return report
+
+
+def write_report(uri: str, record: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
+    """Render and commit a run's report. record is what run.json holds."""
+    from gnnflow.report.render import render_report
+
+    manifests = {stage: read_manifest(artifact) for stage, artifact in record["artifacts"].items()}
+    write_atomic(join(uri, "report.html"), render_report(_inputs(uri, record, metrics, manifests)).encode())
+
+
+def _inputs(
+    uri: str, record: Mapping[str, Any], metrics: Mapping[str, float], manifests: Mapping[str, Manifest]
+) -> ReportInputs:
+    ingest, flat, trained, scored = (manifests[stage] for stage in ("ingest", "flat", "train", "infer"))
+    table = _sample(record["artifacts"], manifests)
+    baseline = {key.removeprefix("baseline."): value for key, value in metrics.items() if key.startswith("baseline.")}
+    return ReportInputs(
+        name=record["name"],
+        run_uri=uri,
+        config_yaml=yaml.safe_dump(record["config"], sort_keys=False),
+        metrics={key: value for key, value in metrics.items() if not key.startswith("baseline.")},
+        stages=[_stage_row(stage, manifest, record) for stage, manifest in manifests.items()],
+        graph=_graph(ingest, flat, record["config"]),
+        task=ingest.details["task"],
+        metric=record["config"]["train"]["metric"],
+        blow_up=BlowUp(layout=flat.details["layout"], **flat.details["blow_up"]),
+        curves=trained.details["history"],
+        best_epoch=trained.details["best_epoch"],
+        baseline=baseline or None,
+        predictions=_predictions(table, ingest),
+        predictions_uri=join(uri, "predictions"),
+        embeddings=_embeddings(table),
+        parity=Parity(**scored.details["parity"]) if scored.details["parity"]["samples"] else None,
+        quarantined={f"{what} rows": counts["rows_quarantined"] for what, counts in ingest.details["counts"].items()},
+        versions={**ingest.versions, **trained.versions},
+    )
+
+
+def _stage_row(stage: str, manifest: Manifest, record: Mapping[str, Any]) -> StageRow:
+    rounds = [
+        RoundRow(row["name"], row["start"], row["seconds"], row["tasks"], row.get("rows", 0))
+        for row in manifest.timings.get("rounds", [])
+    ]
+    seconds = manifest.timings.get("seconds", sum(row.seconds for row in rounds))
+    counts = {"rows in": manifest.rows_in, "rows out": manifest.rows_out, "quarantined": manifest.rows_quarantined}
+    return StageRow(stage, seconds, record["reused"][stage], manifest.digest, rounds, counts)
+
+
+def _graph(ingest: Manifest, flat: Manifest, config: Mapping[str, Any]) -> GraphSummary:
+    details = ingest.details
+    bins = [(0, 1, details["degree_bins"][0])]
+    bins += [(2 ** (power - 1), 2**power, count) for power, count in enumerate(details["degree_bins"]) if power > 0]
+    return GraphSummary(
+        num_nodes=details["num_nodes"],
+        num_edges=details["num_edges"],
+        feature_width=details["feature"]["width"],
+        num_classes=details["num_classes"],
+        split_counts=details["splits"],
+        in_degree_histogram=bins,
+        hub_threshold=config["flat"]["hub_threshold"],
+        num_hubs=flat.details["hubs"],
+    )
+
+
+def _sample(artifacts: Mapping[str, str], manifests: Mapping[str, Manifest]) -> pa.Table:
+    """Return predictions joined with their labels and splits, from as few partitions as give enough rows."""
+    import pyarrow as pa
+
+    store = GraphStore.of(artifacts["ingest"], manifests["ingest"])
+    label = ["label"] if manifests["ingest"].details["task"] != "none" else []
+    pieces: list[pa.Table] = []
+    for entry in manifests["infer"].files:
+        partition = int(entry.name.rsplit("-", 1)[-1].split(".")[0])
+        scored = read_table(join(artifacts["infer"], entry.name))
+        facts = store.nodes(partition, ["id", "split", "labelled", *label])
+        rows = _rows_of(facts, scored)
+        for name in ("split", "labelled", *label):
+            scored = scored.append_column(name, facts[name].combine_chunks().take(pa.array(rows)))
+        pieces.append(scored)
+        if sum(piece.num_rows for piece in pieces) >= _SAMPLE_ROWS:
+            break
+    return pa.concat_tables(pieces).combine_chunks()
+
+
+def _rows_of(facts: pa.Table, scored: pa.Table) -> Any:
+    import pyarrow.compute as pc
+
+    return to_numpy(pc.index_in(scored["id"].combine_chunks(), value_set=facts["id"].combine_chunks()))
+
+
+def _predictions(table: pa.Table, ingest: Manifest) -> PredictionSample | None:
+    rows = np.flatnonzero((to_numpy(table["split"]) == _TEST) & to_numpy(table["labelled"]))
+    if not len(rows):
+        return None
+    column = table["label"].combine_chunks()
+    labels = to_matrix(column) if ingest.details["task"] == "multi" else to_numpy(column)
+    name = "value" if ingest.details["task"] == "regression" else "probabilities"
+    scores = to_numpy(table[name]) if name == "value" else to_matrix(table[name])
+    return PredictionSample(labels[rows], scores[rows])
+
+
+def _embeddings(table: pa.Table) -> EmbeddingSample | None:
+    if "embedding" not in table.column_names:
+        return None
+    rows = np.linspace(0, table.num_rows - 1, min(_EMBEDDING_ROWS, table.num_rows)).astype(np.int64)
+    labels = to_numpy(table["label"])[rows] if "label" in table.column_names and _is_flat(table["label"]) else None
+    return EmbeddingSample(to_matrix(table["embedding"])[rows], labels)
+
+
+def _is_flat(column: pa.ChunkedArray) -> bool:
+    import pyarrow as pa
+
+    return not pa.types.is_nested(column.type)

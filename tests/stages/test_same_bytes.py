@@ -1,0 +1,164 @@
+"""Same seed, same bytes: whatever the number of workers, and whoever is killed while they work."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gnnflow.cluster import Cluster
+from gnnflow.mapreduce.progress import Silent
+from gnnflow.mapreduce.schedulers import Dask
+from gnnflow.stages import pipeline
+from gnnflow.stages.base import StageContext
+from tests.small_graphs import graph_config, write_graph
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gnnflow.config import Config
+
+KILLS = 20
+SAMPLED = {"sampling": {"kind": "weighted", "fanout": [4, 3]}, "hub_threshold": 20, "shard_size": 16}
+
+
+def small(folder: Path, workspace: str, **cluster: Any) -> Config:
+    return graph_config(
+        folder,
+        workspace=str(folder / workspace),
+        graph={"edge_features": ["amount", "hour"]},
+        flat=SAMPLED,
+        model={"kind": "gat_e", "hidden": 4, "heads": 2},
+        train={"epochs": 3, "batch_size": 8, "checkpoint_steps": 1},
+        infer={"parity_samples": 20},
+        cluster=cluster or {"kind": "synchronous"},
+    )
+
+
+def digests(result: pipeline.RunResult) -> dict[str, str]:
+    return {name: stage.digest for name, stage in result.stages.items()}
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    write_graph(tmp_path, num_nodes=120, num_edges=1500, hub=7)
+    return tmp_path
+
+
+@pytest.fixture
+def undisturbed(graph: Path) -> dict[str, str]:
+    return digests(pipeline.run_quietly(small(graph, "undisturbed")))
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_worker_count_changes_no_byte(graph: Path, undisturbed: dict[str, str], workers: int) -> None:
+    config = small(graph, f"workers-{workers}", kind="local", workers=workers, memory_limit="2GiB")
+    with Cluster(config.cluster) as cluster:
+        assert digests(pipeline.run(StageContext.of(config, cluster))) == undisturbed
+
+
+class KillAWorkerInEveryRound(Silent):
+    """Kills one worker process as each round starts; the nanny brings another."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.killed: list[str] = []
+
+    def round_started(self, name: str, num_tasks: int, num_done: int) -> None:
+        scheduler = self.cluster.scheduler()
+        assert isinstance(scheduler, Dask)
+        scheduler.client.wait_for_workers(2, timeout=60)
+        pids = sorted(scheduler.client.run(os.getpid).values())
+        os.kill(pids[len(self.killed) % len(pids)], signal.SIGKILL)
+        self.killed.append(name)
+
+
+@pytest.mark.distributed
+@pytest.mark.slow
+def test_killing_a_worker_in_every_round_changes_no_byte(graph: Path, undisturbed: dict[str, str]) -> None:
+    config = small(graph, "killed", kind="local", workers=2, memory_limit="2GiB")
+    with Cluster(config.cluster) as cluster:
+        progress = KillAWorkerInEveryRound(cluster)
+        assert digests(pipeline.run(StageContext.of(config, cluster, progress))) == undisturbed
+    assert {"nodes_read", "edges_dst", "select", "select_hubs", "hop_2", "shards", "slice_2"} <= set(progress.killed)
+
+
+def start(config_file: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "gnnflow.cli", "run", str(config_file), "--json"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, text=True, start_new_session=True, **pipes)
+
+
+@pytest.mark.slow
+def test_killing_the_process_anywhere_and_running_again_gives_the_same_predictions(
+    graph: Path, undisturbed: dict[str, str]
+) -> None:
+    config = small(graph, "process-0")
+    file = graph / "config.yaml"
+    file.write_text(config.model_dump_json(exclude_none=True))
+    begin = time.monotonic()
+    first = start(file)
+    first.communicate(timeout=120)
+    assert first.returncode == 0
+    whole = time.monotonic() - begin
+    pick = random.Random(0)
+    interrupted = 0
+    for attempt in range(1, KILLS + 1):
+        config = small(graph, f"process-{attempt}")
+        file.write_text(config.model_dump_json(exclude_none=True))
+        process = start(file)
+        time.sleep(pick.uniform(0.2 * whole, whole))
+        interrupted += process.poll() is None
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.communicate()
+        again = start(file)
+        out, err = again.communicate(timeout=120)
+        assert again.returncode == 0, err
+        stages = json.loads(out)["stages"]
+        assert {name: stage["digest"] for name, stage in stages.items()} == undisturbed
+    assert interrupted >= KILLS // 2
+
+
+def test_the_second_run_does_nothing_and_says_so(graph: Path) -> None:
+    config = small(graph, "twice")
+    first = pipeline.run_quietly(config)
+
+    class Heard(Silent):
+        messages: list[str] = []  # noqa: RUF012 - filled by one test
+
+        def message(self, text: str) -> None:
+            self.messages.append(text)
+
+        def round_started(self, name: str, num_tasks: int, num_done: int) -> None:
+            pytest.fail(f"round {name} ran again")
+
+    second = pipeline.run(StageContext.of(config, progress=Heard()))
+    assert all(stage.reused for stage in second.stages.values())
+    assert any("nothing to do" in text for text in Heard.messages)
+    assert digests(second) == digests(first)
+    assert second.seconds < 5
+
+
+def test_another_model_reuses_ingest_and_graphflat(graph: Path) -> None:
+    first = pipeline.run_quietly(small(graph, "shared"))
+    config = small(graph, "shared")
+    wider = config.model_copy(update={"model": config.model.model_copy(update={"hidden": 8})})
+    second = pipeline.run_quietly(wider)
+    assert {name: stage.reused for name, stage in second.stages.items()} == {
+        "ingest": True,
+        "flat": True,
+        "train": False,
+        "infer": False,
+    }
+    assert second.uri != first.uri
