@@ -1,0 +1,34 @@
+"""Sums, maxima and gathers over an adjacency grouped by target: what every layer's aggregation is made of.
+
+Read `csr.py`, then `table.py` (which kernel runs when), then `fused.py`. `reference.py` is the plain definition.
+"""
+
+from __future__ import annotations
+
+from gnnflow.kernels.csr import Csr, identity
+from gnnflow.kernels.softmax import ShiftedExponentials, shifted_exponentials
+from gnnflow.kernels.table import (
+    TABLE,
+    Kernel,
+    choose,
+    gather_sources,
+    gather_targets,
+    segment_max,
+    segment_sum,
+    weighted_sum,
+)
+
+__all__ = [
+    "TABLE",
+    "Csr",
+    "Kernel",
+    "ShiftedExponentials",
+    "choose",
+    "gather_sources",
+    "gather_targets",
+    "identity",
+    "segment_max",
+    "segment_sum",
+    "shifted_exponentials",
+    "weighted_sum",
+]

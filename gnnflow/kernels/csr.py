@@ -1,0 +1,97 @@
+"""One adjacency as tensors, with the derived orders its kernels need.
+
+Edges are grouped by target, so a forward pass never sorts. The order by source, which only a backward pass needs, is
+computed once per block on first use and kept: every head and every term of a layer shares it.
+
+Shapes: T targets, S sources, E edges.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Csr:
+    """In-edges grouped by target: edge e of target t has offsets[t] <= e < offsets[t + 1] and comes from sources[e].
+
+    offsets: int64 [T + 1]. sources: int64 [E], rows among num_sources. is_identity: target t has exactly one edge, from
+    source t; kernels then need no gather.
+    """
+
+    offsets: Tensor
+    sources: Tensor
+    num_sources: int
+    is_identity: bool = False
+
+    @property
+    def num_targets(self) -> int:
+        """Number of targets T."""
+        return len(self.offsets) - 1
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges E."""
+        return len(self.sources)
+
+    @cached_property
+    def degree(self) -> Tensor:
+        """In-edges of each target, int64 [T]."""
+        return self.offsets.diff()
+
+    @cached_property
+    def targets(self) -> Tensor:
+        """The target of each edge, int64 [E]."""
+        return torch.repeat_interleave(self.degree, output_size=self.num_edges)
+
+    @cached_property
+    def edges(self) -> Csr:
+        """The same targets over per-edge rows: source e is edge e itself."""
+        rows = torch.arange(self.num_edges, device=self.sources.device)
+        return Csr(self.offsets, rows, self.num_edges, self.is_identity)
+
+    @cached_property
+    def by_source(self) -> Csr:
+        """The positions of each source's out-edges: its targets are our sources, its sources our edges."""
+        order = torch.argsort(self.sources, stable=True)
+        offsets = torch.zeros(self.num_sources + 1, dtype=torch.int64, device=self.sources.device)
+        torch.cumsum(torch.bincount(self.sources, minlength=self.num_sources), 0, out=offsets[1:])
+        return Csr(offsets, order, self.num_edges)
+
+    @cached_property
+    def transposed(self) -> Csr:
+        """The reversed adjacency; its edge i is our edge by_source.sources[i]."""
+        return Csr(self.by_source.offsets, self.targets[self.by_source.sources], self.num_targets)
+
+    def part(self, targets: slice, edges: slice) -> Csr:
+        """Return the given targets with the given run of their edges, over the same sources.
+
+        Both slices have a start and a stop. A target whose edges lie partly outside the run keeps only those inside.
+        """
+        offsets = self.offsets[targets.start : targets.stop + 1].clamp(edges.start, edges.stop) - edges.start
+        return Csr(offsets, self.sources[edges], self.num_sources)
+
+    def matrix(self, values: Tensor) -> Tensor:
+        """Return the sparse matrix [T, S] with one value [E] per edge; repeated edges stay separate entries."""
+        return torch.sparse_csr_tensor(self.offsets, self.sources, values, (self.num_targets, self.num_sources))
+
+
+def identity(num_targets: int, *, device: torch.device | None = None) -> Csr:
+    """Return the adjacency in which each target's one in-edge comes from itself."""
+    offsets = torch.arange(num_targets + 1, device=device)
+    return Csr(offsets, offsets[:-1], num_targets, is_identity=True)
+
+
+def _take_the_beta_notice() -> None:
+    # torch announces once per process that CSR tensors are in beta; said here, it cannot surprise a user mid-training.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        identity(1).matrix(torch.ones(1))
+
+
+_take_the_beta_notice()

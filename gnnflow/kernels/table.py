@@ -1,0 +1,103 @@
+"""Which kernel runs when. Callers ask for an operation; the first row of `TABLE` that accepts the operands does it.
+
+| kernel      | when                                                              |
+|-------------|-------------------------------------------------------------------|
+| elementwise | every target's one in-edge is itself (a layer's self message)     |
+| fused       | float32 or float64 on the CPU                                     |
+| reference   | anything else: torch's bag and CSR kernels are partial elsewhere  |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gnnflow.kernels import elementwise, fused, reference
+from gnnflow.kernels.csr import Csr
+
+Reduce = Callable[[Csr, Tensor | None, Tensor], Tensor]
+Gather = Callable[[Csr, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One implementation of the four operations, and when it applies."""
+
+    name: str
+    accepts: Callable[[Csr, Tensor], bool]
+    weighted_sum: Reduce
+    segment_max: Reduce
+    gather_sources: Gather
+    gather_targets: Gather
+
+
+def _is_identity(csr: Csr, _: Tensor) -> bool:
+    return csr.is_identity
+
+
+def _is_plain_cpu(_: Csr, rows: Tensor) -> bool:
+    return rows.device.type == "cpu" and rows.dtype in {torch.float32, torch.float64}
+
+
+TABLE = (
+    Kernel(
+        "elementwise",
+        _is_identity,
+        elementwise.weighted_sum,
+        elementwise.segment_max,
+        elementwise.gather_sources,
+        elementwise.gather_targets,
+    ),
+    Kernel(
+        "fused",
+        _is_plain_cpu,
+        fused.weighted_sum,
+        fused.segment_max,
+        fused.gather_sources,
+        fused.gather_targets,
+    ),
+    Kernel(
+        "reference",
+        lambda _csr, _rows: True,
+        reference.weighted_sum,
+        reference.segment_max,
+        reference.gather_sources,
+        reference.gather_targets,
+    ),
+)
+
+
+def choose(csr: Csr, rows: Tensor) -> Kernel:
+    """Return the first kernel of `TABLE` that accepts this adjacency and these rows."""
+    return next(kernel for kernel in TABLE if kernel.accepts(csr, rows))
+
+
+def weighted_sum(csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
+    """Return the sum over each target's in-edges of coefficient [E, H] x value [S, H or 1, D]: [T, H, D].
+
+    A missing coefficient is one; a value with a single head serves every head. Targets without in-edges give zero.
+    """
+    return choose(csr, value).weighted_sum(csr, coefficient, value)
+
+
+def segment_sum(csr: Csr, per_edge: Tensor) -> Tensor:
+    """Return the sum of per_edge [E, H] over each target's in-edges: [T, H]."""
+    return weighted_sum(csr.edges, None, per_edge[:, None])[:, 0]
+
+
+def segment_max(csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
+    """Return the largest coefficient x value per target and channel: [T, H, D]; -inf where there is no in-edge."""
+    return choose(csr, value).segment_max(csr, coefficient, value)
+
+
+def gather_sources(csr: Csr, term: Tensor) -> Tensor:
+    """Return term [S, ...] of each edge's source: [E, ...]."""
+    return choose(csr, term).gather_sources(csr, term)
+
+
+def gather_targets(csr: Csr, term: Tensor) -> Tensor:
+    """Return term [T, ...] of each edge's target: [E, ...]."""
+    return choose(csr, term).gather_targets(csr, term)
