@@ -1,0 +1,236 @@
+"""Aggregations as commutative monoids: partial -> merge ... merge -> finalize (DESIGN section 3).
+
+A state is a dict of plain tensors whose rows are targets, so it can be stored and sent. Any split of a target's
+in-edges gives, after merging, the state of all of them: that is what lets an execution cut a hub, stream a chunk or
+send one state instead of many rows.
+
+Shapes: T targets, S sources, E edges, H heads, D width of a head, A edge attributes, W = D (+ A).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from gnnflow.graph.errors import LayerError
+from gnnflow.kernels import Csr, gather_sources, segment_max, segment_sum, shifted_exponentials, weighted_sum
+
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Messages:
+    """Messages over one adjacency, not yet materialised: coefficient [E, H] x [value [S, H, D] | attributes [E, A]].
+
+    A missing coefficient is one. dropout is applied to the coefficients once they are normalised.
+    """
+
+    csr: Csr
+    value: Tensor
+    coefficient: Tensor | None = None
+    attributes: Tensor | None = None
+    dropout: float = 0.0
+
+    def summed(self, coefficient: Tensor | None) -> Tensor:
+        """Return the sum per target of coefficient x [value | attributes], after dropout: [T, H, W]."""
+        if coefficient is None and (self.dropout or self.attributes is not None):
+            coefficient = self.ones()
+        if coefficient is not None:
+            coefficient = functional.dropout(coefficient, self.dropout)
+        sums = weighted_sum(self.csr, coefficient, self.value)
+        if self.attributes is None:
+            return sums
+        beside = weighted_sum(self.csr.edges, coefficient, self.attributes[:, None])
+        return torch.cat([sums, beside], 2)
+
+    def largest(self) -> Tensor:
+        """Return the maximum per target and channel of coefficient x [value | attributes]: [T, H, W], -inf if none."""
+        top = segment_max(self.csr, self.coefficient, self.value)
+        if self.attributes is None:
+            return top
+        coefficient = self.ones() if self.coefficient is None else self.coefficient
+        return torch.cat([top, segment_max(self.csr.edges, coefficient, self.attributes[:, None])], 2)
+
+    def ones(self) -> Tensor:
+        """Return a coefficient of one per edge and head [E, H]."""
+        return self.value.new_ones(self.csr.num_edges, self.value.shape[1])
+
+    def per_edge(self) -> Tensor:
+        """Return the messages materialised [E, H, W], for an aggregation that no kernel serves."""
+        rows = gather_sources(self.csr, self.value)
+        if self.attributes is not None:
+            rows = torch.cat([rows, self.attributes[:, None].expand(-1, rows.shape[1], -1)], 2)
+        return rows if self.coefficient is None else self.coefficient[:, :, None] * rows
+
+
+class Aggregation(ABC):
+    """How the messages of a target become one row.
+
+    mergeable says whether merge exists; an execution that must merge refuses the others. scaled_by_sample names the
+    state tensors that a sample of the edges makes too small.
+    """
+
+    mergeable: ClassVar[bool] = True
+    scaled_by_sample: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def partial(self, messages: Messages) -> State:
+        """Return the state of each target over these messages."""
+
+    @abstractmethod
+    def merge(self, left: State, right: State) -> State:
+        """Return the state of both sets of messages. Commutative, and associative up to rounding."""
+
+    @abstractmethod
+    def finalize(self, state: State) -> Tensor:
+        """Return the aggregated rows [T, H, W]; zero for targets without a message."""
+
+    @abstractmethod
+    def identity(self, num_targets: int, *, num_heads: int, width: int) -> State:
+        """Return the state of no message, which merges without effect."""
+
+    @final
+    def rescale(self, state: State, scale: Tensor) -> State:
+        """Return the state as if every in-edge were there, where `scale` [T] is full in-degree / edges kept."""
+        return {
+            name: rows * scale.view(-1, *[1] * (rows.dim() - 1)).to(rows) if name in self.scaled_by_sample else rows
+            for name, rows in state.items()
+        }
+
+    @final
+    def merge_all(self, states: Iterable[State]) -> State:
+        """Merge states from left to right: a fixed order, so that bits match between runs."""
+        return reduce(self.merge, states)
+
+
+@final
+class Sum(Aggregation):
+    """Sum of coefficient x value. State: sum [T, H, W]."""
+
+    scaled_by_sample = ("sum",)
+
+    def partial(self, messages: Messages) -> State:
+        """Return the sums."""
+        return {"sum": messages.summed(messages.coefficient)}
+
+    def merge(self, left: State, right: State) -> State:
+        """Add."""
+        return {"sum": left["sum"] + right["sum"]}
+
+    def finalize(self, state: State) -> Tensor:
+        """Return the sums."""
+        return state["sum"]
+
+    def identity(self, num_targets: int, *, num_heads: int, width: int) -> State:
+        """Return zeros."""
+        return {"sum": torch.zeros(num_targets, num_heads, width)}
+
+
+@final
+class Mean(Aggregation):
+    """Sum of coefficient x value over the sum of coefficients. State: sum [T, H, W], weight [T, H]."""
+
+    def partial(self, messages: Messages) -> State:
+        """Return the sums and the sums of coefficients, the latter without dropout."""
+        coefficient = messages.ones() if messages.coefficient is None else messages.coefficient
+        return {"sum": messages.summed(coefficient), "weight": segment_sum(messages.csr, coefficient)}
+
+    def merge(self, left: State, right: State) -> State:
+        """Add both parts."""
+        return {name: left[name] + right[name] for name in ("sum", "weight")}
+
+    def finalize(self, state: State) -> Tensor:
+        """Divide."""
+        return _divide(state["sum"], state["weight"])
+
+    def identity(self, num_targets: int, *, num_heads: int, width: int) -> State:
+        """Return zeros."""
+        return {"sum": torch.zeros(num_targets, num_heads, width), "weight": torch.zeros(num_targets, num_heads)}
+
+
+@final
+class Max(Aggregation):
+    """Largest coefficient x value per channel. State: max [T, H, W], -inf for no message."""
+
+    def partial(self, messages: Messages) -> State:
+        """Return the maxima."""
+        if messages.dropout:
+            raise LayerError(
+                "a maximum has no normalised coefficient to drop",
+                fix="Set coefficient_dropout = 0 in a layer that aggregates with Max.",
+            )
+        return {"max": messages.largest()}
+
+    def merge(self, left: State, right: State) -> State:
+        """Take the larger."""
+        return {"max": torch.maximum(left["max"], right["max"])}
+
+    def finalize(self, state: State) -> Tensor:
+        """Return the maxima, zero where there was no message."""
+        return state["max"].masked_fill(state["max"] == -torch.inf, 0.0)
+
+    def identity(self, num_targets: int, *, num_heads: int, width: int) -> State:
+        """Return minus infinity."""
+        return {"max": torch.full((num_targets, num_heads, width), -torch.inf)}
+
+
+@final
+class SoftmaxAttention(Aggregation):
+    """Sum of softmax(coefficient) x value, coefficients being logits (GAT, Velickovic et al. 2018, equations 2-4).
+
+    State: max [T, H], denominator [T, H], weighted [T, H, W]; exponentials are relative to max, as in the online
+    softmax of Milakov and Gimelshein (2018), so no logit overflows and states merge.
+    """
+
+    def partial(self, messages: Messages) -> State:
+        """Return maximum, denominator and numerator; dropout acts on the numerator alone, as on normalised weights."""
+        if messages.coefficient is None:
+            raise LayerError(
+                "softmax attention needs a logit per edge and the layer defines message()",
+                fix="Define coefficient() to return the logits, or aggregate with Sum, Mean or Max.",
+            )
+        maximum, weight = shifted_exponentials(messages.csr, messages.coefficient)
+        return {
+            "max": maximum,
+            "denominator": segment_sum(messages.csr, weight),
+            "weighted": messages.summed(weight),
+        }
+
+    def merge(self, left: State, right: State) -> State:
+        """Bring both to the larger maximum, then add."""
+        maximum = torch.maximum(left["max"], right["max"])
+        by_left, by_right = _decay(left["max"], maximum), _decay(right["max"], maximum)
+        return {
+            "max": maximum,
+            "denominator": left["denominator"] * by_left + right["denominator"] * by_right,
+            "weighted": left["weighted"] * by_left[:, :, None] + right["weighted"] * by_right[:, :, None],
+        }
+
+    def finalize(self, state: State) -> Tensor:
+        """Divide."""
+        return _divide(state["weighted"], state["denominator"])
+
+    def identity(self, num_targets: int, *, num_heads: int, width: int) -> State:
+        """Return a maximum of minus infinity and zeros."""
+        return {
+            "max": torch.full((num_targets, num_heads), -torch.inf),
+            "denominator": torch.zeros(num_targets, num_heads),
+            "weighted": torch.zeros(num_targets, num_heads, width),
+        }
+
+
+def _decay(maximum: Tensor, larger: Tensor) -> Tensor:
+    # exp(maximum - larger), with 0 for a side without messages; -inf minus -inf would be NaN.
+    return (maximum - larger.masked_fill(larger == -torch.inf, 0.0)).exp()
+
+
+def _divide(sums: Tensor, by: Tensor) -> Tensor:
+    empty = by == 0
+    return (sums / by.masked_fill(empty, 1.0)[:, :, None]).masked_fill(empty[:, :, None], 0.0)

@@ -1,0 +1,85 @@
+"""The layer contract: a layer says what is computed, never where (DESIGN section 3).
+
+One pass of a layer is `transform` per node, `coefficient` or `message` per edge, the aggregation, `update` per node:
+
+    terms = transform(h, node)                                          at each node's owner
+    aggregated[v] = aggregation over in-edges u -> v of coefficient(u, v, edge) x terms.source["value"][u]
+    h[v] = update(terms.target[v], aggregated[v])                       at each node's owner
+
+Put work that depends on one endpoint into `transform`: it then runs once per node, not once per edge, and only source
+terms are sent between partitions. docs/layers.md writes a layer of one's own.
+
+Shapes: N nodes, E edges, A edge attributes, H heads, D width of a head.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from gnnflow.graph.errors import LayerError
+from gnnflow.layers.aggregation import Aggregation
+from gnnflow.layers.terms import EdgeContext, NodeContext, Terms
+from gnnflow.neighbors import NeighborSelection
+
+
+class Layer(nn.Module, ABC):
+    """One round of message passing from rows of in_width to rows of out_width.
+
+    A subclass sets `aggregation` and defines `transform`, `update` and exactly one of `coefficient` and `message`;
+    both or neither is a LayerError when the class is created, unless it lists ABC among its bases and leaves both out.
+    """
+
+    neighbors: NeighborSelection = NeighborSelection()
+    aggregation: Aggregation
+    coefficient_dropout: float = 0.0
+    """Dropout on the normalised coefficient per edge and head, in training only."""
+    uses_edge_attributes: bool = False
+    """Whether the message is coefficient x [source value | edge attributes]; aggregated is then A columns wider."""
+    uses_messages: ClassVar[bool] = False
+    """Set when the class is created: whether it defines `message`."""
+
+    def __init__(self, in_width: int, out_width: int) -> None:
+        super().__init__()
+        self.in_width = in_width
+        self.out_width = out_width
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        has_coefficient = cls.coefficient is not Layer.coefficient
+        cls.uses_messages = cls.message is not Layer.message
+        if has_coefficient and cls.uses_messages:
+            raise LayerError(
+                "it defines both coefficient() and message()",
+                where=_name(cls),
+                fix="Keep one: coefficient() when the message is a scalar per head times the source's value.",
+            )
+        if not has_coefficient and not cls.uses_messages and ABC not in cls.__bases__:
+            raise LayerError(
+                "it defines neither coefficient() nor message()",
+                where=_name(cls),
+                fix="Define coefficient() to return [E, H], or message() to return [E, H, D].",
+            )
+
+    @abstractmethod
+    def transform(self, h: Tensor, node: NodeContext) -> Terms:
+        """Return each node's terms from its row h [N, in_width]; rows stay in order."""
+
+    def coefficient(self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext) -> Tensor:
+        """Return a scalar per edge and head [E, H], a logit under softmax. source["x"] is the term x of each source."""
+        raise NotImplementedError
+
+    def message(self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext) -> Tensor:
+        """Return the whole message of each edge [E, H, D]. Runs over slices of the edges, in bounded memory."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:
+        """Return each node's new row [N, out_width] from its target terms and what it aggregated [N, H, D (+ A)]."""
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}:{cls.__qualname__}"

@@ -1,0 +1,47 @@
+"""Graph convolution: Kipf and Welling, "Semi-supervised classification with graph convolutional networks", ICLR 2017.
+
+Equation 2, H' = D^-1/2 (A + I) D^-1/2 H W + b, with D = in-weights + 1 of the full graph. Both square roots depend on
+one endpoint each, so they are applied per node and the edge keeps its weight alone. On a directed graph D is the
+in-weight of either endpoint, which is the paper's degree where edges go both ways.
+
+Shapes: N nodes, E edges, D out_width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import final
+
+from torch import Tensor, nn
+
+from gnnflow.layers.aggregation import Sum
+from gnnflow.layers.base import Layer
+from gnnflow.layers.terms import EdgeContext, NodeContext, Terms
+from gnnflow.neighbors import NeighborSelection
+
+
+@final
+class GCN(Layer):
+    """Sum over in-neighbours and itself of weight / sqrt(d_u d_v) x W h_u, plus a bias."""
+
+    neighbors = NeighborSelection(include_self=True)
+    aggregation = Sum()
+
+    def __init__(self, in_width: int, out_width: int) -> None:
+        super().__init__(in_width, out_width)
+        self.linear = nn.Linear(in_width, out_width, bias=False)
+        self.bias = nn.Parameter(self.linear.weight.new_zeros(out_width))
+        nn.init.xavier_uniform_(self.linear.weight)
+
+    def transform(self, h: Tensor, node: NodeContext) -> Terms:
+        """Return value = W h / sqrt(d) [N, 1, D], and 1 / sqrt(d) [N, 1] for the target's side."""
+        norm = (node.in_weight + 1.0).rsqrt()[:, None].to(h)
+        return Terms({"value": (self.linear(h) * norm)[:, None]}, {"norm": norm})
+
+    def coefficient(self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext) -> Tensor:
+        """Return the edge's weight [E, 1]."""
+        return edge.weight_or_one(self.bias)
+
+    def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:
+        """Return the target's share of the norm, then the bias."""
+        return aggregated[:, 0] * own["norm"] + self.bias

@@ -1,0 +1,216 @@
+"""A model: an encoder, a list of layers and a prediction head, written so that any execution can run it in pieces.
+
+Nothing here runs the layers over a graph; executions call the pieces in order:
+
+    h = encode(features);  for each layer l: h = post(l, layer l on pre(l, h));  logits = predict(all layers' outputs)
+
+Shapes: N nodes, F features, C outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gnnflow.graph.errors import LayerError
+from gnnflow.kernels import Csr, weighted_sum
+from gnnflow.layers.base import Layer
+from gnnflow.layers.registry import build_layer
+from gnnflow.layers.terms import FeatureRows
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": functional.relu, "elu": functional.elu}
+HEADS = ("direct", "linear", "jumping")
+ENCODERS = ("none", "linear")
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Everything a model is built from, as plain values: it can be stored beside the weights.
+
+    kind, hidden .. options mean what the same keys of the config's model section mean. feature_width F and sparse
+    describe the input features; num_outputs C is classes, labels or 1; edge_width is 0 without edge attributes.
+    """
+
+    kind: str
+    feature_width: int
+    num_outputs: int
+    sparse: bool = False
+    hidden: int = 64
+    num_layers: int = 2
+    dropout: float = 0.5
+    attention_dropout: float | None = None
+    heads: int = 8
+    output_heads: int = 1
+    activation: str = "relu"
+    head: str = "direct"
+    encoder: str = "none"
+    aggregator: str = "mean"
+    edge_width: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class LinearEncoder(nn.Module):
+    """Dense rows [N, F] to [N, width]."""
+
+    def __init__(self, feature_width: int, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(feature_width, width)
+        nn.init.xavier_uniform_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, features: FeatureRows) -> Tensor:
+        """Return the mapped rows."""
+        assert features.dense is not None
+        rows: Tensor = self.linear(features.dense)
+        return rows
+
+
+class BagEncoder(nn.Module):
+    """Sparse rows to [N, width]: the same linear map, reading only the columns a row holds."""
+
+    def __init__(self, feature_width: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(feature_width, width))
+        self.bias = nn.Parameter(torch.zeros(width))
+        nn.init.xavier_uniform_(self.weight)
+
+    def forward(self, features: FeatureRows) -> Tensor:
+        """Return sum over the row's entries of value x weight[index], plus the bias."""
+        assert features.offsets is not None
+        assert features.index is not None
+        rows = Csr(features.offsets, features.index, len(self.weight))
+        value = None if features.value is None else features.value[:, None]
+        return weighted_sum(rows, value, self.weight[:, None])[:, 0] + self.bias
+
+
+class Model(nn.Module):
+    """Encoder, layers and head. Build it with `build_model`; parameters come from torch's global generator."""
+
+    def __init__(self, spec: ModelSpec, *, encoder: nn.Module | None, layers: Sequence[Layer]) -> None:
+        super().__init__()
+        self.spec = spec
+        self.encoder = encoder
+        self.layers = nn.ModuleList(layers)
+        width = sum(layers[index].out_width for index in self.head_layers)
+        self.head = None if spec.head == "direct" else nn.Linear(width, spec.num_outputs)
+        self._activation = ACTIVATIONS[spec.activation]
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers the model has."""
+        return self.spec.num_layers
+
+    @property
+    def head_layers(self) -> tuple[int, ...]:
+        """Indices of the layers whose outputs `predict` reads."""
+        return tuple(range(self.num_layers)) if self.spec.head == "jumping" else (self.num_layers - 1,)
+
+    @property
+    def embedding_layers(self) -> tuple[int, ...]:
+        """Indices of the layers whose outputs `embedding` reads: under a direct head, the layer before the scores."""
+        return (max(self.num_layers - 2, 0),) if self.spec.head == "direct" else self.head_layers
+
+    def encode(self, features: FeatureRows) -> Tensor:
+        """Return the rows the first layer starts from [N, W]."""
+        if self.encoder is not None:
+            rows: Tensor = self.encoder(features)
+            return rows
+        assert features.dense is not None
+        return features.dense
+
+    def layer(self, index: int) -> Layer:
+        """Return a layer by its index, counted from 0."""
+        layer = self.layers[index]
+        assert isinstance(layer, Layer)
+        return layer
+
+    def pre(self, index: int, h: Tensor) -> Tensor:
+        """Return a layer's input after dropout."""
+        return self._dropped(h)
+
+    def post(self, index: int, out: Tensor) -> Tensor:
+        """Return a layer's output after the activation; the last layer of a direct head gives scores and has none."""
+        is_score = self.head is None and index == self.num_layers - 1
+        return out if is_score else self._activation(out)
+
+    def predict(self, outputs: Sequence[Tensor | None]) -> Tensor:
+        """Return logits [N, C] from one output [N, W] per layer; only those of `head_layers` are read."""
+        rows = _side_by_side(outputs, self.head_layers)
+        if self.head is None:
+            return rows
+        logits: Tensor = self.head(self._dropped(rows))
+        return logits
+
+    def embedding(self, outputs: Sequence[Tensor | None]) -> Tensor:
+        """Return what the model knows of each node [N, W] before scoring; only `embedding_layers` are read."""
+        return _side_by_side(outputs, self.embedding_layers)
+
+    def _dropped(self, h: Tensor) -> Tensor:
+        return functional.dropout(h, self.spec.dropout, self.training)
+
+
+def build_model(spec: ModelSpec) -> Model:
+    """Return a model with fresh parameters. Raises LayerError where the spec asks for what cannot be built.
+
+    Seed torch beforehand: initialisation reads its global generator.
+    """
+    _check(spec)
+    encoder, width = _build_encoder(spec)
+    layers: list[Layer] = []
+    for index in range(spec.num_layers):
+        layers.append(_build_layer(spec, index, width))
+        width = layers[-1].out_width
+    if spec.head == "direct" and width != spec.num_outputs:
+        raise LayerError(
+            f"the last layer gives {width} columns and the task has {spec.num_outputs} outputs",
+            where="model.head",
+            fix="Set head: linear, or let the layer's update() return out_width columns.",
+        )
+    return Model(spec, encoder=encoder, layers=layers)
+
+
+def _build_encoder(spec: ModelSpec) -> tuple[nn.Module | None, int]:
+    if spec.sparse:
+        return BagEncoder(spec.feature_width, spec.hidden), spec.hidden
+    if spec.encoder == "linear":
+        return LinearEncoder(spec.feature_width, spec.hidden), spec.hidden
+    return None, spec.feature_width
+
+
+def _build_layer(spec: ModelSpec, index: int, in_width: int) -> Layer:
+    is_last = index == spec.num_layers - 1
+    return build_layer(
+        spec.kind,
+        in_width,
+        spec.num_outputs if is_last and spec.head == "direct" else spec.hidden,
+        heads=spec.output_heads if is_last else spec.heads,
+        concat=not is_last,
+        dropout=spec.dropout,
+        attention_dropout=spec.attention_dropout,
+        edge_width=spec.edge_width,
+        aggregator=spec.aggregator,
+        options=spec.options,
+    )
+
+
+def _check(spec: ModelSpec) -> None:
+    choices = (("activation", tuple(ACTIVATIONS)), ("head", HEADS), ("encoder", ENCODERS))
+    for name, allowed in choices:
+        value = getattr(spec, name)
+        if value not in allowed:
+            raise LayerError(f"{value!r} is no {name}", where=f"model.{name}", fix=f"Use one of {', '.join(allowed)}.")
+    for name in ("feature_width", "num_outputs", "hidden", "num_layers"):
+        if getattr(spec, name) < 1:
+            raise LayerError(f"{name} is {getattr(spec, name)}", where="model", fix="It must be at least 1.")
+
+
+def _side_by_side(outputs: Sequence[Tensor | None], indices: Sequence[int]) -> Tensor:
+    read = [outputs[index] for index in indices]
+    rows = [output for output in read if output is not None]
+    assert len(rows) == len(read), f"outputs of layers {list(indices)} are needed"
+    return rows[0] if len(rows) == 1 else torch.cat(rows, 1)

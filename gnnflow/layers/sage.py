@@ -1,0 +1,66 @@
+"""GraphSAGE: Hamilton, Ying and Leskovec, "Inductive representation learning on large graphs", NeurIPS 2017.
+
+Algorithm 1 with the mean aggregator, h' = W_self h_v + W_neigh mean(h_u) + b (the concatenation written as two
+products), and the pooling aggregator of equation 3, h' = W_self h_v + W_neigh max(relu(W_pool h_u + b_pool)) + b.
+Deviations: rows are not normalised to unit length (line 7), and in a graph with edge weights the mean is the weighted
+one. W_neigh commutes with the mean, so it is applied once per node before anything travels.
+
+Shapes: N nodes, E edges, D out_width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from gnnflow.graph.errors import LayerError
+from gnnflow.layers.aggregation import Aggregation, Max, Mean
+from gnnflow.layers.base import Layer
+from gnnflow.layers.terms import EdgeContext, NodeContext, Terms
+
+_AGGREGATIONS: dict[str, Aggregation] = {"mean": Mean(), "max": Max()}
+
+
+@final
+class GraphSAGE(Layer):
+    """W_self h plus the mean, or the maximum after a pooling layer, of the in-neighbours."""
+
+    def __init__(self, in_width: int, out_width: int, *, aggregator: str = "mean") -> None:
+        super().__init__(in_width, out_width)
+        if aggregator not in _AGGREGATIONS:
+            raise LayerError(
+                f"GraphSAGE has no aggregator {aggregator!r}", where="model.aggregator", fix="Use mean or max."
+            )
+        self.aggregation = _AGGREGATIONS[aggregator]
+        self.own = nn.Linear(in_width, out_width)
+        self.pool = nn.Linear(in_width, out_width) if aggregator == "max" else None
+        self.neighbor = nn.Linear(in_width if self.pool is None else out_width, out_width, bias=False)
+        _glorot(self.own, self.pool, self.neighbor)
+
+    def transform(self, h: Tensor, node: NodeContext) -> Terms:
+        """Return value [N, 1, D]: W_neigh h, or relu(W_pool h + b_pool); the target keeps h."""
+        value = self.neighbor(h) if self.pool is None else torch.relu(self.pool(h))
+        return Terms({"value": value[:, None]}, {"h": h})
+
+    def coefficient(self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext) -> Tensor:
+        """Return the edge's weight for the mean, one for the maximum [E, 1]."""
+        if self.pool is not None:
+            return self.own.weight.new_ones(edge.num_edges, 1)
+        return edge.weight_or_one(self.own.weight)
+
+    def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:
+        """Return W_self h + the aggregated neighbours."""
+        neighbors = aggregated[:, 0] if self.pool is None else self.neighbor(aggregated[:, 0])
+        result: Tensor = self.own(own["h"]) + neighbors
+        return result
+
+
+def _glorot(*linears: nn.Linear | None) -> None:
+    for linear in linears:
+        if linear is not None:
+            nn.init.xavier_uniform_(linear.weight)
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)

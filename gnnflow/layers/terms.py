@@ -1,0 +1,105 @@
+"""What a layer's functions are given: the terms of each node, and what the graph knows of nodes and edges.
+
+Shapes: N nodes, E edges, A edge attributes, H heads, D width of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Terms(NamedTuple):
+    """A layer's per-node tensors; rows are nodes.
+
+    source travels with the node to wherever it is a neighbour; source["value"] [N, H, D] is what is aggregated. target
+    stays at the node's owner. Only source terms ever cross a partition, a process or a file.
+    """
+
+    source: dict[str, Tensor]
+    target: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class NodeContext:
+    """Full-graph values of each node, float32 [N]. in_weight is the sum of in-edge weights, else the in-degree."""
+
+    in_degree: Tensor
+    out_degree: Tensor
+    in_weight: Tensor
+
+    def prefix(self, rows: int) -> NodeContext:
+        """Return the first rows."""
+        return NodeContext(self.in_degree[:rows], self.out_degree[:rows], self.in_weight[:rows])
+
+
+@dataclass(frozen=True)
+class EdgeContext:
+    """What the graph knows of each edge: weight [E] and attributes [E, A], each None where the graph has none."""
+
+    num_edges: int
+    weight: Tensor | None = None
+    attributes: Tensor | None = None
+
+    def weight_or_one(self, like: Tensor) -> Tensor:
+        """Return one coefficient per edge [E, 1]: its weight, or one in a graph without weights.
+
+        like: any tensor of the layer, for its dtype and device.
+        """
+        return like.new_ones(self.num_edges, 1) if self.weight is None else self.weight[:, None].to(like)
+
+    def part(self, edges: slice) -> EdgeContext:
+        """Return a run of the edges."""
+        return EdgeContext(
+            len(range(*edges.indices(self.num_edges))),
+            None if self.weight is None else self.weight[edges],
+            None if self.attributes is None else self.attributes[edges],
+        )
+
+    def self_edges(self, num_targets: int) -> EdgeContext:
+        """Return the context of one self edge per target: weight one and attributes zero, where the graph has them."""
+        return EdgeContext(
+            num_targets,
+            None if self.weight is None else self.weight.new_ones(num_targets),
+            None if self.attributes is None else self.attributes.new_zeros(num_targets, self.attributes.shape[1]),
+        )
+
+
+class GatheredTerms(Mapping[str, Tensor]):
+    """Terms seen from the edges: terms["logit"] is gathered per edge on first use, so an unused term costs nothing."""
+
+    def __init__(self, terms: Mapping[str, Tensor], gather: Callable[[Tensor], Tensor]) -> None:
+        self._terms = terms
+        self._gather = gather
+        self._gathered: dict[str, Tensor] = {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._gathered:
+            self._gathered[name] = self._gather(self._terms[name])
+        return self._gathered[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._terms)
+
+    def __len__(self) -> int:
+        return len(self._terms)
+
+
+@dataclass(frozen=True)
+class FeatureRows:
+    """Node input features: dense [N, F], or sparse rows as offsets [N + 1], index [nnz] and value [nnz] or None."""
+
+    width: int
+    dense: Tensor | None = None
+    offsets: Tensor | None = None
+    index: Tensor | None = None
+    value: Tensor | None = None
+
+
+def heads_joined(aggregated: Tensor, *, concat: bool) -> Tensor:
+    """Return [N, H, D] as [N, H x D] side by side, or as the mean over heads [N, D]."""
+    return aggregated.flatten(1) if concat else torch.mean(aggregated, 1)
