@@ -1,0 +1,155 @@
+"""One layer over one block: from terms to aggregated rows, as a schedule of partial states and merges.
+
+Every execution that computes on blocks comes through here. Layers that define `coefficient` run on the fused kernels
+and materialise nothing per edge but that scalar; layers that define `message` run over pieces of the edges, and in
+training each piece is computed again during the backward pass rather than kept, so memory stays bounded there too.
+
+For the same inputs the bits are the same: kernels sum in edge order and states merge in target order.
+
+Shapes: T targets, S sources, E edges, A edge attributes, H heads, D width of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from gnnflow.executions.slices import Piece, cut
+from gnnflow.executions.tensors import BlockTensors
+from gnnflow.graph.errors import LayerError
+from gnnflow.kernels import Csr, gather_sources, gather_targets, identity
+from gnnflow.layers import EdgeContext, Layer, Messages, State
+from gnnflow.layers.terms import GatheredTerms
+
+EDGES_PER_PIECE = 65_536
+
+TermRows = Mapping[str, Tensor]
+
+
+def propagate(
+    layer: Layer, *, source: TermRows, target: TermRows, block: BlockTensors, edges_per_piece: int = EDGES_PER_PIECE
+) -> Tensor:
+    """Return what each target aggregates [T, H, D (+ A)].
+
+    source: terms of the block's S sources, whose first T rows are the targets; target: terms of the T targets.
+    Raises LayerError where the layer's terms or messages do not have the shapes of the contract.
+    """
+    state = partial_state(layer, source=source, target=target, block=block, edges_per_piece=edges_per_piece)
+    return finished(layer, state, source=source, target=target, edge=block.edge)
+
+
+def partial_state(
+    layer: Layer, *, source: TermRows, target: TermRows, block: BlockTensors, edges_per_piece: int = EDGES_PER_PIECE
+) -> State:
+    """Return the state over the block's edges alone, rescaled to the full in-degree but without the self message.
+
+    Blocks that hold parts of the same targets' edges give states that `Aggregation.merge` joins.
+    """
+    _check_terms(layer, source, block)
+    if layer.uses_messages:
+        state = _message_state(layer, source, target, block, edges_per_piece)
+    else:
+        state = _coefficient_state(layer, source, target, block.csr, block.edge)
+    return state if block.sample_scale is None else layer.aggregation.rescale(state, block.sample_scale)
+
+
+def finished(layer: Layer, state: State, *, source: TermRows, target: TermRows, edge: EdgeContext) -> Tensor:
+    """Return the aggregated rows of a whole state, after merging the self message where the layer asks for one.
+
+    source: at least the targets' own source terms, as the first T rows. edge tells which edge columns the graph has.
+    """
+    if layer.neighbors.include_self:
+        num_targets = len(next(iter(state.values())))
+        own = {name: rows[:num_targets] for name, rows in source.items()}
+        state = layer.aggregation.merge(state, self_state(layer, source=own, target=target, edge=edge))
+    return layer.aggregation.finalize(state)
+
+
+def self_state(layer: Layer, *, source: TermRows, target: TermRows, edge: EdgeContext) -> State:
+    """Return the state of one message from each target to itself: edge weight one, edge attributes zero.
+
+    source and target: the targets' own terms, T rows each.
+    """
+    csr = identity(len(source["value"]), device=source["value"].device)
+    context = edge.self_edges(csr.num_targets)
+    if layer.uses_messages:
+        return _piece_state(layer, source, target, csr, context)
+    return _coefficient_state(layer, source, target, csr, context)
+
+
+def _coefficient_state(layer: Layer, source: TermRows, target: TermRows, csr: Csr, edge: EdgeContext) -> State:
+    by_source, by_target = _seen_from_edges(source, target, csr)
+    coefficient = layer.coefficient(by_source, by_target, edge)
+    value = source["value"]
+    _check_rows(layer, "coefficient()", coefficient, (csr.num_edges, value.shape[1]))
+    messages = Messages(
+        csr,
+        value,
+        coefficient,
+        attributes=edge.attributes if layer.uses_edge_attributes else None,
+        dropout=_dropout(layer),
+    )
+    return layer.aggregation.partial(messages)
+
+
+def _message_state(layer: Layer, source: TermRows, target: TermRows, block: BlockTensors, max_edges: int) -> State:
+    groups = cut(block.csr.offsets, max_edges=max_edges, may_split_targets=layer.aggregation.mergeable)
+    recompute = torch.is_grad_enabled() and sum(map(len, groups)) > 1
+
+    def state_of(piece: Piece) -> State:
+        csr, edge = block.csr.part(piece.targets, piece.edges), block.edge.part(piece.edges)
+        own = {name: rows[piece.targets] for name, rows in target.items()}
+        run = partial(_piece_state, layer, source, own, csr, edge)
+        state: State = checkpoint(run, use_reentrant=False) if recompute else run()
+        return state
+
+    states = [layer.aggregation.merge_all(state_of(piece) for piece in group) for group in groups]
+    return states[0] if len(states) == 1 else {name: torch.cat([state[name] for state in states]) for name in states[0]}
+
+
+def _piece_state(layer: Layer, source: TermRows, target: TermRows, csr: Csr, edge: EdgeContext) -> State:
+    by_source, by_target = _seen_from_edges(source, target, csr)
+    messages = layer.message(by_source, by_target, edge)
+    _check_rows(layer, "message()", messages, (csr.num_edges, None, None))
+    return layer.aggregation.partial(Messages(csr.edges, messages, dropout=_dropout(layer)))
+
+
+def _seen_from_edges(source: TermRows, target: TermRows, csr: Csr) -> tuple[GatheredTerms, GatheredTerms]:
+    return GatheredTerms(source, partial(gather_sources, csr)), GatheredTerms(target, partial(gather_targets, csr))
+
+
+def _dropout(layer: Layer) -> float:
+    return layer.coefficient_dropout if layer.training else 0.0
+
+
+def _check_terms(layer: Layer, source: TermRows, block: BlockTensors) -> None:
+    if "value" not in source:
+        raise LayerError(
+            f"transform() gave the source terms {', '.join(source) or 'none'}, without value",
+            where=type(layer).__name__,
+            fix='Return Terms(source={"value": rows [N, H, D], ...}, target={...}).',
+        )
+    _check_rows(layer, 'transform()\'s source term "value"', source["value"], (block.csr.num_sources, None, None))
+    if layer.uses_edge_attributes and block.edge.attributes is None:
+        raise LayerError(
+            "it needs edge attributes and the graph has none",
+            where=type(layer).__name__,
+            fix="Name the edge columns to use in graph.edge_features.",
+        )
+
+
+def _check_rows(layer: Layer, what: str, rows: Tensor, expected: tuple[int | None, ...]) -> None:
+    fits = rows.dim() == len(expected) and all(
+        want in {None, have} for want, have in zip(expected, rows.shape, strict=True)
+    )
+    if not fits:
+        shape = ", ".join("any" if size is None else str(size) for size in expected)
+        raise LayerError(
+            f"{what} has shape {list(rows.shape)}, expected [{shape}]",
+            where=type(layer).__name__,
+            fix="Shapes are value [N, H, D], coefficient [E, H], message [E, H, D]; H is 1 in a layer without heads.",
+        )

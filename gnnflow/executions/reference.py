@@ -1,0 +1,163 @@
+"""The plain definition all executions are tested against: the whole graph in memory, every message written out.
+
+It shares the layers' functions with the other executions and nothing else: gathers are indexing, sums are index_add,
+self messages are edges appended to the list. Slow and large on purpose.
+
+Shapes: N nodes, E edges, H heads, D width of a head, A edge attributes, C outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from gnnflow.executions.tensors import feature_rows, node_context, tensor
+from gnnflow.graph.block import Block, Features, NodeColumns
+from gnnflow.kernels import Csr
+from gnnflow.layers import (
+    Aggregation,
+    EdgeContext,
+    Layer,
+    Max,
+    Mean,
+    Messages,
+    Model,
+    NodeContext,
+    SoftmaxAttention,
+    Sum,
+)
+from gnnflow.layers.terms import GatheredTerms
+
+
+@dataclass(frozen=True)
+class WholeGraph:
+    """A graph in memory: adjacency is a block whose N targets are its N sources, in the order of nodes and features."""
+
+    adjacency: Block
+    nodes: NodeColumns
+    features: Features
+
+
+@dataclass(frozen=True)
+class _EdgeList:
+    """Edges as index pairs, self messages included; is_graph_edge tells them apart. scale is per edge."""
+
+    sources: Tensor
+    targets: Tensor
+    edge: EdgeContext
+    scale: Tensor
+    num_nodes: int
+
+
+def forward(model: Model, graph: WholeGraph, *, sampled: Sequence[Block] | None = None) -> Tensor:
+    """Return the logits of every node [N, C].
+
+    sampled: one block over all nodes per layer, used instead of the adjacency, to compare with sampled executions.
+    """
+    outputs = layer_outputs(model, graph, sampled=sampled)
+    return model.predict(outputs)
+
+
+def layer_outputs(model: Model, graph: WholeGraph, *, sampled: Sequence[Block] | None = None) -> list[Tensor]:
+    """Return the rows [N, W] that each layer gives, in layer order."""
+    node = node_context(graph.nodes)
+    h = model.encode(feature_rows(graph.features))
+    outputs: list[Tensor] = []
+    for index in range(model.num_layers):
+        block = graph.adjacency if sampled is None else sampled[index]
+        h = model.post(index, layer_output(model.layer(index), model.pre(index, h), node=node, block=block))
+        outputs.append(h)
+    return outputs
+
+
+def layer_output(layer: Layer, h: Tensor, *, node: NodeContext, block: Block) -> Tensor:
+    """Return one layer's rows [N, W] from its input rows h [N, in_width]."""
+    terms = layer.transform(h, node)
+    edges = _edge_list(block, include_self=layer.neighbors.include_self)
+    by_source = GatheredTerms(terms.source, lambda rows: rows[edges.sources])
+    by_target = GatheredTerms(terms.target, lambda rows: rows[edges.targets])
+    if layer.uses_messages:
+        message, coefficient = layer.message(by_source, by_target, edges.edge), None
+    else:
+        message = by_source["value"]
+        coefficient = layer.coefficient(by_source, by_target, edges.edge)
+    if layer.uses_edge_attributes:
+        assert edges.edge.attributes is not None
+        beside = edges.edge.attributes[:, None].expand(-1, message.shape[1], -1)
+        message = torch.cat([message, beside], 2)
+    if coefficient is None:
+        coefficient = message.new_ones(message.shape[:2])
+    dropout = layer.coefficient_dropout if layer.training else 0.0
+    return layer.update(terms.target, _aggregate(layer.aggregation, coefficient, message, edges, dropout))
+
+
+def _aggregate(kind: Aggregation, coefficient: Tensor, message: Tensor, edges: _EdgeList, dropout: float) -> Tensor:
+    if isinstance(kind, SoftmaxAttention):
+        coefficient = _softmax(coefficient, edges)
+    if isinstance(kind, Mean):
+        total = _sum(coefficient, edges)[edges.targets]
+        coefficient = torch.where(total == 0, 0.0, coefficient / torch.where(total == 0, 1.0, total))
+    if isinstance(kind, Sum):
+        coefficient = coefficient * edges.scale[:, None]
+    rows = functional.dropout(coefficient, dropout)[:, :, None] * message
+    if isinstance(kind, Sum | Mean | SoftmaxAttention):
+        return _sum(rows, edges)
+    if isinstance(kind, Max):
+        return _max(rows, edges, empty=0.0)
+    return _own_aggregation(kind, rows, edges)
+
+
+def _sum(rows: Tensor, edges: _EdgeList) -> Tensor:
+    return rows.new_zeros(edges.num_nodes, *rows.shape[1:]).index_add(0, edges.targets, rows)
+
+
+def _max(rows: Tensor, edges: _EdgeList, *, empty: float) -> Tensor:
+    index = edges.targets.view(-1, *[1] * (rows.dim() - 1)).expand_as(rows)
+    filled = rows.new_full((edges.num_nodes, *rows.shape[1:]), empty)
+    return filled.scatter_reduce(0, index, rows, "amax", include_self=False)
+
+
+def _softmax(logit: Tensor, edges: _EdgeList) -> Tensor:
+    shifted = (logit - _max(logit.detach(), edges, empty=0.0)[edges.targets]).exp()
+    return shifted / _sum(shifted, edges)[edges.targets]
+
+
+def _own_aggregation(kind: Aggregation, rows: Tensor, edges: _EdgeList) -> Tensor:
+    # An aggregation we do not know has no plainer definition than its own, over all messages at once.
+    order = torch.argsort(edges.targets, stable=True)
+    offsets = torch.searchsorted(edges.targets[order], torch.arange(edges.num_nodes + 1))
+    csr = Csr(offsets, order, len(order))
+    return kind.finalize(kind.partial(Messages(csr, rows)))
+
+
+def _edge_list(block: Block, *, include_self: bool) -> _EdgeList:
+    assert block.num_targets == block.num_sources, "the reference reads blocks over all nodes"
+    offsets, num_nodes = tensor(block.offsets), block.num_targets
+    edge = EdgeContext(block.num_edges, tensor(block.edge_weight), tensor(block.edge_attributes))
+    targets = torch.repeat_interleave(offsets.diff())
+    scale = torch.ones(num_nodes) if block.sample_scale is None else tensor(block.sample_scale)
+    edges = _EdgeList(tensor(block.sources), targets, edge, scale[targets], num_nodes)
+    return _with_self(edges) if include_self else edges
+
+
+def _with_self(edges: _EdgeList) -> _EdgeList:
+    loops = torch.arange(edges.num_nodes)
+    own = edges.edge.self_edges(edges.num_nodes)
+    context = EdgeContext(
+        edges.edge.num_edges + edges.num_nodes,
+        None if own.weight is None or edges.edge.weight is None else torch.cat([edges.edge.weight, own.weight]),
+        None
+        if own.attributes is None or edges.edge.attributes is None
+        else torch.cat([edges.edge.attributes, own.attributes]),
+    )
+    return _EdgeList(
+        torch.cat([edges.sources, loops]),
+        torch.cat([edges.targets, loops]),
+        context,
+        torch.cat([edges.scale, torch.ones(edges.num_nodes)]),
+        edges.num_nodes,
+    )

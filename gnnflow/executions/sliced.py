@@ -1,0 +1,196 @@
+"""A model cut into slices for GraphInfer (AGL section 3.4): pure functions of one partition, NumPy in and NumPy out.
+
+    h = encode_slice(features)                                       once, at each node's owner
+    for each layer k:
+        terms = term_slice(k, h, nodes)                              at the owner, who sends term_layout(k).pack(source)
+        h = layer_slice(k, own terms, source terms received, block)  at the target's owner
+    prediction_slice(outputs)                                        at the owner
+
+Only source terms travel, as one float32 row per node. A target whose edges lie in several places gets one
+`partial_slice` each; `finish_slice` merges them in the order given, which must be the same in every run.
+
+Shapes: N nodes, T targets, S sources, W width, C outputs, K packed width of a node's source terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gnnflow.executions.propagate import finished, partial_state, propagate
+from gnnflow.executions.tensors import block_tensors, feature_rows, node_context, tensor
+from gnnflow.graph.block import Array, Block, Features, FloatArray, NodeColumns
+from gnnflow.graph.errors import LayerError
+from gnnflow.layers import EdgeContext, Model, NodeContext
+
+TermArrays = Mapping[str, FloatArray]
+
+
+@dataclass(frozen=True)
+class SliceTerms:
+    """One layer's terms of some nodes: float32 [N, ...] by name. source may be sent, target stays."""
+
+    source: dict[str, FloatArray]
+    target: dict[str, FloatArray]
+
+
+@dataclass(frozen=True)
+class TermLayout:
+    """How a node's source terms lie side by side in one float32 row: names in order, each with its shape per node."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Columns of each term."""
+        return tuple(prod(shape) for shape in self.shapes)
+
+    @property
+    def width(self) -> int:
+        """Columns K of a packed row."""
+        return sum(self.widths)
+
+    def pack(self, terms: TermArrays) -> FloatArray:
+        """Return the terms side by side [N, K]."""
+        assert tuple(sorted(terms)) == self.names
+        num_nodes = len(terms[self.names[0]])
+        columns = zip(self.names, self.widths, strict=True)
+        return np.concatenate([terms[name].reshape(num_nodes, width) for name, width in columns], axis=1)
+
+    def unpack(self, rows: FloatArray) -> dict[str, FloatArray]:
+        """Return the terms of packed rows [N, K], in the order of `names`."""
+        ends = np.cumsum(self.widths)
+        parts = np.split(rows, ends[:-1], axis=1)
+        return {
+            name: part.reshape(len(rows), *shape)
+            for name, shape, part in zip(self.names, self.shapes, parts, strict=True)
+        }
+
+
+def terms_to_arrays(terms: Mapping[str, Tensor]) -> dict[str, FloatArray]:
+    """Return terms or states as float32 arrays, sorted by name so that their order is the same everywhere."""
+    return {name: terms[name].detach().numpy().astype(np.float32, copy=False) for name in sorted(terms)}
+
+
+def arrays_to_terms(arrays: TermArrays) -> dict[str, Tensor]:
+    """Return float32 arrays as tensors, sorted by name."""
+    return {name: tensor(np.ascontiguousarray(arrays[name])) for name in sorted(arrays)}
+
+
+def check_sliceable(model: Model) -> None:
+    """Raise LayerError for a model that cannot be sliced: one whose aggregation does not merge."""
+    for index in range(model.num_layers):
+        aggregation = model.layer(index).aggregation
+        if not aggregation.mergeable:
+            raise LayerError(
+                f"layer {index + 1} aggregates with {type(aggregation).__name__}, whose states do not merge",
+                where="infer",
+                fix="GraphInfer merges partial states; use Sum, Mean, Max or SoftmaxAttention, or one with merge().",
+            )
+
+
+@torch.no_grad()
+def encode_slice(model: Model, features: Features) -> FloatArray:
+    """Return the rows the first layer starts from [N, W]."""
+    _check_evaluating(model)
+    return _array(model.encode(feature_rows(features)))
+
+
+@torch.no_grad()
+def term_slice(model: Model, index: int, *, h: FloatArray, nodes: NodeColumns) -> SliceTerms:
+    """Return layer `index`'s terms of the nodes whose input rows are h [N, W]."""
+    _check_evaluating(model)
+    terms = model.layer(index).transform(model.pre(index, tensor(h)), node_context(nodes))
+    return SliceTerms(terms_to_arrays(terms.source), terms_to_arrays(terms.target))
+
+
+@torch.no_grad()
+def term_layout(model: Model, index: int) -> TermLayout:
+    """Return how layer `index`'s source terms are packed. It depends on the model alone, never on the graph."""
+    layer = model.layer(index)
+    none = torch.zeros(0)
+    terms = layer.transform(torch.zeros(0, layer.in_width), NodeContext(none, none, none))
+    names = tuple(sorted(terms.source))
+    return TermLayout(names, tuple(tuple(terms.source[name].shape[1:]) for name in names))
+
+
+@torch.no_grad()
+def layer_slice(model: Model, index: int, *, own: TermArrays, source: TermArrays, block: Block) -> FloatArray:
+    """Return layer `index`'s rows of the block's targets [T, W], after the activation.
+
+    own: the targets' target terms, T rows. source: the sources' source terms, S rows of which the first T are the
+    targets' own. The block must hold all in-edges of its targets.
+    """
+    _check_evaluating(model)
+    check_sliceable(model)
+    layer, target = model.layer(index), arrays_to_terms(own)
+    aggregated = propagate(layer, source=arrays_to_terms(source), target=target, block=block_tensors(block))
+    return _array(model.post(index, layer.update(target, aggregated)))
+
+
+@torch.no_grad()
+def partial_slice(
+    model: Model, index: int, *, own: TermArrays, source: TermArrays, block: Block
+) -> dict[str, FloatArray]:
+    """Return layer `index`'s states of the block's targets over the block's edges alone; see `finish_slice`.
+
+    own and source as for `layer_slice`. sample_scale must be that of all kept edges, not of the block's part.
+    """
+    _check_evaluating(model)
+    check_sliceable(model)
+    source_terms, target = arrays_to_terms(source), arrays_to_terms(own)
+    state = partial_state(model.layer(index), source=source_terms, target=target, block=block_tensors(block))
+    return terms_to_arrays(state)
+
+
+@torch.no_grad()
+def finish_slice(
+    model: Model,
+    index: int,
+    *,
+    own: TermArrays,
+    own_source: TermArrays,
+    states: Sequence[Mapping[str, FloatArray]],
+    edge_width: int = 0,
+    has_weight: bool = False,
+) -> FloatArray:
+    """Return layer `index`'s rows [T, W] from the states of all parts of the targets' in-edges, merged in order.
+
+    own and own_source: the targets' target and source terms, T rows. edge_width and has_weight say which edge columns
+    the graph has, for the self message.
+    """
+    _check_evaluating(model)
+    layer, target = model.layer(index), arrays_to_terms(own)
+    state = layer.aggregation.merge_all(arrays_to_terms(state) for state in states)
+    edge = EdgeContext(0, torch.zeros(0) if has_weight else None, torch.zeros(0, edge_width) if edge_width else None)
+    aggregated = finished(layer, state, source=arrays_to_terms(own_source), target=target, edge=edge)
+    return _array(model.post(index, layer.update(target, aggregated)))
+
+
+@torch.no_grad()
+def prediction_slice(model: Model, outputs: Sequence[FloatArray | None]) -> FloatArray:
+    """Return logits [N, C] from one output per layer; those outside `model.head_layers` may be None."""
+    _check_evaluating(model)
+    return _array(model.predict([tensor(output) for output in outputs]))
+
+
+@torch.no_grad()
+def embedding_slice(model: Model, outputs: Sequence[FloatArray | None]) -> FloatArray:
+    """Return embeddings [N, W] from one output per layer; those outside `model.embedding_layers` may be None."""
+    _check_evaluating(model)
+    return _array(model.embedding([tensor(output) for output in outputs]))
+
+
+def _check_evaluating(model: Model) -> None:
+    assert not model.training, "slices run in evaluation mode: call model.eval() first"
+
+
+def _array(rows: Tensor) -> FloatArray:
+    result: Array = rows.numpy()
+    return result.astype(np.float32, copy=False)

@@ -1,0 +1,118 @@
+"""Graphs in memory, cut into mini-batches and partitions by the shortest code that can be right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from hypothesis import strategies as st
+
+from gnnflow.executions.reference import WholeGraph
+from gnnflow.graph.block import Block, Features, MiniBatch, NodeColumns, offsets_of, ragged_ranges
+
+FEATURE_WIDTH = 5
+EDGE_WIDTH = 2
+
+
+@dataclass(frozen=True)
+class GraphShape:
+    """What hypothesis draws: which edges there are, and which columns the graph has."""
+
+    num_nodes: int
+    edges: tuple[tuple[int, int], ...]  # (source, target)
+    seed: int
+    sparse: bool = False
+    weighted: bool = False
+
+
+@st.composite
+def graph_shapes(draw, max_nodes=9, max_edges=30):
+    """Graphs with self-loops, repeated edges, isolated nodes and, in one of three, a hub that every edge leads to."""
+    num_nodes = draw(st.integers(1, max_nodes))
+    node = st.integers(0, num_nodes - 1)
+    target = st.just(0) if draw(st.integers(0, 2)) == 0 else node
+    edges = draw(st.lists(st.tuples(node, target), max_size=max_edges))
+    return GraphShape(num_nodes, tuple(edges), draw(st.integers(0, 99)), draw(st.booleans()), draw(st.booleans()))
+
+
+def whole_graph(shape: GraphShape) -> WholeGraph:
+    """Return the graph with random features, weights and attributes."""
+    rng = np.random.default_rng(shape.seed)
+    pairs = np.array(sorted(shape.edges, key=lambda pair: pair[1]), np.int64).reshape(-1, 2)
+    in_degree = np.bincount(pairs[:, 1], minlength=shape.num_nodes)
+    weight = rng.uniform(0.1, 2.0, len(pairs)).astype(np.float32) if shape.weighted else None
+    adjacency = Block(
+        shape.num_nodes,
+        shape.num_nodes,
+        offsets_of(in_degree),
+        pairs[:, 0].copy(),
+        edge_weight=weight,
+        edge_attributes=rng.normal(size=(len(pairs), EDGE_WIDTH)).astype(np.float32),
+    )
+    in_weight = np.bincount(pairs[:, 1], weight, minlength=shape.num_nodes).astype(np.float32)
+    nodes = NodeColumns(in_degree, np.bincount(pairs[:, 0], minlength=shape.num_nodes), in_weight)
+    return WholeGraph(adjacency, nodes, _features(shape, rng))
+
+
+def _features(shape: GraphShape, rng: np.random.Generator) -> Features:
+    dense = rng.normal(size=(shape.num_nodes, FEATURE_WIDTH)).astype(np.float32)
+    if not shape.sparse:
+        return Features(FEATURE_WIDTH, dense=dense)
+    rows, columns = np.nonzero(dense > 0.2)
+    value = dense[rows, columns] if shape.weighted else None
+    lengths = np.bincount(rows, minlength=shape.num_nodes)
+    return Features(FEATURE_WIDTH, offsets=offsets_of(lengths), index=columns.astype(np.int64), value=value)
+
+
+def sampled_blocks(graph: WholeGraph, *, num_layers: int, seed: int) -> list[Block]:
+    """Return per layer a random part of every node's in-edges, at least one, with the scale that makes up for it."""
+    rng = np.random.default_rng(seed)
+    full = graph.adjacency
+    blocks = []
+    for _ in range(num_layers):
+        keep = rng.random(full.num_edges) < 0.5
+        keep[full.offsets[:-1][np.diff(full.offsets) > 0]] = True
+        targets = np.repeat(np.arange(full.num_targets), np.diff(full.offsets))[keep]
+        kept = np.bincount(targets, minlength=full.num_targets)
+        scale = (np.diff(full.offsets) / np.maximum(kept, 1)).astype(np.float32)
+        blocks.append(
+            replace(
+                full,
+                offsets=offsets_of(kept),
+                sources=full.sources[keep],
+                edge_weight=None if full.edge_weight is None else full.edge_weight[keep],
+                edge_attributes=None if full.edge_attributes is None else full.edge_attributes[keep],
+                sample_scale=scale,
+            )
+        )
+    return blocks
+
+
+def rows_of(adjacency: Block, targets: np.ndarray) -> tuple[Block, np.ndarray]:
+    """Return the block of some nodes' in-edges, and the node of each of its source rows (the targets come first)."""
+    lengths = np.diff(adjacency.offsets)[targets]
+    edges = ragged_ranges(adjacency.offsets[targets], lengths)
+    reached = np.setdiff1d(adjacency.sources[edges], targets)
+    nodes = np.concatenate([targets, reached])
+    row_of_node = np.full(adjacency.num_sources, -1)
+    row_of_node[nodes] = np.arange(len(nodes))
+    block = Block(
+        len(targets),
+        len(nodes),
+        offsets_of(lengths),
+        row_of_node[adjacency.sources[edges]],
+        None if adjacency.edge_weight is None else adjacency.edge_weight[edges],
+        None if adjacency.edge_attributes is None else adjacency.edge_attributes[edges],
+        None if adjacency.sample_scale is None else adjacency.sample_scale[targets],
+    )
+    return block, nodes
+
+
+def mini_batch(graph: WholeGraph, targets: np.ndarray, *, per_layer: Sequence[Block]) -> MiniBatch:
+    """Return the batch of the given targets; per_layer is each layer's adjacency over the whole graph."""
+    nodes, blocks = targets, []
+    for adjacency in reversed(per_layer):
+        block, nodes = rows_of(adjacency, nodes)
+        blocks.insert(0, block)
+    return MiniBatch(tuple(blocks), graph.nodes.take(nodes), graph.features.take(nodes), targets)

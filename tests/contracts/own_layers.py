@@ -1,0 +1,82 @@
+"""Layers as a user would write them, for the contract suite: one with a message per channel, one that cannot merge."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from gnnflow.graph.errors import LayerError
+from gnnflow.layers import Aggregation, Layer, Mean, NeighborSelection, Sum, Terms
+
+
+class Gated(Layer):
+    """Each channel of a neighbour passes through a gate that both endpoints and the edge open."""
+
+    aggregation = Sum()
+    neighbors = NeighborSelection(include_self=True)
+
+    def __init__(self, in_width, out_width):
+        super().__init__(in_width, out_width)
+        self.value = nn.Linear(in_width, out_width)
+        self.gate = nn.Linear(in_width, 2 * out_width)
+
+    def transform(self, h, node):
+        by_source, by_target = self.gate(h).chunk(2, 1)
+        value = self.value(h)
+        return Terms({"value": value[:, None], "gate": by_source[:, None]}, {"gate": by_target[:, None], "own": value})
+
+    def message(self, source, target, edge):
+        return (
+            torch.sigmoid(source["gate"] + target["gate"])
+            * source["value"]
+            * edge.weight_or_one(source["value"])[:, :, None]
+        )
+
+    def update(self, own, aggregated):
+        return own["own"] + aggregated[:, 0]
+
+
+class GatedMean(Gated):
+    """The same, averaged."""
+
+    aggregation = Mean()
+
+
+class Median(Aggregation):
+    """The middle message per channel: known only once all messages are."""
+
+    mergeable = False
+
+    def partial(self, messages):
+        rows, csr = messages.per_edge(), messages.csr
+        groups = [rows[csr.targets == target] for target in range(csr.num_targets)]
+        empty = rows.new_zeros(rows.shape[1:])
+        return {"median": torch.stack([group.median(0).values if len(group) else empty for group in groups])}
+
+    def merge(self, left, right):
+        raise LayerError("medians do not merge")
+
+    def finalize(self, state):
+        return state["median"]
+
+    def identity(self, num_targets, *, num_heads, width):
+        return {"median": torch.zeros(num_targets, num_heads, width)}
+
+
+class MedianLayer(Layer):
+    """The median neighbour."""
+
+    aggregation = Median()
+
+    def __init__(self, in_width, out_width):
+        super().__init__(in_width, out_width)
+        self.linear = nn.Linear(in_width, out_width)
+
+    def transform(self, h, node):
+        return Terms({"value": self.linear(h)[:, None]}, {})
+
+    def coefficient(self, source, target, edge):
+        return source["value"].new_ones(edge.num_edges, 1)
+
+    def update(self, own, aggregated):
+        return aggregated[:, 0]
