@@ -1,0 +1,81 @@
+"""What a trainer keeps instead of reading it again: decoded shards and finished batches, in one byte budget.
+
+Shards are kept in order of use and the least recently used leave first. Batches are different: every epoch
+asks for the same ones in the same order, and evicting the least recently used would then evict each just
+before it is needed. So a finished batch stays for good, and none is taken in once batches fill half of the
+budget.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from torch import Tensor
+
+from gnnflow.graphfeature.shards import Shard, ShardEntry
+
+T = TypeVar("T")
+
+
+class Memory(Generic[T]):
+    """Decoded shards and finished batches in `budget` bytes, but never fewer than `open_shards` shards.
+
+    `T` is what a finished batch is. One thread reads and keeps; another may ask for held batches meanwhile.
+    """
+
+    def __init__(self, budget: int, *, open_shards: int) -> None:
+        self._budget = budget
+        self._open_shards = open_shards
+        self._shards: OrderedDict[str, tuple[Shard, int]] = OrderedDict()
+        self._batches: dict[str, T] = {}
+        self._shard_bytes = 0
+        self._batch_bytes = 0
+
+    @property
+    def num_bytes(self) -> int:
+        """How many bytes of arrays are held."""
+        return self._shard_bytes + self._batch_bytes
+
+    def shard(self, entry: ShardEntry, read: Callable[[ShardEntry], Shard]) -> Shard:
+        """Return a decoded shard, reading it where it is not held."""
+        found = self._shards.get(entry.name)
+        if found is None:
+            shard = read(entry)
+            found = (shard, array_bytes(shard))
+            self._shards[entry.name] = found
+            self._shard_bytes += found[1]
+            self._shrink()
+        self._shards.move_to_end(entry.name)
+        return found[0]
+
+    def batch(self, key: str) -> T | None:
+        """Return a finished batch, or None where it is not held. Batches without a key are never held."""
+        return self._batches.get(key)
+
+    def keep(self, key: str, batch: T) -> None:
+        """Keep a finished batch if it has a key and there is room for it."""
+        size = array_bytes(batch)
+        if key and key not in self._batches and self._batch_bytes + size <= self._budget // 2:
+            self._batches[key] = batch
+            self._batch_bytes += size
+            self._shrink()
+
+    def _shrink(self) -> None:
+        while self.num_bytes > self._budget and len(self._shards) > self._open_shards:
+            _, (_, size) = self._shards.popitem(last=False)
+            self._shard_bytes -= size
+
+
+def array_bytes(value: Any) -> int:
+    """Return the bytes of all arrays and tensors below a dataclass, with what it has derived and kept so far."""
+    if isinstance(value, np.ndarray | Tensor):
+        return int(value.nbytes)
+    if isinstance(value, tuple | list):
+        return sum(array_bytes(part) for part in value)
+    if dataclasses.is_dataclass(value):
+        return sum(array_bytes(part) for part in vars(value).values())
+    return 0

@@ -1,0 +1,174 @@
+"""How good scores are: scikit-learn's metrics over a whole split at once, under fixed names.
+
+A metric that the labels do not define is left out and a note says why; a number is never made up. Unlabelled
+targets (-1, or a value that is not finite) do not count.
+
+Shapes: N targets, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from sklearn import metrics as sk
+
+from gnnflow.graph.block import UNLABELLED, Array, FloatArray, IntArray
+
+Task = Literal["single", "multi", "regression"]
+
+NAMES: dict[str, tuple[str, ...]] = {
+    "single": ("accuracy", "micro_f1", "macro_f1", "roc_auc"),
+    "multi": ("accuracy", "micro_f1", "macro_f1", "roc_auc", "roc_auc_micro"),
+    "regression": ("mae", "rmse"),
+}
+_CONFUSION_CLASSES = 200  # more make a table nobody reads: 200 x 200 counts are 320 kB
+
+
+class UndefinedMetricError(ValueError):
+    """The labels at hand do not define the metric; the text says why."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Metrics by name, a note for each that is undefined or partial, and the confusion counts.
+
+    confusion: int64 [C, C] (row: label, column: prediction) or, for multi-label, [C, 2, 2]; None for
+    regression.
+    """
+
+    values: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    confusion: IntArray | None = None
+
+    def named(self, split: str) -> dict[str, float]:
+        """Return the values under flat names such as `test.accuracy`."""
+        return {f"{split}.{name}": value for name, value in self.values.items()}
+
+
+def labelled_rows(labels: Array) -> npt.NDArray[np.bool_]:
+    """Return which targets carry a label [N]: not -1 for class numbers, finite in every column otherwise."""
+    if np.issubdtype(labels.dtype, np.integer):
+        return np.asarray(labels != UNLABELLED)
+    return np.asarray(np.isfinite(labels).all(axis=tuple(range(1, labels.ndim))))
+
+
+def score(logits: FloatArray, labels: Array, *, task: Task, names: Sequence[str] | None = None) -> Scores:
+    """Score logits [N, C] against labels (int64 [N], float32 [N, C] multi-label, float32 [N] regression).
+
+    `names` limits the work to some metrics; without it every metric of the task and the confusion counts are
+    computed.
+    """
+    kept = labelled_rows(labels)
+    logits, labels = logits[kept], labels[kept]
+    values: dict[str, float] = {}
+    notes: list[str] = []
+    for name in NAMES[task] if names is None else names:
+        try:
+            values[name] = _FUNCTIONS[task][name](logits, labels, notes)
+        except UndefinedMetricError as reason:
+            notes.append(f"{name} is undefined: {reason}")
+    return Scores(values, tuple(notes), _confusion(logits, labels, task) if names is None else None)
+
+
+def _predicted_class(logits: FloatArray, labels: Array) -> IntArray:
+    if len(labels) == 0:
+        raise UndefinedMetricError("no target has a label")
+    return np.asarray(logits.argmax(axis=1), np.int64)
+
+
+def _accuracy(logits: FloatArray, labels: Array, _: list[str]) -> float:
+    return float(sk.accuracy_score(labels, _predicted_class(logits, labels)))
+
+
+def _f1(average: str) -> Callable[[FloatArray, Array, list[str]], float]:
+    def compute(logits: FloatArray, labels: Array, _: list[str]) -> float:
+        return float(sk.f1_score(labels, _predicted_class(logits, labels), average=average))
+
+    return compute
+
+
+def _roc_auc(logits: FloatArray, labels: Array, notes: list[str]) -> float:
+    """Two classes: the area for class 1. More: the mean over classes of one against the rest (softmax)."""
+    if logits.shape[1] == 2:  # noqa: PLR2004 - binary
+        return _macro_auc((logits[:, 1:] - logits[:, :1]), labels[:, None] == 1, notes)
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True)) if len(logits) else logits
+    probability = shifted / shifted.sum(axis=1, keepdims=True)
+    return _macro_auc(probability, labels[:, None] == np.arange(logits.shape[1]), notes)
+
+
+def _macro_auc(scores: FloatArray, truth: Array, notes: list[str]) -> float:
+    """Return the mean area over the classes with both positives and negatives; a note names the others."""
+    positives = truth.sum(axis=0)
+    defined = (positives > 0) & (positives < len(truth))
+    if not defined.any():
+        raise UndefinedMetricError("the labels hold one class only" if len(truth) else "no target has a label")
+    if not defined.all():
+        left_out = ", ".join(map(str, np.flatnonzero(~defined)[:10]))
+        notes.append(f"roc_auc leaves out {int((~defined).sum())} classes without both kinds of target: {left_out}")
+    return float(sk.roc_auc_score(truth[:, defined], scores[:, defined], average="macro"))
+
+
+def _subset_accuracy(logits: FloatArray, labels: Array, _: list[str]) -> float:
+    _predicted_class(logits, labels)
+    return float(((logits > 0) == (labels > 0)).all(axis=1).mean())
+
+
+def _multi_f1(average: str) -> Callable[[FloatArray, Array, list[str]], float]:
+    def compute(logits: FloatArray, labels: Array, _: list[str]) -> float:
+        _predicted_class(logits, labels)
+        value = float(sk.f1_score(labels > 0, logits > 0, average=average, zero_division=np.nan))
+        if np.isnan(value):
+            raise UndefinedMetricError("no label is positive and none is predicted")
+        return value
+
+    return compute
+
+
+def _multi_auc(logits: FloatArray, labels: Array, notes: list[str]) -> float:
+    return _macro_auc(logits, labels > 0, notes)
+
+
+def _multi_auc_micro(logits: FloatArray, labels: Array, _: list[str]) -> float:
+    return _macro_auc(logits.reshape(-1, 1), (labels > 0).reshape(-1, 1), [])
+
+
+def _mae(logits: FloatArray, labels: Array, _: list[str]) -> float:
+    _predicted_class(logits, labels)
+    return float(sk.mean_absolute_error(labels, logits[:, 0]))
+
+
+def _rmse(logits: FloatArray, labels: Array, _: list[str]) -> float:
+    _predicted_class(logits, labels)
+    return float(sk.root_mean_squared_error(labels, logits[:, 0]))
+
+
+def _confusion(logits: FloatArray, labels: Array, task: Task) -> IntArray | None:
+    num_classes = logits.shape[1]
+    if task == "regression" or num_classes > _CONFUSION_CLASSES or len(labels) == 0:
+        return None
+    if task == "multi":
+        return np.asarray(sk.multilabel_confusion_matrix(labels > 0, logits > 0), np.int64)
+    counts = sk.confusion_matrix(labels, logits.argmax(axis=1), labels=np.arange(num_classes))
+    return np.asarray(counts, np.int64)
+
+
+_FUNCTIONS: dict[str, dict[str, Callable[[FloatArray, Array, list[str]], float]]] = {
+    "single": {
+        "accuracy": _accuracy,
+        "micro_f1": _f1("micro"),
+        "macro_f1": _f1("macro"),
+        "roc_auc": _roc_auc,
+    },
+    "multi": {
+        "accuracy": _subset_accuracy,
+        "micro_f1": _multi_f1("micro"),
+        "macro_f1": _multi_f1("macro"),
+        "roc_auc": _multi_auc,
+        "roc_auc_micro": _multi_auc_micro,
+    },
+    "regression": {"mae": _mae, "rmse": _rmse},
+}

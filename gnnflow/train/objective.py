@@ -1,0 +1,84 @@
+"""What training minimises and how it steps: the loss of each task and the configured optimiser.
+
+The loss of a batch is a mean over its labelled targets. Single-label: cross entropy. Multi-label: binary
+cross entropy per class. Regression: squared error. `balanced` weighs class c by n / (C n_c) as scikit-learn
+does, counted over the whole train split; multi-label weighs positives of class c by its negatives /
+positives.
+
+Shapes: B batch, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gnnflow.config import TrainConfig
+from gnnflow.graph.block import Array
+from gnnflow.graph.errors import TrainingError
+from gnnflow.train.metrics import Task, labelled_rows
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The loss of one task. class_weight: float32 [C] or None."""
+
+    task: Task
+    class_weight: Tensor | None = None
+
+    def loss(self, logits: Tensor, labels: Array) -> tuple[Tensor, int]:
+        """Return the mean loss over the labelled targets of a batch and their number.
+
+        logits [B, C] and labels as MiniBatch has them. Without a labelled target the loss is zero and has a
+        gradient of zero.
+        """
+        kept = labelled_rows(labels)
+        count = int(kept.sum())
+        if count == 0:
+            return logits.sum() * 0.0, 0
+        if count < len(kept):
+            logits, labels = logits[torch.from_numpy(np.flatnonzero(kept))], labels[kept]
+        return self._mean(logits, torch.from_numpy(labels)), count
+
+    def _mean(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if self.task == "single":
+            return functional.cross_entropy(logits, labels, weight=self.class_weight)
+        if self.task == "multi":
+            return functional.binary_cross_entropy_with_logits(logits, labels, pos_weight=self.class_weight)
+        return functional.mse_loss(logits[:, 0], labels)
+
+
+def balanced_weights(labels: Iterable[Array], *, task: Task, num_classes: int) -> Tensor:
+    """Return the class weights [C] of `train.class_weight: balanced` from all labels of the train split.
+
+    A class that does not occur weighs nothing. Raises TrainingError for regression, which has no classes.
+    """
+    if task == "regression":
+        raise TrainingError(
+            "balanced needs classes, and the labels are numbers",
+            where="train.class_weight",
+            fix="Set it to none.",
+        )
+    counts = np.zeros(num_classes)
+    total = 0
+    for part in labels:
+        kept = part[labelled_rows(part)]
+        total += len(kept)
+        counts += np.bincount(kept, minlength=num_classes) if task == "single" else (kept > 0).sum(axis=0)
+    wanted = total / num_classes if task == "single" else total - counts
+    weights = np.divide(wanted, counts, out=np.zeros(num_classes), where=counts > 0)
+    return torch.from_numpy(weights.astype(np.float32))
+
+
+def build_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    """Return the configured optimiser over all parameters."""
+    parameters = list(model.parameters())
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=config.lr, weight_decay=config.weight_decay)
+    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
+    return kind(parameters, lr=config.lr, weight_decay=config.weight_decay, fused=True)

@@ -1,0 +1,153 @@
+"""Batches ready when the trainer asks: one thread decodes and vectorises ahead while another computes.
+
+Two stages, as in AGL section 3.3: the reader decodes shards and builds the pruned blocks of the next
+`prefetch` batches, the trainer runs the model. Threads, not processes, because Dask workers may not have
+children. One reader thread keeps the order of the batches and needs no lock. An error in it is raised where
+the trainer asks for that batch, with the reader's own traceback.
+
+Batches that are held already (see `memory.py`) are handed over without the thread, which would cost more than
+it saves.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from gnnflow.executions.tensors import BatchTensors, batch_tensors
+from gnnflow.graph.block import Array, IntArray, MiniBatch, NodeColumns
+from gnnflow.graph.errors import TrainingError
+from gnnflow.graphfeature.blocks import build_minibatch, new_scratch
+from gnnflow.graphfeature.shards import Shard, ShardEntry
+from gnnflow.train.batches import OPEN_SHARDS, PlannedBatch
+from gnnflow.train.memory import Memory
+
+
+@dataclass(frozen=True)
+class ReadyBatch:
+    """Tensors to compute on, with labels (as MiniBatch has them) and dense ids [B] of the targets."""
+
+    tensors: BatchTensors
+    labels: Array
+    targets: IntArray
+
+
+class Pipeline:
+    """Turns planned batches into mini-batches. Close it, or use it in a `with` block, to end its thread.
+
+    fanouts (targets first, None keeps all edges) and num_layers shape the blocks. `edges=False` gives the
+    graph without its edges: no neighbours and degrees of zero.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[ShardEntry], Shard],
+        *,
+        fanouts: Sequence[int] | None,
+        num_layers: int,
+        cache_bytes: int,
+        prefetch: int,
+        edges: bool = True,
+    ) -> None:
+        self._read = read
+        self._fanouts = fanouts if edges else (0,) * num_layers
+        self._num_layers = num_layers
+        self._prefetch = prefetch
+        self._edges = edges
+        self._scratch = new_scratch(0)
+        self._memory = Memory[ReadyBatch](cache_bytes, open_shards=OPEN_SHARDS)
+        self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gnnflow-reader")
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the reader thread."""
+        self.close()
+
+    def close(self) -> None:
+        """End the reader thread; batches not yet begun are dropped."""
+        self._reader.shutdown(wait=True, cancel_futures=True)
+
+    def batches(self, planned: Iterable[PlannedBatch], *, for_training: bool = False) -> Iterator[ReadyBatch]:
+        """Yield the mini-batches of a plan in order, prepared up to `prefetch` ahead.
+
+        Iterate one plan at a time: shards and scratch space are shared.
+        """
+        waiting: deque[ReadyBatch | Future[ReadyBatch]] = deque()
+        try:
+            for batch in planned:
+                waiting.append(self._begin(batch, for_training=for_training))
+                if len(waiting) > self._prefetch:
+                    yield _ready(waiting.popleft())
+            while waiting:
+                yield _ready(waiting.popleft())
+        finally:
+            running = [each for each in waiting if isinstance(each, Future) and not each.cancel()]
+            wait(running)
+
+    def labels(self, entries: Iterable[ShardEntry]) -> Iterator[Array]:
+        """Yield the labels of each shard."""
+        return (_labels(self._memory.shard(entry, self._read)) for entry in entries)
+
+    def _begin(self, batch: PlannedBatch, *, for_training: bool) -> ReadyBatch | Future[ReadyBatch]:
+        held = self._memory.batch(batch.key)
+        if held is not None:
+            return held
+        build = partial(self._build, batch, for_training=for_training)
+        return self._reader.submit(build) if self._prefetch else build()
+
+    def _build(self, batch: PlannedBatch, *, for_training: bool) -> ReadyBatch:
+        shard = self._memory.shard(batch.entry, self._read)
+        if len(self._scratch) < shard.neighborhood.num_nodes:
+            self._scratch = new_scratch(shard.neighborhood.num_nodes)
+        labels = _labels(shard)[batch.positions]
+        built = build_minibatch(
+            shard.neighborhood,
+            shard.rows[batch.positions],
+            fanouts=self._fanouts,
+            num_layers=self._num_layers,
+            scratch=self._scratch,
+        )
+        if not self._edges:
+            built = _without_degrees(built)
+        ready = ReadyBatch(batch_tensors(built), labels, built.targets)
+        if for_training:
+            _order_by_source(ready.tensors)
+        self._memory.keep(batch.key, ready)
+        return ready
+
+
+def _ready(batch: ReadyBatch | Future[ReadyBatch]) -> ReadyBatch:
+    return batch.result() if isinstance(batch, Future) else batch
+
+
+def _order_by_source(tensors: BatchTensors) -> None:
+    """Sort the edges for the backward pass here, in the reader, rather than on first use in the trainer."""
+    for block in tensors.blocks:
+        _ = block.csr.transposed
+
+
+def _labels(shard: Shard) -> Array:
+    if shard.labels is None:
+        raise TrainingError(
+            "the graph has no labels", where="graph.label", fix="Name the label column of the node table."
+        )
+    return shard.labels
+
+
+def _without_degrees(batch: MiniBatch) -> MiniBatch:
+    """Return a batch as it would be in a graph without edges: no degrees, and nothing was sampled."""
+    zeros = np.zeros(len(batch.nodes), np.int64)
+    blocks = tuple(replace(block, sample_scale=None) for block in batch.blocks)
+    return replace(batch, blocks=blocks, nodes=NodeColumns(zeros, zeros, zeros.astype(np.float32)))

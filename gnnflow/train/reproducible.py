@@ -1,0 +1,63 @@
+"""Same request, same bytes: seeds that are a function of the step, settings that leave nothing to chance.
+
+Dropout draws from torch's generator, which is one global stream. Before every step it is seeded with a hash
+of (seed, epoch, step, rank), so a step's draws do not depend on how many steps, evaluations or restarts came
+before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import deterministic as _untyped
+
+from gnnflow.graph.hashing import mix, seed_word
+
+
+def seed_step(seed: int, *, epoch: int, step: int, rank: int) -> None:
+    """Make the random draws of one training step a function of these four numbers."""
+    word = mix(np.array([_epoch_word(seed, epoch, rank) ^ np.uint64(step)]))
+    torch.default_generator.manual_seed(_nonnegative(word[0]))
+
+
+def seed_weights(seed: int) -> None:
+    """Make the initial weights a function of the seed."""
+    torch.default_generator.manual_seed(_nonnegative(seed_word("weights", seed)))
+
+
+@lru_cache(maxsize=4)
+def _epoch_word(seed: int, epoch: int, rank: int) -> np.uint64:
+    return seed_word("step", seed, epoch, rank)
+
+
+def _nonnegative(word: np.uint64) -> int:
+    return int(word) >> 1
+
+
+@contextmanager
+def compute_settings(threads: int | None) -> Iterator[None]:
+    """Compute with so many threads (None: as many as before) and deterministic kernels; restored on leaving.
+
+    On a CPU only the accumulating index kernels change. Filling uninitialised memory, which the deterministic
+    mode also turns on, is left off: it costs a pass over every buffer and nothing reads one before writing
+    it.
+    """
+    deterministic: Any = _untyped  # a module whose setting is a property, which no stub declares
+    before = torch.get_num_threads()
+    mode = torch.get_deterministic_debug_mode()
+    filling = deterministic.fill_uninitialized_memory
+    with torch.random.fork_rng(devices=[]):
+        try:
+            torch.set_num_threads(threads or before)
+            torch.use_deterministic_algorithms(True)  # noqa: FBT003 - torch's own signature
+            deterministic.fill_uninitialized_memory = False
+            yield
+        finally:
+            torch.set_num_threads(before)
+            torch.set_deterministic_debug_mode(mode)
+            deterministic.fill_uninitialized_memory = filling

@@ -1,0 +1,82 @@
+"""Where a fit stands: everything but tensors, as values that become JSON and come back equal.
+
+JSON keeps every digit of a float, so sums continue exactly where they stopped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+Row = dict[str, float]
+
+
+@dataclass(frozen=True)
+class FitState:
+    """`step` is the next step of `epoch`; loss_sum, num_targets and seconds are those of the epoch so far.
+
+    best_value and best_loss belong to the weights kept as best; best_epoch is -1 before any validation.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    loss_sum: float = 0.0
+    num_targets: int = 0
+    seconds: float = 0.0
+    best_epoch: int = -1
+    best_value: float = 0.0
+    best_loss: float = 0.0
+    finished: bool = False
+    history: tuple[Row, ...] = field(default=())
+
+    @property
+    def started(self) -> bool:
+        """Whether any step was taken."""
+        return (self.epoch, self.step) > (0, 0)
+
+    @property
+    def mean_loss(self) -> float:
+        """Mean training loss of the epoch so far, per labelled target."""
+        return self.loss_sum / max(self.num_targets, 1)
+
+    def after_step(self, *, loss: float, num_targets: int, seconds: float) -> FitState:
+        """Return the state after one more step, with the batch's mean loss over its labelled targets."""
+        return replace(
+            self,
+            step=self.step + 1,
+            loss_sum=self.loss_sum + loss * num_targets,
+            num_targets=self.num_targets + num_targets,
+            seconds=self.seconds + seconds,
+        )
+
+    def after_epoch(self, row: Row) -> FitState:
+        """Return the state at the start of the next epoch."""
+        return replace(
+            self,
+            epoch=self.epoch + 1,
+            step=0,
+            loss_sum=0.0,
+            num_targets=0,
+            seconds=0.0,
+            history=(*self.history, row),
+        )
+
+    def with_best(self, *, value: float, loss: float) -> FitState:
+        """Return the state with the current epoch as the best one."""
+        return replace(self, best_epoch=self.epoch, best_value=value, best_loss=loss)
+
+    def is_better(self, *, value: float, loss: float) -> bool:
+        """Return whether a validation beats the best: by its value, or by its loss where the values tie.
+
+        `value` is larger-is-better (the negative loss where the metric is the loss).
+        """
+        return self.best_epoch < 0 or (value, -loss) > (self.best_value, -self.best_loss)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> FitState:
+        """Return the state that `to_json` described."""
+        return cls(**{**value, "history": tuple(value["history"])})

@@ -1,0 +1,115 @@
+"""A small graph with planted classes, as shards that need no files: features alone say little, neighbours say a lot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnnflow.config import TrainConfig
+from gnnflow.graph.block import Array, Features, NodeColumns, offsets_of
+from gnnflow.graphfeature.neighborhood import Neighborhood
+from gnnflow.graphfeature.shards import Shard, ShardEntry
+from gnnflow.layers.model import ModelSpec
+from gnnflow.mapreduce.progress import Silent
+from gnnflow.train.trainer import TrainRequest
+
+NUM_NODES = 240
+WIDTH = 12
+NUM_CLASSES = 3
+DEGREE = 8
+
+
+@dataclass(frozen=True)
+class Planted:
+    """The whole graph as one neighbourhood, and which of its nodes each shard holds."""
+
+    neighborhood: Neighborhood
+    labels: Array
+    targets: dict[str, Array]
+
+    def read(self, entry: ShardEntry) -> Shard:
+        targets = self.targets[entry.name]
+        return Shard(self.neighborhood, targets, targets, self.labels[targets])
+
+    def entries(self) -> list[ShardEntry]:
+        return [
+            ShardEntry(
+                name=name,
+                split=name.split("-")[0],
+                layout="shared",
+                num_targets=len(targets),
+                num_nodes=NUM_NODES,
+                num_edges=self.neighborhood.num_edges,
+                num_bytes=1,
+            )
+            for name, targets in self.targets.items()
+        ]
+
+
+def planted(task: str = "single", *, train_shards: int = 2) -> Planted:
+    """Return the graph with labels of a task: 120 train targets, 40 valid, 80 test."""
+    rng = np.random.default_rng(0)
+    classes = rng.integers(0, NUM_CLASSES, NUM_NODES)
+    same = np.argsort(classes, kind="stable")
+    start = np.searchsorted(classes[same], classes)
+    count = np.bincount(classes)[classes]
+    sources = same[start[:, None] + rng.integers(0, 2**31, (NUM_NODES, DEGREE)) % count[:, None]]
+    noise = rng.random((NUM_NODES, DEGREE)) < 0.2
+    sources = np.where(noise, rng.integers(0, NUM_NODES, sources.shape), sources).ravel()
+    dense = rng.normal(0, 2, (NUM_NODES, WIDTH)).astype(np.float32)
+    dense[:, :NUM_CLASSES] += np.eye(NUM_CLASSES, dtype=np.float32)[classes]
+    in_degree = np.full(NUM_NODES, DEGREE)
+    neighborhood = Neighborhood(
+        roots=np.arange(NUM_NODES),
+        node_ids=np.arange(NUM_NODES),
+        columns=NodeColumns(in_degree, np.bincount(sources, minlength=NUM_NODES), in_degree.astype(np.float32)),
+        features=Features(WIDTH, dense=dense),
+        offsets=offsets_of(in_degree),
+        sources=sources.astype(np.int32),
+    )
+    order = rng.permutation(NUM_NODES)
+    targets = {f"train-{place}": part for place, part in enumerate(np.array_split(order[:120], train_shards))}
+    return Planted(
+        neighborhood, labels_of(task, classes), {**targets, "valid-0": order[120:160], "test-0": order[160:]}
+    )
+
+
+def labels_of(task: str, classes: Array) -> Array:
+    if task == "multi":
+        return np.stack([classes == 0, classes > 0, classes == 2], axis=1).astype(np.float32)
+    return classes.astype(np.float32) if task == "regression" else classes
+
+
+def request_for(
+    graph: Planted, *, task: str = "single", uri: str = "", kind: str = "sage", **train: object
+) -> TrainRequest:
+    """Return a request for a small two-layer model on the graph."""
+    outputs = 1 if task == "regression" else NUM_CLASSES
+    settings = {"epochs": 12, "batch_size": 32, "lr": 0.02, "threads": 1, **train}
+    return TrainRequest(
+        artifact="planted",
+        entries=graph.entries(),
+        fanouts=None,
+        model_spec=ModelSpec(kind, WIDTH, outputs, hidden=16, heads=2),
+        task=task,  # type: ignore[arg-type]
+        num_classes=NUM_CLASSES,
+        train=TrainConfig.model_validate(settings),
+        seed=5,
+        checkpoint_uri=uri,
+    )
+
+
+class Recording(Silent):
+    """Keeps what it is told; pulls the plug after `stop_at` steps."""
+
+    def __init__(self, stop_at: int = 0) -> None:
+        self.messages: list[str] = []
+        self.steps: list[tuple[str, int, int, dict[str, float]]] = []
+        self.stop_at = stop_at
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
+
+    def step(self, name, done, total, fields):  # type: ignore[no-untyped-def]
+        self.steps.append((name, done, total, dict(fields)))

@@ -1,0 +1,169 @@
+"""Training a small model: it learns, stops when told, and says what it did."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from gnnflow.graph.errors import TrainingError
+from gnnflow.train.checkpoint import decode_weights
+from gnnflow.train.trainer import TrainResult, train
+from tests.train.planted import Planted, Recording, planted, request_for
+
+GRAPH = planted()
+
+
+def run(graph: Planted = GRAPH, **keys: object) -> tuple[TrainResult, Recording]:
+    progress = Recording()
+    return train(request_for(graph, **keys), progress=progress, read=graph.read), progress
+
+
+def test_neighbours_are_learned_and_beat_the_baseline() -> None:
+    result, _ = run(epochs=25, baseline=True)
+    assert result.metrics["test.accuracy"] > 0.75
+    assert result.metrics["test.accuracy"] > result.metrics["baseline.test.accuracy"] + 0.1
+    assert {"valid.roc_auc", "train.macro_f1", "baseline.valid.micro_f1"} <= set(result.metrics)
+    assert result.confusion["test"].sum() == 80
+
+
+def test_every_epoch_is_in_the_history() -> None:
+    result, _ = run(epochs=4)
+    assert [row["epoch"] for row in result.history] == [0, 1, 2, 3]
+    assert set(result.history[0]) == {
+        "epoch", "train_loss", "valid_loss", "valid_accuracy", "seconds", "samples_per_second",
+    }  # fmt: skip
+    assert result.history[-1]["train_loss"] < result.history[0]["train_loss"]
+    assert result.metrics["train.epochs"] == 4
+    assert result.metrics["train.seconds_per_epoch"] == pytest.approx(result.metrics["train.seconds"] / 4)
+
+
+def test_the_best_epoch_is_kept() -> None:
+    result, _ = run(epochs=15, lr=0.1)
+    best = result.history[result.best_epoch]
+    assert best["valid_accuracy"] == max(row["valid_accuracy"] for row in result.history)
+    assert result.metrics["valid.accuracy"] == pytest.approx(best["valid_accuracy"])
+
+
+def test_patience_stops_early_and_says_so() -> None:
+    result, progress = run(epochs=200, patience=3, lr=0.1)
+    assert len(result.history) == result.best_epoch + 4 < 200
+    assert any("stopped after epoch" in text for text in progress.messages)
+    name, done, total, _ = progress.steps[-1]
+    assert (name, done) == ("train", total)
+
+
+@pytest.mark.parametrize("kind", ["gcn", "gat", "gin"])
+def test_equal_requests_give_equal_bytes(kind: str) -> None:
+    first, second = (run(kind=kind, epochs=3)[0] for _ in range(2))
+    assert first.weights == second.weights
+
+
+def test_speed_settings_do_not_change_the_weights() -> None:
+    plain, _ = run(epochs=3)
+    for keys in ({"prefetch": 0}, {"cache": 0}, {"eval_batch_size": 7}, {"checkpoint_steps": 1}):
+        assert run(epochs=3, **keys)[0].weights == plain.weights
+
+
+def test_training_leaves_torch_as_it_was() -> None:
+    torch.manual_seed(3)
+    before = (torch.get_num_threads(), torch.get_deterministic_debug_mode(), torch.get_rng_state())
+    run(epochs=1)
+    assert before[:2] == (torch.get_num_threads(), torch.get_deterministic_debug_mode())
+    assert torch.equal(before[2], torch.get_rng_state())
+
+
+def test_other_seeds_give_other_weights() -> None:
+    request = request_for(GRAPH, epochs=1)
+    weights = {train(replace(request, seed=seed), progress=Recording(), read=GRAPH.read).weights for seed in (1, 2)}
+    assert len(weights) == 2
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+def test_optimisers_learn(optimizer: str) -> None:
+    result, _ = run(epochs=8, optimizer=optimizer, lr=0.3 if optimizer == "sgd" else 0.02)
+    assert result.history[-1]["train_loss"] < result.history[0]["train_loss"]
+
+
+def test_multi_label() -> None:
+    result, _ = run(planted("multi"), task="multi", metric="micro_f1", epochs=25, class_weight="balanced")
+    assert result.metrics["test.micro_f1"] > 0.7
+    assert result.metrics["test.roc_auc_micro"] > 0.8
+    assert result.confusion["test"].shape == (3, 2, 2)
+
+
+def test_regression() -> None:
+    result, _ = run(planted("regression"), task="regression", metric="loss", epochs=60, lr=0.01)
+    assert result.metrics["test.rmse"] < 0.75
+    assert result.history[result.best_epoch]["valid_loss"] == min(row["valid_loss"] for row in result.history)
+
+
+def test_progress_is_reported_with_speed_and_remaining_time() -> None:
+    _, progress = run(epochs=3)
+    name, done, total, fields = progress.steps[-1]
+    assert (name, done, total) == ("train", 12, 12)
+    assert {"loss", "samples_per_second", "eta_seconds", "valid_metric"} == set(fields)
+    assert fields["eta_seconds"] == 0
+
+
+def test_without_a_validation_split_the_last_weights_are_kept() -> None:
+    request = request_for(GRAPH, epochs=3)
+    entries = [entry for entry in request.entries if entry.split != "valid"]
+    result = train(replace(request, entries=entries), progress=Recording(), read=GRAPH.read)
+    assert result.best_epoch == 2
+    assert "valid_loss" not in result.history[0]
+    assert "test.accuracy" in result.metrics
+
+
+def test_unlabelled_targets_do_not_count() -> None:
+    partly = Planted(GRAPH.neighborhood, GRAPH.labels.copy(), GRAPH.targets)
+    partly.labels[GRAPH.targets["train-0"]] = -1
+    result, _ = run(partly, epochs=3)
+    assert all(math.isfinite(row["train_loss"]) for row in result.history)
+    assert result.confusion["train"].sum() == 60
+
+
+def test_a_rare_class_weighs_more_when_balanced() -> None:
+    rare = Planted(GRAPH.neighborhood, (GRAPH.labels == 0).astype("int64"), GRAPH.targets)
+    plain, _ = run(rare, epochs=10, kind="gcn")
+    balanced, _ = run(rare, epochs=10, kind="gcn", class_weight="balanced")
+    assert balanced.confusion["test"][1, 1] > plain.confusion["test"][1, 1]
+
+
+def test_an_undefined_metric_is_absent_and_named() -> None:
+    one = Planted(GRAPH.neighborhood, GRAPH.labels * 0, GRAPH.targets)
+    result, progress = run(one, epochs=1)
+    assert "test.roc_auc" not in result.metrics
+    assert "train: test: roc_auc is undefined: the labels hold one class only" in progress.messages
+
+
+@pytest.mark.parametrize(
+    ("task", "keys", "where"),
+    [
+        ("single", {"metric": "roc_auc", "one_class": True}, "train.metric: roc_auc is undefined"),
+        ("regression", {}, "train.metric: accuracy is not defined for regression labels. Set it to loss"),
+        ("regression", {"metric": "loss", "class_weight": "balanced"}, "train.class_weight: balanced needs classes"),
+        ("single", {"lr": 1e30, "optimizer": "sgd"}, "train: the training loss is nan"),
+    ],
+)
+def test_what_cannot_be_trained_says_why(task: str, keys: dict[str, object], where: str) -> None:
+    graph = planted(task)
+    if keys.pop("one_class", False):
+        graph = Planted(graph.neighborhood, graph.labels * 0, graph.targets)
+    with pytest.raises(TrainingError, match=where):
+        run(graph, task=task, **keys)
+
+
+@pytest.mark.parametrize(("missing", "where"), [("train", "graph.split"), ("valid", "train.patience")])
+def test_missing_splits_are_named(missing: str, where: str) -> None:
+    request = request_for(GRAPH, patience=2)
+    request = replace(request, entries=[entry for entry in request.entries if entry.split != missing])
+    with pytest.raises(TrainingError, match=where):
+        train(request, progress=Recording(), read=GRAPH.read)
+
+
+def test_weights_are_a_plain_safetensors_file() -> None:
+    result, _ = run(epochs=1)
+    assert all(tensor.dtype == torch.float32 for tensor in decode_weights(result.weights).values())
