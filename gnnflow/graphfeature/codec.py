@@ -1,0 +1,232 @@
+"""Neighbourhoods to protobuf bytes and back, a column at a time. The format is `graph_feature.proto`.
+
+The field numbers are repeated here instead of read from the generated class, so that the library runs with any
+version of the protobuf runtime, or none: the generated code only works with the runtime it was made for. A test holds
+the two together. Decoded arrays are read-only.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from gnnflow.graph.block import Array, Features, FloatArray, IntArray, NodeColumns, offsets_of
+from gnnflow.graph.errors import StorageError
+from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows, side_by_side
+from gnnflow.graphfeature.wire import (
+    Messages,
+    binary_column,
+    bytes_field,
+    integer_field,
+    join_fields,
+    parse,
+    refuse,
+)
+
+FORMAT = 1
+
+
+class Field(IntEnum):
+    """The fields of GraphFeature and their numbers."""
+
+    ROOTS = 1
+    NODE_IDS = 2
+    IN_DEGREE = 3
+    OUT_DEGREE = 4
+    IN_WEIGHT = 5
+    IN_EDGES = 6
+    SOURCES = 7
+    EDGE_WEIGHT = 8
+    EDGE_ATTRIBUTE_WIDTH = 9
+    EDGE_ATTRIBUTES = 10
+    FEATURE_WIDTH = 11
+    DENSE = 12
+    FEATURE_COUNT = 13
+    FEATURE_INDEX = 14
+    FEATURE_VALUE = 15
+    FORMAT = 16
+
+
+def encode(neighborhood: Neighborhood) -> bytes:
+    """Return one neighbourhood as a GraphFeature message."""
+    message: bytes = encode_rows(side_by_side([neighborhood]))[0].as_py()
+    return message
+
+
+def encode_rows(rows: NeighborhoodRows) -> pa.LargeBinaryArray:
+    """Return one GraphFeature message per neighbourhood.
+
+    Raises StorageError for a message above 2 GiB and for degrees that do not fit 32 bits.
+    """
+    graph, nodes, edges = rows.neighborhood, rows.node_offsets, rows.edge_offsets
+    columns = graph.columns
+    fields = [
+        *_packed(Field.ROOTS, _local(graph.roots, nodes, rows.root_offsets), "<i4", rows.root_offsets),
+        *_packed(Field.NODE_IDS, graph.node_ids, "<i8", nodes),
+        *_packed(Field.IN_DEGREE, columns.in_degree, "<u4", nodes),
+        *_packed(Field.OUT_DEGREE, columns.out_degree, "<u4", nodes),
+        *_packed(Field.IN_WEIGHT, columns.in_weight, "<f4", nodes),
+        *_packed(Field.IN_EDGES, np.diff(graph.offsets), "<u4", nodes),
+        *_packed(Field.SOURCES, _local(graph.sources, nodes, edges), "<i4", edges),
+    ]
+    if graph.edge_weight is not None:
+        fields += _packed(Field.EDGE_WEIGHT, graph.edge_weight, "<f4", edges)
+    if graph.edge_attributes is not None:
+        fields.append(integer_field(Field.EDGE_ATTRIBUTE_WIDTH, graph.edge_attributes.shape[1]))
+        fields += _packed(Field.EDGE_ATTRIBUTES, graph.edge_attributes, "<f4", edges)
+    return join_fields([*fields, *_feature_fields(graph.features, nodes), integer_field(Field.FORMAT, FORMAT)])
+
+
+def _feature_fields(features: Features, nodes: IntArray) -> list[pa.Array | pa.Scalar]:
+    fields = [integer_field(Field.FEATURE_WIDTH, features.width)]
+    if features.dense is not None:
+        return [*fields, *_packed(Field.DENSE, features.dense, "<f4", nodes)]
+    assert features.offsets is not None
+    assert features.index is not None
+    pairs = features.offsets[nodes]
+    fields += _packed(Field.FEATURE_COUNT, np.diff(features.offsets), "<u4", nodes)
+    fields += _packed(Field.FEATURE_INDEX, features.index, "<i4", pairs)
+    if features.value is not None:
+        fields += _packed(Field.FEATURE_VALUE, features.value, "<f4", pairs)
+    return fields
+
+
+def _packed(field: Field, values: Array, dtype: str, offsets: IntArray) -> tuple[pa.Array, pa.Array]:
+    stored = np.dtype(dtype)
+    if stored.kind in "iu" and values.dtype != stored and len(values):
+        limits = np.iinfo(stored)
+        if values.min() < limits.min or values.max() > limits.max:
+            raise StorageError(
+                f"{field.name.lower()} reaches {values.max():,}, a GraphFeature stores up to {limits.max:,}",
+                fix="Sample with a fan-out, or split the graph.",
+            )
+    return bytes_field(field, np.ascontiguousarray(values, stored), offsets)
+
+
+def _local(union_rows: Array, nodes: IntArray, offsets: IntArray) -> Array:
+    """Return rows counted from the start of each neighbourhood's own nodes."""
+    return union_rows - np.repeat(nodes[:-1], np.diff(offsets))
+
+
+def decode(message: bytes | pa.Buffer) -> Neighborhood:
+    """Return the neighbourhood of one message. Raises StorageError where the bytes are not a whole GraphFeature."""
+    return decode_rows(binary_column(message, np.array([0, len(message)], np.int64))).neighborhood
+
+
+def decode_rows(column: pa.Array | pa.ChunkedArray) -> NeighborhoodRows:
+    """Return a column of GraphFeatures as their disjoint union.
+
+    Raises StorageError for nulls, truncated or foreign bytes, another format, and arrays that contradict each other.
+    """
+    messages = parse(column)
+    _check_format(messages)
+    no_nodes = (messages.lengths(Field.NODE_IDS) == 0) & (messages.lengths(Field.ROOTS) > 0)
+    refuse(no_nodes, "has no nodes: it only refers to its shard's graph")
+    num_nodes, num_roots = _counts(messages, Field.NODE_IDS, 8), _counts(messages, Field.ROOTS, 4)
+    num_edges = _counts(messages, Field.SOURCES, 4)
+    nodes = offsets_of(num_nodes)
+    offsets = _row_offsets(messages, Field.IN_EDGES, num_nodes, num_edges)
+    union = Neighborhood(
+        roots=_union_rows(messages, Field.ROOTS, num_roots, nodes),
+        node_ids=messages.payload(Field.NODE_IDS, "<i8"),
+        columns=NodeColumns(
+            _checked(messages, Field.IN_DEGREE, "<u4", num_nodes).astype(np.int64),
+            _checked(messages, Field.OUT_DEGREE, "<u4", num_nodes).astype(np.int64),
+            _checked(messages, Field.IN_WEIGHT, "<f4", num_nodes),
+        ),
+        features=_features(messages, num_nodes),
+        offsets=offsets,
+        sources=_union_rows(messages, Field.SOURCES, num_edges, nodes).astype(np.int32),
+        edge_weight=_checked(messages, Field.EDGE_WEIGHT, "<f4", num_edges)
+        if messages.has(Field.EDGE_WEIGHT)
+        else None,
+        edge_attributes=_edge_attributes(messages, num_edges),
+    )
+    return NeighborhoodRows(union, offsets_of(num_roots), nodes)
+
+
+def _check_format(messages: Messages) -> None:
+    found = messages.integers(Field.FORMAT)
+    refuse(found == 0, "is truncated, or no GraphFeature")
+    refuse(found != FORMAT, f"has format {found.max(initial=0)}, this version reads format {FORMAT}")
+
+
+def _counts(messages: Messages, field: Field, item_bytes: int) -> IntArray:
+    """Return how many items [n] a field has in each message."""
+    lengths = messages.lengths(field)
+    refuse(lengths % item_bytes != 0, f"is damaged: {field.name.lower()} ends within an item")
+    return lengths // item_bytes
+
+
+def _checked(messages: Messages, field: Field, dtype: npt.DTypeLike, counts: IntArray, *, width: int = 1) -> Array:
+    """Return a field's values [total of counts * width], refusing messages with more or fewer of them."""
+    expected = counts * (width * np.dtype(dtype).itemsize)
+    refuse(messages.lengths(field) != expected, f"is damaged: {field.name.lower()} has the wrong length")
+    return messages.payload(field, dtype)
+
+
+def _row_offsets(messages: Messages, field: Field, num_rows: IntArray, num_items: IntArray) -> IntArray:
+    """Return the union's CSR offsets from stored counts per node, which must add up to the items of each message."""
+    offsets = offsets_of(_checked(messages, field, "<u4", num_rows))
+    stored = np.diff(offsets[offsets_of(num_rows)])
+    refuse(stored != num_items, f"is damaged: {field.name.lower()} does not add up")
+    return offsets
+
+
+def _bounded(messages: Messages, field: Field, counts: IntArray, limits: IntArray) -> IntArray:
+    """Return a field of int32 numbers, refusing messages in which one is not in 0 .. limit - 1. limits: [n]."""
+    values = messages.payload(field, "<i4")
+    message = np.repeat(np.arange(len(counts)), counts)
+    outside = (values < 0) | (values >= limits[message])
+    beyond = np.bincount(message[outside], minlength=len(counts)) > 0
+    refuse(beyond, f"is damaged: {field.name.lower()} points outside")
+    return values.astype(np.int64)
+
+
+def _union_rows(messages: Messages, field: Field, counts: IntArray, nodes: IntArray) -> IntArray:
+    """Return rows of the union from rows counted within each message."""
+    return _bounded(messages, field, counts, np.diff(nodes)) + np.repeat(nodes[:-1], counts)
+
+
+def _width(messages: Messages, field: Field) -> int:
+    widths = messages.integers(field)
+    refuse(widths != widths[:1], f"has another {field.name.lower()} than those before it")
+    return int(widths[0]) if len(widths) else 0
+
+
+def _edge_attributes(messages: Messages, num_edges: IntArray) -> FloatArray | None:
+    if not messages.has(Field.EDGE_ATTRIBUTES):
+        return None
+    width = _width(messages, Field.EDGE_ATTRIBUTE_WIDTH)
+    values = _checked(messages, Field.EDGE_ATTRIBUTES, "<f4", num_edges, width=width)
+    return values.reshape(int(num_edges.sum()), width)
+
+
+def _features(messages: Messages, num_nodes: IntArray) -> Features:
+    width = _width(messages, Field.FEATURE_WIDTH)
+    if not messages.has(Field.FEATURE_COUNT):
+        dense = _checked(messages, Field.DENSE, "<f4", num_nodes, width=width)
+        return Features(width, dense=dense.reshape(int(num_nodes.sum()), width))
+    num_pairs = _counts(messages, Field.FEATURE_INDEX, 4)
+    offsets = _row_offsets(messages, Field.FEATURE_COUNT, num_nodes, num_pairs)
+    index = _bounded(messages, Field.FEATURE_INDEX, num_pairs, np.full(len(messages), width))
+    value = _checked(messages, Field.FEATURE_VALUE, "<f4", num_pairs) if messages.has(Field.FEATURE_VALUE) else None
+    return Features(width, offsets=offsets, index=index, value=value)
+
+
+def encode_references(roots: IntArray) -> pa.LargeBinaryArray:
+    """Return one message per target that only says which row of its shard's own GraphFeature the target is."""
+    offsets = np.arange(len(roots) + 1, dtype=np.int64)
+    return join_fields([*_packed(Field.ROOTS, roots, "<i4", offsets), integer_field(Field.FORMAT, FORMAT)])
+
+
+def decode_references(column: pa.Array | pa.ChunkedArray) -> IntArray:
+    """Return the row each message refers to. Raises StorageError where one is not a reference."""
+    messages = parse(column)
+    _check_format(messages)
+    refuse(messages.lengths(Field.NODE_IDS) > 0, "is a whole neighbourhood, not a reference")
+    one_each = np.ones(len(messages), np.int64)
+    return _checked(messages, Field.ROOTS, "<i4", one_each).astype(np.int64)

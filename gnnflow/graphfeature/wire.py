@@ -1,0 +1,206 @@
+"""The protobuf wire format over whole columns: many messages are written and read at once, field by field.
+
+A message is a sequence of (tag, value); a value is a varint, or a length and that many bytes. Writing makes one
+column of headers and one of payloads per field and lets Arrow join them element-wise; payloads are views of the
+arrays they come from. Reading walks all messages in step, one field a step, noting where values lie; a field's
+payloads are then slices of the same buffer, gathered by Arrow in one `take`. Loops are over fields and varint bytes,
+never over messages.
+
+Encoding reference: https://protobuf.dev/programming-guides/encoding/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gnnflow.graph.block import Array, IntArray, offsets_of
+from gnnflow.graph.errors import StorageError
+
+_VARINT, _BYTES = 0, 2
+_PAYLOAD_BITS = 7
+_MORE = 1 << _PAYLOAD_BITS
+_MAX_BITS = 63
+_REPAIR = "Delete the artifact's folder and run the stage again."
+_MAX_MESSAGE = 2**31 - 1  # protobuf's own limit, and that of a Parquet value
+
+ByteArray = npt.NDArray[np.uint8]
+
+
+def binary_column(content: Any, offsets: IntArray) -> pa.LargeBinaryArray:
+    """Return the byte strings content[offsets[i] : offsets[i + 1]] as a column over the same memory."""
+    buffers = [None, pa.py_buffer(offsets), content if isinstance(content, pa.Buffer) else pa.py_buffer(content)]
+    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+
+
+def integer_field(number: int, value: int) -> pa.Scalar:
+    """Return a varint field that is the same in every message."""
+    assert value >= 0
+    content = _tagged_varints(number << 3 | _VARINT, np.array([value], np.int64))
+    return content[0]
+
+
+def bytes_field(number: int, content: Array, offsets: IntArray) -> tuple[pa.LargeBinaryArray, pa.LargeBinaryArray]:
+    """Return a bytes field as columns of headers and payloads. offsets [n + 1] count rows of content."""
+    row_bytes = content.dtype.itemsize * int(np.prod(content.shape[1:], dtype=np.int64))
+    ends = offsets * row_bytes
+    header = _tagged_varints(number << 3 | _BYTES, np.diff(ends))
+    return header, binary_column(content.reshape(-1).view(np.uint8), ends)
+
+
+def join_fields(fields: Sequence[pa.Array | pa.Scalar]) -> pa.LargeBinaryArray:
+    """Return the messages made of the given fields, in their order. Raises StorageError for one above 2 GiB."""
+    messages = pc.binary_join_element_wise(*fields, pa.scalar(b"", pa.large_binary()))
+    largest = max(np.diff(_offsets(messages)), default=0)
+    if largest > _MAX_MESSAGE:
+        raise StorageError(
+            f"a GraphFeature takes {largest:,} bytes, the format allows {_MAX_MESSAGE:,}",
+            fix="Lower flat.shard_size, or sample with smaller fan-outs.",
+        )
+    return messages
+
+
+def _tagged_varints(tag: int, values: IntArray) -> pa.LargeBinaryArray:
+    """Return tag and value, both as varints, for every value [n] >= 0."""
+    columns = [np.full(len(values), tag, np.int64), values]
+    sizes = [_varint_size(column) for column in columns]
+    offsets = offsets_of(sizes[0] + sizes[1])
+    content = np.empty(int(offsets[-1]), np.uint8)
+    start = offsets[:-1]
+    for column, size in zip(columns, sizes, strict=True):
+        for k in range(int(size.max(initial=0))):
+            rows = np.flatnonzero(size > k)
+            bits = (column[rows] >> (_PAYLOAD_BITS * k)) & (_MORE - 1)
+            content[start[rows] + k] = bits + np.where(size[rows] > k + 1, _MORE, 0)
+        start = start + size
+    return binary_column(content, offsets)
+
+
+def _varint_size(values: IntArray) -> IntArray:
+    size = np.ones(len(values), np.int64)
+    for bits in range(_PAYLOAD_BITS, _MAX_BITS, _PAYLOAD_BITS):
+        size += values >= 1 << bits
+    return size
+
+
+@dataclass(frozen=True)
+class _Span:
+    """One field in every message: where its payload starts [n], and its length or, for a varint, its value [n].
+
+    A message without the field has an empty payload or 0, as protobuf defines it.
+    """
+
+    start: IntArray
+    value: IntArray
+
+
+@dataclass(frozen=True)
+class Messages:
+    """A parsed column: where the fields of its n messages lie. Unknown fields are there and nobody asks for them."""
+
+    content: pa.Buffer
+    offsets: IntArray
+    spans: dict[tuple[int, int], _Span]
+
+    def __len__(self) -> int:
+        """Return the number of messages."""
+        return len(self.offsets) - 1
+
+    def has(self, number: int) -> bool:
+        """Whether any message has a bytes field of that number."""
+        return (number, _BYTES) in self.spans
+
+    def integers(self, number: int) -> IntArray:
+        """Return a varint field [n], 0 where it is absent."""
+        span = self.spans.get((number, _VARINT))
+        return np.zeros(len(self), np.int64) if span is None else span.value
+
+    def lengths(self, number: int) -> IntArray:
+        """Return how many bytes a field has in each message [n]."""
+        span = self.spans.get((number, _BYTES))
+        return np.zeros(len(self), np.int64) if span is None else span.value
+
+    def payload(self, number: int, dtype: npt.DTypeLike) -> Array:
+        """Return a bytes field of all messages, one after the other, as one array. Read-only."""
+        span = self.spans.get((number, _BYTES))
+        if span is None:
+            return np.zeros(0, dtype)
+        # Slices of the messages and the gaps between them alternate; take the slices.
+        bounds = np.stack([span.start, span.start + span.value], axis=1).ravel()
+        pieces = binary_column(self.content, bounds).take(pa.array(np.arange(0, 2 * len(self), 2)))
+        content = pieces.buffers()[2]
+        size = int(span.value.sum())
+        return np.frombuffer(content, np.uint8, count=size).view(dtype) if size else np.zeros(0, dtype)
+
+
+def parse(column: pa.Array | pa.ChunkedArray) -> Messages:
+    """Find every field of a column of messages (binary or large binary), in any order.
+
+    Raises StorageError for nulls, truncated messages, and bytes that are no GraphFeature.
+    """
+    if column.null_count:
+        raise StorageError(f"{column.null_count} of {len(column)} GraphFeatures are null", fix=_REPAIR)
+    column = column.cast(pa.large_binary())
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    offsets, buffer = _offsets(column), column.buffers()[2] or pa.py_buffer(b"")
+    content = np.frombuffer(buffer, np.uint8)
+    spans: dict[tuple[int, int], _Span] = {}
+    rows = np.flatnonzero(offsets[1:] > offsets[:-1])
+    at = offsets[rows]
+    while len(rows):
+        end = offsets[rows + 1]
+        tag, at = _varints(content, at, end, rows)
+        value, at = _varints(content, at, end, rows)
+        length = np.where(tag & 7 == _BYTES, value, 0)
+        _refuse(rows, length > end - at, "is truncated")
+        _refuse(rows, (tag & 7 != _VARINT) & (tag & 7 != _BYTES), "is no GraphFeature")
+        for field in np.unique(tag).tolist():
+            span = spans.setdefault(
+                (field >> 3, field & 7), _Span(offsets[:-1].copy(), np.zeros(len(column), np.int64))
+            )
+            span.start[rows[tag == field]] = at[tag == field]
+            span.value[rows[tag == field]] = value[tag == field]
+        at += length
+        rows, at = rows[at < end], at[at < end]
+    return Messages(buffer, offsets, spans)
+
+
+def _varints(content: ByteArray, at: IntArray, end: IntArray, rows: IntArray) -> tuple[IntArray, IntArray]:
+    """Read a varint of up to 63 bits at each position; returns the values and the positions after them."""
+    at, value = at.copy(), np.zeros(len(at), np.int64)
+    unread = np.arange(len(at))
+    for shift in range(0, _MAX_BITS, _PAYLOAD_BITS):
+        _refuse(rows[unread], at[unread] >= end[unread], "is truncated")
+        byte = content[at[unread]].astype(np.int64)
+        value[unread] |= (byte & (_MORE - 1)) << shift
+        at[unread] += 1
+        unread = unread[byte >= _MORE]
+        if not len(unread):
+            return value, at
+    _refuse(rows, np.isin(np.arange(len(at)), unread), "is no GraphFeature")
+    return value, at
+
+
+def refuse(broken: Array, problem: str) -> None:
+    """Raise StorageError naming the first message for which broken [n] holds."""
+    _refuse(np.arange(len(broken)), broken, problem)
+
+
+def _refuse(rows: IntArray, broken: Array, problem: str) -> None:
+    if broken.any():
+        raise StorageError(f"GraphFeature {rows[np.argmax(broken)]} of the column {problem}", fix=_REPAIR)
+
+
+def _offsets(column: pa.LargeBinaryArray) -> IntArray:
+    buffer = column.buffers()[1]
+    if not len(column) or buffer is None:
+        return np.zeros(len(column) + 1, np.int64)
+    offsets: IntArray = np.frombuffer(buffer, np.int64)[column.offset : column.offset + len(column) + 1]
+    return offsets

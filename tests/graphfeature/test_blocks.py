@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnflow.graph.block import Features, NodeColumns, offsets_of
+from gnnflow.graphfeature.blocks import build_minibatch, extract_rows, new_scratch
+from gnnflow.graphfeature.neighborhood import Neighborhood, merge
+from tests.graphfeature.random_graphs import assert_same, graphs, shuffled
+
+Fanouts = list[int] | None
+fanouts_of = st.one_of(st.none(), st.lists(st.integers(0, 7), min_size=3, max_size=3))
+
+
+def rows_of(graph: Neighborhood, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.permutation(graph.num_nodes)[: rng.integers(1, graph.num_nodes + 1)]
+
+
+def in_edges(graph: Neighborhood, row: int, limit: int | None) -> list[int]:
+    """The definition: a node's first in-edges."""
+    return list(range(graph.offsets[row], graph.offsets[row + 1]))[:limit]
+
+
+def definition(graph: Neighborhood, rows: Sequence[int], limits: Sequence[int | None]) -> tuple[list, list[int]]:
+    """The blocks from the last layer to the first as (computed nodes, their edges), and all nodes in row order."""
+    nodes, layers = list(rows), []
+    for limit in limits:
+        edges = [in_edges(graph, row, limit) for row in nodes]
+        layers.append((list(nodes), edges))
+        for each in edges:
+            for edge in each:
+                if graph.sources[edge] not in nodes:
+                    nodes.append(int(graph.sources[edge]))
+    return layers, nodes
+
+
+@given(graphs(), st.integers(0, 99), fanouts_of, st.integers(1, 3))
+def test_blocks_follow_the_definition(graph: Neighborhood, seed: int, fanouts: Fanouts, num_layers: int):
+    rows = rows_of(graph, seed)
+    fanouts = None if fanouts is None else fanouts[:num_layers]
+    labels = np.arange(len(rows))
+    batch = build_minibatch(graph, rows, fanouts=fanouts, num_layers=num_layers, labels=labels)
+    layers, nodes = definition(graph, rows.tolist(), fanouts or [None] * num_layers)
+
+    assert_same(batch.nodes, graph.columns.take(np.array(nodes)))
+    assert_same(batch.features, graph.features.take(np.array(nodes)))
+    assert batch.targets.tolist() == graph.node_ids[rows].tolist()
+    assert batch.labels is labels
+    assert len(batch.blocks) == num_layers
+    for block, (computed, edges) in zip(reversed(batch.blocks), layers, strict=True):
+        flat = np.array([edge for each in edges for edge in each], np.int64)
+        assert block.num_targets == len(computed)
+        assert_same(block.offsets, offsets_of(np.array([len(each) for each in edges], np.int64)))
+        assert_same(block.sources, np.array([nodes.index(s) for s in graph.sources[flat]], np.int64))
+        assert_same(block.edge_weight, None if graph.edge_weight is None else graph.edge_weight[flat])
+        assert_same(block.edge_attributes, None if graph.edge_attributes is None else graph.edge_attributes[flat])
+    for earlier, later in zip(batch.blocks, batch.blocks[1:], strict=False):
+        assert later.num_sources == earlier.num_targets
+    assert batch.blocks[0].num_sources == len(nodes)
+
+
+@given(graphs(), st.integers(0, 99), fanouts_of)
+def test_scale_is_full_degree_over_edges_kept(graph: Neighborhood, seed: int, fanouts: Fanouts):
+    batch = build_minibatch(graph, rows_of(graph, seed), fanouts=fanouts, num_layers=3)
+    for block in batch.blocks:
+        if fanouts is None:
+            assert block.sample_scale is None
+            continue
+        degree = batch.nodes.in_degree[: block.num_targets]
+        pairs = zip(degree.tolist(), np.diff(block.offsets).tolist(), strict=True)
+        expected = np.array([full / kept if kept else 1 for full, kept in pairs], np.float32)
+        assert_same(block.sample_scale, expected)
+
+
+@given(graphs(), st.integers(0, 99), fanouts_of)
+def test_scratch_serves_again_and_again(graph: Neighborhood, seed: int, fanouts: Fanouts):
+    scratch = new_scratch(graph.num_nodes + 3)
+    rows = rows_of(graph, seed)
+    for part in (rows, rows[::-1], rows[:1]):
+        shared = build_minibatch(graph, part, fanouts=fanouts, num_layers=3, scratch=scratch)
+        assert_same(shared, build_minibatch(graph, part, fanouts=fanouts, num_layers=3))
+
+
+def test_fanout_zero_leaves_only_the_targets():
+    batch = build_minibatch(path(), np.array([2, 0]), fanouts=[0, 0], num_layers=2)
+    assert [block.num_edges for block in batch.blocks] == [0, 0]
+    assert [block.num_sources for block in batch.blocks] == [2, 2]
+    assert [block.sample_scale.tolist() for block in batch.blocks] == [[1, 1], [1, 1]]
+
+
+def test_repeated_targets_are_refused_and_scratch_survives():
+    scratch = new_scratch(3)
+    with pytest.raises(AssertionError, match="distinct"):
+        build_minibatch(path(), np.array([1, 1]), fanouts=None, num_layers=1, scratch=scratch)
+    assert scratch.tolist() == [-1, -1, -1]
+
+
+def test_a_neighbourhood_of_too_few_hops_is_refused():
+    one_hop = extract_rows(path(), np.array([2]), fanouts=None, num_layers=1).neighborhood
+    with pytest.raises(AssertionError, match="fewer hops"):
+        build_minibatch(one_hop, one_hop.roots, fanouts=None, num_layers=2)
+
+
+@given(graphs(), st.integers(0, 99), fanouts_of, st.integers(1, 3))
+def test_extracted_rows_give_the_blocks_of_the_whole(graph: Neighborhood, seed: int, fanouts: Fanouts, num_layers: int):
+    rows = rows_of(graph, seed)
+    fanouts = None if fanouts is None else fanouts[:num_layers]
+    extracted = extract_rows(graph, rows, fanouts=fanouts, num_layers=num_layers)
+    assert len(extracted) == len(rows)
+    merged = merge([extracted.neighborhood])
+    whole = build_minibatch(graph, rows, fanouts=fanouts, num_layers=num_layers)
+    assert_same(build_minibatch(merged, merged.roots, fanouts=fanouts, num_layers=num_layers), whole)
+
+
+@given(graphs(), st.integers(0, 99), fanouts_of, st.integers(1, 3))
+def test_extracted_rows_hold_what_is_needed_and_no_more(
+    graph: Neighborhood, seed: int, fanouts: Fanouts, num_layers: int
+):
+    graph = shuffled(graph, np.random.default_rng(seed))
+    rows = rows_of(graph, seed)
+    limits = [None] * num_layers if fanouts is None else fanouts[:num_layers]
+    extracted = extract_rows(graph, rows, fanouts=fanouts and fanouts[:num_layers], num_layers=num_layers)
+    union = extracted.neighborhood
+    for i, row in enumerate(rows.tolist()):
+        layers, nodes = definition(graph, [row], limits)
+        kept = {n: max(len(e[c.index(n)]) for c, e in layers if n in c) for c, _ in layers for n in c}
+        start, stop = extracted.node_offsets[i : i + 2]
+        assert union.node_ids[start:stop].tolist() == graph.node_ids[sorted(nodes)].tolist()
+        assert union.node_ids[union.roots[i]] == graph.node_ids[row]
+        assert start <= union.roots[i] < stop
+        for place, node in enumerate(sorted(nodes), start):
+            low, high = union.offsets[place : place + 2]
+            found = union.node_ids[union.sources[low:high]]
+            expected = graph.sources[in_edges(graph, node, kept.get(node, 0))]
+            assert found.tolist() == graph.node_ids[expected].tolist()
+
+
+@given(graphs())
+def test_neighbourhoods_side_by_side_share_nothing(graph: Neighborhood):
+    extracted = extract_rows(graph, np.arange(graph.num_nodes), fanouts=None, num_layers=2)
+    owner = np.repeat(np.arange(len(extracted)), np.diff(extracted.node_offsets))
+    union = extracted.neighborhood
+    target = np.repeat(owner, np.diff(union.offsets))
+    assert np.array_equal(owner[union.sources], target)
+
+
+def path() -> Neighborhood:
+    """0 -> 1 -> 2."""
+    in_degree = np.array([0, 1, 1])
+    return Neighborhood(
+        roots=np.array([2]),
+        node_ids=np.array([10, 11, 12]),
+        columns=NodeColumns(in_degree, in_degree[::-1], in_degree.astype(np.float32)),
+        features=Features(0, dense=np.zeros((3, 0), np.float32)),
+        offsets=offsets_of(in_degree),
+        sources=np.array([0, 1], np.int32),
+    )

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnflow.graph.block import Features, NodeColumns
+from gnnflow.graph.errors import StorageError
+from gnnflow.graphfeature import graph_feature_pb2
+from gnnflow.graphfeature.blocks import extract_rows
+from gnnflow.graphfeature.codec import (
+    Field,
+    decode,
+    decode_references,
+    decode_rows,
+    encode,
+    encode_references,
+    encode_rows,
+)
+from gnnflow.graphfeature.graph_feature_pb2 import GraphFeature
+from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows
+from tests.graphfeature.random_graphs import assert_same, graphs
+
+GOLDEN = "b1a55eb6a9e40919ce28534f9d112290bfec92410f368c6d191ef41daba523e4"
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def rows_of(graph: Neighborhood) -> NeighborhoodRows:
+    return extract_rows(graph, graph.roots, fanouts=None, num_layers=2)
+
+
+def triangle() -> Neighborhood:
+    return Neighborhood(
+        roots=np.array([2, 0]),
+        node_ids=np.array([7, 300, 2**40]),
+        columns=NodeColumns(np.array([1, 1, 2]), np.array([2, 1, 1]), np.array([1, 0.5, 2], np.float32)),
+        features=Features(2, dense=np.arange(6, dtype=np.float32).reshape(3, 2)),
+        offsets=np.array([0, 1, 2, 4]),
+        sources=np.array([2, 0, 1, 0], np.int32),
+        edge_weight=np.array([1, 0.5, 1.5, 0.5], np.float32),
+        edge_attributes=np.arange(4, dtype=np.float32).reshape(4, 1),
+    )
+
+
+@given(graphs(min_nodes=0))
+def test_a_neighbourhood_comes_back(graph: Neighborhood):
+    assert_same(decode(encode(graph)), graph)
+
+
+@given(graphs())
+def test_rows_come_back_from_any_kind_of_column(graph: Neighborhood):
+    rows = rows_of(graph)
+    column = encode_rows(rows)
+    assert_same(decode_rows(column), rows)
+    assert_same(decode_rows(column.cast(pa.binary())), rows)
+    assert_same(decode_rows(pa.chunked_array([column[:1], column[1:1], column[1:]])), rows)
+    assert_same(decode_rows(pa.concat_arrays([column, column])[len(rows) :]), rows)
+
+
+@given(graphs())
+def test_each_row_is_its_own_message(graph: Neighborhood):
+    for target, message in zip(graph.roots, encode_rows(rows_of(graph)), strict=True):
+        alone = extract_rows(graph, np.array([target]), fanouts=None, num_layers=2).neighborhood
+        assert_same(decode(message.as_py()), alone)
+
+
+def test_no_rows():
+    column = encode_rows(extract_rows(triangle(), np.zeros(0, np.int64), fanouts=None, num_layers=1))
+    assert len(column) == 0
+    assert len(decode_rows(column)) == 0
+
+
+@given(graphs())
+def test_messages_are_protobuf(graph: Neighborhood):
+    rows = rows_of(graph)
+    union, edges = rows.neighborhood, rows.edge_offsets
+    for i, content in enumerate(encode_rows(rows).to_pylist()):
+        message = GraphFeature.FromString(content)
+        start, stop = rows.node_offsets[i : i + 2]
+        node, edge = slice(start, stop), slice(edges[i], edges[i + 1])
+        assert message.format == 1
+        assert np.frombuffer(message.roots, "<i4").tolist() == [union.roots[i] - start]
+        assert np.frombuffer(message.node_ids, "<i8").tolist() == union.node_ids[node].tolist()
+        assert np.frombuffer(message.in_degree, "<u4").tolist() == union.columns.in_degree[node].tolist()
+        assert np.frombuffer(message.out_degree, "<u4").tolist() == union.columns.out_degree[node].tolist()
+        assert message.in_weight == union.columns.in_weight[node].tobytes()
+        assert np.frombuffer(message.in_edges, "<u4").tolist() == np.diff(union.offsets)[node].tolist()
+        assert np.frombuffer(message.sources, "<i4").tolist() == (union.sources[edge] - start).tolist()
+        assert message.HasField("edge_weight") == (union.edge_weight is not None)
+        assert union.edge_weight is None or message.edge_weight == union.edge_weight[edge].tobytes()
+        assert message.HasField("edge_attributes") == (union.edge_attributes is not None)
+        assert union.edge_attributes is None or message.edge_attributes == union.edge_attributes[edge].tobytes()
+        assert_features(message, union.features.take(np.arange(start, stop)))
+
+
+def assert_features(message: GraphFeature, features: Features) -> None:
+    assert message.feature_width == features.width
+    assert message.HasField("dense") != features.is_sparse
+    assert message.HasField("feature_value") == (features.value is not None)
+    if features.dense is not None:
+        assert message.dense == features.dense.tobytes()
+        return
+    assert features.offsets is not None
+    assert np.frombuffer(message.feature_count, "<u4").tolist() == np.diff(features.offsets).tolist()
+    assert np.frombuffer(message.feature_index, "<i4").tolist() == features.index.tolist()
+    assert features.value is None or message.feature_value == features.value.tobytes()
+
+
+@given(graphs(min_nodes=0))
+def test_another_writers_protobuf_is_read(graph: Neighborhood):
+    """Other writers leave out empty fields, add fields of their own and choose their own order."""
+    message = GraphFeature.FromString(encode(graph))
+    assert_same(decode(message.SerializeToString()), graph)
+    message.ClearField("format")
+    first = GraphFeature(format=1).SerializeToString()
+    unknown = b"\xd2\x0f\x03abc"  # field 250
+    assert_same(decode(first + unknown + message.SerializeToString()), graph)
+
+
+@given(graphs(), st.data())
+def test_truncated_bytes_are_refused(graph: Neighborhood, data: st.DataObject):
+    content = encode(graph)
+    end = data.draw(st.integers(0, len(content) - 1))
+    with pytest.raises(StorageError, match=r"GraphFeature 0 of the column .*Delete the artifact"):
+        decode(content[:end])
+
+
+@given(st.binary(min_size=1, max_size=40))
+def test_foreign_bytes_are_refused(content: bytes):
+    for read in (decode, lambda content: decode_references(pa.array([content]))):
+        try:
+            read(content)
+        except StorageError as error:
+            assert "GraphFeature 0" in str(error)  # noqa: PT017 - what is not refused is read, and both are fine
+
+
+@given(graphs(), st.data())
+def test_damage_never_shows_as_another_error(graph: Neighborhood, data: st.DataObject):
+    content = bytearray(encode(graph))
+    content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    try:
+        decoded = decode(bytes(content))
+    except StorageError:
+        return
+    assert decoded.sources.min(initial=0) >= 0
+    assert decoded.sources.max(initial=-1) < decoded.num_nodes
+    assert decoded.offsets[-1] == decoded.num_edges
+
+
+def test_errors_name_the_row_and_the_reason():
+    good = encode(triangle())
+    message = GraphFeature.FromString(good)
+    message.format = 2
+    with pytest.raises(StorageError, match=r"GraphFeature 1 .* has format 2, this version reads format 1"):
+        decode_rows(pa.array([good, message.SerializeToString()]))
+    with pytest.raises(StorageError, match=r"GraphFeature 2 .* is truncated"):
+        decode_rows(pa.array([good, good, good[:-1]]))
+    with pytest.raises(StorageError, match=r"GraphFeature 0 .* is (no GraphFeature|truncated)"):
+        decode_rows(pa.array([b"PAR1 and more bytes"]))
+    with pytest.raises(StorageError, match="1 of 2 GraphFeatures are null"):
+        decode_rows(pa.array([good, None]))
+    message = GraphFeature.FromString(good)
+    message.sources = np.array([2, 0, 3, 0], "<i4").tobytes()
+    with pytest.raises(StorageError, match=r"GraphFeature 1 .* sources points outside"):
+        decode_rows(pa.array([good, message.SerializeToString()]))
+    with pytest.raises(StorageError, match="only refers to its shard's graph"):
+        decode_rows(encode_references(np.array([3])))
+
+
+def test_what_32_bits_cannot_hold_is_refused():
+    graph = triangle()
+    graph.columns.in_degree[1] = 2**32
+    with pytest.raises(StorageError, match="in_degree reaches 4,294,967,296"):
+        encode(graph)
+
+
+@given(st.lists(st.integers(0, 2**31 - 1), max_size=20))
+def test_references_come_back(roots: list[int]):
+    column = encode_references(np.array(roots, np.int64))
+    assert decode_references(column).tolist() == roots
+    messages = [GraphFeature.FromString(content) for content in column.to_pylist()]
+    assert [np.frombuffer(message.roots, "<i4").tolist() for message in messages] == [[root] for root in roots]
+
+
+def test_a_whole_neighbourhood_is_no_reference():
+    with pytest.raises(StorageError, match="a whole neighbourhood, not a reference"):
+        decode_references(pa.array([encode(triangle())]))
+
+
+def test_field_numbers_are_those_of_the_proto():
+    numbers = {field.name: field.number for field in GraphFeature.DESCRIPTOR.fields}
+    assert numbers == {field.name.lower(): field.value for field in Field}
+
+
+def test_generated_code_is_up_to_date(tmp_path: Path):
+    out = tmp_path / "descriptor"
+    source = "gnnflow/graphfeature/graph_feature.proto"
+    command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", f"--descriptor_set_out={out}", source]
+    subprocess.run(command, cwd=REPOSITORY, check=True)
+    committed = FileDescriptorProto()
+    graph_feature_pb2.DESCRIPTOR.CopyToProto(committed)
+    generated = FileDescriptorSet.FromString(out.read_bytes()).file[0]
+    for each in (committed, generated):
+        each.ClearField("source_code_info")
+        for field in each.message_type[0].field:
+            field.ClearField("json_name")
+    assert generated == committed
+
+
+def test_golden_bytes():
+    """The format: shards written by one version are read by the next, so a change here is a new FORMAT."""
+    assert encode_references(np.array([5]))[0].as_py().hex() == "0a0405000000800101"
+    assert hashlib.sha256(encode(triangle())).hexdigest() == GOLDEN
