@@ -6,7 +6,7 @@ A run whose stages are all reused never pays for a cluster.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from gnnflow.graph.errors import ClusterError
 from gnnflow.mapreduce.schedulers import Dask, Synchronous
@@ -32,7 +32,7 @@ class Cluster:
         self._stack = ExitStack()
         self._scheduler: Scheduler | None = None
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> Self:
         """Return self; nothing is started yet."""
         return self
 

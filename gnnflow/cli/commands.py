@@ -206,14 +206,13 @@ def import_command(
 
 @generate_app.command()
 def payments(
-    out: Annotated[str, typer.Option("--out", help="Folder or URL for nodes.parquet and edges.parquet.")],
+    out: Annotated[str, typer.Option("--out", help="Folder or URL for nodes.parquet and edges/.")],
     nodes: Annotated[int, typer.Option("--nodes", min=100, help="Number of accounts and merchants.")] = 20_000,
     edges: Annotated[int, typer.Option("--edges", min=100, help="Number of payments.")] = 200_000,
     seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
 ) -> None:
     """Make a payments network: string ids, hub merchants, edge attributes and weights, planted risk classes."""
-    from gnnflow.synthetic import payments as make
-    from gnnflow.synthetic import write_tables
+    from gnnflow.synthetic import write_payments
 
-    for uri in write_tables(make(num_nodes=nodes, num_edges=edges, seed=seed), out):
+    for uri in write_payments(out, num_nodes=nodes, num_edges=edges, seed=seed):
         typer.echo(uri)

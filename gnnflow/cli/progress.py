@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.progress import (
@@ -47,7 +47,7 @@ class Terminal:
         )
         self._open: dict[str, TaskID] = {}
 
-    def __enter__(self) -> Terminal:
+    def __enter__(self) -> Self:
         """Start drawing."""
         self.bars.start()
         return self
@@ -104,7 +104,7 @@ class Lines:
     def __init__(self) -> None:
         self._last = 0.0
 
-    def __enter__(self) -> Lines:
+    def __enter__(self) -> Self:
         """Nothing to start."""
         return self
 

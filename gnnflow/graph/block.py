@@ -1,7 +1,7 @@
 """Adjacency and node rows as plain arrays: what GraphFlat stores, training reads and every execution computes on.
 
 A `Block` is one layer's bipartite adjacency. Its sources start with its targets, so a stack of blocks shares one row
-order: the rows of every later block are a prefix of the first block's sources, and no relabelling happens between layers.
+order: the rows of every later block are a prefix of the first block's sources, and nothing is relabelled in between.
 
 Shapes: N nodes, E edges, T targets, F features, A edge attributes, B batch.
 """
@@ -56,7 +56,7 @@ class NodeColumns:
     in_weight: FloatArray
 
     def __len__(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         return len(self.in_degree)
 
     def take(self, rows: Array | slice) -> NodeColumns:
@@ -66,7 +66,7 @@ class NodeColumns:
 
 @dataclass(frozen=True)
 class Features:
-    """Node input features in exactly one form: dense [N, F], or sparse rows as a CSR (offsets, index, optional value)."""
+    """Node input features in exactly one form: dense [N, F], or sparse rows (offsets, index, optional value)."""
 
     width: int
     dense: FloatArray | None = None
@@ -80,7 +80,7 @@ class Features:
         return self.dense is None
 
     def __len__(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         if self.dense is not None:
             return len(self.dense)
         assert self.offsets is not None
@@ -125,4 +125,5 @@ def ragged_ranges(starts: Array, lengths: Array) -> IntArray:
     """Return the concatenation of the ranges [start, start + length), without a loop over them."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths)
+    ranges: IntArray = np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths)
+    return ranges

@@ -1,8 +1,8 @@
 """Hashes that never change: the same id gives the same 64 bits on every machine, partition count and version.
 
 `mix` is the finaliser of splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA
-2014). String ids are read as eight-byte little-endian words; the only loop is over word positions, so its length is that
-of the longest id in eighths.
+2014). String ids are read as eight-byte little-endian words; the only loop is over word positions, as many as the
+longest id has.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def mix(values: KeyArray) -> KeyArray:
 
 
 def combine(left: KeyArray, right: KeyArray | np.uint64) -> KeyArray:
-    """Return a hash of ordered pairs: combine(a, b) != combine(b, a) in general."""
+    """Return a hash of ordered pairs: swapping the two gives another."""
     return mix(mix(left) ^ right)
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
+
+from gnnflow.graph.errors import StorageError
 from gnnflow.graphfeature.blocks import extract_rows
 from gnnflow.graphfeature.codec import decode, decode_references, decode_rows, encode, encode_references, encode_rows
 from gnnflow.graphfeature.neighborhood import Neighborhood, merge
-
-from gnnflow.graph.errors import StorageError
 from gnnflow.storage.columns import combine, to_matrix, to_numpy
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.tables import commit_table, read_table
@@ -60,7 +60,8 @@ class Shard:
     def num_bytes(self) -> int:
         """Roughly how much memory the shard takes."""
         held = self.neighborhood
-        arrays = [held.offsets, held.sources, held.node_ids, held.edge_weight, held.edge_attributes]
+        arrays: list[Array | None] = [held.offsets, held.sources, held.node_ids, held.edge_weight]
+        arrays += [held.edge_attributes]
         arrays += [held.features.dense, held.features.index, held.features.value, self.labels]
         return sum(array.nbytes for array in arrays if array is not None) + 24 * len(held.node_ids)
 
@@ -76,8 +77,9 @@ def write_shard(
     fanouts: Sequence[int] | None,
     num_hops: int,
 ) -> tuple[ShardEntry, tuple[FileEntry, ...]]:
-    """Commit a shard's files and return its entry and theirs. targets: columns node, id, split and perhaps label, in the
-    order of the neighbourhood's roots.
+    """Commit a shard's files and return its entry and theirs.
+
+    targets: columns node, id, split and perhaps label, in the order of the neighbourhood's roots.
     """
     files: list[FileEntry] = []
     if layout == "shared":

@@ -45,7 +45,7 @@ class Placement:
         return int(self.num_shards.sum())
 
     def split_of(self, shard: int) -> tuple[int, int]:
-        """Return a shard's (split code, number within the split). Splits are coded -1 none, 0 train, 1 valid, 2 test."""
+        """Return a shard's (split code, number within the split)."""
         split = int(np.searchsorted(self.first_shard, shard, side="right")) - 1
         while not self.num_shards[split]:
             split -= 1
@@ -62,7 +62,8 @@ class Placement:
         position = before[row, bucket] + fraction * self.counts[row, bucket]
         total = self.counts.sum(1)[row]
         number = np.minimum((position * self.num_shards[row] / total).astype(np.int64), self.num_shards[row] - 1)
-        return self.first_shard[row] + number
+        shard: IntArray = self.first_shard[row] + number
+        return shard
 
 
 def bucket_of(signature: KeyArray) -> IntArray:

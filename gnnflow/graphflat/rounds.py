@@ -87,7 +87,7 @@ def place_targets(index: int, inbox: Inbox, *, task: FlatTask, placement: Placem
 
 
 def expand_hop(index: int, inbox: Inbox, *, task: FlatTask, hop: int) -> TaskOutput:
-    """Send the in-edges that hop `hop` adds to the shards, and their sources to their owners. Visited pairs stay here."""
+    """Send the in-edges that a hop adds to the shards, and their sources to their owners. Visited pairs stay here."""
     book = task.selection.store.book
     shard, local, taken = _pairs(index, inbox, task, hop)
     edges = kept_edges(index, inbox, task.selection)

@@ -7,7 +7,7 @@ once, and the owners answer in the order they were asked, so source rows travel 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from gnnflow.selection.rounds import kept_edges, prefix_rows
 from gnnflow.storage.columns import to_numpy
 
 if TYPE_CHECKING:
-    from gnnflow.graph.block import IntArray
+    from gnnflow.graph.block import IntArray, KeyArray
     from gnnflow.infer.task import InferTask
     from gnnflow.mapreduce.exchange import Inbox
 
@@ -39,7 +39,7 @@ def plan_need(index: int, inbox: Inbox, *, task: InferTask, layer: int) -> TaskO
     edges = kept_edges(index, inbox, task.selection)
     picked, _ = prefix_rows(edges, rows, np.zeros(len(rows), np.int64), task.fanout(layer))
     sources = np.unique(edges.src[picked])
-    counts = {"rows": len(rows), "sources": len(sources)}
+    counts: dict[str, Any] = {"rows": len(rows), "sources": len(sources)}
     if layer == task.num_layers:
         counts["sample"] = _sample(rows, to_numpy(store.nodes(index, ["key"])["key"]), book.start(index), task)
     return TaskOutput(
@@ -87,8 +87,10 @@ def need_channels(task: InferTask, layer: int) -> dict[str, str]:
     return {f"asked_{served}": f"need_{served}", f"rows_{served}": f"need_{served}"}
 
 
-def _sample(rows: IntArray, keys: IntArray, start: int, task: InferTask) -> list[list[int]]:
+def _sample(rows: IntArray, keys: KeyArray, start: int, task: InferTask) -> list[list[int]]:
     """Return this partition's candidates for the parity certificate: (hash, dense id), smallest hashes first."""
     hashed = combine(keys[rows], seed_word(task.seed, "parity"))
     first = np.argsort(hashed, kind="stable")[: task.parity_samples]
-    return np.stack([(hashed[first] >> np.uint64(1)).astype(np.int64), rows[first] + start], axis=1).tolist()
+    pairs = np.stack([(hashed[first] >> np.uint64(1)).astype(np.int64), rows[first] + start], axis=1)
+    listed: list[list[int]] = pairs.tolist()
+    return listed

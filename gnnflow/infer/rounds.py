@@ -1,7 +1,7 @@
 """What slice k does to one partition: receive source rows, compute, send the next layer's source rows.
 
-Received rows arrive in the order they were asked for, which is ascending dense id, so an edge finds its source by binary
-search and no ids are sent. Slice 0 encodes features; slice K, the last, also scores and writes predictions.
+Received rows arrive in the order they were asked for, ascending dense id, so an edge finds its source by binary search
+and no ids are sent. Slice 0 encodes features; slice K, the last, also scores and writes predictions.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from gnnflow.infer.task import InferTask
     from gnnflow.layers.model import Model
     from gnnflow.mapreduce.exchange import Inbox
+
+_LIKELY = 0.5
 
 
 def encode(index: int, inbox: Inbox, *, task: InferTask) -> TaskOutput:
@@ -88,7 +90,7 @@ def _columns(scores: FloatArray, task: str) -> dict[str, Any]:
     if task == "regression":
         return {"value": scores[:, 0]}
     if task == "multi":
-        return {"prediction": from_matrix((scores >= 0.5).astype(np.int8)), "probabilities": from_matrix(scores)}
+        return {"prediction": from_matrix((scores >= _LIKELY).astype(np.int8)), "probabilities": from_matrix(scores)}
     return {
         "prediction": scores.argmax(1) if len(scores) else np.zeros(0, np.int64),
         "probabilities": from_matrix(scores),

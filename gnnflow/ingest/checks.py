@@ -151,8 +151,8 @@ def settle(
 ) -> tuple[IntArray, pa.Table]:
     """Return (rows to keep, quarantined rows with their reason and place). Raises TableError under `fail`."""
     reason = np.full(table.num_rows, -1)
-    for number, fault in reversed(list(enumerate(faults))):
-        reason[fault.rows] = number
+    for code, fault in reversed(list(enumerate(faults))):
+        reason[fault.rows] = code
     bad = np.flatnonzero(reason >= 0)
     if len(bad) and policy == "fail":
         raise _error(table, faults[reason[bad[0]]], chunks, place)

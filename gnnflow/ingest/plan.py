@@ -53,7 +53,7 @@ def run_rounds(task: IngestTask, runner: RoundRunner) -> IngestResult:
             {"node_rows": "nodes_sort", "in_degree": _builder(task), "out_degree": _builder(task)},
         )
     )
-    return _result(task, book, read, nodes, edge_read, edges, written)
+    return _result(task, book, node_steps=(read, nodes), edge_steps=(edge_read, *edges), written=written)
 
 
 def _builder(task: IngestTask) -> str:
@@ -125,13 +125,14 @@ def _num_classes(records: Sequence[TaskRecord], task: IngestTask) -> int:
 def _result(
     task: IngestTask,
     book: PartitionBook,
-    node_read: Sequence[TaskRecord],
-    nodes: Sequence[TaskRecord],
-    edge_read: Sequence[TaskRecord],
-    edges: Sequence[Sequence[TaskRecord]],
+    *,
+    node_steps: Sequence[Sequence[TaskRecord]],
+    edge_steps: Sequence[Sequence[TaskRecord]],
     written: Sequence[TaskRecord],
 ) -> IngestResult:
-    every = [*node_read, *nodes, *edge_read, *(record for step in edges for record in step), *written]
+    node_read, nodes = node_steps
+    edge_read, edges = edge_steps[0], edge_steps[1:]
+    every = [*(record for step in (*node_steps, *edge_steps) for record in step), *written]
     quarantined = _total([*node_read, *nodes], "rows_quarantined"), _total(every, "rows_quarantined")
     counts = {
         "nodes": _conserved("node", _total(node_read, "rows_in"), book.num_nodes, quarantined[0]),
@@ -163,8 +164,13 @@ def _result(
         "counts": counts,
         "schema": asdict(task.schema),
     }
-    totals = [sum(part[key] for part in counts.values()) for key in ("rows_in", "rows_out", "rows_quarantined")]
-    return IngestResult(tuple(entry for record in every for entry in record.files), *totals, details)
+    return IngestResult(
+        files=tuple(entry for record in every for entry in record.files),
+        rows_in=sum(part["rows_in"] for part in counts.values()),
+        rows_out=sum(part["rows_out"] for part in counts.values()),
+        rows_quarantined=sum(part["rows_quarantined"] for part in counts.values()),
+        details=details,
+    )
 
 
 def _total(records: Sequence[TaskRecord], key: str) -> int:

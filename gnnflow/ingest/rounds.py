@@ -60,7 +60,7 @@ class IngestTask:
         return (commit_table(self.artifact, f"quarantine/{name}.parquet", rows),) if rows.num_rows else ()
 
 
-def read_nodes(index: int, _: Inbox, *, task: IngestTask) -> TaskOutput:
+def read_nodes(index: int, inbox: Inbox, *, task: IngestTask) -> TaskOutput:
     """Read one chunk of nodes, check its rows, and send each to its home partition."""
     chunk = task.nodes[index]
     table = read_chunk(chunk, node_column_names(task.schema, task.config))
@@ -83,7 +83,7 @@ def take_kept(table: pa.Table, kept: IntArray) -> pa.Table:
 
 
 def sort_nodes(index: int, inbox: Inbox, *, task: IngestTask) -> TaskOutput:
-    """Number a partition's nodes in id order, setting repeated ids aside, and count what the plan needs to know."""
+    """Give a partition's nodes their order, by id, set repeated ids aside, and count what the plan needs to know."""
     rows = inbox.read("nodes").combine_chunks()
     ids, place = combine(rows["id"]), to_numpy(rows["place"])
     order = to_numpy(
@@ -114,7 +114,7 @@ def _node_counts(rows: pa.Table, task: IngestTask) -> dict[str, Any]:
     return counts
 
 
-def read_edges(index: int, _: Inbox, *, task: IngestTask) -> TaskOutput:
+def read_edges(index: int, inbox: Inbox, *, task: IngestTask) -> TaskOutput:
     """Read one chunk of edges, check its rows, and send each to the home of its source."""
     chunk = task.edges[index]
     table = read_chunk(chunk, edge_column_names(task.schema, task.config))
@@ -189,7 +189,7 @@ def build_both_ways(index: int, inbox: Inbox, *, task: IngestTask, book: Partiti
 
 
 def build_edges(index: int, rows: pa.Table, *, task: IngestTask, book: PartitionBook) -> TaskOutput:
-    """Write a partition's in-edges, sorted by destination, and count degrees: in-degrees here, out-degrees at the owners."""
+    """Write a partition's in-edges, sorted by destination; in-degrees are counted here, out-degrees at the owners."""
     src, dst, place = (to_numpy(rows[name]) for name in ("src", "dst", "place"))
     order = np.lexsort((place, src, dst))
     src, dst = src[order], dst[order]
@@ -225,7 +225,8 @@ def _occurrence(dst: IntArray, src: IntArray) -> IntArray:
         return np.zeros(0, np.int64)
     first = np.r_[True, (dst[1:] != dst[:-1]) | (src[1:] != src[:-1])]
     start = np.flatnonzero(first)
-    return np.arange(len(dst)) - start[np.cumsum(first) - 1]
+    numbers: IntArray = np.arange(len(dst)) - start[np.cumsum(first) - 1]
+    return numbers
 
 
 def write_nodes(

@@ -1,4 +1,4 @@
-"""User rows into our columns: ids as int64 or string, features as one matrix or sparse rows, labels and splits as codes.
+"""User rows into our columns: ids as int64 or string, features as a matrix or sparse rows, labels and splits as codes.
 
 Everything here sees one chunk of one table and knows nothing of partitions.
 """
@@ -98,11 +98,11 @@ def is_labelled(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> A
     if schema.task == "none":
         return np.zeros(table.num_rows, bool)
     if schema.task == "single":
-        return single_labels(table, schema, config) != UNLABELLED
+        return np.asarray(single_labels(table, schema, config) != UNLABELLED)
     column = combine(table.column(config.label))
     valid = to_numpy(pc.is_valid(column))
     if schema.task == "regression":
-        valid = valid & ~np.isnan(to_numpy(column.fill_null(np.nan).cast(pa.float64())))
+        return np.asarray(valid & ~np.isnan(to_numpy(column.fill_null(np.nan).cast(pa.float64()))))
     return valid
 
 
@@ -173,7 +173,7 @@ def _split_codes(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> 
 
 def _row_normalized(matrix: FloatArray) -> FloatArray:
     total = np.abs(matrix).sum(1, keepdims=True)
-    return matrix / np.where(total > 0, total, 1)
+    return np.asarray(matrix / np.where(total > 0, total, 1), np.float32)
 
 
 def _sparse_values(table: pa.Table, schema: SourceSchema, config: GraphConfig, offsets: Array) -> FloatArray | None:

@@ -53,7 +53,7 @@ class Dask:
             raise ClusterError(
                 f"workers died repeatedly while running one task ({error})",
                 where="cluster",
-                fix="Most likely it needs more memory: raise cluster.memory_limit or graph.partitions, then run again to resume.",
+                fix="It probably needs more memory: raise cluster.memory_limit or graph.partitions, then run again.",
             ) from error
         except FutureCancelledError as error:
             raise ClusterError(

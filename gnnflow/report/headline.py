@@ -14,6 +14,7 @@ from gnnflow.report.formats import (
     score_text,
     seconds_text,
     sentence,
+    short_count,
     signed_text,
 )
 from gnnflow.report.inputs import ReportInputs
@@ -169,6 +170,8 @@ def _cell(value: float | None) -> str:
 
 
 def _value(key: str, value: float) -> str:
+    if key.endswith("_per_second"):
+        return f"{short_count(value)}/s"
     if "second" in key:
         return seconds_text(value)
     if "share" in key:

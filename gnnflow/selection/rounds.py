@@ -25,7 +25,7 @@ from gnnflow.storage.columns import take_rows, to_matrix, to_numpy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gnnflow.graph.block import FloatArray, IntArray
+    from gnnflow.graph.block import FloatArray, IntArray, KeyArray
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.mapreduce.rounds import RoundRunner
     from gnnflow.sampling import SamplingKind
@@ -104,7 +104,7 @@ def select_partition(index: int, _: Inbox, *, plan: SelectionPlan) -> TaskOutput
     )
 
 
-def _prioritized(plan: SelectionPlan, index: int) -> Iterator[tuple[pa.Table, IntArray]]:
+def _prioritized(plan: SelectionPlan, index: int) -> Iterator[tuple[pa.Table, KeyArray]]:
     columns = [*plan.columns, "edge_key"]
     empty = True
     for piece in plan.store.iter_edges(index, columns):
@@ -116,7 +116,7 @@ def _prioritized(plan: SelectionPlan, index: int) -> Iterator[tuple[pa.Table, In
         yield plan.store.edges(index, columns), np.zeros(0, np.uint64)
 
 
-def _with_priority(piece: pa.Table, priority: IntArray, rows: IntArray) -> pa.Table:
+def _with_priority(piece: pa.Table, priority: KeyArray, rows: IntArray) -> pa.Table:
     table = piece if len(rows) == piece.num_rows else take_rows(piece, rows)
     return table.append_column("priority", pa.array(priority[rows]))
 
@@ -143,7 +143,7 @@ def select_hubs(index: int, inbox: Inbox, *, plan: SelectionPlan) -> TaskOutput:
 
 
 def kept_edges(index: int, inbox: Inbox, plan: SelectionPlan) -> KeptEdges:
-    """Return a partition's kept edges: what was selected, hubs merged back; the graph store's where nothing was sampled."""
+    """Return a partition's kept edges: the selected ones, hubs merged back; all of them where nothing was sampled."""
     if plan.limit is None:
         table = plan.store.edges(index, plan.columns)
     else:

@@ -1,8 +1,8 @@
 """What every stage shares: its fingerprint, the check whether its work is already done, and the commit.
 
-A stage's fingerprint covers its config keys, its inputs' fingerprints and its format version. Where a committed artifact
-has that fingerprint the stage does nothing; otherwise its rounds run in the work folder, resuming what is there, and one
-manifest is written last.
+A stage's fingerprint covers its config keys, its inputs' fingerprints and its format version. Where a committed
+artifact has that fingerprint the stage does nothing; otherwise its rounds run in the work folder, resuming what is
+there, and one manifest is written last.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _stamps(config: Config) -> dict[str, Any]:
 
 
 def upstream(context: StageContext, stage: str) -> StageResult:
-    """Return the committed artifact of an earlier stage. Raises StorageError, saying what to run, where there is none."""
+    """Return the committed artifact of an earlier stage. Raises StorageError where there is none."""
     artifact = context.workspace.artifact(stage, fingerprints(context.config)[stage])
     if not committed(artifact):
         raise StorageError(
@@ -117,7 +117,7 @@ def upstream(context: StageContext, stage: str) -> StageResult:
 
 
 def run_stage(context: StageContext, stage: str, work: Callable[[str, RoundRunner], Manifest]) -> StageResult:
-    """Do a stage's work once: reuse the committed artifact, or run `work(artifact, runner)` and commit its manifest."""
+    """Do a stage's work once: reuse the committed artifact, or run `work(artifact, runner)` and commit it."""
     begin = time.monotonic()
     fingerprint = fingerprints(context.config)[stage]
     artifact = context.workspace.artifact(stage, fingerprint)

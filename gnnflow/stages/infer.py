@@ -1,7 +1,7 @@
 """GraphInfer: graph store and trained model in, predictions with the user's ids out, and the parity certificate.
 
-The certificate scores random targets a second time the way training saw them, by cutting their k-hop neighbourhoods with
-GraphFlat and running the mini-batch execution. Where the two differ by more than 1e-4 nothing is published.
+The certificate scores random targets a second time the way training saw them: GraphFlat cuts their k-hop
+neighbourhoods and the mini-batch execution runs on them. Where the two differ by more than 1e-4 nothing is published.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _certify(task: InferTask, runner: RoundRunner, scored: dict[int, list[float]
     difference = max(float(np.max(np.abs(np.array(row) - again[node]))) for node, row in scored.items())
     if not difference <= LIMIT:
         raise ParityError(
-            f"GraphInfer and the k-hop path differ by {difference:.3g} over {len(scored)} targets; the limit is {LIMIT}",
+            f"GraphInfer and the k-hop path differ by {difference:.3g} on {len(scored)} targets, over {LIMIT}",
             where=task.artifact,
             fix="Nothing was published. A layer of your own may keep state between calls or mix rows of a batch.",
         )

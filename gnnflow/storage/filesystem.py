@@ -38,7 +38,7 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Stamp:
-    """What tells one version of an input file from another without reading it: name, size, and ETag or modified time."""
+    """What tells one version of an input file from another unread: name, size, and ETag or modified time."""
 
     name: str
     size: int
@@ -168,7 +168,7 @@ def remove_tree(uri: str) -> None:
 
 
 def stamp(uri: str) -> Stamp:
-    """Return what identifies the version of an input file without reading it. Raises StorageError where it is missing."""
+    """Return what identifies an input file's version, unread. Raises StorageError where it is missing."""
     fs, path = resolve(uri)
     try:
         found = fs.info(path)

@@ -1,7 +1,7 @@
 """The manifest: a stage's one commit point.
 
-A stage writes its files, then one `manifest.json` naming them. Without it the folder is no artifact; with it the artifact
-never changes. The digest covers the files' digests in order, so equal content means an equal digest, whatever ran it.
+A stage writes its files, then one `manifest.json` naming them. Without it the folder is no artifact; with it the
+artifact never changes. The digest covers the files' digests in order, so equal content means an equal digest.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def committed(artifact: str) -> bool:
 
 
 def read_manifest(artifact: str) -> Manifest:
-    """Return an artifact's manifest. Raises StorageError where it is missing, damaged or lists files that are not there."""
+    """Return an artifact's manifest. Raises StorageError where it is missing or damaged, or its files are."""
     uri = join(artifact, MANIFEST)
     content = read_json(uri)
     try:

@@ -64,7 +64,7 @@ def commit_table(artifact: str, name: str, table: pa.Table, *, row_group_size: i
 
 
 def _dictionary_columns(schema: pa.Schema) -> list[str]:
-    # Dictionaries pay for repeated strings; for floats, ids and blobs they cost time and memory and are abandoned anyway.
+    # Dictionaries pay for repeated strings; for floats, ids and blobs they cost time and memory, then are given up.
     return [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
 
 

@@ -92,7 +92,9 @@ def test_rows_in_are_rows_out_and_quarantined(tmp_path: Path) -> None:
     label = nodes["label"].to_numpy().copy()
     label[3] = -7
     repeated = nodes.set_column(2, "label", pa.array(label)).slice(0, 6)
-    pq.write_table(pa.concat_tables([nodes.set_column(2, "label", pa.array(label)), repeated]), tmp_path / "nodes.parquet")
+    pq.write_table(
+        pa.concat_tables([nodes.set_column(2, "label", pa.array(label)), repeated]), tmp_path / "nodes.parquet"
+    )
     weight = edges["weight"].to_numpy().copy()
     weight[[1, 2]] = -1
     src = edges["src"].to_numpy().copy()
@@ -123,8 +125,10 @@ def test_reversed_edges_are_added_once(tmp_path: Path) -> None:
     src, dst, weight = (given[name].to_numpy() for name in ("src", "dst", "weight"))
     proper = src != dst
     expected = sorted(
-        [*zip(src.tolist(), dst.tolist(), weight.tolist(), strict=True)]
-        + [*zip(dst[proper].tolist(), src[proper].tolist(), weight[proper].tolist(), strict=True)]
+        [
+            *zip(src.tolist(), dst.tolist(), weight.tolist(), strict=True),
+            *zip(dst[proper].tolist(), src[proper].tolist(), weight[proper].tolist(), strict=True),
+        ]
     )
     assert edge_multiset(edges, "src_id", "dst_id") == expected
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -117,10 +118,8 @@ def test_killing_the_process_anywhere_and_running_again_gives_the_same_predictio
         process = start(file)
         time.sleep(pick.uniform(0.2 * whole, whole))
         interrupted += process.poll() is None
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         process.communicate()
         again = start(file)
         out, err = again.communicate(timeout=120)
