@@ -6,6 +6,7 @@ Read `csr.py`, then `table.py` (which kernel runs when), then `fused.py`. `refer
 from __future__ import annotations
 
 from gnnflow.kernels.csr import Csr, identity
+from gnnflow.kernels.dropout import dropout
 from gnnflow.kernels.softmax import ShiftedExponentials, shifted_exponentials
 from gnnflow.kernels.table import (
     TABLE,
@@ -24,6 +25,7 @@ __all__ = [
     "Kernel",
     "ShiftedExponentials",
     "choose",
+    "dropout",
     "gather_sources",
     "gather_targets",
     "identity",

@@ -17,10 +17,9 @@ from typing import ClassVar, final
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from gnnflow.graph.errors import LayerError
-from gnnflow.kernels import Csr, gather_sources, segment_max, segment_sum, shifted_exponentials, weighted_sum
+from gnnflow.kernels import Csr, dropout, gather_sources, segment_max, segment_sum, shifted_exponentials, weighted_sum
 
 State = dict[str, Tensor]
 
@@ -43,7 +42,7 @@ class Messages:
         if coefficient is None and (self.dropout or self.attributes is not None):
             coefficient = self.ones()
         if coefficient is not None:
-            coefficient = functional.dropout(coefficient, self.dropout)
+            coefficient = dropout(coefficient, self.dropout)
         sums = weighted_sum(self.csr, coefficient, self.value)
         if self.attributes is None:
             return sums

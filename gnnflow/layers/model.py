@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gnnflow.graph.errors import LayerError
-from gnnflow.kernels import Csr, weighted_sum
+from gnnflow.kernels import Csr, dropout, weighted_sum
 from gnnflow.layers.base import Layer
 from gnnflow.layers.registry import build_layer
 from gnnflow.layers.terms import FeatureRows
@@ -151,7 +151,7 @@ class Model(nn.Module):
         return _side_by_side(outputs, self.embedding_layers)
 
     def _dropped(self, h: Tensor) -> Tensor:
-        return functional.dropout(h, self.spec.dropout, self.training)
+        return dropout(h, self.spec.dropout) if self.training else h
 
 
 def build_model(spec: ModelSpec) -> Model:
