@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gnnflow.graph.block import IntArray
 
 _TARGET_SHARE = 0.1
+_VALID_SHARE = 0.1  # of the targets: training insists on a few
 _NODE_STREAM, _EDGE_STREAM = 3, 4
 
 
@@ -34,7 +35,8 @@ def power_law(
     """Return a power-law graph: the same arguments give the same rows.
 
     Nodes: id (int64, 0..N-1), x (fixed-size list of feature_width float32), label (int64, the largest of the first
-    num_classes features; null but for a tenth of the nodes), split (train for those, else null). Edges: src, dst.
+    num_classes features; null but for a tenth of the nodes), split (train for nine tenths of those, valid for the rest,
+    else null). Edges: src, dst.
     Raises ConfigError where a size is too small or num_classes exceeds feature_width.
     """
     return collect(_power_law(num_nodes, num_edges, feature_width, num_classes, seed))
@@ -54,7 +56,7 @@ def write_power_law(
 
 
 def _power_law(num_nodes: int, num_edges: int, feature_width: int, num_classes: int, seed: int) -> Pieces:
-    require("num_nodes", num_nodes, 10)
+    require("num_nodes", num_nodes, 20)
     require("num_edges", num_edges, 1)
     require("num_classes", num_classes, 2)
     require("feature_width", feature_width, num_classes)
@@ -70,7 +72,9 @@ def _nodes(num_nodes: int, feature_width: int, num_classes: int, rng: np.random.
     others = np.ones(num_nodes, bool)
     others[targets] = False
     label = x[:, :num_classes].argmax(1)
-    split = pa.array(["train"]).take(pa.array(np.zeros(num_nodes, np.int64), mask=others))
+    part = np.zeros(num_nodes, np.int64)
+    part[targets[: max(1, int(len(targets) * _VALID_SHARE))]] = 1
+    split = pa.array(["train", "valid"]).take(pa.array(part, mask=others))
     return pa.table(
         {"id": np.arange(num_nodes), "x": from_matrix(x), "label": pa.array(label, mask=others), "split": split}
     )

@@ -23,13 +23,14 @@ def test_in_degrees_follow_the_stated_exponent(graph):
     assert in_degree.max() == pytest.approx(200_000 / 20_000 ** (1 / 3), rel=0.1)
 
 
-def test_a_tenth_of_the_nodes_are_training_targets_with_a_learnable_label(graph):
+def test_a_tenth_of_the_nodes_are_targets_with_a_learnable_label(graph):
     nodes = graph.nodes
     assert nodes["label"].null_count == nodes["split"].null_count == 18_000
     targets = np.flatnonzero(~np.array(nodes["label"].is_null()))
     label = np.array(nodes["label"].drop_null())
     assert (to_matrix(nodes["x"])[targets, :4].argmax(1) == label).all()
-    assert set(nodes["split"].drop_null().to_pylist()) == {"train"}
+    split = nodes["split"].drop_null().to_pylist()
+    assert (split.count("train"), split.count("valid")) == (1800, 200)
 
 
 def test_no_node_is_its_own_neighbour_and_every_endpoint_exists(graph):
