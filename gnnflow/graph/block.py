@@ -89,7 +89,8 @@ class Features:
     def take(self, rows: IntArray) -> Features:
         """Return the given rows, in the given order."""
         if self.dense is not None:
-            return Features(self.width, dense=self.dense[rows])
+            # np.take gathers whole rows faster than indexing does.
+            return Features(self.width, dense=np.take(self.dense, rows, axis=0))
         assert self.offsets is not None
         assert self.index is not None
         lengths = self.offsets[rows + 1] - self.offsets[rows]

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from gnnflow.graph.errors import StorageError
 from gnnflow.graphfeature.blocks import extract_rows
-from gnnflow.graphfeature.codec import decode, decode_references, decode_rows, encode, encode_references, encode_rows
-from gnnflow.graphfeature.neighborhood import Neighborhood, merge
+from gnnflow.graphfeature.codec import decode, decode_references, decode_rows, encode_references, encode_rows
+from gnnflow.graphfeature.neighborhood import Neighborhood, merge, side_by_side
 from gnnflow.storage.columns import combine, to_matrix, to_numpy
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.tables import commit_table, read_table
@@ -84,7 +84,7 @@ def write_shard(
     files: list[FileEntry] = []
     if layout == "shared":
         features = encode_references(neighborhood.roots)
-        body = pa.table({"graph_feature": pa.array([encode(neighborhood)], pa.large_binary())})
+        body = pa.table({"graph_feature": encode_rows(side_by_side([neighborhood]))})
         files.append(commit_table(artifact, f"shards/{name}.graph.parquet", body))
     else:
         features = _inline(neighborhood, fanouts=fanouts, num_hops=num_hops)

@@ -1,0 +1,157 @@
+"""GraphInfer over partitions equals the plain definition on the whole graph, for every layer, sampled or not."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from safetensors.torch import save
+
+from gnnflow.executions.reference import WholeGraph, forward
+from gnnflow.graph.block import Block, offsets_of
+from gnnflow.infer.plan import run_rounds
+from gnnflow.infer.task import InferTask
+from gnnflow.layers.model import ModelSpec, build_model
+from gnnflow.mapreduce.rounds import RoundRunner
+from gnnflow.mapreduce.schedulers import Synchronous
+from gnnflow.sampling import priorities
+from gnnflow.selection.rounds import SelectionPlan
+from gnnflow.stages import ingest
+from gnnflow.stages.base import StageContext
+from gnnflow.storage.columns import to_matrix
+from gnnflow.storage.filesystem import write_atomic
+from gnnflow.storage.graph_store import DEGREE_COLUMNS, GraphStore, features_of, node_columns_of
+from gnnflow.storage.tables import read_table
+from tests.small_graphs import graph_config, write_graph
+
+_FOLDER = TemporaryDirectory()
+TOLERANCE = 1e-5
+MODELS: dict[str, dict[str, Any]] = {
+    "gcn": {"kind": "gcn"},
+    "sage mean": {"kind": "sage"},
+    "sage max": {"kind": "sage", "aggregator": "max"},
+    "gat": {"kind": "gat", "heads": 2, "activation": "elu"},
+    "gin": {"kind": "gin"},
+    "gat_e": {"kind": "gat_e", "heads": 2, "output_heads": 2},
+    "message layer": {"kind": "tests.contracts.own_layers:Gated", "head": "linear"},
+    "linear head": {"kind": "gcn", "head": "linear", "encoder": "linear"},
+    "jumping head": {"kind": "gat", "heads": 2, "head": "jumping", "num_layers": 3},
+    "one layer": {"kind": "sage", "num_layers": 1},
+}
+SAMPLINGS: dict[str, Any] = {"whole": None, "uniform": (4, 3, 2), "widening": (2, 3, 5)}
+
+
+@dataclass(frozen=True)
+class Stored:
+    store: GraphStore
+    nodes: pa.Table
+    edges: pa.Table
+
+
+@cache
+def stored(name: str) -> Stored:
+    folder = Path(_FOLDER.name) / name
+    write_graph(folder, num_nodes=80, num_edges=700, hub=5)
+    graph = {"partitions": 4, "edge_features": ["amount", "hour"]}
+    result = ingest.run(StageContext.of(graph_config(folder, graph=graph)))
+    store = GraphStore.of(result.artifact, result.manifest)
+    parts = range(store.num_partitions)
+    nodes = pa.concat_tables([store.nodes(p, ["id", "split", *DEGREE_COLUMNS, *store.feature_columns]) for p in parts])
+    edges = pa.concat_tables([store.edges(p, ["dst", "src", "edge_key", *store.edge_columns]) for p in parts])
+    return Stored(store, nodes.combine_chunks(), edges.combine_chunks())
+
+
+def block_of(graph: Stored, kind: str, fanout: int | None, seed: int) -> Block:
+    """Return the whole graph's adjacency, or its sample, by the plain definition of sampling."""
+    dst, src, key = (graph.edges[name].to_numpy() for name in ("dst", "src", "edge_key"))
+    in_degree = graph.nodes["in_degree"].to_numpy()
+    rows = np.arange(len(dst))
+    scale = None
+    if fanout is not None:
+        order = np.lexsort((key, priorities(key, kind="uniform", seed=seed), dst))
+        rank = np.arange(len(dst)) - offsets_of(in_degree)[dst[order]]
+        rows = order[rank < fanout]
+        scale = (in_degree / np.maximum(np.minimum(in_degree, fanout), 1)).astype(np.float32)
+        scale[in_degree == 0] = 1
+    del kind
+    return Block(
+        num_targets=len(in_degree),
+        num_sources=len(in_degree),
+        offsets=offsets_of(np.bincount(dst[rows], minlength=len(in_degree))),
+        sources=src[rows],
+        edge_weight=graph.edges["weight"].to_numpy()[rows],
+        edge_attributes=to_matrix(graph.edges["attributes"])[rows],
+        sample_scale=scale,
+    )
+
+
+def reference(graph: Stored, task: InferTask) -> np.ndarray:
+    whole = WholeGraph(
+        block_of(graph, "none", None, 0),
+        node_columns_of(graph.nodes),
+        features_of(graph.nodes, graph.store.feature_width),
+    )
+    sampled = None
+    if task.selection.fanouts:
+        sampled = [block_of(graph, "uniform", fanout, task.seed) for fanout in reversed(task.selection.fanouts)]
+    with torch.no_grad():
+        return torch.softmax(forward(task.load_model(), whole, sampled=sampled), 1).numpy()
+
+
+def prepare(graph: Stored, folder: Path, model: dict[str, Any], fanouts: Any, **changes: Any) -> InferTask:
+    spec = ModelSpec(
+        **{"feature_width": 5, "num_outputs": 4, "hidden": 6, "edge_width": 2, "dropout": 0.3, **model}  # type: ignore[arg-type]
+    )
+    torch.manual_seed(1)
+    write_atomic(str(folder / "model.safetensors"), save(build_model(spec).state_dict()))
+    fanouts = fanouts and fanouts[: spec.num_layers]
+    kind = "uniform" if fanouts else "none"
+    return InferTask(
+        artifact=str(folder / "artifact"),
+        selection=SelectionPlan(graph.store, kind, fanouts, 3, hub_threshold=50),
+        model=spec,
+        weights=str(folder / "model.safetensors"),
+        task="single",
+        targets=changes.get("targets", "all"),
+        embeddings=changes.get("embeddings", False),
+        parity_samples=0,
+        seed=3,
+    )
+
+
+def predictions(task: InferTask, folder: Path) -> pa.Table:
+    result = run_rounds(task, RoundRunner(str(folder / "work"), Synchronous()))
+    return pa.concat_tables([read_table(f"{task.artifact}/{entry.name}") for entry in result.files])
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("model", MODELS)
+def test_graphinfer_equals_reference(tmp_path: Path, model: str, sampling: str) -> None:
+    graph = stored("graph")
+    task = prepare(graph, tmp_path, MODELS[model], SAMPLINGS[sampling])
+    table = predictions(task, tmp_path)
+    assert table["id"].to_pylist() == graph.nodes["id"].to_pylist()
+    assert np.abs(to_matrix(table["probabilities"]) - reference(graph, task)).max() < TOLERANCE
+
+
+@pytest.mark.parametrize("sampling", ["whole", "uniform"])
+def test_pruned_rounds_score_the_split_alone_and_alike(tmp_path: Path, sampling: str) -> None:
+    graph = stored("graph")
+    task = prepare(graph, tmp_path, MODELS["jumping head"], SAMPLINGS[sampling], targets=(2,), embeddings=True)
+    table = predictions(task, tmp_path)
+    rows = np.flatnonzero(graph.nodes["split"].to_numpy() == 2)
+    assert table["id"].to_pylist() == graph.nodes["id"].take(pa.array(rows)).to_pylist()
+    assert np.abs(to_matrix(table["probabilities"]) - reference(graph, task)[rows]).max() < TOLERANCE
+    assert to_matrix(table["embedding"]).shape == (len(rows), 2 * 12 + 6)
+
+
+def test_the_stored_model_is_the_built_one(tmp_path: Path) -> None:
+    task = prepare(stored("graph"), tmp_path, MODELS["gat"], None)
+    assert asdict(task.load_model().spec) == asdict(task.model)
