@@ -1,0 +1,111 @@
+"""Whole runs of the tasks other than one class per node, a user's own layer, and what a run leaves behind."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gnnflow.cli import main
+from gnnflow.stages import pipeline
+from gnnflow.stages.report import report_of
+from gnnflow.storage.columns import from_matrix, to_matrix
+from tests.small_graphs import graph_config, write_graph
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TRAIN = {"epochs": 30, "batch_size": 16, "lr": 0.02, "metric": "loss"}
+
+
+def relabel(folder: Path, make: Any) -> None:
+    """Replace the labels by a function of the features."""
+    table = pq.read_table(folder / "nodes.parquet")
+    table = table.set_column(table.column_names.index("label"), "label", make(to_matrix(table["x"])))
+    pq.write_table(table, folder / "nodes.parquet")
+
+
+def predictions(result: pipeline.RunResult) -> pa.Table:
+    return pq.read_table(result.predictions)
+
+
+def test_several_labels_per_node(tmp_path: Path) -> None:
+    write_graph(tmp_path, num_nodes=200, num_edges=300)
+    relabel(tmp_path, lambda x: from_matrix((x[:, :3] > 0).astype(np.int64)))
+    model = {"kind": "sage", "hidden": 16, "dropout": 0.0, "layers": 1}
+    train = {**TRAIN, "metric": "micro_f1"}
+    result = pipeline.run_quietly(graph_config(tmp_path, model=model, train=train))
+    assert result.metrics["test.micro_f1"] > 0.8
+    table = predictions(result)
+    scores = to_matrix(table["probabilities"])
+    assert scores.shape == (200, 3)
+    assert np.array_equal(to_matrix(table["prediction"]), scores >= 0.5)
+
+
+def test_a_number_per_node(tmp_path: Path) -> None:
+    write_graph(tmp_path, num_nodes=200, num_edges=300)
+    relabel(tmp_path, lambda x: pa.array(2 * x[:, 0] - x[:, 1]))
+    model = {"kind": "sage", "hidden": 16, "dropout": 0.0, "layers": 1}
+    result = pipeline.run_quietly(graph_config(tmp_path, model=model, train={**TRAIN, "epochs": 100}))
+    assert result.metrics["test.rmse"] < 0.7
+    assert predictions(result)["value"].type == pa.float32()
+
+
+def test_a_layer_of_ones_own_is_named_in_the_config(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    model = {"kind": "tests.contracts.own_layers:Gated", "head": "linear", "hidden": 8}
+    result = pipeline.run_quietly(graph_config(tmp_path, model=model, train={"epochs": 2}))
+    assert result.stages["infer"].manifest.details["parity"]["samples"] == 60
+    assert result.stages["infer"].manifest.details["parity"]["max_difference"] < 1e-4
+
+
+@pytest.mark.parametrize("layout", ["shared", "inline"])
+def test_training_is_the_same_in_both_layouts(tmp_path: Path, layout: str) -> None:
+    write_graph(tmp_path)
+    sections: dict[str, Any] = {"model": {"kind": "gcn", "hidden": 8}, "train": {"epochs": 3}}
+    sampling = {"kind": "uniform", "fanout": [3, 2]}
+    shared = pipeline.run_quietly(graph_config(tmp_path, flat={"sampling": sampling}, **sections))
+    other = pipeline.run_quietly(graph_config(tmp_path, flat={"sampling": sampling, "layout": layout}, **sections))
+    assert other.metrics["test.accuracy"] == shared.metrics["test.accuracy"]
+    assert np.allclose(
+        to_matrix(predictions(other)["probabilities"]), to_matrix(predictions(shared)["probabilities"]), atol=1e-5
+    )
+
+
+def test_a_run_holds_what_the_contract_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_graph(tmp_path, string_ids=True)
+    config = tmp_path / "config.yaml"
+    config.write_text(graph_config(tmp_path, train={"epochs": 1}, infer={"embeddings": True}).model_dump_json())
+    argv = ["run", str(config), "--json"]
+    for attempt in range(2):
+        run_main(argv)
+        out = json.loads(capsys.readouterr().out)
+        assert set(out) == {"run", "metrics", "predictions", "report", "stages"}
+        assert [stage["reused"] for stage in out["stages"].values()] == [attempt == 1] * 4
+    table = pq.read_table(out["predictions"])
+    assert sorted(table["id"].to_pylist()) == sorted(pq.read_table(tmp_path / "nodes.parquet")["id"].to_pylist())
+    assert np.allclose(to_matrix(table["probabilities"]).sum(1), 1, atol=1e-5)
+    assert json.loads((tmp_path / "runs/runs/small/latest.json").read_text()) == {"run": out["run"]}
+    assert report_of("small", workspace=str(tmp_path / "runs")) == out["report"]
+    run_main(["report", out["run"]])
+    assert capsys.readouterr().out.strip() == out["report"]
+
+
+def test_agls_own_form_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_graph(tmp_path)
+    tables = ["-n", str(tmp_path / "nodes.parquet"), "-e", str(tmp_path / "edges.parquet")]
+    options = ["--hops", "2", "--sampling", "uniform:4,2", "--workspace", str(tmp_path / "runs"), "--json"]
+    run_main(["flat", *tables, *options, "--set", "cluster.kind=synchronous"])
+    assert json.loads(capsys.readouterr().out)["rows_out"] == 45
+
+
+def run_main(argv: list[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["gnnflow", *argv])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+    assert not stopped.value.code
