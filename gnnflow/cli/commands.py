@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from gnnflow import __version__
+from gnnflow.cli.metrics import show_metrics
 from gnnflow.cli.progress import for_terminal
 from gnnflow.cluster import Cluster
 from gnnflow.config import Config, config_from_dict, load_config
@@ -70,9 +71,8 @@ def run(
     if as_json:
         typer.echo(json.dumps(result.summary(), sort_keys=True))
         return
-    for key, value in sorted(result.metrics.items()):
-        typer.echo(f"{key:32} {value:.6g}")
-    typer.echo(f"predictions  {result.predictions}")
+    show_metrics(result.metrics)
+    typer.echo(f"\npredictions  {result.predictions}")
     typer.echo(f"report       {result.report}")
 
 
