@@ -1,0 +1,51 @@
+"""What GraphInfer stores and sends: packed rows in an order that depends on the model alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gnnflow.executions import sliced
+from gnnflow.graph.block import NodeColumns
+from gnnflow.layers import ModelSpec, build_model
+
+MODEL = build_model(ModelSpec("gat", feature_width=5, num_outputs=3, hidden=4, heads=2)).eval()
+
+
+def columns(rows):
+    ones = np.ones(rows, np.int64)
+    return NodeColumns(ones, ones, ones.astype(np.float32))
+
+
+def test_packed_terms_unpack_to_the_same_bits():
+    h = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
+    source = sliced.term_slice(MODEL, 0, h=h, nodes=columns(6)).source
+    layout = sliced.term_layout(MODEL, 0)
+    assert (layout.names, layout.shapes) == (("logit", "value"), ((2,), (2, 4)))
+    packed = layout.pack(source)
+    assert packed.shape == (6, layout.width)
+    assert packed.dtype == np.float32
+    unpacked = layout.unpack(packed)
+    assert list(unpacked) == list(source) == ["logit", "value"]
+    assert all(np.array_equal(unpacked[name], source[name]) for name in source)
+
+
+def test_terms_survive_the_way_through_arrays():
+    terms = {"b": torch.randn(3, 2, 4), "a": torch.randn(3)}
+    back = sliced.arrays_to_terms(sliced.terms_to_arrays(terms))
+    assert list(back) == ["a", "b"]
+    assert all(torch.equal(back[name], terms[name]) for name in terms)
+
+
+def test_a_partition_without_nodes_has_slices_too():
+    h = np.zeros((0, 5), np.float32)
+    terms = sliced.term_slice(MODEL, 0, h=h, nodes=columns(0))
+    assert sliced.term_layout(MODEL, 0).pack(terms.source).shape == (0, 10)
+    assert sliced.prediction_slice(MODEL, [None, np.zeros((0, 3), np.float32)]).shape == (0, 3)
+
+
+def test_slices_of_a_model_in_training_mode_are_refused():
+    model = build_model(ModelSpec("gcn", feature_width=5, num_outputs=3))
+    with pytest.raises(AssertionError, match=r"call model\.eval\(\) first"):
+        sliced.term_slice(model, 0, h=np.zeros((1, 5), np.float32), nodes=columns(1))

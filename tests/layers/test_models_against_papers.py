@@ -1,0 +1,103 @@
+"""Each layer equals its paper's formula, written with dense matrices on one small directed graph."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import leaky_relu, relu
+
+from gnnflow.executions.reference import layer_output
+from gnnflow.graph.block import Block
+from gnnflow.layers import GAT, GATE, GCN, GIN, GraphSAGE, NodeContext
+
+N, IN, OUT, HEADS = 5, 4, 3, 2
+# weight[v, u] is the weight of the edge u -> v; node 4 has no in-edges, node 2 a self-loop
+WEIGHT = torch.tensor(
+    [
+        [0.0, 1.5, 0.0, 0.5, 0.0],
+        [2.0, 0.0, 0.0, 0.0, 1.0],
+        [0.0, 0.3, 0.7, 0.0, 0.0],
+        [0.0, 0.0, 1.1, 0.0, 0.9],
+        [0.0, 0.0, 0.0, 0.0, 0.0],
+    ]
+)
+EDGE = WEIGHT > 0
+ATTRIBUTES = torch.randn(N, N, 2, generator=torch.Generator().manual_seed(5)) * EDGE[:, :, None]
+H = torch.randn(N, IN, generator=torch.Generator().manual_seed(6))
+
+
+def run(layer, *, weighted=True):
+    targets, sources = torch.nonzero(EDGE, as_tuple=True)
+    block = Block(
+        N,
+        N,
+        np.searchsorted(targets.numpy(), np.arange(N + 1)),
+        sources.numpy(),
+        WEIGHT[EDGE].numpy() if weighted else None,
+        ATTRIBUTES[EDGE].numpy(),
+    )
+    degrees = EDGE.sum(1).float(), EDGE.sum(0).float()
+    node = NodeContext(*degrees, WEIGHT.sum(1) if weighted else degrees[0])
+    with torch.no_grad():
+        return layer_output(layer.eval(), H, node=node, block=block)
+
+
+def check(layer, expected, **how):
+    torch.testing.assert_close(run(layer, **how), expected.detach())
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_gcn_is_the_symmetric_normalised_adjacency(weighted):
+    layer = GCN(IN, OUT)
+    torch.nn.init.normal_(layer.bias)
+    adjacency = (WEIGHT if weighted else EDGE.float()) + torch.eye(N)
+    half = torch.diag(adjacency.sum(1).rsqrt())
+    check(layer, half @ adjacency @ half @ layer.linear(H) + layer.bias, weighted=weighted)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_sage_mean_adds_the_weighted_mean_of_neighbors(weighted):
+    layer = GraphSAGE(IN, OUT)
+    adjacency = WEIGHT if weighted else EDGE.float()
+    mean = adjacency / adjacency.sum(1, keepdim=True).clamp(min=1e-9)
+    check(layer, layer.own(H) + layer.neighbor(mean @ H), weighted=weighted)
+
+
+def test_sage_max_pools_before_the_maximum():
+    layer = GraphSAGE(IN, OUT, aggregator="max")
+    pooled = relu(layer.pool(H)).expand(N, N, OUT).masked_fill(~EDGE[:, :, None], 0.0)
+    check(layer, layer.own(H) + layer.neighbor(pooled.max(1).values))
+
+
+def test_gin_adds_its_own_row_one_plus_epsilon_times():
+    layer = GIN(IN, OUT)
+    torch.nn.init.constant_(layer.epsilon, 0.3)
+    check(layer, layer.mlp(1.3 * H + EDGE.float() @ H), weighted=False)
+
+
+def attention(layer, edge_logit):
+    """Attention over in-neighbours and the node itself, [N targets, N sources, HEADS]; a loop counts beside itself."""
+    value = layer.linear(H).view(N, HEADS, OUT)
+    by_source, by_target = (value * layer.attend_source).sum(2), (value * layer.attend_target).sum(2)
+    plain = by_target[:, None] + by_source[None]
+    graph = leaky_relu(plain + edge_logit, 0.2).exp() * EDGE[:, :, None]
+    loops = leaky_relu(plain, 0.2).exp() * torch.eye(N)[:, :, None]
+    total = (graph + loops).sum(1, keepdim=True)
+    return value, graph / total, loops / total
+
+
+@pytest.mark.parametrize("concat", [True, False])
+def test_gat_attends_over_neighbors_and_itself(concat):
+    layer = GAT(IN, OUT, heads=HEADS, concat=concat)
+    value, graph, loops = attention(layer, 0.0)
+    rows = torch.einsum("vuh,uhd->vhd", graph + loops, value)
+    check(layer, rows.flatten(1) if concat else rows.mean(1))
+
+
+def test_gat_e_reads_attributes_in_logit_and_message():
+    layer = GATE(IN, OUT, edge_width=2, heads=HEADS, concat=True)
+    value, graph, loops = attention(layer, ATTRIBUTES @ layer.attend_edge)
+    rows = torch.einsum("vuh,uhd->vhd", graph + loops, value)
+    rows = rows + torch.einsum("vuh,vua,had->vhd", graph, ATTRIBUTES, layer.edge_linear)
+    check(layer, rows.flatten(1))
