@@ -1,9 +1,9 @@
 """GraphFlat and the epoch that reads it: 1M nodes, 10M edges, 64 features, 100k targets, 2 hops, fan-out 15 then 10.
 
-    python benchmarks/graphflat.py --data data/big                         # ingest, GraphFlat, and the epoch, shared layout
+    python benchmarks/graphflat.py --data data/big                      # ingest, GraphFlat, and the epoch
     python benchmarks/graphflat.py --data data/big --shard-sizes 4096,16384
-    python benchmarks/graphflat.py --data data/big --inline                # AGL's layout too, on a tenth of the targets
-    python benchmarks/graphflat.py --data data/big --what epoch --keep     # the epoch alone, over what an earlier run kept
+    python benchmarks/graphflat.py --data data/big --inline             # AGL's layout too, on a tenth of the targets
+    python benchmarks/graphflat.py --data data/big --what epoch --keep  # the epoch alone, over what was kept
 
 --data is written once (`gnnflow.synthetic.power_law`); a folder that already holds nodes.parquet and edges.parquet or
 edges/ is used as it is. Stages run on a LocalCluster of 2 workers x 1 thread with 2 GiB each, fresh for each stage, so
@@ -165,9 +165,7 @@ def measure_epoch(result: StageResult, repeats: int) -> Results:
     entries = [ShardEntry(**entry) for entry in result.manifest.details["shards"]]
     read = [read_shard(result.artifact, entry) for entry in entries]
     bare = [without_features(shard) for shard in read]
-    from_storage = timed(
-        lambda: epoch_over(lambda: (read_shard(result.artifact, entry) for entry in entries)), repeats
-    )
+    from_storage = timed(lambda: epoch_over(lambda: (read_shard(result.artifact, entry) for entry in entries)), repeats)
     return {
         "sample/workers0": timed(lambda: epoch_over(lambda: iter(bare)), repeats),
         "sample+feat/workers0": timed(lambda: epoch_over(lambda: iter(read)), repeats),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from gnnflow.graph.block import distinct
 from gnnflow.graph.hashing import combine, seed_word
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
@@ -38,7 +39,7 @@ def plan_need(index: int, inbox: Inbox, *, task: InferTask, layer: int) -> TaskO
     rows = targets_of(index, task) if layer == task.num_layers else computed_rows(index, inbox, task, layer)
     edges = kept_edges(index, inbox, task.selection)
     picked, _ = prefix_rows(edges, rows, np.zeros(len(rows), np.int64), task.fanout(layer))
-    sources = np.unique(edges.src[picked])
+    sources = distinct(edges.src[picked])
     counts: dict[str, Any] = {"rows": len(rows), "sources": len(sources)}
     if layer == task.num_layers:
         counts["sample"] = _sample(rows, to_numpy(store.nodes(index, ["key"])["key"]), book.start(index), task)
@@ -63,7 +64,7 @@ def computed_rows(index: int, inbox: Inbox, task: InferTask, layer: int) -> IntA
     """Return D_layer of this partition: its own rows of the layer above, and what was asked of it there."""
     above = task.need_layer(layer + 1)
     asked = to_numpy(inbox.read(f"asked_{above}")["node"]) - task.selection.store.book.start(index)
-    return np.union1d(to_numpy(inbox.read(f"rows_{above}")["row"]), asked)
+    return distinct(np.concatenate([to_numpy(inbox.read(f"rows_{above}")["row"]), asked]))
 
 
 def rows_of_layer(index: int, inbox: Inbox, task: InferTask, layer: int) -> IntArray:

@@ -20,7 +20,7 @@ from gnnflow.executions.sliced import (
     term_layout,
     term_slice,
 )
-from gnnflow.graph.block import Block, NodeColumns, offsets_of
+from gnnflow.graph.block import Block, NodeColumns, distinct, offsets_of
 from gnnflow.infer.need import rows_of_layer, sends_of
 from gnnflow.infer.task import one_thread, scores_of
 from gnnflow.mapreduce.exchange import Emit
@@ -121,7 +121,7 @@ def _block(index: int, inbox: Inbox, task: InferTask, rows: IntArray, layer: int
     fanout = task.fanout(layer)
     picked, counts = prefix_rows(edges, rows, np.zeros(len(rows), np.int64), fanout)
     src = edges.src[picked]
-    asked = np.unique(src)
+    asked = distinct(src)
     scale = None
     if fanout is not None:
         in_degree = to_numpy(task.selection.store.nodes(index, ["in_degree"])["in_degree"])[rows]

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from gnnflow.graph.block import offsets_of
 from gnnflow.graph.errors import StorageError
-from gnnflow.storage.columns import take_rows
-from gnnflow.storage.filesystem import join, open_arrow, write_atomic
+from gnnflow.storage.columns import combine, take_rows
+from gnnflow.storage.filesystem import join, open_arrow, open_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,11 +28,16 @@ _BOUNDS = b"gnnflow.bounds"
 
 @dataclass(frozen=True)
 class Emit:
-    """Rows for a channel, each with the partition it goes to. destination: integers [rows]."""
+    """Rows for a channel, each with the partition it goes to.
+
+    picked [n] says which rows of the table are sent, in which order; None sends each once. They are gathered one
+    destination at a time, so sending a row to many costs no memory. destination: integers [n].
+    """
 
     channel: str
     rows: pa.Table
     destination: Array
+    picked: Array | None = None
 
 
 def exchange_file(work: str, round_name: str, channel: str, task: int) -> str:
@@ -44,21 +49,24 @@ def write_exchange(uri: str, emit: Emit, num_destinations: int) -> int:
     """Write one task's rows, grouped by destination in their given order. Returns the bytes written."""
     counts = np.bincount(emit.destination, minlength=num_destinations)
     assert len(counts) == num_destinations, "a row was sent to a partition that does not exist"
-    rows = emit.rows
-    if len(emit.destination) and np.any(np.diff(emit.destination) < 0):
-        rows = take_rows(rows, np.argsort(emit.destination, kind="stable"))
     bounds = offsets_of(counts)
-    schema = rows.schema.with_metadata({_BOUNDS: bounds.tobytes()})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-        for destination in np.flatnonzero(counts):
-            piece = rows.slice(bounds[destination], counts[destination]).combine_chunks()
-            writer.write_batch(pa.RecordBatch.from_arrays([_single(column) for column in piece.columns], schema=schema))
-    return write_atomic(uri, memoryview(sink.getvalue())).size
+    schema = emit.rows.schema.with_metadata({_BOUNDS: bounds.tobytes()})
+    picked, rows = _grouped(emit), emit.rows.combine_chunks()
+    with open_output(uri) as sink:
+        with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+            for destination in np.flatnonzero(counts):
+                own = slice(bounds[destination], bounds[destination + 1])
+                piece = rows.slice(own.start, counts[destination]) if picked is None else take_rows(rows, picked[own])
+                writer.write_batch(pa.RecordBatch.from_arrays([combine(c) for c in piece.columns], schema=schema))
+        return int(sink.tell())
 
 
-def _single(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+def _grouped(emit: Emit) -> Array | None:
+    """Return the rows to send, grouped by destination; None where the table is already in that order."""
+    if not np.any(emit.destination[1:] < emit.destination[:-1]):
+        return emit.picked
+    order = np.argsort(emit.destination, kind="stable")
+    return order if emit.picked is None else emit.picked[order]
 
 
 def read_exchange(uri: str, destination: int) -> pa.Table:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import uuid
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from fsspec.implementations.local import LocalFileSystem
 from gnnflow.graph.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _MISSING = "Check the path, or run the stage that makes it."
 
@@ -124,17 +125,40 @@ def write_atomic(uri: str, content: bytes | memoryview) -> FileEntry:
     """Write a file so that readers see all of it or none, replacing what was there."""
     fs, path = resolve(uri)
     if isinstance(fs, LocalFileSystem):
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-        try:
+        with _renamed_at_the_end(path) as temporary:
             temporary.write_bytes(content)
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
     else:
         fs.pipe_file(path, bytes(content))
     return FileEntry(uri.rsplit("/", 1)[-1], len(content), hashlib.sha256(content).hexdigest())
+
+
+@contextmanager
+def open_output(uri: str) -> Iterator[pa.NativeFile]:
+    """Open a file for Arrow's writers. It appears whole at the end of the block, and not at all where that raises.
+
+    A local file is written as it comes; for an object store it is held in memory until then.
+    """
+    fs, path = resolve(uri)
+    if isinstance(fs, LocalFileSystem):
+        with _renamed_at_the_end(path) as temporary, pa.OSFile(str(temporary), "wb") as sink:
+            yield sink
+    else:
+        held = pa.BufferOutputStream()
+        yield held
+        fs.pipe_file(path, held.getvalue().to_pybytes())
+
+
+@contextmanager
+def _renamed_at_the_end(path: str) -> Iterator[Path]:
+    """Give the block a temporary name beside a local path; what it wrote replaces the path unless it raises."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        yield temporary
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def write_json(uri: str, value: Any) -> FileEntry:

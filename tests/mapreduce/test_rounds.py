@@ -78,6 +78,14 @@ def test_exchange_keeps_row_order_within_a_destination(tmp_path: Path) -> None:
         assert to_matrix(got["x"]).tolist() == matrix[expected].tolist()
 
 
+def test_picked_rows_are_sent_as_often_as_they_are_picked(tmp_path: Path) -> None:
+    table = pa.concat_tables([pa.table({"row": np.arange(3)}), pa.table({"row": np.arange(3, 5)})])
+    picked, destination = np.array([4, 0, 4, 2, 0]), np.array([1, 0, 0, 1, 1])
+    uri = exchange_file(str(tmp_path), "r", "c", 0)
+    write_exchange(uri, Emit("c", table, destination, picked=picked), 3)
+    assert [to_numpy(read_exchange(uri, part)["row"]).tolist() for part in range(3)] == [[0, 4], [4, 2, 0], []]
+
+
 def test_a_truncated_exchange_file_names_itself(tmp_path: Path) -> None:
     uri = exchange_file(str(tmp_path), "r", "c", 0)
     write_exchange(uri, Emit("c", pa.table({"a": np.arange(1000)}), np.zeros(1000, np.int64)), 1)

@@ -20,6 +20,7 @@ from gnnflow.storage.filesystem import (
     exists,
     join,
     list_names,
+    open_output,
     read_bytes,
     read_json,
     remove_tree,
@@ -106,6 +107,23 @@ def test_tables_and_exchanges_come_back_as_written(folder: str) -> None:
     assert [part.tolist() for part in to_ragged(back["r"])] == [offsets.tolist(), values.tolist()]
     write_exchange(join(folder, "e.arrow"), Emit("c", table, np.array([1, 0, 1, 0])), 2)
     assert read_exchange(join(folder, "e.arrow"), 1)["id"].to_pylist() == ["a", "c"]
+
+
+@pytest.mark.parametrize("folder", BACKENDS, indirect=True)
+def test_a_file_whose_writer_fails_never_appears(folder: str) -> None:
+    uri = join(folder, "half.bin")
+
+    def write(*, to_the_end: bool) -> None:
+        with open_output(uri) as sink:
+            sink.write(b"half")
+            if not to_the_end:
+                raise StorageError("disk full")
+
+    with pytest.raises(StorageError, match="disk full"):
+        write(to_the_end=False)
+    assert list_names(folder) == []
+    write(to_the_end=True)
+    assert read_bytes(uri) == b"half"
 
 
 @pytest.mark.parametrize("folder", ["local"], indirect=True)
