@@ -49,7 +49,10 @@ class Scored:
 
 
 def predict(model: Model, planned: Iterable[PlannedBatch], *, pipeline: Pipeline) -> Scored:
-    """Return the model's outputs for planned batches, at least one, in their order. Leaves training mode."""
+    """Return the model's outputs for planned batches, at least one, in their order. Leaves training mode.
+
+    Raises TrainingError where an output is not finite: a metric of it would be a made-up number.
+    """
     model.eval()
     logits, labels, targets = [], [], []
     with torch.no_grad():
@@ -57,7 +60,14 @@ def predict(model: Model, planned: Iterable[PlannedBatch], *, pipeline: Pipeline
             logits.append(forward(model, batch.tensors).numpy())
             labels.append(batch.labels)
             targets.append(batch.targets)
-    return Scored(np.concatenate(logits), np.concatenate(labels), np.concatenate(targets))
+    scored = Scored(np.concatenate(logits), np.concatenate(labels), np.concatenate(targets))
+    if not np.isfinite(scored.logits).all():
+        raise TrainingError(
+            "the model's scores are not finite numbers",
+            where="train",
+            fix="Lower train.lr, or set graph.normalize if features are large.",
+        )
+    return scored
 
 
 def evaluate(

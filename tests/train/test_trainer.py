@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import torch
 
 from gnnflow.graph.errors import TrainingError
+from gnnflow.graphfeature.shards import Layout, write_shard
 from gnnflow.train.checkpoint import decode_weights
 from gnnflow.train.trainer import TrainResult, train
 from tests.train.planted import Planted, Recording, planted, request_for
@@ -162,6 +165,35 @@ def test_missing_splits_are_named(missing: str, where: str) -> None:
     request = replace(request, entries=[entry for entry in request.entries if entry.split != missing])
     with pytest.raises(TrainingError, match=where):
         train(request, progress=Recording(), read=GRAPH.read)
+
+
+def test_scores_that_are_not_finite_are_refused() -> None:
+    with pytest.raises(TrainingError, match="train: the model's scores are not finite"):
+        run(planted(train_shards=1), epochs=1, lr=1e38, optimizer="sgd", batch_size=120)
+
+
+@pytest.mark.parametrize("layout", ["shared", "inline"])
+def test_shards_are_read_from_the_artifact(layout: Layout, tmp_path: Path) -> None:
+    request = request_for(GRAPH, epochs=2)
+    written = []
+    for entry in request.entries:
+        targets = GRAPH.targets[entry.name]
+        table = pa.table({"node": targets, "id": targets, "label": GRAPH.labels[targets]})
+        neighborhood = replace(GRAPH.neighborhood, roots=targets)
+        written.append(
+            write_shard(
+                str(tmp_path),
+                neighborhood,
+                table,
+                name=entry.name,
+                split=entry.split,
+                layout=layout,
+                fanouts=None,
+                num_hops=2,
+            )[0]
+        )
+    stored = train(replace(request, artifact=str(tmp_path), entries=written), progress=Recording())
+    assert stored.weights == train(request, progress=Recording(), read=GRAPH.read).weights
 
 
 def test_weights_are_a_plain_safetensors_file() -> None:

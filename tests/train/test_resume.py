@@ -1,0 +1,120 @@
+"""A run that is killed and started again ends on the same bytes, and never does finished work twice."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gnnflow.graph.errors import StorageError
+from gnnflow.graphfeature.shards import Shard, ShardEntry
+from gnnflow.train.checkpoint import read_checkpoint
+from gnnflow.train.trainer import train
+from tests.train.planted import Planted, Recording, planted, request_for
+
+GRAPH = planted(train_shards=8)
+KEYS = {"epochs": 4, "batch_size": 8, "cache": 0}
+
+
+class Unplugged:
+    """Reads shards until the plug is pulled."""
+
+    def __init__(self, graph: Planted, reads: int) -> None:
+        self.graph = graph
+        self.left = reads
+
+    def __call__(self, entry: ShardEntry) -> Shard:
+        if self.left == 0:
+            raise StorageError("the plug was pulled")
+        self.left -= 1
+        return self.graph.read(entry)
+
+
+def digest(weights: bytes) -> str:
+    return hashlib.sha256(weights).hexdigest()
+
+
+@pytest.mark.parametrize("kind", ["sage", "gat"])
+@pytest.mark.parametrize("checkpoint_steps", [1, 3, 7])
+def test_many_interruptions_change_nothing(tmp_path: Path, kind: str, checkpoint_steps: int) -> None:
+    keys = {**KEYS, "kind": kind, "checkpoint_steps": checkpoint_steps}
+    undisturbed = train(request_for(GRAPH, **keys), progress=Recording(), read=GRAPH.read)
+    request = request_for(GRAPH, uri=str(tmp_path), **keys)
+    resumed, attempts = None, 0
+    while resumed is None:
+        attempts += 1
+        try:
+            resumed = train(request, progress=Recording(), read=Unplugged(GRAPH, 15))
+        except StorageError:
+            continue
+    assert attempts > 2
+    assert digest(resumed.weights) == digest(undisturbed.weights)
+    assert resumed.best_epoch == undisturbed.best_epoch
+    for one, two in zip(resumed.history, undisturbed.history, strict=True):
+        assert {**one, "seconds": 0, "samples_per_second": 0} == {**two, "seconds": 0, "samples_per_second": 0}
+
+
+def test_a_finished_fit_is_not_repeated(tmp_path: Path) -> None:
+    request = request_for(planted(), uri=str(tmp_path), baseline=True, epochs=3)
+    first = train(request, progress=Recording(), read=planted().read)
+    progress = Recording()
+    second = train(request, progress=progress, read=planted().read)
+    assert second.weights == first.weights
+    assert second.metrics == first.metrics
+    assert progress.steps == []
+
+
+def test_a_checkpoint_of_another_request_is_not_used(tmp_path: Path) -> None:
+    graph = planted()
+    train(request_for(graph, uri=str(tmp_path), epochs=2), progress=Recording(), read=graph.read)
+    progress = Recording()
+    other = replace(request_for(graph, uri=str(tmp_path), epochs=2), seed=99)
+    found = train(other, progress=progress, read=graph.read)
+    fresh = train(replace(other, checkpoint_uri=""), progress=Recording(), read=graph.read)
+    assert "train: the checkpoint belongs to another request and is not used" in progress.messages
+    assert found.weights == fresh.weights
+
+
+def test_checkpoints_on_object_storage_resume() -> None:
+    graph = planted()
+    uri = f"memory://resume/{uuid.uuid4().hex}"
+    request = request_for(graph, uri=uri, epochs=3)
+    first = train(request, progress=Recording(), read=graph.read)
+    assert train(request, progress=Recording(), read=graph.read).weights == first.weights
+
+
+KILLED = """
+import sys
+from tests.train.planted import Recording, planted, request_for
+from gnnflow.train.trainer import train
+graph = planted()
+train(request_for(graph, uri=sys.argv[1], epochs=150, checkpoint_steps=3), progress=Recording(), read=graph.read)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_process_continues_to_the_same_weights(tmp_path: Path) -> None:
+    graph = planted()
+    undisturbed = train(request_for(graph, epochs=150, checkpoint_steps=3), progress=Recording(), read=graph.read)
+    repository = Path(__file__).resolve().parents[2]
+    process = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], cwd=repository)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        found = read_checkpoint(str(tmp_path / "train.safetensors"))
+        if found is not None and found.state["epoch"] >= 3 and found.state["step"] > 0:
+            break
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+
+    progress = Recording()
+    request = request_for(graph, uri=str(tmp_path), epochs=150, checkpoint_steps=3)
+    resumed = train(request, progress=progress, read=graph.read)
+    assert any("goes on from epoch" in text for text in progress.messages)
+    assert digest(resumed.weights) == digest(undisturbed.weights)
