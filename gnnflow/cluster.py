@@ -89,6 +89,8 @@ def _local(config: LocalCluster, stack: ExitStack) -> Any:
             silence_logs=50,
         )
     )
+    # A nanny whose worker dies while it starts gives up; keeping the number fixed replaces it.
+    cluster.adapt(minimum=config.workers, maximum=config.workers, interval="1s")
     return stack.enter_context(Client(cluster))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -195,12 +194,22 @@ def report(
 @app.command(name="import")
 def import_command(
     spec: Annotated[str, typer.Argument(help="pyg:Planetoid/Cora, csv:edges.csv, networkx:graph.graphml, ...")],
-    out: Annotated[Path, typer.Option("--out", help="Folder for the tables.")],
+    out: Annotated[str, typer.Option("--out", help="Folder or URL for the tables.")],
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="KEY=VALUE", help="Passed to the importer, e.g. root=downloads."),
+    ] = None,
 ) -> None:
     """Turn a PyG data set, a NetworkX file or an edge list in CSV into node and edge tables."""
     from gnnflow.interop import import_graph
 
-    for uri in import_graph(spec, out=str(out)):
+    malformed = [option for option in options or () if "=" not in option]
+    if malformed:
+        raise ConfigError(
+            f"{malformed[0]!r} is not KEY=VALUE", where="--option", fix="Write for example root=downloads."
+        )
+    given = dict(option.split("=", 1) for option in options or ())
+    for uri in import_graph(spec, out=out, options=given):
         typer.echo(uri)
 
 

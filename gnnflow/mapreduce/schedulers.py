@@ -5,7 +5,8 @@ Tasks are idempotent and commit their own output, so a scheduler may run one twi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+import time
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from gnnflow.graph.errors import ClusterError
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from distributed import Client
 
 Result = TypeVar("Result")
+
+_LOOK_SECONDS = 15
+_NO_WORKERS_SECONDS = 120
 
 
 class Scheduler(Protocol):
@@ -41,14 +45,12 @@ class Dask:
 
     def run(self, function: Callable[[int], Result], indices: Sequence[int]) -> Iterator[Result]:
         """Yield results as they become ready. Raises ClusterError where workers keep dying under one task."""
-        from distributed import as_completed
         from distributed.client import FutureCancelledError
         from distributed.scheduler import KilledWorker
 
         futures = self.client.map(function, list(indices), pure=False, retries=0)
         try:
-            for future in as_completed(futures):
-                yield future.result()
+            yield from self._results(futures)
         except KilledWorker as error:
             raise ClusterError(
                 f"workers died repeatedly while running one task ({error})",
@@ -61,3 +63,23 @@ class Dask:
             ) from error
         finally:
             self.client.cancel(futures, force=True)
+
+    def _results(self, futures: list[Any]) -> Iterator[Any]:
+        """Yield results as they come. A cluster without workers would wait for ever: after a while that is an error."""
+        from distributed import as_completed
+
+        waiting, seen_workers = set(futures), time.monotonic()
+        while waiting:
+            try:
+                for future in as_completed(list(waiting), timeout=_LOOK_SECONDS):
+                    waiting.discard(future)
+                    yield future.result()
+            except TimeoutError:
+                if self.client.scheduler_info()["workers"]:
+                    seen_workers = time.monotonic()
+                elif time.monotonic() - seen_workers > _NO_WORKERS_SECONDS:
+                    raise ClusterError(
+                        f"has had no workers for {_NO_WORKERS_SECONDS} s, with {len(waiting)} tasks waiting",
+                        where="cluster",
+                        fix="Start workers with `dask worker ADDRESS`, then run again: finished tasks are kept.",
+                    ) from None

@@ -7,7 +7,7 @@ error can say where the bad row stands.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -63,9 +63,12 @@ def write_table(
     return write_atomic(uri, memoryview(sink.getvalue()))
 
 
-def commit_table(artifact: str, name: str, table: pa.Table, *, row_group_size: int | None = None) -> FileEntry:
+def commit_table(
+    artifact: str, name: str, table: pa.Table, *, row_group_size: int | None = None, compression: str = "zstd"
+) -> FileEntry:
     """Write a Parquet file of an artifact and return its entry, named as the manifest lists it."""
-    return replace(write_table(join(artifact, name), table, row_group_size=row_group_size), name=name)
+    entry = write_table(join(artifact, name), table, row_group_size=row_group_size, compression=compression)
+    return replace(entry, name=name)
 
 
 def _is_plain(kind: pa.DataType) -> bool:
@@ -121,7 +124,7 @@ def schema_of(chunk: Chunk) -> pa.Schema:
             return pq.read_schema(stream)
         if chunk.format == "arrow":
             return pa.ipc.open_file(stream).schema
-        return pa_csv.open_csv(stream, convert_options=_csv_options()).schema
+        return pa_csv.open_csv(_csv_stream(stream, chunk.uri), convert_options=_csv_options()).schema
 
 
 def read_chunk(chunk: Chunk, columns: Sequence[str] | None = None) -> pa.Table:
@@ -134,7 +137,7 @@ def read_chunk(chunk: Chunk, columns: Sequence[str] | None = None) -> pa.Table:
             if chunk.format == "arrow":
                 table = pa.Table.from_batches([pa.ipc.open_file(stream).get_batch(chunk.part)])
             else:
-                table = pa_csv.read_csv(stream, convert_options=_csv_options())
+                table = pa_csv.read_csv(_csv_stream(stream, chunk.uri), convert_options=_csv_options())
         except (pa.ArrowInvalid, OSError) as error:
             raise TableError(
                 f"cannot be read ({_first_line(error)})",
@@ -142,6 +145,10 @@ def read_chunk(chunk: Chunk, columns: Sequence[str] | None = None) -> pa.Table:
                 fix="Write the table again; it may be truncated.",
             ) from error
     return table if wanted is None else table.select(wanted)
+
+
+def _csv_stream(stream: IO[bytes], uri: str) -> Any:
+    return pa.CompressedInputStream(stream, "gzip") if uri.endswith(".gz") else stream
 
 
 def _csv_options() -> pa_csv.ConvertOptions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -154,6 +155,9 @@ def test_csv_gives_the_same_graph_as_parquet(tmp_path: Path) -> None:
     pa_csv.write_csv(edges, tmp_path / "edges.csv")
     paths = {"nodes": str(tmp_path / "nodes.csv"), "edges": str(tmp_path / "edges.csv"), "features": list(flat)}
     assert ingest_config(tmp_path, graph=paths).digest == from_parquet.digest
+    zipped = tmp_path / "nodes.csv.gz"
+    zipped.write_bytes(gzip.compress((tmp_path / "nodes.csv").read_bytes()))
+    assert ingest_config(tmp_path, graph={**paths, "nodes": str(zipped)}).digest == from_parquet.digest
 
 
 def test_the_same_work_is_not_done_twice(tmp_path: Path) -> None:
