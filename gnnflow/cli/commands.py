@@ -197,7 +197,7 @@ def import_command(
     out: Annotated[str, typer.Option("--out", help="Folder or URL for the tables.")],
     options: Annotated[
         list[str] | None,
-        typer.Option("--option", metavar="KEY=VALUE", help="Passed to the importer, e.g. root=downloads."),
+        typer.Option("--option", metavar="KEY=VALUE", help="For the importer, e.g. root=downloads."),
     ] = None,
 ) -> None:
     """Turn a PyG data set, a NetworkX file or an edge list in CSV into node and edge tables."""
@@ -205,9 +205,7 @@ def import_command(
 
     malformed = [option for option in options or () if "=" not in option]
     if malformed:
-        raise ConfigError(
-            f"{malformed[0]!r} is not KEY=VALUE", where="--option", fix="Write for example root=downloads."
-        )
+        raise ConfigError(f"{malformed[0]!r} is not KEY=VALUE", where="--option", fix="Write e.g. root=downloads.")
     given = dict(option.split("=", 1) for option in options or ())
     for uri in import_graph(spec, out=out, options=given):
         typer.echo(uri)
