@@ -110,7 +110,10 @@ def open_arrow(uri: str) -> pa.NativeFile:
     """Open a file for Arrow's readers; a local one is memory-mapped. Raises StorageError where it is missing."""
     fs, path = resolve(uri)
     try:
-        return pa.memory_map(path) if isinstance(fs, LocalFileSystem) else pa.PythonFile(fs.open(path, "rb"), mode="r")
+        if not isinstance(fs, LocalFileSystem):
+            return pa.PythonFile(fs.open(path, "rb"), mode="r")
+        # An empty file cannot be mapped; as a plain one it fails where its format is read, which says more.
+        return pa.memory_map(path) if Path(path).stat().st_size else pa.OSFile(path)
     except FileNotFoundError as error:
         raise StorageError("no such file", where=uri, fix=_MISSING) from error
 
@@ -159,6 +162,18 @@ def _renamed_at_the_end(path: str) -> Iterator[Path]:
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def create_exclusive(uri: str, content: bytes) -> bool:
+    """Write a file only where there is none, and return whether it was written: one of many claimants gets True."""
+    fs, path = resolve(uri)
+    if isinstance(fs, LocalFileSystem):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    try:
+        fs.pipe_file(path, content, mode="create")
+    except FileExistsError:
+        return False
+    return True
 
 
 def write_json(uri: str, value: Any) -> FileEntry:

@@ -14,7 +14,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from gnnflow.graph.errors import StorageError, TableError
-from gnnflow.storage.filesystem import FileEntry, expand, join, open_input, write_atomic
+from gnnflow.storage.filesystem import FileEntry, expand, join, open_arrow, open_input, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,16 +82,17 @@ def _dictionary_columns(schema: pa.Schema) -> list[str]:
 
 def read_table(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
     """Return a Parquet file of ours. Raises StorageError where it is missing, truncated or damaged."""
-    with open_input(uri) as stream:
+    with open_arrow(uri) as stream:
         try:
-            return pq.read_table(stream, columns=None if columns is None else list(columns))
+            # A mapped file's uncompressed columns are then views of it, not copies.
+            return pq.ParquetFile(stream, pre_buffer=False).read(None if columns is None else list(columns))
         except (pa.ArrowInvalid, OSError) as error:
             raise StorageError(f"cannot be read as Parquet ({_first_line(error)})", where=uri, fix=_DAMAGED) from error
 
 
 def iter_table(uri: str, columns: Sequence[str] | None = None, *, batch_rows: int = 1 << 20) -> Iterator[pa.Table]:
     """Yield a Parquet file of ours in pieces of at most batch_rows rows."""
-    with open_input(uri) as stream:
+    with open_arrow(uri) as stream:
         try:
             for batch in pq.ParquetFile(stream).iter_batches(
                 batch_rows, columns=None if columns is None else list(columns)

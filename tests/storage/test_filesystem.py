@@ -17,6 +17,7 @@ from gnnflow.stages import pipeline
 from gnnflow.storage.columns import from_matrix, from_ragged, id_keys, to_matrix, to_numpy, to_ragged
 from gnnflow.storage.filesystem import (
     copy_file,
+    create_exclusive,
     exists,
     join,
     list_names,
@@ -124,6 +125,23 @@ def test_a_file_whose_writer_fails_never_appears(folder: str) -> None:
     assert list_names(folder) == []
     write(to_the_end=True)
     assert read_bytes(uri) == b"half"
+
+
+@pytest.mark.parametrize("folder", BACKENDS, indirect=True)
+def test_one_claimant_of_many_gets_the_file(folder: str) -> None:
+    won: list[int] = []
+
+    def claim(number: int) -> None:
+        if create_exclusive(join(folder, "claim"), str(number).encode()):
+            won.append(number)
+
+    claimants = [threading.Thread(target=claim, args=(number,)) for number in range(8)]
+    for claimant in claimants:
+        claimant.start()
+    for claimant in claimants:
+        claimant.join()
+    assert len(won) == 1
+    assert read_bytes(join(folder, "claim")) == str(won[0]).encode()
 
 
 @pytest.mark.parametrize("folder", ["local"], indirect=True)
