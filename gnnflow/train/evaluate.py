@@ -25,7 +25,7 @@ SPLITS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True)
-class Scored:
+class Outputs:
     """Logits [N, C], labels as MiniBatch has them, and dense ids [N] of the same targets."""
 
     logits: FloatArray
@@ -48,7 +48,7 @@ class Scored:
         return found.values[name]
 
 
-def predict(model: Model, planned: Iterable[PlannedBatch], *, pipeline: Pipeline) -> Scored:
+def predict(model: Model, planned: Iterable[PlannedBatch], *, pipeline: Pipeline) -> Outputs:
     """Return the model's outputs for planned batches, at least one, in their order. Leaves training mode.
 
     Raises TrainingError where an output is not finite: a metric of it would be a made-up number.
@@ -60,14 +60,14 @@ def predict(model: Model, planned: Iterable[PlannedBatch], *, pipeline: Pipeline
             logits.append(forward(model, batch.tensors).numpy())
             labels.append(batch.labels)
             targets.append(batch.targets)
-    scored = Scored(np.concatenate(logits), np.concatenate(labels), np.concatenate(targets))
-    if not np.isfinite(scored.logits).all():
+    outputs = Outputs(np.concatenate(logits), np.concatenate(labels), np.concatenate(targets))
+    if not np.isfinite(outputs.logits).all():
         raise TrainingError(
             "the model's scores are not finite numbers",
             where="train",
             fix="Lower train.lr, or set graph.normalize if features are large.",
         )
-    return scored
+    return outputs
 
 
 def evaluate(
@@ -78,6 +78,6 @@ def evaluate(
     for split in SPLITS:
         planned = plan_evaluation([entry for entry in entries if entry.split == split], batch_size=batch_size)
         if planned:
-            scored = predict(model, planned, pipeline=pipeline)
-            found[split] = score(scored.logits, scored.labels, task=task)
+            outputs = predict(model, planned, pipeline=pipeline)
+            found[split] = score(outputs.logits, outputs.labels, task=task)
     return found

@@ -35,7 +35,7 @@ from gnnflow.train.state import FitState
 from gnnflow.train.ticker import Ticker
 
 CHECKPOINT_SECONDS = 1.0
-"""With train.checkpoint_steps 0, epochs write one a second at most: a kill costs a second."""
+"""With train.checkpoint_steps 0 an epoch writes one unless the last is younger: a kill costs this or an epoch."""
 
 
 @dataclass(frozen=True)
@@ -157,9 +157,9 @@ class _Fit:
 
     def _validate(self) -> dict[str, float]:
         metric = self.job.config.metric
-        scored = predict(self.model, self.validation, pipeline=self.pipeline)
-        loss = scored.loss(self.objective)
-        value = -loss if metric == "loss" else scored.metric(metric, self.objective.task)
+        outputs = predict(self.model, self.validation, pipeline=self.pipeline)
+        loss = outputs.loss(self.objective)
+        value = -loss if metric == "loss" else outputs.metric(metric, self.objective.task)
         if self.state.is_better(value=value, loss=loss):
             self.state = self.state.with_best(value=value, loss=loss)
             self.best = _copy(self.model.state_dict())
