@@ -6,6 +6,7 @@ written beside its place and renamed. Filesystems are opened where they are used
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -204,6 +205,13 @@ def remove_tree(uri: str) -> None:
         fs.rm(path, recursive=True)
     except FileNotFoundError:
         return
+
+
+def remove_file(uri: str) -> None:
+    """Delete a file; a missing one is fine."""
+    fs, path = resolve(uri)
+    with contextlib.suppress(FileNotFoundError):
+        fs.rm_file(path)
 
 
 def stamp(uri: str) -> Stamp:
