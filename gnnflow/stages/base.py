@@ -16,6 +16,7 @@ from gnnflow.graph.errors import ConfigError, LayerError, ParityError, StorageEr
 from gnnflow.mapreduce.progress import Silent
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
+from gnnflow.stages.lease import sole_worker
 from gnnflow.storage.filesystem import join, remove_tree, stamp
 from gnnflow.storage.manifest import MANIFEST, Manifest, commit, committed, fingerprint_of, read_manifest
 from gnnflow.storage.tables import scan
@@ -117,29 +118,40 @@ def upstream(context: StageContext, stage: str) -> StageResult:
 
 
 def run_stage(context: StageContext, stage: str, work: Callable[[str, RoundRunner], Manifest]) -> StageResult:
-    """Do a stage's work once: reuse the committed artifact, or run `work(artifact, runner)` and commit it."""
+    """Do a stage's work once: reuse the committed artifact, or run `work(artifact, runner)` and commit it.
+
+    Where another run is doing the same work this one waits for it.
+    """
     begin = time.monotonic()
     fingerprint = fingerprints(context.config)[stage]
     artifact = context.workspace.artifact(stage, fingerprint)
-    if committed(artifact):
-        manifest, reused = read_manifest(artifact), True
-    else:
-        context.progress.stage_started(stage)
+    reused = committed(artifact)
+    if not reused:
         folder = context.workspace.work(stage, fingerprint)
-        try:
-            made = work(artifact, RoundRunner(folder, context.scheduler, context.progress))
-            spent = {**made.timings, "seconds": time.monotonic() - begin}
-            manifest = commit(artifact, replace(made, timings=spent))
-        except _HOPELESS:
-            # The same inputs would fail again, so nothing is worth keeping; a killed or lost run keeps its tasks.
-            remove_tree(artifact)
-            remove_tree(folder)
-            raise
-        remove_tree(folder)
-        reused = False
+        with sole_worker(folder, done=lambda: committed(artifact), progress=context.progress) as alone:
+            reused = not alone or committed(artifact)
+            if not reused:
+                _do(context, stage, artifact, folder, work)
     seconds = time.monotonic() - begin
     context.progress.stage_finished(stage, seconds, reused=reused)
-    return StageResult(stage, artifact, manifest, reused, seconds)
+    return StageResult(stage, artifact, read_manifest(artifact), reused, seconds)
+
+
+def _do(
+    context: StageContext, stage: str, artifact: str, folder: str, work: Callable[[str, RoundRunner], Manifest]
+) -> None:
+    begin = time.monotonic()
+    context.progress.stage_started(stage)
+    try:
+        made = work(artifact, RoundRunner(folder, context.scheduler, context.progress))
+        commit(artifact, replace(made, timings={**made.timings, "seconds": time.monotonic() - begin}))
+    except _HOPELESS:
+        # The same inputs would fail again, so nothing is worth keeping; a killed or lost run keeps its tasks.
+        if not committed(artifact):
+            remove_tree(artifact)
+        remove_tree(folder)
+        raise
+    remove_tree(folder)
 
 
 def timings_of(timings: Sequence[RoundTiming]) -> dict[str, Any]:
