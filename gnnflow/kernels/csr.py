@@ -21,13 +21,14 @@ class Csr:
     """In-edges grouped by target: edge e of target t has offsets[t] <= e < offsets[t + 1] and comes from sources[e].
 
     offsets: int64 [T + 1]. sources: int64 [E], rows among num_sources. is_identity: target t has exactly one edge, from
-    source t; kernels then need no gather.
+    source t; kernels then need no gather. is_edgewise: source e is edge e, so its reverse needs no sort.
     """
 
     offsets: Tensor
     sources: Tensor
     num_sources: int
     is_identity: bool = False
+    is_edgewise: bool = False
 
     @property
     def num_targets(self) -> int:
@@ -53,7 +54,7 @@ class Csr:
     def edges(self) -> Csr:
         """The same targets over per-edge rows: source e is edge e itself."""
         rows = torch.arange(self.num_edges, device=self.sources.device)
-        return Csr(self.offsets, rows, self.num_edges, self.is_identity)
+        return Csr(self.offsets, rows, self.num_edges, is_identity=self.is_identity, is_edgewise=True)
 
     @cached_property
     def by_source(self) -> Csr:
@@ -66,7 +67,7 @@ class Csr:
     @cached_property
     def transposed(self) -> Csr:
         """The reversed adjacency; its edge i is our edge by_source.sources[i]."""
-        return Csr(self.by_source.offsets, self.targets[self.by_source.sources], self.num_targets)
+        return Csr(self.by_source.offsets, self.targets.index_select(0, self.by_source.sources), self.num_targets)
 
     def part(self, targets: slice, edges: slice) -> Csr:
         """Return the given targets with the given run of their edges, over the same sources.

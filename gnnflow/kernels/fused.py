@@ -72,7 +72,11 @@ class _WeightedSum(torch.autograd.Function):
 
 
 def _value_gradient(csr: Csr, coefficient: Tensor | None, value: Tensor, grad: Tensor) -> Tensor:
-    reordered = None if coefficient is None else coefficient[csr.by_source.sources]
+    if csr.is_edgewise:
+        gathered = grad.index_select(0, csr.targets)
+        gradient = gathered if coefficient is None else coefficient[:, :, None] * gathered
+        return gradient if gradient.shape == value.shape else gradient.sum(1, keepdim=True)
+    reordered = None if coefficient is None else coefficient.index_select(0, csr.by_source.sources)
     gradient = _bags(csr.transposed, _columns(reordered), grad)
     return gradient if gradient.shape == value.shape else gradient.sum(1, keepdim=True)
 
@@ -94,10 +98,11 @@ def _sampled_products(csr: Csr, left: Tensor, right: Tensor) -> Tensor:
 
 def _bags(csr: Csr, columns: Tensor | None, value: Tensor) -> Tensor:
     heads = value.shape[1] if columns is None else len(columns)
-    sums = value.new_empty(csr.num_targets, heads, value.shape[2])
+    # Heads outermost in memory: each bag is written, and later read, as one run. The view keeps the order [T, H, D].
+    sums = value.new_empty(heads, csr.num_targets, value.shape[2])
     for head in range(heads):
-        sums[:, head] = _bag(csr, None if columns is None else columns[head], _head(value, head))
-    return sums
+        sums[head] = _bag(csr, None if columns is None else columns[head], _head(value, head))
+    return sums.transpose(0, 1)
 
 
 def _bag(csr: Csr, weights: Tensor | None, rows: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from gnnflow.layers.aggregation import SoftmaxAttention
 from gnnflow.layers.base import Layer
-from gnnflow.layers.terms import EdgeContext, NodeContext, Terms, heads_joined
+from gnnflow.layers.terms import EdgeContext, NodeContext, Terms, attention_halves, heads_joined
 from gnnflow.neighbors import NeighborSelection
 
 NEGATIVE_SLOPE = 0.2
@@ -50,9 +50,10 @@ class GAT(Layer):
 
     def transform(self, h: Tensor, node: NodeContext) -> Terms:
         """Return value = W h [N, H, D] and the two halves of the logit [N, H]."""
+        weight = self.linear.weight
         value = self.linear(h).unflatten(1, (self.heads, -1))
-        source = {"value": value, "logit": (value * self.attend_source).sum(2)}
-        return Terms(source, {"logit": (value * self.attend_target).sum(2)})
+        source = {"value": value, "logit": attention_halves(h, weight, self.attend_source)}
+        return Terms(source, {"logit": attention_halves(h, weight, self.attend_target)})
 
     def coefficient(self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext) -> Tensor:
         """Return the logits [E, H]."""

@@ -100,6 +100,15 @@ class FeatureRows:
     value: Tensor | None = None
 
 
+def attention_halves(h: Tensor, linear: Tensor, attend: Tensor) -> Tensor:
+    """Return a . W h per node and head [N, H], from rows h [N, I], W [H x D, I] and a [H, D].
+
+    Written as (a W) h: a product with H columns, where the rows W h would cost H x D.
+    """
+    folded = torch.bmm(attend[:, None], linear.view(*attend.shape, -1))[:, 0]
+    return h @ folded.T
+
+
 def heads_joined(aggregated: Tensor, *, concat: bool) -> Tensor:
     """Return [N, H, D] as [N, H x D] side by side, or as the mean over heads [N, D]."""
     return aggregated.flatten(1) if concat else torch.mean(aggregated, 1)
