@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gnnflow import cluster
 from gnnflow.cli import main
 
 if TYPE_CHECKING:
@@ -329,7 +330,10 @@ def run_cli(argv: list[str]) -> int:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_bad_input_is_refused_readably(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_refused_readably(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_CONNECT_SECONDS", 1)
     spoil, expected = CASES[name]
     inputs = valid(tmp_path)
     spoil(inputs)
