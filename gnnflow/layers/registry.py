@@ -197,6 +197,12 @@ def _checked(layer: Layer, *, kind: str, edge_width: int) -> Layer:
             where=_KIND,
             fix="Define coefficient() instead, or read edge.attributes inside message() and aggregate otherwise.",
         )
+    if layer.neighbors.order != 1 or layer.neighbors.relation:
+        raise LayerError(
+            f"{kind} selects {layer.neighbors}, and only direct neighbours over the one relation can be selected yet",
+            where=_KIND,
+            fix="Leave order at 1 and relation empty.",
+        )
     if layer.uses_edge_attributes and edge_width == 0:
         raise LayerError(
             f"{kind} needs edge attributes and the graph has none",

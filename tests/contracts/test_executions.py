@@ -42,7 +42,16 @@ ARCHITECTURES = st.fixed_dictionaries(
     }
 )
 EVERY_LAYER = pytest.mark.parametrize("layer", LAYERS)
-FEW = settings(max_examples=10)
+FEW = settings(max_examples=20)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """On graphs this small a second thread only makes the first one wait."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def model_for(layer, architecture, shape):

@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from gnnflow.graph.errors import LayerError
-from gnnflow.layers import GAT, Layer, SoftmaxAttention, Sum, Terms, build_layer
+from gnnflow.layers import GAT, Layer, NeighborSelection, SoftmaxAttention, Sum, Terms, build_layer
 
 
 class Own(Layer):
@@ -35,6 +35,10 @@ class WithoutAggregation(Own):
 
 class WithAttributes(Own):
     uses_edge_attributes = True
+
+
+class TwoHops(Own):
+    neighbors = NeighborSelection(order=2)
 
 
 class SoftmaxOfMessages(Layer):
@@ -83,6 +87,7 @@ def test_heads_side_by_side_widen_the_output():
         (f"{__name__}:WithoutAggregation", {}, r"has no aggregation \('sum' found\)"),
         (f"{__name__}:WithAttributes", {}, r"needs edge attributes.*graph\.edge_features"),
         (f"{__name__}:SoftmaxOfMessages", {}, "softmax attention and uses_edge_attributes do not go with"),
+        (f"{__name__}:TwoHops", {}, "only direct neighbours over the one relation"),
         ("gat_e", {}, r"gat_e needs edge attributes and the graph has none.*graph\.edge_features"),
         ("gcn", {"slope": 1}, r"gcn takes no options, slope given"),
         ("sage", {}, r"no aggregator 'median'. Use mean or max"),
