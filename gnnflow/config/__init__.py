@@ -21,6 +21,7 @@ from gnnflow.config.graph_section import GraphConfig
 from gnnflow.config.infer_section import InferConfig
 from gnnflow.config.loading import config_from_dict, load_config
 from gnnflow.config.model_section import BUILT_IN_KINDS, ModelConfig
+from gnnflow.config.publish_section import GuardsConfig, PublishConfig
 from gnnflow.config.root import Config
 from gnnflow.config.train_section import TrainConfig
 
@@ -31,10 +32,12 @@ __all__ = [
     "Config",
     "FlatConfig",
     "GraphConfig",
+    "GuardsConfig",
     "InferConfig",
     "LocalCluster",
     "ModelConfig",
     "NoSampling",
+    "PublishConfig",
     "Sampling",
     "Section",
     "Stage",

@@ -53,7 +53,7 @@ class FlatConfig(Section):
     hub_threshold: Whole = Field(
         10_000, ge=1, description="In-degree above which a node's edges are split over several reducers."
     )
-    shard_size: Whole = Field(4096, ge=1, description="Targets a shard holds.")
+    shard_size: Whole = Field(8192, ge=1, description="Targets a shard holds.")
     layout: Literal["shared", "inline"] = Field(
         "shared",
         description="shared stores a node's features once a shard, inline once a target (as AGL does).",

@@ -12,6 +12,7 @@ from gnnflow.config.flat_section import FlatConfig, NoSampling
 from gnnflow.config.graph_section import GraphConfig
 from gnnflow.config.infer_section import InferConfig
 from gnnflow.config.model_section import ModelConfig
+from gnnflow.config.publish_section import GuardsConfig, PublishConfig
 from gnnflow.config.train_section import TrainConfig
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
@@ -28,6 +29,8 @@ class Config(Section):
     model: ModelConfig = Field(ModelConfig(), description="Encoder, layers and head.")
     train: TrainConfig = Field(TrainConfig(), description="Training.")
     infer: InferConfig = Field(InferConfig(), description="Scoring.")
+    guards: GuardsConfig = Field(GuardsConfig(), description="What stops a scheduled run before it trains.")
+    publish: PublishConfig = Field(PublishConfig(), description="What a model must show to be promoted.")
     cluster: ClusterConfig = Field(LocalCluster(), description="Where the work runs.")
 
     @property
