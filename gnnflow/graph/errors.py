@@ -59,3 +59,11 @@ class ParityError(GnnflowError):
 
 class ClusterError(GnnflowError):
     """The Dask cluster cannot be reached or lost its workers."""
+
+
+class GuardError(GnnflowError):
+    """The tables changed more since the last completed run than the config's guards allow."""
+
+
+class RegistryError(GnnflowError):
+    """The registry holds no such model or version, or cannot do what was asked."""

@@ -1,0 +1,34 @@
+"""Published models: numbered versions that never change, and the aliases that say which one is in service.
+
+registry/<name>/<version>/claim.json    who claimed the number: written once, exclusively
+registry/<name>/<version>/…             model.safetensors, model.json, config.json, metrics.json
+registry/<name>/<version>/version.json  written last: the version exists when it does
+registry/<name>/aliases/<revision>.json the state of all aliases; a change is the next revision, written exclusively
+
+Read `versions.py` first, then `aliases.py`. Which model deserves promotion is decided in `gnnflow.stages.publish`.
+"""
+
+from __future__ import annotations
+
+from gnnflow.registry.aliases import Aliases, nominate, promote, read_aliases, rollback
+from gnnflow.registry.revision import git_revision
+from gnnflow.registry.signature import Signature, misfits, signature_of
+from gnnflow.registry.versions import Version, find_version, list_models, list_versions, read_version, register
+
+__all__ = [
+    "Aliases",
+    "Signature",
+    "Version",
+    "find_version",
+    "git_revision",
+    "list_models",
+    "list_versions",
+    "misfits",
+    "nominate",
+    "promote",
+    "read_aliases",
+    "read_version",
+    "register",
+    "rollback",
+    "signature_of",
+]

@@ -1,0 +1,154 @@
+"""Aliases: which version is in service (champion) and which waits (candidate), with the history of every move.
+
+The state is one document. A change writes the next revision of it exclusively, so readers see the state before or after
+a change, never between, and of two concurrent changes the second sees the first: nothing is lost and nothing waits for
+a lock. Documents are small and the last one holds the whole history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from gnnflow.graph.errors import RegistryError
+from gnnflow.registry.names import model_folder, numbered
+from gnnflow.registry.versions import Version, read_version
+from gnnflow.storage.filesystem import create_exclusive, encode_json, join, read_json
+
+Alias = Literal["champion", "candidate"]
+
+
+@dataclass(frozen=True)
+class Aliases:
+    """The state of a model's aliases.
+
+    former: champions that a rollback goes back to, the last one first in line at the end. withdrawn: versions a
+    rollback took out of service, which only a person promotes again. history: every move, oldest first.
+    """
+
+    champion: int | None = None
+    candidate: int | None = None
+    former: tuple[int, ...] = ()
+    withdrawn: tuple[int, ...] = ()
+    history: tuple[dict[str, Any], ...] = ()
+
+    def of(self, version: int) -> tuple[Alias, ...]:
+        """Return the aliases of a version."""
+        named: tuple[tuple[Alias, int | None], ...] = (("champion", self.champion), ("candidate", self.candidate))
+        return tuple(alias for alias, number in named if number == version)
+
+
+def read_aliases(workspace: str, name: str) -> Aliases:
+    """Return a model's aliases; none are set where nothing was published."""
+    return _read(join(model_folder(workspace, name), "aliases"))[1]
+
+
+def nominate(workspace: str, name: str, version: int, *, reason: str = "published") -> Aliases:
+    """Make a version the candidate; a champion stays what it is."""
+    read_version(workspace, name, version)
+
+    def change(state: Aliases) -> Aliases:
+        if version in {state.champion, state.candidate}:
+            return state
+        return _moved(replace(state, candidate=version), "candidate", state.candidate, version, reason)
+
+    return _change(workspace, name, change)
+
+
+def promote(
+    workspace: str,
+    name: str,
+    version: int,
+    *,
+    reason: str = "promoted by hand",
+    expected: int | Literal["any"] | None = "any",
+) -> Aliases:
+    """Put a version in service. Promoting the champion changes nothing.
+
+    expected: the champion the decision was made against; where another has taken its place meanwhile, RegistryError.
+    Raises RegistryError also where there is no such version.
+    """
+    read_version(workspace, name, version)
+
+    def change(state: Aliases) -> Aliases:
+        if state.champion == version:
+            return state
+        if expected not in {"any", state.champion}:
+            raise RegistryError(
+                f"version {state.champion} went into service while version {version} was compared with {expected}",
+                where=model_folder(workspace, name),
+                fix="Publish again to compare with the new champion.",
+            )
+        former = state.former if state.champion is None else (*state.former, state.champion)
+        moved = replace(
+            state,
+            champion=version,
+            candidate=None if state.candidate == version else state.candidate,
+            former=former,
+            withdrawn=tuple(number for number in state.withdrawn if number != version),
+        )
+        return _moved(moved, "champion", state.champion, version, reason)
+
+    return _change(workspace, name, change)
+
+
+def rollback(workspace: str, name: str, *, reason: str = "rolled back by hand") -> Version:
+    """Put the former champion back in service and return it, its predictions with it.
+
+    Rolling back again goes one further. Raises RegistryError where there is no former champion.
+    """
+
+    def change(state: Aliases) -> Aliases:
+        if state.champion is None or not state.former:
+            raise RegistryError(
+                "there is no former champion to go back to",
+                where=model_folder(workspace, name),
+                fix="See `gnnflow models list` and promote a version instead.",
+            )
+        moved = replace(
+            state,
+            champion=state.former[-1],
+            former=state.former[:-1],
+            withdrawn=(*state.withdrawn, state.champion),
+        )
+        return _moved(moved, "champion", state.champion, state.former[-1], reason)
+
+    champion = _change(workspace, name, change).champion
+    assert champion is not None
+    return read_version(workspace, name, champion)
+
+
+def _moved(state: Aliases, alias: Alias, before: int | None, after: int, reason: str) -> Aliases:
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    move = {"alias": alias, "from": before, "to": after, "reason": reason, "at": at}
+    return replace(state, history=(*state.history, move))
+
+
+def _read(folder: str) -> tuple[int, Aliases]:
+    revisions = numbered(folder, suffix=".json")
+    if not revisions:
+        return 0, Aliases()
+    held = read_json(_document(folder, revisions[-1]))
+    return revisions[-1], Aliases(
+        champion=held["champion"],
+        candidate=held["candidate"],
+        former=tuple(held["former"]),
+        withdrawn=tuple(held["withdrawn"]),
+        history=tuple(held["history"]),
+    )
+
+
+def _document(folder: str, revision: int) -> str:
+    return join(folder, f"{revision:08d}.json")
+
+
+def _change(workspace: str, name: str, change: Callable[[Aliases], Aliases]) -> Aliases:
+    """Apply a change to the newest state, again where another change came first."""
+    folder = join(model_folder(workspace, name), "aliases")
+    while True:
+        revision, before = _read(folder)
+        after = change(before)
+        if after == before or create_exclusive(_document(folder, revision + 1), encode_json(asdict(after))):
+            return after

@@ -1,0 +1,200 @@
+"""Versions: a completed run's model with all that made it, under the next number.
+
+A number is claimed by creating its `claim.json`, which only one writer can. Registering walks the numbers from 1: a
+claim of the same run is that run's version; the first number without a claim is tried, and a lost race is read like any
+other claim. So two registrations never share a number, and one run never gets two, however many try at once. All that
+varies (the time, the revision) is in the claim, which makes finishing a version repeatable: a registration that died is
+completed by the next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
+
+from gnnflow.graph.errors import RegistryError, StorageError
+from gnnflow.registry.names import model_folder, numbered
+from gnnflow.registry.signature import Signature, signature_of
+from gnnflow.storage.filesystem import (
+    FileEntry,
+    create_exclusive,
+    encode_json,
+    exists,
+    join,
+    list_names,
+    read_bytes,
+    read_json,
+    write_atomic,
+)
+from gnnflow.storage.manifest import read_manifest
+from gnnflow.storage.workspace import Workspace
+
+WEIGHTS = "model.safetensors"
+MODEL = "model.json"
+CONFIG = "config.json"
+METRICS = "metrics.json"
+VERSION = "version.json"
+_CLAIM = "claim.json"
+
+
+@dataclass(frozen=True)
+class Version:
+    """A published model. uri is its folder, run the run it came from.
+
+    fingerprints and digests are those of every stage's artifact, revision the git revision of the config's folder.
+    """
+
+    name: str
+    version: int
+    uri: str
+    run: str
+    created: str
+    revision: str | None
+    signature: Signature
+    metrics: dict[str, float]
+    fingerprints: dict[str, str]
+    digests: dict[str, str]
+    artifacts: dict[str, str]
+    tables: dict[str, Any]
+    files: tuple[FileEntry, ...]
+
+    @property
+    def predictions(self) -> str:
+        """Folder of the predictions the version's run wrote."""
+        return join(self.run, "predictions")
+
+    @property
+    def report(self) -> str:
+        """The report of the version's run."""
+        return join(self.run, "report.html")
+
+    def read(self, name: str) -> bytes:
+        """Return one of the version's files. Raises StorageError where it is not what was published."""
+        (entry,) = (entry for entry in self.files if entry.name == name)
+        where = join(self.uri, name)
+        content = read_bytes(where)
+        if hashlib.sha256(content).hexdigest() != entry.sha256:
+            raise StorageError(
+                "is not the file that was published", where=where, fix="Restore it, or publish the run again."
+            )
+        return content
+
+
+def register(workspace: str, run_uri: str, *, name: str | None = None, revision: str | None = None) -> Version:
+    """Publish a completed run as the next version of a model, and return it. The same run gives the same version.
+
+    name defaults to the run's. Costs one small read for every number below. Raises StorageError where there is no such
+    run, RegistryError for a bad name.
+    """
+    where = join(run_uri, "run.json")
+    if not exists(where):
+        raise StorageError("this run is not complete", where=run_uri, fix="Run `gnnflow run CONFIG` first.")
+    record = read_json(where)
+    name = name or str(record["name"])
+    number, claim = _claim(model_folder(workspace, name), run_uri, revision)
+    uri = join(model_folder(workspace, name), str(number))
+    if not exists(join(uri, VERSION)):
+        _write(uri, name, number, claim=claim, record=record)
+    return read_version(workspace, name, number)
+
+
+def _claim(folder: str, run_uri: str, revision: str | None) -> tuple[int, dict[str, Any]]:
+    """Return the number that is the run's, and what its claim says."""
+    own = {"run": run_uri, "created": datetime.now(UTC).isoformat(timespec="seconds"), "revision": revision}
+    taken = set(numbered(folder))
+    for number in count(1):
+        where = join(folder, str(number), _CLAIM)
+        if number not in taken and create_exclusive(where, encode_json(own)):
+            return number, own
+        claim = read_json(where)
+        if claim["run"] == run_uri:
+            return number, claim
+    raise AssertionError("numbers do not end")
+
+
+def _write(uri: str, name: str, number: int, *, claim: dict[str, Any], record: dict[str, Any]) -> None:
+    """Copy what the run made, then commit the version."""
+    manifests = {stage: read_manifest(artifact) for stage, artifact in record["artifacts"].items()}
+    trained, metrics = record["artifacts"]["train"], read_json(join(claim["run"], METRICS))
+    documents = {
+        WEIGHTS: read_bytes(join(trained, WEIGHTS)),
+        MODEL: read_bytes(join(trained, MODEL)),
+        CONFIG: encode_json(record["config"]),
+        METRICS: encode_json(metrics),
+    }
+    files = tuple(write_atomic(join(uri, file), content) for file, content in documents.items())
+    graph = record["config"]["graph"]
+    version = Version(
+        name=name,
+        version=number,
+        uri=uri,
+        **claim,
+        signature=signature_of(manifests["ingest"].details),
+        metrics=metrics,
+        fingerprints={stage: manifest.fingerprint for stage, manifest in manifests.items()},
+        digests={stage: manifest.digest for stage, manifest in manifests.items()},
+        artifacts=dict(record["artifacts"]),
+        tables={side: graph[side] for side in ("nodes", "edges")},
+        files=files,
+    )
+    write_atomic(join(uri, VERSION), encode_json({key: held for key, held in asdict(version).items() if key != "uri"}))
+
+
+def read_version(workspace: str, name: str, number: int) -> Version:
+    """Return a version. Raises RegistryError where there is none, naming those there are."""
+    uri = join(model_folder(workspace, name), str(number))
+    if not exists(join(uri, VERSION)):
+        raise _unknown(workspace, name, str(number))
+    content = read_json(join(uri, VERSION))
+    try:
+        held = {
+            **content,
+            "signature": Signature(**content["signature"]),
+            "files": tuple(FileEntry(**entry) for entry in content["files"]),
+        }
+        return Version(**held, uri=uri)
+    except (TypeError, KeyError) as error:
+        raise StorageError(
+            f"is not a version ({error})", where=join(uri, VERSION), fix="The file is damaged: publish the run again."
+        ) from error
+
+
+def list_versions(workspace: str, name: str) -> tuple[int, ...]:
+    """Return the numbers of a model's versions, ascending; empty where there is no such model."""
+    folder = model_folder(workspace, name)
+    return tuple(number for number in numbered(folder) if exists(join(folder, str(number), VERSION)))
+
+
+def list_models(workspace: str) -> tuple[str, ...]:
+    """Return the names of all models with a version."""
+    names = list_names(join(Workspace.at(workspace).uri, "registry"))
+    return tuple(name for name in names if list_versions(workspace, name))
+
+
+def find_version(workspace: str, name: str, which: str) -> Version:
+    """Return the version a person means: a number, or an alias. Raises RegistryError where there is none."""
+    from gnnflow.registry.aliases import read_aliases
+
+    aliases = read_aliases(workspace, name)
+    number = (
+        int(which) if which.isdecimal() else {"champion": aliases.champion, "candidate": aliases.candidate}.get(which)
+    )
+    if number is None:
+        raise _unknown(workspace, name, which)
+    return read_version(workspace, name, number)
+
+
+def _unknown(workspace: str, name: str, which: str) -> RegistryError:
+    versions = list_versions(workspace, name)
+    if not versions:
+        models = list_models(workspace)
+        fix = f"Models: {', '.join(models)}." if models else "Publish a run with `gnnflow publish CONFIG`."
+        return RegistryError(f"no model {name!r}", where=join(Workspace.at(workspace).uri, "registry"), fix=fix)
+    return RegistryError(
+        f"model {name!r} has no version {which}",
+        where=model_folder(workspace, name),
+        fix=f"Versions: {', '.join(map(str, versions))}.",
+    )

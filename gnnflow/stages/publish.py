@@ -1,0 +1,156 @@
+"""Publish: a completed run becomes a version, and takes the champion's place if it is at least as good.
+
+Both are scored on the same targets: the test shards of the current GraphFlat. So a champion trained on last month's
+graph is judged on today's, and by nothing it remembers. Where the champion cannot read today's graph (other features,
+more hops than were cut) nothing can be compared, and `publish.incomparable` decides: `keep`, the default, because a
+model that was compared with nothing is not known to be better. A version that a person rolled back is never promoted
+here again. The stage leaves no artifact: the registry is its output, and running it twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gnnflow import registry
+from gnnflow.stages import pipeline
+from gnnflow.stages.base import StageContext, upstream
+from gnnflow.stages.compare import Comparison, compare
+from gnnflow.storage.filesystem import exists, join
+
+if TYPE_CHECKING:
+    from gnnflow.registry import Aliases, Version
+
+
+@dataclass(frozen=True)
+class PublishResult:
+    """What publishing did.
+
+    version is this run's, in_service the champion's after it; promoted says that they are the same. candidate and
+    champion are the scores of both on the current test split (flat names such as `test.accuracy`); champion is empty
+    where none was compared. predictions are those of this run.
+    """
+
+    name: str
+    version: int
+    uri: str
+    promoted: bool
+    reason: str
+    metric: str
+    in_service: int | None
+    run: str
+    predictions: str
+    candidate: dict[str, float] = field(default_factory=dict)
+    champion: dict[str, float] = field(default_factory=dict)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what `--json` prints."""
+        return asdict(self)
+
+
+def run(context: StageContext, *, config_uri: str = "") -> PublishResult:
+    """Register the config's completed run and promote it where it deserves it.
+
+    config_uri is where the config was read from; the version records the git revision of that folder. Raises
+    StorageError where a stage has not run, RegistryError where another champion took its place meanwhile.
+    """
+    context.progress.stage_started("publish")
+    result = _publish(context, config_uri)
+    context.progress.message(f"{result.name} version {result.version}: {result.reason}")
+    return result
+
+
+def _publish(context: StageContext, config_uri: str) -> PublishResult:
+    config = context.config
+    name = config.publish.name or config.name
+    version = registry.register(
+        config.workspace, _completed_run(context), name=name, revision=registry.git_revision(config_uri)
+    )
+    verdict = _judge(context, version, registry.read_aliases(config.workspace, name))
+    if verdict.promote:
+        aliases = registry.promote(
+            config.workspace, name, version.version, reason=verdict.reason, expected=verdict.champion
+        )
+    elif verdict.nominate:
+        aliases = registry.nominate(config.workspace, name, version.version, reason=verdict.reason)
+    else:
+        aliases = registry.read_aliases(config.workspace, name)
+    return PublishResult(
+        name=name,
+        version=version.version,
+        uri=version.uri,
+        promoted=aliases.champion == version.version,
+        reason=verdict.reason,
+        metric=_metric(context),
+        in_service=aliases.champion,
+        run=version.run,
+        predictions=version.predictions,
+        candidate=verdict.comparison.candidate or _test_scores(version),
+        champion=verdict.comparison.champion,
+    )
+
+
+def _completed_run(context: StageContext) -> str:
+    """Return the config's run, committing it where all its stages are done."""
+    uri = pipeline.run_uri(context.config)
+    if not exists(join(uri, "run.json")):
+        for stage in pipeline.STAGES:
+            upstream(context, stage)
+        pipeline.run(context)
+    return uri
+
+
+def _metric(context: StageContext) -> str:
+    return context.config.publish.metric or context.config.train.metric
+
+
+def _test_scores(version: Version) -> dict[str, float]:
+    return {key: value for key, value in version.metrics.items() if key.startswith("test.")}
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    """What is to be done with a version, decided against this champion."""
+
+    reason: str
+    champion: int | None
+    comparison: Comparison
+    promote: bool = False
+    nominate: bool = False
+
+
+def _judge(context: StageContext, version: Version, aliases: Aliases) -> _Verdict:
+    """Say whether a version takes the champion's place, and why."""
+    nothing, champion = Comparison(_metric(context)), aliases.champion
+    if champion == version.version:
+        return _Verdict("it is in service already", champion, nothing)
+    if champion is None:
+        return _Verdict("promoted as the first version", champion, nothing, promote=True)
+    if version.version in aliases.withdrawn:
+        reason = f"version {champion} stays: this one was rolled back; {_by_hand(version)}"
+        return _Verdict(reason, champion, nothing)
+    return _compared(context, version, champion)
+
+
+def _compared(context: StageContext, version: Version, champion: int) -> _Verdict:
+    found = compare(
+        version,
+        registry.read_version(context.config.workspace, version.name, champion),
+        flat=upstream(context, "flat"),
+        train=context.config.train,
+        metric=_metric(context),
+    )
+    if found.obstacle:
+        why = f"version {champion} cannot be compared with it ({found.obstacle})"
+        if context.config.publish.incomparable == "promote":
+            return _Verdict(f"promoted: {why}, and publish.incomparable is promote", champion, found, promote=True)
+        return _Verdict(f"version {champion} stays: {why}; {_by_hand(version)}", champion, found, nominate=True)
+    ours, theirs = found.values
+    figures = f"test.{found.metric} is {ours:.4f}, that of version {champion} {theirs:.4f} on the same targets"
+    if found.candidate_holds:
+        return _Verdict(f"promoted: {figures}", champion, found, promote=True)
+    return _Verdict(f"version {champion} stays: {figures}", champion, found, nominate=True)
+
+
+def _by_hand(version: Version) -> str:
+    return f"`gnnflow models promote {version.name} {version.version}` promotes it anyway"
