@@ -10,8 +10,10 @@ import contextlib
 import hashlib
 import json
 import os
+import threading
+import time
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -20,12 +22,16 @@ import fsspec
 import pyarrow as pa
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
 
 from gnnflow.graph.errors import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+_memory_claims = threading.Lock()
+_CLAIM_ATTEMPTS = 20
+_CLAIM_PAUSE_SECONDS = 0.1
 _MISSING = "Check the path, or run the stage that makes it."
 
 
@@ -166,20 +172,56 @@ def _renamed_at_the_end(path: str) -> Iterator[Path]:
 
 
 def create_exclusive(uri: str, content: bytes) -> bool:
-    """Write a file only where there is none, and return whether it was written: one of many claimants gets True."""
+    """Write a file only where there is none, and return whether it was written: one of many claimants gets True.
+
+    The file appears whole or not at all. Object stores decide by a conditional PUT.
+    """
     fs, path = resolve(uri)
     if isinstance(fs, LocalFileSystem):
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        return _linked_where_free(Path(path), content)
+    # Objects of `memory://` are shared by threads, and its own check and write are two steps.
+    with _memory_claims if isinstance(fs, MemoryFileSystem) else nullcontext():
+        return _put_where_free(fs, path, content)
+
+
+def _put_where_free(fs: fsspec.AbstractFileSystem, path: str, content: bytes) -> bool:
+    for _ in range(_CLAIM_ATTEMPTS):
+        try:
+            fs.pipe_file(path, content, mode="create")
+        except FileExistsError:
+            return False
+        except OSError as error:
+            # S3 answers so while another claim of the same key is in flight: ask again.
+            if "ConditionalRequestConflict" not in repr(error.__cause__):
+                raise
+            time.sleep(_CLAIM_PAUSE_SECONDS)
+        else:
+            return True
+    raise StorageError("other claims of this file never end", where=path, fix="Try again.")
+
+
+def _linked_where_free(target: Path, content: bytes) -> bool:
+    """Give a finished temporary file its name, which fails where the name is taken."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+    temporary.write_bytes(content)
     try:
-        fs.pipe_file(path, content, mode="create")
+        os.link(temporary, target)
     except FileExistsError:
         return False
+    finally:
+        temporary.unlink()
     return True
+
+
+def encode_json(value: Any) -> bytes:
+    """Return a JSON document's bytes, keys in order so that equal values are equal bytes."""
+    return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
 
 
 def write_json(uri: str, value: Any) -> FileEntry:
     """Write a JSON document atomically, keys in order so that equal values are equal bytes."""
-    return write_atomic(uri, (json.dumps(value, indent=1, sort_keys=True) + "\n").encode())
+    return write_atomic(uri, encode_json(value))
 
 
 def read_json(uri: str) -> Any:
