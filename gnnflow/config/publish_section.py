@@ -20,7 +20,7 @@ class PublishConfig(Section):
     name: ModelName | None = Field(None, description="Name in the registry; null means the config's name.")
     metric: Literal["accuracy", "micro_f1", "roc_auc", "loss"] | None = Field(
         None,
-        description="Metric on the test split where a model must be no worse than the champion; null means train.metric.",
+        description="Metric on the test split, where a model must match or beat the champion; null: train.metric.",
     )
     incomparable: Literal["keep", "promote"] = Field(
         "keep",
