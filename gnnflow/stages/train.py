@@ -54,6 +54,8 @@ def run(context: StageContext) -> StageResult:
     """Train on the shards. Raises StorageError where GraphFlat has not run, TrainingError where it cannot train."""
 
     def work(artifact: str, runner: RoundRunner) -> Manifest:
+        from gnnflow.executions.sliced import check_sliceable
+        from gnnflow.layers.model import build_model
         from gnnflow.train.trainer import TrainRequest, train
 
         config = context.config
@@ -70,6 +72,8 @@ def run(context: StageContext) -> StageResult:
             seed=config.seed,
             checkpoint_uri=join(runner.work, "checkpoints"),
         )
+        # Found now rather than after hours of training: GraphInfer could not score this model.
+        check_sliceable(build_model(request.model_spec))
         result = train(request, progress=context.progress)
         return _manifest(context, artifact, flat, request.model_spec, result)
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnnflow.cli import main
+from gnnflow.graph.errors import LayerError
 from gnnflow.stages import pipeline
 from gnnflow.stages.report import report_of
 from gnnflow.storage.columns import from_matrix, to_matrix
@@ -61,6 +62,13 @@ def test_a_layer_of_ones_own_is_named_in_the_config(tmp_path: Path) -> None:
     result = pipeline.run_quietly(graph_config(tmp_path, model=model, train={"epochs": 2}))
     assert result.stages["infer"].manifest.details["parity"]["samples"] == 60
     assert result.stages["infer"].manifest.details["parity"]["max_difference"] < 1e-4
+
+
+def test_a_layer_that_cannot_merge_is_refused_before_training(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    model = {"kind": "tests.contracts.own_layers:MedianLayer", "head": "linear", "hidden": 8}
+    with pytest.raises(LayerError, match="do not merge"):
+        pipeline.run_quietly(graph_config(tmp_path, model=model, train={"epochs": 10_000}))
 
 
 @pytest.mark.parametrize("layout", ["shared", "inline"])
