@@ -191,7 +191,7 @@ def build_both_ways(index: int, inbox: Inbox, *, task: IngestTask, book: Partiti
 def build_edges(index: int, rows: pa.Table, *, task: IngestTask, book: PartitionBook) -> TaskOutput:
     """Write a partition's in-edges, sorted by destination; in-degrees are counted here, out-degrees at the owners."""
     src, dst, place = (to_numpy(rows[name]) for name in ("src", "dst", "place"))
-    order = np.lexsort((place, src, dst))
+    order = _edge_order((dst - book.start(index)) * book.num_nodes + src, place)
     src, dst = src[order], dst[order]
     weight = to_numpy(rows["weight"])[order] if task.schema.has_weight else None
     keys = edge_keys(to_numpy(rows["dst_key"])[order], to_numpy(rows["src_key"])[order], _occurrence(dst, src))
@@ -217,6 +217,16 @@ def build_edges(index: int, rows: pa.Table, *, task: IngestTask, book: Partition
         files=(entry,),
         counts={"edges": len(src)},
     )
+
+
+def _edge_order(pair: IntArray, place: IntArray) -> IntArray:
+    """Return the order by (pair, place): one stable sort, since parallel edges come in input order."""
+    order = np.argsort(pair, kind="stable")
+    pair, place = pair[order], place[order]
+    # Not so where edges were sent both ways: an edge may meet the reverse of an earlier one.
+    if np.any((pair[1:] == pair[:-1]) & (place[1:] < place[:-1])):
+        order = order[np.lexsort((place, pair))]
+    return order
 
 
 def _occurrence(dst: IntArray, src: IntArray) -> IntArray:
