@@ -85,8 +85,7 @@ def write_shard(
     if layout == "shared":
         features = encode_references(neighborhood.roots)
         body = pa.table({"graph_feature": encode_rows(side_by_side([neighborhood]))})
-        # Mostly float features, which zstd makes a seventh smaller and eight times slower to read, every epoch.
-        files.append(commit_table(artifact, f"shards/{name}.graph.parquet", body, compression="none"))
+        files.append(commit_table(artifact, f"shards/{name}.graph.parquet", body))
     else:
         features = _inline(neighborhood, fanouts=fanouts, num_hops=num_hops)
     rows = targets.append_column("graph_feature", features)

@@ -9,15 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from gnnflow.graph.block import ragged_ranges
 from gnnflow.graph.errors import StorageError, TableError
+from gnnflow.storage.columns import combine
 from gnnflow.storage.filesystem import FileEntry, expand, join, open_arrow, open_input, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from gnnflow.graph.block import IntArray
 
 Format = Literal["parquet", "csv", "arrow"]
 _FORMATS: dict[str, Format] = {
@@ -29,6 +34,8 @@ _FORMATS: dict[str, Format] = {
     ".feather": "arrow",
     ".ipc": "arrow",
 }
+_SAMPLES, _SAMPLE_ROWS, _SAMPLE_BYTES = 16, 1024, 4096
+_WORTHWHILE = 0.8
 _DAMAGED = "The file is truncated or damaged: delete the folder it lies in and run again."
 
 
@@ -48,13 +55,15 @@ class Chunk:
         return f"{self.uri}, row group {self.part}" if self.format == "parquet" else self.uri
 
 
-def write_table(
-    uri: str, table: pa.Table, *, row_group_size: int | None = None, compression: str = "zstd"
-) -> FileEntry:
-    """Write a Parquet file atomically. The same table gives the same bytes."""
+def write_table(uri: str, table: pa.Table, *, row_group_size: int | None = None) -> FileEntry:
+    """Write a Parquet file atomically. The same table gives the same bytes.
+
+    Columns that zstd would hardly shrink (float features, hashes) are left as they are: a mapped file's uncompressed
+    columns are read without a copy.
+    """
     sink = pa.BufferOutputStream()
     options: dict[str, Any] = {
-        "compression": compression,
+        "compression": {_leaf(field): _codec(table[field.name]) for field in table.schema},
         "use_dictionary": _dictionary_columns(table.schema),
         # The smallest and largest blob says nothing and takes longer to find than the file to write.
         "write_statistics": [field.name for field in table.schema if _is_plain(field.type)],
@@ -63,12 +72,32 @@ def write_table(
     return write_atomic(uri, memoryview(sink.getvalue()))
 
 
-def commit_table(
-    artifact: str, name: str, table: pa.Table, *, row_group_size: int | None = None, compression: str = "zstd"
-) -> FileEntry:
+def commit_table(artifact: str, name: str, table: pa.Table, *, row_group_size: int | None = None) -> FileEntry:
     """Write a Parquet file of an artifact and return its entry, named as the manifest lists it."""
-    entry = write_table(join(artifact, name), table, row_group_size=row_group_size, compression=compression)
-    return replace(entry, name=name)
+    return replace(write_table(join(artifact, name), table, row_group_size=row_group_size), name=name)
+
+
+def _leaf(field: pa.Field) -> str:
+    return f"{field.name}.list.element" if pa.types.is_nested(field.type) else str(field.name)
+
+
+def _codec(column: pa.ChunkedArray) -> str:
+    """Return the compression of a column: zstd where a sample of it shrinks by a fifth, else none.
+
+    The sample is a function of the rows, never of how they lie in memory, so that equal tables give equal files.
+    """
+    values = combine(column.take(pa.array(_spread(len(column), _SAMPLE_ROWS)))).buffers()[-1]
+    sample = b"" if values is None else np.frombuffer(values, np.uint8)[_spread(values.size, _SAMPLE_BYTES)].tobytes()
+    shrunk = pa.Codec("zstd").compress(sample, asbytes=True)
+    return "zstd" if len(shrunk) <= _WORTHWHILE * len(sample) else "none"
+
+
+def _spread(length: int, run: int) -> IntArray:
+    """Return the positions of _SAMPLES runs spread over 0 .. length - 1; all of them where the runs would overlap."""
+    if length <= _SAMPLES * run:
+        return np.arange(length)
+    starts = np.linspace(0, length - run, _SAMPLES).astype(np.int64)
+    return ragged_ranges(starts, np.full(_SAMPLES, run))
 
 
 def _is_plain(kind: pa.DataType) -> bool:
