@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest import rounds
+from gnnflow.ingest.statistics import CHANNEL, merge_counts, statistics_of
 from gnnflow.mapreduce.rounds import Round
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ def run_rounds(task: IngestTask, runner: RoundRunner) -> IngestResult:
     step = Round("nodes_sort", partitions, partitions, partial(rounds.sort_nodes, task=task), {"nodes": "nodes_read"})
     nodes = runner.run(step)
     _check_splits(nodes, task)
+    merge = Round("nodes_statistics", partitions, partitions, merge_counts, {CHANNEL: "nodes_sort"})
+    counted = statistics_of(runner.run(merge), task.schema)
     book = PartitionBook(offsets_of(np.array([record.counts["rows_out"] for record in nodes], np.int64)))
     edge_read, edges = _edge_rounds(task, runner, book)
     written = runner.run(
@@ -53,7 +56,8 @@ def run_rounds(task: IngestTask, runner: RoundRunner) -> IngestResult:
             {"node_rows": "nodes_sort", "in_degree": _builder(task), "out_degree": _builder(task)},
         )
     )
-    return _result(task, book, node_steps=(read, nodes), edge_steps=(edge_read, *edges), written=written)
+    result = _result(task, book, node_steps=(read, nodes), edge_steps=(edge_read, *edges), written=written)
+    return replace(result, details={**result.details, "statistics": counted})
 
 
 def _builder(task: IngestTask) -> str:

@@ -25,6 +25,7 @@ from gnnflow.ingest.source import (
     node_columns,
     node_faults,
 )
+from gnnflow.ingest.statistics import count_rows
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.sampling import edge_keys
@@ -96,7 +97,10 @@ def sort_nodes(index: int, inbox: Inbox, *, task: IngestTask) -> TaskOutput:
     kept, bad = settle(rows, [fault], chunks=task.nodes, place=place, policy=task.config.on_bad_rows)
     rows = take_kept(rows, kept).drop_columns(["place"])
     return TaskOutput(
-        emits=(Emit("node_rows", rows, np.full(rows.num_rows, index)),),
+        emits=(
+            Emit("node_rows", rows, np.full(rows.num_rows, index)),
+            count_rows(rows, task.schema, partitions=task.config.partitions),
+        ),
         files=task.set_aside(f"nodes-sort-{index:05d}", bad),
         counts={"rows_out": rows.num_rows, "rows_quarantined": bad.num_rows, **_node_counts(rows, task)},
     )

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gnnflow.mapreduce.schedulers import Scheduler
 
 # Raised when the same config and inputs would give other bytes than before.
-FORMAT_VERSIONS = {"ingest": 1, "flat": 1, "train": 1, "infer": 1}
+FORMAT_VERSIONS = {"ingest": 2, "flat": 1, "train": 1, "infer": 1}
 _HOPELESS = (TableError, StorageError, ConfigError, LayerError, TrainingError, ParityError)
 INPUTS = {"ingest": (), "flat": ("ingest",), "train": ("flat",), "infer": ("ingest", "train")}
 

@@ -1,22 +1,53 @@
-"""Guards: stop a scheduled run before it trains on tables that are not what they were."""
+"""Guards: stop a scheduled run before it trains on tables that are not what they were.
+
+The reference is the last completed run of the same name: `runs/<name>/latest.json` names it, its record names its
+graph store, and that manifest holds the counts and column statistics, so checking reads three small documents and no
+rows. A run that a guard stopped never completes and so never becomes the reference.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from gnnflow.graph.errors import GuardError
+from gnnflow.ingest.drift import Drift, drift_of
+from gnnflow.ingest.statistics import read_statistics
+from gnnflow.stages.base import upstream
+from gnnflow.storage.filesystem import exists, join, read_json
+from gnnflow.storage.manifest import committed, read_manifest
 
 if TYPE_CHECKING:
+    from gnnflow.config import GuardsConfig
     from gnnflow.stages.base import StageContext
     from gnnflow.storage.manifest import Manifest
+
+_NAMED = 5
 
 
 @dataclass(frozen=True)
 class GuardReport:
-    """What was compared. previous is the run compared with, "" where there is none; figures by flat name."""
+    """What was compared. previous is the run compared with, "" where there is none.
+
+    figures: `nodes`, `edges` and `label_rate` are relative changes, `psi.<column>` the column's index. notes say what
+    could not be checked.
+    """
 
     previous: str
     figures: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    @property
+    def worst_column(self) -> tuple[str, float] | None:
+        """The column that moved most and its index; None where no column was compared."""
+        columns = {name.removeprefix("psi."): held for name, held in self.figures.items() if name.startswith("psi.")}
+        return max(columns.items(), key=lambda item: item[1]) if columns else None
+
+
+@dataclass(frozen=True)
+class _Breach:
+    key: str
+    text: str
 
 
 def check(context: StageContext, previous: Manifest | None = None) -> GuardReport:
@@ -26,4 +57,112 @@ def check(context: StageContext, previous: Manifest | None = None) -> GuardRepor
     everything passes. Raises GuardError naming the column, the figure, the limit and what to do, StorageError where
     ingest has not run.
     """
-    raise NotImplementedError
+    context.progress.stage_started("guards")
+    now = upstream(context, "ingest").manifest
+    run = "the given manifest" if previous is not None else _last_run(context)
+    if previous is None and run:
+        previous = _manifest_of(run)
+    if previous is None:
+        report = GuardReport("", notes=("no earlier run of this name: nothing to compare with",))
+    else:
+        report = _compare(context, now, previous, run)
+    for note in report.notes:
+        context.progress.message(f"guards: {note}")
+    if report.worst_column is not None:
+        name, psi = report.worst_column
+        context.progress.message(f"guards: passed; the column that moved most is {name}, PSI {psi:.3g}")
+    return report
+
+
+def _last_run(context: StageContext) -> str:
+    latest = context.workspace.latest(context.config.name)
+    return str(read_json(latest)["run"]) if exists(latest) else ""
+
+
+def _manifest_of(run: str) -> Manifest:
+    artifact = read_json(join(run, "run.json"))["artifacts"]["ingest"]
+    if not committed(artifact):
+        raise GuardError(
+            "the last run's graph store is gone, so nothing can be compared with it",
+            where=artifact,
+            fix="Run `gnnflow run CONFIG` once by hand: it becomes the reference of the next.",
+        )
+    return read_manifest(artifact)
+
+
+def _compare(context: StageContext, now: Manifest, before: Manifest, run: str) -> GuardReport:
+    guards = context.config.guards
+    new, old = now.details, before.details
+    figures = {f"{what}": _change(new[f"num_{what}"], old[f"num_{what}"]) for what in ("nodes", "edges")}
+    figures["label_rate"] = _change(_label_rate(new), _label_rate(old))
+    breaches = _count_breaches(guards, figures, new, old)
+    notes: tuple[str, ...] = ()
+    if guards.psi is not None and "statistics" not in old:
+        notes = ("the last run's graph store holds no column statistics, so features were not compared",)
+    elif guards.psi is not None:
+        drifts, gone = _drifts(new, old)
+        figures |= {f"psi.{name}": drift.psi for name, drift in drifts.items()}
+        breaches += _psi_breaches(guards.psi, drifts, gone)
+    if breaches:
+        raise _error(breaches, run, str(context.config.graph.nodes))
+    return GuardReport(run, figures, notes)
+
+
+def _change(new: float, old: float) -> float:
+    """Return the relative change; from nothing to something is 1."""
+    return new / old - 1 if old else float(new > 0)
+
+
+def _label_rate(details: dict[str, Any]) -> float:
+    return float(details["labelled"] / max(details["num_nodes"], 1))
+
+
+def _count_breaches(
+    guards: GuardsConfig, figures: dict[str, float], new: dict[str, Any], old: dict[str, Any]
+) -> list[_Breach]:
+    found = []
+    for what in ("nodes", "edges"):
+        if guards.rows is not None and abs(figures[what]) > guards.rows:
+            counts = f"{new[f'num_{what}']:,} {what}, {old[f'num_{what}']:,} before"
+            found.append(_Breach("rows", f"{counts}: {figures[what]:+.1%}, and {guards.rows:.1%} is allowed"))
+    if guards.label_rate is not None and abs(figures["label_rate"]) > guards.label_rate:
+        rates = f"{_label_rate(new):.2%} of the nodes have a label, {_label_rate(old):.2%} before"
+        text = f"{rates}: {figures['label_rate']:+.1%}, and {guards.label_rate:.1%} is allowed"
+        found.append(_Breach("label_rate", text))
+    return found
+
+
+def _drifts(new: dict[str, Any], old: dict[str, Any]) -> tuple[dict[str, Drift], list[str]]:
+    """Return the drift of each column both have, and the names of those that only one has."""
+    after, before = read_statistics(new), read_statistics(old)
+    shared = [name for name in after if name in before]
+    only_one = [name for name in (*before, *after) if name not in before or name not in after]
+    return {name: drift_of(before[name], after[name]) for name in shared}, only_one
+
+
+def _psi_breaches(limit: float, drifts: dict[str, Drift], only_one: list[str]) -> list[_Breach]:
+    found = []
+    if only_one:
+        found.append(_Breach("psi", f"the feature columns are others than before: {_listed(only_one)}"))
+    over = {name: drift for name, drift in drifts.items() if drift.psi > limit + drift.chance}
+    worst = sorted(over, key=lambda name: -over[name].psi)
+    for name in worst[:1]:
+        chance = f" (of which {over[name].chance:.3g} may be chance)" if over[name].chance > limit / 10 else ""
+        text = f"column {name} has moved: PSI {over[name].psi:.3g}{chance}, and {limit:.3g} is allowed"
+        found.append(_Breach("psi", text + (f"; over it are also {_listed(worst[1:])}" if worst[1:] else "")))
+    return found
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def _error(breaches: list[_Breach], run: str, nodes: str) -> GuardError:
+    keys = " and ".join(f"guards.{key}" for key in dict.fromkeys(breach.key for breach in breaches))
+    return GuardError(
+        f"compared with {run}: {'; '.join(breach.text for breach in breaches)}",
+        where=nodes,
+        fix=f"Look at the tables. If the change is meant, raise {keys} for one run (null turns it off): "
+        "the next run is compared with that one.",
+    )
