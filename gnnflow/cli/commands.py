@@ -10,6 +10,7 @@ import typer
 
 from gnnflow import __version__
 from gnnflow.cli.metrics import show_metrics
+from gnnflow.cli.models import models_app
 from gnnflow.cli.progress import for_terminal
 from gnnflow.cluster import Cluster
 from gnnflow.config import Config, config_from_dict, load_config
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 generate_app = typer.Typer(help="Make a graph to try things on.", no_args_is_help=True)
 app.add_typer(generate_app, name="generate")
+app.add_typer(models_app, name="models")
 
 ConfigPath = Annotated[str, typer.Argument(metavar="CONFIG", help="YAML file: a path or any fsspec URL.")]
 Overrides = Annotated[
@@ -178,6 +180,24 @@ def infer(
     from gnnflow.stages import infer as stage
 
     _run_stage(stage.run, _load(config, overrides, workspace), as_json=as_json)
+
+
+@app.command()
+def publish(
+    config: ConfigPath, overrides: Overrides = None, workspace: WorkspaceOption = None, *, as_json: AsJson = False
+) -> None:
+    """Make a completed run a version of its model, and promote it where it is at least as good as the champion."""
+    from gnnflow.stages import publish as stage
+
+    with for_terminal() as progress:
+        context = StageContext.of(_load(config, overrides, workspace), progress=progress)
+        result = stage.run(context, config_uri=config)
+    if as_json:
+        typer.echo(json.dumps(result.summary(), sort_keys=True))
+        return
+    typer.echo(f"{result.name} version {result.version}: {result.reason}")
+    typer.echo(f"in service   version {result.in_service}")
+    typer.echo(f"predictions  {result.predictions}")
 
 
 @app.command()

@@ -7,6 +7,7 @@ rows. A run that a guard stopped never completes and so never becomes the refere
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,7 @@ def check(context: StageContext, previous: Manifest | None = None) -> GuardRepor
     everything passes. Raises GuardError naming the column, the figure, the limit and what to do, StorageError where
     ingest has not run.
     """
+    begin = time.monotonic()
     context.progress.stage_started("guards")
     now = upstream(context, "ingest").manifest
     run = "the given manifest" if previous is not None else _last_run(context)
@@ -71,6 +73,7 @@ def check(context: StageContext, previous: Manifest | None = None) -> GuardRepor
     if report.worst_column is not None:
         name, psi = report.worst_column
         context.progress.message(f"guards: passed; the column that moved most is {name}, PSI {psi:.3g}")
+    context.progress.stage_finished("guards", time.monotonic() - begin, reused=False)
     return report
 
 

@@ -9,6 +9,7 @@ here again. The stage leaves no artifact: the registry is its output, and runnin
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -54,9 +55,11 @@ def run(context: StageContext, *, config_uri: str = "") -> PublishResult:
     config_uri is where the config was read from; the version records the git revision of that folder. Raises
     StorageError where a stage has not run, RegistryError where another champion took its place meanwhile.
     """
+    begin = time.monotonic()
     context.progress.stage_started("publish")
     result = _publish(context, config_uri)
     context.progress.message(f"{result.name} version {result.version}: {result.reason}")
+    context.progress.stage_finished("publish", time.monotonic() - begin, reused=False)
     return result
 
 

@@ -1,0 +1,128 @@
+"""`gnnflow models`: what is published, which version is in service, and moving that by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gnnflow import registry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+models_app = typer.Typer(help="See and move the published models of a workspace.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A model's name.")]
+WorkspaceOption = Annotated[str, typer.Option("--workspace", metavar="URI", help="Where the registry lives.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+
+
+def _scores(metrics: dict[str, float]) -> str:
+    named = {key.removeprefix("test."): held for key, held in sorted(metrics.items()) if key.startswith("test.")}
+    return ", ".join(f"{name} {held:.4f}" for name, held in list(named.items())[:2])
+
+
+def _row(version: registry.Version, aliases: registry.Aliases) -> dict[str, Any]:
+    return {
+        "name": version.name,
+        "version": version.version,
+        "aliases": list(aliases.of(version.version)),
+        "created": version.created,
+        "test": _scores(version.metrics),
+        "run": version.run,
+    }
+
+
+def _print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
+    cells = [[str(column).upper() for column in columns], *([_cell(row[column]) for column in columns] for row in rows)]
+    widths = [max(len(line[place]) for line in cells) for place in range(len(cells[0]))]
+    for line in cells:
+        typer.echo("  ".join(f"{text:<{width}}" for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _cell(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, list) else str(value)
+
+
+@models_app.command("list")
+def list_models(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One model; without it, all.")] = None,
+    workspace: WorkspaceOption = "runs",
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """List the versions, newest last, with their aliases and test scores."""
+    rows = []
+    for model in registry.list_models(workspace) if name is None else (name,):
+        aliases = registry.read_aliases(workspace, model)
+        numbers = registry.list_versions(workspace, model)
+        rows += [_row(registry.read_version(workspace, model, number), aliases) for number in numbers]
+    if as_json:
+        typer.echo(json.dumps(rows, sort_keys=True))
+    elif rows:
+        _print_table(rows, ("name", "version", "aliases", "created", "test"))
+    else:
+        typer.echo("no models; publish a run with `gnnflow publish CONFIG`")
+
+
+@models_app.command()
+def show(
+    name: Name,
+    version: Annotated[str, typer.Argument(metavar="VERSION", help="A number, champion or candidate.")] = "champion",
+    workspace: WorkspaceOption = "runs",
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show one version: where it came from, what it reads, its metrics and the moves of its aliases."""
+    found = registry.find_version(workspace, name, version)
+    aliases = registry.read_aliases(workspace, name)
+    document = {
+        **asdict(found),
+        "aliases": list(aliases.of(found.version)),
+        "predictions": found.predictions,
+        "report": found.report,
+        "history": [move for move in aliases.history if found.version in {move["from"], move["to"]}],
+    }
+    if as_json:
+        typer.echo(json.dumps(document, sort_keys=True))
+        return
+    for key in ("name", "version", "aliases", "created", "revision", "run", "predictions", "report", "uri"):
+        typer.echo(f"{key:14}{_cell(document[key])}")
+    for key in ("tables", "signature", "fingerprints", "metrics"):
+        typer.echo(key)
+        for part, held in document[key].items():
+            typer.echo(f"  {part:32}{held:.6g}" if isinstance(held, float) else f"  {part:32}{held}")
+    typer.echo("history")
+    for move in document["history"]:
+        typer.echo(f"  {move['at']}  {move['alias']}: {move['from']} -> {move['to']}  ({move['reason']})")
+
+
+@models_app.command()
+def promote(
+    name: Name,
+    version: Annotated[int, typer.Argument(metavar="VERSION", help="The version's number.")],
+    workspace: WorkspaceOption = "runs",
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Put a version in service, whatever its scores."""
+    registry.promote(workspace, name, version)
+    _print_champion(registry.read_version(workspace, name, version), as_json=as_json)
+
+
+@models_app.command()
+def rollback(name: Name, workspace: WorkspaceOption = "runs", *, as_json: AsJson = False) -> None:
+    """Put the former champion back in service, its predictions with it."""
+    _print_champion(registry.rollback(workspace, name), as_json=as_json)
+
+
+def _print_champion(version: registry.Version, *, as_json: bool) -> None:
+    champion = {"name": version.name, "champion": version.version, "predictions": version.predictions}
+    if as_json:
+        typer.echo(json.dumps(champion, sort_keys=True))
+        return
+    typer.echo(f"version {version.version} of {version.name} is in service")
+    typer.echo(f"predictions  {version.predictions}")
