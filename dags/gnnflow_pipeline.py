@@ -1,0 +1,31 @@
+"""DAG gnnflow_pipeline: one run of the whole pipeline, triggered from a form or by REST.
+
+The form is made from the config's models and is checked again by the first task. The stages are those the strategies
+need; a stage that the chosen strategy does not have is skipped.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import DAG, AssetAlias
+
+from operators.build import default_args, stage_tasks
+from operators.chain import stages_of_any
+from operators.form import form_params
+from operators.prepare import PrepareOperator
+
+with DAG(
+    dag_id="gnnflow_pipeline",
+    description="Tables in, predictions out: ingest, GraphFlat, training, scoring, report.",
+    doc_md=__doc__,
+    schedule=None,
+    params=form_params(),
+    default_args=default_args(),
+    tags=["gnnflow"],
+    dagrun_timeout=timedelta(days=7),
+) as dag:
+    prepare = PrepareOperator(task_id="prepare", retries=0)
+    tasks = stage_tasks(stages_of_any(), config="{{ ti.xcom_pull(task_ids='prepare') }}", trigger_rule="none_failed")
+    tasks["run"].outlets.append(AssetAlias("gnnflow_predictions"))
+    prepare >> next(iter(tasks.values()))

@@ -1,0 +1,30 @@
+"""Assets: what a finished task tells the DAGs that wait for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Asset, AssetAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airflow.sdk import Context
+
+_EXTRA = ("run", "predictions", "report", "artifact", "digest", "rows_out", "version", "promoted")
+
+
+def announce(context: Context, outlets: Iterable[Any], outcome: dict[str, Any]) -> None:
+    """Attach an outcome's URIs and counts to the task's assets; an alias becomes the asset of its predictions."""
+    extra = {key: outcome[key] for key in _EXTRA if key in outcome}
+    for outlet in outlets:
+        if isinstance(outlet, AssetAlias):
+            uri = outcome.get("predictions") or outcome.get("artifact") or ""
+            context["outlet_events"][outlet].add(Asset(name=uri, uri=asset_uri(uri)), extra=extra)
+        elif isinstance(outlet, Asset):
+            context["outlet_events"][outlet].extra.update(extra)
+
+
+def asset_uri(uri: str) -> str:
+    """Return a URI as assets and lineage write it: local paths with a scheme."""
+    return uri if "://" in uri else f"file://{uri}"

@@ -1,0 +1,56 @@
+"""Chains of stage tasks, as every DAG of this project builds them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import chain
+
+from operators.graphflat import GraphFlatOperator
+from operators.guards import GuardsOperator
+from operators.infer import InferOperator
+from operators.ingest import IngestOperator
+from operators.publish import PublishOperator
+from operators.run import CompleteRunOperator
+from operators.stage import StageOperator
+from operators.train import TrainOperator
+
+OPERATORS: dict[str, type[StageOperator]] = {
+    operator.stage: operator
+    for operator in (
+        IngestOperator,
+        GuardsOperator,
+        GraphFlatOperator,
+        TrainOperator,
+        InferOperator,
+        CompleteRunOperator,
+        PublishOperator,
+    )
+}
+
+
+def default_args() -> dict[str, Any]:
+    """Return what every task of a gnnflow DAG has: retries that resume, and an end to waiting for a lost cluster."""
+    return {
+        "retries": int(os.environ.get("GNNFLOW_RETRIES", "2")),
+        "retry_delay": timedelta(seconds=float(os.environ.get("GNNFLOW_RETRY_SECONDS", "30"))),
+        "execution_timeout": timedelta(hours=float(os.environ.get("GNNFLOW_STAGE_HOURS", "24"))),
+    }
+
+
+def stage_options() -> dict[str, Any]:
+    """Return what the environment says of all stages: GNNFLOW_DASK_CONN_ID, GNNFLOW_POLL_SECONDS."""
+    return {
+        "dask_conn_id": os.environ.get("GNNFLOW_DASK_CONN_ID") or None,
+        "poll_seconds": float(os.environ.get("GNNFLOW_POLL_SECONDS", "5")),
+    }
+
+
+def stage_tasks(stages: Iterable[str], **options: Any) -> dict[str, StageOperator]:
+    """Return one task a stage, each after the one before it. options go to every operator."""
+    tasks = {stage: OPERATORS[stage](task_id=stage, **{**stage_options(), **options}) for stage in stages}
+    chain(*tasks.values())
+    return tasks

@@ -1,0 +1,87 @@
+"""What runs where the work is: a stage's driver, on a Dask worker or in the task's own process.
+
+On a worker the driver is one task that starts the stage's tasks through the worker's own client. It returns nothing:
+what happened goes out as events of plain text and numbers under the job's id, so whoever asks unpickles nothing, and a
+client that comes back later still finds them. A thread cannot be interrupted, so the driver looks at every progress
+event whether its own task was cancelled.
+"""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gnnflow.config import Config, config_from_dict
+from gnnflow.graph.errors import ClusterError, GnnflowError
+from operators.outcome import outcome_of
+from operators.progress import Stopped, TaskLog, never
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from gnnflow.mapreduce.schedulers import Scheduler
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A scheduler that stops handing out tasks when the work is no longer wanted."""
+
+    scheduler: Scheduler
+    log: TaskLog
+
+    def run(self, function: Callable[[int], Result], indices: Sequence[int]) -> Iterator[Result]:
+        """Yield results as they become ready. Raises Stopped, which cancels the tasks not yet started."""
+        self.log.check()
+        for result in self.scheduler.run(function, indices):
+            self.log.check()
+            yield result
+
+
+def run_here(
+    stage: str, config: Config, *, say: Callable[[str], None], stopped: Callable[[], bool] = never
+) -> dict[str, Any]:
+    """Run a stage in this process, on the cluster its config names, and return its outcome."""
+    from gnnflow.cluster import Cluster
+
+    log = TaskLog(say, stopped=stopped)
+    with Cluster(config.cluster) as cluster:
+        return _run(stage, config, Watched(cluster, log), log)
+
+
+def drive(stage: str, content: Mapping[str, Any], job: str) -> None:
+    """Run a stage from inside a Dask task and report under the job's id. content: the config as plain values."""
+    from distributed import get_worker, worker_client
+
+    from gnnflow.mapreduce.schedulers import Dask
+
+    worker = get_worker()
+    key = worker.get_current_task()
+
+    def report(kind: str, **fields: Any) -> None:
+        worker.log_event(job, {"kind": kind, **fields})
+
+    def cancelled() -> bool:
+        state = worker.state.tasks.get(key)
+        return state is None or state.state in {"cancelled", "released", "forgotten"}
+
+    log = TaskLog(lambda line: report("progress", line=line), stopped=cancelled)
+    try:
+        config = config_from_dict(content, environment={})
+        with worker_client() as client:
+            report("finished", **_run(stage, config, Watched(Dask(client), log), log))
+    except Stopped:
+        report("stopped")
+    except GnnflowError as error:
+        report("failed", error=str(error), hopeless=not isinstance(error, ClusterError))
+    except Exception as error:  # noqa: BLE001 - anything else is our bug: the task log must show it, then a retry may help
+        report("failed", error=f"{type(error).__name__}: {error}", hopeless=False, trace=traceback.format_exc())
+
+
+def _run(stage: str, config: Config, scheduler: Scheduler, log: TaskLog) -> dict[str, Any]:
+    from gnnflow.stages.base import StageContext
+    from operators.chain import stage_function
+
+    return outcome_of(stage_function(stage)(StageContext.of(config, scheduler, log)))

@@ -1,0 +1,131 @@
+"""The trigger form, made from the config's models: dropdowns, ranges, help texts, one section a config section.
+
+A parameter is named as on the command line (`train.lr`), so that a person, the API and `--set` say the same thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow.sdk import Param
+
+from gnnflow.config import Config
+
+_FIRST = "Experiment"
+_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "pattern", "minLength", "maxLength")
+
+
+@dataclass(frozen=True)
+class FormField:
+    """One key of the config in the form. drops_none: an empty field leaves the key out (it would not accept null)."""
+
+    key: str
+    schema: dict[str, Any]
+    section: str
+    default: Any = None
+    required: bool = False
+    drops_none: bool = False
+
+
+def form_params() -> dict[str, Param]:
+    """Return the form's parameters, required keys first."""
+    fields = sorted(form_fields(), key=lambda item: (not item.required, item.section != _FIRST))
+    return {item.key: _param(item) for item in fields}
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a form's values as a config holds them: `train.lr` becomes lr in train. Unknown keys stay and are refused."""
+    droppable = {item.key for item in form_fields() if item.drops_none}
+    tree: dict[str, Any] = {}
+    for key, value in values.items():
+        if value is None and key in droppable:
+            continue
+        *path, name = key.split(".")
+        branch = tree
+        for part in path:
+            branch = branch.setdefault(part, {})
+        branch[name] = {**branch.get(name, {}), **value} if isinstance(value, Mapping) else value
+    return tree
+
+
+def form_fields() -> Iterator[FormField]:
+    """Yield every key of the config that a form can show."""
+    schema = Config.model_json_schema()
+    yield from _fields(schema, schema["$defs"], prefix="", section=_FIRST, required=True)
+
+
+def _fields(
+    schema: Mapping[str, Any], definitions: Mapping[str, Any], *, prefix: str, section: str, required: bool
+) -> Iterator[FormField]:
+    for name, given in schema["properties"].items():
+        key, inner = f"{prefix}{name}", _resolved(given, definitions)
+        title = section if prefix else name.capitalize()
+        if "discriminator" in inner:
+            yield from _union(key, inner, definitions, section=title)
+        elif inner.get("properties"):
+            yield from _fields(inner, definitions, prefix=f"{key}.", section=title, required=required)
+        else:
+            asked = name in schema.get("required", ())
+            yield _plain(key, inner, section=section if not prefix else title, required=asked)
+
+
+def _union(key: str, inner: Mapping[str, Any], definitions: Mapping[str, Any], *, section: str) -> Iterator[FormField]:
+    """Yield a choice as a dropdown, and every choice's keys as fields that may stay empty."""
+    kinds = {kind: _resolved({"$ref": ref}, definitions) for kind, ref in inner["discriminator"]["mapping"].items()}
+    chosen = inner.get("default", {}).get("kind", next(iter(kinds)))
+    help_text = "; ".join(f"{kind}: {member['properties']['kind']['description']}" for kind, member in kinds.items())
+    schema = {"type": "string", "enum": list(kinds), "description": help_text}
+    yield FormField(f"{key}.kind", schema, section, default=chosen)
+    seen: set[str] = set()
+    for kind, member in kinds.items():
+        for name, given in member["properties"].items():
+            if name != "kind" and name not in seen:
+                seen.add(name)
+                plain = _plain(f"{key}.{name}", _resolved(given, definitions), section=section, required=False)
+                text = f"For {kind}. {plain.schema.get('description', '')}"
+                schema = {**plain.schema, "type": _with_null(plain.schema["type"]), "description": text}
+                yield FormField(plain.key, schema, section, drops_none=True)
+
+
+def _plain(key: str, given: Mapping[str, Any], *, section: str, required: bool) -> FormField:
+    choices = given.get("anyOf", [given])
+    nullable = any(choice.get("type") == "null" for choice in choices)
+    kinds = [choice for choice in choices if choice.get("type") != "null"]
+    default = given.get("default")
+    schema = {"description": given.get("description", "")}
+    if given.get("const") is not None:
+        return FormField(key, {**schema, "type": "string", "enum": [given["const"]]}, section, default=default)
+    if any("const" in choice for choice in kinds):  # `all`, or a list: nothing chosen means the word
+        items = next(choice["items"] for choice in kinds if choice.get("type") == "array")
+        schema |= {"type": ["array", "null"], "examples": items.get("enum", []), "items": items}
+        return FormField(key, schema, section, drops_none=True)
+    first = next((choice for choice in kinds if choice.get("type") == "string"), kinds[0])
+    types = list(dict.fromkeys(choice["type"] for choice in kinds if choice["type"] != "object" or len(kinds) == 1))
+    schema |= {bound: first[bound] for bound in _BOUNDS if bound in first and len(types) == 1}
+    schema |= {"enum": first["enum"]} if "enum" in first else {}
+    schema |= {"items": first["items"]} if types == ["array"] and "items" in first else {}
+    kind = types[0] if len(types) == 1 else types
+    schema["type"] = _with_null(kind) if nullable or (default is None and not required) else kind
+    if "enum" in schema and nullable:
+        schema["enum"] = [*schema["enum"], None]
+    return FormField(key, schema, section, default=default, required=required, drops_none=not nullable)
+
+
+def _with_null(kind: str | list[str]) -> list[str]:
+    return list(dict.fromkeys([*([kind] if isinstance(kind, str) else kind), "null"]))
+
+
+def _resolved(given: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a property with its reference replaced by what it names."""
+    if "$ref" not in given:
+        return dict(given)
+    return {**definitions[given["$ref"].rsplit("/", 1)[-1]], **{k: v for k, v in given.items() if k != "$ref"}}
+
+
+def _param(item: FormField) -> Param:
+    described = {**item.schema, "title": item.key}
+    if item.section != _FIRST and not item.required:
+        described["section"] = item.section
+    return Param(**described) if item.required else Param(item.default, **described)

@@ -1,0 +1,90 @@
+"""The connection type `dask`: where a scheduler listens and, for TLS, which files to show it.
+
+host and port say where (`tcp://` where no scheme is given, `tls://` where certificates are). Nothing of a connection
+but its id is ever stored, logged or sent: the trigger asks for it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+    from distributed import Security
+
+_PORT = 8786
+_TLS_KEYS = ("tls_ca_file", "tls_client_cert", "tls_client_key")
+
+
+@dataclass(frozen=True, repr=False)
+class DaskEndpoint:
+    """Where a scheduler listens, and what TLS needs (None without)."""
+
+    address: str
+    security: Security | None = None
+
+
+class DaskHook(BaseHook):
+    """Reads a Dask connection."""
+
+    conn_name_attr = "dask_conn_id"
+    default_conn_name = "dask_default"
+    conn_type = "dask"
+    hook_name = "Dask"
+
+    def __init__(self, dask_conn_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.dask_conn_id = dask_conn_id
+
+    @classmethod
+    def get_ui_field_behaviour(cls) -> dict[str, Any]:
+        """Return what the connection form shows."""
+        return {
+            "hidden_fields": ["login", "password", "schema"],
+            "relabeling": {"host": "Scheduler"},
+            "placeholders": {
+                "host": "scheduler.example.com",
+                "port": str(_PORT),
+                "extra": '{"tls_ca_file": "ca.pem", "tls_client_cert": "cert.pem", "tls_client_key": "key.pem"}',
+            },
+        }
+
+    def get_conn(self) -> DaskEndpoint:
+        """Return the endpoint a connection names."""
+        return _endpoint(self.get_connection(self.dask_conn_id))
+
+    async def aget_conn(self) -> DaskEndpoint:
+        """Return the endpoint a connection names, from inside an event loop."""
+        return _endpoint(await self.aget_connection(self.dask_conn_id))
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Try to connect; returns whether it worked and what to tell."""
+        import asyncio
+
+        from gnnflow.graph.errors import ClusterError
+        from operators.jobs import connect
+
+        async def count() -> int:
+            endpoint = self.get_conn()
+            async with connect(endpoint.address, endpoint.security) as client:
+                return len(client.scheduler_info()["workers"])
+
+        try:
+            return True, f"connected; {asyncio.run(count())} workers"
+        except ClusterError as error:
+            return False, str(error)
+
+
+def _endpoint(connection: Connection) -> DaskEndpoint:
+    host = connection.host or "localhost"
+    scheme, _, rest = host.rpartition("://")
+    tls = {key: value for key in _TLS_KEYS if (value := connection.extra_dejson.get(key))}
+    address = f"{scheme or ('tls' if tls else 'tcp')}://{rest}:{connection.port or _PORT}"
+    if not tls:
+        return DaskEndpoint(address)
+    from distributed import Security
+
+    return DaskEndpoint(address, Security(**tls, require_encryption=True))

@@ -1,0 +1,114 @@
+"""OpenLineage: which datasets a stage read and wrote, with rows, bytes and columns.
+
+Only what the stage's manifest and the files' footers say is read. Importing this needs the OpenLineage provider, so it
+happens when Airflow asks for lineage and not before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gnnflow.config import Config
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What is told of a dataset. columns: (name, type) pairs."""
+
+    uri: str
+    rows: int | None
+    size: int | None
+    columns: tuple[tuple[str, str], ...]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name as OpenLineage's naming rules have them."""
+        parts = urlsplit(self.uri)
+        if "://" not in self.uri or parts.scheme == "file":
+            return "file", parts.path if parts.scheme else self.uri
+        return f"{parts.scheme}://{parts.netloc}", parts.path.strip("/")
+
+
+def lineage_of(stage: str, config: Config, outcome: Mapping[str, Any]) -> Any:
+    """Return the stage's OperatorLineage."""
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+    inputs, outputs = datasets_of(stage, config, outcome)
+    return OperatorLineage(
+        inputs=[_input(dataset) for dataset in inputs], outputs=[_output(dataset) for dataset in outputs]
+    )
+
+
+def datasets_of(stage: str, config: Config, outcome: Mapping[str, Any]) -> tuple[Sequence[Dataset], Sequence[Dataset]]:
+    """Return what a finished stage read and wrote."""
+    from gnnflow.stages.base import INPUTS, StageContext, fingerprints
+
+    workspace, known = StageContext.of(config).workspace, fingerprints(config)
+    if stage == "ingest":
+        inputs = [_table(str(table)) for table in (config.graph.nodes, config.graph.edges)]
+    else:
+        needs = INPUTS.get(stage, ("infer",))
+        inputs = [_artifact(workspace.artifact(need, known[need])) for need in needs]
+    if "artifact" in outcome:
+        return inputs, [_artifact(outcome["artifact"])]
+    uri = outcome.get("predictions") or outcome.get("uri") or ""
+    return inputs, [Dataset(uri, outcome.get("rows_out"), None, _columns_of_predictions(uri))] if uri else []
+
+
+def _table(uri: str) -> Dataset:
+    from gnnflow.storage.filesystem import absolute
+    from gnnflow.storage.tables import scan, schema_of
+
+    where = absolute(uri)
+    chunks = scan(where)
+    counts = [chunk.num_rows for chunk in chunks]
+    rows = None if None in counts else sum(count or 0 for count in counts)
+    return Dataset(where, rows, None, _columns(schema_of(chunks[0])) if chunks else ())
+
+
+def _artifact(uri: str) -> Dataset:
+    from gnnflow.storage.filesystem import join
+    from gnnflow.storage.manifest import read_manifest
+
+    manifest = read_manifest(uri)
+    parquet = [entry.name for entry in manifest.files if entry.name.endswith(".parquet")]
+    columns = _table(join(uri, parquet[0])).columns if parquet else ()
+    return Dataset(uri, manifest.rows_out, sum(entry.size for entry in manifest.files), columns)
+
+
+def _columns_of_predictions(uri: str) -> tuple[tuple[str, str], ...]:
+    return _table(uri).columns if uri.endswith("predictions") else ()
+
+
+def _columns(schema: Any) -> tuple[tuple[str, str], ...]:
+    return tuple((field.name, str(field.type)) for field in schema)
+
+
+def _input(dataset: Dataset) -> Any:
+    from openlineage.client.event_v2 import InputDataset
+    from openlineage.client.facet_v2 import data_quality_metrics_input_dataset as quality
+
+    namespace, name = dataset.key
+    facts = quality.DataQualityMetricsInputDatasetFacet(columnMetrics={}, rowCount=dataset.rows, bytes=dataset.size)
+    return InputDataset(namespace, name, facets=_schema(dataset), inputFacets={"dataQualityMetrics": facts})
+
+
+def _output(dataset: Dataset) -> Any:
+    from openlineage.client.event_v2 import OutputDataset
+    from openlineage.client.facet_v2 import output_statistics_output_dataset as statistics
+
+    namespace, name = dataset.key
+    facts = statistics.OutputStatisticsOutputDatasetFacet(rowCount=dataset.rows, size=dataset.size)
+    return OutputDataset(namespace, name, facets=_schema(dataset), outputFacets={"outputStatistics": facts})
+
+
+def _schema(dataset: Dataset) -> dict[str, Any]:
+    from openlineage.client.facet_v2 import schema_dataset
+
+    fields = [schema_dataset.SchemaDatasetFacetFields(name=name, type=kind) for name, kind in dataset.columns]
+    return {"schema": schema_dataset.SchemaDatasetFacet(fields=fields)}

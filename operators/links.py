@@ -1,0 +1,55 @@
+"""Buttons on a task: the run's report, Dask's dashboard, the predictions.
+
+A browser opens http addresses only, and a workspace is often a bucket or a folder. `GNNFLOW_LINKS` says how one
+becomes the other: `s3://bucket=https://files.example.com/bucket`, several separated by spaces. Without a match the URI
+itself is shown, to be copied.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from airflow.sdk import BaseOperatorLink
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+    from airflow.sdk.types import TaskInstanceKey
+
+
+def web_address(uri: str) -> str:
+    """Return where a browser finds a URI."""
+    for rule in os.environ.get("GNNFLOW_LINKS", "").split():
+        prefix, _, address = rule.partition("=")
+        if uri.startswith(prefix):
+            return address + uri.removeprefix(prefix)
+    return uri
+
+
+class _Link(BaseOperatorLink):
+    """Shows what the task noted under the link's key while it ran."""
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+        """Return the address, or nothing where the task has none."""
+        return web_address(getattr(operator, "links", {}).get(self.xcom_key, ""))
+
+
+class ReportLink(_Link):
+    """The run's HTML report."""
+
+    name = "Report"
+    xcom_key = "_link_ReportLink"
+
+
+class DashboardLink(_Link):
+    """Dask's dashboard."""
+
+    name = "Dask dashboard"
+    xcom_key = "_link_DashboardLink"
+
+
+class PredictionsLink(_Link):
+    """The folder of the predictions."""
+
+    name = "Predictions"
+    xcom_key = "_link_PredictionsLink"

@@ -1,0 +1,112 @@
+"""A stage's progress as lines for a task log: stage, round, rows a second, time left; one every few seconds.
+
+The same object carries the way out: where whoever started the work no longer wants it, the next event raises `Stopped`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+SECONDS_BETWEEN = 5.0
+_ROWS = ("rows", "rows_in", "rows_out", "pairs", "edges", "targets")
+
+
+class Stopped(BaseException):
+    """Nobody wants this work any more. Finished tasks stay, so that a later run resumes there."""
+
+
+def never() -> bool:
+    """Say that the work is still wanted."""
+    return False
+
+
+class TaskLog:
+    """Turns progress events into lines for `say`. Raises Stopped at the first event after `stopped()` is true."""
+
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        *,
+        stopped: Callable[[], bool] = never,
+        seconds_between: float = SECONDS_BETWEEN,
+    ) -> None:
+        self._say = say
+        self._stopped = stopped
+        self._seconds_between = seconds_between
+        self._stage = ""
+        self._last = time.monotonic()
+        self._begin = time.monotonic()
+        self._total = 0
+        self._resumed = 0
+        self._done = 0
+        self._rows = 0
+
+    def check(self) -> None:
+        """Raise Stopped where the work is no longer wanted."""
+        if self._stopped():
+            raise Stopped
+
+    def stage_started(self, stage: str) -> None:
+        """Say that a stage begins."""
+        self.check()
+        self._stage = stage
+        self._say(f"{stage}: started")
+
+    def round_started(self, name: str, num_tasks: int, num_done: int) -> None:
+        """Start counting a round's tasks and rows."""
+        self.check()
+        self._begin = time.monotonic()
+        self._total, self._done, self._resumed, self._rows = num_tasks, num_done, num_done, 0
+        if num_done:
+            self._say(f"{self._stage}/{name}: resuming, {num_done} of {num_tasks} tasks were already done")
+
+    def task_finished(self, name: str, index: int, counts: Mapping[str, float]) -> None:
+        """Count a task; say so every few seconds."""
+        self.check()
+        self._done += 1
+        found = [counts[key] for key in _ROWS if isinstance(counts.get(key), int)]
+        self._rows += int(found[0]) if found else 0
+        if self._due():
+            elapsed = max(time.monotonic() - self._begin, 1e-9)
+            left = elapsed / (self._done - self._resumed) * (self._total - self._done)
+            speed = f", {self._rows / elapsed:,.0f} rows/s" if self._rows else ""
+            self._say(f"{self._stage}/{name}: {self._done}/{self._total} tasks{speed}, ETA {left:.0f} s")
+
+    def round_finished(self, name: str, seconds: float) -> None:
+        """Say what a round took."""
+        self.check()
+        speed = f", {self._rows / seconds:,.0f} rows/s" if self._rows and seconds else ""
+        self._say(f"{self._stage}/{name}: {self._total} tasks in {seconds:.2f} s{speed}")
+
+    def step(self, name: str, done: int, total: int, fields: Mapping[str, float]) -> None:
+        """Say how far a long task is, every few seconds and at its end."""
+        self.check()
+        if self._due() or done == total:
+            figures = dict(fields)
+            left = figures.pop("eta_seconds", None)
+            rows = figures.pop("samples_per_second", None)
+            parts = [f"{done}/{total}"]
+            parts += [f"{rows:,.0f} rows/s"] if rows is not None else []
+            parts += [f"ETA {left:.0f} s"] if left is not None else []
+            parts += [f"{key.replace('_', ' ')} {value:.4g}" for key, value in figures.items()]
+            self._say(f"{self._stage}/{name}: {', '.join(parts)}")
+
+    def message(self, text: str) -> None:
+        """Pass a line on."""
+        self.check()
+        self._say(text)
+
+    def stage_finished(self, stage: str, seconds: float, *, reused: bool) -> None:
+        """Say how a stage ended."""
+        self._say(f"{stage}: already done, reused" if reused else f"{stage}: done in {seconds:.1f} s")
+
+    def _due(self) -> bool:
+        now = time.monotonic()
+        if now - self._last < self._seconds_between:
+            return False
+        self._last = now
+        return True

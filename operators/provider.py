@@ -1,0 +1,18 @@
+"""What Airflow learns about this package through the entry point `apache_airflow_provider`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def get_provider_info() -> dict[str, Any]:
+    """Return the connection type and the link classes. Imports nothing, since every Airflow process calls it."""
+    return {
+        "package-name": "gnnflow",
+        "name": "gnnflow",
+        "description": "Graph neural networks as deferrable operators on Dask.",
+        "connection-types": [
+            {"connection-type": "dask", "hook-class-name": "operators.hook.DaskHook", "hook-name": "Dask"}
+        ],
+        "extra-links": [f"operators.links.{name}" for name in ("ReportLink", "DashboardLink", "PredictionsLink")],
+    }

@@ -1,0 +1,81 @@
+"""Waits for a stage's job in the triggerer, so that no worker slot waits; its lines appear in the task's log."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from operators.hook import DaskEndpoint
+
+
+class StageTrigger(BaseTrigger):
+    """Fires once, when a job ends, is lost, or runs past its deadline.
+
+    address or dask_conn_id says where the job is; deadline is in seconds since the epoch, so that a restarted triggerer
+    does not start the clock again.
+    """
+
+    def __init__(
+        self, *, job: str, address: str, dask_conn_id: str | None, seconds: float, deadline: float | None
+    ) -> None:
+        super().__init__()
+        self.job = job
+        self.address = address
+        self.dask_conn_id = dask_conn_id
+        self.seconds = seconds
+        self.deadline = deadline
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return how to make this trigger again; a connection travels by its id only."""
+        return "operators.trigger.StageTrigger", {
+            "job": self.job,
+            "address": self.address,
+            "dask_conn_id": self.dask_conn_id,
+            "seconds": self.seconds,
+            "deadline": self.deadline,
+        }
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield the job's last event."""
+        left = None if self.deadline is None else max(self.deadline - time.time(), 0)
+        try:
+            event = await asyncio.wait_for(self._watch(), timeout=left)
+        except TimeoutError:
+            await self.on_kill()
+            event = {"kind": "failed", "error": "ran past its execution_timeout", "hopeless": False}
+        yield TriggerEvent(event)
+
+    async def on_kill(self) -> None:
+        """Free the cluster when a person marks the task or clears it."""
+        from gnnflow.graph.errors import ClusterError
+        from operators import jobs
+
+        endpoint = await self._endpoint()
+        try:
+            async with jobs.connect(endpoint.address, endpoint.security) as client:
+                await jobs.cancel(client, self.job, say=self.log.info)
+        except ClusterError as error:
+            self.log.warning("nothing to stop: %s", error)
+
+    async def _watch(self) -> dict[str, Any]:
+        from gnnflow.graph.errors import ClusterError
+        from operators import jobs
+
+        endpoint = await self._endpoint()
+        try:
+            async with jobs.connect(endpoint.address, endpoint.security) as client:
+                event: dict[str, Any] = await jobs.watch(client, self.job, say=self.log.info, seconds=self.seconds)
+                return event
+        except ClusterError as error:
+            return {**jobs.LOST, "error": str(error)}
+
+    async def _endpoint(self) -> DaskEndpoint:
+        from operators.hook import DaskEndpoint, DaskHook
+
+        return await DaskHook(self.dask_conn_id).aget_conn() if self.dask_conn_id else DaskEndpoint(self.address)

@@ -1,0 +1,56 @@
+"""The trigger form says what the config's models say, and its values make a config."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
+
+from gnnflow.config import Config, config_from_dict
+from gnnflow.graph.errors import ConfigError
+from operators.form import form_params, nested
+
+pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
+
+REQUIRED = {"name": "small", "graph.nodes": "nodes.parquet", "graph.edges": "edges.parquet"}
+
+
+def values(**changed):
+    params = form_params()
+    given = {**REQUIRED, **{key.replace("__", "."): value for key, value in changed.items()}}
+    return {key: given.get(key, param.value if key not in REQUIRED else None) for key, param in params.items()} | given
+
+
+def test_an_untouched_form_is_the_config_with_its_defaults():
+    plain = {"name": "small", "graph": {"nodes": "nodes.parquet", "edges": "edges.parquet"}}
+    assert config_from_dict(nested(values())) == config_from_dict(plain)
+
+
+def test_every_key_of_the_config_is_in_the_form():
+    names = {key.split(".")[0] for key in form_params()}
+    assert names == set(Config.model_fields)
+
+
+def test_choices_are_dropdowns_and_numbers_have_ranges():
+    params = form_params()
+    assert params["train.optimizer"].schema["enum"] == ["adam", "adamw", "sgd"]
+    assert params["model.layers"].schema["minimum"] == 1
+    assert params["model.layers"].schema["maximum"] == 16
+    assert params["train.lr"].description == "Learning rate."
+    assert set(params["flat.sampling.kind"].schema["enum"]) == {"none", "uniform", "weighted", "top_k"}
+
+
+def test_a_choice_takes_its_own_keys():
+    config = config_from_dict(nested(values(flat__sampling__kind="uniform", flat__sampling__fanout=[15, 10])))
+    assert config.flat.sampling.fanout == (15, 10)
+
+
+def test_every_default_is_allowed_by_its_own_schema():
+    for key, param in form_params().items():
+        if key not in REQUIRED:
+            param.resolve()
+
+
+def test_keys_no_form_has_are_refused():
+    with pytest.raises(ConfigError, match="epoch"):
+        config_from_dict(nested(values(train__epoch=3)))
