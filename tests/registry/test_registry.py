@@ -1,0 +1,268 @@
+"""Numbers are claimed once, one run is one version, aliases move whole and back again."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import subprocess
+import threading
+import uuid
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gnnflow import registry
+from gnnflow.graph.errors import RegistryError, StorageError
+from gnnflow.registry.versions import MODEL, WEIGHTS
+from gnnflow.storage.filesystem import FileEntry, join, list_names, read_json, remove_file, write_atomic, write_json
+from gnnflow.storage.manifest import Manifest, commit
+from tests.storage.test_filesystem import s3_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+DETAILS = {
+    "feature": {"kind": "dense", "width": 5, "has_value": False},
+    "id_type": "int64",
+    "attribute_width": 0,
+    "has_weight": True,
+    "task": "single",
+    "num_classes": 4,
+}
+WRITERS = 4
+
+
+def completed_run(workspace: str, number: int, *, name: str = "tiny") -> str:
+    """Write what a completed run leaves, with weights that tell it apart, and return its URI."""
+    artifacts = {stage: f"{workspace}/artifacts/{stage}/{number}" for stage in ("ingest", "train")}
+    weights = write_atomic(join(artifacts["train"], WEIGHTS), f"weights {number}".encode())
+    model = write_json(join(artifacts["train"], MODEL), {"kind": "gcn"})
+    made: dict[str, tuple[FileEntry, ...]] = {"ingest": (), "train": (weights, model)}
+    for stage, files in made.items():
+        details = DETAILS if stage == "ingest" else {}
+        commit(artifacts[stage], Manifest(stage, f"{stage}-{number}", 1, files, {}, 1, 1, details=details))
+    uri = f"{workspace}/runs/{name}/{number}"
+    write_json(join(uri, "metrics.json"), {"test.accuracy": number / 10})
+    config = {"name": name, "graph": {"nodes": "nodes.parquet", "edges": "edges.parquet"}}
+    write_json(join(uri, "run.json"), {"name": name, "config": config, "artifacts": artifacts})
+    return uri
+
+
+everywhere = pytest.mark.parametrize(
+    "workspace", ["local", "memory", pytest.param("s3", marks=pytest.mark.s3)], indirect=True
+)
+
+
+@pytest.fixture(params=["local", "memory"])
+def workspace(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    if request.param == "s3":
+        yield from s3_folder(monkeypatch)
+    else:
+        yield str(tmp_path) if request.param == "local" else f"memory://{uuid.uuid4().hex}"
+
+
+def at_once(calls: list[Callable[[], Any]]) -> list[Any]:
+    """Run all calls in threads that start together and return what they gave, in the calls' order."""
+    found: dict[int, Any] = {}
+    gate = threading.Barrier(len(calls))
+
+    def run(place: int) -> None:
+        gate.wait()
+        found[place] = calls[place]()
+
+    threads = [threading.Thread(target=run, args=(place,)) for place in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [found[place] for place in range(len(calls))]
+
+
+def test_versions_count_from_one_and_hold_what_made_them(workspace: str) -> None:
+    runs = [completed_run(workspace, number) for number in (1, 2)]
+    first, second = (registry.register(workspace, run, revision="abc") for run in runs)
+    assert (first.version, second.version) == (1, 2)
+    assert registry.list_versions(workspace, "tiny") == (1, 2)
+    assert registry.list_models(workspace) == ("tiny",)
+    assert second.run == runs[1]
+    assert second.predictions == join(runs[1], "predictions")
+    assert second.read(WEIGHTS) == b"weights 2"
+    assert second.fingerprints == {"ingest": "ingest-2", "train": "train-2"}
+    assert second.tables == {"nodes": "nodes.parquet", "edges": "edges.parquet"}
+    assert second.metrics == {"test.accuracy": 0.2}
+    assert second.revision == "abc"
+    assert second.signature == registry.signature_of(DETAILS)
+    assert list_names(second.uri) == [
+        "claim.json",
+        "config.json",
+        "metrics.json",
+        "model.json",
+        "model.safetensors",
+        "version.json",
+    ]
+
+
+def test_a_run_is_registered_once(workspace: str) -> None:
+    run = completed_run(workspace, 1)
+    first = registry.register(workspace, run, revision="abc")
+    assert registry.register(workspace, completed_run(workspace, 2)).version == 2
+    assert registry.register(workspace, run, revision="other") == first
+
+
+@everywhere
+def test_many_registrations_at_once_never_share_a_number(workspace: str) -> None:
+    runs = [completed_run(workspace, number % WRITERS) for number in range(3 * WRITERS)]
+    found = at_once([partial(registry.register, workspace, run) for run in runs])
+    assert {version.version for version in found} == set(range(1, WRITERS + 1))
+    for version in found:
+        assert version.read(WEIGHTS) == f"weights {version.run[-1]}".encode()
+        assert {other.version for other in found if other.run == version.run} == {version.version}
+
+
+@pytest.mark.slow
+def test_processes_never_share_a_number(tmp_path: Path) -> None:
+    workspace = str(tmp_path)
+    runs = [completed_run(workspace, number % WRITERS) for number in range(3 * WRITERS)]
+    with ProcessPoolExecutor(WRITERS, mp_context=multiprocessing.get_context("spawn")) as pool:
+        found = list(pool.map(partial(registry.register, workspace), runs))
+    assert {version.version for version in found} == set(range(1, WRITERS + 1))
+    assert len({(version.run, version.version) for version in found}) == WRITERS
+
+
+def test_a_registration_that_died_is_finished_by_the_next(workspace: str) -> None:
+    run = completed_run(workspace, 1)
+    whole = registry.register(workspace, run, revision="abc")
+    remove_file(join(whole.uri, "version.json"))
+    remove_file(join(whole.uri, WEIGHTS))
+    assert registry.list_versions(workspace, "tiny") == ()
+    assert registry.register(workspace, completed_run(workspace, 2)).version == 2
+    assert registry.register(workspace, run) == whole
+    assert registry.list_versions(workspace, "tiny") == (1, 2)
+
+
+def test_an_incomplete_run_is_refused(workspace: str) -> None:
+    with pytest.raises(StorageError, match="not complete"):
+        registry.register(workspace, join(workspace, "runs/tiny/9"))
+    assert registry.list_models(workspace) == ()
+
+
+def test_changed_weights_are_refused(workspace: str) -> None:
+    version = registry.register(workspace, completed_run(workspace, 1))
+    write_atomic(join(version.uri, WEIGHTS), b"other")
+    with pytest.raises(StorageError, match="not the file that was published"):
+        registry.read_version(workspace, "tiny", 1).read(WEIGHTS)
+
+
+@pytest.fixture
+def three(workspace: str) -> str:
+    for number in (1, 2, 3):
+        registry.register(workspace, completed_run(workspace, number))
+    return workspace
+
+
+@everywhere
+def test_rollback_restores_the_former_champion_and_its_predictions(three: str) -> None:
+    for number in (1, 2, 3):
+        registry.promote(three, "tiny", number)
+    assert registry.read_aliases(three, "tiny").former == (1, 2)
+    back = registry.rollback(three, "tiny")
+    assert (back.version, back.predictions) == (2, f"{three}/runs/tiny/2/predictions")
+    assert registry.find_version(three, "tiny", "champion") == back
+    assert registry.rollback(three, "tiny").version == 1
+    state = registry.read_aliases(three, "tiny")
+    assert state.withdrawn == (3, 2)
+    assert [(move["from"], move["to"]) for move in state.history] == [(None, 1), (1, 2), (2, 3), (3, 2), (2, 1)]
+    with pytest.raises(RegistryError, match="no former champion"):
+        registry.rollback(three, "tiny")
+    registry.promote(three, "tiny", 3)
+    assert registry.read_aliases(three, "tiny").withdrawn == (2,)
+
+
+def test_promoting_the_champion_again_changes_nothing(three: str) -> None:
+    once = registry.promote(three, "tiny", 2)
+    assert registry.promote(three, "tiny", 2) == once
+    with pytest.raises(RegistryError, match="no former champion"):
+        registry.rollback(three, "tiny")
+
+
+def test_a_promoted_candidate_is_no_candidate_any_more(three: str) -> None:
+    registry.promote(three, "tiny", 1)
+    assert registry.nominate(three, "tiny", 2).of(2) == ("candidate",)
+    assert registry.promote(three, "tiny", 2).of(2) == ("champion",)
+    assert registry.nominate(three, "tiny", 2).candidate is None
+
+
+@everywhere
+def test_moves_made_at_once_are_all_kept(three: str) -> None:
+    registry.promote(three, "tiny", 1)
+    moves = [partial(registry.promote, three, "tiny", number) for number in (2, 3)]
+    moves += [partial(registry.nominate, three, "tiny", number) for number in (2, 3)]
+    at_once(moves)
+    history = registry.read_aliases(three, "tiny").history
+    champions = [move for move in history if move["alias"] == "champion"]
+    assert {move["to"] for move in champions} == {1, 2, 3}
+    assert [move["from"] for move in champions[1:]] == [move["to"] for move in champions[:-1]]
+
+
+def test_a_promotion_decided_against_another_champion_is_refused(three: str) -> None:
+    registry.promote(three, "tiny", 2)
+    with pytest.raises(RegistryError, match="version 2 went into service while version 3 was compared with 1"):
+        registry.promote(three, "tiny", 3, expected=1)
+    assert registry.read_aliases(three, "tiny").champion == 2
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda w: registry.read_version(w, "tiny", 7), r"no version 7.*Versions: 1, 2, 3"),
+        (lambda w: registry.find_version(w, "tiny", "champion"), "no version champion"),
+        (lambda w: registry.find_version(w, "tny", "1"), r"no model 'tny'.*Models: tiny"),
+        (lambda w: registry.promote(w, "tiny", 7), "no version 7"),
+        (lambda w: registry.list_versions(w, "../escape"), "no model name"),
+    ],
+)
+def test_errors_name_what_there_is(three: str, call: Callable[[str], Any], text: str) -> None:
+    with pytest.raises(RegistryError, match=text):
+        call(three)
+
+
+def test_a_signature_says_what_does_not_fit() -> None:
+    trained = registry.signature_of(DETAILS)
+    wider = registry.signature_of({**DETAILS, "feature": {"kind": "dense", "width": 6}, "id_type": "string"})
+    assert registry.misfits(trained, trained) == ()
+    assert registry.misfits(trained, wider) == (
+        "feature width is 6, the model was trained on 5",
+        "id type is string, the model was trained on int64",
+    )
+
+
+def test_the_revision_is_that_of_the_configs_checkout(tmp_path: Path) -> None:
+    config = tmp_path / "checkout" / "configs" / "tiny.yaml"
+    config.parent.mkdir(parents=True)
+    config.write_text("name: tiny\n")
+    assert registry.git_revision(str(config)) is None
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(config.parent), *identity, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init", "-q")
+    git("add", "tiny.yaml")
+    git("commit", "-q", "--no-verify", "-m", "one")
+    git("tag", "-a", "v1", "-m", "v1")
+    assert registry.git_revision(str(config)) == git("rev-parse", "HEAD")
+    config.write_text("name: other\n")
+    assert registry.git_revision(str(config)) == git("rev-parse", "HEAD") + "-dirty"
+    assert registry.git_revision("s3://bucket/tiny.yaml") is None
+    assert registry.git_revision("") is None
+
+
+def test_documents_are_plain_json(three: str) -> None:
+    registry.promote(three, "tiny", 1)
+    folder = join(three, "registry", "tiny")
+    assert read_json(join(folder, "aliases", "00000001.json"))["champion"] == 1
+    assert json.dumps(read_json(join(folder, "1", "version.json")))
