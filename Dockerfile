@@ -1,0 +1,47 @@
+# syntax=docker/dockerfile:1
+# One image for the Dask scheduler, the workers and Airflow; helm/gnnflow installs it.
+#   docker build -t gnnflow:0.1.0 .
+# PyPI's torch for Linux brings CUDA and is several gigabytes larger than the build without; the index of the smaller one
+# is named on PyTorch's installation page:
+#   docker build --build-arg TORCH_INDEX=URL -t gnnflow:0.1.0 .
+ARG PYTHON_TAG=3.12-slim-trixie
+
+FROM python:${PYTHON_TAG} AS build
+# Extras of this package, and what belongs in the image beside it: Dask's dashboard, and the Airflow providers for its
+# users, database, executors and logs. Without Airflow: --build-arg EXTRAS=s3 --build-arg BESIDE=bokeh
+ARG EXTRAS=airflow,s3
+ARG BESIDE="bokeh apache-airflow-providers-fab apache-airflow-providers-postgres apache-airflow-providers-cncf-kubernetes apache-airflow-providers-amazon"
+ARG TORCH_INDEX=""
+RUN python -m venv /opt/gnnflow
+ENV PATH=/opt/gnnflow/bin:$PATH
+WORKDIR /source
+# .dockerignore lets through what is installed, and nothing else.
+COPY . .
+# One command for all packages, so that pip finds versions that agree. The list is split into words on purpose (SC2086), and
+# torch has the range of pyproject.toml (DL3013).
+# hadolint ignore=SC2086,DL3013
+RUN if [ -n "$TORCH_INDEX" ]; then pip install --no-cache-dir --index-url "$TORCH_INDEX" "torch>=2.9,<2.14"; fi \
+    && pip install --no-cache-dir ".[${EXTRAS}]" ${BESIDE}
+
+FROM python:${PYTHON_TAG}
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title=gnnflow \
+      org.opencontainers.image.licenses=Apache-2.0 \
+      org.opencontainers.image.revision=${REVISION}
+# Airflow's chart calls /entrypoint in its probes and expects this user and this home.
+RUN groupadd --gid 50000 gnnflow \
+    && useradd --uid 50000 --gid 50000 --home-dir /opt/airflow --no-create-home --shell /usr/sbin/nologin gnnflow \
+    && install --directory --owner=50000 --group=50000 /opt/airflow /opt/airflow/logs \
+    && printf '#!/bin/sh\nexec "$@"\n' > /entrypoint \
+    && chmod 0555 /entrypoint
+COPY --from=build /opt/gnnflow /opt/gnnflow
+COPY --from=build /source/dags /opt/airflow/dags
+COPY --from=build /source/configs /opt/airflow/configs
+ENV PATH=/opt/gnnflow/bin:$PATH \
+    AIRFLOW_HOME=/opt/airflow \
+    PYTHONUNBUFFERED=1
+USER 50000:50000
+WORKDIR /opt/airflow
+# No HEALTHCHECK: each pod has probes of its own.
+ENTRYPOINT ["/entrypoint"]
+CMD ["gnnflow", "--help"]

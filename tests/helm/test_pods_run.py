@@ -1,0 +1,161 @@
+"""The commands, probes and scripts of the rendered pods, run on this machine instead of in containers."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.helm.conftest import CHART
+
+pytestmark = pytest.mark.helm
+
+_SECONDS = 60
+
+
+class Pods:
+    """Starts containers of the chart as processes, each port replaced by a free one."""
+
+    def __init__(self, rendered, folder: Path) -> None:
+        self.rendered = rendered
+        self.folder = folder
+        self.stack = ExitStack()
+        self.scheduler_port = free_port()
+        self.environment = {
+            **os.environ,
+            **rendered.one("ConfigMap", "gnnflow-environment")["data"],
+            "GNNFLOW_DASK_ADDRESS": f"tcp://127.0.0.1:{self.scheduler_port}",
+            "GNNFLOW_WORKSPACE": str(folder / "workspace"),
+            "HOME": str(folder),
+            "MEMORY_LIMIT": "1000000000",
+        }
+
+    def start(self, deployment: str, name: str):
+        """Start the deployment's container; return its process once its startup probe answers."""
+        (container,) = self.rendered.one("Deployment", deployment)["spec"]["template"]["spec"]["containers"]
+        ports = {8786: self.scheduler_port}
+        numbers = {port["name"]: port["containerPort"] for port in container["ports"]}
+        for number in numbers.values():
+            ports.setdefault(number, free_port())
+        environment = {**self.environment, "POD_NAME": name}
+        environment |= {variable["name"]: variable["value"] for variable in container["env"] if "value" in variable}
+        process = self.spawn([local(argument, ports, environment) for argument in container["args"]], environment)
+        assert "httpGet" in container["startupProbe"]
+        probe = container["startupProbe"]["httpGet"]
+        url = f"http://127.0.0.1:{ports[numbers[probe['port']]]}{probe['path']}"
+        until(lambda: answers(url))
+        return process
+
+    def script(self, name: str, *arguments: str, pod: str = "test") -> tuple[int, str]:
+        """Run one of the chart's scripts as its pod would; return its exit code and what it said."""
+        environment = {**self.environment, "POD_NAME": pod}
+        process = self.spawn([sys.executable, str(CHART / "files" / name), *arguments], environment)
+        return process.wait(timeout=_SECONDS), (self.folder / f"{pod}.log").read_text()
+
+    def spawn(self, command, environment):
+        if command[0] == "dask":
+            command = [sys.executable, "-m", "dask", *command[1:]]
+        log = self.stack.enter_context((self.folder / f"{environment['POD_NAME']}.log").open("w"))
+        process = subprocess.Popen(command, env=environment, cwd=self.folder, stdout=log, stderr=log)
+        self.stack.callback(process.wait, timeout=30)
+        self.stack.callback(process.terminate)
+        return process
+
+
+def local(argument: str, ports, environment) -> str:
+    """Return an argument of a container with its variables filled in, as on this machine."""
+    argument = re.sub(r"\$\((\w+)\)", lambda found: environment[found[1]], argument)
+    argument = re.sub(r"(?<!\d)87\d\d$", lambda found: str(ports[int(found[0])]), argument)
+    return argument.replace("=/tmp", f"={environment['HOME']}/{environment['POD_NAME']}")
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+def until(holds) -> None:
+    deadline = time.monotonic() + _SECONDS
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def pods(rendered_sets, tmp_path):
+    pytest.importorskip("distributed")
+    cloudpickle = pytest.importorskip("cloudpickle")
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not have this file
+    started = Pods(rendered_sets["laptop"], tmp_path)
+    with started.stack:
+        yield started
+
+
+def test_a_task_goes_through_the_rendered_cluster(pods):
+    pods.start("gnnflow-dask-scheduler", "scheduler")
+    pods.start("gnnflow-dask-worker", "worker-0")
+    code, said = pods.script("cluster_test.py")
+    assert code == 0, said
+    assert "worker-0 wrote" in said
+    assert "the same bytes" in said
+
+
+def test_a_drained_worker_finishes_its_task_and_hands_over_its_results(pods):
+    from distributed import Client
+
+    pods.start("gnnflow-dask-scheduler", "scheduler")
+    leaving = pods.start("gnnflow-dask-worker", "worker-0")
+    with Client(pods.environment["GNNFLOW_DASK_ADDRESS"]) as client:
+        held = client.submit(bytes, 1000, key="held")
+        held.result(timeout=_SECONDS)
+        pods.start("gnnflow-dask-worker", "worker-1")
+        running = client.submit(
+            slow, pods.folder / "starts", key="running", workers=["worker-0"], allow_other_workers=True
+        )
+        until((pods.folder / "starts").exists)
+
+        code, said = pods.script("drain.py", "--seconds", "30", pod="worker-0")
+        assert (code, said.splitlines()[-1]) == (0, "drained")
+        assert running.done()
+        where = client.submit(name_of_worker, pure=False).result(timeout=_SECONDS)
+        leaving.terminate()
+        leaving.wait(timeout=_SECONDS)
+        assert where == "worker-1"
+        assert held.result(timeout=_SECONDS) == bytes(1000)
+        running.result(timeout=_SECONDS)
+    assert (pods.folder / "starts").read_text() == "started\n"  # once
+
+
+def test_draining_without_a_scheduler_does_not_hold_the_pod(pods):
+    code, said = pods.script("drain.py", "--seconds", "600")
+    assert code == 0
+    assert "no scheduler" in said
+
+
+def slow(path) -> None:
+    with path.open("a") as starts:
+        starts.write("started\n")
+    time.sleep(3)
+
+
+def name_of_worker() -> str:
+    from distributed import get_worker
+
+    return get_worker().name
