@@ -1,6 +1,6 @@
 """Published models: numbered versions that never change, and the aliases that say which one is in service.
 
-registry/<name>/<version>/claim.json    who claimed the number: written once, exclusively
+registry/<name>/claims/<version>.json   which run claimed the number: written once, exclusively
 registry/<name>/<version>/…             model.safetensors, model.json, config.json, metrics.json
 registry/<name>/<version>/version.json  written last: the version exists when it does
 registry/<name>/aliases/<revision>.json the state of all aliases; a change is the next revision, written exclusively

@@ -1,10 +1,10 @@
 """Versions: a completed run's model with all that made it, under the next number.
 
-A number is claimed by creating its `claim.json`, which only one writer can. Registering walks the numbers from 1: a
-claim of the same run is that run's version; the first number without a claim is tried, and a lost race is read like any
-other claim. So two registrations never share a number, and one run never gets two, however many try at once. All that
-varies (the time, the revision) is in the claim, which makes finishing a version repeatable: a registration that died is
-completed by the next.
+A number is claimed by creating `claims/<number>.json`, which only one writer can. Registering walks the numbers from 1:
+a claim of the same run is that run's version; the first number without a claim is tried, and a lost race is read like
+any other claim. So two registrations never share a number, and one run never gets two, however many try at once. All
+that varies (the time, the revision) is in the claim, which makes finishing a version repeatable: a registration that
+died is completed by the next.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MODEL = "model.json"
 CONFIG = "config.json"
 METRICS = "metrics.json"
 VERSION = "version.json"
-_CLAIM = "claim.json"
+_CLAIMS = "claims"
 
 
 @dataclass(frozen=True)
@@ -104,9 +104,9 @@ def register(workspace: str, run_uri: str, *, name: str | None = None, revision:
 def _claim(folder: str, run_uri: str, revision: str | None) -> tuple[int, dict[str, Any]]:
     """Return the number that is the run's, and what its claim says."""
     own = {"run": run_uri, "created": datetime.now(UTC).isoformat(timespec="seconds"), "revision": revision}
-    taken = set(numbered(folder))
+    taken = set(numbered(join(folder, _CLAIMS), suffix=".json"))
     for number in count(1):
-        where = join(folder, str(number), _CLAIM)
+        where = join(folder, _CLAIMS, f"{number}.json")
         if number not in taken and create_exclusive(where, encode_json(own)):
             return number, own
         claim = read_json(where)

@@ -96,7 +96,6 @@ def test_versions_count_from_one_and_hold_what_made_them(workspace: str) -> None
     assert second.revision == "abc"
     assert second.signature == registry.signature_of(DETAILS)
     assert list_names(second.uri) == [
-        "claim.json",
         "config.json",
         "metrics.json",
         "model.json",
