@@ -1,0 +1,225 @@
+"""Only what is at least as good on the same targets is promoted, and what was rolled back stays out."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from gnnflow import registry
+from gnnflow.cli import main
+from gnnflow.graph.errors import RegistryError, StorageError
+from gnnflow.stages import pipeline, publish
+from gnnflow.stages.base import StageContext
+from gnnflow.storage.columns import from_matrix, to_matrix
+from tests.small_graphs import graph_config, write_graph
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gnnflow.config import Config
+
+GOOD: dict[str, Any] = {"epochs": 12, "lr": 0.1}
+BAD: dict[str, Any] = {"epochs": 1, "lr": 1e-6}
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    """A graph whose label is plain in its features."""
+    write_graph(tmp_path, num_nodes=120, num_edges=120)
+    relabel(tmp_path)
+    return tmp_path
+
+
+def relabel(folder: Path) -> None:
+    table = pq.read_table(folder / "nodes.parquet")
+    label = (to_matrix(table["x"])[:, 0] > 0).astype(np.int64)
+    pq.write_table(table.set_column(2, "label", [label]), folder / "nodes.parquet")
+
+
+def config_of(folder: Path, train: dict[str, Any] = GOOD, **sections: Any) -> Config:
+    model = {"kind": "sage", "layers": 1, "head": "linear", "hidden": 16, "dropout": 0.0}
+    cheap: dict[str, Any] = {"graph": {"partitions": 1}, "infer": {"parity_samples": 0}}
+    return graph_config(folder, train=train, **{"model": model, **cheap, **sections})
+
+
+def published(config: Config) -> publish.PublishResult:
+    pipeline.run_quietly(config)
+    return publish.run(StageContext.of(config))
+
+
+def test_a_worse_model_stays_out_and_the_reason_says_why(graph: Path) -> None:
+    first = published(config_of(graph))
+    assert (first.version, first.promoted, first.in_service) == (1, True, 1)
+    worse = published(config_of(graph, BAD))
+    assert (worse.version, worse.promoted, worse.in_service) == (2, False, 1)
+    ours, theirs = worse.candidate["test.accuracy"], worse.champion["test.accuracy"]
+    assert ours < theirs
+    assert f"version 1 stays: test.accuracy is {ours:.4f}, that of version 1 {theirs:.4f}" in worse.reason
+    state = registry.read_aliases(str(graph / "runs"), "small")
+    assert (state.champion, state.candidate) == (1, 2)
+
+
+def test_a_better_model_is_promoted_and_a_rollback_restores_the_old_one(graph: Path) -> None:
+    workspace = str(graph / "runs")
+    old = published(config_of(graph, BAD))
+    new = published(config_of(graph))
+    assert (new.version, new.promoted, new.in_service) == (2, True, 2)
+    back = registry.rollback(workspace, "small")
+    assert (back.version, back.predictions) == (old.version, old.predictions)
+    assert pq.read_table(back.predictions).num_rows == 120
+    again = published(config_of(graph))
+    assert (again.version, again.promoted, again.in_service) == (2, False, 1)
+    assert "rolled back" in again.reason
+    assert registry.promote(workspace, "small", 2).champion == 2
+
+
+def test_both_are_scored_as_training_scored_them(graph: Path) -> None:
+    champion, candidate = published(config_of(graph)), published(config_of(graph, {**GOOD, "epochs": 3}))
+    for result, scores in ((champion, candidate.champion), (candidate, candidate.candidate)):
+        version = registry.read_version(str(graph / "runs"), "small", result.version)
+        named = {key: held for key, held in version.metrics.items() if key.startswith("test.")}
+        assert {key: scores[key] for key in named} == named
+    assert "test.loss" in candidate.champion
+
+
+def test_a_lower_loss_is_better(graph: Path) -> None:
+    sections = {"publish": {"metric": "loss"}}
+    published(config_of(graph, BAD, **sections))
+    better = published(config_of(graph, **sections))
+    assert better.promoted
+    assert better.candidate["test.loss"] < better.champion["test.loss"]
+    assert not published(config_of(graph, {**BAD, "lr": 1e-7}, **sections)).promoted
+
+
+def test_an_equal_model_is_promoted(graph: Path) -> None:
+    published(config_of(graph))
+    same = published(config_of(graph, {**GOOD, "batch_size": 255}))
+    assert same.promoted
+    assert same.candidate == same.champion
+
+
+def test_publishing_again_changes_nothing(graph: Path) -> None:
+    config = config_of(graph)
+    first = published(config)
+    before = registry.read_aliases(config.workspace, "small")
+    again = publish.run(StageContext.of(config))
+    assert (again.version, again.promoted, again.reason) == (first.version, True, "it is in service already")
+    assert registry.read_aliases(config.workspace, "small") == before
+
+
+def test_the_champion_is_judged_on_todays_graph(graph: Path) -> None:
+    published(config_of(graph))
+    table = pq.read_table(graph / "nodes.parquet")
+    flipped = 1 - table["label"].to_numpy()
+    pq.write_table(table.set_column(2, "label", [flipped]), graph / "nodes.parquet")
+    today = published(config_of(graph))
+    assert today.promoted
+    assert today.champion["test.accuracy"] < 0.5 < today.candidate["test.accuracy"]
+
+
+def widen(folder: Path) -> None:
+    table = pq.read_table(folder / "nodes.parquet")
+    x = to_matrix(table["x"])
+    pq.write_table(table.set_column(1, "x", from_matrix(np.c_[x, x[:, :1]])), folder / "nodes.parquet")
+
+
+@pytest.mark.parametrize("choice", ["keep", "promote"])
+def test_a_champion_that_cannot_read_the_graph_is_left_to_the_config(graph: Path, choice: str) -> None:
+    published(config_of(graph))
+    widen(graph)
+    result = published(config_of(graph, publish={"incomparable": choice}))
+    assert result.promoted == (choice == "promote")
+    assert result.in_service == (2 if choice == "promote" else 1)
+    assert "feature width is 6, the model was trained on 5" in result.reason
+    assert not result.champion
+    if choice == "keep":
+        assert "gnnflow models promote small 2" in result.reason
+
+
+def test_a_champion_that_reaches_further_than_the_neighbourhoods_cannot_be_compared(graph: Path) -> None:
+    published(config_of(graph, model={"kind": "gcn", "layers": 2, "hidden": 8}))
+    shallow = published(config_of(graph))
+    assert not shallow.promoted
+    assert "2 layers, and GraphFlat cut neighbourhoods of 1 hops" in shallow.reason
+    assert registry.read_aliases(str(graph / "runs"), "small").candidate == 2
+
+
+def test_a_shallower_champion_can_be_compared(graph: Path) -> None:
+    sampling = {"sampling": {"kind": "uniform", "fanout": [4]}}
+    first = published(config_of(graph, flat=sampling))
+    deeper = config_of(
+        graph,
+        BAD,
+        model={"kind": "gcn", "layers": 2, "hidden": 8},
+        flat={"sampling": {"kind": "uniform", "fanout": [4, 2]}},
+    )
+    result = published(deeper)
+    assert not result.promoted
+    assert result.champion["test.accuracy"] == first.candidate["test.accuracy"]
+
+
+def test_without_test_targets_nothing_is_compared(graph: Path) -> None:
+    published(config_of(graph))
+    table = pq.read_table(graph / "nodes.parquet")
+    split = [None if held == "test" else held for held in table["split"].to_pylist()]
+    pq.write_table(table.set_column(3, "split", [split]), graph / "nodes.parquet")
+    result = published(config_of(graph))
+    assert not result.promoted
+    assert "no target is in the test split" in result.reason
+
+
+def test_a_metric_the_labels_do_not_define_is_refused(graph: Path) -> None:
+    published(config_of(graph))
+    table = pq.read_table(graph / "nodes.parquet")
+    label = np.where(np.array(table["split"].to_pylist()) == "test", 0, table["label"].to_numpy())
+    pq.write_table(table.set_column(2, "label", [label]), graph / "nodes.parquet")
+    with pytest.raises(RegistryError, match=r"roc_auc is undefined.*one class only"):
+        published(config_of(graph, publish={"metric": "roc_auc"}))
+
+
+def test_stages_that_have_not_run_are_named(graph: Path) -> None:
+    with pytest.raises(StorageError, match="stage ingest has not run"):
+        publish.run(StageContext.of(config_of(graph)))
+
+
+def test_stages_run_one_by_one_become_a_run(graph: Path) -> None:
+    config = config_of(graph)
+    for stage in pipeline.STAGES.values():
+        stage(StageContext.of(config))
+    result = publish.run(StageContext.of(config))
+    assert result.promoted
+    assert result.run == pipeline.run_uri(config)
+
+
+def test_the_command_line_publishes_shows_and_rolls_back(graph: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    workspace = ["--workspace", str(graph / "runs")]
+    for train in (BAD, GOOD):
+        config = config_of(graph, train)
+        pipeline.run_quietly(config)
+        (graph / "config.yaml").write_text(config.model_dump_json())
+        command(["publish", str(graph / "config.yaml"), "--json"])
+        result = json.loads(capsys.readouterr().out)
+        assert result["promoted"]
+    command(["models", "list", *workspace])
+    assert "champion" in capsys.readouterr().out.splitlines()[2]
+    command(["models", "show", "small", "champion", *workspace, "--json"])
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["version"], shown["run"]) == (2, result["run"])
+    command(["models", "rollback", "small", *workspace, "--json"])
+    assert json.loads(capsys.readouterr().out)["champion"] == 1
+    command(["models", "promote", "small", "2", *workspace])
+    assert "version 2 of small is in service" in capsys.readouterr().out
+    command(["models", "show", "small", "3", *workspace], code=2)
+    assert "Versions: 1, 2" in capsys.readouterr().err
+
+
+def command(argv: list[str], *, code: int = 0) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["gnnflow", *argv])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+    assert (stopped.value.code or 0) == code
