@@ -1,0 +1,171 @@
+"""A run on tables that changed too much is stopped before it trains, with the figure, the limit and the fix."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from gnnflow.graph.errors import GuardError, StorageError
+from gnnflow.mapreduce.progress import Silent
+from gnnflow.stages import guards, ingest, pipeline
+from gnnflow.stages.base import StageContext
+from gnnflow.storage.columns import from_matrix, to_matrix
+from gnnflow.storage.filesystem import read_json, remove_tree
+from tests.small_graphs import graph_config, write_graph
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+NODES = 400
+CHEAP: dict[str, Any] = {"graph": {"partitions": 1}, "train": {"epochs": 1}, "infer": {"parity_samples": 0}}
+
+
+class Heard(Silent):
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    """A graph with a completed run, and the tables of tomorrow not yet written."""
+    write_graph(tmp_path, num_nodes=NODES, num_edges=800)
+    pipeline.run_quietly(graph_config(tmp_path, **CHEAP))
+    return tmp_path
+
+
+def check(folder: Path, **limits: Any) -> guards.GuardReport:
+    config = graph_config(folder, guards=limits, **CHEAP)
+    ingest.run(StageContext.of(config))
+    return guards.check(StageContext.of(config))
+
+
+def with_features(folder: Path, change: Callable[[np.ndarray], np.ndarray]) -> None:
+    table = pq.read_table(folder / "nodes.parquet")
+    x = change(to_matrix(table["x"]).copy()).astype(np.float32)
+    pq.write_table(table.set_column(1, "x", from_matrix(x)), folder / "nodes.parquet")
+
+
+def test_the_same_tables_pass(graph: Path) -> None:
+    report = check(graph)
+    assert report.previous == read_json(str(graph / "runs/runs/small/latest.json"))["run"]
+    assert set(report.figures.values()) == {0.0}
+    assert {name for name in report.figures if name.startswith("psi.")} == {f"psi.x[{place}]" for place in range(5)}
+
+
+def test_without_an_earlier_run_everything_passes(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    config = graph_config(tmp_path)
+    ingest.run(StageContext.of(config))
+    heard = Heard()
+    report = guards.check(StageContext.of(config, progress=heard))
+    assert (report.previous, report.figures) == ("", {})
+    assert "no earlier run" in heard.messages[0]
+
+
+def test_tables_as_they_drift_by_chance_pass(graph: Path) -> None:
+    write_graph(graph, num_nodes=NODES, num_edges=820, seed=9)
+    report = check(graph)
+    assert report.figures["edges"] == pytest.approx(0.025)
+    assert report.worst_column is not None
+    assert 0 < report.worst_column[1] < 0.25
+
+
+def shifted(x: np.ndarray) -> np.ndarray:
+    x[:, 3] += 2
+    return x
+
+
+def test_a_feature_that_moved_is_named(graph: Path) -> None:
+    with_features(graph, shifted)
+    with pytest.raises(GuardError) as caught:
+        check(graph)
+    text = str(caught.value)
+    assert "column x[3] has moved: PSI " in text
+    assert "and 0.25 is allowed" in text
+    assert "raise guards.psi" in text
+    assert str(graph / "nodes.parquet") in text
+    assert "latest" not in text
+    assert "runs/small/" in text
+    assert check(graph, psi=None).figures["nodes"] == 0
+    assert check(graph, psi=9).worst_column[0] == "x[3]"
+
+
+def test_the_worst_of_several_columns_comes_first(graph: Path) -> None:
+    def move(x: np.ndarray) -> np.ndarray:
+        x[:, 1] += 1
+        x[:, 4] += 5
+        return x
+
+    with_features(graph, move)
+    with pytest.raises(GuardError, match=r"column x\[4\] has moved.*over it are also x\[1\]"):
+        check(graph)
+
+
+def test_other_feature_columns_are_named(graph: Path) -> None:
+    with_features(graph, lambda x: x[:, :4])
+    with pytest.raises(GuardError, match=r"feature columns are others than before: x\[4\]"):
+        check(graph)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "text"),
+    [
+        ({"num_nodes": NODES, "num_edges": 300}, "300 edges, 800 before: -62.5%, and 50.0% is allowed"),
+        ({"num_nodes": 160, "num_edges": 800}, "160 nodes, 400 before: -60.0%, and 50.0% is allowed"),
+        ({"num_nodes": NODES, "num_edges": 1300}, r"1,300 edges, 800 before: \+62.5%"),
+    ],
+)
+def test_lost_and_doubled_rows_are_named(graph: Path, sizes: dict[str, int], text: str) -> None:
+    write_graph(graph, **sizes)
+    with pytest.raises(GuardError, match=text) as caught:
+        check(graph, psi=None)
+    assert "guards.rows" in caught.value.fix
+    assert check(graph, rows=2, psi=None, label_rate=None).previous
+
+
+def test_vanished_labels_are_named(graph: Path) -> None:
+    table = pq.read_table(graph / "nodes.parquet")
+    for name in ("label", "split"):
+        kept = [held if place % 8 < 4 else None for place, held in enumerate(table[name].to_pylist())]
+        table = table.set_column(table.column_names.index(name), name, [kept])
+    pq.write_table(table, graph / "nodes.parquet")
+    with pytest.raises(GuardError, match=r"50.00% of the nodes have a label, 100.00% before: -50.0%, and 20.0%"):
+        check(graph)
+    assert check(graph, label_rate=0.6).figures["label_rate"] == -0.5
+
+
+def test_every_breach_is_told_at_once(graph: Path) -> None:
+    write_graph(graph, num_nodes=100, num_edges=900)
+    with_features(graph, shifted)
+    with pytest.raises(GuardError, match=r"100 nodes.*column x\[3\].*guards.rows and guards.psi"):
+        check(graph)
+
+
+def test_a_stopped_run_is_no_reference_and_an_accepted_one_is(graph: Path) -> None:
+    with_features(graph, shifted)
+    for _ in range(2):
+        with pytest.raises(GuardError):
+            check(graph)
+    accepted = pipeline.run_quietly(graph_config(graph, **CHEAP))
+    report = check(graph)
+    assert report.previous == accepted.uri
+
+
+def test_a_reference_that_is_gone_is_said(graph: Path) -> None:
+    with_features(graph, shifted)
+    remove_tree(str(graph / "runs/artifacts/ingest"))
+    with pytest.raises(GuardError, match="graph store is gone"):
+        check(graph)
+
+
+def test_ingest_comes_first(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    with pytest.raises(StorageError, match="stage ingest has not run"):
+        guards.check(StageContext.of(graph_config(tmp_path)))
