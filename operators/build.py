@@ -15,6 +15,7 @@ from operators.infer import InferOperator
 from operators.ingest import IngestOperator
 from operators.publish import PublishOperator
 from operators.run import CompleteRunOperator
+from operators.score import ScoreOperator
 from operators.stage import StageOperator
 from operators.train import TrainOperator
 
@@ -28,6 +29,7 @@ OPERATORS: dict[str, type[StageOperator]] = {
         InferOperator,
         CompleteRunOperator,
         PublishOperator,
+        ScoreOperator,
     )
 }
 

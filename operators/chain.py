@@ -17,6 +17,7 @@ _FUNCTIONS = {
     "infer": "gnnflow.stages.infer:run",
     "run": "gnnflow.stages.pipeline:run",
     "publish": "gnnflow.stages.publish:run",
+    "score": "gnnflow.stages.score:run",
 }
 CHAINS: dict[str, tuple[str, ...]] = {"mini-batch": ("ingest", "flat", "train", "infer", "run")}
 
@@ -26,6 +27,12 @@ def stage_function(stage: str) -> Callable[[Any], Any]:
     module, _, name = _FUNCTIONS[stage].partition(":")
     function: Callable[[Any], Any] = getattr(import_module(module), name)
     return function
+
+
+def retraining(strategy: str) -> tuple[str, ...]:
+    """Return the stages of a retraining run: guards before anything costs much, then publish, then scoring."""
+    ingest, *rest = CHAINS[strategy]
+    return (ingest, "guards", *rest, "publish", "score")
 
 
 def stages_of_any() -> tuple[str, ...]:

@@ -36,7 +36,7 @@ def form_params() -> dict[str, Param]:
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a form's values as a config holds them: `train.lr` becomes lr in train. Unknown keys stay and are refused."""
+    """Return a form's values as a config holds them: `train.lr` becomes lr in train. Unknown keys stay."""
     droppable = {item.key for item in form_fields() if item.drops_none}
     tree: dict[str, Any] = {}
     for key, value in values.items():

@@ -53,3 +53,10 @@ class PredictionsLink(_Link):
 
     name = "Predictions"
     xcom_key = "_link_PredictionsLink"
+
+
+class ComparisonLink(_Link):
+    """An experiment's table and plot."""
+
+    name = "Comparison"
+    xcom_key = "_link_ComparisonLink"

@@ -9,15 +9,18 @@ if TYPE_CHECKING:
     from gnnflow.stages.guards import GuardReport
     from gnnflow.stages.pipeline import RunResult
     from gnnflow.stages.publish import PublishResult
+    from gnnflow.stages.score import ScoreResult
 
 
 def outcome_of(result: Any) -> dict[str, Any]:
-    """Return the outcome of a stage, a whole run, a publication or a check of the guards."""
+    """Return the outcome of a stage, a whole run, a publication, a scoring or a check of the guards."""
     if hasattr(result, "manifest"):
         return _stage(result)
     if hasattr(result, "stages"):
         return _run(result)
-    return _publication(result) if hasattr(result, "promoted") else _guards(result)
+    if hasattr(result, "predictions"):
+        return _publication(result) if hasattr(result, "promoted") else _scores(result)
+    return _guards(result)
 
 
 def _stage(result: StageResult) -> dict[str, Any]:
@@ -53,6 +56,16 @@ def _publication(result: PublishResult) -> dict[str, Any]:
         "in_service": result.in_service,
         "reason": result.reason,
         "run": result.run,
+    }
+
+
+def _scores(result: ScoreResult) -> dict[str, Any]:
+    return {
+        "name": result.name,
+        "version": result.version,
+        "predictions": result.predictions,
+        "rows_out": result.rows,
+        "reused": result.reused,
     }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+_LINKS = ("ReportLink", "DashboardLink", "PredictionsLink", "ComparisonLink")
+
 
 def get_provider_info() -> dict[str, Any]:
     """Return the connection type and the link classes. Imports nothing, since every Airflow process calls it."""
@@ -14,5 +16,5 @@ def get_provider_info() -> dict[str, Any]:
         "connection-types": [
             {"connection-type": "dask", "hook-class-name": "operators.hook.DaskHook", "hook-name": "Dask"}
         ],
-        "extra-links": [f"operators.links.{name}" for name in ("ReportLink", "DashboardLink", "PredictionsLink")],
+        "extra-links": [f"operators.links.{name}" for name in _LINKS],
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +18,21 @@ def read_config(uri: str, *, overrides: Sequence[str] = (), workspace: str | Non
     from gnnflow.storage.filesystem import read_bytes
 
     return load_config(read_bytes(uri).decode(), overrides=overrides, workspace=workspace or None, source=uri)
+
+
+def read_raw(uri: str) -> Any:
+    """Return the values of a YAML file, unchecked. Raises ConfigError where it is not YAML."""
+    from gnnflow.config.yaml_text import read_yaml
+    from gnnflow.storage.filesystem import read_bytes
+
+    return read_yaml(read_bytes(uri).decode(), source=uri)
+
+
+def list_experiments(folder: str) -> list[str]:
+    """Return the YAML files directly in a folder (path or URL), sorted; none where there is no such folder."""
+    from gnnflow.storage.filesystem import join, list_names
+
+    return [join(folder, name) for name in list_names(folder) if name.endswith((".yaml", ".yml"))]
 
 
 def keep_config(config: Config) -> str:

@@ -62,9 +62,9 @@ def render_report(inputs: ReportInputs) -> str:
     It takes about five seconds with 2,000 embeddings, under two without. Names, ids and labels may hold
     anything: all text is escaped, and the page's own policy lets it load nothing and run only its own script.
     """
-    environment = _environment()
-    script = _source("copy.js")
-    page = environment.get_template("report.html.j2").render(
+    templates = environment()
+    script = template_source("copy.js")
+    page = templates.get_template("report.html.j2").render(
         inputs=inputs,
         verdict=verdict(inputs),
         tiles=tiles(inputs),
@@ -75,7 +75,7 @@ def render_report(inputs: ReportInputs) -> str:
         config=_config_text(inputs.config_yaml),
         digest_length=_DIGEST_LENGTH,
         script=script,
-        style=_source("report.css"),
+        style=template_source("report.css"),
         script_hash=_policy_hash(script),
     )
     return f"{page.rstrip()}\n"
@@ -127,10 +127,11 @@ def mark_keys(text: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Return the templates with this package's filters."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    environment = Environment(
+    made = Environment(
         loader=PackageLoader("gnnflow.report"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -142,12 +143,12 @@ def _environment() -> Environment:
         "duration": formats.seconds_text,
         "mark_keys": mark_keys,
     }
-    environment.filters.update(filters)
-    return environment
+    made.filters.update(filters)
+    return made
 
 
-def _source(name: str) -> str:
+def template_source(name: str) -> str:
     """Return a template's text as it is: our own styles and script, which need no escaping."""
-    environment = _environment()
-    assert environment.loader is not None
-    return environment.loader.get_source(environment, name)[0].strip()
+    templates = environment()
+    assert templates.loader is not None
+    return templates.loader.get_source(templates, name)[0].strip()

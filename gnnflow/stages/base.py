@@ -117,13 +117,20 @@ def upstream(context: StageContext, stage: str) -> StageResult:
     return StageResult(stage, artifact, read_manifest(artifact), reused=True, seconds=0.0)
 
 
-def run_stage(context: StageContext, stage: str, work: Callable[[str, RoundRunner], Manifest]) -> StageResult:
+def run_stage(
+    context: StageContext,
+    stage: str,
+    work: Callable[[str, RoundRunner], Manifest],
+    *,
+    fingerprint: str | None = None,
+) -> StageResult:
     """Do a stage's work once: reuse the committed artifact, or run `work(artifact, runner)` and commit it.
 
-    Where another run is doing the same work this one waits for it.
+    Where another run is doing the same work this one waits for it. fingerprint replaces the config's own, where more
+    than the config decides the result.
     """
     begin = time.monotonic()
-    fingerprint = fingerprints(context.config)[stage]
+    fingerprint = fingerprint or fingerprints(context.config)[stage]
     artifact = context.workspace.artifact(stage, fingerprint)
     reused = committed(artifact)
     if not reused:

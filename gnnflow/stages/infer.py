@@ -44,36 +44,46 @@ def run(context: StageContext) -> StageResult:
     """Score the config's targets. Raises StorageError where training has not run, ParityError where paths disagree."""
 
     def work(artifact: str, runner: RoundRunner) -> Manifest:
-        from gnnflow.infer.plan import run_rounds
-
-        config = context.config
-        ingested, trained = upstream(context, "ingest"), upstream(context, "train")
-        task = _task(config, artifact, ingested, trained)
-        begin = time.monotonic()
-        result = run_rounds(task, runner)
-        seconds = time.monotonic() - begin
-        parity = _certify(task, runner, result.parity)
-        metrics = {
-            "infer.seconds": seconds,
-            "infer.nodes_per_second": result.num_targets / max(seconds, 1e-9),
-            "infer.parity_max_difference": parity["max_difference"],
-        }
-        return Manifest(
-            stage="infer",
-            fingerprint=fingerprints(config)["infer"],
-            format_version=FORMAT_VERSIONS["infer"],
-            files=result.files,
-            inputs={"ingest": ingested.manifest.fingerprint, "train": trained.manifest.fingerprint},
-            rows_in=result.num_targets,
-            rows_out=result.num_targets,
-            details={"metrics": metrics, "parity": parity, "task": task.task},
-            timings=timings_of(runner.timings),
+        trained = upstream(context, "train")
+        scored = score_with(context, artifact, runner, model=trained.artifact)
+        return replace(
+            scored,
+            fingerprint=fingerprints(context.config)["infer"],
+            inputs={**scored.inputs, "train": trained.manifest.fingerprint},
         )
 
     return run_stage(context, "infer", work)
 
 
-def _task(config: Config, artifact: str, ingested: StageResult, trained: StageResult) -> InferTask:
+def score_with(context: StageContext, artifact: str, runner: RoundRunner, *, model: str) -> Manifest:
+    """Score the config's targets with the model in a folder. Returns a manifest that still lacks its fingerprint."""
+    from gnnflow.infer.plan import run_rounds
+
+    ingested = upstream(context, "ingest")
+    task = _task(context.config, artifact, ingested, model)
+    begin = time.monotonic()
+    result = run_rounds(task, runner)
+    seconds = time.monotonic() - begin
+    parity = _certify(task, runner, result.parity)
+    metrics = {
+        "infer.seconds": seconds,
+        "infer.nodes_per_second": result.num_targets / max(seconds, 1e-9),
+        "infer.parity_max_difference": parity["max_difference"],
+    }
+    return Manifest(
+        stage="infer",
+        fingerprint="",
+        format_version=FORMAT_VERSIONS["infer"],
+        files=result.files,
+        inputs={"ingest": ingested.manifest.fingerprint},
+        rows_in=result.num_targets,
+        rows_out=result.num_targets,
+        details={"metrics": metrics, "parity": parity, "task": task.task},
+        timings=timings_of(runner.timings),
+    )
+
+
+def _task(config: Config, artifact: str, ingested: StageResult, model: str) -> InferTask:
     from gnnflow.infer.task import InferTask
     from gnnflow.layers.model import ModelSpec
 
@@ -84,8 +94,8 @@ def _task(config: Config, artifact: str, ingested: StageResult, trained: StageRe
     return InferTask(
         artifact=artifact,
         selection=selection,
-        model=ModelSpec(**read_json(join(trained.artifact, MODEL))),
-        weights=join(trained.artifact, WEIGHTS),
+        model=ModelSpec(**read_json(join(model, MODEL))),
+        weights=join(model, WEIGHTS),
         task=ingested.manifest.details["task"],
         targets="all" if targets == "all" else tuple(SPLITS.index(split) for split in targets),
         embeddings=config.infer.embeddings,

@@ -24,7 +24,7 @@ import importlib.util
 spec = importlib.util.spec_from_file_location("parsed", sys.argv[1])
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
-heavy = [name for name in ("torch", "dask", "distributed", "pyarrow", "pandas") if name in sys.modules]
+heavy = [name for name in ("torch", "dask", "distributed", "pandas") if name in sys.modules]
 print(json.dumps({"seconds": time.perf_counter() - begin, "heavy": heavy}))
 """
 

@@ -10,40 +10,15 @@ import pytest
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
 from gnnflow.stages import pipeline
-from tests.airflow.conftest import REPOSITORY
+from tests.airflow.running import TRAIN, form_of, load
 from tests.small_graphs import graph_config, write_graph
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
 
-TRAIN = {"epochs": 3, "batch_size": 16, "threads": 1}
-
 
 @pytest.fixture
 def dag(airflow_db):
-    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
-
-    bag = DagBag(REPOSITORY / "dags")
-    from airflow.models.dagbundle import DagBundleModel
-    from airflow.utils.session import create_session
-
-    with create_session() as session:
-        session.merge(DagBundleModel(name="testing"))
-    sync_bag_to_db(bag, "testing", None)
-    return bag.dags["gnnflow_pipeline"]
-
-
-def form_of(config):
-    """Return a config as the form's flat values."""
-    graph = config.graph
-    return {
-        "name": config.name,
-        "workspace": config.workspace,
-        "graph.nodes": graph.nodes,
-        "graph.edges": graph.edges,
-        "graph.partitions": graph.partitions,
-        "cluster.kind": "synchronous",
-        **{f"train.{key}": value for key, value in TRAIN.items()},
-    }
+    return load("gnnflow_pipeline")
 
 
 def test_a_run_from_the_form_gives_the_predictions_of_the_command_line(dag, tmp_path):
@@ -58,6 +33,6 @@ def test_a_run_from_the_form_gives_the_predictions_of_the_command_line(dag, tmp_
 
 def test_a_bad_key_fails_before_any_stage_runs(dag, tmp_path):
     write_graph(tmp_path)
-    run = dag.test(run_conf={**form_of(graph_config(tmp_path, train=TRAIN)), "train.epoch": 3})
+    run = dag.test(run_conf=form_of(graph_config(tmp_path, train=TRAIN), **{"train.epoch": 3}))
     assert run.state == "failed"
     assert not (tmp_path / "runs" / "artifacts").exists()

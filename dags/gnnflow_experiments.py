@@ -1,0 +1,79 @@
+"""DAGs gnnflow_experiments.<name>: one for each YAML file in configs/experiments.
+
+A file is a config with a `matrix:` of keys. Its runs share the stages whose keys are equal, and the last task compares
+them. A file that cannot be read shows as its own import error; the others are untouched.
+
+GNNFLOW_EXPERIMENTS   another folder (path or URL)
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from airflow.sdk import DAG
+
+from operators.broken import BrokenDag
+from operators.build import OPERATORS, default_args, stage_options
+from operators.compare import CompareOperator
+from operators.experiments import Experiment, read_experiment
+from operators.prepare import PrepareOperator
+from operators.reading import list_experiments, read_raw
+from operators.stage import StageOperator
+
+FOLDER = os.environ.get("GNNFLOW_EXPERIMENTS", str(Path(__file__).resolve().parents[1] / "configs" / "experiments"))
+
+
+def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
+    """Return an experiment's DAG: a chain a run, joined where the work is the same, and a comparison at the end."""
+    with DAG(
+        dag_id=dag_id,
+        description=f"{experiment.name}: {len(experiment.variants)} runs.",
+        doc_md=doc,
+        schedule=None,
+        default_args=default_args(),
+        tags=["gnnflow", "experiment"],
+    ) as dag:
+        known: dict[str, StageOperator] = {}
+        runs: dict[str, str] = {}
+        last: list[StageOperator] = []
+        for number, variant in enumerate(experiment.variants, 1):
+            prepare = PrepareOperator(
+                task_id=f"prepare_{number}", values=experiment.values, overrides=variant.overrides, retries=0
+            )
+            before: PrepareOperator | StageOperator = prepare
+            for stage in variant.stages:
+                key = variant.key(stage)
+                if key not in known:
+                    task = OPERATORS[stage](
+                        task_id=f"{stage}_{number}",
+                        config=f"{{{{ ti.xcom_pull(task_ids='prepare_{number}') }}}}",
+                        **stage_options(),
+                    )
+                    prepare >> task
+                    known[key] = task
+                if before is not known[key]:
+                    before >> known[key]
+                before = known[key]
+            last.append(known[variant.key("run")])
+            runs[variant.label] = f"{{{{ (ti.xcom_pull(task_ids='run_{number}') or {{}}).get('run', '') }}}}"
+        compare = CompareOperator(
+            task_id="compare",
+            name=experiment.name,
+            runs=runs,
+            workspace=experiment.variants[0].config.workspace,
+            trigger_rule="all_done",
+        )
+        last >> compare
+    return dag
+
+
+for uri in list_experiments(FOLDER):
+    name = uri.rsplit("/", 1)[-1].rsplit(".", 1)[0]
+    identifier = f"gnnflow_experiments.{name}"
+    try:
+        globals()[identifier] = experiment_dag(
+            read_experiment(read_raw(uri), source=uri), dag_id=identifier, doc=__doc__ or ""
+        )
+    except Exception as problem:  # noqa: BLE001 - whatever is wrong with one file must not take the others along
+        globals()[identifier] = BrokenDag(dag_id=identifier, path=f"experiments/{name}.yaml", problem=problem)

@@ -1,0 +1,47 @@
+"""DAG gnnflow_retrain: a model that keeps up with its graph.
+
+Runs by the clock or when the graph's tables change, whichever comes first: ingest, guards against tables that are not
+what they were, the pipeline, a comparison with the model in service on the same test split, and scoring with whichever
+won. A loader says that new data has arrived by updating the asset `<name>/graph`.
+
+GNNFLOW_RETRAIN_CONFIG   the config (path or URL); default configs/quickstart.yaml of this checkout
+GNNFLOW_RETRAIN_CRON     when to run at the latest; default Sundays at three (UTC)
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable
+
+from operators.announce import asset_uri
+from operators.build import default_args, stage_tasks
+from operators.chain import retraining
+from operators.prepare import PrepareOperator
+from operators.reading import read_config
+
+CONFIG = os.environ.get(
+    "GNNFLOW_RETRAIN_CONFIG", str(Path(__file__).resolve().parents[1] / "configs" / "quickstart.yaml")
+)
+CRON = os.environ.get("GNNFLOW_RETRAIN_CRON", "0 3 * * 0")
+
+config = read_config(CONFIG)
+graph = Asset(name=f"{config.name}/graph", uri=asset_uri(str(config.graph.edges)))
+predictions = Asset(name=f"{config.name}/predictions", uri=f"{asset_uri(config.workspace)}/{config.name}/predictions")
+
+with DAG(
+    dag_id="gnnflow_retrain",
+    description=f"Retrain {config.name}, promote only what is better, score with the model in service.",
+    doc_md=__doc__,
+    schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable(CRON, timezone="UTC"), assets=[graph]),
+    catchup=False,
+    max_active_runs=1,
+    default_args=default_args(),
+    tags=["gnnflow"],
+) as dag:
+    prepare = PrepareOperator(task_id="prepare", config=CONFIG, retries=0)
+    tasks = stage_tasks(retraining(config.train.strategy), config="{{ ti.xcom_pull(task_ids='prepare') }}")
+    tasks["ingest"].inlets.append(graph)
+    tasks["score"].outlets.append(predictions)
+    prepare >> tasks["ingest"]

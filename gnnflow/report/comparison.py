@@ -1,0 +1,93 @@
+"""Several runs on one page: a picture of the metric that chose them, and a table of everything they share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gnnflow.report.formats import lower_is_better, metric_name, score_text
+from gnnflow.report.pictures.canvas import FULL_WIDTH, Picture, draw, plain_axes
+from gnnflow.report.pictures.palette import colour
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_BAR_HEIGHT, _MARGIN = 26.0, 60.0
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """One run: what tells it from the others, where it lies, and its metrics."""
+
+    label: str
+    uri: str
+    metrics: Mapping[str, float]
+
+
+def ranked(runs: Sequence[ComparedRun], metric: str) -> list[ComparedRun]:
+    """Return the runs, best first; those without the metric last."""
+    sign = 1 if lower_is_better(metric) else -1
+    return sorted(runs, key=lambda run: (metric not in run.metrics, sign * run.metrics.get(metric, 0.0), run.label))
+
+
+def columns_of(runs: Sequence[ComparedRun], metric: str) -> list[str]:
+    """Return the metrics every run has: the chosen one, then scores, then the rest."""
+    shared = set.intersection(*(set(run.metrics) for run in runs))
+    scores = sorted(key for key in shared if key.startswith(("test.", "valid.")))
+    return list(dict.fromkeys([metric, *scores, *sorted(key for key in shared if key.endswith("seconds_per_epoch"))]))
+
+
+def comparison_bars(runs: Sequence[ComparedRun], metric: str) -> Picture:
+    """Return a bar a run, best on top."""
+    order = [run for run in ranked(runs, metric) if metric in run.metrics]
+    title = f"{metric_name(metric)} by run"
+    if not order:
+        return Picture(key="runs", title=title, missing=f"No run has {metric}.")
+    told = "; ".join(f"{run.label} {score_text(run.metrics[metric])}" for run in order)
+    better = "Lower is better." if lower_is_better(metric) else "Higher is better."
+    svg = draw(
+        "runs",
+        partial(_paint, runs=order, metric=metric),
+        width=FULL_WIDTH,
+        height=_MARGIN + _BAR_HEIGHT * len(order),
+    )
+    return Picture(key="runs", title=title, alt=f"Bars: {told}.", caption=better, svg=svg, wide=True)
+
+
+def _paint(figure: Figure, *, runs: Sequence[ComparedRun], metric: str) -> None:
+    axes = figure.add_subplot()
+    values = [run.metrics[metric] for run in runs]
+    places = range(len(runs) - 1, -1, -1)
+    axes.barh(list(places), values, height=0.62, color=[colour("accent"), *[colour("quiet")] * (len(runs) - 1)])
+    axes.set_yticks(list(places), [run.label for run in runs])
+    for place, value in zip(places, values, strict=True):
+        axes.annotate(
+            score_text(value), (value, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9
+        )
+    axes.margins(x=0.12)
+    plain_axes(axes, x_label=metric_name(metric), y_label="", grid="x")
+
+
+def render_comparison(runs: Sequence[ComparedRun], *, name: str, metric: str) -> str:
+    """Return the page."""
+    from gnnflow.report.render import environment, template_source
+
+    columns = columns_of(runs, metric)
+    rows = [
+        (run, [score_text(run.metrics[key]) if key in run.metrics else "" for key in columns])
+        for run in ranked(runs, metric)
+    ]
+    page = (
+        environment()
+        .get_template("comparison.html.j2")
+        .render(
+            name=name,
+            picture=comparison_bars(runs, metric),
+            columns=columns,
+            rows=rows,
+            style=template_source("report.css"),
+        )
+    )
+    return f"{page.rstrip()}\n"

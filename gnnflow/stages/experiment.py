@@ -1,0 +1,65 @@
+"""Compare completed runs: a table, a plot and a page in the workspace."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gnnflow.report.comparison import ComparedRun, columns_of, comparison_bars, ranked, render_comparison
+from gnnflow.report.formats import score_text
+from gnnflow.storage.filesystem import absolute, join, read_json, write_atomic
+
+
+@dataclass(frozen=True)
+class ComparisonResult:
+    """Where a comparison lies, and its table as lines for a log, best run first."""
+
+    page: str
+    table: str
+    plot: str
+    lines: tuple[str, ...]
+
+
+def compare_runs(runs: Mapping[str, str], *, name: str, workspace: str) -> ComparisonResult:
+    """Write comparisons/<name>/<runs' hash>/ with comparison.csv, comparison.svg and comparison.html.
+
+    runs maps labels to URIs of completed runs. The runs' own metric on the test split ranks them. Raises StorageError
+    where a run is not complete.
+    """
+    found = [ComparedRun(label, uri, read_json(join(uri, "metrics.json"))) for label, uri in runs.items()]
+    first = read_json(join(found[0].uri, "run.json"))["config"]
+    metric = _metric(found, first["train"]["metric"])
+    key = hashlib.sha256("\n".join(sorted(runs.values())).encode()).hexdigest()[:16]
+    folder = join(absolute(workspace), "comparisons", name, key)
+    page, table, plot = (join(folder, f"comparison.{kind}") for kind in ("html", "csv", "svg"))
+    write_atomic(table, _csv(found, metric).encode())
+    write_atomic(plot, comparison_bars(found, metric).svg.encode())
+    write_atomic(page, render_comparison(found, name=name, metric=metric).encode())
+    return ComparisonResult(page, table, plot, tuple(_lines(found, metric)))
+
+
+def _metric(runs: Sequence[ComparedRun], wanted: str) -> str:
+    """Return the test metric that ranks: the runs' own, or the first score all of them have."""
+    if all(f"test.{wanted}" in run.metrics for run in runs):
+        return f"test.{wanted}"
+    return next((key for key in columns_of(runs, f"test.{wanted}")[1:] if key.startswith("test.")), f"test.{wanted}")
+
+
+def _csv(runs: Sequence[ComparedRun], metric: str) -> str:
+    columns, text = columns_of(runs, metric), io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["run", *columns, "uri"])
+    writer.writerows(
+        [run.label, *(run.metrics.get(key, "") for key in columns), run.uri] for run in ranked(runs, metric)
+    )
+    return text.getvalue()
+
+
+def _lines(runs: Sequence[ComparedRun], metric: str) -> list[str]:
+    width = max(len(run.label) for run in runs)
+    figures = [(run, run.metrics.get(metric)) for run in ranked(runs, metric)]
+    body = [f"{run.label:<{width}}  {'' if value is None else score_text(value)}" for run, value in figures]
+    return [f"{'run':<{width}}  {metric}", *body]

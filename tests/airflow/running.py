@@ -1,0 +1,41 @@
+"""Load this repository's DAGs into the throw-away database and run them in this process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.airflow.conftest import REPOSITORY
+
+if TYPE_CHECKING:
+    from gnnflow.config import Config
+
+TRAIN = {"epochs": 3, "batch_size": 16, "threads": 1}
+
+
+def load(dag_id: str) -> Any:
+    """Return a DAG, known to the database as a running Airflow knows it."""
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.utils.session import create_session
+
+    bag = DagBag(REPOSITORY / "dags")
+    bag.dags = {dag_id: bag.dags[dag_id]}
+    with create_session() as session:
+        session.merge(DagBundleModel(name="testing"))
+    sync_bag_to_db(bag, "testing", None)
+    return bag.dags[dag_id]
+
+
+def form_of(config: Config, **changed: Any) -> dict[str, Any]:
+    """Return a small graph's config as the form's flat values."""
+    graph = config.graph
+    return {
+        "name": config.name,
+        "workspace": config.workspace,
+        "graph.nodes": graph.nodes,
+        "graph.edges": graph.edges,
+        "graph.partitions": graph.partitions,
+        "cluster.kind": "synchronous",
+        **{f"train.{key}": value for key, value in TRAIN.items()},
+        **changed,
+    }

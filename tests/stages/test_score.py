@@ -1,0 +1,52 @@
+"""Whichever model is in service scores the current graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+from gnnflow import registry
+from gnnflow.graph.errors import RegistryError
+from gnnflow.stages import pipeline, publish, score
+from gnnflow.stages.base import StageContext
+from tests.small_graphs import graph_config, write_graph
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TRAIN = {"epochs": 2, "batch_size": 16, "threads": 1}
+
+
+def published(folder: Path, **train: object) -> tuple[StageContext, publish.PublishResult]:
+    config = graph_config(folder, train={**TRAIN, **train}, publish={"incomparable": "promote"})
+    context = StageContext.of(config)
+    pipeline.run(context)
+    return context, publish.run(context)
+
+
+def test_a_promoted_model_has_scored_everything_already(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    context, result = published(tmp_path)
+    found = score.run(context)
+    assert (found.version, found.predictions, found.rows) == (1, result.predictions, 60)
+
+
+def test_a_champion_that_stays_scores_the_new_graph(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    published(tmp_path)
+    write_graph(tmp_path, num_nodes=80, seed=1)
+    context, result = published(tmp_path, lr=0.02)
+    registry.promote(context.config.workspace, "small", 1)
+    found = score.run(context)
+    assert (found.version, found.rows, result.version) == (1, 80, 2)
+    ours, theirs = (pq.read_table(uri).column("probabilities") for uri in (found.predictions, result.predictions))
+    assert not ours.equals(theirs)
+    assert score.run(context).reused
+
+
+def test_nothing_in_service_is_said(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    with pytest.raises(RegistryError, match="no version is in service"):
+        score.run(StageContext.of(graph_config(tmp_path)))
