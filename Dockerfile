@@ -13,15 +13,17 @@ ARG EXTRAS=airflow,s3
 ARG BESIDE="bokeh apache-airflow-providers-fab apache-airflow-providers-postgres apache-airflow-providers-cncf-kubernetes apache-airflow-providers-amazon"
 ARG TORCH_INDEX=""
 RUN python -m venv /opt/gnnflow
-ENV PATH=/opt/gnnflow/bin:$PATH
+ENV PATH=/opt/gnnflow/bin:$PATH VIRTUAL_ENV=/opt/gnnflow
 WORKDIR /source
 # .dockerignore lets through what is installed, and nothing else.
 COPY . .
-# One command for all packages, so that pip finds versions that agree. The list is split into words on purpose (SC2086), and
-# torch has the range of pyproject.toml (DL3013).
-# hadolint ignore=SC2086,DL3013
-RUN if [ -n "$TORCH_INDEX" ]; then pip install --no-cache-dir --index-url "$TORCH_INDEX" "torch>=2.9,<2.14"; fi \
-    && pip install --no-cache-dir ".[${EXTRAS}]" ${BESIDE}
+# uv, because pip searches for many minutes before it finds versions of these packages that agree.
+# One command installs all of them; the list is split into words on purpose (SC2086).
+# hadolint ignore=SC2086
+RUN pip install --no-cache-dir uv==0.13.8 \
+    && if [ -n "$TORCH_INDEX" ]; then uv pip install --no-cache --index-url "$TORCH_INDEX" "torch>=2.9,<2.14"; fi \
+    && uv pip install --no-cache ".[${EXTRAS}]" ${BESIDE} \
+    && pip uninstall --yes uv
 
 FROM python:${PYTHON_TAG}
 ARG REVISION=unknown

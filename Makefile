@@ -1,6 +1,7 @@
 # make quickstart   generate a small graph, train on it, score it and write the report
 # make test         the default tests (under two minutes)
 # make test-all     every test
+# make test-helm    the Helm chart and the Dockerfile; needs Python 3.12
 # make lint         style, types, import contracts, generated documentation
 # make clean        remove caches, runs and the generated graph
 
@@ -9,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DELETE_ON_ERROR:
-.PHONY: quickstart test test-all lint docs clean
+.PHONY: quickstart test test-all test-helm lint docs clean
 
 quickstart: $(VENV)/.installed quickstart-data/edges/part-00000.parquet
 	$(BIN)/gnnflow run configs/quickstart.yaml
@@ -23,6 +24,9 @@ test: $(VENV)/.installed-dev
 
 test-all: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m ""
+
+test-helm:
+	.ci/helm
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parents[2]
 CHART = REPOSITORY / "helm" / "gnnflow"
 
+WITHOUT_HELM = "Helm's library needs Python 3.12: run `make test-helm`"
+
 # Each is what a user would install: files that are merged in this order over the chart's own values.
 SETS = {
     "defaults": (),
@@ -40,7 +42,7 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def render() -> Callable[..., Any]:
     """Render the chart: `render(values)`."""
-    pytest.importorskip("helm_sdkpy", reason="Helm's library needs Python 3.12: see tests/helm/requirements.txt")
+    pytest.importorskip("helm_sdkpy", reason=WITHOUT_HELM)
     from tests.helm import engine
 
     def chart(values: Mapping[str, Any], **named: Any) -> Any:

@@ -9,9 +9,10 @@ import shutil
 import pytest
 import yaml
 
-from tests.helm.conftest import CHART, SETS, merged
+from tests.helm.conftest import CHART, SETS, WITHOUT_HELM, merged
 
 pytestmark = pytest.mark.helm
+pytest.importorskip("helm_sdkpy", reason=WITHOUT_HELM)
 
 KUBERNETES = ("1.29", "1.37")  # the oldest that Chart.yaml accepts, and the newest with schemas
 _INFO = 1  # Helm's severities: 1 info, 2 warning, 3 error
@@ -49,7 +50,8 @@ def with_airflow(tmp_path_factory):
 
 
 def test_chart_lints(with_airflow):
-    engine = pytest.importorskip("tests.helm.engine")
+    from tests.helm import engine
+
     found = engine.lint(with_airflow)
     assert found["TotalChartsLinted"] == 1
     assert not found["Errors"]
@@ -142,6 +144,13 @@ def test_no_secret_is_made_or_held(rendered):
             assert not re.search("SECRET|PASSWORD|TOKEN|ACCESS_KEY", variable["name"]), name
 
 
+def test_own_variables_come_before_the_charts(render):
+    environment = {"GNNFLOW_DASK_ADDRESS": "tcp://elsewhere:8786", "GNNFLOW_RETRIES": "5"}
+    data = render({"environment": environment}).one("ConfigMap", "gnnflow-environment")["data"]
+    assert environment.items() <= data.items()
+    assert data["GNNFLOW_WORKSPACE"] == "/workspace"
+
+
 def test_secrets_are_given_by_name(render):
     bucket = {"uri": "s3://some-bucket/runs", "existingSecret": "bucket-keys"}
     rendered = render({"workspace": {"kind": "bucket", "bucket": bucket}, "environmentSecrets": ["mlflow"]})
@@ -217,7 +226,8 @@ def test_airflow_is_installed_only_where_it_is_enabled(render, with_airflow, nam
         assert airflow[key] == "gnnflow-airflow"
     assert airflow["data"] == {"metadataSecretName": "gnnflow-airflow"}
     (source,) = yaml.safe_load(given[0]["data"]["environment"])
-    assert source["configMapRef"]["name"] in {item["metadata"]["name"] for item in found}
+    (environment,) = (item["data"] for item in found if item["metadata"]["name"] == source["configMapRef"]["name"])
+    assert environment["AIRFLOW_CONN_DASK_DEFAULT"] == "dask://gnnflow-dask-scheduler.graphs:8786"
 
 
 def test_release_name_reaches_every_object(render):

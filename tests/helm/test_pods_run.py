@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.helm.conftest import CHART
+from tests.helm.conftest import CHART, WITHOUT_HELM
 
 pytestmark = pytest.mark.helm
+pytest.importorskip("helm_sdkpy", reason=WITHOUT_HELM)
 
 _SECONDS = 60
 
@@ -101,8 +102,6 @@ def until(holds) -> None:
 @pytest.fixture
 def pods(rendered_sets, tmp_path):
     pytest.importorskip("distributed")
-    cloudpickle = pytest.importorskip("cloudpickle")
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not have this file
     started = Pods(rendered_sets["laptop"], tmp_path)
     with started.stack:
         yield started
@@ -118,7 +117,16 @@ def test_a_task_goes_through_the_rendered_cluster(pods):
 
 
 def test_a_drained_worker_finishes_its_task_and_hands_over_its_results(pods):
-    from distributed import Client
+    from distributed import Client, get_worker
+
+    # Inside the test, so that they travel as code: the workers do not have this file.
+    def slow(path) -> None:
+        with path.open("a") as starts:
+            starts.write("started\n")
+        time.sleep(3)
+
+    def name_of_worker() -> str:
+        return get_worker().name
 
     pods.start("gnnflow-dask-scheduler", "scheduler")
     leaving = pods.start("gnnflow-dask-worker", "worker-0")
@@ -147,15 +155,3 @@ def test_draining_without_a_scheduler_does_not_hold_the_pod(pods):
     code, said = pods.script("drain.py", "--seconds", "600")
     assert code == 0
     assert "no scheduler" in said
-
-
-def slow(path) -> None:
-    with path.open("a") as starts:
-        starts.write("started\n")
-    time.sleep(3)
-
-
-def name_of_worker() -> str:
-    from distributed import get_worker
-
-    return get_worker().name
