@@ -7,7 +7,8 @@
 
 --data is written once (`gnnflow.synthetic.power_law`); a folder that already holds nodes.parquet and edges.parquet or
 edges/ is used as it is. Stages run on a LocalCluster of 2 workers x 1 thread with 2 GiB each, fresh for each stage, so
-that the peak is the stage's own. Prints a table to stderr and one JSON line to stdout, keys named as a sampler's are:
+that the peak is the stage's own; with --workers 0 they run in this process, and `cpu` says what they cost on a machine
+that others use too. Prints a table to stderr and one JSON line to stdout, keys named as a sampler's are:
 
     sample/workers0         100k targets in batches of 1024: blocks alone, shards held in memory without features
     sample+feat/workers0    the same with the features of every sampled node
@@ -40,7 +41,7 @@ from gnnflow.graphfeature.shards import Shard, ShardEntry, read_shard
 from gnnflow.mapreduce.progress import Silent
 from gnnflow.stages import flat, ingest
 from gnnflow.stages.base import StageContext, StageResult
-from gnnflow.storage.columns import to_numpy
+from gnnflow.storage.columns import combine, to_numpy
 from gnnflow.synthetic import write_power_law
 
 FANOUT = (15, 10)
@@ -68,15 +69,21 @@ class Job:
                 "graph": {"nodes": self.tables[0], "edges": self.tables[1], "partitions": self.partitions},
                 "flat": {"hops": 2, "sampling": {"kind": "uniform", "fanout": list(FANOUT)}, **flat_keys},
                 "model": {"kind": "sage", "layers": 2},
-                "cluster": {"kind": "local", "workers": self.workers, "memory_limit": "2GiB", "threads": 1},
+                "cluster": {"kind": "local", "workers": self.workers, "memory_limit": "2GiB", "threads": 1}
+                if self.workers
+                else {"kind": "synchronous"},
             }
         )
 
-    def stage(self, run: Callable[[StageContext], StageResult], config: Config) -> StageResult:
-        """Run a stage on a cluster of its own."""
+    def stage(self, run: Callable[[StageContext], StageResult], config: Config) -> tuple[StageResult, dict[str, Any]]:
+        """Run a stage on a cluster of its own; returns it with its figures."""
         with Cluster(config.cluster) as cluster:
             cluster.scheduler()
-            return run(StageContext(config, cluster, Silent()))
+            begin = time.process_time()
+            result = run(StageContext(config, cluster, Silent()))
+            spent = {} if self.workers else {"cpu": round(time.process_time() - begin, 2)}
+        figures = flat_figures(result) if result.stage == "flat" else stage_figures(result)
+        return result, {**figures, **spent}
 
 
 def tables_in(folder: Path, *, num_nodes: int, num_edges: int) -> tuple[str, str]:
@@ -90,13 +97,13 @@ def tables_in(folder: Path, *, num_nodes: int, num_edges: int) -> tuple[str, str
 
 
 def tenth_of_targets(tables: tuple[str, str], folder: Path) -> tuple[str, str]:
-    """Write the node table with a split for every tenth target only; returns it with the same edges."""
+    """Write the node table with a split for a tenth of the targets only; returns it with the same edges."""
     nodes = pq.read_table(tables[0])
     column = nodes.column_names.index("split")
     targets = np.flatnonzero(to_numpy(nodes["split"].is_valid()))
     kept = np.zeros(nodes.num_rows, bool)
-    kept[targets[::10]] = True
-    split = pa.array(["train"]).take(pa.array(np.zeros(nodes.num_rows, np.int64), mask=~kept))
+    kept[np.random.default_rng(0).permutation(targets)[::10]] = True
+    split = combine(nodes["split"]).filter(pa.array(kept)).take(pa.array(np.cumsum(kept) - 1, mask=~kept))
     path = folder / "nodes-tenth.parquet"
     pq.write_table(nodes.set_column(column, "split", split), path, row_group_size=1 << 17)
     return str(path), tables[1]
@@ -132,12 +139,13 @@ def flat_figures(result: StageResult) -> dict[str, Any]:
 
 def timed(epoch: Callable[[], dict[str, int]], repeats: int) -> dict[str, Any]:
     """Run an epoch once to warm up, then `repeats` times."""
-    times, found = [], epoch()
+    times, spent, found = [], [], epoch()
     for _ in range(repeats):
-        begin = time.perf_counter()
+        begin, cpu = time.perf_counter(), time.process_time()
         found = epoch()
         times.append(round(time.perf_counter() - begin, 4))
-    return {"times": times, "min": min(times), "median": statistics.median(times), **found}
+        spent.append(round(time.process_time() - cpu, 4))
+    return {"times": times, "min": min(times), "median": statistics.median(times), "cpu": min(spent), **found}
 
 
 def epoch_over(shards: Callable[[], Iterator[Shard]]) -> dict[str, int]:
@@ -178,16 +186,17 @@ def measure(job: Job, *, what: list[str], shard_sizes: list[int]) -> Results:
     results: Results = {}
     for size in shard_sizes:
         config = job.config(shard_size=size)
-        ingested = job.stage(ingest.run, config)
+        ingested, figures = job.stage(ingest.run, config)
         if "ingest" in what and not ingested.reused:
-            results["ingest"] = stage_figures(ingested)
-        flattened = job.stage(flat.run, config)
+            results["ingest"] = figures
+        flattened, figures = job.stage(flat.run, config)
         if "flat" in what:
-            results[f"flat/shared/{size}"] = flat_figures(flattened)
+            results[f"flat/shared/{size}"] = figures
         if "epoch" in what:
-            results |= measure_epoch(flattened, job.repeats)
-            suffixed = {f"{key}/{size}": results[key] for key in results if key.startswith("sample")}
-            results |= suffixed if len(shard_sizes) > 1 else {}
+            epoch = measure_epoch(flattened, job.repeats)
+            results |= epoch
+            if len(shard_sizes) > 1:
+                results |= {f"{key}/{size}": found for key, found in epoch.items()}
     return results
 
 
@@ -208,7 +217,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=1_000_000)
     parser.add_argument("--edges", type=int, default=10_000_000)
     parser.add_argument("--what", default="ingest,flat,epoch")
-    parser.add_argument("--shard-sizes", default=str(config_from_dict(_SMALLEST).flat.shard_size))
+    parser.add_argument("--shard-sizes", default=str(config_from_dict(_DEFAULTS).flat.shard_size))
     parser.add_argument("--inline", action="store_true", help="also `layout: inline`, on a tenth of the targets")
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--workers", type=int, default=2)
@@ -221,20 +230,22 @@ def main() -> None:
         shutil.rmtree(workspace, ignore_errors=True)
     job = Job(tables, str(workspace), arguments.partitions, arguments.workers, arguments.repeats)
     sizes = [int(size) for size in arguments.shard_sizes.split(",")]
-    results = measure(job, what=arguments.what.split(","), shard_sizes=sizes)
+    results: Results = {}
+    # Before the epochs: a worker's peak starts at the size of the process that starts it.
     if arguments.inline:
         tenth = replace(job, tables=tenth_of_targets(tables, arguments.data))
         for layout in ("inline", "shared"):
             config = tenth.config(layout=layout, shard_size=sizes[-1])
             tenth.stage(ingest.run, config)
-            results[f"flat/{layout}/tenth"] = flat_figures(tenth.stage(flat.run, config))
+            _, results[f"flat/{layout}/tenth"] = tenth.stage(flat.run, config)
+    results |= measure(job, what=arguments.what.split(","), shard_sizes=sizes)
     if not arguments.keep:
         shutil.rmtree(workspace)
     print(table_of(results), file=sys.stderr)
     print(json.dumps({"bench": "b", "lib": "gnnflow", "versions": {"gnnflow": __version__}, "results": results}))
 
 
-_SMALLEST = {"name": "defaults", "graph": {"nodes": "nodes.parquet", "edges": "edges.parquet"}}
+_DEFAULTS = {"name": "defaults", "graph": {"nodes": "nodes.parquet", "edges": "edges.parquet"}}
 
 
 if __name__ == "__main__":
