@@ -35,7 +35,7 @@ def containers(rendered):
 def with_airflow(tmp_path_factory):
     """A copy of the chart with a chart in Airflow's place that shows the values it was given.
 
-    The official chart comes from `helm dependency build`, which needs the network; its own templates are not tested
+    The official chart comes from `helm dependency update`, which needs the network; its own templates are not tested
     here.
     """
     chart = shutil.copytree(CHART, tmp_path_factory.mktemp("chart") / "gnnflow")
