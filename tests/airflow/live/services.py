@@ -1,0 +1,172 @@
+"""The processes of a live system: Airflow's four, a Dask scheduler and workers, and an S3 server.
+
+Each is started in a process group of its own, so that stopping it stops its children too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.airflow.conftest import REPOSITORY
+
+BIN = Path(sys.executable).parent
+SECRET = "planted-secret-Zq7"
+AIRFLOW_PARTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+START_SECONDS = 120
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(what: str, ready: Any, *, seconds: float = START_SECONDS, every: float = 0.3) -> Any:
+    """Return what `ready()` returns once that is true. Raises TimeoutError naming what was waited for."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError, urllib.error.URLError, KeyError):
+            if found := ready():
+                return found
+        time.sleep(every)
+    raise TimeoutError(f"{what}: not within {seconds} s")
+
+
+@dataclass
+class Service:
+    """A process with a log file."""
+
+    name: str
+    command: list[str]
+    log: Path
+    environment: dict[str, str]
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command, stdout=log, stderr=log, env=self.environment, start_new_session=True, cwd=REPOSITORY
+            )
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
+            self.process.wait()
+
+
+@dataclass
+class System:
+    """A running system and how to talk to it."""
+
+    home: Path
+    ports: dict[str, int] = field(default_factory=lambda: {n: free_port() for n in ("api", "dask", "s3", "board")})
+    services: dict[str, Service] = field(default_factory=dict)
+    token: str = ""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        api = f"http://127.0.0.1:{self.ports['api']}"
+        dask = {"conn_type": "dask", "host": "127.0.0.1", "port": self.ports["dask"], "password": SECRET}
+        dask["extra"] = {"token": SECRET}
+        return {
+            **{key: value for key, value in os.environ.items() if not key.startswith(("AIRFLOW", "AWS_"))},
+            "AIRFLOW_HOME": str(self.home),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__DAGS_FOLDER": str(REPOSITORY / "dags"),
+            "AIRFLOW__CORE__PARALLELISM": "3",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{api}/execution/",
+            "AIRFLOW__CORE__FERNET_KEY": "",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home}/airflow.db",
+            "AIRFLOW__API__BASE_URL": api,
+            "AIRFLOW__API__PORT": str(self.ports["api"]),
+            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__WORKERS": "1",
+            "AIRFLOW__API_AUTH__JWT_SECRET": "only-for-this-test-and-long-enough-for-a-hash-of-512-bits-0123456789",
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "20",
+            "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "20",
+            "AIRFLOW__SCHEDULER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
+            "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
+            "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+            "AIRFLOW_CONN_DASK_DEFAULT": json.dumps(dask),
+            "GNNFLOW_DASK_CONN_ID": "dask_default",
+            "GNNFLOW_RETRY_SECONDS": "2",
+            "GNNFLOW_POLL_SECONDS": "1",
+            "GNNFLOW_EXPERIMENTS": str(self.home / "experiments"),
+            "PYTHONPATH": str(REPOSITORY),
+            "OMP_NUM_THREADS": "1",
+            **self.s3,
+        }
+
+    @property
+    def s3(self) -> dict[str, str]:
+        return {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.ports['s3']}",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+
+    def service(self, name: str, *command: str) -> Service:
+        made = Service(name, [str(part) for part in command], self.home / f"{name}.log", self.environment)
+        self.services[name] = made
+        made.start()
+        return made
+
+    def start_storage_and_cluster(self) -> None:
+        self.service("s3", BIN / "moto_server", "-H", "127.0.0.1", "-p", str(self.ports["s3"]))
+        board = f"127.0.0.1:{self.ports['board']}"
+        where = ("--host", "127.0.0.1", "--port", str(self.ports["dask"]), "--dashboard-address", board)
+        self.service("dask-scheduler", BIN / "dask", "scheduler", *where)
+        for number in (1, 2):
+            self.start_worker(number)
+        wait_for("S3", lambda: urllib.request.urlopen(self.s3["AWS_ENDPOINT_URL"], timeout=2).status == 200)
+
+    def start_worker(self, number: int) -> None:
+        address = f"tcp://127.0.0.1:{self.ports['dask']}"
+        options = ("--nthreads", "1", "--no-dashboard", "--local-directory", str(self.home / "dask"))
+        self.service(f"dask-worker-{number}", BIN / "dask", "worker", address, "--name", f"w{number}", *options)
+
+    def start_airflow(self) -> None:
+        (self.home / "experiments").mkdir(exist_ok=True)
+        subprocess.run([BIN / "airflow", "db", "migrate"], env=self.environment, check=True, capture_output=True)
+        for part in AIRFLOW_PARTS:
+            self.service(part, BIN / "airflow", part)
+        wait_for("a token", self._sign_in)
+        wait_for("healthy Airflow", self.is_healthy)
+
+    def _sign_in(self) -> bool:
+        self.token = self.request("GET", "/auth/token")["access_token"]
+        return True
+
+    def is_healthy(self) -> bool:
+        found = self.request("GET", "/api/v2/monitor/health")
+        return all(found[part]["status"] == "healthy" for part in ("scheduler", "triggerer", "dag_processor"))
+
+    def request(self, method: str, path: str, content: Any = None) -> Any:
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.token}"}
+        asked = urllib.request.Request(
+            f"http://127.0.0.1:{self.ports['api']}{path}",
+            method=method,
+            headers=headers,
+            data=None if content is None else json.dumps(content).encode(),
+        )
+        with urllib.request.urlopen(asked, timeout=30) as answer:
+            return json.loads(answer.read() or b"null")
+
+    def stop(self) -> None:
+        for service in self.services.values():
+            service.kill(signal.SIGTERM if service.name in AIRFLOW_PARTS else signal.SIGKILL)

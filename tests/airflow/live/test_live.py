@@ -1,0 +1,92 @@
+"""The pipeline on a live Airflow, undisturbed and disturbed."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
+
+from tests.airflow.live.runs import Case, grep, kill_worker, seconds_until_free
+from tests.airflow.live.services import SECRET, wait_for
+
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.timeout(600),
+]
+LONG = {"epochs": 300}
+
+
+def test_a_run_triggered_by_rest_gives_the_predictions_of_the_command_line(live, tmp_path):
+    case = Case(live, tmp_path, "plain")
+    case.trigger()
+    assert case.wait() == "success", case.tasks()
+    assert case.predictions().equals(case.expected())
+    assert "rows/s" in case.log("ingest")
+
+
+def test_no_secret_of_a_connection_is_written_anywhere(live, tmp_path):
+    case = Case(live, tmp_path, "secrets")
+    case.trigger()
+    assert case.wait() == "success", case.tasks()
+    assert grep(SECRET, live.home) == []
+
+
+def test_values_the_form_would_not_allow_are_refused(live, tmp_path):
+    case = Case(live, tmp_path, "refused")
+    case.conf["train.epoch"] = 3
+    case.trigger()
+    assert case.wait() == "failed"
+    assert case.tasks()["ingest"] == "upstream_failed"
+    assert "epoch" in case.log("prepare")
+
+
+def test_a_killed_dask_worker_costs_only_its_own_work(live, tmp_path):
+    case = Case(live, tmp_path, "worker", **LONG)
+    case.trigger()
+    kill_worker(live, case.until_training())
+    assert case.wait() == "success", case.tasks()
+    assert case.predictions().equals(case.expected())
+
+
+def test_a_killed_triggerer_is_replaced_and_the_run_goes_on(live, tmp_path):
+    case = Case(live, tmp_path, "triggerer", **LONG)
+    case.trigger()
+    case.until_training()
+    live.services["triggerer"].kill(signal.SIGKILL)
+    live.services["triggerer"].start()
+    assert case.wait(seconds=300) == "success", case.tasks()
+    assert case.predictions().equals(case.expected())
+
+
+def test_a_lost_scheduler_ends_in_a_run_that_completes(live, tmp_path):
+    case = Case(live, tmp_path, "scheduler", **LONG)
+    case.trigger()
+    case.until_training()
+    live.services["dask-scheduler"].kill(signal.SIGKILL)
+    live.services["dask-scheduler"].start()
+    assert case.wait(seconds=300) == "success", case.tasks()
+    assert case.predictions().equals(case.expected())
+
+
+def test_marking_a_deferred_task_failed_frees_the_cluster_and_a_rerun_completes(live, tmp_path):
+    case = Case(live, tmp_path, "killed", epochs=5000, patience=0)
+    case.trigger()
+    case.until_training()
+    live.request("PATCH", f"{case.path}/taskInstances/train", {"new_state": "failed"})
+    assert seconds_until_free(live, limit=30) < 10
+    assert case.wait() == "failed"
+
+
+def test_clearing_a_deferred_task_runs_it_again(live, tmp_path):
+    case = Case(live, tmp_path, "cleared", **LONG)
+    case.trigger()
+    case.until_training()
+    asked = {"dry_run": False, "task_ids": ["train"], "dag_run_id": case.run_id, "include_downstream": True}
+    live.request("POST", "/api/v2/dags/gnnflow_pipeline/clearTaskInstances", {**asked, "only_failed": False})
+    wait_for("the cleared task", lambda: case.tasks()["train"] != "deferred", seconds=60)
+    assert case.wait(seconds=300) == "success", case.tasks()
+    assert case.predictions().equals(case.expected())

@@ -1,0 +1,70 @@
+"""Retraining: better models are promoted, worse ones are not, and tables that changed too much stop the run."""
+
+from __future__ import annotations
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
+
+from gnnflow import registry
+from tests.airflow.running import TRAIN, load
+from tests.small_graphs import graph_config, write_graph
+
+pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture
+def retrain(tmp_path, monkeypatch, airflow_db):
+    """Return a function that retrains on the tables as they are, with these training keys."""
+
+    def run(**train):
+        config = graph_config(tmp_path, train={**TRAIN, **train}, model={"kind": "sage", "hidden": 16, "dropout": 0.0})
+        # An asset's name means one place, and these tests share a database.
+        config = config.model_copy(update={"name": tmp_path.name.replace("_", "-")[:50]})
+        file = tmp_path / "config.yaml"
+        file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
+        monkeypatch.setenv("GNNFLOW_RETRAIN_CONFIG", str(file))
+        done = load("gnnflow_retrain").test()
+        return {ti.task_id: ti for ti in done.get_task_instances()}, (str(tmp_path / "runs"), config.name)
+
+    return run
+
+
+def test_a_worse_model_does_not_replace_the_champion_and_a_better_one_does(retrain, tmp_path):
+    write_graph(tmp_path, num_nodes=120, num_edges=500)
+    first, model = retrain(epochs=40, lr=0.02)
+    assert first["score"].state == "success"
+    assert registry.read_aliases(*model).champion == 1
+    worse, _ = retrain(epochs=1, lr=1e-6)
+    assert worse["score"].state == "success"
+    assert registry.read_aliases(*model).champion == 1
+    assert "version 1 stays" in registry.read_aliases(*model).history[-1]["reason"]
+    better, _ = retrain(epochs=80, lr=0.02)
+    found = registry.read_aliases(*model)
+    assert found.champion in {1, 3}
+    assert better["score"].state == "success"
+
+
+def test_tables_that_changed_too_much_stop_the_run_before_training(retrain, tmp_path):
+    write_graph(tmp_path, num_nodes=60)
+    first, _ = retrain()
+    assert first["score"].state == "success"
+    write_graph(tmp_path, num_nodes=300)
+    second, _ = retrain()
+    assert second["guards"].state == "failed"
+    assert second["train"].state == "upstream_failed"
+
+
+def test_the_predictions_asset_names_what_to_read(retrain, tmp_path):
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    write_graph(tmp_path)
+    retrain()
+    with create_session() as session:
+        event = session.scalars(select(AssetEvent).order_by(AssetEvent.id.desc())).first()
+        assert event is not None
+        assert pq.read_table(event.extra["predictions"]).num_rows == event.extra["rows_out"] == 60
