@@ -9,11 +9,14 @@ here again. The stage leaves no artifact: the registry is its output, and runnin
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gnnflow import registry
+from gnnflow.graph.errors import RegistryError
+from gnnflow.registry.mlflow import log_version
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext, upstream
 from gnnflow.stages.compare import Comparison, compare
@@ -29,7 +32,7 @@ class PublishResult:
 
     version is this run's, in_service the champion's after it; promoted says that they are the same. candidate and
     champion are the scores of both on the current test split (flat names such as `test.accuracy`); champion is empty
-    where none was compared. predictions are those of this run.
+    where none was compared. predictions are those of this run. mlflow_run is "" where nothing was logged.
     """
 
     name: str
@@ -43,6 +46,7 @@ class PublishResult:
     predictions: str
     candidate: dict[str, float] = field(default_factory=dict)
     champion: dict[str, float] = field(default_factory=dict)
+    mlflow_run: str = ""
 
     def summary(self) -> dict[str, Any]:
         """Return what `--json` prints."""
@@ -52,8 +56,9 @@ class PublishResult:
 def run(context: StageContext, *, config_uri: str = "") -> PublishResult:
     """Register the config's completed run and promote it where it deserves it.
 
-    config_uri is where the config was read from; the version records the git revision of that folder. Raises
-    StorageError where a stage has not run, RegistryError where another champion took its place meanwhile.
+    config_uri is where the config was read from; the version records the git revision of that folder, or the variable
+    GNNFLOW_REVISION where it is no checkout (an image, an object store). Raises StorageError where a stage has not run,
+    RegistryError where another champion came into service meanwhile.
     """
     begin = time.monotonic()
     context.progress.stage_started("publish")
@@ -66,9 +71,8 @@ def run(context: StageContext, *, config_uri: str = "") -> PublishResult:
 def _publish(context: StageContext, config_uri: str) -> PublishResult:
     config = context.config
     name = config.publish.name or config.name
-    version = registry.register(
-        config.workspace, _completed_run(context), name=name, revision=registry.git_revision(config_uri)
-    )
+    revision = registry.git_revision(config_uri) or os.environ.get("GNNFLOW_REVISION") or None
+    version = registry.register(config.workspace, _completed_run(context), name=name, revision=revision)
     verdict = _judge(context, version, registry.read_aliases(config.workspace, name))
     if verdict.promote:
         aliases = registry.promote(
@@ -90,7 +94,20 @@ def _publish(context: StageContext, config_uri: str) -> PublishResult:
         predictions=version.predictions,
         candidate=verdict.comparison.candidate or _test_scores(version),
         champion=verdict.comparison.champion,
+        mlflow_run=_mirror(context, version),
     )
+
+
+def _mirror(context: StageContext, version: Version) -> str:
+    """Log the version to MLflow where its address is set. The registry decides, so a failure is told, not raised."""
+    tracking_uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+    if not tracking_uri:
+        return ""
+    try:
+        return log_version(version, tracking_uri=tracking_uri)
+    except RegistryError as error:
+        context.progress.message(f"published, but not logged to MLflow: {error}")
+        return ""
 
 
 def _completed_run(context: StageContext) -> str:

@@ -1,0 +1,88 @@
+"""MLflow gets the same figures as the registry holds, once; without MLflow publishing goes on and says so."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gnnflow import registry
+from gnnflow.graph.errors import RegistryError
+from gnnflow.registry.mlflow import log_version
+from gnnflow.stages import pipeline, publish
+from gnnflow.stages.base import StageContext
+from tests.registry.test_registry import completed_run
+from tests.small_graphs import graph_config, write_graph
+from tests.stages.test_guards import CHEAP, Heard
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def tracking_uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A tracking store in a folder: MLflow's client without a server."""
+    pytest.importorskip("mlflow", reason="mlflow is an extra: pip install 'gnnflow[mlflow]'")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    return f"file://{tmp_path}/mlruns"
+
+
+@pytest.mark.filterwarnings("default")  # MLflow warns of its own plans
+def test_a_version_is_logged_once_with_its_figures(tmp_path: Path, tracking_uri: str) -> None:
+    from mlflow import MlflowClient
+
+    version = registry.register(str(tmp_path), completed_run(str(tmp_path), 3), revision="abc")
+    identity = log_version(version, tracking_uri=tracking_uri)
+    assert log_version(version, tracking_uri=tracking_uri) == identity
+    run = MlflowClient(tracking_uri=tracking_uri).get_run(identity)
+    assert run.info.status == "FINISHED"
+    assert run.data.metrics == {"test.accuracy": 0.3}
+    assert run.data.params == {"name": "tiny", "graph.nodes": "nodes.parquet", "graph.edges": "edges.parquet"}
+    assert run.data.tags["gnnflow.predictions"] == version.predictions
+    assert run.data.tags["gnnflow.model"] == f"{version.uri}/model.safetensors"
+    assert run.data.tags["mlflow.source.git.commit"] == "abc"
+
+
+@pytest.mark.filterwarnings("default")
+def test_publishing_logs_where_the_address_is_set(
+    tmp_path: Path, tracking_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow import MlflowClient
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_uri)
+    write_graph(tmp_path)
+    config = graph_config(tmp_path, **CHEAP)
+    result = pipeline.run_quietly(config)
+    logged = publish.run(StageContext.of(config)).mlflow_run
+    run = MlflowClient(tracking_uri=tracking_uri).get_run(logged)
+    assert run.data.metrics == pytest.approx(result.metrics)
+    assert run.data.params["train.epochs"] == "1"
+    assert run.data.params["flat.sampling.kind"] == "none"
+    assert json.loads(run.data.params["graph.features"]) == ["x"]
+
+
+@pytest.fixture
+def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+
+
+@pytest.mark.usefixtures("no_mlflow")
+def test_without_mlflow_the_version_is_published_and_the_log_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://someone:secret@mlflow.example.org")
+    write_graph(tmp_path)
+    config = graph_config(tmp_path, **CHEAP)
+    pipeline.run_quietly(config)
+    heard = Heard()
+    result = publish.run(StageContext.of(config, progress=heard))
+    assert result.promoted
+    assert result.mlflow_run == ""
+    (told,) = [text for text in heard.messages if "MLflow" in text]
+    assert "pip" not in told
+    assert "gnnflow[mlflow]" in told
+    assert "secret" not in " ".join(heard.messages)
+    with pytest.raises(RegistryError, match="mlflow is not installed"):
+        log_version(registry.read_version(config.workspace, "small", 1), tracking_uri="file:///nowhere")
