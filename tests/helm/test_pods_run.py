@@ -155,3 +155,15 @@ def test_draining_without_a_scheduler_does_not_hold_the_pod(pods):
     code, said = pods.script("drain.py", "--seconds", "600")
     assert code == 0
     assert "no scheduler" in said
+
+
+def test_a_worker_ends_with_its_scheduler_and_joins_the_next(pods):
+    scheduler = pods.start("gnnflow-dask-scheduler", "scheduler")
+    worker = pods.start("gnnflow-dask-worker", "worker-0")
+    assert pods.script("cluster_test.py")[0] == 0
+    scheduler.kill()
+    worker.wait(timeout=_SECONDS)  # Kubernetes then starts the container again, as the next lines do
+    pods.start("gnnflow-dask-scheduler", "scheduler")
+    pods.start("gnnflow-dask-worker", "worker-0")
+    code, said = pods.script("cluster_test.py")
+    assert code == 0, said
