@@ -20,6 +20,10 @@ from gnnflow.storage.filesystem import create_exclusive, encode_json, join, read
 Alias = Literal["champion", "candidate"]
 
 
+class ChampionMovedError(RegistryError):
+    """Another champion came into service after the decision to promote was made."""
+
+
 @dataclass(frozen=True)
 class Aliases:
     """The state of a model's aliases.
@@ -67,8 +71,8 @@ def promote(
 ) -> Aliases:
     """Put a version in service. Promoting the champion changes nothing.
 
-    expected: the champion the decision was made against; where another has taken its place meanwhile, RegistryError.
-    Raises RegistryError also where there is no such version.
+    expected: the champion the decision was made against; ChampionMovedError where another has taken its place since.
+    Raises RegistryError where there is no such version.
     """
     read_version(workspace, name, version)
 
@@ -76,7 +80,7 @@ def promote(
         if state.champion == version:
             return state
         if expected not in {"any", state.champion}:
-            raise RegistryError(
+            raise ChampionMovedError(
                 f"version {state.champion} went into service while version {version} was compared with {expected}",
                 where=model_folder(workspace, name),
                 fix="Publish again to compare with the new champion.",

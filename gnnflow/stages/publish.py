@@ -58,7 +58,7 @@ def run(context: StageContext, *, config_uri: str = "") -> PublishResult:
 
     config_uri is where the config was read from; the version records the git revision of that folder, or the variable
     GNNFLOW_REVISION where it is no checkout (an image, an object store). Raises StorageError where a stage has not run,
-    RegistryError where another champion came into service meanwhile.
+    RegistryError where the test labels do not define the metric.
     """
     begin = time.monotonic()
     context.progress.stage_started("publish")
@@ -73,15 +73,7 @@ def _publish(context: StageContext, config_uri: str) -> PublishResult:
     name = config.publish.name or config.name
     revision = registry.git_revision(config_uri) or os.environ.get("GNNFLOW_REVISION") or None
     version = registry.register(config.workspace, _completed_run(context), name=name, revision=revision)
-    verdict = _judge(context, version, registry.read_aliases(config.workspace, name))
-    if verdict.promote:
-        aliases = registry.promote(
-            config.workspace, name, version.version, reason=verdict.reason, expected=verdict.champion
-        )
-    elif verdict.nominate:
-        aliases = registry.nominate(config.workspace, name, version.version, reason=verdict.reason)
-    else:
-        aliases = registry.read_aliases(config.workspace, name)
+    verdict, aliases = _decide(context, version)
     return PublishResult(
         name=name,
         version=version.version,
@@ -108,6 +100,23 @@ def _mirror(context: StageContext, version: Version) -> str:
     except RegistryError as error:
         context.progress.message(f"published, but not logged to MLflow: {error}")
         return ""
+
+
+def _decide(context: StageContext, version: Version) -> tuple[_Verdict, Aliases]:
+    """Judge the version and act on it, again where another champion came into service meanwhile."""
+    workspace, name, number = context.config.workspace, version.name, version.version
+    while True:
+        verdict = _judge(context, version, registry.read_aliases(workspace, name))
+        try:
+            if verdict.promote:
+                moved = registry.promote(workspace, name, number, reason=verdict.reason, expected=verdict.champion)
+                return verdict, moved
+        except registry.ChampionMovedError as error:
+            context.progress.message(f"judging again: {error.problem}")
+            continue
+        if verdict.nominate:
+            return verdict, registry.nominate(workspace, name, number, reason=verdict.reason)
+        return verdict, registry.read_aliases(workspace, name)
 
 
 def _completed_run(context: StageContext) -> str:

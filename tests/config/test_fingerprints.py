@@ -46,6 +46,9 @@ def changed(*overrides: str, base: tuple[str, ...] = ()) -> set[str]:
         ("train.checkpoint_steps=7", set()),
         ("infer.embeddings=true", {"infer"}),
         ("infer.targets=[test]", {"infer"}),
+        ("guards.psi=null", set()),
+        ("guards.rows=2", set()),
+        ("publish={name: other, metric: loss, incomparable: promote}", set()),
     ],
 )
 def test_a_key_changes_only_the_stages_whose_result_it_decides(override, stages):

@@ -13,7 +13,7 @@ def test_the_reference_is_up_to_date():
 
 def test_the_reference_names_every_key():
     reference = config_reference()
-    for section in ("graph", "flat", "model", "train", "infer"):
+    for section in ("graph", "flat", "model", "train", "infer", "guards", "publish"):
         for key in Config.model_fields[section].annotation.model_fields:
             assert f"`{section}.{key}" in reference
     for kind in ("none", "uniform", "weighted", "top_k"):

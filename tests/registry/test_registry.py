@@ -208,7 +208,9 @@ def test_moves_made_at_once_are_all_kept(three: str) -> None:
 
 def test_a_promotion_decided_against_another_champion_is_refused(three: str) -> None:
     registry.promote(three, "tiny", 2)
-    with pytest.raises(RegistryError, match="version 2 went into service while version 3 was compared with 1"):
+    with pytest.raises(
+        registry.ChampionMovedError, match="version 2 went into service while version 3 was compared with 1"
+    ):
         registry.promote(three, "tiny", 3, expected=1)
     assert registry.read_aliases(three, "tiny").champion == 2
 

@@ -102,6 +102,24 @@ def test_an_equal_model_is_promoted(graph: Path) -> None:
     assert same.candidate == same.champion
 
 
+def test_a_champion_that_came_meanwhile_is_compared_too(graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configs = [config_of(graph, BAD), config_of(graph, {**BAD, "lr": 1e-5}), config_of(graph)]
+    published(configs[0])
+    for config in configs[1:]:
+        pipeline.run_quietly(config)
+    promote, others = registry.promote, [configs[2]]
+
+    def after_another(*arguments: Any, **options: Any) -> Any:
+        if others:
+            publish.run(StageContext.of(others.pop()))
+        return promote(*arguments, **options)
+
+    monkeypatch.setattr(registry, "promote", after_another)
+    late = publish.run(StageContext.of(config_of(graph, {**BAD, "lr": 1e-5}, publish={"metric": "accuracy"})))
+    assert (late.promoted, late.in_service) == (False, 3)
+    assert "that of version 3" in late.reason
+
+
 def test_publishing_again_changes_nothing(graph: Path) -> None:
     config = config_of(graph)
     first = published(config)
