@@ -12,6 +12,7 @@ import resource
 import time
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnflow.mapreduce.exchange import Emit, Inbox, exchange_file, write_exchange
@@ -130,11 +131,20 @@ def run_task(index: int, *, step: Round, work: str, channels: dict[str, tuple[st
         files=output.files,
         counts=output.counts,
         seconds=time.monotonic() - begin,
-        peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB,
+        peak_bytes=_peak_bytes(),
         exchanged_bytes=sent,
     )
     write_json(join(work, step.name, f"{index:05d}.json"), asdict(record))
     return record
+
+
+def _peak_bytes() -> int:
+    """Return the largest resident size of this process. getrusage would count that of the process that started it."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:  # not Linux
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
+    return next(int(line.split()[1]) * _KIB for line in lines if line.startswith("VmHWM:"))
 
 
 def _read_record(uri: str) -> TaskRecord:
