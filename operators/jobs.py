@@ -24,11 +24,17 @@ if TYPE_CHECKING:
 _CONNECT_SECONDS = 15
 _LOOK_SECONDS = 0.5
 _GRACE_SECONDS = 4.0
+_NO_WORKERS_SECONDS = 600.0  # time for an autoscaler to bring up the first
 _LAST_WORDS = ("finished", "failed", "stopped")
 
 _UNDER_WAY = {"released", "waiting", "no-worker", "queued", "processing"}
 _ENDED = {"memory", "erred"}
 _WORKERS_DIED = {"kind": "failed", "error": "the workers that ran this job kept dying", "hopeless": False}
+_NO_WORKERS = {
+    "kind": "failed",
+    "error": f"the Dask cluster has had no workers for {_NO_WORKERS_SECONDS:.0f} s; start some, a retry resumes",
+    "hopeless": False,
+}
 LOST = {"kind": "lost", "error": "the Dask cluster no longer knows this job"}
 
 
@@ -76,11 +82,16 @@ async def watch(client: Client, job: str, *, say: Callable[[str], None], seconds
 
     A job the cluster does not know (a new scheduler, a cancelled job) gives LOST.
     """
-    told, spoken = 0, 0.0
+    told, spoken, staffed = 0, 0.0, time.monotonic()
     try:
         while (state := await _state(client, job)) in _UNDER_WAY and await is_known(client, job):
             if time.monotonic() - spoken >= seconds:
                 told, spoken = await _speak(client, job, told, say), time.monotonic()
+            if await _has_workers(client):
+                staffed = time.monotonic()
+            elif time.monotonic() - staffed > _NO_WORKERS_SECONDS:
+                await cancel(client, job, say=say)
+                return _NO_WORKERS
             await asyncio.sleep(_LOOK_SECONDS)
         if state not in _ENDED:
             return LOST
@@ -130,6 +141,11 @@ async def _stopped(client: Client, job: str) -> bool:
             return True
         await asyncio.sleep(_LOOK_SECONDS)
     return False
+
+
+async def _has_workers(client: Client) -> bool:
+    scheduler: Any = client.scheduler
+    return bool(await scheduler.ncores())
 
 
 async def _worker_of(client: Client, job: str) -> str | None:

@@ -13,17 +13,24 @@ TRAIN = {"epochs": 3, "batch_size": 16, "threads": 1}
 
 
 def load(dag_id: str) -> Any:
-    """Return a DAG, known to the database as a running Airflow knows it."""
+    """Return one of this repository's DAGs, known to the database as a running Airflow knows it."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    return sync(DagBag(REPOSITORY / "dags").dags[dag_id])
+
+
+def sync(dag: Any) -> Any:
+    """Write a DAG into the database and return it."""
     from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
     from airflow.models.dagbundle import DagBundleModel
     from airflow.utils.session import create_session
 
-    bag = DagBag(REPOSITORY / "dags")
-    bag.dags = {dag_id: bag.dags[dag_id]}
+    bag = DagBag(REPOSITORY / "tests" / "airflow" / "none")
+    bag.dags = {dag.dag_id: dag}
     with create_session() as session:
         session.merge(DagBundleModel(name="testing"))
     sync_bag_to_db(bag, "testing", None)
-    return bag.dags[dag_id]
+    return dag
 
 
 def form_of(config: Config, **changed: Any) -> dict[str, Any]:

@@ -66,8 +66,9 @@ def test_a_lost_scheduler_ends_in_a_run_that_completes(live, tmp_path):
     case = Case(live, tmp_path, "scheduler", **LONG)
     case.trigger()
     case.until_training()
-    live.services["dask-scheduler"].kill(signal.SIGKILL)
-    live.services["dask-scheduler"].start()
+    for name in ("dask-scheduler", "dask-worker-1", "dask-worker-2"):  # workers leave with their scheduler
+        live.services[name].kill(signal.SIGKILL)
+        live.services[name].start()
     assert case.wait(seconds=300) == "success", case.tasks()
     assert case.predictions().equals(case.expected())
 

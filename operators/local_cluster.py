@@ -1,0 +1,84 @@
+"""A Dask cluster that lives as long as a DAG run: a process of its own on this machine.
+
+`python -m operators.local_cluster FILE` starts it and writes the scheduler's address to FILE. It ends when a client
+shuts it down, or when nothing happened for `idle_seconds`, so that a run without its teardown leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+_START_SECONDS = 60.0
+
+
+def start(*, workers: int, memory_limit: str, idle_seconds: float) -> str:
+    """Start a cluster and return its address. Raises TimeoutError where it does not come up."""
+    folder = Path(tempfile.mkdtemp(prefix="gnnflow-cluster-"))
+    file = folder / "address"
+    options = ["--workers", str(workers), "--memory-limit", memory_limit, "--idle-seconds", str(idle_seconds)]
+    with (folder / "log").open("wb") as log:
+        # A session of its own: the task that starts it ends, the cluster stays.
+        process = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", "operators.local_cluster", str(file), *options],
+            stdout=log,
+            stderr=log,
+            cwd=folder,
+            start_new_session=True,
+        )
+    end = time.monotonic() + _START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        if file.exists() and (address := file.read_text().strip()):
+            return address
+        time.sleep(0.1)
+    process.kill()
+    raise TimeoutError(f"no cluster after {_START_SECONDS:.0f} s: {(folder / 'log').read_text()[-2000:]}")
+
+
+async def stop(address: str) -> None:
+    """Shut a cluster down; one that is gone already is fine."""
+    from gnnflow.graph.errors import ClusterError
+    from operators.jobs import connect
+
+    try:
+        async with connect(address) as client:
+            await client.shutdown()
+    except ClusterError:
+        return
+
+
+async def _serve(file: Path, workers: int, memory_limit: str, idle_seconds: float) -> None:
+    import dask
+    from distributed import LocalCluster
+
+    # Threads of a worker other than its task's own (a stage's driver steps aside) must be able to start processes.
+    with dask.config.set({"distributed.worker.daemon": False, "distributed.scheduler.idle-timeout": idle_seconds}):
+        async with LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            memory_limit=memory_limit,
+            dashboard_address="127.0.0.1:0",
+            asynchronous=True,
+        ) as cluster:
+            await asyncio.to_thread(file.write_text, f"{cluster.scheduler_address}\n")
+            await cluster.scheduler.finished()
+
+
+def main() -> None:
+    """Run a cluster until it is shut down."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--memory-limit", default="2GiB")
+    parser.add_argument("--idle-seconds", type=float, default=3600)
+    given = parser.parse_args()
+    asyncio.run(_serve(given.file, given.workers, given.memory_limit, given.idle_seconds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""A cluster for one run: started, used through deferral, gone afterwards; and what lineage says of a stage."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
+
+from operators.lineage import datasets_of
+from tests.airflow.running import TRAIN, sync
+from tests.small_graphs import graph_config, write_graph
+
+pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
+
+
+def test_stages_defer_to_a_cluster_that_lives_as_long_as_the_run(tmp_path, airflow_db):
+    import asyncio
+
+    from airflow.sdk import DAG
+
+    from gnnflow.graph.errors import ClusterError
+    from operators.build import stage_tasks
+    from operators.cluster import StartClusterOperator, StopClusterOperator
+    from operators.jobs import connect
+
+    write_graph(tmp_path)
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(graph_config(tmp_path, train=TRAIN).model_dump(mode="json")))
+    address = "{{ ti.xcom_pull(task_ids='start') }}"
+    with DAG("with_cluster", schedule=None) as dag:
+        start = StartClusterOperator(task_id="start", workers=2).as_setup()
+        tasks = stage_tasks(("ingest", "flat"), config=str(file), cluster_address=address, poll_seconds=1)
+        stop = StopClusterOperator(task_id="stop", address=address).as_teardown(setups=start)
+        start >> tasks["ingest"]
+        tasks["flat"] >> stop
+    run = sync(dag).test()
+    assert run.state == "success"
+    found = {ti.task_id: ti for ti in run.get_task_instances()}
+    assert found["flat"].xcom_pull(task_ids="flat")["rows_out"] == 45
+
+    async def knock():
+        async with connect(found["start"].xcom_pull(task_ids="start")):
+            pass
+
+    with pytest.raises(ClusterError):
+        asyncio.run(knock())
+
+
+def test_lineage_counts_rows_and_columns(tmp_path):
+    from gnnflow.stages import ingest
+    from gnnflow.stages.base import StageContext
+    from operators.lineage import lineage_of
+    from operators.outcome import outcome_of
+
+    write_graph(tmp_path)
+    config = graph_config(tmp_path)
+    outcome = outcome_of(ingest.run(StageContext.of(config)))
+    inputs, outputs = datasets_of("ingest", config, outcome)
+    assert [(data.rows, len(data.columns)) for data in inputs] == [(60, 4), (400, 5)]
+    assert outputs[0].rows == outcome["rows_out"]
+    pytest.importorskip("airflow.providers.openlineage")
+    told = lineage_of("ingest", config, outcome)
+    assert told.inputs[1].inputFacets["dataQualityMetrics"].rowCount == 400
+    assert [field.name for field in told.inputs[1].facets["schema"].fields][:2] == ["src", "dst"]
+    assert told.outputs[0].namespace == "file"
