@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from gnnflow.config import Config
 
+pytestmark = pytest.mark.slow  # most tests run the whole pipeline two or three times
+
 GOOD: dict[str, Any] = {"epochs": 12, "lr": 0.1}
 BAD: dict[str, Any] = {"epochs": 1, "lr": 1e-6}
 
