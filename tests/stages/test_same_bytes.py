@@ -99,6 +99,7 @@ def start(config_file: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # forty-one processes, each of which loads torch
 def test_killing_the_process_anywhere_and_running_again_gives_the_same_predictions(
     graph: Path, undisturbed: dict[str, str]
 ) -> None:
