@@ -11,13 +11,14 @@ import asyncio
 import contextlib
 import time
 import uuid
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from operators.driver import drive
 from operators.progress import SECONDS_BETWEEN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from distributed import Client, Security
 
@@ -65,11 +66,27 @@ async def connect(address: str, security: Security | None = None) -> Any:
             await client.close()
 
 
-async def submit(client: Client, job: str, stage: str, config: Mapping[str, Any]) -> str:
-    """Start a job and return the address of the cluster's dashboard."""
-    future = client.submit(drive, stage, dict(config), job, key=job, pure=False)
-    await client.publish_dataset(future, name=job)
-    return str(client.dashboard_link or "")
+@dataclass(frozen=True)
+class Job:
+    """A stage's driver under a name: the config as plain values is all it needs."""
+
+    name: str
+    stage: str
+    config: dict[str, Any]
+
+
+async def run(client: Client, job: Job, *, say: Callable[[str], None], seconds: float = SECONDS_BETWEEN) -> Any:
+    """Start a job unless the cluster has it already, wait until it ends and return its last event."""
+    if not await is_known(client, job.name):
+        await submit(client, job)
+        say(f"submitted {job.name}")
+    return await watch(client, job.name, say=say, seconds=seconds)
+
+
+async def submit(client: Client, job: Job) -> None:
+    """Start a job."""
+    future = client.submit(drive, job.stage, job.config, job.name, key=job.name, pure=False)
+    await client.publish_dataset(future, name=job.name)
 
 
 async def is_known(client: Client, job: str) -> bool:

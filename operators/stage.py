@@ -1,7 +1,7 @@
 """The deferrable operator every stage shares.
 
-`execute` reads the config and asks where the stage should run. On a Dask cluster it submits the stage's driver as a job
-under a new name, keeps that name in the task's state store (which survives retries and clearing) and defers; a retry
+`execute` reads the config and asks where the stage should run. For a Dask cluster it names a job, keeps the name in the
+task's state store (which survives retries and clearing) and defers to a trigger that submits the job and waits; a retry
 finds the name there and waits for the same job instead of starting a second. Where the config names no cluster of its
 own (synchronous, local), the stage runs in the task's process.
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from gnnflow.config import Config
     from operators.hook import DaskEndpoint
+    from operators.jobs import Job
+    from operators.trigger import StageTrigger
 
 Result = TypeVar("Result")
 
@@ -80,8 +82,7 @@ class StageOperator(BaseOperator):
         endpoint = self._endpoint(config)
         if endpoint is None:
             return self._done(context, self._here(config))
-        job = self._reattach(context, endpoint) or self._submit(context, config, endpoint)
-        return self._wait(context, endpoint, job, losses=0)
+        return self._on_cluster(context, config, endpoint, losses=0)
 
     def execute_complete(self, context: Context, event: dict[str, Any], losses: int = 0) -> dict[str, Any]:
         """Go on after the job's last event: return its outcome, fail, or submit it again where it was lost."""
@@ -97,7 +98,7 @@ class StageOperator(BaseOperator):
         config = self._read_config()
         endpoint = self._endpoint(config)
         assert endpoint is not None
-        return self._wait(context, endpoint, self._submit(context, config, endpoint), losses=losses + 1)
+        return self._on_cluster(context, config, endpoint, losses=losses + 1)
 
     def on_kill(self) -> None:
         """Free the cluster when the task's process is told to stop."""
@@ -149,65 +150,62 @@ class StageOperator(BaseOperator):
         except GnnflowError as error:
             raise AirflowFailException(str(error)) from error
 
-    def _reattach(self, context: Context, endpoint: DaskEndpoint) -> str | None:
-        """Return the job an earlier attempt left on the cluster, if the cluster still knows it."""
+    def _on_cluster(self, context: Context, config: Config, endpoint: DaskEndpoint, *, losses: int) -> dict[str, Any]:
+        """Name the job and let the trigger run it; without deferral, run it from here."""
+        from operators.jobs import Job
+
+        job = Job(self._name_job(context, endpoint), self.stage, config.model_dump(mode="json"))
+        if self.deferrable:
+            trigger = self._trigger(job, endpoint)
+            self.defer(trigger=trigger, method_name="execute_complete", kwargs={"losses": losses})
+        return self.execute_complete(context, self._watch_here(endpoint, job), losses)
+
+    def _name_job(self, context: Context, endpoint: DaskEndpoint) -> str:
+        """Return the job an earlier attempt left on the cluster, if the cluster still knows it, or a new name."""
         from operators import jobs
 
         store = context.get("task_state_store")
-        job = store.get(_JOB) if store is not None else None
-        if not isinstance(job, str):
-            return None
+        earlier = store.get(_JOB) if store is not None else None
 
-        async def known() -> bool:
+        async def look() -> tuple[bool, str]:
             async with jobs.connect(endpoint.address, endpoint.security) as client:
-                return await jobs.is_known(client, job)
+                known = isinstance(earlier, str) and await jobs.is_known(client, earlier)
+                return known, str(client.dashboard_link or "")
 
-        if not self._ask(known()):
-            return None
-        self.log.info("waiting for %s, which an earlier attempt started", job)
-        return job
-
-    def _submit(self, context: Context, config: Config, endpoint: DaskEndpoint) -> str:
-        from operators import jobs
-
+        known, dashboard = self._ask(look())
+        self._link(context, DashboardLink.xcom_key, dashboard)
+        if known:
+            self.log.info("waiting for %s, which an earlier attempt started", earlier)
+            return str(earlier)
         job = jobs.new_job(self.stage)
-        store = context.get("task_state_store")
         if store is not None:
             store.set(_JOB, job)
-
-        async def start() -> str:
-            async with jobs.connect(endpoint.address, endpoint.security) as client:
-                return await jobs.submit(client, job, self.stage, config.model_dump(mode="json"))
-
-        dashboard = self._ask(start())
-        self.log.info("submitted %s; dashboard: %s", job, dashboard or "none")
-        self._link(context, DashboardLink.xcom_key, dashboard)
+        self.log.info("handing %s to the cluster; dashboard: %s", job, dashboard or "none")
         return job
 
-    def _wait(self, context: Context, endpoint: DaskEndpoint, job: str, *, losses: int) -> dict[str, Any]:
+    def _trigger(self, job: Job, endpoint: DaskEndpoint) -> StageTrigger:
         from operators.trigger import StageTrigger
 
         limit = self.execution_timeout
-        trigger = StageTrigger(
-            job=job,
-            address="" if self.dask_conn_id else endpoint.address,
+        return StageTrigger(
+            job=job.name,
+            stage=job.stage,
+            config=job.config,
+            address=self.cluster_address or ("" if self.dask_conn_id else endpoint.address),
             dask_conn_id=None if self.cluster_address else self.dask_conn_id,
             seconds=self.poll_seconds,
             deadline=time.time() + limit.total_seconds() if limit else None,
         )
-        if self.deferrable:
-            self.defer(trigger=trigger, method_name="execute_complete", kwargs={"losses": losses})
-        return self.execute_complete(context, self._watch_here(endpoint, job), losses)
 
-    def _watch_here(self, endpoint: DaskEndpoint, job: str) -> dict[str, Any]:
+    def _watch_here(self, endpoint: DaskEndpoint, job: Job) -> dict[str, Any]:
         from operators import jobs
 
         async def watch() -> dict[str, Any]:
             async with jobs.connect(endpoint.address, endpoint.security) as client:
-                event: dict[str, Any] = await jobs.watch(client, job, say=self.log.info, seconds=self.poll_seconds)
+                event: dict[str, Any] = await jobs.run(client, job, say=self.log.info, seconds=self.poll_seconds)
                 return event
 
-        self._job = (job, endpoint)
+        self._job = (job.name, endpoint)
         event = self._ask(watch())
         self._job = None
         return event

@@ -1,4 +1,8 @@
-"""Waits for a stage's job in the triggerer, so that no worker slot waits; its lines appear in the task's log."""
+"""Runs a stage's job from the triggerer, so that no worker slot waits; its lines appear in the task's log.
+
+The trigger submits the job as well: Airflow calls `on_kill` only of a trigger that has started, so a task that is
+marked failed just after it deferred would otherwise leave a job nobody stops.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +21,25 @@ if TYPE_CHECKING:
 class StageTrigger(BaseTrigger):
     """Fires once, when a job ends, is lost, or runs past its deadline.
 
-    address or dask_conn_id says where the job is; deadline is in seconds since the epoch, so that a restarted triggerer
-    does not start the clock again.
+    A job the cluster already has is waited for, not started twice. address or dask_conn_id says where; deadline is in
+    seconds since the epoch, so that a restarted triggerer does not start the clock again.
     """
 
     def __init__(
-        self, *, job: str, address: str, dask_conn_id: str | None, seconds: float, deadline: float | None
+        self,
+        *,
+        job: str,
+        stage: str,
+        config: dict[str, Any],
+        address: str,
+        dask_conn_id: str | None,
+        seconds: float,
+        deadline: float | None,
     ) -> None:
         super().__init__()
         self.job = job
+        self.stage = stage
+        self.config = config
         self.address = address
         self.dask_conn_id = dask_conn_id
         self.seconds = seconds
@@ -35,6 +49,8 @@ class StageTrigger(BaseTrigger):
         """Return how to make this trigger again; a connection travels by its id only."""
         return "operators.trigger.StageTrigger", {
             "job": self.job,
+            "stage": self.stage,
+            "config": self.config,
             "address": self.address,
             "dask_conn_id": self.dask_conn_id,
             "seconds": self.seconds,
@@ -70,7 +86,8 @@ class StageTrigger(BaseTrigger):
         endpoint = await self._endpoint()
         try:
             async with jobs.connect(endpoint.address, endpoint.security) as client:
-                event: dict[str, Any] = await jobs.watch(client, self.job, say=self.log.info, seconds=self.seconds)
+                job = jobs.Job(self.job, self.stage, self.config)
+                event: dict[str, Any] = await jobs.run(client, job, say=self.log.info, seconds=self.seconds)
                 return event
         except ClusterError as error:
             return {**jobs.LOST, "error": str(error)}

@@ -76,6 +76,15 @@ class Case:
             worker for worker, keys in processing(self.live).items() if any(str(k).startswith(prefix) for k in keys)
         ]
 
+    def mark_failed(self, task: str) -> None:
+        self.live.request("PATCH", f"{self.path}/taskInstances/{task}", {"new_state": "failed"})
+
+    def clear(self, task: str, *, only_failed: bool) -> None:
+        """Clear a task and those after it."""
+        asked = {"dry_run": False, "task_ids": [task], "dag_run_id": self.run_id, "include_downstream": True}
+        path = f"/api/v2/dags/{DAG}/clearTaskInstances"
+        self.live.request("POST", path, {**asked, "only_failed": only_failed, "reset_dag_runs": True})
+
     def log(self, task: str, attempt: int = 1) -> str:
         found = self.live.request("GET", f"{self.path}/taskInstances/{task}/logs/{attempt}?full_content=true")
         return "\n".join(str(line) for line in found["content"])

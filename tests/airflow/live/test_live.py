@@ -74,20 +74,41 @@ def test_a_lost_scheduler_ends_in_a_run_that_completes(live, tmp_path):
 
 
 def test_marking_a_deferred_task_failed_frees_the_cluster_and_a_rerun_completes(live, tmp_path):
-    case = Case(live, tmp_path, "killed", epochs=5000, patience=0)
+    case = Case(live, tmp_path, "killed", epochs=3000)
     case.trigger()
     case.until_training()
-    live.request("PATCH", f"{case.path}/taskInstances/train", {"new_state": "failed"})
+    case.mark_failed("train")
     assert seconds_until_free(live, limit=30) < 10
     assert case.wait() == "failed"
+    case.clear("train", only_failed=False)
+    assert case.wait(seconds=300) == "success", case.tasks()
+    assert case.predictions().equals(case.expected())
+
+
+def test_a_task_marked_failed_before_its_trigger_started_leaves_nothing_behind(live, tmp_path):
+    case = Case(live, tmp_path, "early", epochs=3000)
+    case.trigger()
+    wait_for("deferred training", lambda: case.tasks().get("train") == "deferred", seconds=120, every=0.05)
+    case.mark_failed("train")
+    assert seconds_until_free(live, limit=30) < 10
+    assert case.wait() == "failed"
+    assert seconds_until_free(live, limit=30) < 10
 
 
 def test_clearing_a_deferred_task_runs_it_again(live, tmp_path):
     case = Case(live, tmp_path, "cleared", **LONG)
     case.trigger()
     case.until_training()
-    asked = {"dry_run": False, "task_ids": ["train"], "dag_run_id": case.run_id, "include_downstream": True}
-    live.request("POST", "/api/v2/dags/gnnflow_pipeline/clearTaskInstances", {**asked, "only_failed": False})
+    case.clear("train", only_failed=False)
     wait_for("the cleared task", lambda: case.tasks()["train"] != "deferred", seconds=60)
     assert case.wait(seconds=300) == "success", case.tasks()
     assert case.predictions().equals(case.expected())
+
+
+def test_two_runs_of_one_config_share_the_work(live, tmp_path):
+    first, second = (Case(live, tmp_path, "twins", **LONG) for _ in range(2))
+    first.trigger()
+    second.trigger()
+    assert [case.wait(seconds=300) for case in (first, second)] == ["success", "success"]
+    assert sorted(case.xcom("train")["reused"] for case in (first, second)) == [False, True]
+    assert first.predictions().equals(second.predictions())
