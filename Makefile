@@ -2,15 +2,17 @@
 # make test         the default tests (under two minutes)
 # make test-all     every test
 # make test-helm    the Helm chart and the Dockerfile; needs Python 3.12
+# make test-airflow  operators and DAGs, also on a live Airflow, in an environment of its own (.venv-airflow)
 # make lint         style, types, import contracts, generated documentation
 # make clean        remove caches, runs and the generated graph
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+AIRFLOW_VENV := .venv-airflow
 
 .DELETE_ON_ERROR:
-.PHONY: quickstart test test-all test-helm lint docs clean
+.PHONY: quickstart test test-all test-airflow test-helm lint docs clean
 
 quickstart: $(VENV)/.installed quickstart-data/edges/part-00000.parquet
 	$(BIN)/gnnflow run configs/quickstart.yaml
@@ -24,6 +26,9 @@ test: $(VENV)/.installed-dev
 
 test-all: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m ""
+
+test-airflow: $(AIRFLOW_VENV)/.installed
+	$(AIRFLOW_VENV)/bin/python -m pytest -m airflow tests/airflow
 
 test-helm:
 	.ci/helm
@@ -55,3 +60,9 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $(VENV)/.installed $@
+
+# An environment of its own: gnnflow must install, and pass its other tests, without Airflow.
+$(AIRFLOW_VENV)/.installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m venv $(AIRFLOW_VENV)
+	$(AIRFLOW_VENV)/bin/python -m pip install --quiet --editable '.[airflow,s3,dev]'
+	touch $@

@@ -11,28 +11,29 @@ from pathlib import Path
 
 import pytest
 
+INSTALLED = importlib.util.find_spec("airflow") is not None
 REPOSITORY = Path(__file__).resolve().parents[2]
 HOME = Path(tempfile.mkdtemp(prefix="gnnflow-airflow-"))
 
-# Airflow keeps a great many objects alive; collecting them over and over took a third of the time.
-gc.disable()
-atexit.register(gc.freeze)
-
-os.environ.update(
-    AIRFLOW_HOME=str(HOME),
-    AIRFLOW__CORE__LOAD_EXAMPLES="False",
-    AIRFLOW__CORE__DAGS_FOLDER=str(REPOSITORY / "dags"),
-    AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=f"sqlite:///{HOME}/airflow.db",
-    AIRFLOW__LOGGING__LOGGING_LEVEL="WARNING",
-    AIRFLOW__CORE__FERNET_KEY="",
-    PYTHONPATH=str(REPOSITORY),
-)
+if INSTALLED:
+    # Airflow keeps a great many objects alive; collecting them over and over took a third of the time.
+    gc.disable()
+    atexit.register(gc.freeze)
+    os.environ.update(
+        AIRFLOW_HOME=str(HOME),
+        AIRFLOW__CORE__LOAD_EXAMPLES="False",
+        AIRFLOW__CORE__DAGS_FOLDER=str(REPOSITORY / "dags"),
+        AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=f"sqlite:///{HOME}/airflow.db",
+        AIRFLOW__LOGGING__LOGGING_LEVEL="WARNING",
+        AIRFLOW__CORE__FERNET_KEY="",
+        PYTHONPATH=str(REPOSITORY),
+    )
 
 
 @pytest.fixture(scope="session")
 def airflow_db():
     """Make the metadata database once."""
-    if importlib.util.find_spec("airflow") is None:
+    if not INSTALLED:
         pytest.skip("needs apache-airflow: pip install 'gnnflow[airflow]'")
     from airflow.utils.db import initdb
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.airflow.conftest import REPOSITORY
+from tests.conftest import REPOSITORY
 
 if TYPE_CHECKING:
     from gnnflow.config import Config

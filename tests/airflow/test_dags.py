@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
-from tests.airflow.conftest import REPOSITORY
+from tests.conftest import REPOSITORY
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
 

@@ -12,8 +12,8 @@ pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflo
 
 from gnnflow.graph.errors import ConfigError
 from operators.experiments import read_experiment
-from tests.airflow.conftest import REPOSITORY
 from tests.airflow.running import TRAIN, load
+from tests.conftest import REPOSITORY
 from tests.small_graphs import graph_config, write_graph
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]

@@ -93,6 +93,13 @@ class Case:
         found = self.live.request("GET", f"{self.path}/taskInstances/{task}/xcomEntries/return_value?deserialize=true")
         return found["value"]
 
+    def objects_with(self, needle: str) -> list[str]:
+        """Return what the run's bucket holds (manifests, configs, reports) that contains a text."""
+        files = s3fs.S3FileSystem(skip_instance_cache=True)
+        names = files.find(f"live-{self.name}")
+        assert names
+        return [name for name in names if needle.encode() in files.cat_file(name)]
+
     def predictions(self) -> pa.Table:
         return pq.read_table(self.xcom("run")["predictions"])
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.airflow.conftest import REPOSITORY
+from tests.conftest import REPOSITORY
 
 BIN = Path(sys.executable).parent
 SECRET = "planted-secret-Zq7"

@@ -32,7 +32,8 @@ def test_no_secret_of_a_connection_is_written_anywhere(live, tmp_path):
     case = Case(live, tmp_path, "secrets")
     case.trigger()
     assert case.wait() == "success", case.tasks()
-    assert grep(SECRET, live.home) == []
+    assert grep(SECRET, live.home) == []  # logs, and the database with XCom, triggers and rendered templates
+    assert case.objects_with(SECRET) == []
 
 
 def test_values_the_form_would_not_allow_are_refused(live, tmp_path):
