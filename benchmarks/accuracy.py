@@ -5,8 +5,8 @@
 
 Each run is `gnnflow run` on a file of configs/ in this process, with tasks one after another and no embeddings. Ingest
 and GraphFlat are reused from one seed to the next where nothing is sampled. The test figure is that of the weights
-which validation picked. Prints a table; with --json one line per run and one per case instead. Exits with 1 where a mean
-falls short of what its case requires.
+which validation picked. Prints a table; with --json one line per run and one per case instead. Exits with 1 where a
+mean falls short of what its case requires.
 """
 
 from __future__ import annotations
