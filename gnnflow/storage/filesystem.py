@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import threading
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _memory_claims = threading.Lock()
+_SMALL_BYTES = 1 << 20
 _CLAIM_ATTEMPTS = 20
 _CLAIM_PAUSE_SECONDS = 0.1
 _MISSING = "Check the path, or run the stage that makes it."
@@ -56,7 +58,8 @@ class Stamp:
 def resolve(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
     """Return the filesystem of a URI and the path on it. Raises StorageError for an unknown scheme."""
     try:
-        fs, path = url_to_fs(uri)
+        # A worker lives long: a listing it kept would hide files written since, and give overwritten ones their old size.
+        fs, path = url_to_fs(uri, use_listings_cache=False)
     except (ValueError, ImportError) as error:
         raise StorageError(
             f"cannot open this location: {error}",
@@ -96,7 +99,6 @@ def size_of(uri: str) -> int | None:
 def list_names(uri: str) -> list[str]:
     """Return the sorted names directly below a folder; empty where it does not exist."""
     fs, path = resolve(uri)
-    fs.invalidate_cache(path)
     try:
         return sorted(str(entry).rstrip("/").rsplit("/", 1)[-1] for entry in fs.ls(path, detail=False))
     except (FileNotFoundError, NotADirectoryError):
@@ -107,10 +109,11 @@ def open_input(uri: str) -> IO[bytes]:
     """Open a file for random reads. Raises StorageError where it is missing."""
     fs, path = resolve(uri)
     try:
-        opened: IO[bytes] = fs.open(path, "rb")
-    except FileNotFoundError as error:
+        if isinstance(fs, LocalFileSystem):
+            return Path(path).open("rb")
+        return _open_remote(fs, path)
+    except (FileNotFoundError, IsADirectoryError) as error:
         raise StorageError("no such file", where=uri, fix=_MISSING) from error
-    return opened
 
 
 def open_arrow(uri: str) -> pa.NativeFile:
@@ -118,11 +121,21 @@ def open_arrow(uri: str) -> pa.NativeFile:
     fs, path = resolve(uri)
     try:
         if not isinstance(fs, LocalFileSystem):
-            return pa.PythonFile(fs.open(path, "rb"), mode="r")
+            return pa.PythonFile(_open_remote(fs, path), mode="r")
         # An empty file cannot be mapped; as a plain one it fails where its format is read, which says more.
         return pa.memory_map(path) if Path(path).stat().st_size else pa.OSFile(path)
     except FileNotFoundError as error:
         raise StorageError("no such file", where=uri, fix=_MISSING) from error
+
+
+def _open_remote(fs: fsspec.AbstractFileSystem, path: str) -> IO[bytes]:
+    """Open an object. A small one is fetched whole: reading footers and columns one by one costs a request each."""
+    size = fs.info(path).get("size")  # None where an HTTP server does not say
+    if size is not None and size <= _SMALL_BYTES:
+        # Both ends given: s3fs asks for the size once more where they are not.
+        return io.BytesIO(fs.cat_file(path, start=0, end=size) if size else b"")
+    opened: IO[bytes] = fs.open(path, "rb")
+    return opened
 
 
 def read_bytes(uri: str) -> bytes:

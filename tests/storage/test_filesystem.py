@@ -25,6 +25,7 @@ from gnnflow.storage.filesystem import (
     read_bytes,
     read_json,
     remove_tree,
+    resolve,
     size_of,
     stamp,
     write_atomic,
@@ -70,6 +71,20 @@ def s3_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     yield f"s3://{bucket}/folder"
     s3fs.S3FileSystem.clear_instance_cache()
     server.stop()
+
+
+@pytest.mark.parametrize("folder", BACKENDS, indirect=True)
+def test_what_another_process_wrote_is_seen_at_once(folder: str) -> None:
+    """A worker that listed a folder yesterday must find today's partition, and the new size of a replaced one."""
+    write_atomic(join(folder, "part-0"), b"12345")
+    fs, path = resolve(folder)
+    assert [entry["size"] for entry in fs.ls(path, detail=True)] == [5]
+    other = type(fs)(skip_instance_cache=True)
+    other.pipe_file(f"{path}/part-0", b"1234567")
+    other.pipe_file(f"{path}/part-1", b"1")
+    assert read_bytes(join(folder, "part-1")) == b"1"
+    assert size_of(join(folder, "part-0")) == 7
+    assert read_bytes(join(folder, "part-0")) == b"1234567"
 
 
 @pytest.mark.parametrize("folder", BACKENDS, indirect=True)
