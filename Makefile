@@ -1,8 +1,8 @@
 # make quickstart   generate a small graph, train on it, score it and write the report
-# make test         the default tests (under two minutes)
-# make test-all     every test
+# make test         the default tests, in as many processes as there are cores (under two minutes on two)
+# make test-all     these, then one after another those that are slow, start workers or talk to S3
 # make test-helm    the Helm chart and the Dockerfile; needs Python 3.12
-# make test-airflow  operators and DAGs, also on a live Airflow, in an environment of its own (.venv-airflow)
+# make test-airflow  operators and DAGs, also on a live Airflow, in an environment of its own
 # make lint         style, types, import contracts, generated documentation
 # make clean        remove caches, runs and the generated graph
 
@@ -22,10 +22,10 @@ quickstart-data/edges/part-00000.parquet: | $(VENV)/.installed
 	$(BIN)/gnnflow generate payments --out quickstart-data
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-test-all: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m ""
+test-all: test
+	$(BIN)/python -m pytest -m "slow or distributed or s3"
 
 test-airflow: $(AIRFLOW_VENV)/.installed
 	$(AIRFLOW_VENV)/bin/python -m pytest -m airflow tests/airflow
@@ -61,8 +61,11 @@ $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $(VENV)/.installed $@
 
-# An environment of its own: gnnflow must install, and pass its other tests, without Airflow.
-$(AIRFLOW_VENV)/.installed: pyproject.toml | $(BIN)/python
+# An environment of its own: gnnflow must install, and pass its other tests, without Airflow. uv, because pip searches for
+# many minutes before it finds versions of Airflow's packages that agree.
+$(AIRFLOW_VENV)/.installed: pyproject.toml tests/airflow/requirements.txt | $(BIN)/python
 	$(BIN)/python -m venv $(AIRFLOW_VENV)
-	$(AIRFLOW_VENV)/bin/python -m pip install --quiet --editable '.[airflow,s3,dev]'
+	$(BIN)/python -m pip install --quiet uv
+	UV_FIND_LINKS="$$PIP_FIND_LINKS" $(BIN)/uv pip install --quiet --python $(AIRFLOW_VENV)/bin/python \
+		--editable '.[airflow,s3,dev]' --requirement tests/airflow/requirements.txt
 	touch $@

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from airflow.sdk import DAG, AssetAlias
+from airflow.sdk import DAG, Asset
 
 from operators.build import default_args, stage_tasks
 from operators.chain import stages_of_any
@@ -27,5 +27,7 @@ with DAG(
 ) as dag:
     prepare = PrepareOperator(task_id="prepare", retries=0)
     tasks = stage_tasks(stages_of_any(), config="{{ ti.xcom_pull(task_ids='prepare') }}", trigger_rule="none_failed")
-    tasks["run"].outlets.append(AssetAlias("gnnflow_predictions"))
+    # One asset for every run; an event's extra names the predictions. An alias would make one for each URI, and Airflow
+    # fails a task where two runs of one config make the same one at once.
+    tasks["run"].outlets.append(Asset("gnnflow_pipeline/predictions"))
     prepare >> next(iter(tasks.values()))

@@ -36,6 +36,7 @@ with DAG(
     doc_md=__doc__,
     schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable(CRON, timezone="UTC"), assets=[graph]),
     catchup=False,
+    is_paused_upon_creation=True,  # its clock starts when somebody says so
     max_active_runs=1,
     default_args=default_args(),
     tags=["gnnflow"],

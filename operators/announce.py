@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Asset, AssetAlias
+from airflow.sdk import Asset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,13 +15,10 @@ _EXTRA = ("run", "predictions", "report", "artifact", "digest", "rows_out", "ver
 
 
 def announce(context: Context, outlets: Iterable[Any], outcome: dict[str, Any]) -> None:
-    """Attach an outcome's URIs and counts to the task's assets; an alias becomes the asset of its predictions."""
+    """Attach an outcome's URIs and counts to the task's assets."""
     extra = {key: outcome[key] for key in _EXTRA if key in outcome}
     for outlet in outlets:
-        if isinstance(outlet, AssetAlias):
-            uri = outcome.get("predictions") or outcome.get("artifact") or ""
-            context["outlet_events"][outlet].add(Asset(name=uri, uri=asset_uri(uri)), extra=extra)
-        elif isinstance(outlet, Asset):
+        if isinstance(outlet, Asset):
             context["outlet_events"][outlet].extra.update(extra)
 
 

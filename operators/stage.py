@@ -86,6 +86,8 @@ class StageOperator(BaseOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any], losses: int = 0) -> dict[str, Any]:
         """Go on after the job's last event: return its outcome, fail, or submit it again where it was lost."""
+        # This is another process than the one that handed the job over, and links are noted anew when it ends.
+        self.links[DashboardLink.xcom_key] = context["ti"].xcom_pull(key=DashboardLink.xcom_key) or ""
         if event["kind"] == "finished":
             return self._done(context, event)
         if event["kind"] == "failed":

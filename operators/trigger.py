@@ -7,6 +7,7 @@ marked failed just after it deferred would otherwise leave a job nobody stops.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +60,8 @@ class StageTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield the job's last event."""
+        # Dask takes a second to import, and this loop runs everybody's triggers.
+        await asyncio.to_thread(importlib.import_module, "distributed")
         left = None if self.deadline is None else max(self.deadline - time.time(), 0)
         try:
             event = await asyncio.wait_for(self._watch(), timeout=left)

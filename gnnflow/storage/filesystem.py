@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import io
 import json
+import mimetypes
 import os
 import threading
 import time
@@ -58,7 +59,7 @@ class Stamp:
 def resolve(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
     """Return the filesystem of a URI and the path on it. Raises StorageError for an unknown scheme."""
     try:
-        # A worker lives long: a listing it kept would hide files written since, and give overwritten ones their old size.
+        # A worker lives long: a listing it kept would hide new files, and give overwritten ones their old size.
         fs, path = url_to_fs(uri, use_listings_cache=False)
     except (ValueError, ImportError) as error:
         raise StorageError(
@@ -151,8 +152,14 @@ def write_atomic(uri: str, content: bytes | memoryview) -> FileEntry:
         with _renamed_at_the_end(path) as temporary:
             temporary.write_bytes(content)
     else:
-        fs.pipe_file(path, bytes(content))
+        fs.pipe_file(path, bytes(content), **_content_type(fs, path))
     return FileEntry(uri.rsplit("/", 1)[-1], len(content), hashlib.sha256(content).hexdigest())
+
+
+def _content_type(fs: fsspec.AbstractFileSystem, path: str) -> dict[str, str]:
+    """Return what S3 should answer a browser that opens the object: a report is a page, not a download."""
+    kind, _ = mimetypes.guess_type(path)
+    return {"ContentType": kind} if kind and "s3" in fs.protocol else {}
 
 
 @contextmanager

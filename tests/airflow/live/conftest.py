@@ -1,8 +1,10 @@
-"""One live system for all tests of this folder."""
+"""The live systems of this folder: one on SQLite for all tests, one on PostgreSQL for one of them."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,23 +12,70 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.airflow.live.graphs import LiveGraph
     from tests.airflow.live.services import System
 
+NEEDED = "needs apache-airflow: pip install 'gnnflow[airflow]'"
 
-@pytest.fixture(scope="session")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    """A running Airflow, Dask cluster and S3 server."""
-    pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
+
+@contextlib.contextmanager
+def running(home: Path, database: str = "") -> Iterator[System]:
+    """Run an Airflow, a Dask cluster and an S3 server."""
+    import s3fs
+
     from tests.airflow.live.services import System
 
-    system = System(tmp_path_factory.mktemp("live"))
+    system = System(home, database)
     before = dict(os.environ)
     try:
         system.start_storage_and_cluster()
         os.environ.update(system.s3)
+        s3fs.S3FileSystem.clear_instance_cache()  # an instance keeps the server it was made for
         system.start_airflow()
         yield system
     finally:
         system.stop()
         os.environ.clear()
         os.environ.update(before)
+        s3fs.S3FileSystem.clear_instance_cache()
+
+
+@pytest.fixture(scope="session")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    """A live system on SQLite."""
+    pytest.importorskip("airflow", reason=NEEDED)
+    with running(tmp_path_factory.mktemp("live")) as system:
+        yield system
+
+
+@pytest.fixture
+def postgres_live(tmp_path: Path) -> Iterator[System]:
+    """A live system on PostgreSQL."""
+    pytest.importorskip("airflow", reason=NEEDED)
+    pytest.importorskip("psycopg2", reason="needs psycopg2-binary and asyncpg")
+    from tests.airflow.live.postgres import find_binaries, postgres
+
+    if (binaries := find_binaries()) is None:
+        pytest.skip("needs PostgreSQL: apt install postgresql")
+    with postgres(binaries) as url, running(tmp_path / "live", url) as system:
+        yield system
+
+
+@pytest.fixture
+def graph(request: pytest.FixtureRequest, tmp_path: Path) -> LiveGraph:
+    """Cora, or a generated graph where the public ones are not."""
+    pytest.importorskip("airflow", reason=NEEDED)
+    from tests.airflow.live.graphs import cora, generated
+
+    try:
+        return cora(request.getfixturevalue("data_dir") / "cora")
+    except pytest.skip.Exception:
+        return generated(tmp_path / "tables")
+
+
+@pytest.fixture
+def screenshots(tmp_path: Path) -> Path:
+    """Where pictures go: GNNFLOW_SCREENSHOTS, or a folder of the test."""
+    folder = Path(os.environ.get("GNNFLOW_SCREENSHOTS", tmp_path / "images"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -8,12 +8,15 @@ import signal
 import subprocess
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pyarrow.parquet as pq
 import s3fs
 
+from gnnflow.config import config_from_dict
 from gnnflow.stages import pipeline
 from operators import jobs
+from operators.form import nested
 from tests.airflow.live.services import System, wait_for
 from tests.airflow.running import form_of
 from tests.small_graphs import graph_config, write_graph
@@ -23,37 +26,19 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-DAG = "gnnflow_pipeline"
+PIPELINE = "gnnflow_pipeline"
 ENDED = {"success", "failed"}
 
 
-class Case:
-    """One run of the pipeline on a small graph whose tables and workspace lie in a bucket."""
+class LiveRun:
+    """A run of a DAG of a live Airflow."""
 
-    def __init__(self, live: System, folder: Path, name: str, **train: Any) -> None:
-        self.live, self.name = live, name
-        files = s3fs.S3FileSystem(skip_instance_cache=True)
-        files.mkdirs(f"live-{name}", exist_ok=True)
-        write_graph(folder)
-        for table in ("nodes.parquet", "edges.parquet"):
-            files.put(str(folder / table), f"live-{name}/{table}")
-        keys = {"batch_size": 16, "threads": 1, "epochs": 3, **train}
-        graph = {table: f"s3://live-{name}/{table}.parquet" for table in ("nodes", "edges")}
-        self.config = graph_config(folder, graph=graph, train=keys).model_copy(
-            update={"name": name, "workspace": f"s3://live-{name}/runs"}
-        )
-        self.conf = form_of(self.config, **{f"train.{key}": value for key, value in keys.items()})
-        self.folder = folder
-        self.run_id = ""
+    def __init__(self, live: System, dag: str, run_id: str) -> None:
+        self.live, self.dag, self.run_id = live, dag, run_id
 
     @property
     def path(self) -> str:
-        return f"/api/v2/dags/{DAG}/dagRuns/{self.run_id}"
-
-    def trigger(self) -> None:
-        wait_for("the DAG", lambda: self.live.request("GET", f"/api/v2/dags/{DAG}"))
-        asked = {"logical_date": None, "conf": self.conf}
-        self.run_id = self.live.request("POST", f"/api/v2/dags/{DAG}/dagRuns", asked)["dag_run_id"]
+        return f"/api/v2/dags/{self.dag}/dagRuns/{quote(self.run_id)}"
 
     def state(self) -> str:
         return str(self.live.request("GET", self.path)["state"])
@@ -62,19 +47,8 @@ class Case:
         found = self.live.request("GET", f"{self.path}/taskInstances")["task_instances"]
         return {task["task_id"]: task["state"] for task in found}
 
-    def wait(self, *, seconds: float = 180) -> str:
+    def wait(self, *, seconds: float = 400) -> str:
         return str(wait_for("the run's end", lambda: self.state() in ENDED and self.state(), seconds=seconds))
-
-    def until_training(self) -> str:
-        """Wait until the training job runs on the cluster and return the worker it runs on."""
-        wait_for("deferred training", lambda: self.tasks().get("train") == "deferred", seconds=120)
-        return str(wait_for("a training worker", lambda: next(iter(self.workers_of("gnnflow-train")), None)))
-
-    def workers_of(self, prefix: str) -> list[str]:
-        """Return the workers that run a job whose name starts with a prefix."""
-        return [
-            worker for worker, keys in processing(self.live).items() if any(str(k).startswith(prefix) for k in keys)
-        ]
 
     def mark_failed(self, task: str) -> None:
         self.live.request("PATCH", f"{self.path}/taskInstances/{task}", {"new_state": "failed"})
@@ -82,7 +56,7 @@ class Case:
     def clear(self, task: str, *, only_failed: bool) -> None:
         """Clear a task and those after it."""
         asked = {"dry_run": False, "task_ids": [task], "dag_run_id": self.run_id, "include_downstream": True}
-        path = f"/api/v2/dags/{DAG}/clearTaskInstances"
+        path = f"/api/v2/dags/{self.dag}/clearTaskInstances"
         self.live.request("POST", path, {**asked, "only_failed": only_failed, "reset_dag_runs": True})
 
     def log(self, task: str, attempt: int = 1) -> str:
@@ -93,20 +67,71 @@ class Case:
         found = self.live.request("GET", f"{self.path}/taskInstances/{task}/xcomEntries/return_value?deserialize=true")
         return found["value"]
 
-    def objects_with(self, needle: str) -> list[str]:
-        """Return what the run's bucket holds (manifests, configs, reports) that contains a text."""
-        files = s3fs.S3FileSystem(skip_instance_cache=True)
-        names = files.find(f"live-{self.name}")
-        assert names
-        return [name for name in names if needle.encode() in files.cat_file(name)]
-
     def predictions(self) -> pa.Table:
         return pq.read_table(self.xcom("run")["predictions"])
 
-    def expected(self) -> pa.Table:
-        """Return what the command line gives for the same config, in a workspace of its own."""
-        config = self.config.model_copy(update={"workspace": str(self.folder / "cli")})
+
+class PipelineRun(LiveRun):
+    """A run of gnnflow_pipeline with these values of the form."""
+
+    def __init__(self, live: System, conf: dict[str, Any]) -> None:
+        super().__init__(live, PIPELINE, "")
+        self.conf = conf
+
+    def trigger(self) -> None:
+        wait_for("the DAG", lambda: self.live.request("GET", f"/api/v2/dags/{self.dag}"))
+        asked = {"logical_date": None, "conf": self.conf}
+        self.run_id = self.live.request("POST", f"/api/v2/dags/{self.dag}/dagRuns", asked)["dag_run_id"]
+
+    def expected(self, folder: Path) -> pa.Table:
+        """Return what the command line gives for the same values, in a workspace of its own."""
+        elsewhere = {"workspace": str(folder / "cli"), "cluster.kind": "synchronous"}
+        config = config_from_dict(nested({**self.conf, **elsewhere}))
         return pq.read_table(pipeline.run_quietly(config).predictions)
+
+
+def in_bucket(name: str, tables: Path, conf: dict[str, Any]) -> dict[str, Any]:
+    """Put a node and an edge table into a bucket of their own and return the form's values for them."""
+    files = s3fs.S3FileSystem(skip_instance_cache=True)
+    files.mkdirs(f"live-{name}", exist_ok=True)
+    for table in ("nodes.parquet", "edges.parquet"):
+        files.put(str(tables / table), f"live-{name}/{table}")
+    places = {f"graph.{table}": f"s3://live-{name}/{table}.parquet" for table in ("nodes", "edges")}
+    return {**conf, **places, "name": name, "workspace": f"s3://live-{name}/runs"}
+
+
+class Case(PipelineRun):
+    """A run on a small graph in a folder, to be disturbed."""
+
+    def __init__(self, live: System, folder: Path, name: str, **train: Any) -> None:
+        write_graph(folder)
+        keys = {"batch_size": 16, "threads": 1, "epochs": 3, **train}
+        conf = form_of(graph_config(folder), **{f"train.{key}": value for key, value in keys.items()})
+        super().__init__(live, {**conf, "name": name})
+        self.folder = folder
+
+    def until_training(self) -> str:
+        """Wait until the training job runs on the cluster and return the worker it runs on."""
+        wait_for("deferred training", lambda: self.tasks().get("train") == "deferred", seconds=200)
+        return str(wait_for("a training worker", lambda: next(iter(self.workers_of("gnnflow-train")), None)))
+
+    def workers_of(self, prefix: str) -> list[str]:
+        """Return the workers that run a job whose name starts with a prefix."""
+        return [
+            worker for worker, keys in processing(self.live).items() if any(str(k).startswith(prefix) for k in keys)
+        ]
+
+    def is_as_expected(self) -> bool:
+        """Say whether the predictions are those of the command line."""
+        return self.predictions().equals(self.expected(self.folder))
+
+
+def objects_with(needle: str, bucket: str) -> list[str]:
+    """Return what a bucket holds (manifests, configs, reports) that contains a text."""
+    files = s3fs.S3FileSystem(skip_instance_cache=True)
+    names = files.find(bucket)
+    assert names
+    return [name for name in names if needle.encode() in files.cat_file(name)]
 
 
 def processing(live: System) -> dict[str, Any]:

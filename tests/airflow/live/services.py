@@ -24,7 +24,7 @@ from tests.conftest import REPOSITORY
 BIN = Path(sys.executable).parent
 SECRET = "planted-secret-Zq7"
 AIRFLOW_PARTS = ("api-server", "scheduler", "dag-processor", "triggerer")
-START_SECONDS = 120
+START_SECONDS = 240
 
 
 def free_port() -> int:
@@ -72,9 +72,15 @@ class System:
     """A running system and how to talk to it."""
 
     home: Path
+    database: str = ""
     ports: dict[str, int] = field(default_factory=lambda: {n: free_port() for n in ("api", "dask", "s3", "board")})
     services: dict[str, Service] = field(default_factory=dict)
     token: str = ""
+
+    @property
+    def retrain_config(self) -> Path:
+        """The config of gnnflow_retrain, which is read when that DAG is parsed and when it runs."""
+        return self.home / "retrain.yaml"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -90,7 +96,7 @@ class System:
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{api}/execution/",
             "AIRFLOW__CORE__FERNET_KEY": "",
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home}/airflow.db",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.database or f"sqlite:///{self.home}/airflow.db",
             "AIRFLOW__API__BASE_URL": api,
             "AIRFLOW__API__PORT": str(self.ports["api"]),
             "AIRFLOW__API__HOST": "127.0.0.1",
@@ -105,7 +111,9 @@ class System:
             "GNNFLOW_DASK_CONN_ID": "dask_default",
             "GNNFLOW_RETRY_SECONDS": "2",
             "GNNFLOW_POLL_SECONDS": "1",
+            "GNNFLOW_LINKS": f"s3://={self.s3['AWS_ENDPOINT_URL']}/",
             "GNNFLOW_EXPERIMENTS": str(self.home / "experiments"),
+            "GNNFLOW_RETRAIN_CONFIG": str(self.retrain_config),
             "PYTHONPATH": str(REPOSITORY),
             "OMP_NUM_THREADS": "1",
             **self.s3,
@@ -127,6 +135,7 @@ class System:
         return made
 
     def start_storage_and_cluster(self) -> None:
+        self.home.mkdir(exist_ok=True)
         self.service("s3", BIN / "moto_server", "-H", "127.0.0.1", "-p", str(self.ports["s3"]))
         board = f"127.0.0.1:{self.ports['board']}"
         where = ("--host", "127.0.0.1", "--port", str(self.ports["dask"]), "--dashboard-address", board)
@@ -142,6 +151,8 @@ class System:
 
     def start_airflow(self) -> None:
         (self.home / "experiments").mkdir(exist_ok=True)
+        graph = {"nodes": "s3://live-retrain/nodes.parquet", "edges": "s3://live-retrain/edges"}
+        self.retrain_config.write_text(json.dumps({"name": "live-retrain", "graph": graph}))
         subprocess.run([BIN / "airflow", "db", "migrate"], env=self.environment, check=True, capture_output=True)
         for part in AIRFLOW_PARTS:
             self.service(part, BIN / "airflow", part)

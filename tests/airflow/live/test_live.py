@@ -1,4 +1,4 @@
-"""The pipeline on a live Airflow, undisturbed and disturbed."""
+"""The pipeline on a live Airflow while something dies, is stopped, or happens twice."""
 
 from __future__ import annotations
 
@@ -8,32 +8,16 @@ import pytest
 
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
-from tests.airflow.live.runs import Case, grep, kill_worker, seconds_until_free
-from tests.airflow.live.services import SECRET, wait_for
+from tests.airflow.live.runs import Case, kill_worker, seconds_until_free
+from tests.airflow.live.services import wait_for
 
 pytestmark = [
     pytest.mark.airflow,
     pytest.mark.slow,
     pytest.mark.filterwarnings("default"),
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1500),
 ]
 LONG = {"epochs": 300}
-
-
-def test_a_run_triggered_by_rest_gives_the_predictions_of_the_command_line(live, tmp_path):
-    case = Case(live, tmp_path, "plain")
-    case.trigger()
-    assert case.wait() == "success", case.tasks()
-    assert case.predictions().equals(case.expected())
-    assert "rows/s" in case.log("ingest")
-
-
-def test_no_secret_of_a_connection_is_written_anywhere(live, tmp_path):
-    case = Case(live, tmp_path, "secrets")
-    case.trigger()
-    assert case.wait() == "success", case.tasks()
-    assert grep(SECRET, live.home) == []  # logs, and the database with XCom, triggers and rendered templates
-    assert case.objects_with(SECRET) == []
 
 
 def test_values_the_form_would_not_allow_are_refused(live, tmp_path):
@@ -50,7 +34,7 @@ def test_a_killed_dask_worker_costs_only_its_own_work(live, tmp_path):
     case.trigger()
     kill_worker(live, case.until_training())
     assert case.wait() == "success", case.tasks()
-    assert case.predictions().equals(case.expected())
+    assert case.is_as_expected()
 
 
 def test_a_killed_triggerer_is_replaced_and_the_run_goes_on(live, tmp_path):
@@ -59,8 +43,8 @@ def test_a_killed_triggerer_is_replaced_and_the_run_goes_on(live, tmp_path):
     case.until_training()
     live.services["triggerer"].kill(signal.SIGKILL)
     live.services["triggerer"].start()
-    assert case.wait(seconds=300) == "success", case.tasks()
-    assert case.predictions().equals(case.expected())
+    assert case.wait(seconds=500) == "success", case.tasks()
+    assert case.is_as_expected()
 
 
 def test_a_lost_scheduler_ends_in_a_run_that_completes(live, tmp_path):
@@ -70,8 +54,8 @@ def test_a_lost_scheduler_ends_in_a_run_that_completes(live, tmp_path):
     for name in ("dask-scheduler", "dask-worker-1", "dask-worker-2"):  # workers leave with their scheduler
         live.services[name].kill(signal.SIGKILL)
         live.services[name].start()
-    assert case.wait(seconds=300) == "success", case.tasks()
-    assert case.predictions().equals(case.expected())
+    assert case.wait(seconds=500) == "success", case.tasks()
+    assert case.is_as_expected()
 
 
 def test_marking_a_deferred_task_failed_frees_the_cluster_and_a_rerun_completes(live, tmp_path):
@@ -82,14 +66,14 @@ def test_marking_a_deferred_task_failed_frees_the_cluster_and_a_rerun_completes(
     assert seconds_until_free(live, limit=30) < 10
     assert case.wait() == "failed"
     case.clear("train", only_failed=False)
-    assert case.wait(seconds=300) == "success", case.tasks()
-    assert case.predictions().equals(case.expected())
+    assert case.wait(seconds=500) == "success", case.tasks()
+    assert case.is_as_expected()
 
 
 def test_a_task_marked_failed_before_its_trigger_started_leaves_nothing_behind(live, tmp_path):
     case = Case(live, tmp_path, "early", epochs=3000)
     case.trigger()
-    wait_for("deferred training", lambda: case.tasks().get("train") == "deferred", seconds=120, every=0.05)
+    wait_for("deferred training", lambda: case.tasks().get("train") == "deferred", seconds=200, every=0.05)
     case.mark_failed("train")
     assert seconds_until_free(live, limit=30) < 10
     assert case.wait() == "failed"
@@ -101,15 +85,15 @@ def test_clearing_a_deferred_task_runs_it_again(live, tmp_path):
     case.trigger()
     case.until_training()
     case.clear("train", only_failed=False)
-    wait_for("the cleared task", lambda: case.tasks()["train"] != "deferred", seconds=60)
-    assert case.wait(seconds=300) == "success", case.tasks()
-    assert case.predictions().equals(case.expected())
+    wait_for("the cleared task", lambda: case.tasks()["train"] != "deferred", seconds=200)
+    assert case.wait(seconds=500) == "success", case.tasks()
+    assert case.is_as_expected()
 
 
 def test_two_runs_of_one_config_share_the_work(live, tmp_path):
     first, second = (Case(live, tmp_path, "twins", **LONG) for _ in range(2))
     first.trigger()
     second.trigger()
-    assert [case.wait(seconds=300) for case in (first, second)] == ["success", "success"]
+    assert [case.wait(seconds=500) for case in (first, second)] == ["success", "success"]
     assert sorted(case.xcom("train")["reused"] for case in (first, second)) == [False, True]
     assert first.predictions().equals(second.predictions())

@@ -1,0 +1,110 @@
+"""The trigger form in a real browser, and pictures of what a person sees: the form, the grid, the report."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import s3fs
+
+pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
+pytest.importorskip("playwright", reason="needs playwright: pip install -r tests/airflow/requirements.txt")
+
+from playwright.sync_api import Page, expect, sync_playwright
+
+from tests.airflow.live.graphs import LiveGraph
+from tests.airflow.live.runs import PIPELINE, PipelineRun, in_bucket
+from tests.airflow.live.services import System, wait_for
+
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.timeout(1500),
+]
+
+# A browser that is neither root's own nor online: no sandbox of its own, and no look-ups at its maker's hosts.
+_ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+_PATIENCE = 60_000  # ms; the first page loads while everything else starts
+expect.set_options(timeout=_PATIENCE)
+
+
+@pytest.fixture
+def page():
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("needs Chromium: apt install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=_ARGUMENTS)
+        opened = browser.new_page(viewport={"width": 1280, "height": 1000})
+        opened.set_default_timeout(_PATIENCE)
+        yield opened
+        browser.close()
+
+
+def fill_form(page: Page, values: dict[str, object], *, picture: Path) -> None:
+    """Open the trigger form and type values into its fields, section by section; lists go one item a line.
+
+    The picture is of the first section; the form closes it when another is opened.
+    """
+    page.get_by_test_id("trigger-dag-button").click()
+    expect(page.locator('[name="element_name"]')).to_be_visible()
+    for key, value in values.items():
+        field = page.locator(f'[name="element_{key}"]')
+        if not field.is_visible():
+            if not picture.exists():
+                page.screenshot(path=picture)
+            page.get_by_role("button", name=key.split(".")[0].capitalize(), exact=True).click()
+        field.fill("\n".join(value) if isinstance(value, list) else str(value))
+        field.press("Tab")
+
+
+def latest_run(live: System, name: str) -> str | None:
+    found = live.request("GET", f"/api/v2/dags/{PIPELINE}/dagRuns?order_by=-run_after&limit=10")["dag_runs"]
+    return next((run["dag_run_id"] for run in found if run["conf"].get("name") == name), None)
+
+
+def test_a_person_runs_the_pipeline_from_the_form(live, page, graph: LiveGraph, tmp_path, screenshots):
+    values = in_bucket(f"{graph.name}-by-form", graph.tables, graph.conf)
+    # Dropdowns keep their defaults; what is typed are the places, the columns and how long to train.
+    typed = {key: value for key, value in values.items() if key in {"name", "workspace"}}
+    typed |= {key: values[key] for key in ("graph.nodes", "graph.edges", "graph.features")}
+    typed |= {key: value for key, value in values.items() if key.startswith("train.")}
+    run = PipelineRun(live, typed)
+    base = f"http://127.0.0.1:{live.ports['api']}"
+    wait_for("the DAG", lambda: live.request("GET", f"/api/v2/dags/{PIPELINE}"))
+    page.goto(f"{base}/dags/{PIPELINE}")
+    fill_form(page, typed, picture=screenshots / "trigger-form.png")
+    page.get_by_test_id("trigger-dag-submit").click()
+    run.run_id = wait_for("the triggered run", lambda: latest_run(live, typed["name"]))
+    page.goto("about:blank")  # a page left open asks for news all the time
+    assert run.wait(seconds=500) == "success", run.tasks()
+    assert graph.accuracy(run.predictions()) > graph.better_than
+    assert run.predictions().equals(run.expected(tmp_path))
+
+    page.goto(f"{base}/dags/{PIPELINE}/runs/{run.run_id}")
+    expect(page.get_by_text("Success").first).to_be_visible()
+    expect(page.get_by_text("infer").first).to_be_visible()
+    page.screenshot(path=screenshots / "grid.png")
+    page.goto(f"{base}/dags/{PIPELINE}/runs/{run.run_id}/tasks/run/details")
+    expect(page.get_by_role("link", name="Dask dashboard")).to_be_visible()
+    button = page.get_by_role("link", name="Report")
+    button.scroll_into_view_if_needed()
+    page.screenshot(path=screenshots / "links.png")
+    report = run.xcom("run")["report"]
+    assert button.get_attribute("href") == report.replace("s3://", f"{live.s3['AWS_ENDPOINT_URL']}/")
+    # The bucket is private, so the page is looked at in a copy.
+    s3fs.S3FileSystem(skip_instance_cache=True).get(report, str(tmp_path / "report.html"))
+    page.goto((tmp_path / "report.html").as_uri())
+    expect(page.get_by_text(typed["name"]).first).to_be_visible()
+    page.screenshot(path=screenshots / "report.png")

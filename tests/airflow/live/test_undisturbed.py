@@ -1,0 +1,33 @@
+"""The pipeline as it should go: tables and workspace in a bucket, a Dask cluster, triggered by REST."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
+
+from tests.airflow.live.graphs import LiveGraph
+from tests.airflow.live.runs import PipelineRun, grep, in_bucket, objects_with
+from tests.airflow.live.services import SECRET
+
+pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.filterwarnings("default"), pytest.mark.timeout(1500)]
+
+
+def test_a_run_triggered_by_rest_gives_the_predictions_of_the_command_line_and_no_secret(
+    live, graph: LiveGraph, tmp_path
+):
+    run = PipelineRun(live, in_bucket(graph.name, graph.tables, graph.conf))
+    run.trigger()
+    assert run.wait(seconds=500) == "success", run.tasks()
+    assert graph.accuracy(run.predictions()) > graph.better_than
+    assert run.predictions().equals(run.expected(tmp_path))
+    assert "rows/s" in run.log("ingest")
+    assert grep(SECRET, live.home) == []  # logs, and the database with XCom, triggers and rendered templates
+    assert objects_with(SECRET, f"live-{graph.name}") == []
+
+
+def test_the_same_on_postgresql(postgres_live, graph: LiveGraph, tmp_path):
+    run = PipelineRun(postgres_live, in_bucket(f"{graph.name}-postgres", graph.tables, graph.conf))
+    run.trigger()
+    assert run.wait(seconds=500) == "success", run.tasks()
+    assert run.predictions().equals(run.expected(tmp_path))
