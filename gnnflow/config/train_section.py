@@ -47,7 +47,9 @@ class TrainConfig(Section):
     prefetch: Whole = Field(
         2, ge=0, le=64, description="Batches prepared ahead of the one in training; 0 prepares in turn."
     )
-    checkpoint_steps: Whole = Field(0, ge=0, description="Steps between checkpoints; 0 writes one after each epoch.")
+    checkpoint_steps: Whole = Field(
+        0, ge=0, description="Steps between checkpoints; 0 writes one after an epoch, at most once a second."
+    )
     cache: Size = Field(
         ByteSize(512 * 1024**2),
         description="Memory for decoded shards, such as 512MiB; 0 decodes them every epoch.",

@@ -10,10 +10,18 @@ Read `versions.py` first, then `aliases.py`. Which model deserves promotion is d
 
 from __future__ import annotations
 
-from gnnflow.registry.aliases import Aliases, ChampionMovedError, nominate, promote, read_aliases, rollback
+from gnnflow.registry.aliases import (
+    Aliases,
+    ChampionMovedError,
+    find_version,
+    nominate,
+    promote,
+    read_aliases,
+    rollback,
+)
 from gnnflow.registry.revision import git_revision
 from gnnflow.registry.signature import Signature, misfits, signature_of
-from gnnflow.registry.versions import Version, find_version, list_models, list_versions, read_version, register
+from gnnflow.registry.versions import Version, list_models, list_versions, read_version, register
 
 __all__ = [
     "Aliases",

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from gnnflow.graph.errors import RegistryError
 from gnnflow.registry.names import model_folder, numbered
-from gnnflow.registry.versions import Version, read_version
+from gnnflow.registry.versions import Version, read_version, unknown_version
 from gnnflow.storage.filesystem import create_exclusive, encode_json, join, read_json
 
 Alias = Literal["champion", "candidate"]
@@ -47,6 +47,17 @@ class Aliases:
 def read_aliases(workspace: str, name: str) -> Aliases:
     """Return a model's aliases; none are set where nothing was published."""
     return _read(join(model_folder(workspace, name), "aliases"))[1]
+
+
+def find_version(workspace: str, name: str, which: str) -> Version:
+    """Return the version a person means: a number, or an alias. Raises RegistryError where there is none."""
+    aliases = read_aliases(workspace, name)
+    number = (
+        int(which) if which.isdecimal() else {"champion": aliases.champion, "candidate": aliases.candidate}.get(which)
+    )
+    if number is None:
+        raise unknown_version(workspace, name, which)
+    return read_version(workspace, name, number)
 
 
 def nominate(workspace: str, name: str, version: int, *, reason: str = "published") -> Aliases:

@@ -147,7 +147,7 @@ def read_version(workspace: str, name: str, number: int) -> Version:
     """Return a version. Raises RegistryError where there is none, naming those there are."""
     uri = join(model_folder(workspace, name), str(number))
     if not exists(join(uri, VERSION)):
-        raise _unknown(workspace, name, str(number))
+        raise unknown_version(workspace, name, str(number))
     content = read_json(join(uri, VERSION))
     try:
         held = {
@@ -174,20 +174,8 @@ def list_models(workspace: str) -> tuple[str, ...]:
     return tuple(name for name in names if list_versions(workspace, name))
 
 
-def find_version(workspace: str, name: str, which: str) -> Version:
-    """Return the version a person means: a number, or an alias. Raises RegistryError where there is none."""
-    from gnnflow.registry.aliases import read_aliases
-
-    aliases = read_aliases(workspace, name)
-    number = (
-        int(which) if which.isdecimal() else {"champion": aliases.champion, "candidate": aliases.candidate}.get(which)
-    )
-    if number is None:
-        raise _unknown(workspace, name, which)
-    return read_version(workspace, name, number)
-
-
-def _unknown(workspace: str, name: str, which: str) -> RegistryError:
+def unknown_version(workspace: str, name: str, which: str) -> RegistryError:
+    """Return the error for a version nobody published; it names those that there are."""
     versions = list_versions(workspace, name)
     if not versions:
         models = list_models(workspace)
