@@ -25,6 +25,7 @@ BIN = Path(sys.executable).parent
 SECRET = "planted-secret-Zq7"
 AIRFLOW_PARTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 START_SECONDS = 240
+STOP_SECONDS = 20
 
 
 def free_port() -> int:
@@ -64,7 +65,11 @@ class Service:
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, number)
-            self.process.wait()
+            try:
+                self.process.wait(timeout=STOP_SECONDS)
+            except subprocess.TimeoutExpired:  # Airflow's scheduler waits for tasks that may never end
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
 
 
 @dataclass
@@ -179,5 +184,5 @@ class System:
             return json.loads(answer.read() or b"null")
 
     def stop(self) -> None:
-        for service in self.services.values():
+        for service in reversed(self.services.values()):  # what a service talks to outlives it
             service.kill(signal.SIGTERM if service.name in AIRFLOW_PARTS else signal.SIGKILL)
