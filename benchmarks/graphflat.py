@@ -2,7 +2,7 @@
 
     python benchmarks/graphflat.py --data data/big                      # ingest, GraphFlat, and the epoch
     python benchmarks/graphflat.py --data data/big --shard-sizes 4096,16384
-    python benchmarks/graphflat.py --data data/big --inline             # AGL's layout too, on a tenth of the targets
+    python benchmarks/graphflat.py --data data/big --inline all         # AGL's layout too; or tenth of the targets
     python benchmarks/graphflat.py --data data/big --what epoch --keep  # the epoch alone, over what was kept
 
 --data is written once (`gnnflow.synthetic.power_law`); a folder that already holds nodes.parquet and edges.parquet or
@@ -218,7 +218,7 @@ def main() -> None:
     parser.add_argument("--edges", type=int, default=10_000_000)
     parser.add_argument("--what", default="ingest,flat,epoch")
     parser.add_argument("--shard-sizes", default=str(config_from_dict(_DEFAULTS).flat.shard_size))
-    parser.add_argument("--inline", action="store_true", help="also `layout: inline`, on a tenth of the targets")
+    parser.add_argument("--inline", choices=("tenth", "all"), help="also `layout: inline`, on so many of the targets")
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
@@ -233,11 +233,12 @@ def main() -> None:
     results: Results = {}
     # Before the epochs: a worker's peak starts at the size of the process that starts it.
     if arguments.inline:
-        tenth = replace(job, tables=tenth_of_targets(tables, arguments.data))
+        is_tenth = arguments.inline == "tenth"
+        compared = replace(job, tables=tenth_of_targets(tables, arguments.data)) if is_tenth else job
         for layout in ("inline", "shared"):
-            config = tenth.config(layout=layout, shard_size=sizes[-1])
-            tenth.stage(ingest.run, config)
-            _, results[f"flat/{layout}/tenth"] = tenth.stage(flat.run, config)
+            config = compared.config(layout=layout, shard_size=sizes[-1])
+            compared.stage(ingest.run, config)
+            _, results[f"flat/{layout}/{arguments.inline}"] = compared.stage(flat.run, config)
     results |= measure(job, what=arguments.what.split(","), shard_sizes=sizes)
     if not arguments.keep:
         shutil.rmtree(workspace)
