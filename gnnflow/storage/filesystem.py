@@ -110,10 +110,8 @@ def open_input(uri: str) -> IO[bytes]:
     """Open a file for random reads. Raises StorageError where it is missing."""
     fs, path = resolve(uri)
     try:
-        if isinstance(fs, LocalFileSystem):
-            return Path(path).open("rb")
-        return _open_remote(fs, path)
-    except (FileNotFoundError, IsADirectoryError) as error:
+        return _open(fs, path)
+    except FileNotFoundError as error:
         raise StorageError("no such file", where=uri, fix=_MISSING) from error
 
 
@@ -122,19 +120,23 @@ def open_arrow(uri: str) -> pa.NativeFile:
     fs, path = resolve(uri)
     try:
         if not isinstance(fs, LocalFileSystem):
-            return pa.PythonFile(_open_remote(fs, path), mode="r")
+            return pa.PythonFile(_open(fs, path), mode="r")
         # An empty file cannot be mapped; as a plain one it fails where its format is read, which says more.
         return pa.memory_map(path) if Path(path).stat().st_size else pa.OSFile(path)
     except FileNotFoundError as error:
         raise StorageError("no such file", where=uri, fix=_MISSING) from error
 
 
-def _open_remote(fs: fsspec.AbstractFileSystem, path: str) -> IO[bytes]:
-    """Open an object. A small one is fetched whole: reading footers and columns one by one costs a request each."""
-    size = fs.info(path).get("size")  # None where an HTTP server does not say
-    if size is not None and size <= _SMALL_BYTES:
-        # Both ends given: s3fs asks for the size once more where they are not.
-        return io.BytesIO(fs.cat_file(path, start=0, end=size) if size else b"")
+def _open(fs: fsspec.AbstractFileSystem, path: str) -> IO[bytes]:
+    """Open a file. A small object is fetched whole: reading footers and columns one by one costs a request each."""
+    if not isinstance(fs, LocalFileSystem):
+        found = fs.info(path)
+        if found["type"] == "directory":  # s3fs would read it as an empty file
+            raise FileNotFoundError(path)
+        size = found.get("size")  # None where an HTTP server does not say
+        if size and size <= _SMALL_BYTES:
+            # Both ends given: s3fs asks for the size once more where they are not.
+            return io.BytesIO(fs.cat_file(path, start=0, end=size))
     opened: IO[bytes] = fs.open(path, "rb")
     return opened
 

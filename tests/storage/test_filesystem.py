@@ -103,6 +103,13 @@ def test_files_are_written_read_listed_and_removed(folder: str) -> None:
 
 
 @pytest.mark.parametrize("folder", BACKENDS, indirect=True)
+def test_a_folder_is_no_empty_file(folder: str) -> None:
+    write_atomic(join(folder, "a", "one.bin"), b"12345")
+    with pytest.raises((StorageError, IsADirectoryError)):
+        read_bytes(join(folder, "a"))
+
+
+@pytest.mark.parametrize("folder", BACKENDS, indirect=True)
 def test_missing_files_are_named(folder: str) -> None:
     for read in (read_bytes, read_json, stamp, read_table, scan):
         with pytest.raises(StorageError, match=r"nothing\.parquet"):
