@@ -73,7 +73,8 @@ def codes_of(values: FloatArray) -> Array:
 def _upper_ends(codes: IntArray) -> FloatArray:
     """Return the smallest number above all of a code's; beyond the largest float32 a little more than that."""
     ordered = np.clip(codes + 1, 0, _CODES - 1).astype(np.uint32) << np.uint32(16)
-    values = np.where(ordered & _SIGN, ordered & ~_SIGN, ~ordered).view(np.float32).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # bits beyond infinity are NaNs, and are replaced below
+        values = np.where(ordered & _SIGN, ordered & ~_SIGN, ~ordered).view(np.float32).astype(np.float64)
     return np.asarray(np.nan_to_num(values, nan=_BEYOND, posinf=_BEYOND, neginf=-_BEYOND))
 
 
