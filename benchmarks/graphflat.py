@@ -5,7 +5,7 @@
     python benchmarks/graphflat.py --data data/big --inline all         # AGL's layout too; or tenth of the targets
     python benchmarks/graphflat.py --data data/big --what epoch --keep  # the epoch alone, over what was kept
 
---data is written once (`gnnflow.synthetic.power_law`); a folder that already holds nodes.parquet and edges.parquet or
+--data is written once (`gnnflow.datasets.power_law`); a folder that already holds nodes.parquet and edges.parquet or
 edges/ is used as it is. Stages run on a LocalCluster of 2 workers x 1 thread with 2 GiB each, fresh for each stage, so
 that the peak is the stage's own; with --workers 0 they run in this process, and `cpu` says what they cost on a machine
 that others use too. Prints a table to stderr and one JSON line to stdout, keys named as a sampler's are:
@@ -35,14 +35,14 @@ import pyarrow.parquet as pq
 from gnnflow import __version__
 from gnnflow.cluster import Cluster
 from gnnflow.config import Config, config_from_dict
-from gnnflow.graph.block import Features
+from gnnflow.datasets import write_power_law
+from gnnflow.graph.batch import Features
 from gnnflow.graphfeature.blocks import build_minibatch, new_scratch
 from gnnflow.graphfeature.shards import Shard, ShardEntry, read_shard
-from gnnflow.mapreduce.progress import Silent
+from gnnflow.progress import Silent
 from gnnflow.stages import flat, ingest
 from gnnflow.stages.base import StageContext, StageResult
 from gnnflow.storage.columns import combine, to_numpy
-from gnnflow.synthetic import write_power_law
 
 FANOUT = (15, 10)
 BATCH = 1024

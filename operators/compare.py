@@ -32,7 +32,7 @@ class CompareOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the URIs of table, plot and page."""
-        from gnnflow.stages.experiment import compare_runs
+        from gnnflow.stages.comparison import compare_runs
 
         completed = {label: uri for label, uri in self.runs.items() if uri and uri != "None"}
         if not completed:

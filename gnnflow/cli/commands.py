@@ -221,7 +221,7 @@ def import_command(
     ] = None,
 ) -> None:
     """Turn a PyG data set, a NetworkX file or an edge list in CSV into node and edge tables."""
-    from gnnflow.interop import import_graph
+    from gnnflow.datasets import import_graph
 
     malformed = [option for option in options or () if "=" not in option]
     if malformed:
@@ -239,7 +239,7 @@ def payments(
     seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
 ) -> None:
     """Make a payments network: string ids, hub merchants, edge attributes and weights, planted risk classes."""
-    from gnnflow.synthetic import write_payments
+    from gnnflow.datasets import write_payments
 
     for uri in write_payments(out, num_nodes=nodes, num_edges=edges, seed=seed):
         typer.echo(uri)

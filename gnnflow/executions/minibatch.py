@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gnnflow.executions.propagate import propagate
 from gnnflow.executions.tensors import BatchTensors, BlockTensors, batch_tensors
-from gnnflow.graph.block import MiniBatch
+from gnnflow.graph.batch import MiniBatch
 from gnnflow.graph.errors import LayerError
 from gnnflow.layers import Model, NodeContext
 

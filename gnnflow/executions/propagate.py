@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from gnnflow.executions.slices import Piece, cut
+from gnnflow.executions.pieces import Piece, cut
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.errors import LayerError
 from gnnflow.kernels import Csr, gather_sources, gather_targets, identity
@@ -62,7 +62,7 @@ def finished(layer: Layer, state: State, *, source: TermRows, target: TermRows, 
 
     source: at least the targets' own source terms, as the first T rows. edge tells which edge columns the graph has.
     """
-    if layer.neighbors.include_self:
+    if layer.include_self:
         num_targets = len(next(iter(state.values())))
         own = {name: rows[:num_targets] for name, rows in source.items()}
         state = layer.aggregation.merge(state, self_state(layer, source=own, target=target, edge=edge))

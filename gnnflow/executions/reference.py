@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gnnflow.executions.tensors import feature_rows, node_context, tensor
-from gnnflow.graph.block import Block, Features, NodeColumns
+from gnnflow.executions.tensors import feature_tensors, node_context, tensor
+from gnnflow.graph.batch import Block, Degrees, Features
 from gnnflow.kernels import Csr
 from gnnflow.layers import (
     Aggregation,
@@ -38,7 +38,7 @@ class WholeGraph:
     """A graph in memory: adjacency is a block whose N targets are its N sources, in the order of nodes and features."""
 
     adjacency: Block
-    nodes: NodeColumns
+    nodes: Degrees
     features: Features
 
 
@@ -65,7 +65,7 @@ def forward(model: Model, graph: WholeGraph, *, sampled: Sequence[Block] | None 
 def layer_outputs(model: Model, graph: WholeGraph, *, sampled: Sequence[Block] | None = None) -> list[Tensor]:
     """Return the rows [N, W] that each layer gives, in layer order."""
     node = node_context(graph.nodes)
-    h = model.encode(feature_rows(graph.features))
+    h = model.encode(feature_tensors(graph.features))
     outputs: list[Tensor] = []
     for index in range(model.num_layers):
         block = graph.adjacency if sampled is None else sampled[index]
@@ -77,7 +77,7 @@ def layer_outputs(model: Model, graph: WholeGraph, *, sampled: Sequence[Block] |
 def layer_output(layer: Layer, h: Tensor, *, node: NodeContext, block: Block) -> Tensor:
     """Return one layer's rows [N, W] from its input rows h [N, in_width]."""
     terms = layer.transform(h, node)
-    edges = _edge_list(block, include_self=layer.neighbors.include_self)
+    edges = _edge_list(block, include_self=layer.include_self)
     by_source = GatheredTerms(terms.source, lambda rows: rows[edges.sources])
     by_target = GatheredTerms(terms.target, lambda rows: rows[edges.targets])
     if layer.uses_messages:

@@ -23,8 +23,9 @@ import torch
 from torch import Tensor
 
 from gnnflow.executions.propagate import finished, partial_state, propagate
-from gnnflow.executions.tensors import block_tensors, feature_rows, node_context, tensor
-from gnnflow.graph.block import Array, Block, Features, FloatArray, NodeColumns
+from gnnflow.executions.tensors import block_tensors, feature_tensors, node_context, tensor
+from gnnflow.graph.arrays import Array, FloatArray
+from gnnflow.graph.batch import Block, Degrees, Features
 from gnnflow.graph.errors import LayerError
 from gnnflow.layers import EdgeContext, Model, NodeContext
 
@@ -99,11 +100,11 @@ def check_sliceable(model: Model) -> None:
 def encode_slice(model: Model, features: Features) -> FloatArray:
     """Return the rows the first layer starts from [N, W]."""
     _check_evaluating(model)
-    return _array(model.encode(feature_rows(features)))
+    return _array(model.encode(feature_tensors(features)))
 
 
 @torch.no_grad()
-def term_slice(model: Model, index: int, *, h: FloatArray, nodes: NodeColumns) -> SliceTerms:
+def term_slice(model: Model, index: int, *, h: FloatArray, nodes: Degrees) -> SliceTerms:
     """Return layer `index`'s terms of the nodes whose input rows are h [N, W]."""
     _check_evaluating(model)
     terms = model.layer(index).transform(model.pre(index, tensor(h)), node_context(nodes))

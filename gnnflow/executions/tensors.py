@@ -8,9 +8,10 @@ from typing import overload
 import torch
 from torch import Tensor
 
-from gnnflow.graph.block import Array, Block, Features, MiniBatch, NodeColumns
+from gnnflow.graph.arrays import Array
+from gnnflow.graph.batch import Block, Degrees, Features, MiniBatch
 from gnnflow.kernels import Csr
-from gnnflow.layers import EdgeContext, FeatureRows, NodeContext
+from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class BatchTensors:
 
     blocks: tuple[BlockTensors, ...]
     nodes: NodeContext
-    features: FeatureRows
+    features: FeatureTensors
     labels: Tensor | None
 
 
@@ -61,16 +62,16 @@ def block_tensors(block: Block) -> BlockTensors:
     )
 
 
-def node_context(nodes: NodeColumns) -> NodeContext:
+def node_context(nodes: Degrees) -> NodeContext:
     """Return degrees and in-weights as float32 tensors [N]."""
     return NodeContext(
         tensor(nodes.in_degree).float(), tensor(nodes.out_degree).float(), tensor(nodes.in_weight).float()
     )
 
 
-def feature_rows(features: Features) -> FeatureRows:
+def feature_tensors(features: Features) -> FeatureTensors:
     """Return the input features as tensors, in the form they are stored in."""
-    return FeatureRows(
+    return FeatureTensors(
         features.width,
         dense=tensor(features.dense),
         offsets=tensor(features.offsets),
@@ -84,6 +85,6 @@ def batch_tensors(batch: MiniBatch) -> BatchTensors:
     return BatchTensors(
         tuple(block_tensors(block) for block in batch.blocks),
         node_context(batch.nodes),
-        feature_rows(batch.features),
+        feature_tensors(batch.features),
         tensor(batch.labels),
     )

@@ -1,6 +1,6 @@
-"""The words every other package speaks: blocks, node columns, the partition book, hashes and errors. NumPy only.
+"""The words every other package speaks: edges, batches, the partition book, labels, hashes and errors. NumPy only.
 
-Read `block.py` first.
+Read `batch.py` first.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnnflow.graph.block import Array, IntArray
+from gnnflow.graph.arrays import Array, IntArray
 
 
 @dataclass(frozen=True)

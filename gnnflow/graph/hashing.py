@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gnnflow.graph.block import Array, IntArray, KeyArray
+from gnnflow.graph.arrays import Array, IntArray, KeyArray
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _C1 = np.uint64(0xBF58476D1CE4E5B9)

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnnflow.graph.block import Array, Block, FloatArray, IntArray, MiniBatch, offsets_of, ragged_ranges
+from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of, ragged_ranges
+from gnnflow.graph.batch import Block, MiniBatch
 from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows, RowArray
 
 _UNSEEN = -1

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gnnflow.graph.block import Array, Features, FloatArray, IntArray, NodeColumns, offsets_of
+from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of
+from gnnflow.graph.batch import Degrees, Features
 from gnnflow.graph.errors import StorageError
 from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows, side_by_side
 from gnnflow.graphfeature.wire import (
@@ -132,7 +133,7 @@ def decode_rows(column: pa.Array | pa.ChunkedArray) -> NeighborhoodRows:
     union = Neighborhood(
         roots=_union_rows(messages, Field.ROOTS, num_roots, nodes),
         node_ids=messages.payload(Field.NODE_IDS, "<i8"),
-        columns=NodeColumns(
+        columns=Degrees(
             _checked(messages, Field.IN_DEGREE, "<u4", num_nodes).astype(np.int64),
             _checked(messages, Field.OUT_DEGREE, "<u4", num_nodes).astype(np.int64),
             _checked(messages, Field.IN_WEIGHT, "<f4", num_nodes),

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gnnflow.graph.block import Array, Features, FloatArray, IntArray, NodeColumns, offsets_of, ragged_ranges
+from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of, ragged_ranges
+from gnnflow.graph.batch import Degrees, Features
 
 RowArray = npt.NDArray[np.int32]
 
@@ -30,7 +31,7 @@ class Neighborhood:
 
     roots: IntArray
     node_ids: IntArray
-    columns: NodeColumns
+    columns: Degrees
     features: Features
     offsets: IntArray
     sources: RowArray
@@ -128,11 +129,11 @@ def _longest(node_ids: IntArray, lengths: IntArray) -> tuple[IntArray, IntArray]
     return order[candidates[first]], row_of
 
 
-def _join_columns(columns: Sequence[NodeColumns]) -> NodeColumns:
-    def join(pick: Callable[[NodeColumns], Array]) -> Array:
+def _join_columns(columns: Sequence[Degrees]) -> Degrees:
+    def join(pick: Callable[[Degrees], Array]) -> Array:
         return np.concatenate([pick(each) for each in columns])
 
-    return NodeColumns(join(lambda c: c.in_degree), join(lambda c: c.out_degree), join(lambda c: c.in_weight))
+    return Degrees(join(lambda c: c.in_degree), join(lambda c: c.out_degree), join(lambda c: c.in_weight))
 
 
 def _join_features(features: Sequence[Features]) -> Features:

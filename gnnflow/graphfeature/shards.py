@@ -24,7 +24,7 @@ from gnnflow.storage.tables import commit_table, read_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gnnflow.graph.block import Array, IntArray
+    from gnnflow.graph.arrays import Array, IntArray
     from gnnflow.storage.filesystem import FileEntry
 
 Layout = Literal["shared", "inline"]

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnnflow.graph.block import Array, IntArray, offsets_of
+from gnnflow.graph.arrays import Array, IntArray, offsets_of
 from gnnflow.graph.errors import StorageError
 
 _VARINT, _BYTES = 0, 2

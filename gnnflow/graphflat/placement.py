@@ -19,7 +19,7 @@ from gnnflow.graph.hashing import hash_integers, mix
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gnnflow.graph.block import IntArray, KeyArray
+    from gnnflow.graph.arrays import IntArray, KeyArray
 
 NUM_BUCKETS = 1024
 _BUCKET_BITS = np.uint64(54)

@@ -7,53 +7,36 @@ sent (`taken`); a pair that is reached again sends only what a larger fan-out ad
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.graph.block import distinct, offsets_of
+from gnnflow.graph.arrays import distinct, offsets_of
 from gnnflow.graph.splits import split_name
 from gnnflow.graphfeature.neighborhood import Neighborhood
 from gnnflow.graphfeature.shards import write_shard
 from gnnflow.graphflat.placement import Placement, bucket_counts, signatures
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
-from gnnflow.selection.rounds import SelectionPlan, fanout_of, kept_edges, prefix_rows
+from gnnflow.neighbors.direct import fanout_of, kept_edges, prefix_rows
 from gnnflow.storage.columns import from_matrix, take_rows, to_matrix, to_numpy
-from gnnflow.storage.graph_store import DEGREE_COLUMNS, features_of, node_columns_of
+from gnnflow.storage.graph_store import DEGREE_COLUMNS, degrees_of, features_of
 
 if TYPE_CHECKING:
-    from gnnflow.graph.block import IntArray
-    from gnnflow.graphfeature.shards import Layout
+    from gnnflow.graph.arrays import IntArray
+    from gnnflow.graphflat.job import FlatJob
     from gnnflow.mapreduce.exchange import Inbox
 
 
-@dataclass(frozen=True)
-class FlatTask:
-    """What every GraphFlat task knows. targets: None for labelled nodes with a split, "all", or dense ids [T]."""
-
-    artifact: str
-    selection: SelectionPlan
-    num_hops: int
-    layout: Layout
-    targets: Any
-
-    @property
-    def target_columns(self) -> list[str]:
-        """The node columns a target's row carries."""
-        label = ["label"] if self.selection.store.details["task"] != "none" else []
-        return ["node", "id", "split", *label]
-
-
-def find_targets(index: int, inbox: Inbox, *, task: FlatTask) -> TaskOutput:
+def find_targets(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
     """Choose a partition's targets, sign each by its neighbourhood, and count signatures for the placement."""
-    store = task.selection.store
-    table = store.nodes(index, [*task.target_columns, "labelled"])
-    rows = _chosen(table, task)
-    edges = kept_edges(index, inbox, task.selection)
-    picked, counts = prefix_rows(edges, rows, np.zeros(len(rows), np.int64), fanout_of(task.selection, 1))
+    store = job.selection.store
+    table = store.nodes(index, [*job.target_columns, "labelled"])
+    rows = _chosen(table, job)
+    edges = kept_edges(index, inbox, job.selection)
+    picked, counts = prefix_rows(edges, rows, np.zeros(len(rows), np.int64), fanout_of(job.selection, 1))
     table = take_rows(table, rows)
     signature = signatures(to_numpy(table["node"]), offsets_of(counts), edges.src[picked])
     split = to_numpy(table["split"])
@@ -64,15 +47,15 @@ def find_targets(index: int, inbox: Inbox, *, task: FlatTask) -> TaskOutput:
     )
 
 
-def _chosen(table: pa.Table, task: FlatTask) -> IntArray:
-    if isinstance(task.targets, str):
+def _chosen(table: pa.Table, job: FlatJob) -> IntArray:
+    if isinstance(job.targets, str):
         return np.arange(table.num_rows)
-    if task.targets is None:
+    if job.targets is None:
         return np.flatnonzero((to_numpy(table["split"]) >= 0) & to_numpy(table["labelled"]))
-    return np.flatnonzero(np.isin(to_numpy(table["node"]), task.targets))
+    return np.flatnonzero(np.isin(to_numpy(table["node"]), job.targets))
 
 
-def place_targets(index: int, inbox: Inbox, *, task: FlatTask, placement: Placement) -> TaskOutput:
+def place_targets(index: int, inbox: Inbox, *, job: FlatJob, placement: Placement) -> TaskOutput:
     """Send each target's row to its shard; the targets are the first frontier."""
     signed = inbox.read("signed")
     nodes = to_numpy(signed["node"])
@@ -80,18 +63,18 @@ def place_targets(index: int, inbox: Inbox, *, task: FlatTask, placement: Placem
     frontier = pa.table({"shard": shard, "node": nodes})
     return TaskOutput(
         emits=(
-            Emit("targets", signed.select(task.target_columns), shard),
+            Emit("targets", signed.select(job.target_columns), shard),
             Emit("frontier_0", frontier, np.full(len(shard), index)),
         )
     )
 
 
-def expand_hop(index: int, inbox: Inbox, *, task: FlatTask, hop: int) -> TaskOutput:
+def expand_hop(index: int, inbox: Inbox, *, job: FlatJob, hop: int) -> TaskOutput:
     """Send the in-edges that a hop adds to the shards, and their sources to their owners. Visited pairs stay here."""
-    book = task.selection.store.book
-    shard, local, taken = _pairs(index, inbox, task, hop)
-    edges = kept_edges(index, inbox, task.selection)
-    picked, counts = prefix_rows(edges, local, taken, fanout_of(task.selection, hop))
+    book = job.selection.store.book
+    shard, local, taken = _pairs(index, inbox, job, hop)
+    edges = kept_edges(index, inbox, job.selection)
+    picked, counts = prefix_rows(edges, local, taken, fanout_of(job.selection, hop))
     edge_shard = np.repeat(shard, counts)
     columns: dict[str, Any] = {"dst": np.repeat(local + book.start(index), counts), "src": edges.src[picked]}
     if edges.weight is not None:
@@ -111,9 +94,9 @@ def expand_hop(index: int, inbox: Inbox, *, task: FlatTask, hop: int) -> TaskOut
     )
 
 
-def _pairs(index: int, inbox: Inbox, task: FlatTask, hop: int) -> tuple[IntArray, IntArray, IntArray]:
+def _pairs(index: int, inbox: Inbox, job: FlatJob, hop: int) -> tuple[IntArray, IntArray, IntArray]:
     """Return (shard, local node, edges taken) of every pair reached before hop `hop`, sorted by (shard, node)."""
-    book = task.selection.store.book
+    book = job.selection.store.book
     size, start = book.size(index), book.start(index)
     reached = inbox.read(f"frontier_{hop - 1}")
     keys = to_numpy(reached["shard"]) * size + to_numpy(reached["node"]) - start
@@ -127,39 +110,39 @@ def _pairs(index: int, inbox: Inbox, task: FlatTask, hop: int) -> tuple[IntArray
     return every // max(size, 1), every % max(size, 1), all_taken
 
 
-def send_nodes(index: int, inbox: Inbox, *, task: FlatTask) -> TaskOutput:
+def send_nodes(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
     """Send the row of every reached node to the shards that reached it, once each."""
-    store = task.selection.store
-    shard, local, _ = _pairs(index, inbox, task, task.num_hops + 1)
+    store = job.selection.store
+    shard, local, _ = _pairs(index, inbox, job, job.num_hops + 1)
     table = store.nodes(index, ["node", *DEGREE_COLUMNS, *store.feature_columns])
     return TaskOutput(emits=(Emit("nodes", table, shard, picked=local),), counts={"rows": len(local)})
 
 
-def build_shard(index: int, inbox: Inbox, *, task: FlatTask, placement: Placement) -> TaskOutput:
+def build_shard(index: int, inbox: Inbox, *, job: FlatJob, placement: Placement) -> TaskOutput:
     """Join a shard's targets, edges and node rows into one neighbourhood and commit it in the plan's layout."""
-    neighborhood, targets = assemble(inbox, task)
+    neighborhood, targets = assemble(inbox, job)
     code, number = placement.split_of(index)
     split = split_name(code)
     entry, files = write_shard(
-        task.artifact,
+        job.artifact,
         neighborhood,
         targets,
         name=f"{split}-{number:05d}",
         split=split,
-        layout=task.layout,
-        fanouts=task.selection.fanouts,
-        num_hops=task.num_hops,
+        layout=job.layout,
+        fanouts=job.selection.fanouts,
+        num_hops=job.num_hops,
     )
     return TaskOutput(files=files, counts={"entry": asdict(entry), "targets": entry.num_targets})
 
 
-def assemble(inbox: Inbox, task: FlatTask) -> tuple[Neighborhood, pa.Table]:
+def assemble(inbox: Inbox, job: FlatJob) -> tuple[Neighborhood, pa.Table]:
     """Return a shard's merged neighbourhood, nodes in dense id order, and its targets' rows in dense id order."""
     nodes = inbox.read("nodes").combine_chunks()
     nodes = _sorted_by(nodes, "node")
     targets = _sorted_by(inbox.read("targets").combine_chunks(), "node")
     node_ids = to_numpy(nodes["node"])
-    edges = pa.concat_tables([inbox.read(f"edges_{hop}") for hop in range(1, task.num_hops + 1)]).combine_chunks()
+    edges = pa.concat_tables([inbox.read(f"edges_{hop}") for hop in range(1, job.num_hops + 1)]).combine_chunks()
     dst = np.searchsorted(node_ids, to_numpy(edges["dst"]))
     # A node's edges arrive hop by hop, each hop's after those before it: a stable sort keeps the priority order.
     order = np.argsort(dst, kind="stable")
@@ -167,8 +150,8 @@ def assemble(inbox: Inbox, task: FlatTask) -> tuple[Neighborhood, pa.Table]:
     neighborhood = Neighborhood(
         roots=np.searchsorted(node_ids, to_numpy(targets["node"])),
         node_ids=node_ids,
-        columns=node_columns_of(nodes),
-        features=features_of(nodes, task.selection.store.feature_width),
+        columns=degrees_of(nodes),
+        features=features_of(nodes, job.selection.store.feature_width),
         offsets=offsets_of(np.bincount(dst, minlength=len(node_ids))),
         sources=np.searchsorted(node_ids, to_numpy(edges["src"])[order]).astype(np.int32),
         edge_weight=to_numpy(edges["weight"])[order] if "weight" in names else None,

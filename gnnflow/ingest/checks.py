@@ -19,7 +19,7 @@ from gnnflow.storage.columns import combine, take_rows, to_numpy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gnnflow.graph.block import Array, IntArray
+    from gnnflow.graph.arrays import Array, IntArray
     from gnnflow.ingest.schema import ColumnPart
     from gnnflow.storage.tables import Chunk
 
@@ -105,9 +105,9 @@ def sparse_faults(table: pa.Table, stem: str, width: int, *, has_value: bool) ->
     return faults
 
 
-def label_faults(label: Array, task: str, column: str, num_classes: int | None) -> list[Fault]:
+def label_faults(label: Array, label_kind: str, column: str, num_classes: int | None) -> list[Fault]:
     """Fault single labels outside 0..num_classes-1 (-1 and null mean unlabelled)."""
-    if task != "single":
+    if label_kind != "single":
         return []
     high = np.inf if num_classes is None else num_classes - 1
     rows = np.flatnonzero((label < -1) | (label > high))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from gnnflow.graph.block import FloatArray, IntArray
+    from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.ingest.statistics import ColumnCounts
 
 _DECILES = np.arange(1, 10) / 10

@@ -8,7 +8,6 @@ place in the input), and equal pairs are numbered in that order, which makes eve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,47 +32,24 @@ from gnnflow.storage.columns import combine, from_matrix, id_keys, take_rows, to
 from gnnflow.storage.tables import commit_table, read_chunk
 
 if TYPE_CHECKING:
-    from gnnflow.config import GraphConfig
-    from gnnflow.graph.block import Array, IntArray
-    from gnnflow.ingest.schema import SourceSchema
+    from gnnflow.graph.arrays import IntArray
+    from gnnflow.ingest.job import IngestJob
     from gnnflow.mapreduce.exchange import Inbox
-    from gnnflow.storage.filesystem import FileEntry
-    from gnnflow.storage.tables import Chunk
 
 
-@dataclass(frozen=True)
-class IngestTask:
-    """What every ingest task knows: where to write, how to read, and the chunks an error may have to name."""
-
-    artifact: str
-    config: GraphConfig
-    schema: SourceSchema
-    nodes: tuple[Chunk, ...]
-    edges: tuple[Chunk, ...]
-
-    def partition_of(self, ids: pa.Array) -> tuple[Array, IntArray]:
-        """Return each id's key and home partition."""
-        keys = id_keys(ids)
-        return keys, (keys % np.uint64(self.config.partitions)).astype(np.int64)
-
-    def set_aside(self, name: str, rows: pa.Table) -> tuple[FileEntry, ...]:
-        """Commit quarantined rows, if there are any."""
-        return (commit_table(self.artifact, f"quarantine/{name}.parquet", rows),) if rows.num_rows else ()
-
-
-def read_nodes(index: int, inbox: Inbox, *, task: IngestTask) -> TaskOutput:
+def read_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     """Read one chunk of nodes, check its rows, and send each to its home partition."""
-    chunk = task.nodes[index]
-    table = read_chunk(chunk, node_column_names(task.schema, task.config))
+    chunk = job.nodes[index]
+    table = read_chunk(chunk, node_column_names(job.schema, job.config))
     place = places(index, np.arange(table.num_rows))
-    faults = node_faults(table, task.schema, task.config)
-    kept, bad = settle(table, faults, chunks=task.nodes, place=place, policy=task.config.on_bad_rows)
-    columns = node_columns(take_kept(table, kept), task.schema, task.config)
-    _, home = task.partition_of(columns["id"])
+    faults = node_faults(table, job.schema, job.config)
+    kept, bad = settle(table, faults, chunks=job.nodes, place=place, policy=job.config.on_bad_rows)
+    columns = node_columns(take_kept(table, kept), job.schema, job.config)
+    home = job.home_of(columns["id"])
     rows = pa.table({**columns, "place": place[kept]})
     return TaskOutput(
         emits=(Emit("nodes", rows, home),),
-        files=task.set_aside(f"nodes-read-{index:05d}", bad),
+        files=job.set_aside(f"nodes-read-{index:05d}", bad),
         counts={"rows_in": table.num_rows, "rows_quarantined": bad.num_rows},
     )
 
@@ -83,7 +59,7 @@ def take_kept(table: pa.Table, kept: IntArray) -> pa.Table:
     return table if len(kept) == table.num_rows else take_rows(table.combine_chunks(), kept)
 
 
-def sort_nodes(index: int, inbox: Inbox, *, task: IngestTask) -> TaskOutput:
+def sort_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     """Give a partition's nodes their order, by id, set repeated ids aside, and count what the plan needs to know."""
     rows = inbox.read("nodes").combine_chunks()
     ids, place = combine(rows["id"]), to_numpy(rows["place"])
@@ -94,87 +70,87 @@ def sort_nodes(index: int, inbox: Inbox, *, task: IngestTask) -> TaskOutput:
     ids, place = combine(rows["id"]), to_numpy(rows["place"])
     repeated = 1 + np.flatnonzero(to_numpy(pc.equal(ids[1:], ids[:-1]))) if len(ids) > 1 else np.zeros(0, np.int64)
     fault = Fault("id appears more than once", "id", repeated, "Keep one row per id.")
-    kept, bad = settle(rows, [fault], chunks=task.nodes, place=place, policy=task.config.on_bad_rows)
+    kept, bad = settle(rows, [fault], chunks=job.nodes, place=place, policy=job.config.on_bad_rows)
     rows = take_kept(rows, kept).drop_columns(["place"])
     return TaskOutput(
         emits=(
             Emit("node_rows", rows, np.full(rows.num_rows, index)),
-            count_rows(rows, task.schema, partitions=task.config.partitions),
+            count_rows(rows, job.schema, partitions=job.config.partitions),
         ),
-        files=task.set_aside(f"nodes-sort-{index:05d}", bad),
-        counts={"rows_out": rows.num_rows, "rows_quarantined": bad.num_rows, **_node_counts(rows, task)},
+        files=job.set_aside(f"nodes-sort-{index:05d}", bad),
+        counts={"rows_out": rows.num_rows, "rows_quarantined": bad.num_rows, **_node_counts(rows, job)},
     )
 
 
-def _node_counts(rows: pa.Table, task: IngestTask) -> dict[str, Any]:
+def _node_counts(rows: pa.Table, job: IngestJob) -> dict[str, Any]:
     split = to_numpy(rows["split"])
     counts: dict[str, Any] = {"splits": np.bincount(split + 1, minlength=4).tolist()}
     counts["labelled"] = int(to_numpy(rows["labelled"]).sum())
-    if task.schema.task == "single":
+    if job.schema.label_kind == "single":
         counts["label_max"] = int(to_numpy(rows["label"]).max(initial=-1))
-    if task.config.normalize == "standard":
+    if job.config.normalize == "standard":
         x = to_matrix(rows["x"]).astype(np.float64)
         counts["sum"], counts["sum_of_squares"] = x.sum(0).tolist(), (x * x).sum(0).tolist()
     return counts
 
 
-def read_edges(index: int, inbox: Inbox, *, task: IngestTask) -> TaskOutput:
+def read_edges(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     """Read one chunk of edges, check its rows, and send each to the home of its source."""
-    chunk = task.edges[index]
-    table = read_chunk(chunk, edge_column_names(task.schema, task.config))
+    chunk = job.edges[index]
+    table = read_chunk(chunk, edge_column_names(job.schema, job.config))
     place = places(index, np.arange(table.num_rows))
-    faults = edge_faults(table, task.schema, task.config)
-    kept, bad = settle(table, faults, chunks=task.edges, place=place, policy=task.config.on_bad_rows)
-    columns = edge_columns(take_kept(table, kept), task.schema, task.config)
-    _, home = task.partition_of(columns["src_id"])
+    faults = edge_faults(table, job.schema, job.config)
+    kept, bad = settle(table, faults, chunks=job.edges, place=place, policy=job.config.on_bad_rows)
+    columns = edge_columns(take_kept(table, kept), job.schema, job.config)
+    home = job.home_of(columns["src_id"])
     rows = pa.table({**columns, "place": place[kept]})
     return TaskOutput(
         emits=(Emit("edges_by_src", rows, home),),
-        files=task.set_aside(f"edges-read-{index:05d}", bad),
+        files=job.set_aside(f"edges-read-{index:05d}", bad),
         counts={"rows_in": table.num_rows, "rows_quarantined": bad.num_rows},
     )
 
 
-def resolve_sources(index: int, inbox: Inbox, *, task: IngestTask, book: PartitionBook) -> TaskOutput:
+def resolve_sources(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
     """Replace source ids by dense ids and keys, setting aside edges from nobody; send each edge to its destination."""
-    rows, bad, dense = _resolve(index, inbox, task, book, channel="edges_by_src", column="src_id")
+    rows, bad, dense = _resolve(index, inbox, job, book, channel="edges_by_src", column="src_id")
     keys = id_keys(rows["src_id"])
     rows = rows.drop_columns(["src_id"]).append_column("src", pa.array(dense)).append_column("src_key", pa.array(keys))
-    _, home = task.partition_of(combine(rows["dst_id"]))
+    home = job.home_of(combine(rows["dst_id"]))
     return TaskOutput(
         emits=(Emit("edges_by_dst", rows, home),),
-        files=task.set_aside(f"edges-src-{index:05d}", bad),
+        files=job.set_aside(f"edges-src-{index:05d}", bad),
         counts={"rows_quarantined": bad.num_rows},
     )
 
 
 def _resolve(
-    index: int, inbox: Inbox, task: IngestTask, book: PartitionBook, *, channel: str, column: str
+    index: int, inbox: Inbox, job: IngestJob, book: PartitionBook, *, channel: str, column: str
 ) -> tuple[pa.Table, pa.Table, IntArray]:
     rows = inbox.read(channel).combine_chunks()
     ids = combine(inbox.read("node_rows")["id"])
     found = pc.index_in(combine(rows[column]), value_set=ids)
     missing = np.flatnonzero(to_numpy(pc.is_null(found)))
-    side = task.config.src if column == "src_id" else task.config.dst
+    side = job.config.src if column == "src_id" else job.config.dst
     fault = Fault(f"{side} is no id of the node table", column, missing, "Add the node, or drop the edge.")
     place = to_numpy(rows["place"])
-    kept, bad = settle(rows, [fault], chunks=task.edges, place=place, policy=task.config.on_bad_rows)
+    kept, bad = settle(rows, [fault], chunks=job.edges, place=place, policy=job.config.on_bad_rows)
     local = to_numpy(found.fill_null(-1)).astype(np.int64)[kept]
     return take_kept(rows, kept), bad, local + book.start(index)
 
 
-def resolve_destinations(index: int, inbox: Inbox, *, task: IngestTask, book: PartitionBook) -> TaskOutput:
+def resolve_destinations(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
     """Replace destination ids by dense ids and keys; build the partition, or first send edges both ways."""
-    rows, bad, dense = _resolve(index, inbox, task, book, channel="edges_by_dst", column="dst_id")
+    rows, bad, dense = _resolve(index, inbox, job, book, channel="edges_by_dst", column="dst_id")
     keys = id_keys(rows["dst_id"])
     rows = rows.drop_columns(["dst_id"]).append_column("dst", pa.array(dense)).append_column("dst_key", pa.array(keys))
-    files = task.set_aside(f"edges-dst-{index:05d}", bad)
+    files = job.set_aside(f"edges-dst-{index:05d}", bad)
     counts = {"rows_out": rows.num_rows, "rows_quarantined": bad.num_rows}
-    if task.config.reverse_edges:
+    if job.config.reverse_edges:
         both = _both_ways(rows)
         emits = (Emit("edges_both", both, book.owner(to_numpy(both["dst"]))),)
         return TaskOutput(emits=emits, files=files, counts=counts)
-    built = build_edges(index, rows, task=task, book=book)
+    built = build_edges(index, rows, job=job, book=book)
     return TaskOutput(emits=built.emits, files=files + built.files, counts={**built.counts, **counts})
 
 
@@ -187,24 +163,24 @@ def _both_ways(rows: pa.Table) -> pa.Table:
     return pa.concat_tables([rows, back]).combine_chunks()
 
 
-def build_both_ways(index: int, inbox: Inbox, *, task: IngestTask, book: PartitionBook) -> TaskOutput:
+def build_both_ways(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
     """Build a partition from edges sent both ways."""
-    return build_edges(index, inbox.read("edges_both").combine_chunks(), task=task, book=book)
+    return build_edges(index, inbox.read("edges_both").combine_chunks(), job=job, book=book)
 
 
-def build_edges(index: int, rows: pa.Table, *, task: IngestTask, book: PartitionBook) -> TaskOutput:
+def build_edges(index: int, rows: pa.Table, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
     """Write a partition's in-edges, sorted by destination; in-degrees are counted here, out-degrees at the owners."""
     src, dst, place = (to_numpy(rows[name]) for name in ("src", "dst", "place"))
     order = _edge_order((dst - book.start(index)) * book.num_nodes + src, place)
     src, dst = src[order], dst[order]
-    weight = to_numpy(rows["weight"])[order] if task.schema.has_weight else None
+    weight = to_numpy(rows["weight"])[order] if job.schema.has_weight else None
     keys = edge_keys(to_numpy(rows["dst_key"])[order], to_numpy(rows["src_key"])[order], _occurrence(dst, src))
     columns: dict[str, Any] = {"dst": dst, "src": src, "edge_key": keys}
     if weight is not None:
         columns["weight"] = weight
-    if task.schema.attributes:
+    if job.schema.attributes:
         columns["attributes"] = from_matrix(to_matrix(rows["attributes"])[order])
-    entry = commit_table(task.artifact, f"edges-{index:05d}.parquet", pa.table(columns), row_group_size=1 << 20)
+    entry = commit_table(job.artifact, f"edges-{index:05d}.parquet", pa.table(columns), row_group_size=1 << 20)
     local = dst - book.start(index)
     in_degree = np.bincount(local, minlength=book.size(index))
     in_weight = in_degree if weight is None else np.bincount(local, weight, minlength=book.size(index))
@@ -244,7 +220,7 @@ def _occurrence(dst: IntArray, src: IntArray) -> IntArray:
 
 
 def write_nodes(
-    index: int, inbox: Inbox, *, task: IngestTask, book: PartitionBook, scale: tuple[list[float], list[float]] | None
+    index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scale: tuple[list[float], list[float]] | None
 ) -> TaskOutput:
     """Write a partition's node rows with their degrees. scale: (mean, standard deviation) a column, or None."""
     rows, degrees, sent = inbox.read("node_rows"), inbox.read("in_degree"), inbox.read("out_degree")
@@ -263,6 +239,6 @@ def write_nodes(
     if scale is not None:
         mean, deviation = (np.asarray(part, np.float64) for part in scale)
         columns["x"] = from_matrix(((to_matrix(rows["x"]) - mean) / deviation).astype(np.float32))
-    entry = commit_table(task.artifact, f"nodes-{index:05d}.parquet", pa.table(columns))
+    entry = commit_table(job.artifact, f"nodes-{index:05d}.parquet", pa.table(columns))
     bins = np.bincount(np.ceil(np.log2(in_degree + 1)).astype(np.int64), minlength=1).tolist()
     return TaskOutput(files=(entry,), counts={"degree_bins": bins, "max_in_degree": int(in_degree.max(initial=0))})

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gnnflow.config import GraphConfig
     from gnnflow.storage.tables import Chunk
 
-Task = Literal["single", "multi", "regression", "none"]
+LabelKind = Literal["single", "multi", "regression", "none"]
 IdType = Literal["int64", "string"]
 _FEATURE_DIM = b"feature_dim"
 
@@ -46,7 +46,7 @@ class SourceSchema:
     sparse: str | None
     sparse_has_value: bool
     feature_width: int
-    task: Task
+    label_kind: LabelKind
     label_width: int
     has_split: bool
     has_weight: bool
@@ -69,7 +69,7 @@ def read_schema(nodes: Sequence[Chunk], edges: Sequence[Chunk], config: GraphCon
         _same_type(id_type, _id_type(edge_schema, edges[0], column, role), edges[0], column, config.id)
     sparse = _sparse_stem(node_schema, config)
     features = () if sparse else tuple(_part(node_schema, nodes, name, "graph.features") for name in config.features)
-    task, label_width = _label(node_schema, nodes, config)
+    label_kind, label_width = _label(node_schema, nodes, config)
     attributes = tuple(_part(edge_schema, edges, name, "graph.edge_features") for name in config.edge_features)
     return SourceSchema(
         id_type=id_type,
@@ -77,7 +77,7 @@ def read_schema(nodes: Sequence[Chunk], edges: Sequence[Chunk], config: GraphCon
         sparse=sparse,
         sparse_has_value=sparse is not None and f"{sparse}_value" in node_schema.names,
         feature_width=_sparse_width(node_schema, nodes, sparse, config) if sparse else sum(p.width for p in features),
-        task=task,
+        label_kind=label_kind,
         label_width=label_width,
         has_split=_split_is_text(node_schema, nodes[0], config.split),
         has_weight=_weight_is_number(edge_schema, edges[0], config.weight),
@@ -190,7 +190,7 @@ def _list_width(found: pa.DataType, chunks: Sequence[Chunk], name: str) -> int:
     raise TableError(f"column {name!r} is empty in every row", where=chunks[0].uri, fix="Write at least one value.")
 
 
-def _label(schema: pa.Schema, nodes: Sequence[Chunk], config: GraphConfig) -> tuple[Task, int]:
+def _label(schema: pa.Schema, nodes: Sequence[Chunk], config: GraphConfig) -> tuple[LabelKind, int]:
     if config.label not in schema.names:
         if "label" in config.model_fields_set:
             _field(schema, nodes[0], config.label, "graph.label")

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnnflow.graph.block import UNLABELLED
+from gnnflow.graph.labels import UNLABELLED
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.checks import (
     Fault,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gnnflow.config import GraphConfig
-    from gnnflow.graph.block import Array, FloatArray
+    from gnnflow.graph.arrays import Array, FloatArray
     from gnnflow.ingest.schema import ColumnPart, SourceSchema
 
 
@@ -37,7 +37,7 @@ def node_column_names(schema: SourceSchema, config: GraphConfig) -> list[str]:
     names = [config.id, *(part.name for part in schema.features)]
     if schema.sparse:
         names += [f"{schema.sparse}_index"] + ([f"{schema.sparse}_value"] if schema.sparse_has_value else [])
-    if schema.task != "none":
+    if schema.label_kind != "none":
         names.append(config.label)
     return names + ([config.split] if schema.has_split else [])
 
@@ -55,8 +55,10 @@ def node_faults(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> l
         faults += sparse_faults(table, schema.sparse, schema.feature_width, has_value=schema.sparse_has_value)
     else:
         faults += number_faults(table, schema.features, "feature")
-    if schema.task != "none":
-        faults += label_faults(single_labels(table, schema, config), schema.task, config.label, config.num_classes)
+    if schema.label_kind != "none":
+        faults += label_faults(
+            single_labels(table, schema, config), schema.label_kind, config.label, config.num_classes
+        )
         faults += _multi_faults(table, schema, config)
     if schema.has_split:
         faults += split_faults(table, config.split, is_labelled(table, schema, config))
@@ -72,7 +74,7 @@ def edge_faults(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> l
 
 
 def _multi_faults(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> list[Fault]:
-    if schema.task != "multi":
+    if schema.label_kind != "multi":
         return []
     column = combine(table.column(config.label))
     lengths = np.nan_to_num(to_numpy(pc.list_value_length(column)).astype(np.float64), nan=schema.label_width)
@@ -88,20 +90,20 @@ def _multi_faults(table: pa.Table, schema: SourceSchema, config: GraphConfig) ->
 
 def single_labels(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> Array:
     """Return integer labels [rows], -1 where null; zeros for other tasks."""
-    if schema.task != "single":
+    if schema.label_kind != "single":
         return np.zeros(table.num_rows, np.int64)
     return to_numpy(combine(table.column(config.label)).cast(pa.int64()).fill_null(UNLABELLED))
 
 
 def is_labelled(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> Array:
     """Return which rows have a label."""
-    if schema.task == "none":
+    if schema.label_kind == "none":
         return np.zeros(table.num_rows, bool)
-    if schema.task == "single":
+    if schema.label_kind == "single":
         return np.asarray(single_labels(table, schema, config) != UNLABELLED)
     column = combine(table.column(config.label))
     valid = to_numpy(pc.is_valid(column))
-    if schema.task == "regression":
+    if schema.label_kind == "regression":
         return np.asarray(valid & ~np.isnan(to_numpy(column.fill_null(np.nan).cast(pa.float64()))))
     return valid
 
@@ -110,7 +112,7 @@ def node_columns(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> 
     """Return our columns of faultless node rows: id, label, labelled, split, and x or x_index/x_value."""
     columns = {"id": _ids(table.column(config.id), schema)}
     columns["labelled"] = pa.array(is_labelled(table, schema, config))
-    if schema.task != "none":
+    if schema.label_kind != "none":
         columns["label"] = _labels(table, schema, config)
     columns["split"] = pa.array(_split_codes(table, schema, config))
     if not schema.sparse:
@@ -152,10 +154,10 @@ def _ids(column: pa.ChunkedArray, schema: SourceSchema) -> pa.Array:
 
 
 def _labels(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> pa.Array:
-    if schema.task == "single":
+    if schema.label_kind == "single":
         return pa.array(single_labels(table, schema, config))
     column = combine(table.column(config.label))
-    if schema.task == "regression":
+    if schema.label_kind == "regression":
         return column.cast(pa.float32()).fill_null(np.nan)
     matrix = np.zeros((len(column), schema.label_width), np.float32)
     matrix[to_numpy(pc.is_valid(column))] = to_numpy(pc.list_flatten(column).cast(pa.float32())).reshape(

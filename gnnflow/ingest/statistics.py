@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.graph.block import offsets_of
+from gnnflow.graph.arrays import offsets_of
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.storage.columns import to_matrix, to_numpy, to_ragged
@@ -25,7 +25,7 @@ from gnnflow.storage.columns import to_matrix, to_numpy, to_ragged
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gnnflow.graph.block import Array, FloatArray, IntArray
+    from gnnflow.graph.arrays import Array, FloatArray, IntArray
     from gnnflow.ingest.schema import SourceSchema
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.mapreduce.rounds import TaskRecord

@@ -11,11 +11,10 @@ from gnnflow.layers.gat import GAT
 from gnnflow.layers.gat_e import GATE
 from gnnflow.layers.gcn import GCN
 from gnnflow.layers.gin import GIN
+from gnnflow.layers.kinds import BUILT_IN, build_layer, load_layer_class
 from gnnflow.layers.model import Model, ModelSpec, build_model
-from gnnflow.layers.registry import BUILT_IN, build_layer, load_layer_class
 from gnnflow.layers.sage import GraphSAGE
-from gnnflow.layers.terms import EdgeContext, FeatureRows, NodeContext, Terms
-from gnnflow.neighbors import NeighborSelection
+from gnnflow.layers.terms import EdgeContext, FeatureTensors, NodeContext, Terms
 
 __all__ = [
     "BUILT_IN",
@@ -25,7 +24,7 @@ __all__ = [
     "GIN",
     "Aggregation",
     "EdgeContext",
-    "FeatureRows",
+    "FeatureTensors",
     "GraphSAGE",
     "Layer",
     "Max",
@@ -33,7 +32,6 @@ __all__ = [
     "Messages",
     "Model",
     "ModelSpec",
-    "NeighborSelection",
     "NodeContext",
     "SoftmaxAttention",
     "State",

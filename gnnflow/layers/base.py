@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from gnnflow.graph.errors import LayerError
 from gnnflow.layers.aggregation import Aggregation
 from gnnflow.layers.terms import EdgeContext, NodeContext, Terms
-from gnnflow.neighbors import NeighborSelection
 
 
 class Layer(nn.Module, ABC):
@@ -33,8 +32,9 @@ class Layer(nn.Module, ABC):
     both or neither is a LayerError when the class is created, unless it lists ABC among its bases and leaves both out.
     """
 
-    neighbors: NeighborSelection = NeighborSelection()
     aggregation: Aggregation
+    include_self: bool = False
+    """Whether each target also receives one message from itself, beside any self-loop the graph holds."""
     coefficient_dropout: float = 0.0
     """Dropout on the normalised coefficient per edge and head, in training only."""
     uses_edge_attributes: bool = False

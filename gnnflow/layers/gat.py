@@ -19,7 +19,6 @@ from torch.nn import functional
 from gnnflow.layers.aggregation import SoftmaxAttention
 from gnnflow.layers.base import Layer
 from gnnflow.layers.terms import EdgeContext, NodeContext, Terms, attention_halves, heads_joined
-from gnnflow.neighbors import NeighborSelection
 
 NEGATIVE_SLOPE = 0.2
 
@@ -31,7 +30,7 @@ class GAT(Layer):
     head_width is the width of one head; rows come out heads x head_width wide with concat, else head_width.
     """
 
-    neighbors = NeighborSelection(include_self=True)
+    include_self = True
     aggregation = SoftmaxAttention()
 
     def __init__(

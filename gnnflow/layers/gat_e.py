@@ -21,14 +21,13 @@ from gnnflow.layers.aggregation import SoftmaxAttention
 from gnnflow.layers.base import Layer
 from gnnflow.layers.gat import NEGATIVE_SLOPE
 from gnnflow.layers.terms import EdgeContext, NodeContext, Terms, attention_halves, heads_joined
-from gnnflow.neighbors import NeighborSelection
 
 
 @final
 class GATE(Layer):
     """Multi-head attention over in-neighbours and the node itself, with edge attributes in logit and message."""
 
-    neighbors = NeighborSelection(include_self=True)
+    include_self = True
     aggregation = SoftmaxAttention()
     uses_edge_attributes = True
 

@@ -17,14 +17,13 @@ from torch import Tensor, nn
 from gnnflow.layers.aggregation import Sum
 from gnnflow.layers.base import Layer
 from gnnflow.layers.terms import EdgeContext, NodeContext, Terms
-from gnnflow.neighbors import NeighborSelection
 
 
 @final
 class GCN(Layer):
     """Sum over in-neighbours and itself of weight / sqrt(d_u d_v) x W h_u, plus a bias."""
 
-    neighbors = NeighborSelection(include_self=True)
+    include_self = True
     aggregation = Sum()
 
     def __init__(self, in_width: int, out_width: int) -> None:

@@ -20,8 +20,8 @@ from torch.nn import functional
 from gnnflow.graph.errors import LayerError
 from gnnflow.kernels import Csr, dropout, weighted_sum
 from gnnflow.layers.base import Layer
-from gnnflow.layers.registry import build_layer
-from gnnflow.layers.terms import FeatureRows
+from gnnflow.layers.kinds import build_layer
+from gnnflow.layers.terms import FeatureTensors
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": functional.relu, "elu": functional.elu}
 HEADS = ("direct", "linear", "jumping")
@@ -63,7 +63,7 @@ class LinearEncoder(nn.Module):
         nn.init.xavier_uniform_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
 
-    def forward(self, features: FeatureRows) -> Tensor:
+    def forward(self, features: FeatureTensors) -> Tensor:
         """Return the mapped rows."""
         assert features.dense is not None
         rows: Tensor = self.linear(features.dense)
@@ -79,7 +79,7 @@ class BagEncoder(nn.Module):
         self.bias = nn.Parameter(torch.zeros(width))
         nn.init.xavier_uniform_(self.weight)
 
-    def forward(self, features: FeatureRows) -> Tensor:
+    def forward(self, features: FeatureTensors) -> Tensor:
         """Return sum over the row's entries of value x weight[index], plus the bias."""
         assert features.offsets is not None
         assert features.index is not None
@@ -115,7 +115,7 @@ class Model(nn.Module):
         """Indices of the layers whose outputs `embedding` reads: under a direct head, the layer before the scores."""
         return (max(self.num_layers - 2, 0),) if self.spec.head == "direct" else self.head_layers
 
-    def encode(self, features: FeatureRows) -> Tensor:
+    def encode(self, features: FeatureTensors) -> Tensor:
         """Return the rows the first layer starts from [N, W]."""
         if self.encoder is not None:
             rows: Tensor = self.encoder(features)

@@ -90,7 +90,7 @@ class GatheredTerms(Mapping[str, Tensor]):
 
 
 @dataclass(frozen=True)
-class FeatureRows:
+class FeatureTensors:
     """Node input features: dense [N, F], or sparse rows as offsets [N + 1], index [nnz] and value [nnz] or None."""
 
     width: int

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.graph.block import offsets_of
+from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.errors import StorageError
 from gnnflow.storage.columns import combine, take_rows
 from gnnflow.storage.filesystem import join, open_arrow, open_output
@@ -21,7 +21,7 @@ from gnnflow.storage.filesystem import join, open_arrow, open_output
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gnnflow.graph.block import Array
+    from gnnflow.graph.arrays import Array
 
 _BOUNDS = b"gnnflow.bounds"
 

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnflow.mapreduce.exchange import Emit, Inbox, exchange_file, write_exchange
-from gnnflow.mapreduce.progress import Silent
+from gnnflow.progress import Silent
 from gnnflow.storage.filesystem import FileEntry, join, list_names, read_json, remove_tree, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gnnflow.mapreduce.progress import Progress
     from gnnflow.mapreduce.schedulers import Scheduler
+    from gnnflow.progress import Progress
 
 _KIB = 1024
 

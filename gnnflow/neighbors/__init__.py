@@ -1,10 +1,7 @@
-"""Which neighbours a layer reads. Today: direct in-neighbours; walks, metapaths and anchor sets come here.
+"""Which neighbours each node aggregates, found in rounds: sampled direct in-neighbours, hubs by several reducers.
 
-Read `selection.py` first. Selection is data, so that GraphFlat and GraphInfer can plan from it without running a layer.
+GraphFlat and GraphInfer both read what is selected here, so that training and inference see the same neighbours. The
+pure choice among edges is `gnnflow.sampling`. Read `direct.py` first.
 """
 
 from __future__ import annotations
-
-from gnnflow.neighbors.selection import NeighborSelection
-
-__all__ = ["NeighborSelection"]

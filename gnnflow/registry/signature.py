@@ -18,7 +18,7 @@ class Signature:
     id_type: str
     edge_attributes: int
     edge_weights: bool
-    task: str
+    label_kind: str
     num_classes: int
 
 
@@ -30,7 +30,7 @@ def signature_of(details: Mapping[str, Any]) -> Signature:
         id_type=details["id_type"],
         edge_attributes=details["attribute_width"],
         edge_weights=details["has_weight"],
-        task=details["task"],
+        label_kind=details["label_kind"],
         num_classes=details["num_classes"],
     )
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.floating[Any]]
-Task = Literal["single", "multi", "regression", "none"]
+LabelKind = Literal["single", "multi", "regression", "none"]
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class ReportInputs:
     metrics: Mapping[str, float]
     stages: Sequence[StageRow]
     graph: GraphSummary
-    task: Task = "single"
+    label_kind: LabelKind = "single"
     metric: str = ""
     blow_up: BlowUp | None = None
     curves: Sequence[Mapping[str, float]] = ()

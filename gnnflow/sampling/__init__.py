@@ -2,12 +2,12 @@
 
 Every edge gets a priority that depends on nothing but itself and the seed, and each target keeps its smallest
 ones. Whatever is derived from that ignores partition count, order, retries and which machine did the work.
-Read `priority.py` first, then `select.py`.
+Read `priority.py` first, then `top_k.py`.
 """
 
 from __future__ import annotations
 
 from gnnflow.sampling.priority import SamplingKind, edge_keys, priorities
-from gnnflow.sampling.select import Selection, select, select_ungrouped
+from gnnflow.sampling.top_k import TopK, top_k, top_k_ungrouped
 
-__all__ = ["SamplingKind", "Selection", "edge_keys", "priorities", "select", "select_ungrouped"]
+__all__ = ["SamplingKind", "TopK", "edge_keys", "priorities", "top_k", "top_k_ungrouped"]

@@ -24,7 +24,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from gnnflow.graph.block import Array, FloatArray, KeyArray
+from gnnflow.graph.arrays import Array, FloatArray, KeyArray
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.hashing import combine, seed_word
 

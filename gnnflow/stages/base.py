@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow.config import stage_keys
 from gnnflow.graph.errors import ConfigError, LayerError, ParityError, StorageError, TableError, TrainingError
-from gnnflow.mapreduce.progress import Silent
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
-from gnnflow.stages.lease import sole_worker
+from gnnflow.progress import Silent
 from gnnflow.storage.filesystem import join, remove_tree, stamp
+from gnnflow.storage.lease import sole_worker
 from gnnflow.storage.manifest import MANIFEST, Manifest, commit, committed, fingerprint_of, read_manifest
 from gnnflow.storage.tables import scan
 from gnnflow.storage.workspace import Workspace
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gnnflow.config import Config
-    from gnnflow.mapreduce.progress import Progress
     from gnnflow.mapreduce.rounds import RoundTiming
     from gnnflow.mapreduce.schedulers import Scheduler
+    from gnnflow.progress import Progress
 
 # Raised when the same config and inputs would give other bytes than before.
 FORMAT_VERSIONS = {"ingest": 2, "flat": 1, "train": 1, "infer": 1}

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from gnnflow.graphflat.plan import run_rounds
-from gnnflow.graphflat.rounds import FlatTask
-from gnnflow.selection.rounds import SelectionPlan
+from gnnflow.graphflat.job import FlatJob, run_rounds
+from gnnflow.neighbors.direct import SelectionPlan
 from gnnflow.stages.base import (
     FORMAT_VERSIONS,
     StageContext,
@@ -40,7 +39,7 @@ def run(context: StageContext) -> StageResult:
         ingested = upstream(context, "ingest")
         store = GraphStore.of(ingested.artifact, ingested.manifest)
         targets = "all" if config.flat.targets == "all" else None
-        task = FlatTask(artifact, selection_plan(config, store), config.num_hops, config.flat.layout, targets)
+        task = FlatJob(artifact, selection_plan(config, store), config.num_hops, config.flat.layout, targets)
         result = run_rounds(task, runner, shard_size=config.flat.shard_size)
         return Manifest(
             stage="flat",

@@ -15,8 +15,8 @@ import numpy as np
 from gnnflow.graph.errors import ParityError
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.shards import read_shard
-from gnnflow.graphflat.plan import run_rounds as cut
-from gnnflow.graphflat.rounds import FlatTask
+from gnnflow.graphflat.job import FlatJob
+from gnnflow.graphflat.job import run_rounds as cut
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.stages.base import (
     FORMAT_VERSIONS,
@@ -35,7 +35,7 @@ from gnnflow.storage.manifest import Manifest
 
 if TYPE_CHECKING:
     from gnnflow.config import Config
-    from gnnflow.infer.task import InferTask
+    from gnnflow.infer.job import InferJob
 
 _PARITY_SHARD = 256
 
@@ -57,14 +57,14 @@ def run(context: StageContext) -> StageResult:
 
 def score_with(context: StageContext, artifact: str, runner: RoundRunner, *, model: str) -> Manifest:
     """Score the config's targets with the model in a folder. Returns a manifest that still lacks its fingerprint."""
-    from gnnflow.infer.plan import run_rounds
+    from gnnflow.infer.job import run_rounds
 
     ingested = upstream(context, "ingest")
-    task = _task(context.config, artifact, ingested, model)
+    job = _task(context.config, artifact, ingested, model)
     begin = time.monotonic()
-    result = run_rounds(task, runner)
+    result = run_rounds(job, runner)
     seconds = time.monotonic() - begin
-    parity = _certify(task, runner, result.parity)
+    parity = _certify(job, runner, result.parity)
     metrics = {
         "infer.seconds": seconds,
         "infer.nodes_per_second": result.num_targets / max(seconds, 1e-9),
@@ -78,25 +78,25 @@ def score_with(context: StageContext, artifact: str, runner: RoundRunner, *, mod
         inputs={"ingest": ingested.manifest.fingerprint},
         rows_in=result.num_targets,
         rows_out=result.num_targets,
-        details={"metrics": metrics, "parity": parity, "task": task.task},
+        details={"metrics": metrics, "parity": parity, "label_kind": job.label_kind},
         timings=timings_of(runner.timings),
     )
 
 
-def _task(config: Config, artifact: str, ingested: StageResult, model: str) -> InferTask:
-    from gnnflow.infer.task import InferTask
+def _task(config: Config, artifact: str, ingested: StageResult, model: str) -> InferJob:
+    from gnnflow.infer.job import InferJob
     from gnnflow.layers.model import ModelSpec
 
     selection = selection_plan(config, GraphStore.of(ingested.artifact, ingested.manifest))
     if config.infer.sampling == "none":
         selection = replace(selection, kind="none", fanouts=None)
     targets = config.infer.targets
-    return InferTask(
+    return InferJob(
         artifact=artifact,
         selection=selection,
         model=ModelSpec(**read_json(join(model, MODEL))),
         weights=join(model, WEIGHTS),
-        task=ingested.manifest.details["task"],
+        label_kind=ingested.manifest.details["label_kind"],
         targets="all" if targets == "all" else tuple(SPLITS.index(split) for split in targets),
         embeddings=config.infer.embeddings,
         parity_samples=config.infer.parity_samples,
@@ -104,42 +104,45 @@ def _task(config: Config, artifact: str, ingested: StageResult, model: str) -> I
     )
 
 
-def _certify(task: InferTask, runner: RoundRunner, scored: dict[int, list[float]]) -> dict[str, Any]:
+def _certify(job: InferJob, runner: RoundRunner, scored: dict[int, list[float]]) -> dict[str, Any]:
     """Return the certificate for the sampled targets' scores. Raises ParityError where it cannot be given."""
-    from gnnflow.infer.task import LIMIT
+    from gnnflow.infer.job import PARITY_LIMIT
 
-    certificate = {"samples": len(scored), "max_difference": 0.0, "limit": LIMIT}
+    certificate = {"samples": len(scored), "max_difference": 0.0, "limit": PARITY_LIMIT}
     if not scored:
         return certificate
-    again = _score_by_neighborhood(task, runner, np.array(sorted(scored)))
+    again = _score_by_neighborhood(job, runner, np.array(sorted(scored)))
     difference = max(float(np.max(np.abs(np.array(row) - again[node]))) for node, row in scored.items())
-    if not difference <= LIMIT:
+    if not difference <= PARITY_LIMIT:
         raise ParityError(
-            f"GraphInfer and the k-hop path differ by {difference:.3g} on {len(scored)} targets, over {LIMIT}",
-            where=task.artifact,
+            f"GraphInfer and the k-hop path differ by {difference:.3g} on {len(scored)} targets, over {PARITY_LIMIT}",
+            where=job.artifact,
             fix="Nothing was published. A layer of your own may keep state between calls or mix rows of a batch.",
         )
     return {**certificate, "max_difference": difference}
 
 
-def _score_by_neighborhood(task: InferTask, runner: RoundRunner, targets: Any) -> dict[int, Any]:
+def _score_by_neighborhood(job: InferJob, runner: RoundRunner, targets: Any) -> dict[int, Any]:
+    import torch
+
     from gnnflow.executions.minibatch import forward
     from gnnflow.graphfeature.blocks import build_minibatch
-    from gnnflow.infer.task import one_thread, scores_of
+    from gnnflow.infer.predictions import scores_of
+    from gnnflow.kernels.threads import compute_threads
 
     work = join(runner.work, "parity")
     inner = RoundRunner(work, runner.scheduler, runner.progress)
-    flat = FlatTask(join(work, "shards"), task.selection, task.num_layers, "shared", targets)
+    flat = FlatJob(join(work, "shards"), job.selection, job.num_layers, "shared", targets)
     result = cut(flat, inner, shard_size=_PARITY_SHARD)
     later = inner.started - runner.started
     runner.timings += [replace(t, name=f"parity_{t.name}", start=t.start + later) for t in inner.timings]
     scores: dict[int, Any] = {}
-    with one_thread():
-        model = task.load_model()
+    with compute_threads(1), torch.no_grad():
+        model = job.load_model()
         for entry in result.entries:
             shard = read_shard(flat.artifact, entry)
             batch = build_minibatch(
-                shard.neighborhood, shard.rows, fanouts=task.selection.fanouts, num_layers=task.num_layers
+                shard.neighborhood, shard.rows, fanouts=job.selection.fanouts, num_layers=job.num_layers
             )
-            scores |= dict(zip(shard.targets.tolist(), scores_of(forward(model, batch), task.task), strict=True))
+            scores |= dict(zip(shard.targets.tolist(), scores_of(forward(model, batch), job.label_kind), strict=True))
     return scores

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gnnflow.ingest.plan import run_rounds
-from gnnflow.ingest.rounds import IngestTask
+from gnnflow.ingest.job import IngestJob, run_rounds
 from gnnflow.ingest.schema import read_schema
 from gnnflow.stages.base import FORMAT_VERSIONS, StageContext, StageResult, fingerprints, run_stage, timings_of
 from gnnflow.storage.filesystem import absolute
@@ -22,7 +21,7 @@ def run(context: StageContext) -> StageResult:
     def work(artifact: str, runner: RoundRunner) -> Manifest:
         graph = context.config.graph
         nodes, edges = (scan(absolute(str(uri))) for uri in (graph.nodes, graph.edges))
-        task = IngestTask(artifact, graph, read_schema(nodes, edges, graph), tuple(nodes), tuple(edges))
+        task = IngestJob(artifact, graph, read_schema(nodes, edges, graph), tuple(nodes), tuple(edges))
         result = run_rounds(task, runner)
         return Manifest(
             stage="ingest",

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gnnflow.mapreduce.progress import Silent
+from gnnflow.progress import Silent
 from gnnflow.stages import flat, infer, ingest, report, train
 from gnnflow.stages.base import StageContext, StageResult, fingerprints
 from gnnflow.storage.filesystem import copy_file, exists, join, read_json, write_json

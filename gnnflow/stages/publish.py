@@ -19,7 +19,7 @@ from gnnflow.graph.errors import RegistryError
 from gnnflow.registry.mlflow import log_version
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext, upstream
-from gnnflow.stages.compare import Comparison, compare
+from gnnflow.stages.champion import Comparison, compare
 from gnnflow.storage.filesystem import exists, join
 
 if TYPE_CHECKING:

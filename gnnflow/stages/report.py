@@ -73,7 +73,7 @@ def _inputs(
         metrics={key: value for key, value in metrics.items() if not key.startswith("baseline.")},
         stages=[_stage_row(stage, manifest, record) for stage, manifest in manifests.items()],
         graph=_graph(ingest, flat, record["config"]),
-        task=ingest.details["task"],
+        label_kind=ingest.details["label_kind"],
         metric=record["config"]["train"]["metric"],
         blow_up=BlowUp(layout=flat.details["layout"], **flat.details["blow_up"]),
         curves=trained.details["history"],
@@ -119,7 +119,7 @@ def _sample(artifacts: Mapping[str, str], manifests: Mapping[str, Manifest]) -> 
     import pyarrow as pa
 
     store = GraphStore.of(artifacts["ingest"], manifests["ingest"])
-    label = ["label"] if manifests["ingest"].details["task"] != "none" else []
+    label = ["label"] if manifests["ingest"].details["label_kind"] != "none" else []
     pieces: list[pa.Table] = []
     for entry in manifests["infer"].files:
         partition = int(entry.name.rsplit("-", 1)[-1].split(".")[0])
@@ -145,8 +145,8 @@ def _predictions(table: pa.Table, ingest: Manifest) -> PredictionSample | None:
     if not len(rows):
         return None
     column = table["label"].combine_chunks()
-    labels = to_matrix(column) if ingest.details["task"] == "multi" else to_numpy(column)
-    name = "value" if ingest.details["task"] == "regression" else "probabilities"
+    labels = to_matrix(column) if ingest.details["label_kind"] == "multi" else to_numpy(column)
+    name = "value" if ingest.details["label_kind"] == "regression" else "probabilities"
     scores = to_numpy(table[name]) if name == "value" else to_matrix(table[name])
     return PredictionSample(labels[rows], scores[rows])
 

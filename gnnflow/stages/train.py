@@ -66,7 +66,7 @@ def run(context: StageContext) -> StageResult:
             entries=[ShardEntry(**entry) for entry in details["shards"]],
             fanouts=tuple(details["fanouts"]) if details["fanouts"] else None,
             model_spec=model_spec(config, details),
-            task=details["task"],
+            label_kind=details["label_kind"],
             num_classes=details["num_classes"],
             train=config.train,
             seed=config.seed,

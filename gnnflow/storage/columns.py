@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.graph.block import Array, FloatArray, IntArray, KeyArray
+from gnnflow.graph.arrays import Array, FloatArray, IntArray, KeyArray
 from gnnflow.graph.hashing import hash_bytes, hash_integers
 
 Column = Any  # pa.Array | pa.ChunkedArray: pyarrow ships no complete types

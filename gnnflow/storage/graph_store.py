@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gnnflow.graph.block import Features, NodeColumns
+from gnnflow.graph.batch import Degrees, Features
 from gnnflow.graph.book import PartitionBook
 from gnnflow.storage.columns import to_matrix, to_numpy, to_ragged
 from gnnflow.storage.filesystem import join
@@ -90,6 +90,6 @@ def features_of(table: pa.Table, width: int) -> Features:
     return Features(width, offsets=offsets, index=index.astype(np.int64), value=value)
 
 
-def node_columns_of(table: pa.Table) -> NodeColumns:
+def degrees_of(table: pa.Table) -> Degrees:
     """Return the degrees of rows."""
-    return NodeColumns(*(to_numpy(table[name]) for name in DEGREE_COLUMNS))
+    return Degrees(*(to_numpy(table[name]) for name in DEGREE_COLUMNS))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from gnnflow.graph.block import ragged_ranges
+from gnnflow.graph.arrays import ragged_ranges
 from gnnflow.graph.errors import StorageError, TableError
 from gnnflow.storage.columns import combine
 from gnnflow.storage.filesystem import FileEntry, expand, join, open_arrow, open_input, write_atomic
@@ -22,7 +22,7 @@ from gnnflow.storage.filesystem import FileEntry, expand, join, open_arrow, open
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gnnflow.graph.block import IntArray
+    from gnnflow.graph.arrays import IntArray
 
 Format = Literal["parquet", "csv", "arrow"]
 _FORMATS: dict[str, Format] = {

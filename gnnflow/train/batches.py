@@ -26,7 +26,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from gnnflow.graph.block import IntArray
+from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.hashing import combine, hash_integers, seed_word
 from gnnflow.graphfeature.shards import ShardEntry

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 
 from gnnflow.executions.minibatch import forward
-from gnnflow.graph.block import Array, FloatArray, IntArray
+from gnnflow.graph.arrays import Array, FloatArray, IntArray
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graphfeature.shards import ShardEntry
 from gnnflow.layers.model import Model
 from gnnflow.train.batches import PlannedBatch, plan_evaluation
-from gnnflow.train.metrics import Scores, Task, score
+from gnnflow.train.metrics import LabelKind, Scores, score
 from gnnflow.train.objective import Objective
 from gnnflow.train.pipeline import Pipeline
 
@@ -36,9 +36,9 @@ class Outputs:
         """Return the mean loss over all labelled targets, however they were batched."""
         return float(objective.loss(torch.from_numpy(self.logits), self.labels)[0])
 
-    def metric(self, name: str, task: Task) -> float:
+    def metric(self, name: str, label_kind: LabelKind) -> float:
         """Return one metric. Raises TrainingError where the labels do not define it."""
-        found = score(self.logits, self.labels, task=task, names=[name])
+        found = score(self.logits, self.labels, label_kind=label_kind, names=[name])
         if name not in found.values:
             raise TrainingError(
                 f"{'; '.join(found.notes)} in the validation split",
@@ -71,7 +71,7 @@ def predict(model: Model, planned: Iterable[PlannedBatch], *, pipeline: Pipeline
 
 
 def evaluate(
-    model: Model, entries: Sequence[ShardEntry], *, task: Task, pipeline: Pipeline, batch_size: int
+    model: Model, entries: Sequence[ShardEntry], *, label_kind: LabelKind, pipeline: Pipeline, batch_size: int
 ) -> dict[str, Scores]:
     """Return the metrics of each split that has targets; the batch size does not change them."""
     found = {}
@@ -79,5 +79,5 @@ def evaluate(
         planned = plan_evaluation([entry for entry in entries if entry.split == split], batch_size=batch_size)
         if planned:
             outputs = predict(model, planned, pipeline=pipeline)
-            found[split] = score(outputs.logits, outputs.labels, task=task)
+            found[split] = score(outputs.logits, outputs.labels, label_kind=label_kind)
     return found

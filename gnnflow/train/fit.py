@@ -18,7 +18,7 @@ from gnnflow.executions.minibatch import forward
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graphfeature.shards import ShardEntry
 from gnnflow.layers.model import Model
-from gnnflow.mapreduce.progress import Progress
+from gnnflow.progress import Progress
 from gnnflow.train.batches import EpochPlan, plan_epoch, plan_evaluation
 from gnnflow.train.checkpoint import (
     Checkpoint,
@@ -159,7 +159,7 @@ class _Fit:
         metric = self.job.config.metric
         outputs = predict(self.model, self.validation, pipeline=self.pipeline)
         loss = outputs.loss(self.objective)
-        value = -loss if metric == "loss" else outputs.metric(metric, self.objective.task)
+        value = -loss if metric == "loss" else outputs.metric(metric, self.objective.label_kind)
         if self.state.is_better(value=value, loss=loss):
             self.state = self.state.with_best(value=value, loss=loss)
             self.best = _copy(self.model.state_dict())

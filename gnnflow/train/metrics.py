@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 from sklearn import metrics as sk
 
-from gnnflow.graph.block import UNLABELLED, Array, FloatArray, IntArray
+from gnnflow.graph.arrays import Array, FloatArray, IntArray
+from gnnflow.graph.labels import UNLABELLED
 
-Task = Literal["single", "multi", "regression"]
+LabelKind = Literal["single", "multi", "regression"]
 
 NAMES: dict[str, tuple[str, ...]] = {
     "single": ("accuracy", "micro_f1", "macro_f1", "roc_auc"),
@@ -56,22 +57,22 @@ def labelled_rows(labels: Array) -> npt.NDArray[np.bool_]:
     return np.asarray(np.isfinite(labels).all(axis=tuple(range(1, labels.ndim))))
 
 
-def score(logits: FloatArray, labels: Array, *, task: Task, names: Sequence[str] | None = None) -> Scores:
+def score(logits: FloatArray, labels: Array, *, label_kind: LabelKind, names: Sequence[str] | None = None) -> Scores:
     """Score logits [N, C] against labels (int64 [N], float32 [N, C] multi-label, float32 [N] regression).
 
-    `names` limits the work to some metrics; without it every metric of the task and the confusion counts are
+    `names` limits the work to some metrics; without it every metric of the label_kind and the confusion counts are
     computed.
     """
     kept = labelled_rows(labels)
     logits, labels = logits[kept], labels[kept]
     values: dict[str, float] = {}
     notes: list[str] = []
-    for name in NAMES[task] if names is None else names:
+    for name in NAMES[label_kind] if names is None else names:
         try:
-            values[name] = _FUNCTIONS[task][name](logits, labels, notes)
+            values[name] = _FUNCTIONS[label_kind][name](logits, labels, notes)
         except UndefinedMetricError as reason:
             notes.append(f"{name} is undefined: {reason}")
-    return Scores(values, tuple(notes), _confusion(logits, labels, task) if names is None else None)
+    return Scores(values, tuple(notes), _confusion(logits, labels, label_kind) if names is None else None)
 
 
 def _predicted_class(logits: FloatArray, labels: Array) -> IntArray:
@@ -146,11 +147,11 @@ def _rmse(logits: FloatArray, labels: Array, _: list[str]) -> float:
     return float(sk.root_mean_squared_error(labels, logits[:, 0]))
 
 
-def _confusion(logits: FloatArray, labels: Array, task: Task) -> IntArray | None:
+def _confusion(logits: FloatArray, labels: Array, label_kind: LabelKind) -> IntArray | None:
     num_classes = logits.shape[1]
-    if task == "regression" or num_classes > _CONFUSION_CLASSES or len(labels) == 0:
+    if label_kind == "regression" or num_classes > _CONFUSION_CLASSES or len(labels) == 0:
         return None
-    if task == "multi":
+    if label_kind == "multi":
         return np.asarray(sk.multilabel_confusion_matrix(labels > 0, logits > 0), np.int64)
     counts = sk.confusion_matrix(labels, logits.argmax(axis=1), labels=np.arange(num_classes))
     return np.asarray(counts, np.int64)

@@ -1,4 +1,4 @@
-"""What training minimises and how it steps: the loss of each task and the configured optimiser.
+"""What training minimises and how it steps: the loss of each label_kind and the configured optimiser.
 
 The loss of a batch is a mean over its labelled targets. Single-label: cross entropy. Multi-label: binary
 cross entropy per class. Regression: squared error. `balanced` weighs class c by n / (C n_c) as scikit-learn
@@ -19,16 +19,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gnnflow.config import TrainConfig
-from gnnflow.graph.block import Array
+from gnnflow.graph.arrays import Array
 from gnnflow.graph.errors import TrainingError
-from gnnflow.train.metrics import Task, labelled_rows
+from gnnflow.train.metrics import LabelKind, labelled_rows
 
 
 @dataclass(frozen=True)
 class Objective:
-    """The loss of one task. class_weight: float32 [C] or None."""
+    """The loss of one label_kind. class_weight: float32 [C] or None."""
 
-    task: Task
+    label_kind: LabelKind
     class_weight: Tensor | None = None
 
     def loss(self, logits: Tensor, labels: Array) -> tuple[Tensor, int]:
@@ -46,19 +46,19 @@ class Objective:
         return self._mean(logits, torch.from_numpy(labels)), count
 
     def _mean(self, logits: Tensor, labels: Tensor) -> Tensor:
-        if self.task == "single":
+        if self.label_kind == "single":
             return functional.cross_entropy(logits, labels, weight=self.class_weight)
-        if self.task == "multi":
+        if self.label_kind == "multi":
             return functional.binary_cross_entropy_with_logits(logits, labels, pos_weight=self.class_weight)
         return functional.mse_loss(logits[:, 0], labels)
 
 
-def balanced_weights(labels: Iterable[Array], *, task: Task, num_classes: int) -> Tensor:
+def balanced_weights(labels: Iterable[Array], *, label_kind: LabelKind, num_classes: int) -> Tensor:
     """Return the class weights [C] of `train.class_weight: balanced` from all labels of the train split.
 
     A class that does not occur weighs nothing. Raises TrainingError for regression, which has no classes.
     """
-    if task == "regression":
+    if label_kind == "regression":
         raise TrainingError(
             "balanced needs classes, and the labels are numbers",
             where="train.class_weight",
@@ -69,8 +69,8 @@ def balanced_weights(labels: Iterable[Array], *, task: Task, num_classes: int) -
     for part in labels:
         kept = part[labelled_rows(part)]
         total += len(kept)
-        counts += np.bincount(kept, minlength=num_classes) if task == "single" else (kept > 0).sum(axis=0)
-    wanted = total / num_classes if task == "single" else total - counts
+        counts += np.bincount(kept, minlength=num_classes) if label_kind == "single" else (kept > 0).sum(axis=0)
+    wanted = total / num_classes if label_kind == "single" else total - counts
     weights = np.divide(wanted, counts, out=np.zeros(num_classes), where=counts > 0)
     return torch.from_numpy(weights.astype(np.float32))
 

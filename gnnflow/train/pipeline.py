@@ -28,7 +28,8 @@ from typing import Self
 import numpy as np
 
 from gnnflow.executions.tensors import BatchTensors, batch_tensors
-from gnnflow.graph.block import Array, IntArray, MiniBatch, NodeColumns
+from gnnflow.graph.arrays import Array, IntArray
+from gnnflow.graph.batch import Degrees, MiniBatch
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graphfeature.blocks import build_minibatch, new_scratch
 from gnnflow.graphfeature.shards import Shard, ShardEntry
@@ -156,4 +157,4 @@ def _without_degrees(batch: MiniBatch) -> MiniBatch:
     """Return a batch as it would be in a graph without edges: no degrees, and nothing was sampled."""
     zeros = np.zeros(len(batch.nodes), np.int64)
     blocks = tuple(replace(block, sample_scale=None) for block in batch.blocks)
-    return replace(batch, blocks=blocks, nodes=NodeColumns(zeros, zeros, zeros.astype(np.float32)))
+    return replace(batch, blocks=blocks, nodes=Degrees(zeros, zeros, zeros.astype(np.float32)))

@@ -17,6 +17,7 @@ import torch
 from torch.utils import deterministic as _untyped
 
 from gnnflow.graph.hashing import mix, seed_word
+from gnnflow.kernels.threads import compute_threads
 
 
 def seed_step(seed: int, *, epoch: int, step: int, rank: int) -> None:
@@ -48,16 +49,13 @@ def compute_settings(threads: int | None) -> Iterator[None]:
     it.
     """
     deterministic: Any = _untyped  # a module whose setting is a property, which no stub declares
-    before = torch.get_num_threads()
     mode = torch.get_deterministic_debug_mode()
     filling = deterministic.fill_uninitialized_memory
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), compute_threads(threads):
         try:
-            torch.set_num_threads(threads or before)
             torch.use_deterministic_algorithms(True)  # noqa: FBT003 - torch's own signature
             deterministic.fill_uninitialized_memory = False
             yield
         finally:
-            torch.set_num_threads(before)
             torch.set_deterministic_debug_mode(mode)
             deterministic.fill_uninitialized_memory = filling

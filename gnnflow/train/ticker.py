@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from gnnflow.mapreduce.progress import Progress
+from gnnflow.progress import Progress
 
 SECONDS_BETWEEN = 0.2
 

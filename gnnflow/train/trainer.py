@@ -14,16 +14,16 @@ from functools import partial
 from typing import Any
 
 from gnnflow.config import TrainConfig
-from gnnflow.graph.block import IntArray
+from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graphfeature.shards import Shard, ShardEntry, read_shard
 from gnnflow.layers.model import ModelSpec, build_model
-from gnnflow.mapreduce.progress import Progress
+from gnnflow.progress import Progress
 from gnnflow.storage.filesystem import join
 from gnnflow.train.checkpoint import encode_weights
 from gnnflow.train.evaluate import evaluate
 from gnnflow.train.fit import Fitted, Job, fit
-from gnnflow.train.metrics import NAMES, Scores, Task
+from gnnflow.train.metrics import NAMES, LabelKind, Scores
 from gnnflow.train.objective import Objective, balanced_weights
 from gnnflow.train.pipeline import Pipeline
 from gnnflow.train.reproducible import compute_settings, seed_weights
@@ -45,7 +45,7 @@ class TrainRequest:
     entries: Sequence[ShardEntry]
     fanouts: tuple[int, ...] | None
     model_spec: ModelSpec
-    task: Task
+    label_kind: LabelKind
     num_classes: int
     train: TrainConfig
     seed: int
@@ -106,9 +106,9 @@ def check_request(request: TrainRequest) -> None:
             where="train.patience",
             fix="Set it to 0, or mark some nodes as valid.",
         )
-    if "valid" in splits and metric != "loss" and metric not in NAMES[request.task]:
+    if "valid" in splits and metric != "loss" and metric not in NAMES[request.label_kind]:
         raise TrainingError(
-            f"{metric} is not defined for {request.task} labels", where="train.metric", fix="Set it to loss."
+            f"{metric} is not defined for {request.label_kind} labels", where="train.metric", fix="Set it to loss."
         )
 
 
@@ -129,7 +129,9 @@ def _train_one(
     ) as pipeline:
         fitted = fit(model, job, objective=_objective(request, job, pipeline), pipeline=pipeline, progress=progress)
         model.load_state_dict(fitted.weights)
-        scores = evaluate(model, request.entries, task=request.task, pipeline=pipeline, batch_size=job.eval_batch_size)
+        scores = evaluate(
+            model, request.entries, label_kind=request.label_kind, pipeline=pipeline, batch_size=job.eval_batch_size
+        )
     for split, each in scores.items():
         for note in each.notes:
             progress.message(f"{name}: {split}: {note}")
@@ -152,9 +154,11 @@ def _job(request: TrainRequest, name: str) -> Job:
 
 def _objective(request: TrainRequest, job: Job, pipeline: Pipeline) -> Objective:
     if request.train.class_weight == "none":
-        return Objective(request.task)
+        return Objective(request.label_kind)
     labels = pipeline.labels(job.train_entries)
-    return Objective(request.task, balanced_weights(labels, task=request.task, num_classes=request.num_classes))
+    return Objective(
+        request.label_kind, balanced_weights(labels, label_kind=request.label_kind, num_classes=request.num_classes)
+    )
 
 
 def request_digest(request: TrainRequest, name: str) -> str:
@@ -165,7 +169,7 @@ def request_digest(request: TrainRequest, name: str) -> str:
         "entries": [asdict(entry) for entry in request.entries],
         "fanouts": request.fanouts,
         "model": asdict(request.model_spec),
-        "task": request.task,
+        "label_kind": request.label_kind,
         "num_classes": request.num_classes,
         "train": request.train.model_dump(mode="json", exclude=_NO_INFLUENCE),
         "seed": request.seed,

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnnflow.config import load_config
-from gnnflow.synthetic import payments
+from gnnflow.datasets import payments
 from tests.conftest import REPOSITORY
 
 EXAMPLES = sorted((REPOSITORY / "configs").glob("*.yaml"))

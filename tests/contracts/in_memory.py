@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from gnnflow.executions.reference import WholeGraph
-from gnnflow.graph.block import Block, Features, MiniBatch, NodeColumns, offsets_of, ragged_ranges
+from gnnflow.graph.arrays import offsets_of, ragged_ranges
+from gnnflow.graph.batch import Block, Degrees, Features, MiniBatch
 
 FEATURE_WIDTH = 5
 EDGE_WIDTH = 2
@@ -51,7 +52,7 @@ def whole_graph(shape: GraphShape) -> WholeGraph:
         edge_attributes=rng.normal(size=(len(pairs), EDGE_WIDTH)).astype(np.float32),
     )
     in_weight = np.bincount(pairs[:, 1], weight, minlength=shape.num_nodes).astype(np.float32)
-    nodes = NodeColumns(in_degree, np.bincount(pairs[:, 0], minlength=shape.num_nodes), in_weight)
+    nodes = Degrees(in_degree, np.bincount(pairs[:, 0], minlength=shape.num_nodes), in_weight)
     return WholeGraph(adjacency, nodes, _features(shape, rng))
 
 

@@ -6,14 +6,14 @@ import torch
 from torch import nn
 
 from gnnflow.graph.errors import LayerError
-from gnnflow.layers import Aggregation, Layer, Mean, NeighborSelection, Sum, Terms
+from gnnflow.layers import Aggregation, Layer, Mean, Sum, Terms
 
 
 class Gated(Layer):
     """Each channel of a neighbour passes through a gate that both endpoints and the edge open."""
 
     aggregation = Sum()
-    neighbors = NeighborSelection(include_self=True)
+    include_self = True
 
     def __init__(self, in_width, out_width):
         super().__init__(in_width, out_width)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnflow.executions import minibatch, reference, sliced
-from gnnflow.graph.block import Block
+from gnnflow.graph.batch import Block
 from gnnflow.graph.errors import LayerError
 from gnnflow.layers import ModelSpec, build_model
 from tests.contracts.in_memory import (

@@ -15,19 +15,19 @@ import torch
 from safetensors.torch import save
 
 from gnnflow.executions.reference import WholeGraph, forward
-from gnnflow.graph.block import Block, offsets_of
-from gnnflow.infer.plan import run_rounds
-from gnnflow.infer.task import InferTask
+from gnnflow.graph.arrays import offsets_of
+from gnnflow.graph.batch import Block
+from gnnflow.infer.job import InferJob, run_rounds
 from gnnflow.layers.model import ModelSpec, build_model
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
+from gnnflow.neighbors.direct import SelectionPlan
 from gnnflow.sampling import priorities
-from gnnflow.selection.rounds import SelectionPlan
 from gnnflow.stages import ingest
 from gnnflow.stages.base import StageContext
 from gnnflow.storage.columns import to_matrix
 from gnnflow.storage.filesystem import write_atomic
-from gnnflow.storage.graph_store import DEGREE_COLUMNS, GraphStore, features_of, node_columns_of
+from gnnflow.storage.graph_store import DEGREE_COLUMNS, GraphStore, degrees_of, features_of
 from gnnflow.storage.tables import read_table
 from tests.small_graphs import graph_config, write_graph
 
@@ -92,20 +92,20 @@ def block_of(graph: Stored, kind: str, fanout: int | None, seed: int) -> Block:
     )
 
 
-def reference(graph: Stored, task: InferTask) -> np.ndarray:
+def reference(graph: Stored, job: InferJob) -> np.ndarray:
     whole = WholeGraph(
         block_of(graph, "none", None, 0),
-        node_columns_of(graph.nodes),
+        degrees_of(graph.nodes),
         features_of(graph.nodes, graph.store.feature_width),
     )
     sampled = None
-    if task.selection.fanouts:
-        sampled = [block_of(graph, "uniform", fanout, task.seed) for fanout in reversed(task.selection.fanouts)]
+    if job.selection.fanouts:
+        sampled = [block_of(graph, "uniform", fanout, job.seed) for fanout in reversed(job.selection.fanouts)]
     with torch.no_grad():
-        return torch.softmax(forward(task.load_model(), whole, sampled=sampled), 1).numpy()
+        return torch.softmax(forward(job.load_model(), whole, sampled=sampled), 1).numpy()
 
 
-def prepare(graph: Stored, folder: Path, model: dict[str, Any], fanouts: Any, **changes: Any) -> InferTask:
+def prepare(graph: Stored, folder: Path, model: dict[str, Any], fanouts: Any, **changes: Any) -> InferJob:
     spec = ModelSpec(
         **{"feature_width": 5, "num_outputs": 4, "hidden": 6, "edge_width": 2, "dropout": 0.3, **model}  # type: ignore[arg-type]
     )
@@ -113,12 +113,12 @@ def prepare(graph: Stored, folder: Path, model: dict[str, Any], fanouts: Any, **
     write_atomic(str(folder / "model.safetensors"), save(build_model(spec).state_dict()))
     fanouts = fanouts and fanouts[: spec.num_layers]
     kind = "uniform" if fanouts else "none"
-    return InferTask(
+    return InferJob(
         artifact=str(folder / "artifact"),
         selection=SelectionPlan(graph.store, kind, fanouts, 3, hub_threshold=50),
         model=spec,
         weights=str(folder / "model.safetensors"),
-        task="single",
+        label_kind="single",
         targets=changes.get("targets", "all"),
         embeddings=changes.get("embeddings", False),
         parity_samples=0,
@@ -126,32 +126,32 @@ def prepare(graph: Stored, folder: Path, model: dict[str, Any], fanouts: Any, **
     )
 
 
-def predictions(task: InferTask, folder: Path) -> pa.Table:
-    result = run_rounds(task, RoundRunner(str(folder / "work"), Synchronous()))
-    return pa.concat_tables([read_table(f"{task.artifact}/{entry.name}") for entry in result.files])
+def predictions(job: InferJob, folder: Path) -> pa.Table:
+    result = run_rounds(job, RoundRunner(str(folder / "work"), Synchronous()))
+    return pa.concat_tables([read_table(f"{job.artifact}/{entry.name}") for entry in result.files])
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("model", MODELS)
 def test_graphinfer_equals_reference(tmp_path: Path, model: str, sampling: str) -> None:
     graph = stored("graph")
-    task = prepare(graph, tmp_path, MODELS[model], SAMPLINGS[sampling])
-    table = predictions(task, tmp_path)
+    job = prepare(graph, tmp_path, MODELS[model], SAMPLINGS[sampling])
+    table = predictions(job, tmp_path)
     assert table["id"].to_pylist() == graph.nodes["id"].to_pylist()
-    assert np.abs(to_matrix(table["probabilities"]) - reference(graph, task)).max() < TOLERANCE
+    assert np.abs(to_matrix(table["probabilities"]) - reference(graph, job)).max() < TOLERANCE
 
 
 @pytest.mark.parametrize("sampling", ["whole", "uniform"])
 def test_pruned_rounds_score_the_split_alone_and_alike(tmp_path: Path, sampling: str) -> None:
     graph = stored("graph")
-    task = prepare(graph, tmp_path, MODELS["jumping head"], SAMPLINGS[sampling], targets=(2,), embeddings=True)
-    table = predictions(task, tmp_path)
+    job = prepare(graph, tmp_path, MODELS["jumping head"], SAMPLINGS[sampling], targets=(2,), embeddings=True)
+    table = predictions(job, tmp_path)
     rows = np.flatnonzero(graph.nodes["split"].to_numpy() == 2)
     assert table["id"].to_pylist() == graph.nodes["id"].take(pa.array(rows)).to_pylist()
-    assert np.abs(to_matrix(table["probabilities"]) - reference(graph, task)[rows]).max() < TOLERANCE
+    assert np.abs(to_matrix(table["probabilities"]) - reference(graph, job)[rows]).max() < TOLERANCE
     assert to_matrix(table["embedding"]).shape == (len(rows), 2 * 12 + 6)
 
 
 def test_the_stored_model_is_the_built_one(tmp_path: Path) -> None:
-    task = prepare(stored("graph"), tmp_path, MODELS["gat"], None)
-    assert asdict(task.load_model().spec) == asdict(task.model)
+    job = prepare(stored("graph"), tmp_path, MODELS["gat"], None)
+    assert asdict(job.load_model().spec) == asdict(job.model)

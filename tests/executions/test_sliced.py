@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gnnflow.executions import sliced
-from gnnflow.graph.block import NodeColumns
+from gnnflow.graph.batch import Degrees
 from gnnflow.layers import ModelSpec, build_model
 
 MODEL = build_model(ModelSpec("gat", feature_width=5, num_outputs=3, hidden=4, heads=2)).eval()
@@ -15,7 +15,7 @@ MODEL = build_model(ModelSpec("gat", feature_width=5, num_outputs=3, hidden=4, h
 
 def columns(rows):
     ones = np.ones(rows, np.int64)
-    return NodeColumns(ones, ones, ones.astype(np.float32))
+    return Degrees(ones, ones, ones.astype(np.float32))
 
 
 def test_packed_terms_unpack_to_the_same_bits():

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from gnnflow.executions.tensors import batch_tensors, block_tensors, tensor
-from gnnflow.graph.block import Block
+from gnnflow.graph.batch import Block
 from tests.contracts.in_memory import GraphShape, mini_batch, whole_graph
 
 

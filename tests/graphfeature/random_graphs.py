@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from gnnflow.graph.block import Features, NodeColumns, offsets_of
+from gnnflow.graph.arrays import offsets_of
+from gnnflow.graph.batch import Degrees, Features
 from gnnflow.graphfeature.neighborhood import Neighborhood
 
 FEATURE_WIDTH = 5
@@ -24,7 +25,7 @@ def graphs(draw: st.DrawFn, *, min_nodes: int = 1) -> Neighborhood:
     sources = np.array([s % n for each in lists for s in each], np.int32)
     e = len(sources)
     weight = rng.random(e, np.float32) if draw(st.booleans()) else None
-    columns = NodeColumns(in_degree, np.bincount(sources, minlength=n), rng.random(n, np.float32))
+    columns = Degrees(in_degree, np.bincount(sources, minlength=n), rng.random(n, np.float32))
     return Neighborhood(
         roots=rng.permutation(n)[: rng.integers(1, n + 1)] if n else np.zeros(0, np.int64),
         node_ids=np.sort(rng.choice(10**12, n, replace=False)),

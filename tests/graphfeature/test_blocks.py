@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnflow.graph.block import Features, NodeColumns, offsets_of
+from gnnflow.graph.arrays import offsets_of
+from gnnflow.graph.batch import Degrees, Features
 from gnnflow.graphfeature.blocks import build_minibatch, extract_rows, new_scratch
 from gnnflow.graphfeature.neighborhood import Neighborhood, merge
 from tests.graphfeature.random_graphs import assert_same, graphs, shuffled
@@ -155,7 +156,7 @@ def path() -> Neighborhood:
     return Neighborhood(
         roots=np.array([2]),
         node_ids=np.array([10, 11, 12]),
-        columns=NodeColumns(in_degree, in_degree[::-1], in_degree.astype(np.float32)),
+        columns=Degrees(in_degree, in_degree[::-1], in_degree.astype(np.float32)),
         features=Features(0, dense=np.zeros((3, 0), np.float32)),
         offsets=offsets_of(in_degree),
         sources=np.array([0, 1], np.int32),

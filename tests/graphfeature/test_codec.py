@@ -12,7 +12,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnflow.graph.block import Features, NodeColumns
+from gnnflow.graph.batch import Degrees, Features
 from gnnflow.graph.errors import StorageError
 from gnnflow.graphfeature import graph_feature_pb2
 from gnnflow.graphfeature.blocks import extract_rows
@@ -41,7 +41,7 @@ def triangle() -> Neighborhood:
     return Neighborhood(
         roots=np.array([2, 0]),
         node_ids=np.array([7, 300, 2**40]),
-        columns=NodeColumns(np.array([1, 1, 2]), np.array([2, 1, 1]), np.array([1, 0.5, 2], np.float32)),
+        columns=Degrees(np.array([1, 1, 2]), np.array([2, 1, 1]), np.array([1, 0.5, 2], np.float32)),
         features=Features(2, dense=np.arange(6, dtype=np.float32).reshape(3, 2)),
         offsets=np.array([0, 1, 2, 4]),
         sources=np.array([2, 0, 1, 0], np.int32),

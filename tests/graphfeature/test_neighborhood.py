@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnflow.graph.block import offsets_of, ragged_ranges
+from gnnflow.graph.arrays import offsets_of, ragged_ranges
 from gnnflow.graphfeature.neighborhood import Neighborhood, merge, side_by_side
 from tests.graphfeature.random_graphs import assert_same, graphs, shuffled
 

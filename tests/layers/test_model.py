@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gnnflow.graph.errors import LayerError
-from gnnflow.layers import FeatureRows, ModelSpec, build_model
+from gnnflow.layers import FeatureTensors, ModelSpec, build_model
 
 SPEC = ModelSpec("gat", feature_width=7, num_outputs=3, hidden=4, num_layers=3, heads=2, output_heads=5)
 
@@ -50,7 +50,7 @@ def test_sparse_and_dense_forms_of_the_same_features_encode_alike():
     offsets, index, value = torch.tensor([0, 2, 2, 3]), torch.tensor([1, 4, 6]), torch.tensor([0.5, 2.0, -1.0])
     dense = torch.zeros(3, 7)
     dense[[0, 0, 2], index] = value
-    encoded = model.encode(FeatureRows(7, offsets=offsets, index=index, value=value))
+    encoded = model.encode(FeatureTensors(7, offsets=offsets, index=index, value=value))
     torch.testing.assert_close(encoded, dense @ model.encoder.weight + model.encoder.bias)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import leaky_relu, relu
 
 from gnnflow.executions.reference import layer_output
-from gnnflow.graph.block import Block
+from gnnflow.graph.batch import Block
 from gnnflow.layers import GAT, GATE, GCN, GIN, GraphSAGE, NodeContext
 
 N, IN, OUT, HEADS = 5, 4, 3, 2

@@ -29,7 +29,7 @@ DETAILS = {
     "id_type": "int64",
     "attribute_width": 0,
     "has_weight": True,
-    "task": "single",
+    "label_kind": "single",
     "num_classes": 4,
 }
 WRITERS = 4

@@ -74,7 +74,7 @@ def test_an_inline_blow_up_points_to_the_shared_layout(make_inputs):
 
 def test_lower_errors_count_as_better(make_inputs):
     good = {"metrics": {"test.mae": 0.5, "valid.mae": 0.4}, "baseline": {"test.mae": 0.9}}
-    assert titles(make_inputs(task="regression", metric="mae", predictions=None, **good)) == []
+    assert titles(make_inputs(label_kind="regression", metric="mae", predictions=None, **good)) == []
 
 
 def test_the_gravest_comes_first(make_inputs):

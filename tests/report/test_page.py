@@ -213,7 +213,7 @@ def test_unlabelled_embeddings_and_regression_shades_are_drawn(make_inputs):
     values = np.linspace(0, 10, 42)
     values[0] = np.nan
     predictions = PredictionSample(values[1:], values[1:] + 1)
-    shaded = make_inputs(task="regression", embeddings=EmbeddingSample(rows, values), predictions=predictions)
+    shaded = make_inputs(label_kind="regression", embeddings=EmbeddingSample(rows, values), predictions=predictions)
     assert "no value" in Page(render_report(shaded)).figures["map"]
 
 

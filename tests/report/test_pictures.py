@@ -64,7 +64,7 @@ def test_baseline_bars_carry_both_scores(make_inputs):
 
 def test_baseline_bars_never_mix_errors_with_shares(make_inputs):
     both = {"test.mae": 120.0, "test.r2": 0.9}
-    picture = baseline_bars(make_inputs(metrics=both, baseline=both, metric="mae", task="regression"))
+    picture = baseline_bars(make_inputs(metrics=both, baseline=both, metric="mae", label_kind="regression"))
     assert "MAE" in texts(picture)
     assert "R²" not in texts(picture)
 
@@ -168,7 +168,7 @@ def test_roc_reads_the_positive_class_from_the_last_column(make_inputs, columns)
 
 def test_several_labels_are_pooled_into_one_curve(make_inputs):
     sample = PredictionSample(np.array([[0, 0], [1, 1]]), np.array([[0.1, 0.4], [0.35, 0.8]]))
-    picture = prediction_picture(make_inputs(task="multi", predictions=sample))
+    picture = prediction_picture(make_inputs(label_kind="multi", predictions=sample))
     assert "AUC 0.750" in texts(picture)
     assert "Micro-average" in picture.caption
 
@@ -180,7 +180,7 @@ def test_roc_of_one_kind_only_is_said_in_words(make_inputs):
 
 def test_regression_shows_its_error_and_fit(make_inputs):
     sample = PredictionSample(np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.5, 2.5, 2.5, 3.5]))
-    picture = prediction_picture(make_inputs(task="regression", predictions=sample))
+    picture = prediction_picture(make_inputs(label_kind="regression", predictions=sample))
     assert "4 sampled test targets: mean absolute error 0.500, R² 0.800" in picture.caption
     assert "predicted value (label's unit)" in texts(picture)
 

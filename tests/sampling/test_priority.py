@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gnnflow.graph.block import Array, FloatArray, IntArray, KeyArray, offsets_of
+from gnnflow.graph.arrays import Array, FloatArray, IntArray, KeyArray, offsets_of
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.hashing import hash_integers
-from gnnflow.sampling import SamplingKind, edge_keys, priorities, select, select_ungrouped
+from gnnflow.sampling import SamplingKind, edge_keys, priorities, top_k, top_k_ungrouped
 
 DRAWS = 20_000
 
@@ -27,7 +27,7 @@ def counts(degree: int, limit: int, kind: SamplingKind, weight: FloatArray | Non
     """How often each source is kept."""
     offsets, keys = many_targets(degree)
     tiled = None if weight is None else np.tile(weight, DRAWS)
-    picked = select(offsets, priorities(keys, kind=kind, seed=7, weight=tiled), tie=keys, limit=limit)
+    picked = top_k(offsets, priorities(keys, kind=kind, seed=7, weight=tiled), tie=keys, limit=limit)
     return np.bincount(picked.edges % degree, minlength=degree)
 
 
@@ -39,7 +39,7 @@ def test_uniform_keeps_every_source_equally_often():
 def test_uniform_keeps_every_pair_equally_often():
     offsets, keys = many_targets(5)
     rank = priorities(keys, kind="uniform", seed=7)
-    picked = select(offsets, rank, tie=keys, limit=2).edges.reshape(-1, 2) % 5
+    picked = top_k(offsets, rank, tie=keys, limit=2).edges.reshape(-1, 2) % 5
     pairs = np.bincount(picked[:, 0] * 5 + picked[:, 1], minlength=25)[~np.eye(5, dtype=bool).ravel()]
     assert stats.chisquare(pairs).pvalue > 0.01
 
@@ -81,8 +81,8 @@ def test_none_is_input_order():
 def test_another_seed_or_view_is_an_independent_sample(change):
     keys = keys_of(np.repeat(np.arange(2000), 10), np.tile(np.arange(10), 2000))
     offsets = offsets_of(np.full(2000, 10))
-    first = select(offsets, priorities(keys, kind="uniform", seed=1), limit=1).edges
-    other = select(offsets, priorities(keys, kind="uniform", **change), limit=1).edges
+    first = top_k(offsets, priorities(keys, kind="uniform", seed=1), limit=1).edges
+    other = top_k(offsets, priorities(keys, kind="uniform", **change), limit=1).edges
     assert stats.binomtest(int((first == other).sum()), 2000, 0.1).pvalue > 0.01
 
 
@@ -117,7 +117,7 @@ def test_golden_neighbours():
     assert [hex(key) for key in keys[:2].tolist()] == GOLDEN_KEYS
     for kind, expected in GOLDEN_NEIGHBOURS.items():
         rank = priorities(keys, kind=kind, seed=42, epoch_view=3, weight=weight)
-        picked = select(np.array([0, 8, 16]), rank, tie=keys, limit=4)
+        picked = top_k(np.array([0, 8, 16]), rank, tie=keys, limit=4)
         assert src[picked.edges].reshape(2, 4).tolist() == expected, kind
 
 
@@ -131,7 +131,7 @@ def test_missing_weights_and_unknown_kinds_are_explained():
 def sampled_rows(edges: Array, weight: FloatArray, kind: SamplingKind) -> IntArray:
     keys = keys_of(edges[:, 0], edges[:, 1])
     rank = priorities(keys, kind=kind, seed=1, weight=weight)
-    return select_ungrouped(edges[:, 0], rank, num_targets=300, tie=keys, limit=4).edges
+    return top_k_ungrouped(edges[:, 0], rank, num_targets=300, tie=keys, limit=4).edges
 
 
 def sampled(edges: Array, weight: FloatArray, kind: SamplingKind) -> Array:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnnflow.graph.errors import GuardError, StorageError
-from gnnflow.mapreduce.progress import Silent
+from gnnflow.progress import Silent
 from gnnflow.stages import guards, ingest, pipeline
 from gnnflow.stages.base import StageContext
 from gnnflow.storage.columns import from_matrix, to_matrix

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gnnflow.cluster import Cluster
-from gnnflow.mapreduce.progress import Silent
 from gnnflow.mapreduce.schedulers import Dask
+from gnnflow.progress import Silent
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
 from tests.small_graphs import graph_config, write_graph

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnnflow.config import TrainConfig
-from gnnflow.graph.block import Array, Features, NodeColumns, offsets_of
+from gnnflow.graph.arrays import Array, offsets_of
+from gnnflow.graph.batch import Degrees, Features
 from gnnflow.graphfeature.neighborhood import Neighborhood
 from gnnflow.graphfeature.shards import Shard, ShardEntry
 from gnnflow.layers.model import ModelSpec
-from gnnflow.mapreduce.progress import Silent
+from gnnflow.progress import Silent
 from gnnflow.train.trainer import TrainRequest
 
 NUM_NODES = 240
@@ -47,8 +48,8 @@ class Planted:
         ]
 
 
-def planted(task: str = "single", *, train_shards: int = 2) -> Planted:
-    """Return the graph with labels of a task: 120 train targets, 40 valid, 80 test."""
+def planted(label_kind: str = "single", *, train_shards: int = 2) -> Planted:
+    """Return the graph with labels of a label_kind: 120 train targets, 40 valid, 80 test."""
     rng = np.random.default_rng(0)
     classes = rng.integers(0, NUM_CLASSES, NUM_NODES)
     same = np.argsort(classes, kind="stable")
@@ -63,7 +64,7 @@ def planted(task: str = "single", *, train_shards: int = 2) -> Planted:
     neighborhood = Neighborhood(
         roots=np.arange(NUM_NODES),
         node_ids=np.arange(NUM_NODES),
-        columns=NodeColumns(in_degree, np.bincount(sources, minlength=NUM_NODES), in_degree.astype(np.float32)),
+        columns=Degrees(in_degree, np.bincount(sources, minlength=NUM_NODES), in_degree.astype(np.float32)),
         features=Features(WIDTH, dense=dense),
         offsets=offsets_of(in_degree),
         sources=sources.astype(np.int32),
@@ -71,28 +72,28 @@ def planted(task: str = "single", *, train_shards: int = 2) -> Planted:
     order = rng.permutation(NUM_NODES)
     targets = {f"train-{place}": part for place, part in enumerate(np.array_split(order[:120], train_shards))}
     return Planted(
-        neighborhood, labels_of(task, classes), {**targets, "valid-0": order[120:160], "test-0": order[160:]}
+        neighborhood, labels_of(label_kind, classes), {**targets, "valid-0": order[120:160], "test-0": order[160:]}
     )
 
 
-def labels_of(task: str, classes: Array) -> Array:
-    if task == "multi":
+def labels_of(label_kind: str, classes: Array) -> Array:
+    if label_kind == "multi":
         return np.stack([classes == 0, classes > 0, classes == 2], axis=1).astype(np.float32)
-    return classes.astype(np.float32) if task == "regression" else classes
+    return classes.astype(np.float32) if label_kind == "regression" else classes
 
 
 def request_for(
-    graph: Planted, *, task: str = "single", uri: str = "", kind: str = "sage", **train: object
+    graph: Planted, *, label_kind: str = "single", uri: str = "", kind: str = "sage", **train: object
 ) -> TrainRequest:
     """Return a request for a small two-layer model on the graph."""
-    outputs = 1 if task == "regression" else NUM_CLASSES
+    outputs = 1 if label_kind == "regression" else NUM_CLASSES
     settings = {"epochs": 12, "batch_size": 32, "lr": 0.02, "threads": 1, **train}
     return TrainRequest(
         artifact="planted",
         entries=graph.entries(),
         fanouts=None,
         model_spec=ModelSpec(kind, WIDTH, outputs, hidden=16, heads=2),
-        task=task,  # type: ignore[arg-type]
+        label_kind=label_kind,  # type: ignore[arg-type]
         num_classes=NUM_CLASSES,
         train=TrainConfig.model_validate(settings),
         seed=5,

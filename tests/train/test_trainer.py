@@ -91,14 +91,14 @@ def test_optimisers_learn(optimizer: str) -> None:
 
 
 def test_multi_label() -> None:
-    result, _ = run(planted("multi"), task="multi", metric="micro_f1", epochs=25, class_weight="balanced")
+    result, _ = run(planted("multi"), label_kind="multi", metric="micro_f1", epochs=25, class_weight="balanced")
     assert result.metrics["test.micro_f1"] > 0.7
     assert result.metrics["test.roc_auc_micro"] > 0.8
     assert result.confusion["test"].shape == (3, 2, 2)
 
 
 def test_regression() -> None:
-    result, _ = run(planted("regression"), task="regression", metric="loss", epochs=60, lr=0.01)
+    result, _ = run(planted("regression"), label_kind="regression", metric="loss", epochs=60, lr=0.01)
     assert result.metrics["test.rmse"] < 0.75
     assert result.history[result.best_epoch]["valid_loss"] == min(row["valid_loss"] for row in result.history)
 
@@ -143,7 +143,7 @@ def test_an_undefined_metric_is_absent_and_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "keys", "where"),
+    ("label_kind", "keys", "where"),
     [
         ("single", {"metric": "roc_auc", "one_class": True}, "train.metric: roc_auc is undefined"),
         ("regression", {}, "train.metric: accuracy is not defined for regression labels. Set it to loss"),
@@ -151,12 +151,12 @@ def test_an_undefined_metric_is_absent_and_named() -> None:
         ("single", {"lr": 1e30, "optimizer": "sgd"}, "train: the training loss is nan"),
     ],
 )
-def test_what_cannot_be_trained_says_why(task: str, keys: dict[str, object], where: str) -> None:
-    graph = planted(task)
+def test_what_cannot_be_trained_says_why(label_kind: str, keys: dict[str, object], where: str) -> None:
+    graph = planted(label_kind)
     if keys.pop("one_class", False):
         graph = Planted(graph.neighborhood, graph.labels * 0, graph.targets)
     with pytest.raises(TrainingError, match=where):
-        run(graph, task=task, **keys)
+        run(graph, label_kind=label_kind, **keys)
 
 
 @pytest.mark.parametrize(("missing", "where"), [("train", "graph.split"), ("valid", "train.patience")])

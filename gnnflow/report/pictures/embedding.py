@@ -99,7 +99,7 @@ def _groups(inputs: ReportInputs, *, labels: Array | None, num_points: int) -> t
     if labels is None or labels.ndim > 1:
         everyone = "a node" if labels is None else "a node (several labels each, so no colours)"
         return (_Group(everyone, "accent", np.ones(num_points, dtype=bool)),)
-    if inputs.task == "regression":
+    if inputs.label_kind == "regression":
         return _value_groups(labels.astype(float))
     return _class_groups(inputs, labels=labels.astype(np.int64))
 

@@ -1,4 +1,4 @@
-"""Where the predictions are right: confusion matrix, ROC curve or predicted against true, by task.
+"""Where the predictions are right: confusion matrix, ROC curve or predicted against true, by label_kind.
 
 All are drawn from a sample of one split's targets; the caption says how many. Several labels a node are
 pooled into one curve (micro-average), as a curve a label would be a thicket.
@@ -50,14 +50,14 @@ class Confusion:
 
 
 def prediction_picture(inputs: ReportInputs) -> Picture:
-    """Return the picture that fits the task; a task without test targets gets its reason in words."""
+    """Return the picture that fits the label_kind; a label_kind without test targets gets its reason in words."""
     sample = inputs.predictions
     if sample is None or len(sample.labels) == 0:
         words = "No labelled target outside the train split was scored, so there is nothing to check predictions on."
         return Picture(key="quality", title="Predictions against labels", missing=words)
-    if inputs.task == "regression":
+    if inputs.label_kind == "regression":
         return _scatter_picture(sample)
-    if inputs.task == "multi":
+    if inputs.label_kind == "multi":
         return _roc_picture(np.ravel(sample.labels), np.ravel(sample.scores), sample=sample, pooled=True)
     known = np.asarray(sample.labels) >= 0
     labels, scores = np.asarray(sample.labels)[known].astype(np.int64), np.asarray(sample.scores)[known]
@@ -71,9 +71,9 @@ def prediction_picture(inputs: ReportInputs) -> Picture:
 
 
 def confusion_of(inputs: ReportInputs) -> Confusion | None:
-    """Return the confusion of a single-label task over its sampled targets, or None where there is none."""
+    """Return the confusion of a single-label label_kind over its sampled targets, or None where there is none."""
     sample = inputs.predictions
-    if sample is None or inputs.task != "single" or np.ndim(sample.scores) != _TWO_CLASSES:
+    if sample is None or inputs.label_kind != "single" or np.ndim(sample.scores) != _TWO_CLASSES:
         return None
     labels = np.asarray(sample.labels)
     known = labels >= 0

@@ -1,0 +1,40 @@
+"""Graphs as node and edge tables: of other libraries and file formats, and made on the spot.
+
+`tables.py` says what comes out. `pyg.py`, `dgl.py`, `networkx.py` and `edge_csv.py` each read one kind of graph;
+`specs.py` names a graph in one line for the command line; `payments.py` and `power_law.py` make seeded graphs to
+learn on and to measure with. Read `tables.py` first. No foreign library is imported until it is asked for, and no
+pickle is read.
+"""
+
+from __future__ import annotations
+
+from gnnflow.datasets.dgl import from_dgl, from_dgl_hetero
+from gnnflow.datasets.edge_csv import from_edge_csv
+from gnnflow.datasets.networkx import from_networkx
+from gnnflow.datasets.payments import CLASSES, payments, write_payments
+from gnnflow.datasets.pieces import SyntheticGraph
+from gnnflow.datasets.power_law import power_law, write_power_law
+from gnnflow.datasets.pyg import from_pyg, from_pyg_graphs, from_pyg_hetero
+from gnnflow.datasets.specs import import_graph, import_spec
+from gnnflow.datasets.tables import GraphTables, TypedGraphTables, save_tables
+
+__all__ = [
+    "CLASSES",
+    "GraphTables",
+    "SyntheticGraph",
+    "TypedGraphTables",
+    "from_dgl",
+    "from_dgl_hetero",
+    "from_edge_csv",
+    "from_networkx",
+    "from_pyg",
+    "from_pyg_graphs",
+    "from_pyg_hetero",
+    "import_graph",
+    "import_spec",
+    "payments",
+    "power_law",
+    "save_tables",
+    "write_payments",
+    "write_power_law",
+]

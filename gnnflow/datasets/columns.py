@@ -1,0 +1,166 @@
+"""Arrays and tensors of other libraries as table columns, checked so that an error names the attribute it came from.
+
+No library is imported to recognise its objects: a tensor is what can `detach`, a sparse matrix what offers its CSR.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gnnflow.graph.arrays import Array, IntArray, offsets_of
+from gnnflow.graph.errors import TableError
+from gnnflow.storage.columns import from_matrix, from_ragged
+
+SPLITS = ("train", "valid", "test")
+_MATRIX = 2
+
+
+def to_array(value: Any, *, where: str) -> Array:
+    """Return a tensor, array or nested list as a NumPy array. Raises TableError for rows of different lengths."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = value.float() if str(value.dtype) == "torch.bfloat16" else value
+        array: Array = value.numpy()
+        return array
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise TableError("rows have different lengths", where=where, fix="Give every row as many values.") from error
+
+
+def is_sparse(value: Any) -> bool:
+    """Return whether a value is a sparse matrix of torch, SciPy or torch-sparse."""
+    layout = str(getattr(value, "layout", ""))
+    return (
+        layout.startswith("torch.sparse")
+        or callable(getattr(value, "tocsr", None))
+        or callable(getattr(value, "csr", None))
+    )
+
+
+def to_csr(value: Any) -> tuple[IntArray, Array, Array | None, tuple[int, int]]:
+    """Return (offsets [n + 1], column index, value or None, shape) of a sparse matrix."""
+    if callable(getattr(value, "tocsr", None)):
+        matrix = value.tocsr()
+        return matrix.indptr.astype(np.int64), matrix.indices, matrix.data, matrix.shape
+    if callable(getattr(value, "csr", None)):
+        offsets, index, found = value.csr()
+        rows, width = value.sparse_sizes()
+        return offsets.numpy(), index.numpy(), None if found is None else found.numpy(), (rows, width)
+    coo = value.detach().cpu().to_sparse_coo().coalesce()
+    row, column = coo.indices().numpy()
+    lengths = np.bincount(row, minlength=coo.shape[0])
+    return offsets_of(lengths), column, coo.values().numpy(), (coo.shape[0], coo.shape[1])
+
+
+def attribute_columns(name: str, value: Any, *, rows: int, where: str) -> dict[str, pa.Array]:
+    """Return the column of a dense attribute, or `<name>_index` and `<name>_value` of a sparse one.
+
+    A matrix [n, w] becomes a fixed-size list of float32, a vector a scalar column; the values of a sparse matrix are
+    left out where all are one. Raises TableError for a wrong number of rows, ragged rows, text, or more than two
+    dimensions.
+    """
+    if is_sparse(value):
+        return _sparse_columns(name, value, rows=rows, where=where)
+    array = to_array(value, where=where)
+    check_rows(array.shape, rows, where=where)
+    if array.dtype.kind not in "biuf" or array.ndim > _MATRIX:
+        raise TableError(
+            f"is {array.dtype} with shape {list(array.shape)}, not numbers in one or two dimensions",
+            where=where,
+            fix="Flatten it to one row of numbers each, or drop it.",
+        )
+    if array.ndim == 1:
+        return {name: pa.array(array)}
+    return {name: from_matrix(array.astype(np.float32))}
+
+
+def _sparse_columns(name: str, value: Any, *, rows: int, where: str) -> dict[str, pa.Array]:
+    offsets, index, found, shape = to_csr(value)
+    check_rows(shape, rows, where=where)
+    columns = {f"{name}_index": from_ragged(offsets, index.astype(np.int32))}
+    if found is not None and not (found == 1).all():
+        columns[f"{name}_value"] = from_ragged(offsets, found.astype(np.float32))
+    return columns
+
+
+def check_rows(shape: Sequence[int], rows: int, *, where: str) -> None:
+    """Raise TableError where an attribute does not have one row per node or edge."""
+    if not shape or shape[0] != rows:
+        raise TableError(f"has shape {list(shape)}, expected {rows} rows", where=where, fix="Give one row for each.")
+
+
+def label_column(value: Any, *, rows: int, where: str) -> pa.Array:
+    """Return labels: int64 classes, float32 targets (NaN becomes null), or a list of 0/1 for several labels at once.
+
+    A matrix with one column is a vector. Raises TableError for several columns that are not all 0 or 1.
+    """
+    array = to_array(value, where=where)
+    check_rows(array.shape, rows, where=where)
+    array = array[:, 0] if array.ndim == _MATRIX and array.shape[1] == 1 else array
+    if array.dtype.kind not in "biuf" or array.ndim > _MATRIX:
+        raise TableError(
+            f"is {array.dtype} with shape {list(array.shape)}, not labels",
+            where=where,
+            fix="Give classes as integers from 0, targets as floats, or several labels as rows of 0/1.",
+        )
+    if array.ndim == _MATRIX:
+        if not ((array == 0) | (array == 1)).all():
+            raise TableError("has several columns that are not all 0 or 1", where=where, fix="Choose one column.")
+        return from_matrix(array.astype(np.int8))
+    if array.dtype.kind == "f":
+        return pa.array(array.astype(np.float32), mask=np.isnan(array))
+    return pa.array(array.astype(np.int64))
+
+
+def split_column(masks: Mapping[str, Any], *, rows: int, column: int, where: str) -> pa.Array:
+    """Return train, valid, test or null of each row from its masks; of a 2-D mask the given column is taken.
+
+    Raises TableError where two masks hold the same row, or a mask is not boolean.
+    """
+    code = np.full(rows, -1)
+    for number, name in enumerate(SPLITS):
+        if name not in masks:
+            continue
+        mask = _mask(masks[name], rows=rows, column=column, where=f"{where}, {name} mask")
+        both = np.flatnonzero(mask & (code >= 0))
+        if len(both):
+            raise TableError(
+                f"{len(both)} row(s) are in both {SPLITS[code[both[0]]]} and {name}, the first is {both[0]}",
+                where=where,
+                fix="Make the masks disjoint.",
+            )
+        code[mask] = number
+    return pa.array(SPLITS).take(pa.array(code, mask=code < 0))
+
+
+def _mask(value: Any, *, rows: int, column: int, where: str) -> Array:
+    mask = to_array(value, where=where)
+    check_rows(mask.shape, rows, where=where)
+    if mask.ndim == _MATRIX:
+        if not 0 <= column < mask.shape[1]:
+            raise TableError(
+                f"has {mask.shape[1]} columns, there is no column {column}",
+                where=where,
+                fix=f"Set mask_column to 0..{mask.shape[1] - 1}.",
+            )
+        mask = mask[:, column]
+    if mask.dtype.kind not in "bu":
+        raise TableError(f"is {mask.dtype}, not boolean", where=where, fix="Give True for the rows of the split.")
+    return mask.astype(bool)
+
+
+def class_column(values: Sequence[Any]) -> tuple[pa.Array, dict[str, str]]:
+    """Return (column, schema metadata) of labels given as text: classes are numbered in sorted order, None is null.
+
+    The names are in the metadata under `label_classes`, a JSON list by class number.
+    """
+    names = sorted({value for value in values if value is not None})
+    column = pa.array(values, pa.string()).dictionary_encode()
+    rank = np.array([names.index(name) for name in column.dictionary.to_pylist()], np.int64)
+    return pa.array(rank).take(column.indices), {"label_classes": json.dumps(names)}

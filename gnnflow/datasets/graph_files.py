@@ -1,0 +1,72 @@
+"""Files that NetworkX reads and that hold text only: GraphML, GML and edge lists."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from gnnflow.datasets.libraries import load_library
+from gnnflow.datasets.networkx import from_networkx
+from gnnflow.datasets.options import Options
+from gnnflow.datasets.tables import GraphTables
+from gnnflow.graph.errors import TableError
+from gnnflow.storage.filesystem import read_bytes
+
+_FORMATS = (".graphml", ".gml", ".edgelist")
+
+
+def load_networkx(path: str, options: Options) -> GraphTables:
+    """Return the tables of a GraphML, GML or edge-list file.
+
+    Options: node_attributes and edge_attributes (names separated by commas; all where not given), label, split, weight;
+    for GML `ids` (label or id: what names a node); for edge lists `directed`. Raises TableError for another format and
+    for a file that does not parse.
+    """
+    suffix = next((suffix for suffix in _FORMATS if path.endswith(suffix)), None)
+    if suffix is None:
+        raise TableError(f"is none of {', '.join(_FORMATS)}", where=path, fix="Write the graph as GraphML.")
+    graph = _READERS[suffix](path, options)
+    node_attributes, edge_attributes = options.names("node_attributes"), options.names("edge_attributes")
+    label, split, weight = (options.take(name, name) for name in ("label", "split", "weight"))
+    options.finish()
+    return from_networkx(
+        graph,
+        node_attributes=node_attributes,
+        edge_attributes=edge_attributes,
+        label=label,
+        split=split,
+        weight=weight,
+    )
+
+
+def _read_graphml(path: str, _: Options) -> Any:
+    content = read_bytes(path)
+    # Entities can expand to gigabytes or name other files; GraphML needs none.
+    if b"<!DOCTYPE" in content or b"<!ENTITY" in content:
+        raise TableError("declares a DOCTYPE or entities", where=path, fix="Write it without; GraphML needs none.")
+    return _parse(path, "read_graphml", content)
+
+
+def _read_gml(path: str, options: Options) -> Any:
+    return _parse(path, "read_gml", read_bytes(path), label=options.take("ids", "label"))
+
+
+def _read_edgelist(path: str, options: Options) -> Any:
+    networkx = load_library("networkx", extra="networkx")
+    kind = networkx.DiGraph if options.truth("directed", default=False) else networkx.Graph
+    return _parse(path, "read_edgelist", read_bytes(path), create_using=kind)
+
+
+def _parse(path: str, reader: str, content: bytes, **arguments: Any) -> Any:
+    networkx = load_library("networkx", extra="networkx")
+    try:
+        return getattr(networkx, reader)(io.BytesIO(content), **arguments)
+    except (networkx.NetworkXError, ValueError, TypeError, SyntaxError, KeyError) as error:
+        raise TableError(
+            f"cannot be read by networkx.{reader} ({error})",
+            where=path,
+            fix="Check the format; for columns use csv:PATH.",
+        ) from error
+
+
+_READERS = {".graphml": _read_graphml, ".gml": _read_gml, ".edgelist": _read_edgelist}

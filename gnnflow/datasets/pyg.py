@@ -1,0 +1,158 @@
+"""PyG graphs as tables. Nothing of PyG is imported: its documented attributes are read where they are found.
+
+x becomes the column `x` (or `x_index`/`x_value`), y `label`, train_mask/val_mask/test_mask `split`, edge_weight
+`weight`, edge_attr `edge_attr`. Any other tensor of numbers with a row per node or per edge becomes a column of its own
+name; what is neither (a graph-level value, text, three dimensions) is left out. Node ids are the row numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gnnflow.datasets.assemble import EdgeAttributes, NodeAttributes, edge_table, node_table, pair_of, with_inputs
+from gnnflow.datasets.columns import SPLITS, is_sparse, to_array
+from gnnflow.datasets.tables import GraphTables, TypedGraphTables, edge_type_name
+from gnnflow.graph.arrays import Array
+from gnnflow.graph.errors import TableError
+
+_MASKS = {"train": ("train_mask",), "valid": ("val_mask", "valid_mask"), "test": ("test_mask",)}
+_TAKEN = {
+    "x",
+    "y",
+    "edge_index",
+    "adj_t",
+    "edge_weight",
+    "edge_attr",
+    *(name for names in _MASKS.values() for name in names),
+}
+_MAX_DIMENSIONS = 2
+
+
+def from_pyg(data: Any, *, mask_column: int = 0) -> GraphTables:
+    """Return the tables of a PyG `Data`; mask_column chooses among the splits of 2-D masks.
+
+    Raises TableError for a `HeteroData`, a graph without edges, labels of the whole graph, or attributes of a wrong
+    shape.
+    """
+    where = f"PyG {type(data).__name__}"
+    if hasattr(data, "edge_types"):
+        raise TableError("has several node types", where=where, fix="Use from_pyg_hetero for HeteroData.")
+    nodes = node_table(_nodes(data, where), mask_column=mask_column, where=where)
+    edges = edge_table(
+        _edges(data, where), num_sources=len(nodes), num_targets=len(nodes), where=f"{where}, edge_index"
+    )
+    return with_inputs(GraphTables(nodes, edges))
+
+
+def from_pyg_hetero(data: Any, *, mask_column: int = 0) -> TypedGraphTables:
+    """Return the tables of a PyG `HeteroData`, one per node type and one per (source, relation, target)."""
+    where = f"PyG {type(data).__name__}"
+    if not hasattr(data, "edge_types"):
+        raise TableError("has one node type", where=where, fix="Use from_pyg for Data.")
+    nodes = {
+        kind: node_table(_nodes(data[kind], f"{where} {kind}"), mask_column=mask_column, where=f"{where} {kind}")
+        for kind in data.node_types
+    }
+    edges = {}
+    for source, relation, target in data.edge_types:
+        place = f"{where} ({source}, {relation}, {target})"
+        edges[edge_type_name(source, relation, target, where=where)] = edge_table(
+            _edges(data[source, relation, target], place),
+            num_sources=len(nodes[source]),
+            num_targets=len(nodes[target]),
+            where=place,
+        )
+    return TypedGraphTables(nodes, edges)
+
+
+def from_pyg_graphs(splits: Mapping[str, Iterable[Any]]) -> GraphTables:
+    """Return the union of many `Data` as one graph: {"train": graphs, "valid": graphs, "test": graphs}, as for PPI.
+
+    Nodes are numbered in the order given; every node of a graph gets the graph's split.
+    """
+    nodes: list[pa.Table] = []
+    edges: list[pa.Table] = []
+    first = 0
+    for split, graphs in splits.items():
+        assert split in SPLITS
+        for graph in graphs:
+            tables = from_pyg(graph)
+            nodes.append(_numbered(tables.nodes, split, first))
+            edges.append(_moved(tables.edges, first))
+            first += len(tables.nodes)
+    return GraphTables(pa.concat_tables(nodes).combine_chunks(), pa.concat_tables(edges).combine_chunks())
+
+
+def _numbered(nodes: pa.Table, split: str, first: int) -> pa.Table:
+    if "label" not in nodes.column_names:
+        raise TableError("graphs have no labels of their nodes", where="PyG Data", fix="Choose a node-level data set.")
+    nodes = nodes.drop_columns(["split"]) if "split" in nodes.column_names else nodes
+    nodes = nodes.set_column(0, "id", pa.array(np.arange(first, first + len(nodes))))
+    return nodes.append_column("split", pa.array([split]).take(pa.array(np.zeros(len(nodes), np.int64))))
+
+
+def _moved(edges: pa.Table, first: int) -> pa.Table:
+    for number, end in enumerate(("src", "dst")):
+        edges = edges.set_column(number, end, pa.array(edges[end].to_numpy() + first))
+    return edges
+
+
+def _nodes(store: Any, where: str) -> NodeAttributes:
+    if store.num_nodes is None:
+        raise TableError("does not know its number of nodes", where=where, fix="Set num_nodes.")
+    label = store.get("y")
+    if label is not None and not _per_row(label, int(store.num_nodes)):
+        raise TableError(
+            f"y has shape {list(np.shape(label))} for {store.num_nodes} nodes: it labels the graph, not its nodes",
+            where=where,
+            fix="Give one label per node; gnnflow does not label whole graphs.",
+        )
+    inputs = {"x": store["x"]} if store.get("x") is not None and _width(store["x"]) else {}
+    inputs |= {key: store[key] for key in store.keys() if _extra(store, key) and store.is_node_attr(key)}  # noqa: SIM118
+    masks = {split: store[name] for split, names in _MASKS.items() for name in names if name in store}
+    return NodeAttributes(int(store.num_nodes), inputs, label, masks)
+
+
+def _per_row(value: Any, rows: int) -> bool:
+    shape = np.shape(value)
+    return bool(shape) and shape[0] == rows
+
+
+def _width(x: Any) -> int:
+    # torch-sparse has sizes where others have a shape; a vector is one column.
+    shape = x.sparse_sizes() if callable(getattr(x, "sparse_sizes", None)) else x.shape
+    return int(shape[1]) if len(shape) > 1 else 1
+
+
+def _extra(store: Any, key: str) -> bool:
+    value = store[key]
+    if key in _TAKEN or key.startswith("_") or is_sparse(value) or not hasattr(value, "ndim"):
+        return False
+    return 1 <= value.ndim <= _MAX_DIMENSIONS and to_array(value, where=key).dtype.kind in "biuf"
+
+
+def _edges(store: Any, where: str) -> EdgeAttributes:
+    src, dst, stored = _ends(store, where)
+    inputs = {"edge_attr": store["edge_attr"]} if store.get("edge_attr") is not None else {}
+    inputs |= {key: store[key] for key in store.keys() if _extra(store, key) and store.is_edge_attr(key)}  # noqa: SIM118
+    weight = store["edge_weight"] if store.get("edge_weight") is not None else stored
+    return EdgeAttributes(src, dst, weight, inputs)
+
+
+def _ends(store: Any, where: str) -> tuple[Array, Array, Array | None]:
+    if store.get("edge_index") is not None:
+        return *pair_of(store["edge_index"], where=f"{where}, edge_index"), None
+    adjacency = store.get("adj_t")
+    if adjacency is None:
+        raise TableError("has neither edge_index nor adj_t", where=where, fix="Give the graph its edges.")
+    # adj_t is transposed: its rows are targets.
+    if callable(getattr(adjacency, "coo", None)):
+        dst, src, value = adjacency.coo()
+        return src.numpy(), dst.numpy(), None if value is None else value.numpy()
+    coo = adjacency.to_sparse_coo().coalesce()
+    dst, src = coo.indices().numpy()
+    return src, dst, coo.values().numpy()

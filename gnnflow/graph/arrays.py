@@ -1,0 +1,39 @@
+"""The array types every room shares, and the few things they all do with offsets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+KeyArray = npt.NDArray[np.uint64]
+FloatArray = npt.NDArray[np.float32]
+Array = npt.NDArray[Any]
+
+
+def offsets_of(lengths: Array) -> IntArray:
+    """Return CSR offsets [n + 1] for rows of the given lengths [n]."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def distinct(values: IntArray) -> IntArray:
+    """Return the distinct values in ascending order.
+
+    By sorting: NumPy's own `unique` hashes first, which on millions of integers takes ten times as long.
+    """
+    ordered = np.sort(values)
+    first = np.ones(len(ordered), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]
+
+
+def ragged_ranges(starts: Array, lengths: Array) -> IntArray:
+    """Return the concatenation of the ranges [start, start + length), without a loop over them."""
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    ranges: IntArray = np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths)
+    return ranges

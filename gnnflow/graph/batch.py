@@ -1,0 +1,108 @@
+"""Adjacency and node rows as plain arrays: what GraphFlat stores, training reads and every execution computes on.
+
+A `Block` is one layer's bipartite adjacency. Its sources start with its targets, so a stack of blocks shares one row
+order: the rows of every later block are a prefix of the first block's sources, and nothing is relabelled in between.
+
+Shapes: N nodes, E edges, T targets, F features, A edge attributes, B batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of, ragged_ranges
+
+
+@dataclass(frozen=True)
+class Block:
+    """One layer's in-edges, grouped by target.
+
+    offsets [T + 1] and sources [E] are a CSR by destination; source row i < T is target i. sample_scale [T] is full
+    in-degree / edges kept, or None where nothing was sampled.
+    """
+
+    num_targets: int
+    num_sources: int
+    offsets: IntArray
+    sources: IntArray
+    edge_weight: FloatArray | None = None
+    edge_attributes: FloatArray | None = None
+    sample_scale: FloatArray | None = None
+
+    @property
+    def num_edges(self) -> int:
+        """How many edges the block holds."""
+        return len(self.sources)
+
+
+@dataclass(frozen=True)
+class Degrees:
+    """What the graph knows of each row [N]: full-graph values, never those of a sample.
+
+    in_weight is the sum of in-edge weights, equal to in_degree where the graph has none.
+    """
+
+    in_degree: IntArray
+    out_degree: IntArray
+    in_weight: FloatArray
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.in_degree)
+
+    def take(self, rows: Array | slice) -> Degrees:
+        """Return the given rows, in the given order."""
+        return Degrees(self.in_degree[rows], self.out_degree[rows], self.in_weight[rows])
+
+
+@dataclass(frozen=True)
+class Features:
+    """Node input features in exactly one form: dense [N, F], or sparse rows (offsets, index, optional value)."""
+
+    width: int
+    dense: FloatArray | None = None
+    offsets: IntArray | None = None
+    index: IntArray | None = None
+    value: FloatArray | None = None
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether rows are stored as (index, value) pairs."""
+        return self.dense is None
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        if self.dense is not None:
+            return len(self.dense)
+        assert self.offsets is not None
+        return len(self.offsets) - 1
+
+    def take(self, rows: IntArray) -> Features:
+        """Return the given rows, in the given order."""
+        if self.dense is not None:
+            # np.take gathers whole rows faster than indexing does.
+            return Features(self.width, dense=np.take(self.dense, rows, axis=0))
+        assert self.offsets is not None
+        assert self.index is not None
+        lengths = self.offsets[rows + 1] - self.offsets[rows]
+        picked = ragged_ranges(self.offsets[rows], lengths)
+        value = None if self.value is None else self.value[picked]
+        return Features(self.width, offsets=offsets_of(lengths), index=self.index[picked], value=value)
+
+
+@dataclass(frozen=True)
+class MiniBatch:
+    """A batch of B targets with one pruned block per layer.
+
+    blocks[0] feeds the first layer; the sources of blocks[l + 1] are the targets of blocks[l]; the last block's targets
+    are the batch's. nodes and features belong to the sources of blocks[0]. labels: int64 [B] (UNLABELLED = -1),
+    float32 [B, C] multi-label, float32 [B] regression, or None.
+    """
+
+    blocks: tuple[Block, ...]
+    nodes: Degrees
+    features: Features
+    targets: IntArray
+    labels: Array | None = None

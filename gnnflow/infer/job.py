@@ -1,0 +1,110 @@
+"""What every GraphInfer task knows, and its rounds in order: plan needs from the last layer back, then K + 1 slices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gnnflow.infer import need, rounds
+from gnnflow.layers.model import Model, ModelSpec, build_model
+from gnnflow.mapreduce.rounds import Round
+from gnnflow.neighbors.direct import fanout_of
+from gnnflow.neighbors.direct import run_rounds as select_edges
+from gnnflow.storage.filesystem import read_bytes
+
+if TYPE_CHECKING:
+    from gnnflow.graph.labels import LabelKind
+    from gnnflow.mapreduce.rounds import RoundRunner
+    from gnnflow.neighbors.direct import SelectionPlan
+    from gnnflow.storage.filesystem import FileEntry
+
+
+PARITY_LIMIT = 1e-4
+
+
+@dataclass(frozen=True)
+class InferJob:
+    """targets: "all", or the split codes to score. weights: URI of the trained model's safetensors."""
+
+    artifact: str
+    selection: SelectionPlan
+    model: ModelSpec
+    weights: str
+    label_kind: LabelKind
+    targets: str | tuple[int, ...]
+    embeddings: bool
+    parity_samples: int
+    seed: int
+
+    @property
+    def num_layers(self) -> int:
+        """How many layer slices there are."""
+        return self.model.num_layers
+
+    def fanout(self, layer: int) -> int | None:
+        """Return how many in-edges layer `layer` (from 1) takes: the last layer the targets' own fan-out."""
+        return fanout_of(self.selection, self.num_layers - layer + 1)
+
+    def need_layer(self, layer: int) -> int:
+        """Return the layer whose need round serves this one: without pruning and sampling all layers need the same."""
+        whole = self.targets == "all" and self.selection.fanouts is None
+        return self.num_layers if whole else layer
+
+    def load_model(self) -> Model:
+        """Return the trained model in evaluation mode."""
+        from safetensors.torch import load
+
+        model = build_model(self.model)
+        model.load_state_dict(load(read_bytes(self.weights)))
+        return model.eval()
+
+
+@dataclass(frozen=True)
+class InferResult:
+    """What GraphInfer committed. parity maps sampled dense ids to the scores it gave them."""
+
+    files: tuple[FileEntry, ...]
+    num_targets: int
+    parity: dict[int, list[float]]
+
+
+def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
+    """Run GraphInfer over every partition."""
+    parts, layers = job.selection.store.num_partitions, job.num_layers
+    selected, _ = select_edges(job.selection, runner)
+    sample = _plan_needs(job, runner, selected)
+    encode = partial(rounds.encode, job=job)
+    runner.run(Round("slice_0", parts, parts, encode, need.need_channels(job, 1)))
+    for layer in range(1, layers + 1):
+        reads = {**selected, **need.need_channels(job, layer)}
+        reads |= {f"{kind}_{layer}": f"slice_{layer - 1}" for kind in ("own", "source")}
+        function = partial(rounds.score, job=job, parity=sample)
+        if layer < layers:
+            reads |= need.need_channels(job, layer + 1)
+            function = partial(rounds.compute, job=job, layer=layer)
+        records = runner.run(Round(f"slice_{layer}", parts, parts, function, reads))
+    return InferResult(
+        files=tuple(entry for record in records for entry in record.files),
+        num_targets=sum(record.counts["rows"] for record in records),
+        parity={int(node): row for record in records for node, row in record.counts["parity"].items()},
+    )
+
+
+def _plan_needs(job: InferJob, runner: RoundRunner, selected: dict[str, str]) -> tuple[int, ...]:
+    """Run the need rounds; return the dense ids the parity certificate samples."""
+    parts, layers = job.selection.store.num_partitions, job.num_layers
+    sample: list[list[int]] = []
+    for layer in range(layers, 0, -1):
+        if job.need_layer(layer) != layer:
+            continue
+        reads = {**selected, **(need.need_channels(job, layer + 1) if layer < layers else {})}
+        plan = partial(need.plan_need, job=job, layer=layer)
+        records = runner.run(Round(f"need_{layer}", parts, parts, plan, reads))
+        if layer == layers:
+            sample = [pair for record in records for pair in record.counts["sample"]]
+    hashes = np.array([pair[0] for pair in sample], np.int64)
+    first = np.argsort(hashes, kind="stable")[: job.parity_samples]
+    return tuple(sample[number][1] for number in first)

@@ -1,0 +1,212 @@
+"""The rounds of ingest in order, and what the plan learns between them: dense id offsets, classes, column scales."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gnnflow.graph.arrays import offsets_of
+from gnnflow.graph.book import PartitionBook
+from gnnflow.graph.errors import TableError
+from gnnflow.graph.splits import SPLITS
+from gnnflow.ingest import rounds
+from gnnflow.ingest.statistics import CHANNEL, merge_counts, statistics_of
+from gnnflow.mapreduce.rounds import Round
+from gnnflow.storage.columns import id_keys
+from gnnflow.storage.tables import commit_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from gnnflow.config import GraphConfig
+    from gnnflow.graph.arrays import IntArray
+    from gnnflow.ingest.schema import SourceSchema
+    from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
+    from gnnflow.storage.filesystem import FileEntry
+    from gnnflow.storage.tables import Chunk
+
+
+@dataclass(frozen=True)
+class IngestJob:
+    """What every ingest task knows: where to write, how to read, and the chunks an error may have to name."""
+
+    artifact: str
+    config: GraphConfig
+    schema: SourceSchema
+    nodes: tuple[Chunk, ...]
+    edges: tuple[Chunk, ...]
+
+    def home_of(self, ids: pa.Array) -> IntArray:
+        """Return the partition that each id's node lives in."""
+        return (id_keys(ids) % np.uint64(self.config.partitions)).astype(np.int64)
+
+    def set_aside(self, name: str, rows: pa.Table) -> tuple[FileEntry, ...]:
+        """Commit quarantined rows, if there are any."""
+        return (commit_table(self.artifact, f"quarantine/{name}.parquet", rows),) if rows.num_rows else ()
+
+
+@dataclass(frozen=True)
+class IngestResult:
+    """What ingest committed: its files in order, conservation counts, and the facts later stages read."""
+
+    files: tuple[FileEntry, ...]
+    rows_in: int
+    rows_out: int
+    rows_quarantined: int
+    details: dict[str, Any]
+
+
+def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
+    """Run ingest. Raises TableError for the first bad row under `fail`, and for splits nothing can be trained on."""
+    partitions = job.config.partitions
+    read = runner.run(Round("nodes_read", len(job.nodes), partitions, partial(rounds.read_nodes, job=job)))
+    step = Round("nodes_sort", partitions, partitions, partial(rounds.sort_nodes, job=job), {"nodes": "nodes_read"})
+    nodes = runner.run(step)
+    _check_splits(nodes, job)
+    merge = Round("nodes_statistics", partitions, partitions, merge_counts, {CHANNEL: "nodes_sort"})
+    counted = statistics_of(runner.run(merge), job.schema)
+    book = PartitionBook(offsets_of(np.array([record.counts["rows_out"] for record in nodes], np.int64)))
+    edge_read, edges = _edge_rounds(job, runner, book)
+    written = runner.run(
+        Round(
+            "nodes_write",
+            partitions,
+            partitions,
+            partial(rounds.write_nodes, job=job, book=book, scale=_scale(nodes, job)),
+            {"node_rows": "nodes_sort", "in_degree": _builder(job), "out_degree": _builder(job)},
+        )
+    )
+    result = _result(job, book, node_steps=(read, nodes), edge_steps=(edge_read, *edges), written=written)
+    return replace(result, details={**result.details, "statistics": counted})
+
+
+def _builder(job: IngestJob) -> str:
+    return "edges_build" if job.config.reverse_edges else "edges_dst"
+
+
+def _edge_rounds(
+    job: IngestJob, runner: RoundRunner, book: PartitionBook
+) -> tuple[list[TaskRecord], list[list[TaskRecord]]]:
+    partitions = job.config.partitions
+    read = runner.run(Round("edges_read", len(job.edges), partitions, partial(rounds.read_edges, job=job)))
+    steps = [
+        Round(
+            "edges_src",
+            partitions,
+            partitions,
+            partial(rounds.resolve_sources, job=job, book=book),
+            {"edges_by_src": "edges_read", "node_rows": "nodes_sort"},
+        ),
+        Round(
+            "edges_dst",
+            partitions,
+            partitions,
+            partial(rounds.resolve_destinations, job=job, book=book),
+            {"edges_by_dst": "edges_src", "node_rows": "nodes_sort"},
+        ),
+    ]
+    if job.config.reverse_edges:
+        build = partial(rounds.build_both_ways, job=job, book=book)
+        steps.append(Round("edges_build", partitions, partitions, build, {"edges_both": "edges_dst"}))
+    return read, [runner.run(step) for step in steps]
+
+
+def _check_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
+    if not job.schema.has_split or job.schema.label_kind == "none":
+        return
+    counts = _splits(records)
+    for name in ("train", "valid"):
+        if not counts[name]:
+            raise TableError(
+                f"column {job.config.split!r}: no row is in split {name!r} (counts: {counts})",
+                where=str(job.config.nodes),
+                fix="Training needs train and valid rows with labels.",
+            )
+
+
+def _splits(records: Sequence[TaskRecord]) -> dict[str, int]:
+    total = np.sum([record.counts["splits"] for record in records], axis=0)
+    return dict(zip(("none", *SPLITS), (int(count) for count in total), strict=True))
+
+
+def _scale(records: Sequence[TaskRecord], job: IngestJob) -> tuple[list[float], list[float]] | None:
+    if job.config.normalize != "standard":
+        return None
+    rows = sum(record.counts["rows_out"] for record in records)
+    mean = np.sum([record.counts["sum"] for record in records], axis=0) / rows
+    variance = np.sum([record.counts["sum_of_squares"] for record in records], axis=0) / rows - mean**2
+    deviation = np.sqrt(np.maximum(variance, 0))
+    return mean.tolist(), np.where(deviation > 0, deviation, 1).tolist()
+
+
+def _num_classes(records: Sequence[TaskRecord], job: IngestJob) -> int:
+    if job.schema.label_kind != "single":
+        return job.schema.label_width
+    largest = max(record.counts["label_max"] for record in records)
+    return job.config.num_classes or max(largest + 1, 2)
+
+
+def _result(
+    job: IngestJob,
+    book: PartitionBook,
+    *,
+    node_steps: Sequence[Sequence[TaskRecord]],
+    edge_steps: Sequence[Sequence[TaskRecord]],
+    written: Sequence[TaskRecord],
+) -> IngestResult:
+    node_read, nodes = node_steps
+    edge_read, edges = edge_steps[0], edge_steps[1:]
+    every = [*(record for step in (*node_steps, *edge_steps) for record in step), *written]
+    quarantined = _total([*node_read, *nodes], "rows_quarantined"), _total(every, "rows_quarantined")
+    counts = {
+        "nodes": _conserved("node", _total(node_read, "rows_in"), book.num_nodes, quarantined[0]),
+        "edges": _conserved(
+            "edge", _total(edge_read, "rows_in"), _total(edges[1], "rows_out"), quarantined[1] - quarantined[0]
+        ),
+    }
+    bins = [sum(column) for column in zip_longest(*(r.counts["degree_bins"] for r in written), fillvalue=0)]
+    details = {
+        "num_nodes": book.num_nodes,
+        "num_edges": _total(edges[-1], "edges"),
+        "partitions": book.num_partitions,
+        "offsets": book.offsets.tolist(),
+        "id_type": job.schema.id_type,
+        "feature": {
+            "kind": "sparse" if job.schema.sparse else "dense",
+            "width": job.schema.feature_width,
+            "has_value": job.schema.sparse_has_value
+            or (job.schema.sparse is not None and job.config.normalize == "row"),
+        },
+        "attribute_width": job.schema.attribute_width,
+        "has_weight": job.schema.has_weight,
+        "label_kind": job.schema.label_kind,
+        "num_classes": _num_classes(nodes, job),
+        "labelled": _total(nodes, "labelled"),
+        "splits": _splits(nodes),
+        "degree_bins": bins,
+        "max_in_degree": max(record.counts["max_in_degree"] for record in written),
+        "counts": counts,
+        "schema": asdict(job.schema),
+    }
+    return IngestResult(
+        files=tuple(entry for record in every for entry in record.files),
+        rows_in=sum(part["rows_in"] for part in counts.values()),
+        rows_out=sum(part["rows_out"] for part in counts.values()),
+        rows_quarantined=sum(part["rows_quarantined"] for part in counts.values()),
+        details=details,
+    )
+
+
+def _total(records: Sequence[TaskRecord], key: str) -> int:
+    return sum(int(record.counts.get(key, 0)) for record in records)
+
+
+def _conserved(what: str, rows_in: int, rows_out: int, quarantined: int) -> dict[str, int]:
+    assert rows_in == rows_out + quarantined, f"{what} rows were lost: {rows_in} != {rows_out} + {quarantined}"
+    return {"rows_in": rows_in, "rows_out": rows_out, "rows_quarantined": quarantined}

@@ -1,0 +1,130 @@
+import hashlib
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier
+from threadpoolctl import threadpool_limits
+
+from gnnflow.datasets import CLASSES, payments, pieces, write_payments
+from gnnflow.graph.errors import ConfigError, StorageError
+from gnnflow.storage.columns import to_matrix
+from gnnflow.storage.filesystem import list_names, read_bytes, write_atomic
+from gnnflow.storage.tables import read_table
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return payments(num_nodes=20_000, num_edges=200_000, seed=0)
+
+
+@pytest.fixture(scope="module")
+def endpoints(graph):
+    ids = graph.nodes["id"].combine_chunks()
+    return tuple(pc.index_in(graph.edges[end], ids).to_numpy() for end in ("src", "dst"))
+
+
+def test_tables_have_the_sizes_asked_for_and_every_endpoint_is_a_node(graph, endpoints):
+    assert (graph.nodes.num_rows, graph.edges.num_rows) == (20_000, 200_000)
+    assert pc.count_distinct(graph.nodes["id"]).as_py() == 20_000
+    assert all(np.isfinite(end).all() for end in endpoints)
+    assert (endpoints[0] != endpoints[1]).all()
+
+
+def test_attributes_are_finite_and_weights_positive(graph):
+    for name in ("amount", "hour_sin", "hour_cos", "weight"):
+        assert np.isfinite(graph.edges[name].to_numpy()).all()
+    assert graph.edges["weight"].to_numpy().min() >= 1
+
+
+def test_only_merchants_are_hubs_and_a_few_pass_a_thousand_payments(graph, endpoints):
+    in_degree = np.bincount(endpoints[1], minlength=20_000)
+    merchant = pc.starts_with(graph.nodes["id"], "MER-").to_numpy()
+    assert 3 <= (in_degree > 1000).sum() <= 20
+    assert in_degree[~merchant].max() < 100
+    assert in_degree[~merchant].min() >= 4
+
+
+def test_hubs_are_within_two_hops_of_people(graph, endpoints):
+    merchant = pc.starts_with(graph.nodes["id"], "MER-").to_numpy()
+    assert (merchant[endpoints[0]] & ~merchant[endpoints[1]]).sum() > 1000
+
+
+def test_four_fifths_of_the_people_are_labelled_and_split_60_20_20(graph):
+    label, split = graph.nodes["label"], graph.nodes["split"]
+    assert pc.all(pc.equal(pc.is_valid(label), pc.is_valid(split))).as_py()
+    labelled = len(label) - label.null_count
+    assert labelled == pytest.approx(0.8 * 18_000, rel=0.02)
+    shares = {row["values"]: row["counts"] / labelled for row in split.drop_null().value_counts().to_pylist()}
+    assert shares == pytest.approx({"train": 0.6, "valid": 0.2, "test": 0.2}, abs=0.02)
+    assert set(pc.unique(label.drop_null()).to_pylist()) == set(range(len(CLASSES)))
+
+
+def test_edge_attributes_and_neighbours_together_solve_what_neither_solves_alone(graph, endpoints):
+    src, dst = endpoints
+    x = to_matrix(graph.nodes["x"])
+    attributes = np.stack([graph.edges[name].to_numpy() for name in ("amount", "hour_sin", "hour_cos")], 1)
+    # What a trained attention does: dwell on payments that are large and nightly.
+    attention = np.exp(2 * attributes[:, 0] + 4 * attributes[:, 2])
+    even = np.ones(len(src))
+    alone = _accuracy(graph, x)
+    neighbours = _accuracy(graph, np.hstack([x, _average(x[src], dst, even)]))
+    attended = _accuracy(graph, np.hstack([x, _average(np.hstack([x[src], attributes]), dst, attention)]))
+    assert alone < 0.68
+    assert alone + 0.05 < neighbours < 0.8
+    assert attended > 0.93
+
+
+def _average(rows, dst, share):
+    total = np.maximum(np.bincount(dst, share, minlength=20_000), 1e-9)
+    return np.stack([np.bincount(dst, share * column, minlength=20_000) for column in rows.T], 1) / total[:, None]
+
+
+def _accuracy(graph, features):
+    label = graph.nodes["label"].fill_null(-1).to_numpy()
+    split = np.array(graph.nodes["split"].to_pylist(), dtype=object)
+    train, test = split == "train", split == "test"
+    classifier = HistGradientBoostingClassifier(max_iter=40, random_state=0)
+    with threadpool_limits(1):  # its threads wait for each other actively, which crawls on a busy machine
+        return classifier.fit(features[train], label[train]).score(features[test], label[test])
+
+
+def _digest(folder):
+    parts = [f"{folder}/nodes.parquet", *(f"{folder}/edges/{name}" for name in list_names(f"{folder}/edges"))]
+    return [hashlib.sha256(read_bytes(part)).hexdigest() for part in parts]
+
+
+def test_the_same_seed_writes_the_same_bytes(tmp_path):
+    for name, seed in (("a", 7), ("b", 7), ("c", 8)):
+        write_payments(str(tmp_path / name), num_nodes=500, num_edges=3000, seed=seed)
+    assert _digest(tmp_path / "a") == _digest(tmp_path / "b")
+    assert _digest(tmp_path / "a") != _digest(tmp_path / "c")
+
+
+def test_files_hold_the_rows_of_the_graph_in_memory(monkeypatch):
+    monkeypatch.setattr(pieces, "PIECE_ROWS", 1000)
+    nodes, edges = write_payments("memory://payments-rows", num_nodes=200, num_edges=2500, seed=1)
+    graph = payments(num_nodes=200, num_edges=2500, seed=1)
+    parts = [read_table(f"{edges}/{name}") for name in list_names(edges)]
+    assert [part.num_rows for part in parts] == [1000, 1000, 500]
+    assert read_table(nodes).equals(graph.nodes)
+    assert [row for part in parts for row in part.to_pylist()] == graph.edges.to_pylist()
+
+
+def test_a_smaller_graph_replaces_a_larger_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(pieces, "PIECE_ROWS", 1000)
+    write_payments(str(tmp_path), num_nodes=200, num_edges=2500)
+    _, edges = write_payments(str(tmp_path), num_nodes=200, num_edges=900)
+    assert list_names(edges) == ["part-00000.parquet"]
+
+
+def test_files_of_others_are_left_alone(tmp_path):
+    write_atomic(str(tmp_path / "edges" / "mine.parquet"), b"mine")
+    with pytest.raises(StorageError, match=r"mine\.parquet"):
+        write_payments(str(tmp_path), num_nodes=200, num_edges=900)
+    assert read_bytes(str(tmp_path / "edges" / "mine.parquet")) == b"mine"
+
+
+def test_too_small_a_network_is_refused_with_its_limit():
+    with pytest.raises(ConfigError, match="num_nodes: 20 is below the minimum of 100"):
+        payments(num_nodes=20)
