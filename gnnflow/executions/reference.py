@@ -136,11 +136,11 @@ def _own_aggregation(kind: Aggregation, rows: Tensor, edges: _EdgeList) -> Tenso
 
 def _edge_list(block: Block, *, include_self: bool) -> _EdgeList:
     assert block.num_targets == block.num_sources, "the reference reads blocks over all nodes"
-    offsets, num_nodes = tensor(block.offsets), block.num_targets
-    edge = EdgeContext(block.num_edges, tensor(block.edge_weight), tensor(block.edge_attributes))
+    offsets, num_nodes = tensor(block.edges.offsets), block.num_targets
+    edge = EdgeContext(block.num_edges, tensor(block.edges.weight), tensor(block.edges.attributes))
     targets = torch.repeat_interleave(offsets.diff())
     scale = torch.ones(num_nodes) if block.sample_scale is None else tensor(block.sample_scale)
-    edges = _EdgeList(tensor(block.sources), targets, edge, scale[targets], num_nodes)
+    edges = _EdgeList(tensor(block.edges.sources), targets, edge, scale[targets], num_nodes)
     return _with_self(edges) if include_self else edges
 
 

@@ -52,12 +52,12 @@ def tensor(array: Array | None) -> Tensor | None:
 
 def block_tensors(block: Block) -> BlockTensors:
     """Return the block's adjacency, edge context and sample scale as tensors."""
-    attributes = tensor(block.edge_attributes)
+    attributes = tensor(block.edges.attributes)
     if attributes is not None and attributes.shape[1] == 0:
         attributes = None
     return BlockTensors(
-        Csr(tensor(block.offsets), tensor(block.sources), block.num_sources),
-        EdgeContext(block.num_edges, tensor(block.edge_weight), attributes),
+        Csr(tensor(block.edges.offsets), tensor(block.edges.sources), block.num_sources),
+        EdgeContext(block.num_edges, tensor(block.edges.weight), attributes),
         tensor(block.sample_scale),
     )
 

@@ -1,6 +1,6 @@
 """The words every other package speaks: edges, batches, the partition book, labels, hashes and errors. NumPy only.
 
-Read `batch.py` first.
+Read `edges.py` first, then `batch.py`.
 """
 
 from __future__ import annotations

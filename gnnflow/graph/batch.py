@@ -3,7 +3,7 @@
 A `Block` is one layer's bipartite adjacency. Its sources start with its targets, so a stack of blocks shares one row
 order: the rows of every later block are a prefix of the first block's sources, and nothing is relabelled in between.
 
-Shapes: N nodes, E edges, T targets, F features, A edge attributes, B batch.
+Shapes: N nodes, T targets, F features, B batch.
 """
 
 from __future__ import annotations
@@ -13,28 +13,29 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of, ragged_ranges
+from gnnflow.graph.edges import InEdges
 
 
 @dataclass(frozen=True)
 class Block:
-    """One layer's in-edges, grouped by target.
+    """One layer's in-edges of T targets, their sources as rows of what the layer reads.
 
-    offsets [T + 1] and sources [E] are a CSR by destination; source row i < T is target i. sample_scale [T] is full
-    in-degree / edges kept, or None where nothing was sampled.
+    Source row i < T is target i. sample_scale [T] is what `edges.sample_scale` gives, None where nothing was sampled.
     """
 
-    num_targets: int
+    edges: InEdges
     num_sources: int
-    offsets: IntArray
-    sources: IntArray
-    edge_weight: FloatArray | None = None
-    edge_attributes: FloatArray | None = None
     sample_scale: FloatArray | None = None
+
+    @property
+    def num_targets(self) -> int:
+        """How many targets T the block computes."""
+        return self.edges.num_targets
 
     @property
     def num_edges(self) -> int:
         """How many edges the block holds."""
-        return len(self.sources)
+        return self.edges.num_edges
 
 
 @dataclass(frozen=True)

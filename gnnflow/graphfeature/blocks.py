@@ -7,6 +7,8 @@ blocks are built from the targets outward and a node keeps the row it got when i
 
 Rows are given by scatter into an array with one entry per node of the neighbourhood, not by sorting; only the entries
 touched are put back, so the array serves batch after batch.
+
+Shapes: B targets of a batch, N nodes of the neighbourhood, T nodes a layer computes, E edges a layer reads.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of, ragged_ranges
+from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.batch import Block, MiniBatch
+from gnnflow.graph.edges import Picked, SourceArray, sample_scale
 from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows, RowArray
 
 _UNSEEN = -1
@@ -25,11 +28,14 @@ _UNSEEN = -1
 
 @dataclass(frozen=True)
 class _Layer:
-    """One layer: in-edges kept of each computed node [T], which edges those are [E], their sources' batch rows [E]."""
+    """One layer: the in-edges picked for each node it computes [T], and those edges' sources as batch rows [E]."""
 
-    kept: IntArray
-    edges: IntArray
+    picked: Picked
     sources: IntArray
+
+    @property
+    def num_targets(self) -> int:
+        return len(self.picked.counts)
 
 
 def new_scratch(num_nodes: int) -> RowArray:
@@ -52,26 +58,27 @@ def build_minibatch(
     takes none. labels [B, ...] go with rows and are passed on. Without scratch, space is allocated for this batch.
     """
     limits = _limits(fanouts, num_layers)
+    # the neighbourhood's row of each batch row, targets first; and the layers from the last to the first
     nodes, layers = _reach(
         neighborhood, rows, limits, new_scratch(neighborhood.num_nodes) if scratch is None else scratch
     )
-    columns = neighborhood.columns.take(nodes)
-    sizes = [len(layer.kept) for layer in layers[1:]] + [len(nodes)]
+    # degrees of each batch row; a layer's own nodes are the first T of them
+    degrees = neighborhood.degrees.take(nodes)
+    # rows each layer reads: those the layer before it computes, and for the first layer all of the batch
+    sizes = [layer.num_targets for layer in layers[1:]] + [len(nodes)]
     blocks = [
         Block(
-            num_targets=len(layer.kept),
+            neighborhood.edges.take(layer.picked.positions, offsets=layer.picked.offsets, sources=layer.sources),
             num_sources=size,
-            offsets=offsets_of(layer.kept),
-            sources=layer.sources,
-            edge_weight=None if neighborhood.edge_weight is None else neighborhood.edge_weight[layer.edges],
-            edge_attributes=None if neighborhood.edge_attributes is None else neighborhood.edge_attributes[layer.edges],
-            sample_scale=None if fanouts is None else _scale(columns.in_degree[: len(layer.kept)], layer.kept),
+            sample_scale=None
+            if fanouts is None
+            else sample_scale(degrees.in_degree[: layer.num_targets], layer.picked.counts),
         )
         for layer, size in zip(layers, sizes, strict=True)
     ]
     return MiniBatch(
         blocks=tuple(reversed(blocks)),
-        nodes=columns,
+        nodes=degrees,
         features=neighborhood.features.take(nodes),
         targets=neighborhood.node_ids[rows],
         labels=labels,
@@ -88,16 +95,20 @@ def extract_rows(
     """
     size = neighborhood.num_nodes
     # A (target, node) pair is one integer that sorts by target, then row: the union's row order.
+    # pairs reached so far, ascending [P]: at first each target with itself
     pairs = np.arange(len(rows), dtype=np.int64) * size + rows
+    # how many in-edges of each pair's node were followed already [P]
     taken = np.zeros(len(rows), np.int64)
     for limit in _limits(fanouts, num_layers):
-        kept = np.maximum(taken, _kept(neighborhood, pairs % size, limit))
-        edges = ragged_ranges(neighborhood.offsets[pairs % size] + taken, kept - taken)
-        reached = np.repeat(pairs // size * size, kept - taken) + neighborhood.sources[edges]
+        # the in-edges that this hop adds, pair by pair [E]
+        picked = _prefix(neighborhood, pairs % size, limit, taken=taken)
+        # their sources, paired with the same targets [E]
+        reached = np.repeat(pairs // size * size, picked.counts) + neighborhood.edges.sources[picked.positions]
+        # old and new pairs, ascending, and what was followed of each
         every = np.unique(np.concatenate([pairs, reached]))
-        taken = np.zeros(len(every), np.int64)
-        taken[np.searchsorted(every, pairs)] = kept
-        pairs = every
+        followed = np.zeros(len(every), np.int64)
+        followed[np.searchsorted(every, pairs)] = taken + picked.counts
+        pairs, taken = every, followed
     return _cut(neighborhood, rows, pairs, taken)
 
 
@@ -106,75 +117,85 @@ def _limits(fanouts: Sequence[int] | None, num_layers: int) -> Sequence[int | No
     return [None] * num_layers if fanouts is None else fanouts
 
 
-def _kept(neighborhood: Neighborhood, nodes: IntArray, limit: int | None) -> IntArray:
-    """Return how many in-edges [T] a fan-out keeps of each node."""
-    stored = neighborhood.offsets[nodes + 1] - neighborhood.offsets[nodes]
-    kept = stored if limit is None else np.minimum(stored, limit)
-    full = neighborhood.columns.in_degree[nodes]
+def _prefix(neighborhood: Neighborhood, nodes: IntArray, limit: int | None, *, taken: IntArray | int = 0) -> Picked:
+    """Pick a fan-out's in-edges of each node, without the first `taken`; asserts that the neighbourhood has them."""
+    picked = neighborhood.edges.prefix(nodes, limit=limit, taken=taken)
+    # in-edges of each node in the full graph, and how many of them the fan-out asks for
+    full = neighborhood.degrees.in_degree[nodes]
     wanted = full if limit is None else np.minimum(full, limit)
-    assert np.array_equal(kept, wanted), "the neighbourhood was cut to fewer hops or smaller fan-outs than asked for"
-    return kept
+    complete = np.array_equal(picked.counts, np.maximum(wanted - taken, 0))
+    assert complete, "the neighbourhood was cut to fewer hops or smaller fan-outs than asked for"
+    return picked
 
 
 def _reach(
     neighborhood: Neighborhood, rows: IntArray, limits: Sequence[int | None], row_of: RowArray
 ) -> tuple[IntArray, list[_Layer]]:
-    """Return the nodes reached, in batch row order, and the layers from the last to the first."""
+    """Return the nodes reached, in batch row order, and the layers from the last to the first.
+
+    row_of [N] holds each reached node's batch row meanwhile, _UNSEEN elsewhere.
+    """
+    # the neighbourhood's row of each batch row so far: at first the targets alone [B]
     nodes, layers = rows, list[_Layer]()
     row_of[rows] = np.arange(len(rows), dtype=np.int32)
+    # A target named twice holds only its second row.
     distinct = bool(np.all(row_of[rows] == np.arange(len(rows))))
     for hop, limit in enumerate(limits if distinct else ()):
         # An equal fan-out repeats the previous layer's edges; only nodes reached since then are new.
         known = layers[-1] if hop and limit == limits[hop - 1] else None
-        fresh = nodes if known is None else nodes[len(known.kept) :]
-        kept = _kept(neighborhood, fresh, limit)
-        edges = ragged_ranges(neighborhood.offsets[fresh], kept)
-        found = neighborhood.sources[edges]
+        fresh = nodes if known is None else nodes[known.num_targets :]
+        # positions of the fresh nodes' in-edges [E], and how many each has
+        picked = _prefix(neighborhood, fresh, limit)
+        # the neighbourhood's row of each of these edges' source [E]
+        found = neighborhood.edges.sources[picked.positions]
+        # the same nodes, then those met here for the first time
         nodes = np.concatenate([nodes, _admit(found, row_of, first_row=len(nodes))])
-        layer = _Layer(kept, edges, row_of[found].astype(np.int64))
+        # the batch row of each edge's source [E]
+        layer = _Layer(picked, row_of[found].astype(np.int64))
         layers.append(layer if known is None else _append(known, layer))
     row_of[nodes] = _UNSEEN
     assert distinct, "targets of one batch are distinct"
     return nodes, layers
 
 
-def _admit(found: RowArray, row_of: RowArray, *, first_row: int) -> RowArray:
+def _admit(found: SourceArray, row_of: RowArray, *, first_row: int) -> SourceArray:
     """Give rows to nodes found for the first time, in order of appearance, and return them."""
+    # those without a row yet, a node as often as it was found [U]
     unseen = found[row_of[found] < 0]
     # Of equal indices the last assignment stays: written backwards, each node holds its first position.
     positions = np.arange(len(unseen), dtype=np.int32)
     row_of[unseen[::-1]] = positions[::-1]
-    new: RowArray = unseen[row_of[unseen] == positions]
+    # each such node once, where it was found first
+    new: SourceArray = unseen[row_of[unseen] == positions]
     row_of[new] = np.arange(first_row, first_row + len(new), dtype=np.int32)
     return new
 
 
 def _append(known: _Layer, more: _Layer) -> _Layer:
     return _Layer(
-        np.concatenate([known.kept, more.kept]),
-        np.concatenate([known.edges, more.edges]),
+        Picked(
+            np.concatenate([known.picked.positions, more.picked.positions]),
+            np.concatenate([known.picked.counts, more.picked.counts]),
+        ),
         np.concatenate([known.sources, more.sources]),
     )
 
 
-def _scale(in_degree: IntArray, kept: IntArray) -> FloatArray:
-    """Return full in-degree / kept edges [T], 1 where nothing was kept."""
-    return np.where(kept > 0, in_degree / np.maximum(kept, 1), 1).astype(np.float32)
-
-
 def _cut(neighborhood: Neighborhood, rows: IntArray, pairs: IntArray, taken: IntArray) -> NeighborhoodRows:
-    """Return the union of (target, node) pairs [P], sorted, with each pair's first `taken` in-edges."""
+    """Return the union of (target, node) pairs [P], sorted, with each pair's first `taken` in-edges [P]."""
     size, targets = neighborhood.num_nodes, np.arange(len(rows) + 1, dtype=np.int64)
+    # each pair's node, and the first number of its target's pairs [P]
     nodes, base = pairs % size, pairs // size * size
-    edges = ragged_ranges(neighborhood.offsets[nodes], taken)
+    # all in-edges that were followed from any pair [E]; what a pair took is its limit
+    picked = neighborhood.edges.prefix(nodes, limit=taken)
+    # the union's row of each edge's source: the place of (same target, source) among the pairs [E]
+    sources = np.repeat(base, taken) + neighborhood.edges.sources[picked.positions]
+    sources = np.searchsorted(pairs, sources).astype(np.int32)
     union = Neighborhood(
         roots=np.searchsorted(pairs, targets[:-1] * size + rows),
         node_ids=neighborhood.node_ids[nodes],
-        columns=neighborhood.columns.take(nodes),
+        degrees=neighborhood.degrees.take(nodes),
         features=neighborhood.features.take(nodes),
-        offsets=offsets_of(taken),
-        sources=np.searchsorted(pairs, np.repeat(base, taken) + neighborhood.sources[edges]).astype(np.int32),
-        edge_weight=None if neighborhood.edge_weight is None else neighborhood.edge_weight[edges],
-        edge_attributes=None if neighborhood.edge_attributes is None else neighborhood.edge_attributes[edges],
+        edges=neighborhood.edges.take(picked.positions, offsets=picked.offsets, sources=sources),
     )
     return NeighborhoodRows(union, root_offsets=targets, node_offsets=np.searchsorted(pairs, targets * size))

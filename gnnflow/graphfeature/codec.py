@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of
 from gnnflow.graph.batch import Degrees, Features
+from gnnflow.graph.edges import InEdges
 from gnnflow.graph.errors import StorageError
 from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows, side_by_side
 from gnnflow.graphfeature.wire import (
@@ -63,21 +64,21 @@ def encode_rows(rows: NeighborhoodRows) -> pa.LargeBinaryArray:
     Raises StorageError for a message above 2 GiB and for degrees that do not fit 32 bits.
     """
     graph, nodes, edges = rows.neighborhood, rows.node_offsets, rows.edge_offsets
-    columns = graph.columns
+    degrees = graph.degrees
     fields = [
         *_packed(Field.ROOTS, _local(graph.roots, nodes, rows.root_offsets), "<i4", rows.root_offsets),
         *_packed(Field.NODE_IDS, graph.node_ids, "<i8", nodes),
-        *_packed(Field.IN_DEGREE, columns.in_degree, "<u4", nodes),
-        *_packed(Field.OUT_DEGREE, columns.out_degree, "<u4", nodes),
-        *_packed(Field.IN_WEIGHT, columns.in_weight, "<f4", nodes),
-        *_packed(Field.IN_EDGES, np.diff(graph.offsets), "<u4", nodes),
-        *_packed(Field.SOURCES, _local(graph.sources, nodes, edges), "<i4", edges),
+        *_packed(Field.IN_DEGREE, degrees.in_degree, "<u4", nodes),
+        *_packed(Field.OUT_DEGREE, degrees.out_degree, "<u4", nodes),
+        *_packed(Field.IN_WEIGHT, degrees.in_weight, "<f4", nodes),
+        *_packed(Field.IN_EDGES, graph.edges.lengths, "<u4", nodes),
+        *_packed(Field.SOURCES, _local(graph.edges.sources, nodes, edges), "<i4", edges),
     ]
-    if graph.edge_weight is not None:
-        fields += _packed(Field.EDGE_WEIGHT, graph.edge_weight, "<f4", edges)
-    if graph.edge_attributes is not None:
-        fields.append(integer_field(Field.EDGE_ATTRIBUTE_WIDTH, graph.edge_attributes.shape[1]))
-        fields += _packed(Field.EDGE_ATTRIBUTES, graph.edge_attributes, "<f4", edges)
+    if graph.edges.weight is not None:
+        fields += _packed(Field.EDGE_WEIGHT, graph.edges.weight, "<f4", edges)
+    if graph.edges.attributes is not None:
+        fields.append(integer_field(Field.EDGE_ATTRIBUTE_WIDTH, graph.edges.attributes.shape[1]))
+        fields += _packed(Field.EDGE_ATTRIBUTES, graph.edges.attributes, "<f4", edges)
     return join_fields([*fields, *_feature_fields(graph.features, nodes), integer_field(Field.FORMAT, FORMAT)])
 
 
@@ -133,18 +134,18 @@ def decode_rows(column: pa.Array | pa.ChunkedArray) -> NeighborhoodRows:
     union = Neighborhood(
         roots=_union_rows(messages, Field.ROOTS, num_roots, nodes),
         node_ids=messages.payload(Field.NODE_IDS, "<i8"),
-        columns=Degrees(
+        degrees=Degrees(
             _checked(messages, Field.IN_DEGREE, "<u4", num_nodes).astype(np.int64),
             _checked(messages, Field.OUT_DEGREE, "<u4", num_nodes).astype(np.int64),
             _checked(messages, Field.IN_WEIGHT, "<f4", num_nodes),
         ),
         features=_features(messages, num_nodes),
-        offsets=offsets,
-        sources=_union_rows(messages, Field.SOURCES, num_edges, nodes).astype(np.int32),
-        edge_weight=_checked(messages, Field.EDGE_WEIGHT, "<f4", num_edges)
-        if messages.has(Field.EDGE_WEIGHT)
-        else None,
-        edge_attributes=_edge_attributes(messages, num_edges),
+        edges=InEdges(
+            offsets,
+            _union_rows(messages, Field.SOURCES, num_edges, nodes).astype(np.int32),
+            weight=_checked(messages, Field.EDGE_WEIGHT, "<f4", num_edges) if messages.has(Field.EDGE_WEIGHT) else None,
+            attributes=_attributes(messages, num_edges),
+        ),
     )
     return NeighborhoodRows(union, offsets_of(num_roots), nodes)
 
@@ -198,7 +199,7 @@ def _width(messages: Messages, field: Field) -> int:
     return int(widths[0]) if len(widths) else 0
 
 
-def _edge_attributes(messages: Messages, num_edges: IntArray) -> FloatArray | None:
+def _attributes(messages: Messages, num_edges: IntArray) -> FloatArray | None:
     if not messages.has(Field.EDGE_ATTRIBUTES):
         return None
     width = _width(messages, Field.EDGE_ATTRIBUTE_WIDTH)

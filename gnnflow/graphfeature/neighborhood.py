@@ -3,7 +3,7 @@
 In-edges are kept in sampling-priority order, so a fan-out is a prefix of a node's list and lists of the same node
 nest. That makes merging exact: of all copies of a node the longest list wins and nothing else needs comparing.
 
-Shapes: R roots, N nodes, E edges, A edge attributes, n rows.
+Shapes: R roots, N nodes, E edges, D distinct nodes, n rows.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of, ragged_ranges
+from gnnflow.graph.arrays import Array, IntArray, offsets_of
 from gnnflow.graph.batch import Degrees, Features
+from gnnflow.graph.edges import InEdges
 
 RowArray = npt.NDArray[np.int32]
 
@@ -24,19 +25,15 @@ RowArray = npt.NDArray[np.int32]
 class Neighborhood:
     """The merged k-hop neighbourhood of its roots. A node at the rim has no in-edges stored.
 
-    roots [R] are the targets' rows; node_ids [N] dense ids; columns and features belong to the N rows. offsets [N +
-    1] and sources [E] (int32 rows) are the in-edges by row, each row's in priority order. edge_weight [E] and
-    edge_attributes [E, A] are None where the graph has none.
+    roots [R] are the targets' rows; node_ids [N] dense ids; degrees, features and edges belong to the N rows. The
+    edges' sources are rows too, as int32.
     """
 
     roots: IntArray
     node_ids: IntArray
-    columns: Degrees
+    degrees: Degrees
     features: Features
-    offsets: IntArray
-    sources: RowArray
-    edge_weight: FloatArray | None = None
-    edge_attributes: FloatArray | None = None
+    edges: InEdges
 
     @property
     def num_nodes(self) -> int:
@@ -46,7 +43,7 @@ class Neighborhood:
     @property
     def num_edges(self) -> int:
         """How many edges it holds."""
-        return len(self.sources)
+        return self.edges.num_edges
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ class NeighborhoodRows:
     @property
     def edge_offsets(self) -> IntArray:
         """Which edges each row owns: int64 [n + 1]."""
-        return self.neighborhood.offsets[self.node_offsets]
+        return self.neighborhood.edges.offsets[self.node_offsets]
 
 
 def side_by_side(neighborhoods: Sequence[Neighborhood]) -> NeighborhoodRows:
@@ -81,12 +78,9 @@ def side_by_side(neighborhoods: Sequence[Neighborhood]) -> NeighborhoodRows:
     union = Neighborhood(
         roots=np.concatenate([each.roots + start for each, start in zip(neighborhoods, starts, strict=True)]),
         node_ids=np.concatenate([each.node_ids for each in neighborhoods]),
-        columns=_join_columns([each.columns for each in neighborhoods]),
+        degrees=_join_degrees([each.degrees for each in neighborhoods]),
         features=_join_features([each.features for each in neighborhoods]),
-        offsets=_join_offsets([each.offsets for each in neighborhoods]),
-        sources=np.concatenate([each.sources + start for each, start in zip(neighborhoods, starts, strict=True)]),
-        edge_weight=_join_optional([each.edge_weight for each in neighborhoods]),
-        edge_attributes=_join_optional([each.edge_attributes for each in neighborhoods]),
+        edges=_join_edges([each.edges for each in neighborhoods], starts),
     )
     return NeighborhoodRows(union, root_offsets, node_offsets)
 
@@ -99,41 +93,58 @@ def merge(neighborhoods: Sequence[Neighborhood]) -> Neighborhood:
     union = side_by_side(neighborhoods).neighborhood
     if np.all(union.node_ids[1:] > union.node_ids[:-1]):
         return union
-    winners, row_of = _longest(union.node_ids, np.diff(union.offsets))
-    lengths = np.diff(union.offsets)[winners]
-    edges = ragged_ranges(union.offsets[winners], lengths)
+    # the union's row of each distinct node's longest list [D], and the number among these of every row's node [N]
+    winners, row_of = _longest(union.node_ids, union.edges.lengths)
+    # the whole list of each winner [E]
+    picked = union.edges.prefix(winners, limit=None)
+    # the new row of each edge's source [E]
+    sources = row_of[union.edges.sources[picked.positions]].astype(np.int32)
     return Neighborhood(
         roots=row_of[union.roots],
         node_ids=union.node_ids[winners],
-        columns=union.columns.take(winners),
+        degrees=union.degrees.take(winners),
         features=union.features.take(winners),
-        offsets=offsets_of(lengths),
-        sources=row_of[union.sources[edges]].astype(np.int32),
-        edge_weight=None if union.edge_weight is None else union.edge_weight[edges],
-        edge_attributes=None if union.edge_attributes is None else union.edge_attributes[edges],
+        edges=union.edges.take(picked.positions, offsets=picked.offsets, sources=sources),
     )
 
 
 def _longest(node_ids: IntArray, lengths: IntArray) -> tuple[IntArray, IntArray]:
     """Return each distinct node's copy with the longest list, by ascending id, and every copy's number among them."""
+    # rows sorted by node id, copies of a node side by side [N]
     order = np.argsort(node_ids, kind="stable")
+    # whether a place in that order is the first of its node [N]
     starts_node = np.ones(len(order), bool)
     starts_node[1:] = node_ids[order[1:]] != node_ids[order[:-1]]
+    # the node's number, by ascending id, at each place [N]
     group = np.cumsum(starts_node) - 1
+    # the longest list of each node [D]
     longest = np.maximum.reduceat(lengths[order], np.flatnonzero(starts_node))
+    # places whose list is as long as that, one or more per node [C]
     candidates = np.flatnonzero(lengths[order] == longest[group])
+    # whether a candidate is the first of its node [C]
     first = np.ones(len(candidates), bool)
     first[1:] = group[candidates[1:]] != group[candidates[:-1]]
+    # the node's number of each row, in the order the rows came in [N]
     row_of = np.empty(len(order), np.int64)
     row_of[order] = group
     return order[candidates[first]], row_of
 
 
-def _join_columns(columns: Sequence[Degrees]) -> Degrees:
+def _join_degrees(degrees: Sequence[Degrees]) -> Degrees:
     def join(pick: Callable[[Degrees], Array]) -> Array:
-        return np.concatenate([pick(each) for each in columns])
+        return np.concatenate([pick(each) for each in degrees])
 
-    return Degrees(join(lambda c: c.in_degree), join(lambda c: c.out_degree), join(lambda c: c.in_weight))
+    return Degrees(join(lambda d: d.in_degree), join(lambda d: d.out_degree), join(lambda d: d.in_weight))
+
+
+def _join_edges(edges: Sequence[InEdges], starts: Sequence[int]) -> InEdges:
+    """Return all edges one after the other; sources count from the start of their own rows."""
+    return InEdges(
+        offsets=_join_offsets([each.offsets for each in edges]),
+        sources=np.concatenate([each.sources + start for each, start in zip(edges, starts, strict=True)]),
+        weight=_join_optional([each.weight for each in edges]),
+        attributes=_join_optional([each.attributes for each in edges]),
+    )
 
 
 def _join_features(features: Sequence[Features]) -> Features:

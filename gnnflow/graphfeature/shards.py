@@ -56,15 +56,6 @@ class Shard:
     targets: IntArray
     labels: Array | None
 
-    @property
-    def num_bytes(self) -> int:
-        """Roughly how much memory the shard takes."""
-        held = self.neighborhood
-        arrays: list[Array | None] = [held.offsets, held.sources, held.node_ids, held.edge_weight]
-        arrays += [held.edge_attributes]
-        arrays += [held.features.dense, held.features.index, held.features.value, self.labels]
-        return sum(array.nbytes for array in arrays if array is not None) + 24 * len(held.node_ids)
-
 
 def write_shard(
     artifact: str,
@@ -99,8 +90,8 @@ def write_shard(
         split=split,
         layout=layout,
         num_targets=targets.num_rows,
-        num_nodes=len(neighborhood.node_ids),
-        num_edges=len(neighborhood.sources),
+        num_nodes=neighborhood.num_nodes,
+        num_edges=neighborhood.num_edges,
         num_bytes=sum(entry.size for entry in files),
     )
     return entry, tuple(files)

@@ -7,21 +7,21 @@ sent (`taken`); a pair that is reached again sends only what a larger fan-out ad
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.graph.arrays import distinct, offsets_of
+from gnnflow.graph.arrays import distinct
 from gnnflow.graph.splits import split_name
 from gnnflow.graphfeature.neighborhood import Neighborhood
 from gnnflow.graphfeature.shards import write_shard
 from gnnflow.graphflat.placement import Placement, bucket_counts, signatures
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
-from gnnflow.neighbors.direct import fanout_of, kept_edges, prefix_rows
-from gnnflow.storage.columns import from_matrix, take_rows, to_matrix, to_numpy
+from gnnflow.neighbors.direct import edges_by_row, fanout_of, in_edges
+from gnnflow.storage.columns import from_matrix, take_rows, to_numpy
 from gnnflow.storage.graph_store import DEGREE_COLUMNS, degrees_of, features_of
 
 if TYPE_CHECKING:
@@ -34,11 +34,14 @@ def find_targets(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
     """Choose a partition's targets, sign each by its neighbourhood, and count signatures for the placement."""
     store = job.selection.store
     table = store.nodes(index, [*job.target_columns, "labelled"])
+    # local rows of the targets [T]
     rows = _chosen(table, job)
-    edges = kept_edges(index, inbox, job.selection)
-    picked, counts = prefix_rows(edges, rows, np.zeros(len(rows), np.int64), fanout_of(job.selection, 1))
+    # the in-edges the first hop takes of them [E]
+    edges = in_edges(index, inbox, job.selection)
+    picked = edges.prefix(rows, limit=fanout_of(job.selection, 1))
     table = take_rows(table, rows)
-    signature = signatures(to_numpy(table["node"]), offsets_of(counts), edges.src[picked])
+    # the smallest hash of each target's neighbourhood [T]
+    signature = signatures(to_numpy(table["node"]), picked.offsets, edges.sources[picked.positions])
     split = to_numpy(table["split"])
     signed = table.append_column("signature", pa.array(signature))
     return TaskOutput(
@@ -72,25 +75,31 @@ def place_targets(index: int, inbox: Inbox, *, job: FlatJob, placement: Placemen
 def expand_hop(index: int, inbox: Inbox, *, job: FlatJob, hop: int) -> TaskOutput:
     """Send the in-edges that a hop adds to the shards, and their sources to their owners. Visited pairs stay here."""
     book = job.selection.store.book
+    # one entry per (shard, node) pair that this partition owns [P]
     shard, local, taken = _pairs(index, inbox, job, hop)
-    edges = kept_edges(index, inbox, job.selection)
-    picked, counts = prefix_rows(edges, local, taken, fanout_of(job.selection, hop))
-    edge_shard = np.repeat(shard, counts)
-    columns: dict[str, Any] = {"dst": np.repeat(local + book.start(index), counts), "src": edges.src[picked]}
-    if edges.weight is not None:
-        columns["weight"] = edges.weight[picked]
-    if edges.attributes is not None:
-        columns["attributes"] = from_matrix(edges.attributes[picked])
-    pairs = distinct(edge_shard * book.num_nodes + edges.src[picked])
+    # the in-edges the hop adds, pair by pair [E]
+    edges = in_edges(index, inbox, job.selection)
+    picked = edges.prefix(local, limit=fanout_of(job.selection, hop), taken=taken)
+    added = edges.take(picked.positions, offsets=picked.offsets)
+    # the shard each of them goes to [E]
+    edge_shard = np.repeat(shard, picked.counts)
+    columns: dict[str, Any] = {"dst": np.repeat(local + book.start(index), picked.counts), "src": added.sources}
+    if added.weight is not None:
+        columns["weight"] = added.weight
+    if added.attributes is not None:
+        columns["attributes"] = from_matrix(added.attributes)
+    # the pairs reached: one integer each, ascending, which sorts by shard, then node
+    pairs = distinct(edge_shard * book.num_nodes + added.sources)
     reached = pa.table({"shard": pairs // book.num_nodes, "node": pairs % book.num_nodes})
-    visited = pa.table({"shard": shard, "local": local, "taken": taken + counts})
+    # the pairs of this hop again, with all that was taken of each so far [P]
+    visited = pa.table({"shard": shard, "local": local, "taken": taken + picked.counts})
     return TaskOutput(
         emits=(
             Emit(f"edges_{hop}", pa.table(columns), edge_shard),
             Emit(f"frontier_{hop}", reached, book.owner(pairs % book.num_nodes)),
             Emit(f"visited_{hop}", visited, np.full(len(shard), index)),
         ),
-        counts={"pairs": len(shard), "edges": len(picked)},
+        counts={"pairs": len(shard), "edges": added.num_edges},
     )
 
 
@@ -99,11 +108,14 @@ def _pairs(index: int, inbox: Inbox, job: FlatJob, hop: int) -> tuple[IntArray, 
     book = job.selection.store.book
     size, start = book.size(index), book.start(index)
     reached = inbox.read(f"frontier_{hop - 1}")
+    # pairs as integers that sort by shard, then node: those the last hop reached, one or more times
     keys = to_numpy(reached["shard"]) * size + to_numpy(reached["node"]) - start
+    # those of the last hop, and how many edges were taken of each
     seen, taken = np.zeros(0, np.int64), np.zeros(0, np.int64)
     if hop > 1:
         visited = inbox.read(f"visited_{hop - 1}")
         seen, taken = to_numpy(visited["shard"]) * size + to_numpy(visited["local"]), to_numpy(visited["taken"])
+    # all of them, each once, ascending [P]; a pair that is new has 0 edges taken
     every = distinct(np.concatenate([keys, seen]))
     all_taken = np.zeros(len(every), np.int64)
     all_taken[np.searchsorted(every, seen)] = taken
@@ -141,21 +153,22 @@ def assemble(inbox: Inbox, job: FlatJob) -> tuple[Neighborhood, pa.Table]:
     nodes = inbox.read("nodes").combine_chunks()
     nodes = _sorted_by(nodes, "node")
     targets = _sorted_by(inbox.read("targets").combine_chunks(), "node")
+    # dense ids of the shard's nodes, ascending [N]
     node_ids = to_numpy(nodes["node"])
+    # every hop's edges, one hop after the other [E]
     edges = pa.concat_tables([inbox.read(f"edges_{hop}") for hop in range(1, job.num_hops + 1)]).combine_chunks()
-    dst = np.searchsorted(node_ids, to_numpy(edges["dst"]))
-    # A node's edges arrive hop by hop, each hop's after those before it: a stable sort keeps the priority order.
-    order = np.argsort(dst, kind="stable")
-    names = edges.column_names
+    # the row each edge leads to [E]
+    rows = np.searchsorted(node_ids, to_numpy(edges["dst"]))
+    # A node's edges arrive hop by hop, each hop's after those before it: kept in that order they are in priority order.
+    by_row = edges_by_row(edges, rows, num_rows=len(node_ids))
+    # the row each edge comes from, in the same order [E]
+    sources = np.searchsorted(node_ids, by_row.sources).astype(np.int32)
     neighborhood = Neighborhood(
         roots=np.searchsorted(node_ids, to_numpy(targets["node"])),
         node_ids=node_ids,
-        columns=degrees_of(nodes),
+        degrees=degrees_of(nodes),
         features=features_of(nodes, job.selection.store.feature_width),
-        offsets=offsets_of(np.bincount(dst, minlength=len(node_ids))),
-        sources=np.searchsorted(node_ids, to_numpy(edges["src"])[order]).astype(np.int32),
-        edge_weight=to_numpy(edges["weight"])[order] if "weight" in names else None,
-        edge_attributes=to_matrix(edges["attributes"])[order] if "attributes" in names else None,
+        edges=replace(by_row, sources=sources),
     )
     return neighborhood, targets
 

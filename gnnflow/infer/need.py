@@ -16,7 +16,7 @@ from gnnflow.graph.arrays import distinct
 from gnnflow.graph.hashing import combine, seed_word
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
-from gnnflow.neighbors.direct import kept_edges, prefix_rows
+from gnnflow.neighbors.direct import in_edges
 from gnnflow.storage.columns import to_numpy
 
 if TYPE_CHECKING:
@@ -36,10 +36,13 @@ class Sends:
 def plan_need(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOutput:
     """Ask the owners for the sources of this partition's in-edges at a layer."""
     store, book = job.selection.store, job.selection.store.book
+    # local rows this layer computes here, ascending [T]
     rows = targets_of(index, job) if layer == job.num_layers else computed_rows(index, inbox, job, layer)
-    edges = kept_edges(index, inbox, job.selection)
-    picked, _ = prefix_rows(edges, rows, np.zeros(len(rows), np.int64), job.fanout(layer))
-    sources = distinct(edges.src[picked])
+    # the in-edges the layer takes of them [E]
+    edges = in_edges(index, inbox, job.selection)
+    picked = edges.prefix(rows, limit=job.fanout(layer))
+    # the dense ids these come from, ascending, each once [S]
+    sources = distinct(edges.sources[picked.positions])
     counts: dict[str, Any] = {"rows": len(rows), "sources": len(sources)}
     if layer == job.num_layers:
         counts["sample"] = _sample(rows, to_numpy(store.nodes(index, ["key"])["key"]), book.start(index), job)
@@ -63,6 +66,7 @@ def targets_of(index: int, job: InferJob) -> IntArray:
 def computed_rows(index: int, inbox: Inbox, job: InferJob, layer: int) -> IntArray:
     """Return D_layer of this partition: its own rows of the layer above, and what was asked of it there."""
     above = job.need_layer(layer + 1)
+    # local rows that partitions asked of this one for the layer above, a row as often as it was asked for
     asked = to_numpy(inbox.read(f"asked_{above}")["node"]) - job.selection.store.book.start(index)
     return distinct(np.concatenate([to_numpy(inbox.read(f"rows_{above}")["row"]), asked]))
 
@@ -77,7 +81,9 @@ def rows_of_layer(index: int, inbox: Inbox, job: InferJob, layer: int) -> IntArr
 def sends_of(index: int, inbox: Inbox, job: InferJob, layer: int) -> Sends:
     """Return the local rows each partition asked of this one for a layer, grouped by partition."""
     start = job.selection.store.book.start(index)
+    # local rows asked for, one array per asking partition
     asked = [to_numpy(piece["node"]) - start for piece in inbox.pieces(f"asked_{job.need_layer(layer)}")]
+    # the partition that asked for each of them
     destination = np.repeat(np.arange(len(asked)), [len(rows) for rows in asked])
     return Sends(np.concatenate(asked), destination)
 
@@ -90,6 +96,7 @@ def need_channels(job: InferJob, layer: int) -> dict[str, str]:
 
 def _sample(rows: IntArray, keys: KeyArray, start: int, job: InferJob) -> list[list[int]]:
     """Return this partition's candidates for the parity certificate: (hash, dense id), smallest hashes first."""
+    # one hash per row to score, and the places of the smallest
     hashed = combine(keys[rows], seed_word(job.seed, "parity"))
     first = np.argsort(hashed, kind="stable")[: job.parity_samples]
     pairs = np.stack([(hashed[first] >> np.uint64(1)).astype(np.int64), rows[first] + start], axis=1)

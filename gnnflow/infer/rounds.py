@@ -21,14 +21,15 @@ from gnnflow.executions.sliced import (
     term_layout,
     term_slice,
 )
-from gnnflow.graph.arrays import distinct, offsets_of
+from gnnflow.graph.arrays import distinct
 from gnnflow.graph.batch import Block, Degrees
+from gnnflow.graph.edges import sample_scale
 from gnnflow.infer.need import rows_of_layer, sends_of
 from gnnflow.infer.predictions import prediction_columns, scores_of
 from gnnflow.kernels.threads import compute_threads
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
-from gnnflow.neighbors.direct import kept_edges, prefix_rows
+from gnnflow.neighbors.direct import in_edges
 from gnnflow.storage.columns import combine, from_matrix, take_rows, to_matrix, to_numpy
 from gnnflow.storage.graph_store import DEGREE_COLUMNS, degrees_of, features_of
 from gnnflow.storage.tables import commit_table
@@ -100,22 +101,23 @@ def _layer(
 
 
 def _block(index: int, inbox: Inbox, job: InferJob, rows: IntArray, layer: int) -> Block:
-    edges = kept_edges(index, inbox, job.selection)
+    """Return the layer's in-edges of the given local rows [T]; its sources are these rows, then the rows received."""
+    # the in-edges the layer takes of them [E]
+    edges = in_edges(index, inbox, job.selection)
     fanout = job.fanout(layer)
-    picked, counts = prefix_rows(edges, rows, np.zeros(len(rows), np.int64), fanout)
-    src = edges.src[picked]
-    asked = distinct(src)
+    picked = edges.prefix(rows, limit=fanout)
+    # dense id of each edge's source [E], and of each row received, ascending [S]
+    nodes = edges.sources[picked.positions]
+    asked = distinct(nodes)
+    # the source row of each edge: received rows lie behind the T targets [E]
+    sources = len(rows) + np.searchsorted(asked, nodes)
     scale = None
     if fanout is not None:
         in_degree = to_numpy(job.selection.store.nodes(index, ["in_degree"])["in_degree"])[rows]
-        scale = np.where(counts > 0, in_degree / np.maximum(counts, 1), 1).astype(np.float32)
+        scale = sample_scale(in_degree, picked.counts)
     return Block(
-        num_targets=len(rows),
+        edges.take(picked.positions, offsets=picked.offsets, sources=sources),
         num_sources=len(rows) + len(asked),
-        offsets=offsets_of(counts),
-        sources=len(rows) + np.searchsorted(asked, src),
-        edge_weight=None if edges.weight is None else edges.weight[picked],
-        edge_attributes=None if edges.attributes is None else edges.attributes[picked],
         sample_scale=scale,
     )
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.graph.arrays import offsets_of, ragged_ranges
+from gnnflow.graph.arrays import offsets_of
+from gnnflow.graph.edges import InEdges
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
 from gnnflow.sampling import priorities, top_k, top_k_ungrouped
@@ -25,7 +26,7 @@ from gnnflow.storage.columns import take_rows, to_matrix, to_numpy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gnnflow.graph.arrays import FloatArray, IntArray, KeyArray
+    from gnnflow.graph.arrays import IntArray, KeyArray
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.mapreduce.rounds import RoundRunner
     from gnnflow.sampling import SamplingKind
@@ -53,21 +54,8 @@ class SelectionPlan:
         return ("dst", "src", *self.store.edge_columns)
 
 
-@dataclass(frozen=True)
-class KeptEdges:
-    """A partition's kept in-edges as a CSR by local destination row; a fan-out is a prefix of each row.
-
-    offsets [nodes + 1]; src dense ids [E]; weight [E]; attributes [E, A].
-    """
-
-    offsets: IntArray
-    src: IntArray
-    weight: FloatArray | None
-    attributes: FloatArray | None
-
-
 def run_rounds(plan: SelectionPlan, runner: RoundRunner) -> tuple[dict[str, str], int]:
-    """Run selection. Returns the channels `kept_edges` reads (channel: round), and the number of hubs re-indexed."""
+    """Run selection. Returns the channels `in_edges` reads (channel: round), and the number of hubs re-indexed."""
     if plan.limit is None:
         return {}, 0
     parts = plan.store.num_partitions
@@ -142,8 +130,11 @@ def select_hubs(index: int, inbox: Inbox, *, plan: SelectionPlan) -> TaskOutput:
     )
 
 
-def kept_edges(index: int, inbox: Inbox, plan: SelectionPlan) -> KeptEdges:
-    """Return a partition's kept edges: the selected ones, hubs merged back; all of them where nothing was sampled."""
+def in_edges(index: int, inbox: Inbox, plan: SelectionPlan) -> InEdges:
+    """Return a partition's in-edges by local row, sources as dense ids.
+
+    Those that were selected, hubs merged back; all of them where nothing was sampled.
+    """
     if plan.limit is None:
         table = plan.store.edges(index, plan.columns)
     else:
@@ -152,25 +143,24 @@ def kept_edges(index: int, inbox: Inbox, plan: SelectionPlan) -> KeptEdges:
             merged = _first_edges(inbox.read("hub_selected").combine_chunks(), plan.limit)
             table = pa.concat_tables([table, merged.select(plan.columns)])
     book = plan.store.book
-    dst = to_numpy(table["dst"]) - book.start(index)
-    if len(dst) and np.any(dst[1:] < dst[:-1]):
-        order = np.argsort(dst, kind="stable")
-        table, dst = take_rows(table.combine_chunks(), order), dst[order]
+    return edges_by_row(table, to_numpy(table["dst"]) - book.start(index), num_rows=book.size(index))
+
+
+def edges_by_row(table: pa.Table, rows: IntArray, *, num_rows: int) -> InEdges:
+    """Return edges with columns src and perhaps weight and attributes, grouped by the row each leads to [E].
+
+    A row's edges keep the order of the table.
+    """
     names = table.column_names
-    return KeptEdges(
-        offsets=offsets_of(np.bincount(dst, minlength=book.size(index))),
-        src=to_numpy(table["src"]),
+    edges = InEdges(
+        offsets=offsets_of(np.bincount(rows, minlength=num_rows)),
+        sources=to_numpy(table["src"]),
         weight=to_numpy(table["weight"]) if "weight" in names else None,
         attributes=to_matrix(table["attributes"]) if "attributes" in names else None,
     )
-
-
-def prefix_rows(edges: KeptEdges, rows: IntArray, taken: IntArray, fanout: int | None) -> tuple[IntArray, IntArray]:
-    """Return (edges, counts per row): each row's kept edges from number `taken` up to the fan-out."""
-    lengths = edges.offsets[rows + 1] - edges.offsets[rows]
-    upto = lengths if fanout is None else np.minimum(lengths, fanout)
-    counts = np.maximum(upto - taken, 0)
-    return ragged_ranges(edges.offsets[rows] + taken, counts), counts
+    if np.all(rows[1:] >= rows[:-1]):
+        return edges
+    return edges.take(np.argsort(rows, kind="stable"), offsets=edges.offsets)
 
 
 def fanout_of(plan: SelectionPlan, hop: int) -> int | None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from hypothesis import strategies as st
 
 from gnnflow.executions.reference import WholeGraph
-from gnnflow.graph.arrays import offsets_of, ragged_ranges
+from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Block, Degrees, Features, MiniBatch
+from gnnflow.graph.edges import InEdges
 
 FEATURE_WIDTH = 5
 EDGE_WIDTH = 2
@@ -43,17 +44,15 @@ def whole_graph(shape: GraphShape) -> WholeGraph:
     pairs = np.array(sorted(shape.edges, key=lambda pair: pair[1]), np.int64).reshape(-1, 2)
     in_degree = np.bincount(pairs[:, 1], minlength=shape.num_nodes)
     weight = rng.uniform(0.1, 2.0, len(pairs)).astype(np.float32) if shape.weighted else None
-    adjacency = Block(
-        shape.num_nodes,
-        shape.num_nodes,
+    edges = InEdges(
         offsets_of(in_degree),
         pairs[:, 0].copy(),
-        edge_weight=weight,
-        edge_attributes=rng.normal(size=(len(pairs), EDGE_WIDTH)).astype(np.float32),
+        weight=weight,
+        attributes=rng.normal(size=(len(pairs), EDGE_WIDTH)).astype(np.float32),
     )
     in_weight = np.bincount(pairs[:, 1], weight, minlength=shape.num_nodes).astype(np.float32)
     nodes = Degrees(in_degree, np.bincount(pairs[:, 0], minlength=shape.num_nodes), in_weight)
-    return WholeGraph(adjacency, nodes, _features(shape, rng))
+    return WholeGraph(Block(edges, num_sources=shape.num_nodes), nodes, _features(shape, rng))
 
 
 def _features(shape: GraphShape, rng: np.random.Generator) -> Features:
@@ -69,43 +68,31 @@ def _features(shape: GraphShape, rng: np.random.Generator) -> Features:
 def sampled_blocks(graph: WholeGraph, *, num_layers: int, seed: int) -> list[Block]:
     """Return per layer a random part of every node's in-edges, at least one, with the scale that makes up for it."""
     rng = np.random.default_rng(seed)
-    full = graph.adjacency
+    full = graph.adjacency.edges
     blocks = []
     for _ in range(num_layers):
         keep = rng.random(full.num_edges) < 0.5
-        keep[full.offsets[:-1][np.diff(full.offsets) > 0]] = True
-        targets = np.repeat(np.arange(full.num_targets), np.diff(full.offsets))[keep]
+        keep[full.offsets[:-1][full.lengths > 0]] = True
+        targets = np.repeat(np.arange(full.num_targets), full.lengths)[keep]
         kept = np.bincount(targets, minlength=full.num_targets)
-        scale = (np.diff(full.offsets) / np.maximum(kept, 1)).astype(np.float32)
-        blocks.append(
-            replace(
-                full,
-                offsets=offsets_of(kept),
-                sources=full.sources[keep],
-                edge_weight=None if full.edge_weight is None else full.edge_weight[keep],
-                edge_attributes=None if full.edge_attributes is None else full.edge_attributes[keep],
-                sample_scale=scale,
-            )
-        )
+        scale = (full.lengths / np.maximum(kept, 1)).astype(np.float32)
+        sampled = full.take(np.flatnonzero(keep), offsets=offsets_of(kept))
+        blocks.append(Block(sampled, graph.adjacency.num_sources, sample_scale=scale))
     return blocks
 
 
 def rows_of(adjacency: Block, targets: np.ndarray) -> tuple[Block, np.ndarray]:
     """Return the block of some nodes' in-edges, and the node of each of its source rows (the targets come first)."""
-    lengths = np.diff(adjacency.offsets)[targets]
-    edges = ragged_ranges(adjacency.offsets[targets], lengths)
-    reached = np.setdiff1d(adjacency.sources[edges], targets)
+    picked = adjacency.edges.prefix(targets, limit=None)
+    found = adjacency.edges.sources[picked.positions]
+    reached = np.setdiff1d(found, targets)
     nodes = np.concatenate([targets, reached])
     row_of_node = np.full(adjacency.num_sources, -1)
     row_of_node[nodes] = np.arange(len(nodes))
     block = Block(
-        len(targets),
-        len(nodes),
-        offsets_of(lengths),
-        row_of_node[adjacency.sources[edges]],
-        None if adjacency.edge_weight is None else adjacency.edge_weight[edges],
-        None if adjacency.edge_attributes is None else adjacency.edge_attributes[edges],
-        None if adjacency.sample_scale is None else adjacency.sample_scale[targets],
+        adjacency.edges.take(picked.positions, offsets=picked.offsets, sources=row_of_node[found]),
+        num_sources=len(nodes),
+        sample_scale=None if adjacency.sample_scale is None else adjacency.sample_scale[targets],
     )
     return block, nodes
 

@@ -182,12 +182,9 @@ def test_states_of_parts_of_a_hub_merge_to_the_whole(layer, shape, parts):
 
 
 def edges_where(block, keep):
-    targets = np.repeat(np.arange(block.num_targets), np.diff(block.offsets))[keep]
+    targets = np.repeat(np.arange(block.num_targets), block.edges.lengths)[keep]
     offsets = np.concatenate([[0], np.cumsum(np.bincount(targets, minlength=block.num_targets))])
-    weight = None if block.edge_weight is None else block.edge_weight[keep]
-    return Block(
-        block.num_targets, block.num_sources, offsets, block.sources[keep], weight, block.edge_attributes[keep]
-    )
+    return Block(block.edges.take(np.flatnonzero(keep), offsets=offsets), block.num_sources)
 
 
 def test_an_aggregation_without_merge_runs_in_batches_and_is_refused_by_slices():

@@ -17,6 +17,7 @@ from safetensors.torch import save
 from gnnflow.executions.reference import WholeGraph, forward
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Block
+from gnnflow.graph.edges import InEdges
 from gnnflow.infer.job import InferJob, run_rounds
 from gnnflow.layers.model import ModelSpec, build_model
 from gnnflow.mapreduce.rounds import RoundRunner
@@ -81,15 +82,13 @@ def block_of(graph: Stored, kind: str, fanout: int | None, seed: int) -> Block:
         scale = (in_degree / np.maximum(np.minimum(in_degree, fanout), 1)).astype(np.float32)
         scale[in_degree == 0] = 1
     del kind
-    return Block(
-        num_targets=len(in_degree),
-        num_sources=len(in_degree),
+    edges = InEdges(
         offsets=offsets_of(np.bincount(dst[rows], minlength=len(in_degree))),
         sources=src[rows],
-        edge_weight=graph.edges["weight"].to_numpy()[rows],
-        edge_attributes=to_matrix(graph.edges["attributes"])[rows],
-        sample_scale=scale,
+        weight=graph.edges["weight"].to_numpy()[rows],
+        attributes=to_matrix(graph.edges["attributes"])[rows],
     )
+    return Block(edges, num_sources=len(in_degree), sample_scale=scale)
 
 
 def reference(graph: Stored, job: InferJob) -> np.ndarray:

@@ -7,6 +7,7 @@ import torch
 
 from gnnflow.executions.tensors import batch_tensors, block_tensors, tensor
 from gnnflow.graph.batch import Block
+from gnnflow.graph.edges import InEdges
 from tests.contracts.in_memory import GraphShape, mini_batch, whole_graph
 
 
@@ -22,8 +23,8 @@ def test_writable_arrays_are_shared_and_read_only_ones_are_copied():
 
 
 def test_edge_attributes_of_no_columns_count_as_none():
-    block = Block(1, 1, np.array([0, 1]), np.array([0]), edge_attributes=np.zeros((1, 0), np.float32))
-    assert block_tensors(block).edge.attributes is None
+    edges = InEdges(np.array([0, 1]), np.array([0]), attributes=np.zeros((1, 0), np.float32))
+    assert block_tensors(Block(edges, num_sources=1)).edge.attributes is None
 
 
 def test_a_batch_keeps_its_row_order_and_its_labels():

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Degrees, Features
+from gnnflow.graph.edges import InEdges
 from gnnflow.graphfeature.neighborhood import Neighborhood
 
 FEATURE_WIDTH = 5
@@ -25,16 +26,18 @@ def graphs(draw: st.DrawFn, *, min_nodes: int = 1) -> Neighborhood:
     sources = np.array([s % n for each in lists for s in each], np.int32)
     e = len(sources)
     weight = rng.random(e, np.float32) if draw(st.booleans()) else None
-    columns = Degrees(in_degree, np.bincount(sources, minlength=n), rng.random(n, np.float32))
+    degrees = Degrees(in_degree, np.bincount(sources, minlength=n), rng.random(n, np.float32))
     return Neighborhood(
         roots=rng.permutation(n)[: rng.integers(1, n + 1)] if n else np.zeros(0, np.int64),
         node_ids=np.sort(rng.choice(10**12, n, replace=False)),
-        columns=columns,
+        degrees=degrees,
         features=features(rng, n, draw(st.sampled_from(["dense", "none", "sparse", "ones"]))),
-        offsets=offsets_of(in_degree),
-        sources=sources,
-        edge_weight=weight,
-        edge_attributes=rng.random((e, 2), np.float32) if draw(st.booleans()) else None,
+        edges=InEdges(
+            offsets_of(in_degree),
+            sources,
+            weight=weight,
+            attributes=rng.random((e, 2), np.float32) if draw(st.booleans()) else None,
+        ),
     )
 
 
@@ -53,18 +56,16 @@ def shuffled(graph: Neighborhood, rng: np.random.Generator) -> Neighborhood:
     """The same graph with its rows in another order."""
     order = rng.permutation(graph.num_nodes)
     row_of = np.argsort(order)
-    lengths = np.diff(graph.offsets)[order]
-    edges = np.concatenate([np.arange(graph.offsets[i], graph.offsets[i + 1]) for i in order])
+    old = graph.edges
+    positions = np.concatenate([np.arange(old.offsets[i], old.offsets[i + 1]) for i in order])
+    sources = row_of[old.sources[positions]].astype(np.int32)
     return replace(
         graph,
         roots=row_of[graph.roots],
         node_ids=graph.node_ids[order],
-        columns=graph.columns.take(order),
+        degrees=graph.degrees.take(order),
         features=graph.features.take(order),
-        offsets=offsets_of(lengths),
-        sources=row_of[graph.sources[edges]].astype(np.int32),
-        edge_weight=None if graph.edge_weight is None else graph.edge_weight[edges],
-        edge_attributes=None if graph.edge_attributes is None else graph.edge_attributes[edges],
+        edges=old.take(positions, offsets=offsets_of(old.lengths[order]), sources=sources),
     )
 
 

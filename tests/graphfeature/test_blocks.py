@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Degrees, Features
+from gnnflow.graph.edges import InEdges
 from gnnflow.graphfeature.blocks import build_minibatch, extract_rows, new_scratch
 from gnnflow.graphfeature.neighborhood import Neighborhood, merge
 from tests.graphfeature.random_graphs import assert_same, graphs, shuffled
@@ -24,7 +25,7 @@ def rows_of(graph: Neighborhood, seed: int) -> np.ndarray:
 
 def in_edges(graph: Neighborhood, row: int, limit: int | None) -> list[int]:
     """The definition: a node's first in-edges."""
-    return list(range(graph.offsets[row], graph.offsets[row + 1]))[:limit]
+    return list(range(graph.edges.offsets[row], graph.edges.offsets[row + 1]))[:limit]
 
 
 def definition(graph: Neighborhood, rows: Sequence[int], limits: Sequence[int | None]) -> tuple[list, list[int]]:
@@ -35,8 +36,8 @@ def definition(graph: Neighborhood, rows: Sequence[int], limits: Sequence[int | 
         layers.append((list(nodes), edges))
         for each in edges:
             for edge in each:
-                if graph.sources[edge] not in nodes:
-                    nodes.append(int(graph.sources[edge]))
+                if graph.edges.sources[edge] not in nodes:
+                    nodes.append(int(graph.edges.sources[edge]))
     return layers, nodes
 
 
@@ -48,7 +49,7 @@ def test_blocks_follow_the_definition(graph: Neighborhood, seed: int, fanouts: F
     batch = build_minibatch(graph, rows, fanouts=fanouts, num_layers=num_layers, labels=labels)
     layers, nodes = definition(graph, rows.tolist(), fanouts or [None] * num_layers)
 
-    assert_same(batch.nodes, graph.columns.take(np.array(nodes)))
+    assert_same(batch.nodes, graph.degrees.take(np.array(nodes)))
     assert_same(batch.features, graph.features.take(np.array(nodes)))
     assert batch.targets.tolist() == graph.node_ids[rows].tolist()
     assert batch.labels is labels
@@ -56,10 +57,11 @@ def test_blocks_follow_the_definition(graph: Neighborhood, seed: int, fanouts: F
     for block, (computed, edges) in zip(reversed(batch.blocks), layers, strict=True):
         flat = np.array([edge for each in edges for edge in each], np.int64)
         assert block.num_targets == len(computed)
-        assert_same(block.offsets, offsets_of(np.array([len(each) for each in edges], np.int64)))
-        assert_same(block.sources, np.array([nodes.index(s) for s in graph.sources[flat]], np.int64))
-        assert_same(block.edge_weight, None if graph.edge_weight is None else graph.edge_weight[flat])
-        assert_same(block.edge_attributes, None if graph.edge_attributes is None else graph.edge_attributes[flat])
+        assert_same(block.edges.offsets, offsets_of(np.array([len(each) for each in edges], np.int64)))
+        assert_same(block.edges.sources, np.array([nodes.index(s) for s in graph.edges.sources[flat]], np.int64))
+        weight, attributes = graph.edges.weight, graph.edges.attributes
+        assert_same(block.edges.weight, None if weight is None else weight[flat])
+        assert_same(block.edges.attributes, None if attributes is None else attributes[flat])
     for earlier, later in zip(batch.blocks, batch.blocks[1:], strict=False):
         assert later.num_sources == earlier.num_targets
     assert batch.blocks[0].num_sources == len(nodes)
@@ -73,7 +75,7 @@ def test_scale_is_full_degree_over_edges_kept(graph: Neighborhood, seed: int, fa
             assert block.sample_scale is None
             continue
         degree = batch.nodes.in_degree[: block.num_targets]
-        pairs = zip(degree.tolist(), np.diff(block.offsets).tolist(), strict=True)
+        pairs = zip(degree.tolist(), block.edges.lengths.tolist(), strict=True)
         expected = np.array([full / kept if kept else 1 for full, kept in pairs], np.float32)
         assert_same(block.sample_scale, expected)
 
@@ -135,9 +137,9 @@ def test_extracted_rows_hold_what_is_needed_and_no_more(
         assert union.node_ids[union.roots[i]] == graph.node_ids[row]
         assert start <= union.roots[i] < stop
         for place, node in enumerate(sorted(nodes), start):
-            low, high = union.offsets[place : place + 2]
-            found = union.node_ids[union.sources[low:high]]
-            expected = graph.sources[in_edges(graph, node, kept.get(node, 0))]
+            low, high = union.edges.offsets[place : place + 2]
+            found = union.node_ids[union.edges.sources[low:high]]
+            expected = graph.edges.sources[in_edges(graph, node, kept.get(node, 0))]
             assert found.tolist() == graph.node_ids[expected].tolist()
 
 
@@ -146,8 +148,8 @@ def test_neighbourhoods_side_by_side_share_nothing(graph: Neighborhood):
     extracted = extract_rows(graph, np.arange(graph.num_nodes), fanouts=None, num_layers=2)
     owner = np.repeat(np.arange(len(extracted)), np.diff(extracted.node_offsets))
     union = extracted.neighborhood
-    target = np.repeat(owner, np.diff(union.offsets))
-    assert np.array_equal(owner[union.sources], target)
+    target = np.repeat(owner, union.edges.lengths)
+    assert np.array_equal(owner[union.edges.sources], target)
 
 
 def path() -> Neighborhood:
@@ -156,8 +158,7 @@ def path() -> Neighborhood:
     return Neighborhood(
         roots=np.array([2]),
         node_ids=np.array([10, 11, 12]),
-        columns=Degrees(in_degree, in_degree[::-1], in_degree.astype(np.float32)),
+        degrees=Degrees(in_degree, in_degree[::-1], in_degree.astype(np.float32)),
         features=Features(0, dense=np.zeros((3, 0), np.float32)),
-        offsets=offsets_of(in_degree),
-        sources=np.array([0, 1], np.int32),
+        edges=InEdges(offsets_of(in_degree), np.array([0, 1], np.int32)),
     )

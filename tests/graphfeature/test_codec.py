@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnflow.graph.batch import Degrees, Features
+from gnnflow.graph.edges import InEdges
 from gnnflow.graph.errors import StorageError
 from gnnflow.graphfeature import graph_feature_pb2
 from gnnflow.graphfeature.blocks import extract_rows
@@ -41,12 +42,14 @@ def triangle() -> Neighborhood:
     return Neighborhood(
         roots=np.array([2, 0]),
         node_ids=np.array([7, 300, 2**40]),
-        columns=Degrees(np.array([1, 1, 2]), np.array([2, 1, 1]), np.array([1, 0.5, 2], np.float32)),
+        degrees=Degrees(np.array([1, 1, 2]), np.array([2, 1, 1]), np.array([1, 0.5, 2], np.float32)),
         features=Features(2, dense=np.arange(6, dtype=np.float32).reshape(3, 2)),
-        offsets=np.array([0, 1, 2, 4]),
-        sources=np.array([2, 0, 1, 0], np.int32),
-        edge_weight=np.array([1, 0.5, 1.5, 0.5], np.float32),
-        edge_attributes=np.arange(4, dtype=np.float32).reshape(4, 1),
+        edges=InEdges(
+            offsets=np.array([0, 1, 2, 4]),
+            sources=np.array([2, 0, 1, 0], np.int32),
+            weight=np.array([1, 0.5, 1.5, 0.5], np.float32),
+            attributes=np.arange(4, dtype=np.float32).reshape(4, 1),
+        ),
     )
 
 
@@ -89,15 +92,15 @@ def test_messages_are_protobuf(graph: Neighborhood):
         assert message.format == 1
         assert np.frombuffer(message.roots, "<i4").tolist() == [union.roots[i] - start]
         assert np.frombuffer(message.node_ids, "<i8").tolist() == union.node_ids[node].tolist()
-        assert np.frombuffer(message.in_degree, "<u4").tolist() == union.columns.in_degree[node].tolist()
-        assert np.frombuffer(message.out_degree, "<u4").tolist() == union.columns.out_degree[node].tolist()
-        assert message.in_weight == union.columns.in_weight[node].tobytes()
-        assert np.frombuffer(message.in_edges, "<u4").tolist() == np.diff(union.offsets)[node].tolist()
-        assert np.frombuffer(message.sources, "<i4").tolist() == (union.sources[edge] - start).tolist()
-        assert message.HasField("edge_weight") == (union.edge_weight is not None)
-        assert union.edge_weight is None or message.edge_weight == union.edge_weight[edge].tobytes()
-        assert message.HasField("edge_attributes") == (union.edge_attributes is not None)
-        assert union.edge_attributes is None or message.edge_attributes == union.edge_attributes[edge].tobytes()
+        assert np.frombuffer(message.in_degree, "<u4").tolist() == union.degrees.in_degree[node].tolist()
+        assert np.frombuffer(message.out_degree, "<u4").tolist() == union.degrees.out_degree[node].tolist()
+        assert message.in_weight == union.degrees.in_weight[node].tobytes()
+        assert np.frombuffer(message.in_edges, "<u4").tolist() == union.edges.lengths[node].tolist()
+        assert np.frombuffer(message.sources, "<i4").tolist() == (union.edges.sources[edge] - start).tolist()
+        assert message.HasField("edge_weight") == (union.edges.weight is not None)
+        assert union.edges.weight is None or message.edge_weight == union.edges.weight[edge].tobytes()
+        assert message.HasField("edge_attributes") == (union.edges.attributes is not None)
+        assert union.edges.attributes is None or message.edge_attributes == union.edges.attributes[edge].tobytes()
         assert_features(message, union.features.take(np.arange(start, stop)))
 
 
@@ -150,9 +153,9 @@ def test_damage_never_shows_as_another_error(graph: Neighborhood, data: st.DataO
         decoded = decode(bytes(content))
     except StorageError:
         return
-    assert decoded.sources.min(initial=0) >= 0
-    assert decoded.sources.max(initial=-1) < decoded.num_nodes
-    assert decoded.offsets[-1] == decoded.num_edges
+    assert decoded.edges.sources.min(initial=0) >= 0
+    assert decoded.edges.sources.max(initial=-1) < decoded.num_nodes
+    assert decoded.edges.offsets[-1] == decoded.num_edges
 
 
 def test_errors_name_the_row_and_the_reason():
@@ -177,7 +180,7 @@ def test_errors_name_the_row_and_the_reason():
 
 def test_what_32_bits_cannot_hold_is_refused():
     graph = triangle()
-    graph.columns.in_degree[1] = 2**32
+    graph.degrees.in_degree[1] = 2**32
     with pytest.raises(StorageError, match="in_degree reaches 4,294,967,296"):
         encode(graph)
 

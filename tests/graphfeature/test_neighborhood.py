@@ -6,7 +6,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnflow.graph.arrays import offsets_of, ragged_ranges
 from gnnflow.graphfeature.neighborhood import Neighborhood, merge, side_by_side
 from tests.graphfeature.random_graphs import assert_same, graphs, shuffled
 
@@ -15,15 +14,9 @@ seeds = st.integers(0, 99)
 
 def cut(graph: Neighborhood, rng: np.random.Generator) -> Neighborhood:
     """The graph with each node's list cut to some prefix, as another hop would have stored it."""
-    kept = rng.integers(0, np.diff(graph.offsets) + 1)
-    edges = ragged_ranges(graph.offsets[:-1], kept)
-    return replace(
-        graph,
-        offsets=offsets_of(kept),
-        sources=graph.sources[edges],
-        edge_weight=None if graph.edge_weight is None else graph.edge_weight[edges],
-        edge_attributes=None if graph.edge_attributes is None else graph.edge_attributes[edges],
-    )
+    kept = rng.integers(0, graph.edges.lengths + 1)
+    picked = graph.edges.prefix(np.arange(graph.num_nodes), limit=kept)
+    return replace(graph, edges=graph.edges.take(picked.positions, offsets=picked.offsets))
 
 
 @given(graphs())

@@ -76,11 +76,12 @@ def test_every_target_sees_its_sampled_neighbourhood(tmp_path: Path, sampling: d
                 for node in frontier:
                     wanted = expected_in_edges(edges, node, fanout, order)
                     row = int(np.searchsorted(held.node_ids, node))
-                    mine = slice(held.offsets[row], held.offsets[row] + len(wanted))
-                    assert held.offsets[row + 1] - held.offsets[row] >= len(wanted)
-                    assert np.array_equal(held.node_ids[held.sources[mine]], edges["src"][wanted])
-                    assert np.array_equal(held.edge_weight[mine], edges["weight"][wanted])
-                    assert np.array_equal(held.edge_attributes[mine], edges["attributes"][wanted])
+                    first = held.edges.offsets[row]
+                    mine = slice(first, first + len(wanted))
+                    assert held.edges.lengths[row] >= len(wanted)
+                    assert np.array_equal(held.node_ids[held.edges.sources[mine]], edges["src"][wanted])
+                    assert np.array_equal(held.edges.weight[mine], edges["weight"][wanted])
+                    assert np.array_equal(held.edges.attributes[mine], edges["attributes"][wanted])
                     reached |= {int(node) for node in edges["src"][wanted]}
                 frontier = reached
     assert num_targets == 45
@@ -101,9 +102,9 @@ def test_node_rows_and_labels_travel_with_the_shard(tmp_path: Path, layout: str)
         held = shard.neighborhood
         mine = rows.take(pa.array(held.node_ids))
         assert np.array_equal(held.features.dense, to_matrix(mine["x"]))
-        assert np.array_equal(held.columns.in_degree, mine["in_degree"].to_numpy())
-        assert np.array_equal(held.columns.out_degree, mine["out_degree"].to_numpy())
-        assert np.array_equal(held.columns.in_weight, mine["in_weight"].to_numpy())
+        assert np.array_equal(held.degrees.in_degree, mine["in_degree"].to_numpy())
+        assert np.array_equal(held.degrees.out_degree, mine["out_degree"].to_numpy())
+        assert np.array_equal(held.degrees.in_weight, mine["in_weight"].to_numpy())
         assert np.array_equal(shard.labels, rows["label"].take(pa.array(shard.targets)).to_numpy())
 
 
@@ -122,8 +123,8 @@ def sampled_pairs(folder: Path, partitions: int) -> list[tuple[int, int]]:
     pairs: set[tuple[int, int]] = set()
     for entry in (ShardEntry(**raw) for raw in result.manifest.details["shards"]):
         held = read_shard(result.artifact, entry).neighborhood
-        dst = np.repeat(held.node_ids, np.diff(held.offsets))
-        pairs |= set(zip(ids[dst].tolist(), ids[held.node_ids[held.sources]].tolist(), strict=True))
+        dst = np.repeat(held.node_ids, held.edges.lengths)
+        pairs |= set(zip(ids[dst].tolist(), ids[held.node_ids[held.edges.sources]].tolist(), strict=True))
     return sorted(pairs)
 
 

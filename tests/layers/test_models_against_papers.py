@@ -9,6 +9,7 @@ from torch.nn.functional import leaky_relu, relu
 
 from gnnflow.executions.reference import layer_output
 from gnnflow.graph.batch import Block
+from gnnflow.graph.edges import InEdges
 from gnnflow.layers import GAT, GATE, GCN, GIN, GraphSAGE, NodeContext
 
 N, IN, OUT, HEADS = 5, 4, 3, 2
@@ -29,14 +30,13 @@ H = torch.randn(N, IN, generator=torch.Generator().manual_seed(6))
 
 def run(layer, *, weighted=True):
     targets, sources = torch.nonzero(EDGE, as_tuple=True)
-    block = Block(
-        N,
-        N,
+    edges = InEdges(
         np.searchsorted(targets.numpy(), np.arange(N + 1)),
         sources.numpy(),
         WEIGHT[EDGE].numpy() if weighted else None,
         ATTRIBUTES[EDGE].numpy(),
     )
+    block = Block(edges, num_sources=N)
     degrees = EDGE.sum(1).float(), EDGE.sum(0).float()
     node = NodeContext(*degrees, WEIGHT.sum(1) if weighted else degrees[0])
     with torch.no_grad():

@@ -9,6 +9,7 @@ import numpy as np
 from gnnflow.config import TrainConfig
 from gnnflow.graph.arrays import Array, offsets_of
 from gnnflow.graph.batch import Degrees, Features
+from gnnflow.graph.edges import InEdges
 from gnnflow.graphfeature.neighborhood import Neighborhood
 from gnnflow.graphfeature.shards import Shard, ShardEntry
 from gnnflow.layers.model import ModelSpec
@@ -64,10 +65,9 @@ def planted(label_kind: str = "single", *, train_shards: int = 2) -> Planted:
     neighborhood = Neighborhood(
         roots=np.arange(NUM_NODES),
         node_ids=np.arange(NUM_NODES),
-        columns=Degrees(in_degree, np.bincount(sources, minlength=NUM_NODES), in_degree.astype(np.float32)),
+        degrees=Degrees(in_degree, np.bincount(sources, minlength=NUM_NODES), in_degree.astype(np.float32)),
         features=Features(WIDTH, dense=dense),
-        offsets=offsets_of(in_degree),
-        sources=sources.astype(np.int32),
+        edges=InEdges(offsets_of(in_degree), sources.astype(np.int32)),
     )
     order = rng.permutation(NUM_NODES)
     targets = {f"train-{place}": part for place, part in enumerate(np.array_split(order[:120], train_shards))}

@@ -1,0 +1,110 @@
+"""Prefixes of in-edges nest, and what is gathered keeps its weight and attributes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnflow.graph.arrays import offsets_of
+from gnnflow.graph.edges import InEdges, sample_scale
+
+limits = st.one_of(st.none(), st.integers(0, 7))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """In-edges, and rows of them in any order, some more than once."""
+
+    edges: InEdges
+    rows: np.ndarray
+
+
+@st.composite
+def in_edges(draw: st.DrawFn) -> Drawn:
+    """Nodes with 0 to 6 in-edges each, with and without weight and attributes; no nodes at all occurs too."""
+    lengths = np.array(draw(st.lists(st.integers(0, 6), max_size=8)), np.int64)
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    total = int(lengths.sum())
+    edges = InEdges(
+        offsets_of(lengths),
+        rng.integers(0, 100, total).astype(draw(st.sampled_from([np.int32, np.int64]))),
+        weight=rng.random(total, np.float32) if draw(st.booleans()) else None,
+        attributes=rng.random((total, 2), np.float32) if draw(st.booleans()) else None,
+    )
+    rows = draw(st.lists(st.integers(0, len(lengths) - 1), max_size=10)) if len(lengths) else []
+    return Drawn(edges, np.array(rows, np.int64))
+
+
+def positions(edges: InEdges, row: int) -> list[int]:
+    return list(range(edges.offsets[row], edges.offsets[row + 1]))
+
+
+@given(in_edges(), limits)
+def test_a_prefix_is_each_rows_first_edges(drawn: Drawn, limit: int | None):
+    picked = drawn.edges.prefix(drawn.rows, limit=limit)
+    expected = [positions(drawn.edges, row)[:limit] for row in drawn.rows]
+    assert picked.positions.tolist() == [position for each in expected for position in each]
+    assert picked.counts.tolist() == [len(each) for each in expected]
+    assert picked.offsets.tolist() == offsets_of(picked.counts).tolist()
+
+
+@given(in_edges(), limits, limits)
+def test_prefixes_nest(drawn: Drawn, first: int | None, second: int | None):
+    """What a larger limit adds to a smaller one is picked without what was taken, and a smaller one adds nothing."""
+    before = drawn.edges.prefix(drawn.rows, limit=first)
+    more = drawn.edges.prefix(drawn.rows, limit=second, taken=before.counts)
+    for i, row in enumerate(drawn.rows):
+        own = slice(more.offsets[i], more.offsets[i + 1])
+        assert more.positions[own].tolist() == positions(drawn.edges, row)[:second][before.counts[i] :]
+
+
+@given(in_edges(), st.integers(0, 99))
+def test_a_limit_per_row_is_that_rows_limit(drawn: Drawn, seed: int):
+    limit = np.random.default_rng(seed).integers(0, 8, len(drawn.rows))
+    picked = drawn.edges.prefix(drawn.rows, limit=limit)
+    alone = [drawn.edges.prefix(drawn.rows[i : i + 1], limit=int(limit[i])) for i in range(len(limit))]
+    assert picked.counts.tolist() == [int(each.counts[0]) for each in alone]
+    assert picked.positions.tolist() == [position for each in alone for position in each.positions.tolist()]
+
+
+@given(in_edges(), limits)
+def test_taken_edges_keep_their_columns(drawn: Drawn, limit: int | None):
+    edges = drawn.edges
+    picked = edges.prefix(drawn.rows, limit=limit)
+    taken = edges.take(picked.positions, offsets=picked.offsets)
+    assert (taken.num_targets, taken.num_edges) == (len(drawn.rows), len(picked.positions))
+    assert taken.lengths.tolist() == picked.counts.tolist()
+    for name in ("sources", "weight", "attributes"):
+        old, new = getattr(edges, name), getattr(taken, name)
+        assert (old is None) == (new is None)
+        if old is not None:
+            np.testing.assert_array_equal(new, old[picked.positions], strict=True)
+
+
+@given(in_edges())
+def test_taken_edges_may_have_their_sources_numbered_anew(drawn: Drawn):
+    picked = drawn.edges.prefix(drawn.rows, limit=None)
+    sources = np.arange(len(picked.positions))
+    assert drawn.edges.take(picked.positions, offsets=picked.offsets, sources=sources).sources is sources
+
+
+@given(in_edges(), limits, limits)
+def test_taking_a_prefix_of_a_prefix_is_taking_the_smaller(drawn: Drawn, first: int | None, second: int | None):
+    every = np.arange(drawn.edges.num_targets)
+
+    def cut(edges: InEdges, limit: int | None) -> InEdges:
+        picked = edges.prefix(every, limit=limit)
+        return edges.take(picked.positions, offsets=picked.offsets)
+
+    smaller = first if second is None or (first is not None and first < second) else second
+    twice, once = cut(cut(drawn.edges, first), second), cut(drawn.edges, smaller)
+    assert twice.offsets.tolist() == once.offsets.tolist()
+    assert twice.sources.tolist() == once.sources.tolist()
+
+
+def test_the_scale_of_a_sample_is_full_degree_over_edges_kept():
+    scale = sample_scale(np.array([10, 3, 0, 7]), np.array([4, 3, 0, 0]))
+    np.testing.assert_array_equal(scale, np.array([2.5, 1, 1, 1], np.float32), strict=True)
