@@ -37,11 +37,10 @@ from gnnflow.cluster import Cluster
 from gnnflow.config import Config, config_from_dict
 from gnnflow.datasets import write_power_law
 from gnnflow.graph.batch import Features
+from gnnflow.graph.facts import FlatFacts
 from gnnflow.graphfeature.blocks import build_minibatch, new_scratch
-from gnnflow.graphfeature.shards import Shard, ShardEntry, read_shard
-from gnnflow.progress import Silent
-from gnnflow.stages import flat, ingest
-from gnnflow.stages.base import StageContext, StageResult
+from gnnflow.graphfeature.shards import Shard, read_shard
+from gnnflow.stages.base import ArtifactResult, StageContext, make_artifact
 from gnnflow.storage.columns import combine, to_numpy
 
 FANOUT = (15, 10)
@@ -67,7 +66,8 @@ class Job:
                 "name": "graphflat",
                 "workspace": self.workspace,
                 "graph": {"nodes": self.tables[0], "edges": self.tables[1], "partitions": self.partitions},
-                "flat": {"hops": 2, "sampling": {"kind": "uniform", "fanout": list(FANOUT)}, **flat_keys},
+                "neighbors": {"sampling": {"kind": "uniform", "fanout": list(FANOUT)}},
+                "flat": {"hops": 2, **flat_keys},
                 "model": {"kind": "sage", "layers": 2},
                 "cluster": {"kind": "local", "workers": self.workers, "memory_limit": "2GiB", "threads": 1}
                 if self.workers
@@ -75,12 +75,12 @@ class Job:
             }
         )
 
-    def stage(self, run: Callable[[StageContext], StageResult], config: Config) -> tuple[StageResult, dict[str, Any]]:
+    def stage(self, stage: str, config: Config) -> tuple[ArtifactResult, dict[str, Any]]:
         """Run a stage on a cluster of its own; returns it with its figures."""
         with Cluster(config.cluster) as cluster:
             cluster.scheduler()
             begin = time.process_time()
-            result = run(StageContext(config, cluster, Silent()))
+            result = make_artifact(StageContext.of(config, cluster), stage)
             spent = {} if self.workers else {"cpu": round(time.process_time() - begin, 2)}
         figures = flat_figures(result) if result.stage == "flat" else stage_figures(result)
         return result, {**figures, **spent}
@@ -109,7 +109,7 @@ def tenth_of_targets(tables: tuple[str, str], folder: Path) -> tuple[str, str]:
     return str(path), tables[1]
 
 
-def stage_figures(result: StageResult) -> dict[str, Any]:
+def stage_figures(result: ArtifactResult) -> dict[str, Any]:
     """Return a stage's seconds, per round too, and its largest worker."""
     rounds = result.manifest.timings["rounds"]
     seconds = float(result.manifest.timings["seconds"])
@@ -123,17 +123,17 @@ def stage_figures(result: StageResult) -> dict[str, Any]:
     }
 
 
-def flat_figures(result: StageResult) -> dict[str, Any]:
+def flat_figures(result: ArtifactResult) -> dict[str, Any]:
     """Return GraphFlat's figures."""
-    figures, details = stage_figures(result), result.manifest.details
-    targets = details["num_targets"]
+    figures, facts = stage_figures(result), result.facts(FlatFacts)
+    targets = facts.num_targets
     return {
         **figures,
         "targets": targets,
         "targets_per_second": round(targets / figures["median"]),
-        "bytes_per_target": round(details["blow_up"]["bytes_per_target"]),
-        "blow_up": round(details["blow_up"]["ratio"], 2),
-        "shards": len(details["shards"]),
+        "bytes_per_target": round(facts.blow_up.bytes_per_target),
+        "blow_up": round(facts.blow_up.ratio, 2),
+        "shards": len(facts.shards),
     }
 
 
@@ -168,9 +168,9 @@ def without_features(shard: Shard) -> Shard:
     return replace(shard, neighborhood=replace(shard.neighborhood, features=none))
 
 
-def measure_epoch(result: StageResult, repeats: int) -> Results:
+def measure_epoch(result: ArtifactResult, repeats: int) -> Results:
     """Measure the epoch that reads a GraphFlat artifact."""
-    entries = [ShardEntry(**entry) for entry in result.manifest.details["shards"]]
+    entries = result.facts(FlatFacts).shards
     read = [read_shard(result.artifact, entry) for entry in entries]
     bare = [without_features(shard) for shard in read]
     from_storage = timed(lambda: epoch_over(lambda: (read_shard(result.artifact, entry) for entry in entries)), repeats)
@@ -186,10 +186,10 @@ def measure(job: Job, *, what: list[str], shard_sizes: list[int]) -> Results:
     results: Results = {}
     for size in shard_sizes:
         config = job.config(shard_size=size)
-        ingested, figures = job.stage(ingest.run, config)
+        ingested, figures = job.stage("ingest", config)
         if "ingest" in what and not ingested.reused:
             results["ingest"] = figures
-        flattened, figures = job.stage(flat.run, config)
+        flattened, figures = job.stage("flat", config)
         if "flat" in what:
             results[f"flat/shared/{size}"] = figures
         if "epoch" in what:
@@ -237,8 +237,8 @@ def main() -> None:
         compared = replace(job, tables=tenth_of_targets(tables, arguments.data)) if is_tenth else job
         for layout in ("inline", "shared"):
             config = compared.config(layout=layout, shard_size=sizes[-1])
-            compared.stage(ingest.run, config)
-            _, results[f"flat/{layout}/{arguments.inline}"] = compared.stage(flat.run, config)
+            compared.stage("ingest", config)
+            _, results[f"flat/{layout}/{arguments.inline}"] = compared.stage("flat", config)
     results |= measure(job, what=arguments.what.split(","), shard_sizes=sizes)
     if not arguments.keep:
         shutil.rmtree(workspace)

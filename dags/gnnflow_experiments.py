@@ -14,12 +14,13 @@ from pathlib import Path
 from airflow.sdk import DAG
 
 from operators.broken import BrokenDag
-from operators.build import OPERATORS, default_args, stage_options
+from operators.build import default_args, stage_options
 from operators.compare import CompareOperator
 from operators.experiments import Experiment, read_experiment
 from operators.prepare import PrepareOperator
 from operators.reading import list_experiments, read_raw
 from operators.stage import StageOperator
+from operators.stages import operator_of
 
 FOLDER = os.environ.get("GNNFLOW_EXPERIMENTS", str(Path(__file__).resolve().parents[1] / "configs" / "experiments"))
 
@@ -45,7 +46,7 @@ def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
             for stage in variant.stages:
                 key = variant.key(stage)
                 if key not in known:
-                    task = OPERATORS[stage](
+                    task = operator_of(stage)(
                         task_id=f"{stage}_{number}",
                         config=f"{{{{ ti.xcom_pull(task_ids='prepare_{number}') }}}}",
                         **stage_options(),

@@ -10,8 +10,8 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, Asset
 
+from gnnflow.config.stages import stages_of_any
 from operators.build import default_args, stage_tasks
-from operators.chain import stages_of_any
 from operators.form import form_params
 from operators.prepare import PrepareOperator
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable
 
+from gnnflow.config.stages import retraining_chain
 from operators.announce import asset_uri
 from operators.build import default_args, stage_tasks
-from operators.chain import retraining
 from operators.prepare import PrepareOperator
 from operators.reading import read_config
 
@@ -42,7 +42,7 @@ with DAG(
     tags=["gnnflow"],
 ) as dag:
     prepare = PrepareOperator(task_id="prepare", config=CONFIG, retries=0)
-    tasks = stage_tasks(retraining(config.train.strategy), config="{{ ti.xcom_pull(task_ids='prepare') }}")
+    tasks = stage_tasks(retraining_chain(config.train.strategy), config="{{ ti.xcom_pull(task_ids='prepare') }}")
     tasks["ingest"].inlets.append(graph)
     tasks["score"].outlets.append(predictions)
     prepare >> tasks["ingest"]

@@ -1,11 +1,11 @@
-"""gnnflow in Airflow: one deferrable operator a stage, each a thin shell over `gnnflow.stages`.
+"""gnnflow in Airflow: one deferrable operator per stage, each a thin shell over `gnnflow.stages`.
 
 Nothing here decides anything about graphs. An operator reads the config, asks whether the stage's artifact is already
 committed, and otherwise hands the stage to a Dask cluster (or runs it in the task's own process) and waits without
 holding a worker slot. Importing this package loads neither torch nor Dask nor gnnflow's stages: a DAG parses quickly.
 
 Read `stage.py` first (what the operator does), then `jobs.py` (how it talks to Dask), then `driver.py` (what runs on
-the worker). A new stage joins with a file like `train.py` and a line in `chain.py`.
+the worker). Which stages there are, and in which order, is `gnnflow.config.stages`: a new row there has an operator.
 """
 
 from __future__ import annotations

@@ -1,37 +1,18 @@
-"""Chains of stage tasks, as every DAG of this project builds them."""
+"""Chains of stage tasks, as every DAG of this project builds them. Which stages: `gnnflow.config.stages`."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import chain
 
-from operators.graphflat import GraphFlatOperator
-from operators.guards import GuardsOperator
-from operators.infer import InferOperator
-from operators.ingest import IngestOperator
-from operators.publish import PublishOperator
-from operators.run import CompleteRunOperator
-from operators.score import ScoreOperator
-from operators.stage import StageOperator
-from operators.train import TrainOperator
+from operators.stages import operator_of
 
-OPERATORS: dict[str, type[StageOperator]] = {
-    operator.stage: operator
-    for operator in (
-        IngestOperator,
-        GuardsOperator,
-        GraphFlatOperator,
-        TrainOperator,
-        InferOperator,
-        CompleteRunOperator,
-        PublishOperator,
-        ScoreOperator,
-    )
-}
+if TYPE_CHECKING:
+    from operators.stage import StageOperator
 
 
 def default_args() -> dict[str, Any]:
@@ -52,7 +33,7 @@ def stage_options() -> dict[str, Any]:
 
 
 def stage_tasks(stages: Iterable[str], **options: Any) -> dict[str, StageOperator]:
-    """Return one task a stage, each after the one before it. options go to every operator."""
-    tasks = {stage: OPERATORS[stage](task_id=stage, **{**stage_options(), **options}) for stage in stages}
+    """Return one task per stage, each after the one before it. options go to every operator."""
+    tasks = {stage: operator_of(stage)(task_id=stage, **{**stage_options(), **options}) for stage in stages}
     chain(*tasks.values())
     return tasks

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnflow.config import Config, config_from_dict
 from gnnflow.graph.errors import ClusterError, GnnflowError
-from operators.outcome import outcome_of
 from operators.progress import Stopped, TaskLog, never
 
 if TYPE_CHECKING:
@@ -81,7 +80,6 @@ def drive(stage: str, content: Mapping[str, Any], job: str) -> None:
 
 
 def _run(stage: str, config: Config, scheduler: Scheduler, log: TaskLog) -> dict[str, Any]:
-    from gnnflow.stages.base import StageContext
-    from operators.chain import stage_function
+    from gnnflow.stages.base import StageContext, run_stage
 
-    return outcome_of(stage_function(stage)(StageContext.of(config, scheduler, log)))
+    return run_stage(StageContext.of(config, scheduler, log), stage).summary()

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gnnflow.config import Config, config_from_dict, stage_keys
+from gnnflow.config import STAGES, Config, config_from_dict
+from gnnflow.config.stages import run_chain
 from gnnflow.graph.errors import ConfigError
-from operators.chain import CHAINS
 
 _MOST_RUNS = 100
 
@@ -34,14 +34,15 @@ class Variant:
     @property
     def stages(self) -> tuple[str, ...]:
         """The stages of its strategy."""
-        return CHAINS[self.config.train.strategy]
+        return run_chain(self.config.train.strategy)
 
     def key(self, stage: str) -> str:
         """Return what decides a stage's result: equal keys are the same work. A run's last stages are its own."""
-        chain = self.stages[: self.stages.index(stage) + 1]
-        known = {name: stage_keys(self.config, name) for name in chain if name != "run"}  # type: ignore[arg-type] # the chain's names are the stages
-        own = self.label if stage == "run" else ""
-        return json.dumps([known, self.config.workspace, own], sort_keys=True)
+        rows = [STAGES[name] for name in self.stages[: self.stages.index(stage) + 1]]
+        known = {row.name: row.keys(self.config) for row in rows if row.keys is not None}
+        tables = [self.config.graph.nodes, self.config.graph.edges]
+        own = self.label if STAGES[stage].keys is None else ""
+        return json.dumps([known, tables, self.config.workspace, own], sort_keys=True)
 
 
 @dataclass(frozen=True)

@@ -46,18 +46,19 @@ def lineage_of(stage: str, config: Config, outcome: Mapping[str, Any]) -> Any:
 
 def datasets_of(stage: str, config: Config, outcome: Mapping[str, Any]) -> tuple[Sequence[Dataset], Sequence[Dataset]]:
     """Return what a finished stage read and wrote."""
-    from gnnflow.stages.base import INPUTS, StageContext, fingerprints
+    from gnnflow.config import STAGES
+    from gnnflow.stages.resolve import resolve
 
-    workspace, known = StageContext.of(config).workspace, fingerprints(config)
-    if stage == "ingest":
+    run = resolve(config)
+    if STAGES[stage].reads_tables:
         inputs = [_table(str(table)) for table in (config.graph.nodes, config.graph.edges)]
     else:
-        needs = INPUTS.get(stage, ("infer",))
-        inputs = [_artifact(workspace.artifact(need, known[need])) for need in needs]
+        inputs = [_artifact(run.artifact(need)) for need in run.needs(stage)]
     if "artifact" in outcome:
         return inputs, [_artifact(outcome["artifact"])]
-    uri = outcome.get("predictions") or outcome.get("uri") or ""
-    return inputs, [Dataset(uri, outcome.get("rows_out"), None, _columns_of_predictions(uri))] if uri else []
+    if "uri" in outcome:
+        return inputs, [Dataset(outcome["uri"], None, None, ())]
+    return inputs, [_table(outcome["predictions"])] if "predictions" in outcome else []
 
 
 def _table(uri: str) -> Dataset:
@@ -79,10 +80,6 @@ def _artifact(uri: str) -> Dataset:
     parquet = [entry.name for entry in manifest.files if entry.name.endswith(".parquet")]
     columns = _table(join(uri, parquet[0])).columns if parquet else ()
     return Dataset(uri, manifest.rows_out, sum(entry.size for entry in manifest.files), columns)
-
-
-def _columns_of_predictions(uri: str) -> tuple[tuple[str, str], ...]:
-    return _table(uri).columns if uri.endswith("predictions") else ()
 
 
 def _columns(schema: Any) -> tuple[tuple[str, str], ...]:

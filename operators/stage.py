@@ -124,9 +124,9 @@ class StageOperator(BaseOperator):
             raise AirflowFailException(str(error)) from error
 
     def _skip_unless_needed(self, config: Config) -> None:
-        from operators.chain import CHAINS, stages_of_any
+        from gnnflow.config.stages import run_chain, stages_of_any
 
-        if self.stage in stages_of_any() and self.stage not in CHAINS[config.train.strategy]:
+        if self.stage in stages_of_any() and self.stage not in run_chain(config.train.strategy):
             raise AirflowSkipException(f"strategy {config.train.strategy} has no stage {self.stage}")
 
     def _endpoint(self, config: Config) -> DaskEndpoint | None:

@@ -15,10 +15,10 @@ _INTERRUPTED = 130
 
 def main() -> None:
     """Run the command line. Problems a user can act on are one message and exit code 2; anything else is our bug."""
-    from gnnflow.cli.commands import app
+    from gnnflow.cli.commands import build_app
 
     try:
-        app()
+        build_app()()
     except GnnflowError as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(_FAILED) from None

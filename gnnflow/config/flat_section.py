@@ -1,57 +1,23 @@
-"""The `flat` section: how far GraphFlat reaches from each target and what it keeps on the way."""
+"""The `flat` section: how far GraphFlat reaches from each target, and how its shards are laid out."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from gnnflow.config.base import Section, Whole
-
-Fanout = Annotated[tuple[Annotated[Whole, Field(ge=1)], ...], Field(min_length=1)]
-_FANOUT = "In-edges kept per node, one number a hop: [15, 10] keeps 15 of a target's and 10 of each of theirs."
-
-
-class NoSampling(Section):
-    """Keep every in-edge."""
-
-    kind: Literal["none"] = Field("none", description="Keep every in-edge.")
-
-
-class UniformSampling(Section):
-    """Keep a uniform sample without replacement."""
-
-    kind: Literal["uniform"] = Field("uniform", description="Every in-edge is equally likely to be kept.")
-    fanout: Fanout = Field(description=_FANOUT)
-
-
-class WeightedSampling(Section):
-    """Keep a sample without replacement in proportion to edge weights."""
-
-    kind: Literal["weighted"] = Field("weighted", description="Heavier in-edges are likelier to be kept.")
-    fanout: Fanout = Field(description=_FANOUT)
-
-
-class TopKSampling(Section):
-    """Keep the heaviest in-edges."""
-
-    kind: Literal["top_k"] = Field("top_k", description="The heaviest in-edges are kept.")
-    fanout: Fanout = Field(description=_FANOUT)
-
-
-Sampling = Annotated[
-    NoSampling | UniformSampling | WeightedSampling | TopKSampling,
-    Field(discriminator="kind"),
-]
+from gnnflow.config.base import Section, Whole, problem
 
 
 class FlatConfig(Section):
     """Neighbourhoods as GraphFeatures."""
 
-    hops: Whole | None = Field(None, ge=1, le=16, description="How far neighbourhoods reach; null means model.layers.")
-    sampling: Sampling = Field(NoSampling(), description="Which in-edges are kept.")
-    hub_threshold: Whole = Field(
-        10_000, ge=1, description="In-degree above which a node's edges are split over several reducers."
+    hops: Whole | None = Field(
+        None,
+        ge=1,
+        le=16,
+        description="How far neighbourhoods reach: at least model.layers, which is what null means. One GraphFlat "
+        "serves models of every depth up to it.",
     )
     shard_size: Whole = Field(8192, ge=1, description="Targets a shard holds.")
     layout: Literal["shared", "inline"] = Field(
@@ -61,3 +27,15 @@ class FlatConfig(Section):
     targets: Literal["labelled", "all"] = Field(
         "labelled", description="Which nodes get a neighbourhood: those with a label and a split, or all."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keys_that_moved(cls, raw: Any) -> Any:
+        for key in ("sampling", "hub_threshold"):
+            if isinstance(raw, dict) and key in raw:
+                raise problem(
+                    f"neighbours are selected for all stages at once, so it is neighbors.{key} now",
+                    key=key,
+                    fix=f"Move it: `neighbors: {{{key}: ...}}`.",
+                )
+        return raw

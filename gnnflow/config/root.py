@@ -8,10 +8,11 @@ from pydantic import Field, model_validator
 
 from gnnflow.config.base import MAX_SEED, Section, Uri, Whole, problem
 from gnnflow.config.cluster_section import ClusterConfig, LocalCluster
-from gnnflow.config.flat_section import FlatConfig, NoSampling
+from gnnflow.config.flat_section import FlatConfig
 from gnnflow.config.graph_section import GraphConfig
 from gnnflow.config.infer_section import InferConfig
 from gnnflow.config.model_section import ModelConfig
+from gnnflow.config.neighbors_section import NeighborsConfig, NoSampling
 from gnnflow.config.publish_section import GuardsConfig, PublishConfig
 from gnnflow.config.train_section import TrainConfig
 
@@ -25,6 +26,7 @@ class Config(Section):
     seed: Whole = Field(0, ge=0, le=MAX_SEED, description="Seed of sampling, initial weights, dropout and batch order.")
     workspace: Uri = Field("runs", description="Where artifacts and runs live: a folder or any fsspec URL.")
     graph: GraphConfig = Field(description="Input tables and the layout of the graph store.")
+    neighbors: NeighborsConfig = Field(NeighborsConfig(), description="Which neighbours a node aggregates.")
     flat: FlatConfig = Field(FlatConfig(), description="Neighbourhoods as GraphFeatures.")
     model: ModelConfig = Field(ModelConfig(), description="Encoder, layers and head.")
     train: TrainConfig = Field(TrainConfig(), description="Training.")
@@ -38,23 +40,28 @@ class Config(Section):
         """How far neighbourhoods reach: flat.hops, or the number of layers where it is null."""
         return self.model.layers if self.flat.hops is None else self.flat.hops
 
+    @property
+    def fanouts(self) -> tuple[int, ...] | None:
+        """In-edges kept per node, one number per hop from the targets outward; None keeps all."""
+        sampling = self.neighbors.sampling
+        return None if isinstance(sampling, NoSampling) else sampling.fanout
+
     @model_validator(mode="after")
-    def _hops_fit_layers(self) -> Self:
-        if self.num_hops != self.model.layers:
+    def _hops_reach_layers(self) -> Self:
+        if self.num_hops < self.model.layers:
             raise problem(
-                f"{self.flat.hops} is not allowed: must be {self.model.layers}, as model.layers",
+                f"{self.flat.hops} is not allowed: must be at least {self.model.layers}, as model.layers",
                 key="flat.hops",
-                fix="Leave it out, or set both to the same number.",
+                fix="Leave it out, or raise it: neighbourhoods of more hops serve models of fewer layers too.",
             )
         return self
 
     @model_validator(mode="after")
     def _fanout_fits_hops(self) -> Self:
-        sampling = self.flat.sampling
-        if not isinstance(sampling, NoSampling) and len(sampling.fanout) != self.num_hops:
+        if self.fanouts is not None and len(self.fanouts) != self.num_hops:
             raise problem(
-                f"{list(sampling.fanout)} is not allowed: must have {self.num_hops} numbers, one a hop",
-                key="flat.sampling.fanout",
-                fix="Give one number a hop, targets first, or change model.layers.",
+                f"{list(self.fanouts)} is not allowed: must have {self.num_hops} numbers, one per hop",
+                key="neighbors.sampling.fanout",
+                fix="Give one number per hop, targets first, or change model.layers or flat.hops.",
             )
         return self

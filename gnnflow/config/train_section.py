@@ -1,15 +1,17 @@
 """The `train` section: the strategy and everything an optimiser needs.
 
-A second strategy turns `TrainConfig` into a union tagged by `strategy`; today there is one member.
+The strategies are those of `gnnflow.config.stages.PIPELINES`. The first that has keys of its own turns `TrainConfig`
+into a union tagged by `strategy`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ByteSize, Field
 
 from gnnflow.config.base import Real, Section, Size, Whole, problem
+from gnnflow.config.stages import PIPELINES
 
 
 def _one_worker(workers: int) -> int:
@@ -21,10 +23,24 @@ def _one_worker(workers: int) -> int:
     return workers
 
 
+def _known_strategy(strategy: str) -> str:
+    if strategy not in PIPELINES:
+        known = " or ".join(map(repr, PIPELINES))
+        raise problem(f"is not allowed: must be {known}", fix="Choose one of these strategies.")
+    return strategy
+
+
+def _strategies(schema: dict[str, Any]) -> None:
+    schema["enum"] = list(PIPELINES)
+
+
+Strategy = Annotated[str, AfterValidator(_known_strategy), Field(json_schema_extra=_strategies)]
+
+
 class TrainConfig(Section):
     """Mini-batch training on GraphFeatures."""
 
-    strategy: Literal["mini-batch"] = Field("mini-batch", description="How the graph is cut for training.")
+    strategy: Strategy = Field("mini-batch", description="How the graph is cut for training.")
     epochs: Whole = Field(100, ge=1, description="Most passes over the training targets.")
     batch_size: Whole = Field(256, ge=1, description="Targets in a training batch.")
     eval_batch_size: Whole | None = Field(

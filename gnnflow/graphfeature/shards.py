@@ -8,12 +8,13 @@ same thing, a `Shard`, so nothing downstream knows the layout.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from gnnflow.graph.errors import StorageError
+from gnnflow.graph.facts import Layout, ShardEntry
 from gnnflow.graphfeature.blocks import extract_rows
 from gnnflow.graphfeature.codec import decode, decode_references, decode_rows, encode_references, encode_rows
 from gnnflow.graphfeature.neighborhood import Neighborhood, merge, side_by_side
@@ -27,21 +28,7 @@ if TYPE_CHECKING:
     from gnnflow.graph.arrays import Array, IntArray
     from gnnflow.storage.filesystem import FileEntry
 
-Layout = Literal["shared", "inline"]
 _INLINE_CHUNK = 256  # targets expanded at a time: bounds the memory of whole neighbourhoods side by side
-
-
-@dataclass(frozen=True)
-class ShardEntry:
-    """A shard as GraphFlat's manifest lists it."""
-
-    name: str
-    split: str
-    layout: Layout
-    num_targets: int
-    num_nodes: int
-    num_edges: int
-    num_bytes: int
 
 
 @dataclass(frozen=True)

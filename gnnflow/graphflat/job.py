@@ -1,4 +1,4 @@
-"""The rounds of GraphFlat in order: select, find and place targets, one round a hop, node rows, shards."""
+"""What every GraphFlat task knows, and its rounds in order: find and place targets, one per hop, node rows, shards."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gnnflow.graphfeature.shards import ShardEntry
+from gnnflow.graph.facts import BlowUp, FlatFacts, ShardEntry
 from gnnflow.graphflat import rounds
 from gnnflow.graphflat.placement import plan_placement
 from gnnflow.mapreduce.rounds import Round
-from gnnflow.neighbors.direct import run_rounds as select_edges
 
 if TYPE_CHECKING:
-    from gnnflow.graphfeature.shards import Layout
+    from gnnflow.graph.facts import Layout
     from gnnflow.mapreduce.rounds import RoundRunner
-    from gnnflow.neighbors.direct import SelectionPlan
+    from gnnflow.neighbors.selected import Neighbors
     from gnnflow.storage.filesystem import FileEntry
 
 
@@ -26,7 +25,7 @@ class FlatJob:
     """What every GraphFlat task knows. targets: None for labelled nodes with a split, "all", or dense ids [T]."""
 
     artifact: str
-    selection: SelectionPlan
+    neighbors: Neighbors
     num_hops: int
     layout: Layout
     targets: Any
@@ -34,24 +33,22 @@ class FlatJob:
     @property
     def target_columns(self) -> list[str]:
         """The node columns a target's row carries."""
-        label = ["label"] if self.selection.store.details["label_kind"] != "none" else []
+        label = ["label"] if self.neighbors.store.facts.label_kind != "none" else []
         return ["node", "id", "split", *label]
 
 
 @dataclass(frozen=True)
 class FlatResult:
-    """What GraphFlat committed: shards in order with their files, and figures for the report."""
+    """What GraphFlat committed: its files and, in its facts, the shards in order."""
 
     files: tuple[FileEntry, ...]
-    entries: tuple[ShardEntry, ...]
-    details: dict[str, Any]
+    facts: FlatFacts
 
 
 def run_rounds(job: FlatJob, runner: RoundRunner, *, shard_size: int) -> FlatResult:
     """Run GraphFlat. A graph without targets gives no shards."""
-    parts = job.selection.store.num_partitions
-    selected, hubs = select_edges(job.selection, runner)
-    found = runner.run(Round("targets", parts, parts, partial(rounds.find_targets, job=job), selected))
+    parts = job.neighbors.store.num_partitions
+    found = runner.run(Round("targets", parts, parts, partial(rounds.find_targets, job=job)))
     placement = plan_placement([np.array(record.counts["buckets"]) for record in found], shard_size)
     shards = placement.total_shards
     width = max(parts, shards)
@@ -59,7 +56,7 @@ def run_rounds(job: FlatJob, runner: RoundRunner, *, shard_size: int) -> FlatRes
     runner.run(Round("place", parts, width, place, {"signed": "targets"}))
     for hop in range(1, job.num_hops + 1):
         expand = partial(rounds.expand_hop, job=job, hop=hop)
-        runner.run(Round(f"hop_{hop}", parts, width, expand, {**selected, **_pair_channels(hop)}))
+        runner.run(Round(f"hop_{hop}", parts, width, expand, _pair_channels(hop)))
     send = partial(rounds.send_nodes, job=job)
     runner.run(Round("nodes", parts, width, send, _pair_channels(job.num_hops + 1)))
     edges = {f"edges_{hop}": f"hop_{hop}" for hop in range(1, job.num_hops + 1)}
@@ -67,7 +64,7 @@ def run_rounds(job: FlatJob, runner: RoundRunner, *, shard_size: int) -> FlatRes
     built = runner.run(Round("shards", shards, shards, build, {"targets": "place", "nodes": "nodes", **edges}))
     entries = tuple(ShardEntry(**record.counts["entry"]) for record in built)
     files = tuple(entry for record in built for entry in record.files)
-    return FlatResult(files, entries, _details(job, entries, hubs))
+    return FlatResult(files, _facts(job, entries))
 
 
 def _pair_channels(hop: int) -> dict[str, str]:
@@ -76,26 +73,8 @@ def _pair_channels(hop: int) -> dict[str, str]:
     return {f"frontier_{hop - 1}": before, **visited}
 
 
-def _details(job: FlatJob, entries: tuple[ShardEntry, ...], hubs: int) -> dict[str, Any]:
+def _facts(job: FlatJob, entries: tuple[ShardEntry, ...]) -> FlatFacts:
     targets = sum(entry.num_targets for entry in entries)
-    bytes_out = sum(entry.num_bytes for entry in entries)
-    store = job.selection.store
-    return {
-        "layout": job.layout,
-        "num_hops": job.num_hops,
-        "sampling": job.selection.kind,
-        "fanouts": job.selection.fanouts,
-        "num_targets": targets,
-        "hubs": hubs,
-        "blow_up": {
-            "bytes_in": store.num_bytes,
-            "bytes_out": bytes_out,
-            "ratio": bytes_out / max(store.num_bytes, 1),
-            "bytes_per_target": bytes_out / max(targets, 1),
-        },
-        "label_kind": store.details["label_kind"],
-        "num_classes": store.details["num_classes"],
-        "feature": store.details["feature"],
-        "attribute_width": store.details["attribute_width"],
-        "has_weight": store.details["has_weight"],
-    }
+    bytes_in, bytes_out = job.neighbors.store.num_bytes, sum(entry.num_bytes for entry in entries)
+    blow_up = BlowUp(bytes_in, bytes_out, bytes_out / max(bytes_in, 1), bytes_out / max(targets, 1))
+    return FlatFacts(job.layout, job.num_hops, job.neighbors.fanouts, targets, blow_up, entries)

@@ -20,7 +20,7 @@ from gnnflow.graphfeature.shards import write_shard
 from gnnflow.graphflat.placement import Placement, bucket_counts, signatures
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
-from gnnflow.neighbors.direct import edges_by_row, fanout_of, in_edges
+from gnnflow.neighbors.selected import edges_by_row
 from gnnflow.storage.columns import from_matrix, take_rows, to_numpy
 from gnnflow.storage.graph_store import DEGREE_COLUMNS, degrees_of, features_of
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 def find_targets(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
     """Choose a partition's targets, sign each by its neighbourhood, and count signatures for the placement."""
-    store = job.selection.store
+    store = job.neighbors.store
     table = store.nodes(index, [*job.target_columns, "labelled"])
     # local rows of the targets [T]
     rows = _chosen(table, job)
     # the in-edges the first hop takes of them [E]
-    edges = in_edges(index, inbox, job.selection)
-    picked = edges.prefix(rows, limit=fanout_of(job.selection, 1))
+    edges = job.neighbors.in_edges(index)
+    picked = edges.prefix(rows, limit=job.neighbors.fanout(1))
     table = take_rows(table, rows)
     # the smallest hash of each target's neighbourhood [T]
     signature = signatures(to_numpy(table["node"]), picked.offsets, edges.sources[picked.positions])
@@ -74,12 +74,12 @@ def place_targets(index: int, inbox: Inbox, *, job: FlatJob, placement: Placemen
 
 def expand_hop(index: int, inbox: Inbox, *, job: FlatJob, hop: int) -> TaskOutput:
     """Send the in-edges that a hop adds to the shards, and their sources to their owners. Visited pairs stay here."""
-    book = job.selection.store.book
+    book = job.neighbors.store.book
     # one entry per (shard, node) pair that this partition owns [P]
     shard, local, taken = _pairs(index, inbox, job, hop)
     # the in-edges the hop adds, pair by pair [E]
-    edges = in_edges(index, inbox, job.selection)
-    picked = edges.prefix(local, limit=fanout_of(job.selection, hop), taken=taken)
+    edges = job.neighbors.in_edges(index)
+    picked = edges.prefix(local, limit=job.neighbors.fanout(hop), taken=taken)
     added = edges.take(picked.positions, offsets=picked.offsets)
     # the shard each of them goes to [E]
     edge_shard = np.repeat(shard, picked.counts)
@@ -105,7 +105,7 @@ def expand_hop(index: int, inbox: Inbox, *, job: FlatJob, hop: int) -> TaskOutpu
 
 def _pairs(index: int, inbox: Inbox, job: FlatJob, hop: int) -> tuple[IntArray, IntArray, IntArray]:
     """Return (shard, local node, edges taken) of every pair reached before hop `hop`, sorted by (shard, node)."""
-    book = job.selection.store.book
+    book = job.neighbors.store.book
     size, start = book.size(index), book.start(index)
     reached = inbox.read(f"frontier_{hop - 1}")
     # pairs as integers that sort by shard, then node: those the last hop reached, one or more times
@@ -124,7 +124,7 @@ def _pairs(index: int, inbox: Inbox, job: FlatJob, hop: int) -> tuple[IntArray, 
 
 def send_nodes(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
     """Send the row of every reached node to the shards that reached it, once each."""
-    store = job.selection.store
+    store = job.neighbors.store
     shard, local, _ = _pairs(index, inbox, job, job.num_hops + 1)
     table = store.nodes(index, ["node", *DEGREE_COLUMNS, *store.feature_columns])
     return TaskOutput(emits=(Emit("nodes", table, shard, picked=local),), counts={"rows": len(local)})
@@ -142,7 +142,7 @@ def build_shard(index: int, inbox: Inbox, *, job: FlatJob, placement: Placement)
         name=f"{split}-{number:05d}",
         split=split,
         layout=job.layout,
-        fanouts=job.selection.fanouts,
+        fanouts=job.neighbors.fanouts,
         num_hops=job.num_hops,
     )
     return TaskOutput(files=files, counts={"entry": asdict(entry), "targets": entry.num_targets})
@@ -167,7 +167,7 @@ def assemble(inbox: Inbox, job: FlatJob) -> tuple[Neighborhood, pa.Table]:
         roots=np.searchsorted(node_ids, to_numpy(targets["node"])),
         node_ids=node_ids,
         degrees=degrees_of(nodes),
-        features=features_of(nodes, job.selection.store.feature_width),
+        features=features_of(nodes, job.neighbors.store.facts.features.width),
         edges=replace(by_row, sources=sources),
     )
     return neighborhood, targets

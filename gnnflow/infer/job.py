@@ -11,14 +11,12 @@ import numpy as np
 from gnnflow.infer import need, rounds
 from gnnflow.layers.model import Model, ModelSpec, build_model
 from gnnflow.mapreduce.rounds import Round
-from gnnflow.neighbors.direct import fanout_of
-from gnnflow.neighbors.direct import run_rounds as select_edges
 from gnnflow.storage.filesystem import read_bytes
 
 if TYPE_CHECKING:
     from gnnflow.graph.labels import LabelKind
     from gnnflow.mapreduce.rounds import RoundRunner
-    from gnnflow.neighbors.direct import SelectionPlan
+    from gnnflow.neighbors.selected import Neighbors
     from gnnflow.storage.filesystem import FileEntry
 
 
@@ -30,7 +28,7 @@ class InferJob:
     """targets: "all", or the split codes to score. weights: URI of the trained model's safetensors."""
 
     artifact: str
-    selection: SelectionPlan
+    neighbors: Neighbors
     model: ModelSpec
     weights: str
     label_kind: LabelKind
@@ -44,13 +42,19 @@ class InferJob:
         """How many layer slices there are."""
         return self.model.num_layers
 
+    @property
+    def fanouts(self) -> tuple[int, ...] | None:
+        """In-edges taken per node, one number per layer from the last, which computes the targets; None takes all."""
+        every = self.neighbors.fanouts
+        return None if every is None else every[: self.num_layers]
+
     def fanout(self, layer: int) -> int | None:
         """Return how many in-edges layer `layer` (from 1) takes: the last layer the targets' own fan-out."""
-        return fanout_of(self.selection, self.num_layers - layer + 1)
+        return self.neighbors.fanout(self.num_layers - layer + 1)
 
     def need_layer(self, layer: int) -> int:
         """Return the layer whose need round serves this one: without pruning and sampling all layers need the same."""
-        whole = self.targets == "all" and self.selection.fanouts is None
+        whole = self.targets == "all" and self.neighbors.fanouts is None
         return self.num_layers if whole else layer
 
     def load_model(self) -> Model:
@@ -73,13 +77,12 @@ class InferResult:
 
 def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
     """Run GraphInfer over every partition."""
-    parts, layers = job.selection.store.num_partitions, job.num_layers
-    selected, _ = select_edges(job.selection, runner)
-    sample = _plan_needs(job, runner, selected)
+    parts, layers = job.neighbors.store.num_partitions, job.num_layers
+    sample = _plan_needs(job, runner)
     encode = partial(rounds.encode, job=job)
     runner.run(Round("slice_0", parts, parts, encode, need.need_channels(job, 1)))
     for layer in range(1, layers + 1):
-        reads = {**selected, **need.need_channels(job, layer)}
+        reads = need.need_channels(job, layer)
         reads |= {f"{kind}_{layer}": f"slice_{layer - 1}" for kind in ("own", "source")}
         function = partial(rounds.score, job=job, parity=sample)
         if layer < layers:
@@ -93,14 +96,14 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
     )
 
 
-def _plan_needs(job: InferJob, runner: RoundRunner, selected: dict[str, str]) -> tuple[int, ...]:
+def _plan_needs(job: InferJob, runner: RoundRunner) -> tuple[int, ...]:
     """Run the need rounds; return the dense ids the parity certificate samples."""
-    parts, layers = job.selection.store.num_partitions, job.num_layers
+    parts, layers = job.neighbors.store.num_partitions, job.num_layers
     sample: list[list[int]] = []
     for layer in range(layers, 0, -1):
         if job.need_layer(layer) != layer:
             continue
-        reads = {**selected, **(need.need_channels(job, layer + 1) if layer < layers else {})}
+        reads = need.need_channels(job, layer + 1) if layer < layers else {}
         plan = partial(need.plan_need, job=job, layer=layer)
         records = runner.run(Round(f"need_{layer}", parts, parts, plan, reads))
         if layer == layers:

@@ -16,7 +16,6 @@ from gnnflow.graph.arrays import distinct
 from gnnflow.graph.hashing import combine, seed_word
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
-from gnnflow.neighbors.direct import in_edges
 from gnnflow.storage.columns import to_numpy
 
 if TYPE_CHECKING:
@@ -35,11 +34,11 @@ class Sends:
 
 def plan_need(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOutput:
     """Ask the owners for the sources of this partition's in-edges at a layer."""
-    store, book = job.selection.store, job.selection.store.book
+    store, book = job.neighbors.store, job.neighbors.store.book
     # local rows this layer computes here, ascending [T]
     rows = targets_of(index, job) if layer == job.num_layers else computed_rows(index, inbox, job, layer)
     # the in-edges the layer takes of them [E]
-    edges = in_edges(index, inbox, job.selection)
+    edges = job.neighbors.in_edges(index)
     picked = edges.prefix(rows, limit=job.fanout(layer))
     # the dense ids these come from, ascending, each once [S]
     sources = distinct(edges.sources[picked.positions])
@@ -58,8 +57,8 @@ def plan_need(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOut
 def targets_of(index: int, job: InferJob) -> IntArray:
     """Return the local rows to score."""
     if isinstance(job.targets, str):
-        return np.arange(job.selection.store.book.size(index))
-    split = to_numpy(job.selection.store.nodes(index, ["split"])["split"])
+        return np.arange(job.neighbors.store.book.size(index))
+    split = to_numpy(job.neighbors.store.nodes(index, ["split"])["split"])
     return np.flatnonzero(np.isin(split, job.targets))
 
 
@@ -67,7 +66,7 @@ def computed_rows(index: int, inbox: Inbox, job: InferJob, layer: int) -> IntArr
     """Return D_layer of this partition: its own rows of the layer above, and what was asked of it there."""
     above = job.need_layer(layer + 1)
     # local rows that partitions asked of this one for the layer above, a row as often as it was asked for
-    asked = to_numpy(inbox.read(f"asked_{above}")["node"]) - job.selection.store.book.start(index)
+    asked = to_numpy(inbox.read(f"asked_{above}")["node"]) - job.neighbors.store.book.start(index)
     return distinct(np.concatenate([to_numpy(inbox.read(f"rows_{above}")["row"]), asked]))
 
 
@@ -80,7 +79,7 @@ def rows_of_layer(index: int, inbox: Inbox, job: InferJob, layer: int) -> IntArr
 
 def sends_of(index: int, inbox: Inbox, job: InferJob, layer: int) -> Sends:
     """Return the local rows each partition asked of this one for a layer, grouped by partition."""
-    start = job.selection.store.book.start(index)
+    start = job.neighbors.store.book.start(index)
     # local rows asked for, one array per asking partition
     asked = [to_numpy(piece["node"]) - start for piece in inbox.pieces(f"asked_{job.need_layer(layer)}")]
     # the partition that asked for each of them

@@ -29,7 +29,6 @@ from gnnflow.infer.predictions import prediction_columns, scores_of
 from gnnflow.kernels.threads import compute_threads
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
-from gnnflow.neighbors.direct import in_edges
 from gnnflow.storage.columns import combine, from_matrix, take_rows, to_matrix, to_numpy
 from gnnflow.storage.graph_store import DEGREE_COLUMNS, degrees_of, features_of
 from gnnflow.storage.tables import commit_table
@@ -43,12 +42,12 @@ if TYPE_CHECKING:
 
 def encode(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
     """Slice 0: encode the features of every needed row and send the first layer's source rows."""
-    store = job.selection.store
+    store = job.neighbors.store
     rows = rows_of_layer(index, inbox, job, 0)
     table = take_rows(store.nodes(index, store.feature_columns).combine_chunks(), rows)
     with compute_threads(1), torch.no_grad():
         model = job.load_model()
-        h = encode_slice(model, features_of(table, store.feature_width))
+        h = encode_slice(model, features_of(table, store.facts.features.width))
         emits = _send(index, inbox, job, model, layer=1, h=h, rows=rows, outputs={})
     return TaskOutput(emits=emits, counts={"rows": len(rows)})
 
@@ -70,13 +69,13 @@ def score(index: int, inbox: Inbox, *, job: InferJob, parity: tuple[int, ...]) -
         outputs = [{**carried, job.num_layers - 1: h}.get(number) for number in range(job.num_layers)]
         scores = scores_of(torch.from_numpy(prediction_slice(model, outputs)), job.label_kind)
         embedding = embedding_slice(model, outputs) if job.embeddings else None
-    ids = combine(job.selection.store.nodes(index, ["id"])["id"]).take(pa.array(rows))
+    ids = combine(job.neighbors.store.nodes(index, ["id"])["id"]).take(pa.array(rows))
     table = pa.table({"id": ids, **prediction_columns(scores, job.label_kind)})
     if embedding is not None:
         table = table.append_column("embedding", from_matrix(embedding))
     entry = commit_table(job.artifact, f"predictions/part-{index:05d}.parquet", table)
-    sampled = np.flatnonzero(np.isin(rows + job.selection.store.book.start(index), parity))
-    nodes = (rows[sampled] + job.selection.store.book.start(index)).tolist()
+    sampled = np.flatnonzero(np.isin(rows + job.neighbors.store.book.start(index), parity))
+    nodes = (rows[sampled] + job.neighbors.store.book.start(index)).tolist()
     found = dict(zip(map(str, nodes), scores[sampled].tolist(), strict=True))
     return TaskOutput(files=(entry,), counts={"rows": len(rows), "parity": found})
 
@@ -88,7 +87,7 @@ def _layer(
     rows = rows_of_layer(index, inbox, job, layer)
     own, received = inbox.read(f"own_{layer}"), inbox.read(f"source_{layer}")
     source = np.concatenate([to_matrix(own["source"]), to_matrix(received["row"])])
-    block = _block(index, inbox, job, rows, layer)
+    block = _block(index, job, rows, layer)
     h = layer_slice(
         model,
         layer - 1,
@@ -100,10 +99,10 @@ def _layer(
     return rows, h, carried
 
 
-def _block(index: int, inbox: Inbox, job: InferJob, rows: IntArray, layer: int) -> Block:
+def _block(index: int, job: InferJob, rows: IntArray, layer: int) -> Block:
     """Return the layer's in-edges of the given local rows [T]; its sources are these rows, then the rows received."""
     # the in-edges the layer takes of them [E]
-    edges = in_edges(index, inbox, job.selection)
+    edges = job.neighbors.in_edges(index)
     fanout = job.fanout(layer)
     picked = edges.prefix(rows, limit=fanout)
     # dense id of each edge's source [E], and of each row received, ascending [S]
@@ -113,7 +112,7 @@ def _block(index: int, inbox: Inbox, job: InferJob, rows: IntArray, layer: int) 
     sources = len(rows) + np.searchsorted(asked, nodes)
     scale = None
     if fanout is not None:
-        in_degree = to_numpy(job.selection.store.nodes(index, ["in_degree"])["in_degree"])[rows]
+        in_degree = to_numpy(job.neighbors.store.nodes(index, ["in_degree"])["in_degree"])[rows]
         scale = sample_scale(in_degree, picked.counts)
     return Block(
         edges.take(picked.positions, offsets=picked.offsets, sources=sources),
@@ -134,7 +133,7 @@ def _send(
     outputs: dict[int, FloatArray],
 ) -> tuple[Emit, ...]:
     """Send layer `layer`'s source terms where they were asked for, and keep what its own targets need here."""
-    table = take_rows(job.selection.store.nodes(index, DEGREE_COLUMNS).combine_chunks(), rows)
+    table = take_rows(job.neighbors.store.nodes(index, DEGREE_COLUMNS).combine_chunks(), rows)
     terms = term_slice(model, layer - 1, h=h, nodes=degrees_of(table))
     packed = term_layout(model, layer - 1).pack(terms.source)
     sends = sends_of(index, inbox, job, layer)

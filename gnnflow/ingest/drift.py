@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gnnflow.ingest.statistics import rows_up_to
+
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import FloatArray, IntArray
-    from gnnflow.ingest.statistics import ColumnCounts
+    from gnnflow.graph.facts import ColumnCounts
 
 _DECILES = np.arange(1, 10) / 10
 _PRIOR = 0.5  # rows added to each bin, so that an empty one has a logarithm
@@ -52,5 +54,5 @@ def _cuts(column: ColumnCounts) -> IntArray:
 
 
 def _shares(column: ColumnCounts, cuts: IntArray) -> FloatArray:
-    counts = np.diff(np.r_[0.0, column.rows_up_to(cuts), float(column.rows)]) + _PRIOR
+    counts = np.diff(np.r_[0.0, rows_up_to(column, cuts), float(column.rows)]) + _PRIOR
     return np.asarray(counts / counts.sum())

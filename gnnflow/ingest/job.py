@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.errors import TableError
+from gnnflow.graph.facts import ColumnCounts, FeatureFacts, GraphFacts, RowCounts
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest import rounds
 from gnnflow.ingest.statistics import CHANNEL, merge_counts, statistics_of
@@ -53,13 +54,11 @@ class IngestJob:
 
 @dataclass(frozen=True)
 class IngestResult:
-    """What ingest committed: its files in order, conservation counts, and the facts later stages read."""
+    """What ingest committed: its files in order, its rows in and out, and the facts later stages read."""
 
     files: tuple[FileEntry, ...]
-    rows_in: int
-    rows_out: int
-    rows_quarantined: int
-    details: dict[str, Any]
+    rows: RowCounts
+    facts: GraphFacts
 
 
 def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
@@ -82,8 +81,8 @@ def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
             {"node_rows": "nodes_sort", "in_degree": _builder(job), "out_degree": _builder(job)},
         )
     )
-    result = _result(job, book, node_steps=(read, nodes), edge_steps=(edge_read, *edges), written=written)
-    return replace(result, details={**result.details, "statistics": counted})
+    steps = _Records(read, nodes, edge_read, edges, written)
+    return IngestResult(steps.files, steps.rows, _facts(job, book, steps, columns=counted))
 
 
 def _builder(job: IngestJob) -> str:
@@ -152,54 +151,67 @@ def _num_classes(records: Sequence[TaskRecord], job: IngestJob) -> int:
     return job.config.num_classes or max(largest + 1, 2)
 
 
-def _result(
-    job: IngestJob,
-    book: PartitionBook,
-    *,
-    node_steps: Sequence[Sequence[TaskRecord]],
-    edge_steps: Sequence[Sequence[TaskRecord]],
-    written: Sequence[TaskRecord],
-) -> IngestResult:
-    node_read, nodes = node_steps
-    edge_read, edges = edge_steps[0], edge_steps[1:]
-    every = [*(record for step in (*node_steps, *edge_steps) for record in step), *written]
-    quarantined = _total([*node_read, *nodes], "rows_quarantined"), _total(every, "rows_quarantined")
-    counts = {
-        "nodes": _conserved("node", _total(node_read, "rows_in"), book.num_nodes, quarantined[0]),
-        "edges": _conserved(
-            "edge", _total(edge_read, "rows_in"), _total(edges[1], "rows_out"), quarantined[1] - quarantined[0]
-        ),
-    }
-    bins = [sum(column) for column in zip_longest(*(r.counts["degree_bins"] for r in written), fillvalue=0)]
-    details = {
-        "num_nodes": book.num_nodes,
-        "num_edges": _total(edges[-1], "edges"),
-        "partitions": book.num_partitions,
-        "offsets": book.offsets.tolist(),
-        "id_type": job.schema.id_type,
-        "feature": {
-            "kind": "sparse" if job.schema.sparse else "dense",
-            "width": job.schema.feature_width,
-            "has_value": job.schema.sparse_has_value
-            or (job.schema.sparse is not None and job.config.normalize == "row"),
-        },
-        "attribute_width": job.schema.attribute_width,
-        "has_weight": job.schema.has_weight,
-        "label_kind": job.schema.label_kind,
-        "num_classes": _num_classes(nodes, job),
-        "labelled": _total(nodes, "labelled"),
-        "splits": _splits(nodes),
-        "degree_bins": bins,
-        "max_in_degree": max(record.counts["max_in_degree"] for record in written),
-        "counts": counts,
-        "schema": asdict(job.schema),
-    }
-    return IngestResult(
-        files=tuple(entry for record in every for entry in record.files),
-        rows_in=sum(part["rows_in"] for part in counts.values()),
-        rows_out=sum(part["rows_out"] for part in counts.values()),
-        rows_quarantined=sum(part["rows_quarantined"] for part in counts.values()),
-        details=details,
+@dataclass(frozen=True)
+class _Records:
+    """The records of every round, in the order in which the rounds ran. edges: one list per round after the reading."""
+
+    node_read: Sequence[TaskRecord]
+    nodes: Sequence[TaskRecord]
+    edge_read: Sequence[TaskRecord]
+    edges: Sequence[Sequence[TaskRecord]]
+    written: Sequence[TaskRecord]
+
+    @property
+    def node_rows(self) -> RowCounts:
+        """The node table's rows."""
+        quarantined = _total([*self.node_read, *self.nodes], "rows_quarantined")
+        return _conserved("node", _total(self.node_read, "rows_in"), _total(self.nodes, "rows_out"), quarantined)
+
+    @property
+    def edge_rows(self) -> RowCounts:
+        """The edge table's rows; edges added in reverse are not counted."""
+        steps = [*self.edge_read, *(record for step in self.edges for record in step)]
+        rows_out = _total(self.edges[1], "rows_out")  # where both ends are known
+        return _conserved("edge", _total(self.edge_read, "rows_in"), rows_out, _total(steps, "rows_quarantined"))
+
+    @property
+    def rows(self) -> RowCounts:
+        """The rows of both tables."""
+        nodes, edges = self.node_rows, self.edge_rows
+        return RowCounts(
+            nodes.rows_in + edges.rows_in,
+            nodes.rows_out + edges.rows_out,
+            nodes.rows_quarantined + edges.rows_quarantined,
+        )
+
+    @property
+    def files(self) -> tuple[FileEntry, ...]:
+        """Every file the rounds committed."""
+        rounds = (self.node_read, self.nodes, self.edge_read, *self.edges, self.written)
+        return tuple(entry for step in rounds for record in step for entry in record.files)
+
+
+def _facts(job: IngestJob, book: PartitionBook, steps: _Records, *, columns: tuple[ColumnCounts, ...]) -> GraphFacts:
+    schema = job.schema
+    bins = zip_longest(*(record.counts["degree_bins"] for record in steps.written), fillvalue=0)
+    has_value = schema.sparse_has_value or (schema.sparse is not None and job.config.normalize == "row")
+    return GraphFacts(
+        num_nodes=book.num_nodes,
+        num_edges=_total(steps.edges[-1], "edges"),
+        offsets=tuple(book.offsets.tolist()),
+        id_type=schema.id_type,
+        features=FeatureFacts("sparse" if schema.sparse else "dense", schema.feature_width, has_value),
+        attribute_width=schema.attribute_width,
+        has_weight=schema.has_weight,
+        label_kind=schema.label_kind,
+        num_classes=_num_classes(steps.nodes, job),
+        class_names=(),
+        labelled=_total(steps.nodes, "labelled"),
+        splits=_splits(steps.nodes),
+        degree_bins=tuple(sum(column) for column in bins),
+        max_in_degree=max(record.counts["max_in_degree"] for record in steps.written),
+        tables={"nodes": steps.node_rows, "edges": steps.edge_rows},
+        columns=columns,
     )
 
 
@@ -207,6 +219,6 @@ def _total(records: Sequence[TaskRecord], key: str) -> int:
     return sum(int(record.counts.get(key, 0)) for record in records)
 
 
-def _conserved(what: str, rows_in: int, rows_out: int, quarantined: int) -> dict[str, int]:
+def _conserved(what: str, rows_in: int, rows_out: int, quarantined: int) -> RowCounts:
     assert rows_in == rows_out + quarantined, f"{what} rows were lost: {rows_in} != {rows_out} + {quarantined}"
-    return {"rows_in": rows_in, "rows_out": rows_out, "rows_quarantined": quarantined}
+    return RowCounts(rows_in, rows_out, quarantined)

@@ -11,19 +11,19 @@ number of entries per row. Columns are seen as the table holds them (after `norm
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from gnnflow.graph.arrays import offsets_of
+from gnnflow.graph.facts import ColumnCounts
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.storage.columns import to_matrix, to_numpy, to_ragged
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from gnnflow.graph.arrays import Array, FloatArray, IntArray
     from gnnflow.ingest.schema import SourceSchema
@@ -38,29 +38,12 @@ _SIGN = np.uint32(1 << 31)
 _BEYOND = 3.5e38
 
 
-@dataclass(frozen=True)
-class ColumnCounts:
-    """Rows of one column by code. codes ascend, counts[i] are the rows in (codes[i - 1], codes[i]].
-
-    exact says that every code of the column is listed, so that a count is that of one code.
-    """
-
-    name: str
-    codes: tuple[int, ...]
-    counts: tuple[int, ...]
-    exact: bool
-
-    @property
-    def rows(self) -> int:
-        """How many rows were counted."""
-        return sum(self.counts)
-
-    def rows_up_to(self, codes: IntArray) -> FloatArray:
-        """Return how many rows have at most each of these codes; between the ends of a range in proportion."""
-        ends, total = np.asarray(self.codes), np.cumsum(self.counts)
-        if self.exact:
-            return np.asarray(np.r_[0, total][np.searchsorted(ends, codes, side="right")], np.float64)
-        return np.asarray(np.interp(_upper_ends(codes), _upper_ends(ends), total, left=0.0), np.float64)
+def rows_up_to(column: ColumnCounts, codes: IntArray) -> FloatArray:
+    """Return how many rows have at most each of these codes; between the ends of a range in proportion."""
+    ends, total = np.asarray(column.codes), np.cumsum(column.counts)
+    if column.exact:
+        return np.asarray(np.r_[0, total][np.searchsorted(ends, codes, side="right")], np.float64)
+    return np.asarray(np.interp(_upper_ends(codes), _upper_ends(ends), total, left=0.0), np.float64)
 
 
 def codes_of(values: FloatArray) -> Array:
@@ -149,18 +132,11 @@ def _thinned(codes: IntArray, counts: IntArray) -> dict[str, Any]:
     return {"codes": codes[kept].tolist(), "counts": counts.tolist(), "exact": exact}
 
 
-def statistics_of(records: Sequence[TaskRecord], schema: SourceSchema) -> dict[str, Any]:
-    """Return what the manifest keeps, from the records of the merging round."""
+def statistics_of(records: Sequence[TaskRecord], schema: SourceSchema) -> tuple[ColumnCounts, ...]:
+    """Return the counts of every counted column, from the records of the merging round."""
     merged = {int(column): held for record in records for column, held in record.counts["columns"].items()}
     names = column_names(schema)
-    return {"columns": [asdict(_read({"name": names[column], **merged[column]})) for column in sorted(merged)]}
-
-
-def read_statistics(details: Mapping[str, Any]) -> dict[str, ColumnCounts]:
-    """Return the column counts of an ingest manifest's details by name; empty where it has none."""
-    columns = [_read(held) for held in details.get("statistics", {}).get("columns", [])]
-    return {column.name: column for column in columns}
-
-
-def _read(held: Mapping[str, Any]) -> ColumnCounts:
-    return ColumnCounts(held["name"], tuple(held["codes"]), tuple(held["counts"]), held["exact"])
+    return tuple(
+        ColumnCounts(names[column], tuple(held["codes"]), tuple(held["counts"]), held["exact"])
+        for column, held in sorted(merged.items())
+    )

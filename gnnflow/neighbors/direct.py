@@ -1,10 +1,11 @@
-"""Select every node's in-edges once, for all hops and targets.
+"""Direct in-neighbours, sampled: each node's first in-edges in priority order, kept once for all hops and runs.
 
-A node keeps its first `limit` in-edges in priority order, where limit is the largest fan-out; each hop then takes a
-prefix, because fan-outs nest. A hub (in-degree above the threshold) is re-indexed as in AGL (VLDB 2020, section 3.2.2):
-its edges are dealt by a salt to all reducers, each keeps its own first `limit`, and the owner merges what they send.
-Top-k merges exactly, so the sample is that of one reducer. Without sampling nothing is selected and nothing copied: the
-graph store itself is read, hubs included.
+A node keeps as many as the largest fan-out takes; each hop then takes a prefix, because fan-outs nest. A hub
+(in-degree above the threshold) is re-indexed as in AGL (VLDB 2020, section 3.2.2): its edges are dealt by a salt to
+all reducers, each keeps its own first edges, and the owner merges what they send. Top-k merges exactly, so the sample
+is that of one reducer.
+
+Shapes: E edges of a piece.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import numpy as np
 import pyarrow as pa
 
 from gnnflow.graph.arrays import offsets_of
-from gnnflow.graph.edges import InEdges
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
+from gnnflow.neighbors.selected import edges_file
 from gnnflow.sampling import priorities, top_k, top_k_ungrouped
-from gnnflow.storage.columns import take_rows, to_matrix, to_numpy
+from gnnflow.storage.columns import take_rows, to_numpy
+from gnnflow.storage.tables import commit_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,78 +32,116 @@ if TYPE_CHECKING:
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.mapreduce.rounds import RoundRunner
     from gnnflow.sampling import SamplingKind
+    from gnnflow.storage.filesystem import FileEntry
     from gnnflow.storage.graph_store import GraphStore
+
+_ROW_GROUP = 1 << 20
 
 
 @dataclass(frozen=True)
-class SelectionPlan:
-    """Which in-edges are kept. fanouts: one per hop, targets first; None keeps every edge."""
+class SelectJob:
+    """What every task of the selection knows. kept: the most in-edges kept of a node."""
 
+    artifact: str
     store: GraphStore
-    kind: SamplingKind
-    fanouts: tuple[int, ...] | None
+    sampling: SamplingKind
+    kept: int
     seed: int
     hub_threshold: int
 
     @property
-    def limit(self) -> int | None:
-        """The most in-edges any hop takes of one node."""
-        return max(self.fanouts) if self.fanouts else None
-
-    @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of a kept edge."""
+        """The columns of a selected edge."""
         return ("dst", "src", *self.store.edge_columns)
 
 
-def run_rounds(plan: SelectionPlan, runner: RoundRunner) -> tuple[dict[str, str], int]:
-    """Run selection. Returns the channels `in_edges` reads (channel: round), and the number of hubs re-indexed."""
-    if plan.limit is None:
-        return {}, 0
-    parts = plan.store.num_partitions
-    records = runner.run(Round("select", parts, parts, partial(select_partition, plan=plan)))
-    hubs = sum(record.counts["hubs"] for record in records)
-    channels = {"selected": "select"}
-    if hubs:
-        runner.run(Round("select_hubs", parts, parts, partial(select_hubs, plan=plan), {"hub_edges": "select"}))
-        channels["hub_selected"] = "select_hubs"
-    return channels, hubs
+@dataclass(frozen=True)
+class SelectResult:
+    """What the selection committed: one file per partition, in order, and how many edges and hubs there were."""
+
+    files: tuple[FileEntry, ...]
+    num_edges: int
+    num_hubs: int
 
 
-def select_partition(index: int, _: Inbox, *, plan: SelectionPlan) -> TaskOutput:
+def run_rounds(job: SelectJob, runner: RoundRunner) -> SelectResult:
+    """Run the selection. A partition without hubs is written by the first round already."""
+    parts = job.store.num_partitions
+    records = runner.run(Round("select", parts, parts, partial(select_partition, job=job)))
+    num_hubs = sum(record.counts["hubs"] for record in records)
+    if num_hubs:
+        runner.run(Round("select_hubs", parts, parts, partial(select_hubs, job=job), {"hub_edges": "select"}))
+        reads = {"selected": "select", "hub_selected": "select_hubs"}
+        merged = runner.run(Round("select_merge", parts, parts, partial(merge_hubs, job=job), reads))
+        records = [late if late.files else early for early, late in zip(records, merged, strict=True)]
+    files = tuple(entry for record in records for entry in record.files)
+    return SelectResult(files, sum(record.counts["kept"] for record in records), num_hubs)
+
+
+def select_partition(index: int, _: Inbox, *, job: SelectJob) -> TaskOutput:
     """Keep the first edges of a partition's nodes, piece by piece; deal the edges of its hubs to all reducers."""
-    store, limit = plan.store, plan.limit
-    assert limit is not None
+    store = job.store
     start = store.book.start(index)
-    in_degree = to_numpy(store.nodes(index, ["in_degree"])["in_degree"])
-    is_hub = in_degree > plan.hub_threshold
+    # whether each node of the partition is a hub [nodes]
+    is_hub = to_numpy(store.nodes(index, ["in_degree"])["in_degree"]) > job.hub_threshold
     pieces, hubs = [], []
-    for piece, priority in _prioritized(plan, index):
-        hub_row = is_hub[to_numpy(piece["dst"]) - start]
-        hubs.append(_with_priority(piece, priority, np.flatnonzero(hub_row)))
-        pieces.append(_first_edges(_with_priority(piece, priority, np.flatnonzero(~hub_row)), limit))
-    kept = pieces[0] if len(pieces) == 1 else _first_edges(pa.concat_tables(pieces).combine_chunks(), limit)
+    for piece, priority in _prioritized(job, index):
+        # whether each edge leads to a hub [E]
+        to_hub = is_hub[to_numpy(piece["dst"]) - start]
+        hubs.append(_with_priority(piece, priority, np.flatnonzero(to_hub)))
+        pieces.append(_first_edges(_with_priority(piece, priority, np.flatnonzero(~to_hub)), job.kept))
+    # a node may be cut by two pieces: its first edges are then among the first of each
+    kept = pieces[0] if len(pieces) == 1 else _first_edges(pa.concat_tables(pieces).combine_chunks(), job.kept)
+    selected = kept.select(job.columns)
     dealt = pa.concat_tables(hubs).combine_chunks()
+    # the reducer of each hub edge, by its own key [hub edges]
     salt = (to_numpy(dealt["edge_key"]) % np.uint64(store.num_partitions)).astype(np.int64)
+    files = () if is_hub.any() else (_commit(index, selected, job),)
+    waiting = selected.slice(0, 0) if files else selected
     return TaskOutput(
-        emits=(
-            Emit("selected", kept.select(plan.columns), np.full(kept.num_rows, index)),
-            Emit("hub_edges", dealt, salt),
-        ),
-        counts={"hubs": int(is_hub.sum()), "hub_edges": dealt.num_rows, "kept": kept.num_rows},
+        emits=(Emit("selected", waiting, np.full(waiting.num_rows, index)), Emit("hub_edges", dealt, salt)),
+        files=files,
+        counts={"hubs": int(is_hub.sum()), "kept": kept.num_rows, "hub_edges": dealt.num_rows},
     )
 
 
-def _prioritized(plan: SelectionPlan, index: int) -> Iterator[tuple[pa.Table, KeyArray]]:
-    columns = [*plan.columns, "edge_key"]
+def select_hubs(index: int, inbox: Inbox, *, job: SelectJob) -> TaskOutput:
+    """Keep each hub's first edges among those this reducer was dealt, and send them to the hub's owner."""
+    kept = _first_edges(inbox.read("hub_edges").combine_chunks(), job.kept)
+    return TaskOutput(
+        emits=(Emit("hub_selected", kept, job.store.book.owner(to_numpy(kept["dst"]))),),
+        counts={"kept": kept.num_rows},
+    )
+
+
+def merge_hubs(index: int, inbox: Inbox, *, job: SelectJob) -> TaskOutput:
+    """Merge what the reducers kept of a partition's hubs with its other nodes' edges; nothing where it has no hub."""
+    sent = inbox.read("hub_selected").combine_chunks()
+    if not sent.num_rows:
+        return TaskOutput()
+    merged = _first_edges(sent, job.kept).select(job.columns)
+    table = pa.concat_tables([inbox.read("selected"), merged]).combine_chunks()
+    # edges back in the order of their destinations; a stable sort keeps each node's priority order
+    table = take_rows(table, np.argsort(to_numpy(table["dst"]), kind="stable"))
+    return TaskOutput(files=(_commit(index, table, job),), counts={"kept": table.num_rows})
+
+
+def _commit(index: int, table: pa.Table, job: SelectJob) -> FileEntry:
+    return commit_table(job.artifact, edges_file(index), table, row_group_size=_ROW_GROUP)
+
+
+def _prioritized(job: SelectJob, index: int) -> Iterator[tuple[pa.Table, KeyArray]]:
+    """Yield pieces of a partition's in-edges with each edge's priority [E]; one empty piece where there is no edge."""
+    columns = [*job.columns, "edge_key"]
     empty = True
-    for piece in plan.store.iter_edges(index, columns):
+    for piece in job.store.iter_edges(index, columns):
         empty = False
-        weight = to_numpy(piece["weight"]) if "weight" in piece.column_names else None
-        keys = to_numpy(piece["edge_key"])
-        yield piece, priorities(keys, kind=plan.kind, seed=plan.seed, weight=None if plan.kind == "uniform" else weight)
+        # uniform sampling does not look at weights
+        weighs = job.sampling != "uniform" and "weight" in piece.column_names
+        weight = to_numpy(piece["weight"]) if weighs else None
+        yield piece, priorities(to_numpy(piece["edge_key"]), kind=job.sampling, seed=job.seed, weight=weight)
     if empty:
-        yield plan.store.edges(index, columns), np.zeros(0, np.uint64)
+        yield job.store.edges(index, columns), np.zeros(0, np.uint64)
 
 
 def _with_priority(piece: pa.Table, priority: KeyArray, rows: IntArray) -> pa.Table:
@@ -111,6 +151,7 @@ def _with_priority(piece: pa.Table, priority: KeyArray, rows: IntArray) -> pa.Ta
 
 def _first_edges(table: pa.Table, limit: int) -> pa.Table:
     """Return each destination's first `limit` edges in priority order, grouped by destination."""
+    # the distinct destinations, ascending, and each edge's number among them [E]
     nodes, row = np.unique(to_numpy(table["dst"]), return_inverse=True)
     priority, tie = to_numpy(table["priority"]), to_numpy(table["edge_key"])
     if len(row) == 0 or np.all(row[1:] >= row[:-1]):
@@ -118,51 +159,3 @@ def _first_edges(table: pa.Table, limit: int) -> pa.Table:
     else:
         chosen = top_k_ungrouped(row, priority, num_targets=len(nodes), tie=tie, limit=limit)
     return take_rows(table, chosen.edges)
-
-
-def select_hubs(index: int, inbox: Inbox, *, plan: SelectionPlan) -> TaskOutput:
-    """Keep each hub's first edges among those this reducer was dealt, and send them to the hub's owner."""
-    assert plan.limit is not None
-    kept = _first_edges(inbox.read("hub_edges").combine_chunks(), plan.limit)
-    return TaskOutput(
-        emits=(Emit("hub_selected", kept, plan.store.book.owner(to_numpy(kept["dst"]))),),
-        counts={"kept": kept.num_rows},
-    )
-
-
-def in_edges(index: int, inbox: Inbox, plan: SelectionPlan) -> InEdges:
-    """Return a partition's in-edges by local row, sources as dense ids.
-
-    Those that were selected, hubs merged back; all of them where nothing was sampled.
-    """
-    if plan.limit is None:
-        table = plan.store.edges(index, plan.columns)
-    else:
-        table = inbox.read("selected")
-        if "hub_selected" in inbox.channels:
-            merged = _first_edges(inbox.read("hub_selected").combine_chunks(), plan.limit)
-            table = pa.concat_tables([table, merged.select(plan.columns)])
-    book = plan.store.book
-    return edges_by_row(table, to_numpy(table["dst"]) - book.start(index), num_rows=book.size(index))
-
-
-def edges_by_row(table: pa.Table, rows: IntArray, *, num_rows: int) -> InEdges:
-    """Return edges with columns src and perhaps weight and attributes, grouped by the row each leads to [E].
-
-    A row's edges keep the order of the table.
-    """
-    names = table.column_names
-    edges = InEdges(
-        offsets=offsets_of(np.bincount(rows, minlength=num_rows)),
-        sources=to_numpy(table["src"]),
-        weight=to_numpy(table["weight"]) if "weight" in names else None,
-        attributes=to_matrix(table["attributes"]) if "attributes" in names else None,
-    )
-    if np.all(rows[1:] >= rows[:-1]):
-        return edges
-    return edges.take(np.argsort(rows, kind="stable"), offsets=edges.offsets)
-
-
-def fanout_of(plan: SelectionPlan, hop: int) -> int | None:
-    """Return how many in-edges hop number `hop` (from 1) takes of a node."""
-    return None if plan.fanouts is None else plan.fanouts[hop - 1]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from gnnflow.graph.facts import GraphFacts
 
 
 @dataclass(frozen=True)
@@ -22,16 +22,16 @@ class Signature:
     num_classes: int
 
 
-def signature_of(details: Mapping[str, Any]) -> Signature:
-    """Return the signature of a graph, from its ingest manifest's details."""
+def signature_of(graph: GraphFacts) -> Signature:
+    """Return the signature of a graph."""
     return Signature(
-        feature_kind=details["feature"]["kind"],
-        feature_width=details["feature"]["width"],
-        id_type=details["id_type"],
-        edge_attributes=details["attribute_width"],
-        edge_weights=details["has_weight"],
-        label_kind=details["label_kind"],
-        num_classes=details["num_classes"],
+        feature_kind=graph.features.kind,
+        feature_width=graph.features.width,
+        id_type=graph.id_type,
+        edge_attributes=graph.attribute_width,
+        edge_weights=graph.has_weight,
+        label_kind=graph.label_kind,
+        num_classes=graph.num_classes,
     )
 
 

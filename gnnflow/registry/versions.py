@@ -16,6 +16,7 @@ from itertools import count
 from typing import Any
 
 from gnnflow.graph.errors import RegistryError, StorageError
+from gnnflow.graph.facts import GraphFacts
 from gnnflow.registry.names import model_folder, numbered
 from gnnflow.registry.signature import Signature, signature_of
 from gnnflow.storage.filesystem import (
@@ -29,7 +30,7 @@ from gnnflow.storage.filesystem import (
     read_json,
     write_atomic,
 )
-from gnnflow.storage.manifest import read_manifest
+from gnnflow.storage.manifest import read_facts, read_manifest
 from gnnflow.storage.workspace import Workspace
 
 WEIGHTS = "model.safetensors"
@@ -119,6 +120,7 @@ def _write(uri: str, name: str, number: int, *, claim: dict[str, Any], record: d
     """Copy what the run made, then commit the version."""
     manifests = {stage: read_manifest(artifact) for stage, artifact in record["artifacts"].items()}
     trained, metrics = record["artifacts"]["train"], read_json(join(claim["run"], METRICS))
+    store = record["artifacts"][record["store"]]
     documents = {
         WEIGHTS: read_bytes(join(trained, WEIGHTS)),
         MODEL: read_bytes(join(trained, MODEL)),
@@ -132,7 +134,7 @@ def _write(uri: str, name: str, number: int, *, claim: dict[str, Any], record: d
         version=number,
         uri=uri,
         **claim,
-        signature=signature_of(manifests["ingest"].details),
+        signature=signature_of(read_facts(store, manifests[record["store"]], GraphFacts)),
         metrics=metrics,
         fingerprints={stage: manifest.fingerprint for stage, manifest in manifests.items()},
         digests={stage: manifest.digest for stage, manifest in manifests.items()},

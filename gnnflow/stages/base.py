@@ -1,166 +1,261 @@
-"""What every stage shares: its fingerprint, the check whether its work is already done, and the commit.
+"""What every stage shares: the check whether its work is already done, the work folder, and the commit.
 
-A stage's fingerprint covers its config keys, its inputs' fingerprints and its format version. Where a committed
-artifact has that fingerprint the stage does nothing; otherwise its rounds run in the work folder, resuming what is
-there, and one manifest is written last.
+Where a committed artifact has the stage's fingerprint nothing is done; otherwise its work function runs, resuming what
+an earlier attempt left in the work folder, and one manifest is written last, here and nowhere else.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from gnnflow.config import stage_keys
+from gnnflow.config import STAGES
 from gnnflow.graph.errors import ConfigError, LayerError, ParityError, StorageError, TableError, TrainingError
+from gnnflow.graph.facts import SelectFacts
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
+from gnnflow.neighbors.selected import Neighbors
 from gnnflow.progress import Silent
-from gnnflow.storage.filesystem import join, remove_tree, stamp
+from gnnflow.stages.resolve import ResolvedRun, resolve
+from gnnflow.storage.filesystem import join, remove_tree
+from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.lease import sole_worker
-from gnnflow.storage.manifest import MANIFEST, Manifest, commit, committed, fingerprint_of, read_manifest
-from gnnflow.storage.tables import scan
-from gnnflow.storage.workspace import Workspace
+from gnnflow.storage.manifest import MANIFEST, Manifest, commit, committed, read_facts, read_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
 
     from gnnflow.config import Config
-    from gnnflow.mapreduce.rounds import RoundTiming
     from gnnflow.mapreduce.schedulers import Scheduler
     from gnnflow.progress import Progress
+    from gnnflow.storage.filesystem import FileEntry
 
-# Raised when the same config and inputs would give other bytes than before.
-FORMAT_VERSIONS = {"ingest": 2, "flat": 1, "train": 1, "infer": 1}
-_HOPELESS = (TableError, StorageError, ConfigError, LayerError, TrainingError, ParityError)
-INPUTS = {"ingest": (), "flat": ("ingest",), "train": ("flat",), "infer": ("ingest", "train")}
+Facts = TypeVar("Facts")
+
+# The same inputs would fail again, so nothing of the attempt is worth keeping.
+_REPEATABLE = (TableError, StorageError, ConfigError, LayerError, TrainingError, ParityError)
 
 
 @dataclass(frozen=True)
 class StageContext:
-    """What a stage runs with. `scheduler` runs tasks, `progress` hears of them; neither changes a result."""
+    """A resolved run and what its stages run with.
 
-    config: Config
+    `scheduler` runs tasks, `progress` hears of them; neither changes a result. config_uri: where the config was read
+    from, "" where it was made in Python.
+    """
+
+    run: ResolvedRun
     scheduler: Scheduler
     progress: Progress
+    config_uri: str = ""
 
     @staticmethod
-    def of(config: Config, scheduler: Scheduler | None = None, progress: Progress | None = None) -> StageContext:
-        """Return a context; by default tasks run in this process and progress is silent."""
-        return StageContext(config, scheduler or Synchronous(), progress or Silent())
+    def of(
+        config: Config, scheduler: Scheduler | None = None, progress: Progress | None = None, *, config_uri: str = ""
+    ) -> StageContext:
+        """Resolve a config; by default tasks run in this process and progress is silent."""
+        return StageContext(resolve(config), scheduler or Synchronous(), progress or Silent(), config_uri)
 
     @property
-    def workspace(self) -> Workspace:
-        """The workspace the config names."""
-        return Workspace.at(self.config.workspace)
+    def config(self) -> Config:
+        """The run's config."""
+        return self.run.config
+
+    def artifact(self, stage: str) -> Artifact:
+        """Return the committed artifact of a stage. Raises StorageError where there is none."""
+        uri = self.run.artifact(stage)
+        if not committed(uri):
+            raise StorageError(
+                f"stage {stage} has not run for this config",
+                where=uri,
+                fix=f"Run `gnnflow {stage} CONFIG` or `gnnflow run CONFIG`.",
+            )
+        return Artifact(uri, read_manifest(uri))
 
 
 @dataclass(frozen=True)
-class StageResult:
-    """A committed stage: where it is, what it holds, and whether it was already there."""
+class Artifact:
+    """What a stage committed: where its files lie, and its manifest."""
+
+    uri: str
+    manifest: Manifest
+
+    def facts(self, kind: type[Facts]) -> Facts:
+        """Return what the stage tells later ones. Raises StorageError where the manifest does not hold it."""
+        return read_facts(self.uri, self.manifest, kind)
+
+
+@dataclass(frozen=True)
+class StageRun:
+    """What a stage's work function is given: its config, its inputs, a folder for its files and a runner of rounds.
+
+    Files go below `artifact`; `rounds.work` is a scratch folder that an interrupted attempt leaves to the next.
+    """
 
     stage: str
+    context: StageContext
     artifact: str
-    manifest: Manifest
-    reused: bool
-    seconds: float
+    inputs: Mapping[str, Artifact]
+    rounds: RoundRunner
 
     @property
-    def manifest_uri(self) -> str:
-        """Where the manifest lies."""
-        return join(self.artifact, MANIFEST)
+    def config(self) -> Config:
+        """The run's config."""
+        return self.context.config
+
+    @property
+    def store(self) -> GraphStore:
+        """The graph store this run computes on, whichever stage wrote it."""
+        written = self.inputs[self.context.run.store_stage]
+        return GraphStore.of(written.uri, written.manifest)
+
+    @property
+    def neighbors(self) -> Neighbors:
+        """The in-edges this run aggregates over."""
+        selected = self.inputs["select"]
+        kept = selected.facts(SelectFacts).kept is not None
+        sampling = self.config.neighbors.sampling.kind
+        return Neighbors(self.store, selected.uri if kept else "", sampling, self.config.fanouts)
+
+    def facts(self, stage: str, kind: type[Facts]) -> Facts:
+        """Return what an input tells."""
+        return self.inputs[stage].facts(kind)
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a stage's work function made. The manifest is written from it.
+
+    files: in an order that depends on nothing but the result, since the digest covers it. facts: a frozen dataclass of
+    `gnnflow.graph.facts` (or the stage's own) for later stages.
+    """
+
+    files: tuple[FileEntry, ...]
+    rows_in: int
+    rows_out: int
+    facts: Any
+    rows_quarantined: int = 0
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageResult:
+    """What every stage gives: its name, how long it took, and whether its work was there already."""
+
+    stage: str
+    seconds: float
+    reused: bool = False
+
+    def summary(self) -> dict[str, Any]:
+        """Return it as plain values, for `--json`, a task's return value or a log."""
+        return {"stage": self.stage, "reused": self.reused, "seconds": round(self.seconds, 3)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArtifactResult(StageResult):
+    """A committed artifact: where it is and what it holds."""
+
+    artifact: str
+    manifest: Manifest
 
     @property
     def digest(self) -> str:
         """The digest over the artifact's files."""
         return self.manifest.digest
 
+    def facts(self, kind: type[Facts]) -> Facts:
+        """Return what the stage tells later ones. Raises StorageError where the manifest does not hold it."""
+        return read_facts(self.artifact, self.manifest, kind)
 
-def fingerprints(config: Config) -> dict[str, str]:
-    """Return every stage's fingerprint. Reads the input tables' sizes and versions, never their rows."""
-    found: dict[str, str] = {}
-    for stage, needs in INPUTS.items():
-        keys = stage_keys(config, stage)  # type: ignore[arg-type] # INPUTS' keys are the stages
-        inputs: dict[str, Any] = {name: found[name] for name in needs}
-        if stage == "ingest":
-            inputs = _stamps(config)
-            # Where the tables lie is no part of what they hold: a copy elsewhere has its own stamps.
-            keys = {"graph": {key: value for key, value in keys["graph"].items() if key not in {"nodes", "edges"}}}
-        found[stage] = fingerprint_of(stage, keys=keys, inputs=inputs, format_version=FORMAT_VERSIONS[stage])
-    return found
+    def summary(self) -> dict[str, Any]:
+        """Return where the artifact is, its digest and its row counts."""
+        held = self.manifest
+        counts = {"rows_in": held.rows_in, "rows_out": held.rows_out, "rows_quarantined": held.rows_quarantined}
+        artifact = {"artifact": self.artifact, "manifest": join(self.artifact, MANIFEST), "digest": self.digest}
+        return {**super().summary(), **artifact, **counts}
 
 
-def _stamps(config: Config) -> dict[str, Any]:
-    tables = {"nodes": config.graph.nodes, "edges": config.graph.edges}
-    for name, uri in tables.items():
-        if not isinstance(uri, str):
-            raise StorageError(
-                f"graph.{name} is a map of types",
-                where="config",
-                fix="One node type and one edge type for now: give a path.",
-            )
-    return {
-        name: [asdict(stamp(file)) for file in dict.fromkeys(chunk.uri for chunk in scan(str(uri)))]
-        for name, uri in tables.items()
-    }
+def run_stage(context: StageContext, stage: str) -> StageResult:
+    """Run one stage by its name. Raises StorageError where an earlier stage has not run."""
+    if STAGES[stage].keys is not None:
+        return make_artifact(context, stage)
+    result: StageResult = load_work(stage)(context)
+    return result
 
 
-def upstream(context: StageContext, stage: str) -> StageResult:
-    """Return the committed artifact of an earlier stage. Raises StorageError where there is none."""
-    artifact = context.workspace.artifact(stage, fingerprints(context.config)[stage])
-    if not committed(artifact):
-        raise StorageError(
-            f"stage {stage} has not run for this config",
-            where=artifact,
-            fix=f"Run `gnnflow {stage} CONFIG` or `gnnflow run CONFIG`.",
-        )
-    return StageResult(stage, artifact, read_manifest(artifact), reused=True, seconds=0.0)
+def make_artifact(context: StageContext, stage: str) -> ArtifactResult:
+    """Commit a stage's artifact, or find the one that is there."""
+    needs = context.run.needs(stage)
+    for need in needs:
+        if STAGES[need].on_demand and not committed(context.run.artifact(need)):
+            make_artifact(context, need)
+    inputs = {need: context.artifact(need) for need in needs}
+    fingerprint = context.run.fingerprints[stage]
+    return do_once(context, stage, load_work(stage), fingerprint=fingerprint, inputs=inputs)
 
 
-def run_stage(
+def load_work(stage: str) -> Callable[[Any], Any]:
+    """Return a stage's work function: only now is anything imported that it needs."""
+    module, _, name = STAGES[stage].work.partition(":")
+    function: Callable[[Any], Any] = getattr(import_module(module), name)
+    return function
+
+
+def do_once(
     context: StageContext,
     stage: str,
-    work: Callable[[str, RoundRunner], Manifest],
+    work: Callable[[StageRun], Made],
     *,
-    fingerprint: str | None = None,
-) -> StageResult:
-    """Do a stage's work once: reuse the committed artifact, or run `work(artifact, runner)` and commit it.
+    fingerprint: str,
+    inputs: Mapping[str, Artifact],
+) -> ArtifactResult:
+    """Do work under a fingerprint unless it is done, and return what is committed then.
 
-    Where another run is doing the same work this one waits for it. fingerprint replaces the config's own, where more
-    than the config decides the result.
+    Where another run is doing the same work this one waits for it.
     """
     begin = time.monotonic()
-    fingerprint = fingerprint or fingerprints(context.config)[stage]
-    artifact = context.workspace.artifact(stage, fingerprint)
+    workspace = context.run.workspace
+    artifact = workspace.artifact(stage, fingerprint)
     reused = committed(artifact)
     if not reused:
-        folder = context.workspace.work(stage, fingerprint)
+        folder = workspace.work(stage, fingerprint)
         with sole_worker(folder, done=lambda: committed(artifact), progress=context.progress) as alone:
             reused = not alone or committed(artifact)
             if not reused:
-                _do(context, stage, artifact, folder, work)
+                rounds = RoundRunner(folder, context.scheduler, context.progress)
+                _do(StageRun(stage, context, artifact, inputs, rounds), work, fingerprint=fingerprint)
     seconds = time.monotonic() - begin
     context.progress.stage_finished(stage, seconds, reused=reused)
-    return StageResult(stage, artifact, read_manifest(artifact), reused, seconds)
+    return ArtifactResult(
+        stage=stage, seconds=seconds, reused=reused, artifact=artifact, manifest=read_manifest(artifact)
+    )
 
 
-def _do(
-    context: StageContext, stage: str, artifact: str, folder: str, work: Callable[[str, RoundRunner], Manifest]
-) -> None:
+def _do(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) -> None:
     begin = time.monotonic()
-    context.progress.stage_started(stage)
+    run.context.progress.stage_started(run.stage)
     try:
-        made = work(artifact, RoundRunner(folder, context.scheduler, context.progress))
-        commit(artifact, replace(made, timings={**made.timings, "seconds": time.monotonic() - begin}))
-    except _HOPELESS:
-        # The same inputs would fail again, so nothing is worth keeping; a killed or lost run keeps its tasks.
-        if not committed(artifact):
-            remove_tree(artifact)
-        remove_tree(folder)
+        made = work(run)
+        rounds = [asdict(timing) for timing in run.rounds.timings]
+        manifest = Manifest(
+            stage=run.stage,
+            fingerprint=fingerprint,
+            format_version=STAGES[run.stage].version,
+            files=made.files,
+            inputs={need: artifact.manifest.fingerprint for need, artifact in run.inputs.items()},
+            rows_in=made.rows_in,
+            rows_out=made.rows_out,
+            rows_quarantined=made.rows_quarantined,
+            facts=asdict(made.facts),
+            timings={"rounds": rounds, "seconds": time.monotonic() - begin},
+            versions=dict(made.versions),
+        )
+        commit(run.artifact, manifest)
+    except _REPEATABLE:
+        if not committed(run.artifact):
+            remove_tree(run.artifact)
+        remove_tree(run.rounds.work)
         raise
-    remove_tree(folder)
-
-
-def timings_of(timings: Sequence[RoundTiming]) -> dict[str, Any]:
-    """Return rounds' timings as the manifest holds them."""
-    return {"rounds": [asdict(timing) for timing in timings]}
+    remove_tree(run.rounds.work)

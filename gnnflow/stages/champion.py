@@ -8,15 +8,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gnnflow.graph.errors import LayerError, RegistryError, TrainingError
-from gnnflow.graphfeature.shards import ShardEntry, read_shard
+from gnnflow.graph.facts import FlatFacts, GraphFacts, ShardEntry
+from gnnflow.graphfeature.shards import read_shard
 from gnnflow.registry.signature import misfits
 from gnnflow.registry.versions import MODEL, WEIGHTS
 
 if TYPE_CHECKING:
     from gnnflow.config import TrainConfig
+    from gnnflow.graph.labels import LabelKind
     from gnnflow.layers.model import Model
     from gnnflow.registry import Version
-    from gnnflow.stages.base import StageResult
+    from gnnflow.stages.base import StageContext
 
 _LOWER_IS_BETTER = {"loss"}
 
@@ -42,18 +44,32 @@ class Comparison:
         return candidate <= champion if self.metric in _LOWER_IS_BETTER else candidate >= champion
 
 
-def compare(candidate: Version, champion: Version, *, flat: StageResult, train: TrainConfig, metric: str) -> Comparison:
-    """Score both on GraphFlat's test shards. train says how much memory, prefetching and threads that may take.
+@dataclass(frozen=True)
+class _TestShards:
+    """GraphFlat's shards of the test split, and what their labels are."""
+
+    flat: str
+    facts: FlatFacts
+    label_kind: LabelKind
+
+    @property
+    def entries(self) -> list[ShardEntry]:
+        """The shards, in order."""
+        return [entry for entry in self.facts.shards if entry.split == "test" and entry.num_targets]
+
+
+def compare(context: StageContext, *, candidate: Version, champion: Version, metric: str) -> Comparison:
+    """Score both on the current GraphFlat's test shards, with the config's memory, prefetching and threads.
 
     Raises RegistryError where the test labels do not define the metric, StorageError for damaged weights.
     """
-    entries = [ShardEntry(**entry) for entry in flat.manifest.details["shards"]]
-    entries = [entry for entry in entries if entry.split == "test" and entry.num_targets]
-    if not entries:
+    flat, graph = context.artifact("flat"), context.artifact(context.run.store_stage).facts(GraphFacts)
+    shards = _TestShards(flat.uri, flat.facts(FlatFacts), graph.label_kind)
+    if not shards.entries:
         return Comparison(metric, obstacle="no target is in the test split")
     if found := misfits(champion.signature, candidate.signature):
         return Comparison(metric, obstacle="; ".join(found))
-    score = partial(_score, flat=flat, entries=entries, train=train, metric=metric)
+    score = partial(_score, shards=shards, train=context.config.train, metric=metric)
     try:
         theirs = score(champion)
     except (LayerError, TrainingError) as error:
@@ -61,9 +77,7 @@ def compare(candidate: Version, champion: Version, *, flat: StageResult, train: 
     return Comparison(metric, score(candidate), theirs)
 
 
-def _score(
-    version: Version, *, flat: StageResult, entries: list[ShardEntry], train: TrainConfig, metric: str
-) -> dict[str, float]:
+def _score(version: Version, *, shards: _TestShards, train: TrainConfig, metric: str) -> dict[str, float]:
     from gnnflow.train.batches import plan_evaluation
     from gnnflow.train.evaluate import predict
     from gnnflow.train.metrics import score
@@ -71,23 +85,23 @@ def _score(
     from gnnflow.train.pipeline import Pipeline
     from gnnflow.train.reproducible import compute_settings
 
-    details = flat.manifest.details
+    facts, kind = shards.facts, shards.label_kind
     with compute_settings(train.threads):
-        model = load_model(version, num_hops=details["num_hops"])
-        fanouts = details["fanouts"] and details["fanouts"][: model.num_layers]
+        model = load_model(version, num_hops=facts.num_hops)
+        fanouts = facts.fanouts and facts.fanouts[: model.num_layers]
         with Pipeline(
-            partial(read_shard, flat.artifact),
+            partial(read_shard, shards.flat),
             fanouts=fanouts,
             num_layers=model.num_layers,
             cache_bytes=train.cache,
             prefetch=train.prefetch,
         ) as pipeline:
-            planned = plan_evaluation(entries, batch_size=train.eval_batch_size or train.batch_size)
+            planned = plan_evaluation(shards.entries, batch_size=train.eval_batch_size or train.batch_size)
             outputs = predict(model, planned, pipeline=pipeline)
-    scores = score(outputs.logits, outputs.labels, label_kind=details["label_kind"])
-    named = {**scores.named("test"), "test.loss": outputs.loss(Objective(details["label_kind"]))}
+    scores = score(outputs.logits, outputs.labels, label_kind=kind)
+    named = {**scores.named("test"), "test.loss": outputs.loss(Objective(kind))}
     if f"test.{metric}" not in named:
-        why = "; ".join(scores.notes) or f"{metric} is not defined for {details['task']} labels"
+        why = "; ".join(scores.notes) or f"{metric} is not defined for {kind} labels"
         raise RegistryError(f"{why} in the test split", where="publish.metric", fix="Choose another metric.")
     return named
 

@@ -1,56 +1,21 @@
-"""GraphFlat: graph store in, shards of k-hop neighbourhoods out."""
+"""GraphFlat: graph store and selected neighbours in, shards of k-hop neighbourhoods out."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from gnnflow.graphflat.job import FlatJob, run_rounds
-from gnnflow.neighbors.direct import SelectionPlan
-from gnnflow.stages.base import (
-    FORMAT_VERSIONS,
-    StageContext,
-    StageResult,
-    fingerprints,
-    run_stage,
-    timings_of,
-    upstream,
-)
-from gnnflow.storage.graph_store import GraphStore
-from gnnflow.storage.manifest import Manifest
+from gnnflow.stages.base import Made
 
 if TYPE_CHECKING:
-    from gnnflow.config import Config
-    from gnnflow.mapreduce.rounds import RoundRunner
+    from gnnflow.stages.base import StageRun
 
 
-def selection_plan(config: Config, store: GraphStore) -> SelectionPlan:
-    """Return which in-edges the config keeps of a graph store."""
-    sampling = config.flat.sampling
-    fanouts = None if sampling.kind == "none" else tuple(sampling.fanout)
-    return SelectionPlan(store, sampling.kind, fanouts, config.seed, config.flat.hub_threshold)
-
-
-def run(context: StageContext) -> StageResult:
-    """Cut the graph store into shards. Raises StorageError where ingest has not run."""
-
-    def work(artifact: str, runner: RoundRunner) -> Manifest:
-        config = context.config
-        ingested = upstream(context, "ingest")
-        store = GraphStore.of(ingested.artifact, ingested.manifest)
-        targets = "all" if config.flat.targets == "all" else None
-        task = FlatJob(artifact, selection_plan(config, store), config.num_hops, config.flat.layout, targets)
-        result = run_rounds(task, runner, shard_size=config.flat.shard_size)
-        return Manifest(
-            stage="flat",
-            fingerprint=fingerprints(config)["flat"],
-            format_version=FORMAT_VERSIONS["flat"],
-            files=result.files,
-            inputs={"ingest": ingested.manifest.fingerprint},
-            rows_in=store.details["num_nodes"],
-            rows_out=result.details["num_targets"],
-            details={**result.details, "shards": [asdict(entry) for entry in result.entries]},
-            timings=timings_of(runner.timings),
-        )
-
-    return run_stage(context, "flat", work)
+def work(run: StageRun) -> Made:
+    """Cut the graph store into shards."""
+    flat, neighbors = run.config.flat, run.neighbors
+    targets = "all" if flat.targets == "all" else None
+    job = FlatJob(run.artifact, neighbors, run.config.num_hops, flat.layout, targets)
+    result = run_rounds(job, run.rounds, shard_size=flat.shard_size)
+    nodes, facts = neighbors.store.facts.num_nodes, result.facts
+    return Made(result.files, rows_in=nodes, rows_out=facts.num_targets, facts=facts)

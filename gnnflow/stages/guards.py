@@ -11,23 +11,22 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gnnflow.graph.errors import GuardError
+from gnnflow.graph.errors import GuardError, StorageError
+from gnnflow.graph.facts import GraphFacts
 from gnnflow.ingest.drift import Drift, drift_of
-from gnnflow.ingest.statistics import read_statistics
-from gnnflow.stages.base import upstream
+from gnnflow.stages.base import Artifact, StageResult
 from gnnflow.storage.filesystem import exists, join, read_json
 from gnnflow.storage.manifest import committed, read_manifest
 
 if TYPE_CHECKING:
     from gnnflow.config import GuardsConfig
     from gnnflow.stages.base import StageContext
-    from gnnflow.storage.manifest import Manifest
 
 _NAMED = 5
 
 
-@dataclass(frozen=True)
-class GuardReport:
+@dataclass(frozen=True, kw_only=True)
+class GuardResult(StageResult):
     """What was compared. previous is the run compared with, "" where there is none.
 
     figures: `nodes`, `edges` and `label_rate` are relative changes, `psi.<column>` the column's index. notes say what
@@ -44,6 +43,13 @@ class GuardReport:
         columns = {name.removeprefix("psi."): held for name, held in self.figures.items() if name.startswith("psi.")}
         return max(columns.items(), key=lambda item: item[1]) if columns else None
 
+    def summary(self) -> dict[str, Any]:
+        """Return what was compared, and the column that moved most."""
+        worst, psi = self.worst_column or ("", 0.0)
+        compared = sum(name.startswith("psi.") for name in self.figures)
+        found = {"previous": self.previous, "columns_compared": compared, "worst_column": worst}
+        return {**super().summary(), **found, "worst_psi": round(psi, 4)}
+
 
 @dataclass(frozen=True)
 class _Breach:
@@ -51,64 +57,76 @@ class _Breach:
     text: str
 
 
-def check(context: StageContext, previous: Manifest | None = None) -> GuardReport:
+def check(context: StageContext) -> GuardResult:
     """Compare the config's ingested tables with those of the last completed run of its name.
 
-    Run it after ingest and before train. previous replaces the last run's ingest manifest. Without an earlier run
-    everything passes. Raises GuardError naming the column, the figure, the limit and what to do, StorageError where
-    ingest has not run.
+    Run it after ingest and before train. Without an earlier run everything passes. Raises GuardError naming the column,
+    the figure, the limit and what to do, StorageError where ingest has not run.
     """
     begin = time.monotonic()
     context.progress.stage_started("guards")
-    now = upstream(context, "ingest").manifest
-    run = "the given manifest" if previous is not None else _last_run(context)
-    if previous is None and run:
-        previous = _manifest_of(run)
-    if previous is None:
-        report = GuardReport("", notes=("no earlier run of this name: nothing to compare with",))
-    else:
-        report = _compare(context, now, previous, run)
-    for note in report.notes:
+    now = context.artifact("ingest").facts(GraphFacts)
+    compared = _compared(context, now)
+    for note in compared.notes:
         context.progress.message(f"guards: {note}")
-    if report.worst_column is not None:
-        name, psi = report.worst_column
+    seconds = time.monotonic() - begin
+    result = GuardResult(
+        stage="guards", seconds=seconds, previous=compared.run, figures=compared.figures, notes=compared.notes
+    )
+    if result.worst_column is not None:
+        name, psi = result.worst_column
         context.progress.message(f"guards: passed; the column that moved most is {name}, PSI {psi:.3g}")
-    context.progress.stage_finished("guards", time.monotonic() - begin, reused=False)
-    return report
+    context.progress.stage_finished("guards", seconds, reused=False)
+    return result
 
 
-def _last_run(context: StageContext) -> str:
-    latest = context.workspace.latest(context.config.name)
-    return str(read_json(latest)["run"]) if exists(latest) else ""
+@dataclass(frozen=True)
+class _Compared:
+    run: str = ""
+    figures: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
-def _manifest_of(run: str) -> Manifest:
-    artifact = read_json(join(run, "run.json"))["artifacts"]["ingest"]
-    if not committed(artifact):
+def _compared(context: StageContext, now: GraphFacts) -> _Compared:
+    latest = context.run.workspace.latest(context.config.name)
+    if not exists(latest):
+        return _Compared(notes=("no earlier run of this name: nothing to compare with",))
+    run = str(read_json(latest)["run"])
+    artifact = _ingested(run)
+    try:
+        before = artifact.facts(GraphFacts)
+    except StorageError:
+        return _Compared(run, notes=("another version of gnnflow wrote the last run's graph store: nothing compared",))
+    return _compare(context, now, before, run)
+
+
+def _ingested(run: str) -> Artifact:
+    """Return the graph store that ingest made for an earlier run."""
+    uri = read_json(join(run, "run.json"))["artifacts"]["ingest"]
+    if not committed(uri):
         raise GuardError(
             "the last run's graph store is gone, so nothing can be compared with it",
-            where=artifact,
+            where=uri,
             fix="Run `gnnflow run CONFIG` once by hand: it becomes the reference of the next.",
         )
-    return read_manifest(artifact)
+    return Artifact(uri, read_manifest(uri))
 
 
-def _compare(context: StageContext, now: Manifest, before: Manifest, run: str) -> GuardReport:
+def _compare(context: StageContext, new: GraphFacts, old: GraphFacts, run: str) -> _Compared:
     guards = context.config.guards
-    new, old = now.details, before.details
-    figures = {f"{what}": _change(new[f"num_{what}"], old[f"num_{what}"]) for what in ("nodes", "edges")}
-    figures["label_rate"] = _change(_label_rate(new), _label_rate(old))
+    figures = {
+        "nodes": _change(new.num_nodes, old.num_nodes),
+        "edges": _change(new.num_edges, old.num_edges),
+        "label_rate": _change(_label_rate(new), _label_rate(old)),
+    }
     breaches = _count_breaches(guards, figures, new, old)
-    notes: tuple[str, ...] = ()
-    if guards.psi is not None and "statistics" not in old:
-        notes = ("the last run's graph store holds no column statistics, so features were not compared",)
-    elif guards.psi is not None:
+    if guards.psi is not None:
         drifts, gone = _drifts(new, old)
         figures |= {f"psi.{name}": drift.psi for name, drift in drifts.items()}
         breaches += _psi_breaches(guards.psi, drifts, gone)
     if breaches:
         raise _error(breaches, run, str(context.config.graph.nodes))
-    return GuardReport(run, figures, notes)
+    return _Compared(run, figures)
 
 
 def _change(new: float, old: float) -> float:
@@ -116,17 +134,16 @@ def _change(new: float, old: float) -> float:
     return new / old - 1 if old else float(new > 0)
 
 
-def _label_rate(details: dict[str, Any]) -> float:
-    return float(details["labelled"] / max(details["num_nodes"], 1))
+def _label_rate(graph: GraphFacts) -> float:
+    return graph.labelled / max(graph.num_nodes, 1)
 
 
-def _count_breaches(
-    guards: GuardsConfig, figures: dict[str, float], new: dict[str, Any], old: dict[str, Any]
-) -> list[_Breach]:
+def _count_breaches(guards: GuardsConfig, figures: dict[str, float], new: GraphFacts, old: GraphFacts) -> list[_Breach]:
     found = []
-    for what in ("nodes", "edges"):
+    sizes = {"nodes": (new.num_nodes, old.num_nodes), "edges": (new.num_edges, old.num_edges)}
+    for what, (now, before) in sizes.items():
         if guards.rows is not None and abs(figures[what]) > guards.rows:
-            counts = f"{new[f'num_{what}']:,} {what}, {old[f'num_{what}']:,} before"
+            counts = f"{now:,} {what}, {before:,} before"
             found.append(_Breach("rows", f"{counts}: {figures[what]:+.1%}, and {guards.rows:.1%} is allowed"))
     if guards.label_rate is not None and abs(figures["label_rate"]) > guards.label_rate:
         rates = f"{_label_rate(new):.2%} of the nodes have a label, {_label_rate(old):.2%} before"
@@ -135,9 +152,9 @@ def _count_breaches(
     return found
 
 
-def _drifts(new: dict[str, Any], old: dict[str, Any]) -> tuple[dict[str, Drift], list[str]]:
+def _drifts(new: GraphFacts, old: GraphFacts) -> tuple[dict[str, Drift], list[str]]:
     """Return the drift of each column both have, and the names of those that only one has."""
-    after, before = read_statistics(new), read_statistics(old)
+    after, before = ({column.name: column for column in each.columns} for each in (new, old))
     shared = [name for name in after if name in before]
     only_one = [name for name in (*before, *after) if name not in before or name not in after]
     return {name: drift_of(before[name], after[name]) for name in shared}, only_one

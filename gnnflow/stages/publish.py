@@ -18,16 +18,17 @@ from gnnflow import registry
 from gnnflow.graph.errors import RegistryError
 from gnnflow.registry.mlflow import log_version
 from gnnflow.stages import pipeline
-from gnnflow.stages.base import StageContext, upstream
+from gnnflow.stages.base import StageResult
 from gnnflow.stages.champion import Comparison, compare
-from gnnflow.storage.filesystem import exists, join
+from gnnflow.storage.filesystem import exists
 
 if TYPE_CHECKING:
     from gnnflow.registry import Aliases, Version
+    from gnnflow.stages.base import StageContext
 
 
-@dataclass(frozen=True)
-class PublishResult:
+@dataclass(frozen=True, kw_only=True)
+class PublishResult(StageResult):
     """What publishing did.
 
     version is this run's, in_service the champion's after it; promoted says that they are the same. candidate and
@@ -53,28 +54,31 @@ class PublishResult:
         return asdict(self)
 
 
-def run(context: StageContext, *, config_uri: str = "") -> PublishResult:
+def run(context: StageContext) -> PublishResult:
     """Register the config's completed run and promote it where it deserves it.
 
-    config_uri is where the config was read from; the version records the git revision of that folder, or the variable
-    GNNFLOW_REVISION where it is no checkout (an image, an object store). Raises StorageError where a stage has not run,
-    RegistryError where the test labels do not define the metric.
+    The version records the git revision of the folder the config was read from, or the variable GNNFLOW_REVISION where
+    it is not a checkout (an image, an object store). Raises StorageError where a stage has not run, RegistryError
+    where the test labels do not define the metric.
     """
     begin = time.monotonic()
     context.progress.stage_started("publish")
-    result = _publish(context, config_uri)
+    result = _publish(context, begin)
     context.progress.message(f"{result.name} version {result.version}: {result.reason}")
-    context.progress.stage_finished("publish", time.monotonic() - begin, reused=False)
+    context.progress.stage_finished("publish", result.seconds, reused=False)
     return result
 
 
-def _publish(context: StageContext, config_uri: str) -> PublishResult:
+def _publish(context: StageContext, begin: float) -> PublishResult:
     config = context.config
     name = config.publish.name or config.name
-    revision = registry.git_revision(config_uri) or os.environ.get("GNNFLOW_REVISION") or None
+    revision = registry.git_revision(context.config_uri) or os.environ.get("GNNFLOW_REVISION") or None
     version = registry.register(config.workspace, _completed_run(context), name=name, revision=revision)
     verdict, aliases = _decide(context, version)
+    mlflow_run = _mirror(context, version)
     return PublishResult(
+        stage="publish",
+        seconds=time.monotonic() - begin,
         name=name,
         version=version.version,
         uri=version.uri,
@@ -86,7 +90,7 @@ def _publish(context: StageContext, config_uri: str) -> PublishResult:
         predictions=version.predictions,
         candidate=verdict.comparison.candidate or _test_scores(version),
         champion=verdict.comparison.champion,
-        mlflow_run=_mirror(context, version),
+        mlflow_run=mlflow_run,
     )
 
 
@@ -121,12 +125,11 @@ def _decide(context: StageContext, version: Version) -> tuple[_Verdict, Aliases]
 
 def _completed_run(context: StageContext) -> str:
     """Return the config's run, committing it where all its stages are done."""
-    uri = pipeline.run_uri(context.config)
-    if not exists(join(uri, "run.json")):
-        for stage in pipeline.STAGES:
-            upstream(context, stage)
+    if not exists(context.run.record):
+        for stage in context.run.stages:
+            context.artifact(stage)
         pipeline.run(context)
-    return uri
+    return context.run.uri
 
 
 def _metric(context: StageContext) -> str:
@@ -163,10 +166,9 @@ def _judge(context: StageContext, version: Version, aliases: Aliases) -> _Verdic
 
 def _compared(context: StageContext, version: Version, champion: int) -> _Verdict:
     found = compare(
-        version,
-        registry.read_version(context.config.workspace, version.name, champion),
-        flat=upstream(context, "flat"),
-        train=context.config.train,
+        context,
+        candidate=version,
+        champion=registry.read_version(context.config.workspace, version.name, champion),
         metric=_metric(context),
     )
     if found.obstacle:

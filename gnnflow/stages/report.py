@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
 
 from gnnflow.graph.errors import StorageError
+from gnnflow.graph.facts import FlatFacts, GraphFacts, InferFacts, SelectFacts, TrainFacts
 from gnnflow.report.inputs import (
     BlowUp,
     EmbeddingSample,
@@ -18,10 +20,11 @@ from gnnflow.report.inputs import (
     RoundRow,
     StageRow,
 )
+from gnnflow.stages.base import Artifact
 from gnnflow.storage.columns import to_matrix, to_numpy
 from gnnflow.storage.filesystem import absolute, exists, join, read_json, write_atomic
 from gnnflow.storage.graph_store import GraphStore
-from gnnflow.storage.manifest import Manifest, read_manifest
+from gnnflow.storage.manifest import read_manifest
 from gnnflow.storage.tables import read_table
 from gnnflow.storage.workspace import Workspace
 
@@ -29,6 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pyarrow as pa
+
+    from gnnflow.graph.arrays import IntArray
+    from gnnflow.graph.labels import LabelKind
+    from gnnflow.storage.manifest import Manifest
+
 
 _SAMPLE_ROWS = 20_000
 _EMBEDDING_ROWS = 2_000
@@ -56,35 +64,37 @@ def write_report(uri: str, record: Mapping[str, Any], metrics: Mapping[str, floa
     """Render and commit a run's report. record is what run.json holds."""
     from gnnflow.report.render import render_report
 
-    manifests = {stage: read_manifest(artifact) for stage, artifact in record["artifacts"].items()}
-    write_atomic(join(uri, "report.html"), render_report(_inputs(uri, record, metrics, manifests)).encode())
+    artifacts = {stage: Artifact(artifact, read_manifest(artifact)) for stage, artifact in record["artifacts"].items()}
+    write_atomic(join(uri, "report.html"), render_report(_inputs(uri, record, metrics, artifacts)).encode())
 
 
 def _inputs(
-    uri: str, record: Mapping[str, Any], metrics: Mapping[str, float], manifests: Mapping[str, Manifest]
+    uri: str, record: Mapping[str, Any], metrics: Mapping[str, float], artifacts: Mapping[str, Artifact]
 ) -> ReportInputs:
-    ingest, flat, trained, scored = (manifests[stage] for stage in ("ingest", "flat", "train", "infer"))
-    table = _sample(record["artifacts"], manifests)
+    stored = artifacts[record["store"]]
+    graph, trained = stored.facts(GraphFacts), artifacts["train"].facts(TrainFacts)
+    parity = artifacts["infer"].facts(InferFacts).parity
+    table = _sample(GraphStore.of(stored.uri, stored.manifest), artifacts["infer"])
     baseline = {key.removeprefix("baseline."): value for key, value in metrics.items() if key.startswith("baseline.")}
     return ReportInputs(
         name=record["name"],
         run_uri=uri,
         config_yaml=yaml.safe_dump(record["config"], sort_keys=False),
         metrics={key: value for key, value in metrics.items() if not key.startswith("baseline.")},
-        stages=[_stage_row(stage, manifest, record) for stage, manifest in manifests.items()],
-        graph=_graph(ingest, flat, record["config"]),
-        label_kind=ingest.details["label_kind"],
+        stages=[_stage_row(stage, artifact.manifest, record) for stage, artifact in artifacts.items()],
+        graph=_graph(graph, artifacts["select"].facts(SelectFacts)),
+        label_kind=graph.label_kind,
         metric=record["config"]["train"]["metric"],
-        blow_up=BlowUp(layout=flat.details["layout"], **flat.details["blow_up"]),
-        curves=trained.details["history"],
-        best_epoch=trained.details["best_epoch"],
+        blow_up=_blow_up(artifacts),
+        curves=trained.history,
+        best_epoch=trained.best_epoch,
         baseline=baseline or None,
-        predictions=_predictions(table, ingest),
+        predictions=_predictions(table, graph.label_kind),
         predictions_uri=join(uri, "predictions"),
         embeddings=_embeddings(table),
-        parity=Parity(**scored.details["parity"]) if scored.details["parity"]["samples"] else None,
-        quarantined={f"{what} rows": counts["rows_quarantined"] for what, counts in ingest.details["counts"].items()},
-        versions={**ingest.versions, **trained.versions},
+        parity=Parity(**asdict(parity)) if parity.samples else None,
+        quarantined={f"{name} rows": rows.rows_quarantined for name, rows in graph.tables.items()},
+        versions={**stored.manifest.versions, **artifacts["train"].manifest.versions},
     )
 
 
@@ -98,55 +108,62 @@ def _stage_row(stage: str, manifest: Manifest, record: Mapping[str, Any]) -> Sta
     return StageRow(stage, seconds, record["reused"][stage], manifest.digest, rounds, counts)
 
 
-def _graph(ingest: Manifest, flat: Manifest, config: Mapping[str, Any]) -> GraphSummary:
-    details = ingest.details
-    bins = [(0, 1, details["degree_bins"][0])]
-    bins += [(2 ** (power - 1), 2**power, count) for power, count in enumerate(details["degree_bins"]) if power > 0]
+def _blow_up(artifacts: Mapping[str, Artifact]) -> BlowUp | None:
+    """Return what GraphFlat read and wrote; None where the strategy has no GraphFlat."""
+    if "flat" not in artifacts:
+        return None
+    flat = artifacts["flat"].facts(FlatFacts)
+    return BlowUp(layout=flat.layout, **asdict(flat.blow_up))
+
+
+def _graph(graph: GraphFacts, selected: SelectFacts) -> GraphSummary:
+    bins = [(0, 1, graph.degree_bins[0])]
+    bins += [(2 ** (power - 1), 2**power, count) for power, count in enumerate(graph.degree_bins) if power > 0]
     return GraphSummary(
-        num_nodes=details["num_nodes"],
-        num_edges=details["num_edges"],
-        feature_width=details["feature"]["width"],
-        num_classes=details["num_classes"],
-        split_counts=details["splits"],
+        num_nodes=graph.num_nodes,
+        num_edges=graph.num_edges,
+        feature_width=graph.features.width,
+        num_classes=graph.num_classes,
+        split_counts=graph.splits,
         in_degree_histogram=bins,
-        hub_threshold=config["flat"]["hub_threshold"],
-        num_hubs=flat.details["hubs"],
+        hub_threshold=selected.hub_threshold,
+        num_hubs=selected.num_hubs,
     )
 
 
-def _sample(artifacts: Mapping[str, str], manifests: Mapping[str, Manifest]) -> pa.Table:
+def _sample(store: GraphStore, scored: Artifact) -> pa.Table:
     """Return predictions joined with their labels and splits, from as few partitions as give enough rows."""
     import pyarrow as pa
 
-    store = GraphStore.of(artifacts["ingest"], manifests["ingest"])
-    label = ["label"] if manifests["ingest"].details["label_kind"] != "none" else []
+    label = ["label"] if store.facts.label_kind != "none" else []
     pieces: list[pa.Table] = []
-    for entry in manifests["infer"].files:
+    for entry in scored.manifest.files:
         partition = int(entry.name.rsplit("-", 1)[-1].split(".")[0])
-        scored = read_table(join(artifacts["infer"], entry.name))
-        facts = store.nodes(partition, ["id", "split", "labelled", *label])
-        rows = _rows_of(facts, scored)
+        predicted = read_table(join(scored.uri, entry.name))
+        nodes = store.nodes(partition, ["id", "split", "labelled", *label])
+        rows = _rows_of(nodes, predicted)
         for name in ("split", "labelled", *label):
-            scored = scored.append_column(name, facts[name].combine_chunks().take(pa.array(rows)))
-        pieces.append(scored)
+            predicted = predicted.append_column(name, nodes[name].combine_chunks().take(pa.array(rows)))
+        pieces.append(predicted)
         if sum(piece.num_rows for piece in pieces) >= _SAMPLE_ROWS:
             break
     return pa.concat_tables(pieces).combine_chunks()
 
 
-def _rows_of(facts: pa.Table, scored: pa.Table) -> Any:
+def _rows_of(nodes: pa.Table, predicted: pa.Table) -> IntArray:
     import pyarrow.compute as pc
 
-    return to_numpy(pc.index_in(scored["id"].combine_chunks(), value_set=facts["id"].combine_chunks()))
+    """Return the row of the node table that each prediction belongs to."""
+    return to_numpy(pc.index_in(predicted["id"].combine_chunks(), value_set=nodes["id"].combine_chunks()))
 
 
-def _predictions(table: pa.Table, ingest: Manifest) -> PredictionSample | None:
+def _predictions(table: pa.Table, label_kind: LabelKind) -> PredictionSample | None:
     rows = np.flatnonzero((to_numpy(table["split"]) == _TEST) & to_numpy(table["labelled"]))
     if not len(rows):
         return None
     column = table["label"].combine_chunks()
-    labels = to_matrix(column) if ingest.details["label_kind"] == "multi" else to_numpy(column)
-    name = "value" if ingest.details["label_kind"] == "regression" else "probabilities"
+    labels = to_matrix(column) if label_kind == "multi" else to_numpy(column)
+    name = "value" if label_kind == "regression" else "probabilities"
     scores = to_numpy(table[name]) if name == "value" else to_matrix(table[name])
     return PredictionSample(labels[rows], scores[rows])
 

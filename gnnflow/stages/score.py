@@ -8,33 +8,40 @@ same parity certificate as any run. After a rollback the stage gives the restore
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from gnnflow import registry
-from gnnflow.config import Config, stage_keys
+from gnnflow.config import STAGES, Config
 from gnnflow.graph.errors import RegistryError
+from gnnflow.graph.facts import GraphFacts
 from gnnflow.registry.versions import CONFIG
-from gnnflow.stages import pipeline
-from gnnflow.stages.base import FORMAT_VERSIONS, StageContext, run_stage, upstream
-from gnnflow.stages.infer import score_with
+from gnnflow.stages.base import StageResult, do_once, make_artifact
+from gnnflow.stages.infer import score_graph
+from gnnflow.stages.resolve import resolve
 from gnnflow.storage.filesystem import exists, join
-from gnnflow.storage.manifest import Manifest, fingerprint_of
+from gnnflow.storage.manifest import fingerprint_of
 
 if TYPE_CHECKING:
-    from gnnflow.mapreduce.rounds import RoundRunner
     from gnnflow.registry import Version
+    from gnnflow.stages.base import ArtifactResult, StageContext
 
 
-@dataclass(frozen=True)
-class ScoreResult:
+@dataclass(frozen=True, kw_only=True)
+class ScoreResult(StageResult):
     """Predictions of the model in service, for every target of the current graph."""
 
     name: str
     version: int
     predictions: str
     rows: int
-    reused: bool
+
+    def summary(self) -> dict[str, Any]:
+        """Return which version scored, and where its predictions lie."""
+        scored = {"name": self.name, "version": self.version, "predictions": self.predictions, "rows_out": self.rows}
+        return {**super().summary(), **scored}
 
 
 def run(context: StageContext) -> ScoreResult:
@@ -42,46 +49,54 @@ def run(context: StageContext) -> ScoreResult:
 
     Raises RegistryError where nothing is in service, or the champion cannot read this graph.
     """
+    begin = time.monotonic()
     config = context.config
     name = config.publish.name or config.name
     champion = registry.read_aliases(config.workspace, name).champion
     if champion is None:
         raise RegistryError("no version is in service", where=name, fix="Run `gnnflow publish CONFIG` first.")
     version = registry.read_version(config.workspace, name, champion)
-    if version.run == pipeline.run_uri(config) and exists(join(version.run, "run.json")):
-        rows = upstream(context, "infer").manifest.rows_out
-        return ScoreResult(name, champion, version.predictions, rows, reused=True)
-    return _score(context, name, version)
+    result = partial(ScoreResult, stage="score", name=name, version=champion)
+    if version.run == context.run.uri and exists(context.run.record):
+        rows = context.artifact("infer").manifest.rows_out
+        return result(seconds=time.monotonic() - begin, reused=True, predictions=version.predictions, rows=rows)
+    scored = _score(context, name, version)
+    return result(
+        seconds=time.monotonic() - begin,
+        reused=scored.reused,
+        predictions=join(scored.artifact, "predictions"),
+        rows=scored.manifest.rows_out,
+    )
 
 
-def _score(context: StageContext, name: str, version: Version) -> ScoreResult:
-    ingested = upstream(context, "ingest").manifest
-    if found := registry.misfits(version.signature, registry.signature_of(ingested.details)):
+def _score(context: StageContext, name: str, version: Version) -> ArtifactResult:
+    """Score the current graph store with a version's weights, sampling and seed."""
+    graph = context.artifact(context.run.store_stage)
+    if found := registry.misfits(version.signature, registry.signature_of(graph.facts(GraphFacts))):
         raise RegistryError(
             f"version {version.version} cannot score this graph: {'; '.join(found)}",
             where=name,
             fix="Promote a version that was trained on it, or restore the columns.",
         )
-    theirs = replace(context, config=_as_trained(context.config, version))
-    keys = {stage: stage_keys(theirs.config, stage) for stage in ("flat", "infer")}
+    theirs = replace(context, run=resolve(_as_trained(context.config, version), tables=context.run.tables))
+    make_artifact(theirs, "select")
+    inputs = {stage: theirs.artifact(stage) for stage in (theirs.run.store_stage, "select")}
+    infer = STAGES["infer"]
+    assert infer.keys is not None
     fingerprint = fingerprint_of(
         "score",
-        keys={**keys, "seed": theirs.config.seed},
-        inputs={"ingest": ingested.fingerprint, "train": version.fingerprints["train"]},
-        format_version=FORMAT_VERSIONS["infer"],
+        keys=infer.keys(theirs.config),
+        inputs={
+            **{stage: artifact.manifest.fingerprint for stage, artifact in inputs.items()},
+            "train": version.fingerprints["train"],
+        },
+        format_version=infer.version,
     )
-
-    def work(artifact: str, runner: RoundRunner) -> Manifest:
-        scored = score_with(theirs, artifact, runner, model=version.uri)
-        inputs = {**scored.inputs, "train": version.fingerprints["train"]}
-        return replace(scored, stage="score", fingerprint=fingerprint, inputs=inputs)
-
-    result = run_stage(theirs, "score", work, fingerprint=fingerprint)
-    predictions = join(result.artifact, "predictions")
-    return ScoreResult(name, version.version, predictions, result.manifest.rows_out, result.reused)
+    return do_once(theirs, "score", partial(score_graph, model=version.uri), fingerprint=fingerprint, inputs=inputs)
 
 
 def _as_trained(config: Config, version: Version) -> Config:
-    """Return the config with what the version was trained with: its layers, its sampling and its seed."""
+    """Return the config with what the version was trained with: its layers, its neighbours and its seed."""
     held = Config.model_validate(json.loads(version.read(CONFIG)))
-    return config.model_copy(update={"flat": held.flat, "model": held.model, "seed": held.seed})
+    trained = {"neighbors": held.neighbors, "flat": held.flat, "model": held.model, "seed": held.seed}
+    return config.model_copy(update=trained)

@@ -8,33 +8,32 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gnnflow.graphfeature.shards import ShardEntry
-from gnnflow.stages.base import FORMAT_VERSIONS, StageContext, StageResult, fingerprints, run_stage, upstream
+from gnnflow.graph.facts import FlatFacts, TrainFacts
+from gnnflow.stages.base import Made
 from gnnflow.storage.filesystem import join, write_atomic
-from gnnflow.storage.manifest import Manifest
 
 if TYPE_CHECKING:
     from gnnflow.config import Config
+    from gnnflow.graph.facts import GraphFacts
     from gnnflow.layers.model import ModelSpec
-    from gnnflow.mapreduce.rounds import RoundRunner
-    from gnnflow.train.trainer import TrainResult
+    from gnnflow.stages.base import StageRun
 
 WEIGHTS = "model.safetensors"
 MODEL = "model.json"
 
 
-def model_spec(config: Config, details: dict[str, Any]) -> ModelSpec:
-    """Return the model a config asks for on a graph with these facts (an ingest or GraphFlat manifest's details)."""
+def model_spec(config: Config, graph: GraphFacts) -> ModelSpec:
+    """Return the model a config asks for on a graph."""
     from gnnflow.layers.model import ModelSpec
 
     model = config.model
     return ModelSpec(
         kind=model.kind,
-        feature_width=details["feature"]["width"],
-        sparse=details["feature"]["kind"] == "sparse",
-        num_outputs=details["num_classes"],
+        feature_width=graph.features.width,
+        sparse=graph.features.kind == "sparse",
+        num_outputs=graph.num_classes,
         hidden=model.hidden,
         num_layers=model.layers,
         dropout=model.dropout,
@@ -45,65 +44,50 @@ def model_spec(config: Config, details: dict[str, Any]) -> ModelSpec:
         head=model.head,
         encoder=model.encoder,
         aggregator=model.aggregator,
-        edge_width=details["attribute_width"],
+        edge_width=graph.attribute_width,
         options=dict(model.options),
     )
 
 
-def run(context: StageContext) -> StageResult:
-    """Train on the shards. Raises StorageError where GraphFlat has not run, TrainingError where it cannot train."""
-
-    def work(artifact: str, runner: RoundRunner) -> Manifest:
-        from gnnflow.executions.sliced import check_sliceable
-        from gnnflow.layers.model import build_model
-        from gnnflow.train.trainer import TrainRequest, train
-
-        config = context.config
-        flat = upstream(context, "flat")
-        details = flat.manifest.details
-        request = TrainRequest(
-            artifact=flat.artifact,
-            entries=[ShardEntry(**entry) for entry in details["shards"]],
-            fanouts=tuple(details["fanouts"]) if details["fanouts"] else None,
-            model_spec=model_spec(config, details),
-            label_kind=details["label_kind"],
-            num_classes=details["num_classes"],
-            train=config.train,
-            seed=config.seed,
-            checkpoint_uri=join(runner.work, "checkpoints"),
-        )
-        # Found now rather than after hours of training: GraphInfer could not score this model.
-        check_sliceable(build_model(request.model_spec))
-        result = train(request, progress=context.progress)
-        return _manifest(context, artifact, flat, request.model_spec, result)
-
-    return run_stage(context, "train", work)
-
-
-def _manifest(
-    context: StageContext, artifact: str, flat: StageResult, spec: ModelSpec, result: TrainResult
-) -> Manifest:
+def work(run: StageRun) -> Made:
+    """Train on the shards. Raises TrainingError where they or the config cannot be trained on."""
     import torch
 
+    from gnnflow.executions.sliced import check_sliceable
+    from gnnflow.layers.model import build_model
+    from gnnflow.train.trainer import TrainRequest, train
+
+    config, graph = run.config, run.store.facts
+    flat = run.facts("flat", FlatFacts)
+    request = TrainRequest(
+        artifact=run.inputs["flat"].uri,
+        entries=flat.shards,
+        fanouts=flat.fanouts and flat.fanouts[: config.model.layers],
+        model_spec=model_spec(config, graph),
+        label_kind=graph.label_kind,
+        num_classes=graph.num_classes,
+        train=config.train,
+        seed=config.seed,
+        checkpoint_uri=join(run.rounds.work, "checkpoints"),
+    )
+    # Found now rather than after hours of training: GraphInfer could not score this model.
+    check_sliceable(build_model(request.model_spec))
+    result = train(request, progress=run.context.progress)
     documents = {
         WEIGHTS: result.weights,
-        MODEL: json.dumps(asdict(spec), indent=1, sort_keys=True).encode(),
+        MODEL: json.dumps(asdict(request.model_spec), indent=1, sort_keys=True).encode(),
     }
-    files = tuple(write_atomic(join(artifact, name), content) for name, content in documents.items())
-    # Seconds per epoch differ from run to run, so the history is no part of the digest.
-    return Manifest(
-        stage="train",
-        fingerprint=fingerprints(context.config)["train"],
-        format_version=FORMAT_VERSIONS["train"],
-        files=files,
-        inputs={"flat": flat.manifest.fingerprint},
-        rows_in=flat.manifest.rows_out,
-        rows_out=flat.manifest.rows_out,
-        details={
-            "metrics": result.metrics,
-            "best_epoch": result.best_epoch,
-            "history": [dict(row) for row in result.history],
-            "confusion": {split: counts.tolist() for split, counts in result.confusion.items()},
-        },
+    # Seconds per epoch differ from run to run, so the history is a fact and no file: files enter the digest.
+    facts = TrainFacts(
+        metrics=result.metrics,
+        best_epoch=result.best_epoch,
+        history=tuple(dict(row) for row in result.history),
+        confusion={split: counts.tolist() for split, counts in result.confusion.items()},
+    )
+    return Made(
+        tuple(write_atomic(join(run.artifact, name), content) for name, content in documents.items()),
+        rows_in=flat.num_targets,
+        rows_out=flat.num_targets,
+        facts=facts,
         versions={"torch": torch.__version__},
     )

@@ -5,15 +5,17 @@ Nothing but a manifest's facts and an artifact's URI, so it travels to workers a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gnnflow.graph.batch import Degrees, Features
 from gnnflow.graph.book import PartitionBook
+from gnnflow.graph.facts import GraphFacts
 from gnnflow.storage.columns import to_matrix, to_numpy, to_ragged
 from gnnflow.storage.filesystem import join
+from gnnflow.storage.manifest import read_facts
 from gnnflow.storage.tables import iter_table, read_table
 
 if TYPE_CHECKING:
@@ -28,45 +30,41 @@ DEGREE_COLUMNS = ("in_degree", "out_degree", "in_weight")
 
 @dataclass(frozen=True)
 class GraphStore:
-    """A committed graph store. details are the ingest manifest's."""
+    """A committed graph store. facts: what its manifest says, without the column statistics, which no task needs."""
 
     artifact: str
-    details: dict[str, Any]
+    facts: GraphFacts
     num_bytes: int
 
     @staticmethod
     def of(artifact: str, manifest: Manifest) -> GraphStore:
-        """Return the store an ingest manifest describes."""
+        """Return the store a manifest describes. Raises StorageError where it describes none."""
         kept = [entry.size for entry in manifest.files if not entry.name.startswith("quarantine/")]
-        return GraphStore(artifact, manifest.details, sum(kept))
+        facts = read_facts(artifact, manifest, GraphFacts)
+        return GraphStore(artifact, replace(facts, columns=()), sum(kept))
 
     @property
     def book(self) -> PartitionBook:
         """Which partition owns which dense ids."""
-        return PartitionBook(np.asarray(self.details["offsets"], np.int64))
+        return PartitionBook(np.asarray(self.facts.offsets, np.int64))
 
     @property
     def num_partitions(self) -> int:
         """How many partitions there are."""
-        return int(self.details["partitions"])
-
-    @property
-    def feature_width(self) -> int:
-        """Width of the node features."""
-        return int(self.details["feature"]["width"])
+        return len(self.facts.offsets) - 1
 
     @property
     def feature_columns(self) -> tuple[str, ...]:
         """The columns that hold node features."""
-        if self.details["feature"]["kind"] == "dense":
+        if self.facts.features.kind == "dense":
             return ("x",)
-        return ("x_index", "x_value") if self.details["feature"]["has_value"] else ("x_index",)
+        return ("x_index", "x_value") if self.facts.features.has_value else ("x_index",)
 
     @property
     def edge_columns(self) -> tuple[str, ...]:
         """The columns an edge carries beside its ends and key."""
-        weight = ("weight",) if self.details["has_weight"] else ()
-        return (*weight, "attributes") if self.details["attribute_width"] else weight
+        weight = ("weight",) if self.facts.has_weight else ()
+        return (*weight, "attributes") if self.facts.attribute_width else weight
 
     def nodes(self, partition: int, columns: Sequence[str]) -> pa.Table:
         """Return columns of a partition's nodes, in dense id order."""

@@ -9,11 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from gnnflow.graph.errors import StorageError
 from gnnflow.storage.filesystem import FileEntry, exists, join, read_json, size_of, write_json
+
+Facts = TypeVar("Facts")
 
 MANIFEST = "manifest.json"
 _RERUN = "Delete the artifact's folder and run again."
@@ -21,7 +25,10 @@ _RERUN = "Delete the artifact's folder and run again."
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a stage made. `details` is the stage's own; `timings` are seconds per round and never enter the digest."""
+    """What a stage made.
+
+    `facts` are the stage's own (see `gnnflow.graph.facts`); `timings` are seconds per round and never enter the digest.
+    """
 
     stage: str
     fingerprint: str
@@ -31,7 +38,7 @@ class Manifest:
     rows_in: int
     rows_out: int
     rows_quarantined: int = 0
-    details: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
     timings: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     digest: str = ""
@@ -51,13 +58,8 @@ def digest_of(files: tuple[FileEntry, ...]) -> str:
 
 def commit(artifact: str, manifest: Manifest) -> Manifest:
     """Write the manifest, which makes the artifact exist, and return it with digest and versions filled in."""
-    complete = Manifest(
-        **{
-            **{key: getattr(manifest, key) for key in manifest.__dataclass_fields__},
-            "digest": digest_of(manifest.files),
-            "versions": {**library_versions(), **manifest.versions},
-        }
-    )
+    versions = {**library_versions(), **manifest.versions}
+    complete = replace(manifest, digest=digest_of(manifest.files), versions=versions)
     write_json(join(artifact, MANIFEST), asdict(complete))
     return complete
 
@@ -80,6 +82,20 @@ def read_manifest(artifact: str) -> Manifest:
         raise StorageError("the digest does not match the files it lists", where=uri, fix=_RERUN)
     _check_files(artifact, files)
     return manifest
+
+
+def read_facts(artifact: str, manifest: Manifest, kind: type[Facts]) -> Facts:
+    """Return a manifest's facts as the frozen values they are. Raises StorageError where they are not of that kind."""
+    try:
+        return TypeAdapter(kind).validate_python(manifest.facts)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(step) for step in first["loc"])
+        raise StorageError(
+            f"its facts are not those of stage {manifest.stage} (facts.{place}: {first['msg']})",
+            where=join(artifact, MANIFEST),
+            fix="It was written by another version of gnnflow, or damaged: run again.",
+        ) from error
 
 
 def _check_files(artifact: str, files: tuple[FileEntry, ...]) -> None:

@@ -131,10 +131,15 @@ def iter_table(uri: str, columns: Sequence[str] | None = None, *, batch_rows: in
             raise StorageError(f"cannot be read as Parquet ({_first_line(error)})", where=uri, fix=_DAMAGED) from error
 
 
+def table_files(uri: str) -> list[str]:
+    """Return the files a user's table consists of, in order, unread. Raises StorageError where there are none."""
+    return expand(uri, tuple(_FORMATS))
+
+
 def scan(uri: str) -> list[Chunk]:
     """Return the chunks of a user's table, in file and row order. Raises TableError for a file that cannot be read."""
     chunks: list[Chunk] = []
-    for file in expand(uri, tuple(_FORMATS)):
+    for file in table_files(uri):
         found = _format_of(file)
         try:
             chunks += list(_chunks_of(file, found))

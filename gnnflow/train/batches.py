@@ -28,8 +28,8 @@ import numpy as np
 
 from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.errors import TrainingError
+from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.hashing import combine, hash_integers, seed_word
-from gnnflow.graphfeature.shards import ShardEntry
 
 OPEN_SHARDS = 4
 """Shards whose batches are shuffled together; so many decoded shards are held whatever the cache's size."""

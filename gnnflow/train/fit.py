@@ -16,7 +16,7 @@ from torch import Tensor
 from gnnflow.config import TrainConfig
 from gnnflow.executions.minibatch import forward
 from gnnflow.graph.errors import TrainingError
-from gnnflow.graphfeature.shards import ShardEntry
+from gnnflow.graph.facts import ShardEntry
 from gnnflow.layers.model import Model
 from gnnflow.progress import Progress
 from gnnflow.train.batches import EpochPlan, plan_epoch, plan_evaluation

@@ -16,7 +16,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from torch import Tensor
 
-from gnnflow.graphfeature.shards import Shard, ShardEntry
+from gnnflow.graph.facts import ShardEntry
+from gnnflow.graphfeature.shards import Shard
 
 T = TypeVar("T")
 

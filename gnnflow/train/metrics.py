@@ -10,16 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from sklearn import metrics as sk
 
 from gnnflow.graph.arrays import Array, FloatArray, IntArray
-from gnnflow.graph.labels import UNLABELLED
-
-LabelKind = Literal["single", "multi", "regression"]
+from gnnflow.graph.labels import UNLABELLED, LabelKind
 
 NAMES: dict[str, tuple[str, ...]] = {
     "single": ("accuracy", "micro_f1", "macro_f1", "roc_auc"),

@@ -21,7 +21,8 @@ from torch.nn import functional
 from gnnflow.config import TrainConfig
 from gnnflow.graph.arrays import Array
 from gnnflow.graph.errors import TrainingError
-from gnnflow.train.metrics import LabelKind, labelled_rows
+from gnnflow.graph.labels import LabelKind
+from gnnflow.train.metrics import labelled_rows
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,9 @@ from gnnflow.executions.tensors import BatchTensors, batch_tensors
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.batch import Degrees, MiniBatch
 from gnnflow.graph.errors import TrainingError
+from gnnflow.graph.facts import ShardEntry
 from gnnflow.graphfeature.blocks import build_minibatch, new_scratch
-from gnnflow.graphfeature.shards import Shard, ShardEntry
+from gnnflow.graphfeature.shards import Shard
 from gnnflow.train.batches import OPEN_SHARDS, PlannedBatch
 from gnnflow.train.memory import Memory
 

@@ -16,14 +16,16 @@ from typing import Any
 from gnnflow.config import TrainConfig
 from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.errors import TrainingError
-from gnnflow.graphfeature.shards import Shard, ShardEntry, read_shard
+from gnnflow.graph.facts import ShardEntry
+from gnnflow.graph.labels import LabelKind
+from gnnflow.graphfeature.shards import Shard, read_shard
 from gnnflow.layers.model import ModelSpec, build_model
 from gnnflow.progress import Progress
 from gnnflow.storage.filesystem import join
 from gnnflow.train.checkpoint import encode_weights
 from gnnflow.train.evaluate import evaluate
 from gnnflow.train.fit import Fitted, Job, fit
-from gnnflow.train.metrics import NAMES, LabelKind, Scores
+from gnnflow.train.metrics import NAMES, Scores
 from gnnflow.train.objective import Objective, balanced_weights
 from gnnflow.train.pipeline import Pipeline
 from gnnflow.train.reproducible import compute_settings, seed_weights

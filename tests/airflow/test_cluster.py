@@ -30,7 +30,7 @@ def test_stages_defer_to_a_cluster_that_lives_as_long_as_the_run(tmp_path, airfl
     address = "{{ ti.xcom_pull(task_ids='start') }}"
     with DAG("with_cluster", schedule=None) as dag:
         start = StartClusterOperator(task_id="start", workers=2).as_setup()
-        tasks = stage_tasks(("ingest", "flat"), config=str(file), cluster_address=address, poll_seconds=1)
+        tasks = stage_tasks(("ingest", "select", "flat"), config=str(file), cluster_address=address, poll_seconds=1)
         stop = StopClusterOperator(task_id="stop", address=address).as_teardown(setups=start)
         start >> tasks["ingest"]
         tasks["flat"] >> stop
@@ -48,14 +48,13 @@ def test_stages_defer_to_a_cluster_that_lives_as_long_as_the_run(tmp_path, airfl
 
 
 def test_lineage_counts_rows_and_columns(tmp_path):
-    from gnnflow.stages import ingest
-    from gnnflow.stages.base import StageContext
+
+    from gnnflow.stages.base import StageContext, run_stage
     from operators.lineage import lineage_of
-    from operators.outcome import outcome_of
 
     write_graph(tmp_path)
     config = graph_config(tmp_path)
-    outcome = outcome_of(ingest.run(StageContext.of(config)))
+    outcome = run_stage(StageContext.of(config), "ingest").summary()
     inputs, outputs = datasets_of("ingest", config, outcome)
     assert [(data.rows, len(data.columns)) for data in inputs] == [(60, 4), (400, 5)]
     assert outputs[0].rows == outcome["rows_out"]

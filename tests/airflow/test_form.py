@@ -37,12 +37,12 @@ def test_choices_are_dropdowns_and_numbers_have_ranges():
     assert params["model.layers"].schema["minimum"] == 1
     assert params["model.layers"].schema["maximum"] == 16
     assert params["train.lr"].description == "Learning rate."
-    assert set(params["flat.sampling.kind"].schema["enum"]) == {"none", "uniform", "weighted", "top_k"}
+    assert set(params["neighbors.sampling.kind"].schema["enum"]) == {"none", "uniform", "weighted", "top_k"}
 
 
 def test_a_choice_takes_its_own_keys():
     config = config_from_dict(nested(values(flat__sampling__kind="uniform", flat__sampling__fanout=[15, 10])))
-    assert config.flat.sampling.fanout == (15, 10)
+    assert config.neighbors.sampling.fanout == (15, 10)
 
 
 def test_every_default_is_allowed_by_its_own_schema():

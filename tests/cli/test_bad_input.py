@@ -219,10 +219,10 @@ CONFIGS = {
     "wrong type": (key("train.epochs", "many"), ["train.epochs", "many"]),
     "out of bounds": (key("train.lr", -1), ["train.lr", "-1", "greater than 0"]),
     "fan-out of another depth": (
-        key("flat.sampling", {"kind": "uniform", "fanout": [5]}),
-        ["flat.sampling.fanout", "2"],
+        key("neighbors.sampling", {"kind": "uniform", "fanout": [5]}),
+        ["neighbors.sampling.fanout", "2"],
     ),
-    "unknown sampling": (key("flat.sampling", {"kind": "best"}), ["flat.sampling", "uniform", "top_k"]),
+    "unknown sampling": (key("neighbors.sampling", {"kind": "best"}), ["neighbors.sampling", "uniform", "top_k"]),
     "variable not set": (
         key("graph.nodes", "${GNNFLOW_NO_SUCH_VARIABLE}/n.parquet"),
         ["GNNFLOW_NO_SUCH_VARIABLE", "graph.nodes"],
@@ -232,7 +232,7 @@ CONFIGS = {
     "unknown scheme": (key("workspace", "nowhere://bucket/runs"), ["nowhere"]),
     "typed graph": (
         both(key("graph.nodes", {"a": "n.parquet"}), key("graph.edges", {"a__to__a": "e.parquet"})),
-        ["graph.nodes", "One node type"],
+        ["graph.nodes", "one node table"],
     ),
     "no such cluster": (
         key("cluster", {"kind": "address", "address": "tcp://127.0.0.1:9"}),
@@ -250,6 +250,7 @@ def ingested(*spoils: Callable[[Path], None], command: str = "flat") -> Callable
 
         def later(written: Inputs) -> None:
             run_cli(["ingest", str(written.folder / "config.yaml")])
+            run_cli(["select", str(written.folder / "config.yaml")])
             if command == "train":
                 run_cli(["flat", str(written.folder / "config.yaml")])
             for each in spoils:

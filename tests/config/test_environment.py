@@ -49,8 +49,8 @@ def test_a_missing_variable_names_key_and_variable(raw, message):
         ("train.lr=5e-4", {"train": {"lr": 5e-4, "epochs": 3}}),
         ("train.metric=roc_auc", {"train": {"lr": 1, "epochs": 3, "metric": "roc_auc"}}),
         (
-            "flat.sampling.fanout=[10, 5]",
-            {"train": {"lr": 1, "epochs": 3}, "flat": {"sampling": {"fanout": [10, 5]}}},
+            "neighbors.sampling.fanout=[10, 5]",
+            {"train": {"lr": 1, "epochs": 3}, "neighbors": {"sampling": {"fanout": [10, 5]}}},
         ),
         ("train={lr: 2}", {"train": {"lr": 2}}),
         ("note=a=b", {"train": {"lr": 1, "epochs": 3}, "note": "a=b"}),

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from gnnflow.config import Config, load_config, stage_keys
+from gnnflow.config import PIPELINES, STAGES, Config, load_config
 
 MINIMAL = "name: tiny\ngraph: {nodes: nodes.parquet, edges: edges.parquet}\n"
-SAMPLED = "flat={sampling: {kind: uniform, fanout: [10, 5]}}"
-STAGES = ("ingest", "flat", "train", "infer")
+SAMPLED = "neighbors={sampling: {kind: uniform, fanout: [10, 5]}}"
+PIPELINE = PIPELINES["mini-batch"]
 
 
 def config(*overrides: str) -> Config:
@@ -19,7 +19,7 @@ def config(*overrides: str) -> Config:
 
 def changed(*overrides: str, base: tuple[str, ...] = ()) -> set[str]:
     before, after = config(*base), config(*base, *overrides)
-    return {stage for stage in STAGES if stage_keys(before, stage) != stage_keys(after, stage)}
+    return {stage for stage in PIPELINE if STAGES[stage].keys(before) != STAGES[stage].keys(after)}
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,8 @@ def changed(*overrides: str, base: tuple[str, ...] = ()) -> set[str]:
         ("graph.partitions=8", {"ingest"}),
         ("graph.normalize=row", {"ingest"}),
         ("flat.shard_size=10", {"flat"}),
-        (SAMPLED, {"flat"}),
+        (SAMPLED, {"select", "flat", "train", "infer"}),
+        ("neighbors.hub_threshold=5", set()),
         ("seed=1", {"train"}),
         ("model.hidden=8", {"train"}),
         ("model.layers=3", {"flat", "train"}),
@@ -55,8 +56,17 @@ def test_a_key_changes_only_the_stages_whose_result_it_decides(override, stages)
     assert changed(override) == stages
 
 
-def test_the_seed_reaches_flat_where_edges_are_sampled():
-    assert changed("seed=1", base=(SAMPLED,)) == {"flat", "train"}
+def test_the_seed_reaches_the_selection_where_edges_are_sampled():
+    assert changed("seed=1", base=(SAMPLED,)) == {"select", "train"}
+
+
+def test_fan_outs_with_the_same_largest_share_the_selection():
+    assert changed("neighbors.sampling.fanout=[10, 7]", base=(SAMPLED,)) == {"flat", "train", "infer"}
+
+
+def test_one_graphflat_serves_several_depths():
+    deep = ("neighbors={sampling: {kind: uniform, fanout: [10, 5, 3]}}", "flat.hops=3")
+    assert changed("model.layers=3", base=(*deep, "model.layers=2")) == {"train", "infer"}
 
 
 def test_saying_the_default_number_of_hops_changes_nothing():
@@ -64,7 +74,8 @@ def test_saying_the_default_number_of_hops_changes_nothing():
 
 
 def test_keys_are_plain_json_in_a_fixed_form():
-    keys = {stage: stage_keys(config(SAMPLED), stage) for stage in STAGES}
+    keys = {stage: STAGES[stage].keys(config(SAMPLED)) for stage in PIPELINE}
     assert json.loads(json.dumps(keys)) == keys
-    assert keys["flat"]["flat"]["sampling"] == {"kind": "uniform", "fanout": [10, 5]}
-    assert keys["flat"]["flat"]["hops"] == 2
+    assert keys["select"] == {"neighbors": {"kind": "direct", "sampling": "uniform", "kept": 10}, "seed": 0}
+    assert keys["flat"]["fanouts"] == [10, 5]
+    assert keys["flat"]["hops"] == 2

@@ -18,7 +18,7 @@ def test_only_name_and_tables_are_required():
     config = load_config(MINIMAL)
     assert config.model.kind == "gcn"
     assert config.graph.features == ("x",)
-    assert config.flat.sampling == NoSampling()
+    assert config.neighbors.sampling == NoSampling()
     assert config.cluster == LocalCluster(workers=2)
     assert config.train.cache == 512 * 1024**2
 
@@ -26,12 +26,12 @@ def test_only_name_and_tables_are_required():
 def test_values_of_every_form_are_read():
     config = load_config(
         MINIMAL
-        + "flat: {sampling: {kind: uniform, fanout: [10, 5]}}\n"
+        + "neighbors: {sampling: {kind: uniform, fanout: [10, 5]}}\n"
         + "train: {lr: 5e-4, weight_decay: 5.0e-4, cache: 1.5GiB}\n"
         + "infer: {targets: [valid, test]}\n"
         + "cluster: {kind: local, memory_limit: 2GiB}\n"
     )
-    assert config.flat.sampling == UniformSampling(fanout=(10, 5))
+    assert config.neighbors.sampling == UniformSampling(fanout=(10, 5))
     assert config.train.lr == config.train.weight_decay == 5e-4
     assert config.train.cache == 1.5 * 1024**3
     assert config.infer.targets == ("valid", "test")
@@ -75,7 +75,9 @@ def test_the_process_environment_is_the_default(monkeypatch):
 
 
 def test_a_config_survives_its_own_json():
-    config = load_config(MINIMAL + "flat: {sampling: {kind: weighted, fanout: [3, 2]}}\ninfer: {targets: [test]}\n")
+    config = load_config(
+        MINIMAL + "neighbors: {sampling: {kind: weighted, fanout: [3, 2]}}\ninfer: {targets: [test]}\n"
+    )
     assert config_from_dict(config.model_dump(mode="json")) == config
 
 

@@ -79,7 +79,7 @@ def test_a_wrong_value_shows_path_value_and_what_is_allowed(override, where, pro
         ("tran: {lr: 1}", "tran", "Did you mean 'train'? Keys here: name, seed, workspace"),
         ("model: {Hidden: 3}", "model.Hidden", "Did you mean 'hidden'?"),
         ("zebra: 1", "zebra", "Keys here: name, seed"),
-        ("flat: {sampling: {kind: none, fanout: [1]}}", "flat.sampling.fanout", "Keys here: kind."),
+        ("neighbors: {sampling: {kind: none, fanout: [1]}}", "neighbors.sampling.fanout", "Keys here: kind."),
         ("cluster: {kind: local, wokers: 2}", "cluster.wokers", "Did you mean 'workers'?"),
     ],
 )
@@ -94,20 +94,20 @@ def test_an_unknown_key_suggests_the_nearest_and_lists_the_rest(extra, where, fi
     ("extra", "where", "problem", "fix"),
     [
         (
-            "flat: {sampling: {kind: unifrm, fanout: [2, 2]}}",
-            "flat.sampling.kind",
+            "neighbors: {sampling: {kind: unifrm, fanout: [2, 2]}}",
+            "neighbors.sampling.kind",
             "'unifrm' is not allowed: must be one of none, uniform, weighted, top_k",
             "Did you mean 'uniform'?",
         ),
         (
-            "flat: {sampling: {fanout: [2, 2]}}",
-            "flat.sampling.kind",
+            "neighbors: {sampling: {fanout: [2, 2]}}",
+            "neighbors.sampling.kind",
             "required but missing",
             "Kinds: none, uniform, weighted, top_k.",
         ),
         (
-            "flat: {sampling: uniform}",
-            "flat.sampling",
+            "neighbors: {sampling: uniform}",
+            "neighbors.sampling",
             "'uniform' is not allowed: must be a mapping of keys with a kind",
             "Kinds: none, uniform, weighted, top_k.",
         ),
@@ -119,8 +119,8 @@ def test_an_unknown_key_suggests_the_nearest_and_lists_the_rest(extra, where, fi
         ),
         ("cluster: {kind: address}", "cluster.address", "required but missing", "The scheduler's address"),
         (
-            "flat: {sampling: {kind: top_k}}",
-            "flat.sampling.fanout",
+            "neighbors: {sampling: {kind: top_k}}",
+            "neighbors.sampling.fanout",
             "required but missing",
             "In-edges kept per node",
         ),
@@ -135,20 +135,20 @@ def test_a_union_lists_its_kinds(extra, where, problem, fix):
 @pytest.mark.parametrize(
     ("extra", "where", "problem"),
     [
-        ("flat: {hops: 3}", "flat.hops", "3 is not allowed: must be 2, as model.layers"),
+        ("flat: {hops: 1}", "flat.hops", "1 is not allowed: must be at least 2, as model.layers"),
         (
-            "flat: {sampling: {kind: uniform, fanout: [5]}}",
-            "flat.sampling.fanout",
-            "[5] is not allowed: must have 2 numbers, one a hop",
+            "neighbors: {sampling: {kind: uniform, fanout: [5]}}",
+            "neighbors.sampling.fanout",
+            "[5] is not allowed: must have 2 numbers, one per hop",
         ),
         (
-            "flat: {sampling: {kind: uniform, fanout: [5, 5]}}\nmodel: {layers: 3}",
-            "flat.sampling.fanout",
-            "[5, 5] is not allowed: must have 3 numbers, one a hop",
+            "neighbors: {sampling: {kind: uniform, fanout: [5, 5]}}\nmodel: {layers: 3}",
+            "neighbors.sampling.fanout",
+            "[5, 5] is not allowed: must have 3 numbers, one per hop",
         ),
         (
-            "flat: {sampling: {kind: weighted, fanout: [5, 0]}}",
-            "flat.sampling.fanout[1]",
+            "neighbors: {sampling: {kind: weighted, fanout: [5, 0]}}",
+            "neighbors.sampling.fanout[1]",
             "0 is not allowed: must be at least 1",
         ),
     ],

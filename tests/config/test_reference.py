@@ -17,6 +17,6 @@ def test_the_reference_names_every_key():
         for key in Config.model_fields[section].annotation.model_fields:
             assert f"`{section}.{key}" in reference
     for kind in ("none", "uniform", "weighted", "top_k"):
-        assert f"`flat.sampling: {{kind: {kind}}}`" in reference
+        assert f"`neighbors.sampling: {{kind: {kind}}}`" in reference
     assert "| `train.lr` | number > 0 | `0.01` | Learning rate. |" in reference
     assert "| `model.attention_dropout` | number >= 0, < 1 or null | `null` |" in reference

@@ -22,10 +22,11 @@ from gnnflow.infer.job import InferJob, run_rounds
 from gnnflow.layers.model import ModelSpec, build_model
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
-from gnnflow.neighbors.direct import SelectionPlan
+from gnnflow.neighbors.direct import SelectJob
+from gnnflow.neighbors.direct import run_rounds as select_rounds
+from gnnflow.neighbors.selected import Neighbors
 from gnnflow.sampling import priorities
-from gnnflow.stages import ingest
-from gnnflow.stages.base import StageContext
+from gnnflow.stages.base import StageContext, make_artifact
 from gnnflow.storage.columns import to_matrix
 from gnnflow.storage.filesystem import write_atomic
 from gnnflow.storage.graph_store import DEGREE_COLUMNS, GraphStore, degrees_of, features_of
@@ -61,7 +62,7 @@ def stored(name: str) -> Stored:
     folder = Path(_FOLDER.name) / name
     write_graph(folder, num_nodes=80, num_edges=700, hub=5)
     graph = {"partitions": 4, "edge_features": ["amount", "hour"]}
-    result = ingest.run(StageContext.of(graph_config(folder, graph=graph)))
+    result = make_artifact(StageContext.of(graph_config(folder, graph=graph)), "ingest")
     store = GraphStore.of(result.artifact, result.manifest)
     parts = range(store.num_partitions)
     nodes = pa.concat_tables([store.nodes(p, ["id", "split", *DEGREE_COLUMNS, *store.feature_columns]) for p in parts])
@@ -95,13 +96,21 @@ def reference(graph: Stored, job: InferJob) -> np.ndarray:
     whole = WholeGraph(
         block_of(graph, "none", None, 0),
         degrees_of(graph.nodes),
-        features_of(graph.nodes, graph.store.feature_width),
+        features_of(graph.nodes, graph.store.facts.features.width),
     )
     sampled = None
-    if job.selection.fanouts:
-        sampled = [block_of(graph, "uniform", fanout, job.seed) for fanout in reversed(job.selection.fanouts)]
+    if job.fanouts:
+        sampled = [block_of(graph, "uniform", fanout, job.seed) for fanout in reversed(job.fanouts)]
     with torch.no_grad():
         return torch.softmax(forward(job.load_model(), whole, sampled=sampled), 1).numpy()
+
+
+def neighbors_of(graph: Stored, folder: Path, fanouts: Any) -> Neighbors:
+    if not fanouts:
+        return Neighbors(graph.store, "", "none", None)
+    job = SelectJob(str(folder / "selected"), graph.store, "uniform", max(fanouts), 3, hub_threshold=50)
+    select_rounds(job, RoundRunner(str(folder / "select"), Synchronous()))
+    return Neighbors(graph.store, job.artifact, "uniform", fanouts)
 
 
 def prepare(graph: Stored, folder: Path, model: dict[str, Any], fanouts: Any, **changes: Any) -> InferJob:
@@ -111,10 +120,9 @@ def prepare(graph: Stored, folder: Path, model: dict[str, Any], fanouts: Any, **
     torch.manual_seed(1)
     write_atomic(str(folder / "model.safetensors"), save(build_model(spec).state_dict()))
     fanouts = fanouts and fanouts[: spec.num_layers]
-    kind = "uniform" if fanouts else "none"
     return InferJob(
         artifact=str(folder / "artifact"),
-        selection=SelectionPlan(graph.store, kind, fanouts, 3, hub_threshold=50),
+        neighbors=neighbors_of(graph, folder, fanouts),
         model=spec,
         weights=str(folder / "model.safetensors"),
         label_kind="single",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from gnnflow.cli.commands import app
+from gnnflow.cli.commands import build_app
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tables.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -38,5 +38,5 @@ def run_commands(text):
         if any(word.startswith(DOWNLOADS) for word in words):
             continue
         assert words[0] == "gnnflow"
-        outcome = CliRunner().invoke(app, words[1:])
+        outcome = CliRunner().invoke(build_app(), words[1:])
         assert outcome.exit_code == 0, outcome.output

@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from gnnflow.graph.facts import FlatFacts, SelectFacts
 from gnnflow.graph.hashing import hash_integers
-from gnnflow.graphfeature.shards import ShardEntry, read_shard
+from gnnflow.graphfeature.shards import read_shard
 from gnnflow.graphflat.placement import bucket_counts, plan_placement, signatures
 from gnnflow.sampling import priorities
-from gnnflow.stages import flat, ingest
-from gnnflow.stages.base import StageContext
+from gnnflow.stages.base import StageContext, make_artifact
 from gnnflow.storage.columns import to_matrix
 from gnnflow.storage.graph_store import GraphStore
 from tests.small_graphs import graph_config, write_graph
@@ -21,7 +21,7 @@ from tests.small_graphs import graph_config, write_graph
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gnnflow.stages.base import StageResult
+    from gnnflow.stages.base import ArtifactResult
 
 SAMPLINGS = [
     {"kind": "none"},
@@ -32,12 +32,17 @@ SAMPLINGS = [
 ]
 
 
-def cut(folder: Path, sampling: dict[str, Any], **flat_keys: Any) -> tuple[StageResult, GraphStore]:
+def cut(folder: Path, sampling: dict[str, Any], **flat_keys: Any) -> tuple[ArtifactResult, GraphStore]:
     graph = {"edge_features": ["amount"], **flat_keys.pop("graph", {})}
-    config = graph_config(folder, graph=graph, flat={"sampling": sampling, "shard_size": 8, **flat_keys})
+    config = graph_config(
+        folder,
+        graph=graph,
+        neighbors={"sampling": sampling, "hub_threshold": flat_keys.pop("hub_threshold", 10_000)},
+        flat={"shard_size": 8, **flat_keys},
+    )
     context = StageContext.of(config)
-    ingested = ingest.run(context)
-    return flat.run(context), GraphStore.of(ingested.artifact, ingested.manifest)
+    ingested = make_artifact(context, "ingest")
+    return make_artifact(context, "flat"), GraphStore.of(ingested.artifact, ingested.manifest)
 
 
 def stored_edges(store: GraphStore) -> dict[str, np.ndarray]:
@@ -64,7 +69,7 @@ def test_every_target_sees_its_sampled_neighbourhood(tmp_path: Path, sampling: d
     weight = edges["weight"] if kind in {"weighted", "top_k"} else None
     order = priorities(edges["edge_key"], kind=kind, seed=0, weight=weight)
     num_targets = 0
-    for entry in (ShardEntry(**raw) for raw in result.manifest.details["shards"]):
+    for entry in result.facts(FlatFacts).shards:
         shard = read_shard(result.artifact, entry)
         held = shard.neighborhood
         num_targets += len(shard.targets)
@@ -97,7 +102,7 @@ def test_node_rows_and_labels_travel_with_the_shard(tmp_path: Path, layout: str)
     write_graph(tmp_path)
     result, store = cut(tmp_path, SAMPLINGS[1], layout=layout)
     rows = node_rows(store)
-    for entry in (ShardEntry(**raw) for raw in result.manifest.details["shards"]):
+    for entry in result.facts(FlatFacts).shards:
         shard = read_shard(result.artifact, entry)
         held = shard.neighborhood
         mine = rows.take(pa.array(held.node_ids))
@@ -110,10 +115,16 @@ def test_node_rows_and_labels_travel_with_the_shard(tmp_path: Path, layout: str)
 
 def test_reindexing_hubs_changes_no_byte(tmp_path: Path) -> None:
     write_graph(tmp_path, hub=4)
-    split, _ = cut(tmp_path, SAMPLINGS[1], hub_threshold=30)
-    whole, _ = cut(tmp_path, SAMPLINGS[1], hub_threshold=10**6)
-    assert split.manifest.details["hubs"] == 1
-    assert whole.manifest.details["hubs"] == 0
+    selected = []
+    for threshold in (30, 10**6):
+        neighbors = {"sampling": SAMPLINGS[1], "hub_threshold": threshold}
+        workspace = str(tmp_path / f"threshold-{threshold}")
+        context = StageContext.of(graph_config(tmp_path, workspace=workspace, neighbors=neighbors))
+        make_artifact(context, "ingest")
+        selected.append(make_artifact(context, "select"))
+    split, whole = selected
+    assert split.facts(SelectFacts).num_hubs == 1
+    assert whole.facts(SelectFacts).num_hubs == 0
     assert split.digest == whole.digest
 
 
@@ -121,7 +132,7 @@ def sampled_pairs(folder: Path, partitions: int) -> list[tuple[int, int]]:
     result, store = cut(folder, SAMPLINGS[1], graph={"partitions": partitions})
     ids = node_rows(store)["id"].to_numpy()
     pairs: set[tuple[int, int]] = set()
-    for entry in (ShardEntry(**raw) for raw in result.manifest.details["shards"]):
+    for entry in result.facts(FlatFacts).shards:
         held = read_shard(result.artifact, entry).neighborhood
         dst = np.repeat(held.node_ids, held.edges.lengths)
         pairs |= set(zip(ids[dst].tolist(), ids[held.node_ids[held.edges.sources]].tolist(), strict=True))
@@ -165,7 +176,7 @@ def test_signatures_hash_the_node_and_its_neighbours() -> None:
 def test_blow_up_counts_the_files(tmp_path: Path) -> None:
     write_graph(tmp_path)
     result, store = cut(tmp_path, SAMPLINGS[1])
-    blow_up = result.manifest.details["blow_up"]
-    assert blow_up["bytes_out"] == sum(entry.size for entry in result.manifest.files)
-    assert blow_up["bytes_in"] == store.num_bytes
-    assert blow_up["bytes_per_target"] == pytest.approx(blow_up["bytes_out"] / 45)
+    blow_up = result.facts(FlatFacts).blow_up
+    assert blow_up.bytes_out == sum(entry.size for entry in result.manifest.files)
+    assert blow_up.bytes_in == store.num_bytes
+    assert blow_up.bytes_per_target == pytest.approx(blow_up.bytes_out / 45)

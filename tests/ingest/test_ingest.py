@@ -12,8 +12,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
-from gnnflow.stages import ingest
-from gnnflow.stages.base import StageContext
+from gnnflow.graph.facts import GraphFacts, RowCounts
+from gnnflow.stages.base import StageContext, make_artifact
 from gnnflow.storage.columns import to_matrix
 from gnnflow.storage.graph_store import GraphStore
 from tests.small_graphs import graph_config, write_graph
@@ -21,14 +21,14 @@ from tests.small_graphs import graph_config, write_graph
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gnnflow.stages.base import StageResult
+    from gnnflow.stages.base import ArtifactResult
 
 
-def ingest_config(folder: Path, **sections: Any) -> StageResult:
-    return ingest.run(StageContext.of(graph_config(folder, **sections)))
+def ingest_config(folder: Path, **sections: Any) -> ArtifactResult:
+    return make_artifact(StageContext.of(graph_config(folder, **sections)), "ingest")
 
 
-def whole(result: StageResult) -> tuple[pa.Table, pa.Table]:
+def whole(result: ArtifactResult) -> tuple[pa.Table, pa.Table]:
     """Return all nodes and all edges of a store, edges with the users' ids."""
     store = GraphStore.of(result.artifact, result.manifest)
     parts = range(store.num_partitions)
@@ -103,11 +103,11 @@ def test_rows_in_are_rows_out_and_quarantined(tmp_path: Path) -> None:
     broken = edges.set_column(0, "src", pa.array(src)).set_column(2, "weight", pa.array(weight))
     pq.write_table(broken, tmp_path / "edges.parquet")
     result = ingest_config(tmp_path, graph={"on_bad_rows": "quarantine"})
-    counts = result.manifest.details["counts"]
-    assert counts["nodes"] == {"rows_in": 66, "rows_out": 59, "rows_quarantined": 7}
+    counts = result.facts(GraphFacts).tables
+    assert counts["nodes"] == RowCounts(66, 59, 7)
     dropped = nodes["id"].to_numpy()[3]
     dangling = int(np.sum((src == dropped) | (edges["dst"].to_numpy() == dropped) | (src == 10**6) | (weight < 0)))
-    assert counts["edges"] == {"rows_in": 400, "rows_out": 400 - dangling, "rows_quarantined": dangling}
+    assert counts["edges"] == RowCounts(400, 400 - dangling, dangling)
     held = [pq.read_table(file) for file in result_files(result, "quarantine/")]
     reasons = [reason for table in held for reason in table["reason"].to_pylist()]
     assert len(reasons) == result.manifest.rows_quarantined == 7 + dangling
@@ -115,7 +115,7 @@ def test_rows_in_are_rows_out_and_quarantined(tmp_path: Path) -> None:
     assert all(str(tmp_path) in file for table in held for file in table["file"].to_pylist())
 
 
-def result_files(result: StageResult, prefix: str) -> list[str]:
+def result_files(result: ArtifactResult, prefix: str) -> list[str]:
     return [f"{result.artifact}/{entry.name}" for entry in result.manifest.files if entry.name.startswith(prefix)]
 
 

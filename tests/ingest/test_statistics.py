@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,22 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from gnnflow.graph.facts import ColumnCounts, GraphFacts
 from gnnflow.ingest.drift import drift_of
 from gnnflow.ingest.schema import ColumnPart, SourceSchema
 from gnnflow.ingest.statistics import (
     MAX_COLUMNS,
     MAX_RANGES,
-    ColumnCounts,
     codes_of,
     column_names,
     count_rows,
     merge_counts,
-    read_statistics,
+    rows_up_to,
     statistics_of,
 )
 from gnnflow.mapreduce.rounds import TaskRecord
-from gnnflow.stages import ingest
-from gnnflow.stages.base import StageContext
+from gnnflow.stages.base import StageContext, make_artifact
 from gnnflow.storage.columns import from_matrix, from_ragged, to_matrix
 from tests.small_graphs import graph_config, write_graph
 
@@ -58,7 +58,8 @@ def counted(pieces: list[np.ndarray]) -> dict[str, ColumnCounts]:
     tables = [pa.table({"x": from_matrix(piece.astype(np.float32))}) for piece in pieces]
     emits = [count_rows(table, schema, partitions=1).rows for table in tables]
     output: Any = merge_counts(0, Delivered(emits))
-    return read_statistics({"statistics": statistics_of([TaskRecord(0, (), output.counts, 0, 0, 0)], schema)})
+    merged = statistics_of([TaskRecord(0, (), output.counts, 0, 0, 0)], schema)
+    return {column.name: column for column in merged}
 
 
 def column(values: Any) -> ColumnCounts:
@@ -101,20 +102,20 @@ def test_thinned_counts_are_exact_where_they_are_kept(values: np.ndarray) -> Non
     found = column(values)
     codes = codes_of(values)
     expected = [np.count_nonzero(codes <= code) for code in found.codes]
-    assert found.rows_up_to(np.array(found.codes)).tolist() == expected
+    assert rows_up_to(found, np.array(found.codes)).tolist() == expected
     assert found.codes[0] == codes.min()
     assert found.codes[-1] == codes.max()
 
 
 def test_the_manifest_does_not_depend_on_partitions(tmp_path: Path) -> None:
     write_graph(tmp_path)
-    details = [
-        ingest.run(StageContext.of(graph_config(tmp_path, graph={"partitions": partitions}))).manifest.details
-        for partitions in (1, 4)
-    ]
-    assert details[0]["statistics"] == details[1]["statistics"]
+    counted = []
+    for partitions in (1, 4):
+        context = StageContext.of(graph_config(tmp_path, graph={"partitions": partitions}))
+        counted.append(make_artifact(context, "ingest").facts(GraphFacts).columns)
+    assert counted[0] == counted[1]
     x = to_matrix(pq.read_table(tmp_path / "nodes.parquet")["x"])
-    assert read_statistics(details[0])["x[2]"] == ColumnCounts(**{**column(x[:, 2]).__dict__, "name": "x[2]"})
+    assert counted[0][2] == replace(column(x[:, 2]), name="x[2]")
 
 
 def test_of_wide_tables_evenly_spaced_columns_are_kept() -> None:

@@ -59,7 +59,7 @@ def test_publishing_logs_where_the_address_is_set(
     run = MlflowClient(tracking_uri=tracking_uri).get_run(logged)
     assert run.data.metrics == pytest.approx(result.metrics)
     assert run.data.params["train.epochs"] == "1"
-    assert run.data.params["flat.sampling.kind"] == "none"
+    assert run.data.params["neighbors.sampling.kind"] == "none"
     assert json.loads(run.data.params["graph.features"]) == ["x"]
 
 

@@ -8,6 +8,7 @@ import subprocess
 import threading
 import uuid
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from gnnflow import registry
 from gnnflow.graph.errors import RegistryError, StorageError
+from gnnflow.graph.facts import FeatureFacts, GraphFacts, RowCounts
 from gnnflow.registry.versions import MODEL, WEIGHTS
 from gnnflow.storage.filesystem import FileEntry, join, list_names, read_json, remove_file, write_atomic, write_json
 from gnnflow.storage.manifest import Manifest, commit
@@ -24,14 +26,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-DETAILS = {
-    "feature": {"kind": "dense", "width": 5, "has_value": False},
-    "id_type": "int64",
-    "attribute_width": 0,
-    "has_weight": True,
-    "label_kind": "single",
-    "num_classes": 4,
-}
+GRAPH = GraphFacts(
+    num_nodes=10,
+    num_edges=20,
+    offsets=(0, 10),
+    id_type="int64",
+    features=FeatureFacts("dense", 5, has_value=False),
+    attribute_width=0,
+    has_weight=True,
+    label_kind="single",
+    num_classes=4,
+    class_names=(),
+    labelled=10,
+    splits={"none": 0, "train": 5, "valid": 2, "test": 3},
+    degree_bins=(0, 10),
+    max_in_degree=2,
+    tables={"nodes": RowCounts(10, 10, 0), "edges": RowCounts(20, 20, 0)},
+)
 WRITERS = 4
 
 
@@ -42,12 +53,12 @@ def completed_run(workspace: str, number: int, *, name: str = "tiny") -> str:
     model = write_json(join(artifacts["train"], MODEL), {"kind": "gcn"})
     made: dict[str, tuple[FileEntry, ...]] = {"ingest": (), "train": (weights, model)}
     for stage, files in made.items():
-        details = DETAILS if stage == "ingest" else {}
-        commit(artifacts[stage], Manifest(stage, f"{stage}-{number}", 1, files, {}, 1, 1, details=details))
+        facts = asdict(GRAPH) if stage == "ingest" else {}
+        commit(artifacts[stage], Manifest(stage, f"{stage}-{number}", 1, files, {}, 1, 1, facts=facts))
     uri = f"{workspace}/runs/{name}/{number}"
     write_json(join(uri, "metrics.json"), {"test.accuracy": number / 10})
     config = {"name": name, "graph": {"nodes": "nodes.parquet", "edges": "edges.parquet"}}
-    write_json(join(uri, "run.json"), {"name": name, "config": config, "artifacts": artifacts})
+    write_json(join(uri, "run.json"), {"name": name, "config": config, "store": "ingest", "artifacts": artifacts})
     return uri
 
 
@@ -94,7 +105,7 @@ def test_versions_count_from_one_and_hold_what_made_them(workspace: str) -> None
     assert second.tables == {"nodes": "nodes.parquet", "edges": "edges.parquet"}
     assert second.metrics == {"test.accuracy": 0.2}
     assert second.revision == "abc"
-    assert second.signature == registry.signature_of(DETAILS)
+    assert second.signature == registry.signature_of(GRAPH)
     assert list_names(second.uri) == [
         "config.json",
         "metrics.json",
@@ -231,8 +242,8 @@ def test_errors_name_what_there_is(three: str, call: Callable[[str], Any], text:
 
 
 def test_a_signature_says_what_does_not_fit() -> None:
-    trained = registry.signature_of(DETAILS)
-    wider = registry.signature_of({**DETAILS, "feature": {"kind": "dense", "width": 6}, "id_type": "string"})
+    trained = registry.signature_of(GRAPH)
+    wider = registry.signature_of(replace(GRAPH, features=FeatureFacts("dense", 6, has_value=False), id_type="string"))
     assert registry.misfits(trained, trained) == ()
     assert registry.misfits(trained, wider) == (
         "feature width is 6, the model was trained on 5",

@@ -10,8 +10,8 @@ import pytest
 
 from gnnflow.graph.errors import GuardError, StorageError
 from gnnflow.progress import Silent
-from gnnflow.stages import guards, ingest, pipeline
-from gnnflow.stages.base import StageContext
+from gnnflow.stages import guards, pipeline
+from gnnflow.stages.base import StageContext, make_artifact
 from gnnflow.storage.columns import from_matrix, to_matrix
 from gnnflow.storage.filesystem import read_json, remove_tree
 from tests.small_graphs import graph_config, write_graph
@@ -40,9 +40,9 @@ def graph(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def check(folder: Path, **limits: Any) -> guards.GuardReport:
+def check(folder: Path, **limits: Any) -> guards.GuardResult:
     config = graph_config(folder, guards=limits, **CHEAP)
-    ingest.run(StageContext.of(config))
+    make_artifact(StageContext.of(config), "ingest")
     return guards.check(StageContext.of(config))
 
 
@@ -62,7 +62,7 @@ def test_the_same_tables_pass(graph: Path) -> None:
 def test_without_an_earlier_run_everything_passes(tmp_path: Path) -> None:
     write_graph(tmp_path)
     config = graph_config(tmp_path)
-    ingest.run(StageContext.of(config))
+    make_artifact(StageContext.of(config), "ingest")
     heard = Heard()
     report = guards.check(StageContext.of(config, progress=heard))
     assert (report.previous, report.figures) == ("", {})

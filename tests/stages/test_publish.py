@@ -170,12 +170,12 @@ def test_a_champion_that_reaches_further_than_the_neighbourhoods_cannot_be_compa
 
 def test_a_shallower_champion_can_be_compared(graph: Path) -> None:
     sampling = {"sampling": {"kind": "uniform", "fanout": [4]}}
-    first = published(config_of(graph, flat=sampling))
+    first = published(config_of(graph, neighbors=sampling))
     deeper = config_of(
         graph,
         BAD,
         model={"kind": "gcn", "layers": 2, "hidden": 8},
-        flat={"sampling": {"kind": "uniform", "fanout": [4, 2]}},
+        neighbors={"sampling": {"kind": "uniform", "fanout": [4, 2]}},
     )
     result = published(deeper)
     assert not result.promoted
@@ -212,7 +212,7 @@ def test_stages_run_one_by_one_become_a_run(graph: Path) -> None:
         stage(StageContext.of(config))
     result = publish.run(StageContext.of(config))
     assert result.promoted
-    assert result.run == pipeline.run_uri(config)
+    assert result.run == StageContext.of(config).run.uri
 
 
 def test_the_command_line_publishes_shows_and_rolls_back(graph: Path, capsys: pytest.CaptureFixture[str]) -> None:

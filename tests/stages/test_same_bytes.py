@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gnnflow.config import Config
 
 KILLS = 20
-SAMPLED = {"sampling": {"kind": "weighted", "fanout": [4, 3]}, "hub_threshold": 20, "shard_size": 16}
+SAMPLED = {"sampling": {"kind": "weighted", "fanout": [4, 3]}, "hub_threshold": 20}
 
 
 def small(folder: Path, workspace: str, **cluster: Any) -> Config:
@@ -35,7 +35,8 @@ def small(folder: Path, workspace: str, **cluster: Any) -> Config:
         folder,
         workspace=str(folder / workspace),
         graph={"edge_features": ["amount", "hour"]},
-        flat=SAMPLED,
+        neighbors=SAMPLED,
+        flat={"shard_size": 16},
         model={"kind": "gat_e", "hidden": 4, "heads": 2},
         train={"epochs": 3, "batch_size": 8, "checkpoint_steps": 1},
         infer={"parity_samples": 20},
@@ -89,7 +90,9 @@ def test_killing_a_worker_in_every_round_changes_no_byte(graph: Path, undisturbe
     with Cluster(config.cluster) as cluster:
         progress = KillAWorkerInEveryRound(cluster)
         assert digests(pipeline.run(StageContext.of(config, cluster, progress))) == undisturbed
-    assert {"nodes_read", "edges_dst", "select", "select_hubs", "hop_2", "shards", "slice_2"} <= set(progress.killed)
+    assert {"nodes_read", "edges_dst", "select", "select_hubs", "select_merge", "hop_2", "shards", "slice_2"} <= set(
+        progress.killed
+    )
 
 
 def start(config_file: Path) -> subprocess.Popen[str]:
@@ -157,6 +160,7 @@ def test_another_model_reuses_ingest_and_graphflat(graph: Path) -> None:
     second = pipeline.run_quietly(wider)
     assert {name: stage.reused for name, stage in second.stages.items()} == {
         "ingest": True,
+        "select": True,
         "flat": True,
         "train": False,
         "infer": False,

@@ -12,6 +12,7 @@ import pytest
 
 from gnnflow.cli import main
 from gnnflow.graph.errors import LayerError
+from gnnflow.graph.facts import InferFacts
 from gnnflow.stages import pipeline
 from gnnflow.stages.report import report_of
 from gnnflow.storage.columns import from_matrix, to_matrix
@@ -60,8 +61,9 @@ def test_a_layer_of_ones_own_is_named_in_the_config(tmp_path: Path) -> None:
     write_graph(tmp_path)
     model = {"kind": "tests.contracts.own_layers:Gated", "head": "linear", "hidden": 8}
     result = pipeline.run_quietly(graph_config(tmp_path, model=model, train={"epochs": 2}))
-    assert result.stages["infer"].manifest.details["parity"]["samples"] == 60
-    assert result.stages["infer"].manifest.details["parity"]["max_difference"] < 1e-4
+    parity = result.stages["infer"].facts(InferFacts).parity
+    assert parity.samples == 60
+    assert parity.max_difference < 1e-4
 
 
 def test_a_layer_that_cannot_merge_is_refused_before_training(tmp_path: Path) -> None:
@@ -76,8 +78,10 @@ def test_training_is_the_same_in_both_layouts(tmp_path: Path, layout: str) -> No
     write_graph(tmp_path)
     sections: dict[str, Any] = {"model": {"kind": "gcn", "hidden": 8}, "train": {"epochs": 3}}
     sampling = {"kind": "uniform", "fanout": [3, 2]}
-    shared = pipeline.run_quietly(graph_config(tmp_path, flat={"sampling": sampling}, **sections))
-    other = pipeline.run_quietly(graph_config(tmp_path, flat={"sampling": sampling, "layout": layout}, **sections))
+    shared = pipeline.run_quietly(graph_config(tmp_path, neighbors={"sampling": sampling}, **sections))
+    other = pipeline.run_quietly(
+        graph_config(tmp_path, neighbors={"sampling": sampling}, flat={"layout": layout}, **sections)
+    )
     assert other.metrics["test.accuracy"] == shared.metrics["test.accuracy"]
     assert np.allclose(
         to_matrix(predictions(other)["probabilities"]), to_matrix(predictions(shared)["probabilities"]), atol=1e-5
@@ -93,7 +97,7 @@ def test_a_run_holds_what_the_contract_says(tmp_path: Path, capsys: pytest.Captu
         run_main(argv)
         out = json.loads(capsys.readouterr().out)
         assert set(out) == {"run", "metrics", "predictions", "report", "stages"}
-        assert [stage["reused"] for stage in out["stages"].values()] == [attempt == 1] * 4
+        assert [stage["reused"] for stage in out["stages"].values()] == [attempt == 1] * 5
     table = pq.read_table(out["predictions"])
     assert sorted(table["id"].to_pylist()) == sorted(pq.read_table(tmp_path / "nodes.parquet")["id"].to_pylist())
     assert np.allclose(to_matrix(table["probabilities"]).sum(1), 1, atol=1e-5)

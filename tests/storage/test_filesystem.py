@@ -182,7 +182,7 @@ def test_a_reader_never_sees_half_a_file(folder: str) -> None:
 @pytest.mark.parametrize("folder", ["memory", pytest.param("s3", marks=pytest.mark.s3)], indirect=True)
 def test_a_run_lives_in_any_workspace(folder: str, tmp_path: Path) -> None:
     write_graph(tmp_path)
-    sections = {"flat": {"sampling": {"kind": "uniform", "fanout": [3, 2]}}, "train": {"epochs": 1}}
+    sections = {"neighbors": {"sampling": {"kind": "uniform", "fanout": [3, 2]}}, "train": {"epochs": 1}}
     local = pipeline.run_quietly(graph_config(tmp_path, **sections))
     remote = pipeline.run_quietly(graph_config(tmp_path, workspace=folder, **sections))
     assert remote.uri.startswith(folder)

@@ -56,7 +56,7 @@ def test_concurrent_runs_do_the_shared_work_once(tmp_path: Path) -> None:
     assert sorted(heard[0].tasks + heard[1].tasks) == sorted(alone.tasks)
     digests = [{name: stage.digest for name, stage in results[n].stages.items()} for n in range(2)]
     assert digests[0] == digests[1]
-    assert [results[0].stages[s].reused + results[1].stages[s].reused for s in results[0].stages] == [1] * 4
+    assert [results[0].stages[s].reused + results[1].stages[s].reused for s in results[0].stages] == [1] * 5
 
 
 def test_a_lease_of_a_dead_process_is_taken_at_once(tmp_path: Path) -> None:

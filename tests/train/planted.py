@@ -10,8 +10,9 @@ from gnnflow.config import TrainConfig
 from gnnflow.graph.arrays import Array, offsets_of
 from gnnflow.graph.batch import Degrees, Features
 from gnnflow.graph.edges import InEdges
+from gnnflow.graph.facts import ShardEntry
 from gnnflow.graphfeature.neighborhood import Neighborhood
-from gnnflow.graphfeature.shards import Shard, ShardEntry
+from gnnflow.graphfeature.shards import Shard
 from gnnflow.layers.model import ModelSpec
 from gnnflow.progress import Silent
 from gnnflow.train.trainer import TrainRequest

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from gnnflow.graph.errors import StorageError, TrainingError
-from gnnflow.graphfeature.shards import Shard, ShardEntry
+from gnnflow.graph.facts import ShardEntry
+from gnnflow.graphfeature.shards import Shard
 from gnnflow.train.batches import plan_epoch, plan_evaluation
 from gnnflow.train.pipeline import Pipeline
 from tests.train.planted import planted

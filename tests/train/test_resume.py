@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from gnnflow.graph.errors import StorageError
-from gnnflow.graphfeature.shards import Shard, ShardEntry
+from gnnflow.graph.facts import ShardEntry
+from gnnflow.graphfeature.shards import Shard
 from gnnflow.train.checkpoint import read_checkpoint
 from gnnflow.train.trainer import train
 from tests.train.planted import Planted, Recording, planted, request_for

@@ -1,0 +1,44 @@
+"""`gnnflow import` and `gnnflow generate`: node and edge tables from elsewhere, or made on the spot."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gnnflow.graph.errors import ConfigError
+
+generate_app = typer.Typer(help="Make a graph to try things on.", no_args_is_help=True)
+
+
+def import_tables(
+    spec: Annotated[str, typer.Argument(help="pyg:Planetoid/Cora, csv:edges.csv, networkx:graph.graphml, ...")],
+    out: Annotated[str, typer.Option("--out", help="Folder or URL for the tables.")],
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="KEY=VALUE", help="For the importer, e.g. root=downloads."),
+    ] = None,
+) -> None:
+    """Turn a PyG data set, a NetworkX file or an edge list in CSV into node and edge tables."""
+    from gnnflow.datasets import import_graph
+
+    malformed = [option for option in options or () if "=" not in option]
+    if malformed:
+        raise ConfigError(f"{malformed[0]!r} is not KEY=VALUE", where="--option", fix="Write e.g. root=downloads.")
+    given = dict(option.split("=", 1) for option in options or ())
+    for uri in import_graph(spec, out=out, options=given):
+        typer.echo(uri)
+
+
+@generate_app.command()
+def payments(
+    out: Annotated[str, typer.Option("--out", help="Folder or URL for nodes.parquet and edges/.")],
+    nodes: Annotated[int, typer.Option("--nodes", min=100, help="Number of accounts and merchants.")] = 20_000,
+    edges: Annotated[int, typer.Option("--edges", min=100, help="Number of payments.")] = 200_000,
+    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
+) -> None:
+    """Make a payments network: string ids, hub merchants, edge attributes and weights, planted risk classes."""
+    from gnnflow.datasets import write_payments
+
+    for uri in write_payments(out, num_nodes=nodes, num_edges=edges, seed=seed):
+        typer.echo(uri)

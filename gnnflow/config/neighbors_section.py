@@ -1,0 +1,60 @@
+"""The `neighbors` section: which neighbours a node aggregates, and how many of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gnnflow.config.base import Section, Whole
+
+Fanout = Annotated[tuple[Annotated[Whole, Field(ge=1)], ...], Field(min_length=1)]
+_FANOUT = (
+    "In-edges kept per node, one number per hop from the targets outward: [15, 10] keeps 15 of a target's and 10 of "
+    "each of theirs."
+)
+
+
+class NoSampling(Section):
+    """Keep every in-edge."""
+
+    kind: Literal["none"] = Field("none", description="Keep every in-edge.")
+
+
+class UniformSampling(Section):
+    """Keep a uniform sample without replacement."""
+
+    kind: Literal["uniform"] = Field("uniform", description="Every in-edge is equally likely to be kept.")
+    fanout: Fanout = Field(description=_FANOUT)
+
+
+class WeightedSampling(Section):
+    """Keep a sample without replacement in proportion to edge weights."""
+
+    kind: Literal["weighted"] = Field("weighted", description="Heavier in-edges are likelier to be kept.")
+    fanout: Fanout = Field(description=_FANOUT)
+
+
+class TopKSampling(Section):
+    """Keep the heaviest in-edges."""
+
+    kind: Literal["top_k"] = Field("top_k", description="The heaviest in-edges are kept.")
+    fanout: Fanout = Field(description=_FANOUT)
+
+
+Sampling = Annotated[
+    NoSampling | UniformSampling | WeightedSampling | TopKSampling,
+    Field(discriminator="kind"),
+]
+
+
+class NeighborsConfig(Section):
+    """The neighbours of each node. Other kinds than direct in-neighbours make this a union tagged by `kind`."""
+
+    kind: Literal["direct"] = Field("direct", description="direct: the nodes with an edge to it.")
+    sampling: Sampling = Field(NoSampling(), description="Which in-edges are kept.")
+    hub_threshold: Whole = Field(
+        10_000,
+        ge=1,
+        description="In-degree above which a node's edges are sampled by several reducers. Does not change results.",
+    )

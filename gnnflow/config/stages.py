@@ -1,0 +1,200 @@
+"""Every stage, described once, and which stages each training strategy has.
+
+A row says what a stage is called, which stages' results it reads, the config keys that decide its own, the version of
+its format and where its work function lives. The command line, the operators, fingerprints, reports and lineage read
+this table and nothing else: a new stage is one row here and one module with its work function. Work is named, not
+imported, so reading the table is as light as reading a config.
+
+Keys that only change speed, memory or place stay out of a row, so that turning them never repeats work. Which files
+the input tables consist of is no key either: `gnnflow.stages.resolve` adds their stamps, since a path alone says
+nothing about what it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gnnflow.config.root import Config
+
+Keys = dict[str, Any]
+
+STORE = "store"
+"""As a need: the stage that wrote the graph store this run computes on, whichever that is."""
+
+
+def _no_code(_: Config) -> tuple[str, ...]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage.
+
+    work: `module:function`. A stage with `keys` leaves an artifact: `work(run: StageRun) -> Made`, done once per
+    fingerprint. One without (a check, a publication) is done whenever it is asked for: `work(context) -> StageResult`.
+    needs: the stages whose artifacts it reads, as far as the strategy has them. version: raised when the same config
+    and inputs would give other bytes. own_code: the user's own classes and functions that it runs, as `module:name`;
+    their source enters the fingerprint. on_demand: a stage that needs it makes it where it is missing. reads_tables:
+    it reads the user's tables; writes_store: its artifact is a graph store.
+    """
+
+    name: str
+    summary: str
+    work: str
+    needs: tuple[str, ...] = ()
+    version: int = 1
+    keys: Callable[[Config], Keys] | None = None
+    own_code: Callable[[Config], tuple[str, ...]] = _no_code
+    on_demand: bool = False
+    reads_tables: bool = False
+    writes_store: bool = False
+
+
+# With these keys batches are prepared, cached, evaluated and saved differently; the weights stay the same.
+_TRAIN_SPEED_ONLY = {"prefetch", "cache", "threads", "workers", "eval_batch_size", "checkpoint_steps"}
+
+
+def _ingest_keys(config: Config) -> Keys:
+    # Where the tables lie is no part of what they hold: a copy elsewhere has its own stamps.
+    return {"graph": config.graph.model_dump(mode="json", exclude={"nodes", "edges"})}
+
+
+def _select_keys(config: Config) -> Keys:
+    sampling = config.neighbors.sampling
+    chosen: Keys = {"kind": config.neighbors.kind, "sampling": sampling.kind}
+    if config.fanouts is None:
+        return {"neighbors": chosen}
+    # Fan-outs are prefixes of one order, so the largest decides what has to be kept.
+    return {"neighbors": {**chosen, "kept": max(config.fanouts)}, "seed": config.seed}
+
+
+def _flat_keys(config: Config) -> Keys:
+    flat = config.flat.model_dump(mode="json", exclude={"hops"})
+    return {"flat": flat, "hops": config.num_hops, "fanouts": config.fanouts and list(config.fanouts)}
+
+
+def _layer_fanouts(config: Config) -> list[int] | None:
+    return None if config.fanouts is None else list(config.fanouts[: config.model.layers])
+
+
+def _train_keys(config: Config) -> Keys:
+    train = config.train.model_dump(mode="json", exclude=_TRAIN_SPEED_ONLY)
+    model = config.model.model_dump(mode="json")
+    return {"model": model, "train": train, "fanouts": _layer_fanouts(config), "seed": config.seed}
+
+
+def _infer_keys(config: Config) -> Keys:
+    return {"infer": config.infer.model_dump(mode="json"), "fanouts": _layer_fanouts(config)}
+
+
+def _own_layers(config: Config) -> tuple[str, ...]:
+    return (config.model.kind,) if ":" in config.model.kind else ()
+
+
+STAGES: dict[str, Stage] = {
+    stage.name: stage
+    for stage in (
+        Stage(
+            "ingest",
+            "Turn the tables into the graph store: dense ids, partitions, in-edges sorted by destination.",
+            "gnnflow.stages.ingest:work",
+            version=3,
+            keys=_ingest_keys,
+            reads_tables=True,
+            writes_store=True,
+        ),
+        Stage(
+            "select",
+            "Choose each node's neighbours once, for every stage and run that aggregates over them.",
+            "gnnflow.stages.select:work",
+            needs=(STORE,),
+            keys=_select_keys,
+            on_demand=True,
+        ),
+        Stage(
+            "flat",
+            "Cut the graph into k-hop neighbourhoods, in self-contained shards (GraphFlat).",
+            "gnnflow.stages.flat:work",
+            needs=(STORE, "select"),
+            version=2,
+            keys=_flat_keys,
+        ),
+        Stage(
+            "train",
+            "Train the model; a run that was killed continues at its checkpoint.",
+            "gnnflow.stages.train:work",
+            needs=(STORE, "select", "flat"),
+            version=2,
+            keys=_train_keys,
+            own_code=_own_layers,
+        ),
+        Stage(
+            "infer",
+            "Score nodes layer by layer and certify the scores (GraphInfer).",
+            "gnnflow.stages.infer:work",
+            needs=(STORE, "select", "train"),
+            version=2,
+            keys=_infer_keys,
+            own_code=_own_layers,
+        ),
+        Stage(
+            "guards",
+            "Stop where the tables are not what the last run's were.",
+            "gnnflow.stages.guards:check",
+            needs=("ingest",),
+        ),
+        Stage(
+            "run",
+            "Run all stages: tables to predictions. Resumes where an earlier run stopped; repeats nothing done.",
+            "gnnflow.stages.pipeline:run",
+            needs=("infer",),
+        ),
+        Stage(
+            "publish",
+            "Make a completed run a version of its model, promoted where it is at least as good as the champion.",
+            "gnnflow.stages.publish:run",
+            needs=("infer",),
+        ),
+        Stage(
+            "score",
+            "Score the current graph with the model in service.",
+            "gnnflow.stages.score:run",
+            needs=(STORE,),
+        ),
+    )
+}
+
+PIPELINES: dict[str, tuple[str, ...]] = {"mini-batch": ("ingest", "select", "flat", "train", "infer")}
+"""The stages of each training strategy that leave artifacts, in order."""
+
+
+def run_chain(strategy: str) -> tuple[str, ...]:
+    """Return the stages of one run, its completion last: what a scheduler makes one task of each."""
+    return (*PIPELINES[strategy], "run")
+
+
+def retraining_chain(strategy: str) -> tuple[str, ...]:
+    """Return the stages of a retraining run: guards before anything costs much, then publication, then scoring."""
+    ingest, *rest = PIPELINES[strategy]
+    return (ingest, "guards", *rest, "run", "publish", "score")
+
+
+def stages_of_any() -> tuple[str, ...]:
+    """Return every stage of some strategy's run, each after those it follows."""
+    return tuple(dict.fromkeys(stage for strategy in PIPELINES for stage in run_chain(strategy)))
+
+
+def needs_of(stage: str, strategy: str) -> tuple[str, ...]:
+    """Return the stages whose artifacts a stage reads under a strategy; `store` becomes the stage that wrote it."""
+    before = PIPELINES[strategy]
+    before = before[: before.index(stage)] if stage in before else before
+    named = (_store_writer(before) if need == STORE else need for need in STAGES[stage].needs)
+    return tuple(dict.fromkeys(need for need in named if need in before))
+
+
+def _store_writer(stages: tuple[str, ...]) -> str:
+    # The last one: a stage that partitions a store anew writes the one that later stages read.
+    return next(stage for stage in reversed(stages) if STAGES[stage].writes_store)

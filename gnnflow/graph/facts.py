@@ -1,0 +1,158 @@
+"""What a stage tells the stages after it, beside its files: frozen values that are JSON in its manifest.
+
+Each stage that leaves an artifact has one class here. Whoever needs a fact asks the stage that knows it; no stage
+repeats another's. Nothing here grows with the graph but `GraphFacts.offsets`, one number per partition, and
+`FlatFacts.shards`, one entry per shard.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gnnflow.graph.labels import LabelKind
+
+Figures = dict[str, int | float]
+IdType = Literal["int64", "string"]
+Layout = Literal["shared", "inline"]
+
+
+@dataclass(frozen=True)
+class FeatureFacts:
+    """How node features are stored: dense rows, or sparse ones with or without values; `width` columns either way."""
+
+    kind: Literal["dense", "sparse"]
+    width: int
+    has_value: bool
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """Rows of one table: in = out + quarantined."""
+
+    rows_in: int
+    rows_out: int
+    rows_quarantined: int
+
+
+@dataclass(frozen=True)
+class ColumnCounts:
+    """Rows of one feature column by code (see `gnnflow.ingest.statistics`).
+
+    codes ascend; counts[i] are the rows in (codes[i - 1], codes[i]]. exact says that every code of the column is
+    listed, so that a count is that of one code.
+    """
+
+    name: str
+    codes: tuple[int, ...]
+    counts: tuple[int, ...]
+    exact: bool
+
+    @property
+    def rows(self) -> int:
+        """How many rows were counted."""
+        return sum(self.counts)
+
+
+@dataclass(frozen=True)
+class GraphFacts:
+    """What a graph store holds, whichever stage wrote it.
+
+    offsets [P + 1]: partition p owns the dense ids offsets[p] .. offsets[p + 1] - 1. splits: labelled nodes per split,
+    and the other nodes as `none`. degree_bins[0] counts nodes without in-edges, degree_bins[b] those with 2^(b-1) to
+    2^b - 1. columns: how each feature column is distributed; tables: rows of the node and of the edge table.
+    """
+
+    num_nodes: int
+    num_edges: int
+    offsets: tuple[int, ...]
+    id_type: IdType
+    features: FeatureFacts
+    attribute_width: int
+    has_weight: bool
+    label_kind: LabelKind
+    num_classes: int
+    class_names: tuple[str, ...]
+    labelled: int
+    splits: dict[str, int]
+    degree_bins: tuple[int, ...]
+    max_in_degree: int
+    tables: dict[str, RowCounts]
+    columns: tuple[ColumnCounts, ...] = ()
+
+
+@dataclass(frozen=True)
+class SelectFacts:
+    """What was selected. kept: the most in-edges kept of a node; None says that nothing was left out or copied.
+
+    num_hubs: nodes whose in-degree is above hub_threshold, whose edges several reducers sampled.
+    """
+
+    kind: str
+    sampling: str
+    kept: int | None
+    num_edges: int
+    num_hubs: int
+    hub_threshold: int
+
+
+@dataclass(frozen=True)
+class ShardEntry:
+    """A shard as GraphFlat's manifest lists it."""
+
+    name: str
+    split: str
+    layout: Layout
+    num_targets: int
+    num_nodes: int
+    num_edges: int
+    num_bytes: int
+
+
+@dataclass(frozen=True)
+class BlowUp:
+    """What GraphFlat read and wrote, in bytes; ratio is bytes_out / bytes_in."""
+
+    bytes_in: int
+    bytes_out: int
+    ratio: float
+    bytes_per_target: float
+
+
+@dataclass(frozen=True)
+class FlatFacts:
+    """The shards of one GraphFlat, in order. fanouts: one per hop from the targets outward; None: every edge."""
+
+    layout: Layout
+    num_hops: int
+    fanouts: tuple[int, ...] | None
+    num_targets: int
+    blow_up: BlowUp
+    shards: tuple[ShardEntry, ...]
+
+
+@dataclass(frozen=True)
+class TrainFacts:
+    """How training went: flat metrics, one row of figures per epoch, and confusion counts by split."""
+
+    metrics: Figures
+    best_epoch: int
+    history: tuple[Figures, ...]
+    confusion: dict[str, list[list[int]] | list[list[list[int]]]]
+
+
+@dataclass(frozen=True)
+class Parity:
+    """The parity certificate: random targets scored again by the k-hop path, and the largest difference."""
+
+    samples: int
+    max_difference: float
+    limit: float
+
+
+@dataclass(frozen=True)
+class InferFacts:
+    """How scoring went: flat metrics and the certificate."""
+
+    metrics: Figures
+    parity: Parity

@@ -1,0 +1,71 @@
+"""The in-edges a run aggregates over, as every later stage reads them: selected ones, or the store's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gnnflow.graph.arrays import offsets_of
+from gnnflow.graph.edges import InEdges
+from gnnflow.storage.columns import to_matrix, to_numpy
+from gnnflow.storage.filesystem import join
+from gnnflow.storage.tables import read_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from gnnflow.graph.arrays import IntArray
+    from gnnflow.sampling import SamplingKind
+    from gnnflow.storage.graph_store import GraphStore
+
+
+@dataclass(frozen=True)
+class Neighbors:
+    """In-edges by partition, each node's in priority order.
+
+    artifact: where stage `select` wrote them, "" where it kept the store's own. fanouts: one per hop from the targets
+    outward; None takes every edge. It holds URIs and facts alone, so it travels to workers as it is.
+    """
+
+    store: GraphStore
+    artifact: str
+    sampling: SamplingKind
+    fanouts: tuple[int, ...] | None
+
+    def in_edges(self, partition: int) -> InEdges:
+        """Return the in-edges of a partition's nodes, by local row; sources are dense ids."""
+        columns = ("dst", "src", *self.store.edge_columns)
+        if self.artifact:
+            table = read_table(join(self.artifact, edges_file(partition)), columns)
+        else:
+            table = self.store.edges(partition, columns)
+        book = self.store.book
+        return edges_by_row(table, to_numpy(table["dst"]) - book.start(partition), num_rows=book.size(partition))
+
+    def fanout(self, hop: int) -> int | None:
+        """Return how many in-edges hop number `hop` (from 1, at the targets) takes of a node; None takes all."""
+        return None if self.fanouts is None else self.fanouts[hop - 1]
+
+
+def edges_by_row(table: pa.Table, rows: IntArray, *, num_rows: int) -> InEdges:
+    """Return edges with columns src and perhaps weight and attributes, grouped by the row each leads to [E].
+
+    A row's edges keep the order of the table.
+    """
+    names = table.column_names
+    edges = InEdges(
+        offsets=offsets_of(np.bincount(rows, minlength=num_rows)),
+        sources=to_numpy(table["src"]),
+        weight=to_numpy(table["weight"]) if "weight" in names else None,
+        attributes=to_matrix(table["attributes"]) if "attributes" in names else None,
+    )
+    if np.all(rows[1:] >= rows[:-1]):
+        return edges
+    return edges.take(np.argsort(rows, kind="stable"), offsets=edges.offsets)
+
+
+def edges_file(partition: int) -> str:
+    """Return the name of a partition's selected in-edges below the artifact of `select`."""
+    return f"edges-{partition:05d}.parquet"

@@ -1,0 +1,71 @@
+"""One operator per stage: each row of `gnnflow.config.stages` has one, those below under names of their own."""
+
+from __future__ import annotations
+
+from gnnflow.config import STAGES
+from operators.stage import StageOperator
+
+
+class IngestOperator(StageOperator):
+    """Turn the tables into the graph store."""
+
+    stage = "ingest"
+
+
+class GuardsOperator(StageOperator):
+    """Stop the run, with a readable reason, where the tables are not what the last run's were."""
+
+    stage = "guards"
+
+
+class SelectOperator(StageOperator):
+    """Choose each node's neighbours once, for GraphFlat, GraphInfer and other runs."""
+
+    stage = "select"
+
+
+class GraphFlatOperator(StageOperator):
+    """Cut the graph store into shards of k-hop neighbourhoods."""
+
+    stage = "flat"
+
+
+class TrainOperator(StageOperator):
+    """Train the model; a run that was killed continues at its checkpoint."""
+
+    stage = "train"
+
+
+class InferOperator(StageOperator):
+    """Score nodes layer by layer, and certify that the scores are those of the trained model."""
+
+    stage = "infer"
+
+
+class CompleteRunOperator(StageOperator):
+    """Commit the run: predictions under the user's ids, metrics and report in one folder."""
+
+    stage = "run"
+
+
+class PublishOperator(StageOperator):
+    """Register the run's model, and promote it only if it is at least as good as the one in service."""
+
+    stage = "publish"
+
+
+class ScoreOperator(StageOperator):
+    """Score the current graph with the model in service."""
+
+    stage = "score"
+
+
+_NAMED: dict[str, type[StageOperator]] = {operator.stage: operator for operator in StageOperator.__subclasses__()}
+
+
+def operator_of(stage: str) -> type[StageOperator]:
+    """Return a stage's operator; for a row of the table without a class above, one made from the row."""
+    if stage in _NAMED:
+        return _NAMED[stage]
+    row = STAGES[stage]
+    return type(f"{stage.title().replace('_', '')}Operator", (StageOperator,), {"stage": stage, "__doc__": row.summary})
