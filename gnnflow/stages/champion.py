@@ -64,18 +64,18 @@ def compare(candidate: Version, champion: Version, *, flat: StageResult, train: 
 def _score(
     version: Version, *, flat: StageResult, entries: list[ShardEntry], train: TrainConfig, metric: str
 ) -> dict[str, float]:
-    from gnnflow.train.batches import plan_evaluation
     from gnnflow.train.evaluate import predict
-    from gnnflow.train.metrics import score
+    from gnnflow.train.metrics import metrics_of
+    from gnnflow.train.minibatch.batches import plan_evaluation
+    from gnnflow.train.minibatch.loader import BatchLoader
     from gnnflow.train.objective import Objective
-    from gnnflow.train.pipeline import Pipeline
     from gnnflow.train.reproducible import compute_settings
 
     details = flat.manifest.details
     with compute_settings(train.threads):
         model = load_model(version, num_hops=details["num_hops"])
         fanouts = details["fanouts"] and details["fanouts"][: model.num_layers]
-        with Pipeline(
+        with BatchLoader(
             partial(read_shard, flat.artifact),
             fanouts=fanouts,
             num_layers=model.num_layers,
@@ -84,7 +84,7 @@ def _score(
         ) as pipeline:
             planned = plan_evaluation(entries, batch_size=train.eval_batch_size or train.batch_size)
             outputs = predict(model, planned, pipeline=pipeline)
-    scores = score(outputs.logits, outputs.labels, label_kind=details["label_kind"])
+    scores = metrics_of(outputs.logits, outputs.labels, label_kind=details["label_kind"])
     named = {**scores.named("test"), "test.loss": outputs.loss(Objective(details["label_kind"]))}
     if f"test.{metric}" not in named:
         why = "; ".join(scores.notes) or f"{metric} is not defined for {details['task']} labels"

@@ -14,14 +14,13 @@ import torch
 from gnnflow.executions.minibatch import forward
 from gnnflow.graph.arrays import Array, FloatArray, IntArray
 from gnnflow.graph.errors import TrainingError
+from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.shards import ShardEntry
 from gnnflow.layers.model import Model
-from gnnflow.train.batches import PlannedBatch, plan_evaluation
-from gnnflow.train.metrics import LabelKind, Scores, score
+from gnnflow.train.metrics import LabelKind, Scores, metrics_of
+from gnnflow.train.minibatch.batches import PlannedBatch, plan_evaluation
+from gnnflow.train.minibatch.loader import BatchLoader
 from gnnflow.train.objective import Objective
-from gnnflow.train.pipeline import Pipeline
-
-SPLITS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Outputs:
 
     def metric(self, name: str, label_kind: LabelKind) -> float:
         """Return one metric. Raises TrainingError where the labels do not define it."""
-        found = score(self.logits, self.labels, label_kind=label_kind, names=[name])
+        found = metrics_of(self.logits, self.labels, label_kind=label_kind, names=[name])
         if name not in found.values:
             raise TrainingError(
                 f"{'; '.join(found.notes)} in the validation split",
@@ -48,7 +47,7 @@ class Outputs:
         return found.values[name]
 
 
-def predict(model: Model, planned: Iterable[PlannedBatch], *, pipeline: Pipeline) -> Outputs:
+def predict(model: Model, planned: Iterable[PlannedBatch], *, pipeline: BatchLoader) -> Outputs:
     """Return the model's outputs for planned batches, at least one, in their order. Leaves training mode.
 
     Raises TrainingError where an output is not finite: a metric of it would be a made-up number.
@@ -71,7 +70,7 @@ def predict(model: Model, planned: Iterable[PlannedBatch], *, pipeline: Pipeline
 
 
 def evaluate(
-    model: Model, entries: Sequence[ShardEntry], *, label_kind: LabelKind, pipeline: Pipeline, batch_size: int
+    model: Model, entries: Sequence[ShardEntry], *, label_kind: LabelKind, pipeline: BatchLoader, batch_size: int
 ) -> dict[str, Scores]:
     """Return the metrics of each split that has targets; the batch size does not change them."""
     found = {}
@@ -79,5 +78,5 @@ def evaluate(
         planned = plan_evaluation([entry for entry in entries if entry.split == split], batch_size=batch_size)
         if planned:
             outputs = predict(model, planned, pipeline=pipeline)
-            found[split] = score(outputs.logits, outputs.labels, label_kind=label_kind)
+            found[split] = metrics_of(outputs.logits, outputs.labels, label_kind=label_kind)
     return found

@@ -19,7 +19,6 @@ from gnnflow.graph.errors import TrainingError
 from gnnflow.graphfeature.shards import ShardEntry
 from gnnflow.layers.model import Model
 from gnnflow.progress import Progress
-from gnnflow.train.batches import EpochPlan, plan_epoch, plan_evaluation
 from gnnflow.train.checkpoint import (
     Checkpoint,
     optimizer_tensors,
@@ -28,8 +27,9 @@ from gnnflow.train.checkpoint import (
     write_checkpoint,
 )
 from gnnflow.train.evaluate import predict
+from gnnflow.train.minibatch.batches import EpochPlan, plan_epoch, plan_evaluation
+from gnnflow.train.minibatch.loader import BatchLoader, ReadyBatch
 from gnnflow.train.objective import Objective, build_optimizer
-from gnnflow.train.pipeline import Pipeline, ReadyBatch
 from gnnflow.train.reproducible import seed_step
 from gnnflow.train.state import FitState
 from gnnflow.train.ticker import Ticker
@@ -87,7 +87,7 @@ class _Fit:
     model: Model
     job: Job
     objective: Objective
-    pipeline: Pipeline
+    pipeline: BatchLoader
     progress: Progress
     state: FitState = field(default_factory=FitState)
     best: dict[str, Tensor] = field(default_factory=dict)
@@ -205,7 +205,7 @@ class _Fit:
         self.progress.message(f"{self.job.name}: goes on from epoch {self.state.epoch}, step {self.state.step}")
 
 
-def fit(model: Model, job: Job, *, objective: Objective, pipeline: Pipeline, progress: Progress) -> Fitted:
+def fit(model: Model, job: Job, *, objective: Objective, pipeline: BatchLoader, progress: Progress) -> Fitted:
     """Train the model in place and return the weights to keep.
 
     Goes on from the job's checkpoint where there is one. Raises TrainingError where the loss leaves the

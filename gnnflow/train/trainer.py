@@ -24,8 +24,8 @@ from gnnflow.train.checkpoint import encode_weights
 from gnnflow.train.evaluate import evaluate
 from gnnflow.train.fit import Fitted, Job, fit
 from gnnflow.train.metrics import NAMES, LabelKind, Scores
+from gnnflow.train.minibatch.loader import BatchLoader
 from gnnflow.train.objective import Objective, balanced_weights
-from gnnflow.train.pipeline import Pipeline
 from gnnflow.train.reproducible import compute_settings, seed_weights
 from gnnflow.train.state import Row
 
@@ -119,7 +119,7 @@ def _train_one(
     seed_weights(request.seed)
     model = build_model(request.model_spec)
     job = _job(request, name)
-    with Pipeline(
+    with BatchLoader(
         read,
         fanouts=request.fanouts,
         num_layers=request.model_spec.num_layers,
@@ -152,7 +152,7 @@ def _job(request: TrainRequest, name: str) -> Job:
     )
 
 
-def _objective(request: TrainRequest, job: Job, pipeline: Pipeline) -> Objective:
+def _objective(request: TrainRequest, job: Job, pipeline: BatchLoader) -> Objective:
     if request.train.class_weight == "none":
         return Objective(request.label_kind)
     labels = pipeline.labels(job.train_entries)

@@ -1,0 +1,7 @@
+"""Mini-batch training on GraphFlat's shards: the only part of training that knows shards and ranks.
+
+`source.py` gives the loop its steps; `batches.py` plans them, `loader.py` prepares them ahead and `memory.py`
+keeps what is used again.
+"""
+
+from __future__ import annotations
