@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gnnflow.graph.errors import LayerError, RegistryError, TrainingError
-from gnnflow.graphfeature.shards import ShardEntry, read_shard
+from gnnflow.graphfeature.shards import ShardEntry
 from gnnflow.registry.signature import misfits
 from gnnflow.registry.versions import MODEL, WEIGHTS
 
@@ -64,27 +64,16 @@ def compare(candidate: Version, champion: Version, *, flat: StageResult, train: 
 def _score(
     version: Version, *, flat: StageResult, entries: list[ShardEntry], train: TrainConfig, metric: str
 ) -> dict[str, float]:
-    from gnnflow.train.evaluate import predict
-    from gnnflow.train.metrics import metrics_of
-    from gnnflow.train.minibatch.batches import plan_evaluation
-    from gnnflow.train.minibatch.loader import BatchLoader
+    from gnnflow.train.minibatch import outputs_on_shards
     from gnnflow.train.objective import Objective
     from gnnflow.train.reproducible import compute_settings
 
     details = flat.manifest.details
     with compute_settings(train.threads):
         model = load_model(version, num_hops=details["num_hops"])
-        fanouts = details["fanouts"] and details["fanouts"][: model.num_layers]
-        with BatchLoader(
-            partial(read_shard, flat.artifact),
-            fanouts=fanouts,
-            num_layers=model.num_layers,
-            cache_bytes=train.cache,
-            prefetch=train.prefetch,
-        ) as pipeline:
-            planned = plan_evaluation(entries, batch_size=train.eval_batch_size or train.batch_size)
-            outputs = predict(model, planned, pipeline=pipeline)
-    scores = metrics_of(outputs.logits, outputs.labels, label_kind=details["label_kind"])
+        fanouts = details["fanouts"]
+        outputs = outputs_on_shards(model, entries, artifact=flat.artifact, fanouts=fanouts, train=train)
+    scores = outputs.metrics(details["label_kind"])
     named = {**scores.named("test"), "test.loss": outputs.loss(Objective(details["label_kind"]))}
     if f"test.{metric}" not in named:
         why = "; ".join(scores.notes) or f"{metric} is not defined for {details['task']} labels"

@@ -56,12 +56,13 @@ def run(context: StageContext) -> StageResult:
     def work(artifact: str, runner: RoundRunner) -> Manifest:
         from gnnflow.executions.sliced import check_sliceable
         from gnnflow.layers.model import build_model
-        from gnnflow.train.trainer import TrainRequest, train
+        from gnnflow.train.job import TrainJob
+        from gnnflow.train.trainer import train
 
         config = context.config
         flat = upstream(context, "flat")
         details = flat.manifest.details
-        request = TrainRequest(
+        job = TrainJob(
             artifact=flat.artifact,
             entries=[ShardEntry(**entry) for entry in details["shards"]],
             fanouts=tuple(details["fanouts"]) if details["fanouts"] else None,
@@ -73,9 +74,9 @@ def run(context: StageContext) -> StageResult:
             checkpoint_uri=join(runner.work, "checkpoints"),
         )
         # Found now rather than after hours of training: GraphInfer could not score this model.
-        check_sliceable(build_model(request.model_spec))
-        result = train(request, progress=context.progress)
-        return _manifest(context, artifact, flat, request.model_spec, result)
+        check_sliceable(build_model(job.model_spec))
+        result = train(job, progress=context.progress)
+        return _manifest(context, artifact, flat, job.model_spec, result)
 
     return run_stage(context, "train", work)
 

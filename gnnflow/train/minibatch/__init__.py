@@ -5,3 +5,7 @@ keeps what is used again.
 """
 
 from __future__ import annotations
+
+from gnnflow.train.minibatch.source import MiniBatchSource, open_source, outputs_on_shards
+
+__all__ = ["MiniBatchSource", "open_source", "outputs_on_shards"]
