@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from gnnflow.graph.errors import LayerError, RegistryError, TrainingError
 from gnnflow.graph.facts import FlatFacts, GraphFacts, ShardEntry
-from gnnflow.graphfeature.shards import read_shard
 from gnnflow.registry.signature import misfits
 from gnnflow.registry.versions import MODEL, WEIGHTS
 
@@ -78,27 +77,15 @@ def compare(context: StageContext, *, candidate: Version, champion: Version, met
 
 
 def _score(version: Version, *, shards: _TestShards, train: TrainConfig, metric: str) -> dict[str, float]:
-    from gnnflow.train.batches import plan_evaluation
-    from gnnflow.train.evaluate import predict
-    from gnnflow.train.metrics import score
+    from gnnflow.train.minibatch import outputs_on_shards
     from gnnflow.train.objective import Objective
-    from gnnflow.train.pipeline import Pipeline
     from gnnflow.train.reproducible import compute_settings
 
     facts, kind = shards.facts, shards.label_kind
     with compute_settings(train.threads):
         model = load_model(version, num_hops=facts.num_hops)
-        fanouts = facts.fanouts and facts.fanouts[: model.num_layers]
-        with Pipeline(
-            partial(read_shard, shards.flat),
-            fanouts=fanouts,
-            num_layers=model.num_layers,
-            cache_bytes=train.cache,
-            prefetch=train.prefetch,
-        ) as pipeline:
-            planned = plan_evaluation(shards.entries, batch_size=train.eval_batch_size or train.batch_size)
-            outputs = predict(model, planned, pipeline=pipeline)
-    scores = score(outputs.logits, outputs.labels, label_kind=kind)
+        outputs = outputs_on_shards(model, shards.entries, artifact=shards.flat, fanouts=facts.fanouts, train=train)
+    scores = outputs.metrics(kind)
     named = {**scores.named("test"), "test.loss": outputs.loss(Objective(kind))}
     if f"test.{metric}" not in named:
         why = "; ".join(scores.notes) or f"{metric} is not defined for {kind} labels"

@@ -55,11 +55,12 @@ def work(run: StageRun) -> Made:
 
     from gnnflow.executions.sliced import check_sliceable
     from gnnflow.layers.model import build_model
-    from gnnflow.train.trainer import TrainRequest, train
+    from gnnflow.train.job import TrainJob
+    from gnnflow.train.trainer import train
 
     config, graph = run.config, run.store.facts
     flat = run.facts("flat", FlatFacts)
-    request = TrainRequest(
+    job = TrainJob(
         artifact=run.inputs["flat"].uri,
         entries=flat.shards,
         fanouts=flat.fanouts and flat.fanouts[: config.model.layers],
@@ -71,11 +72,11 @@ def work(run: StageRun) -> Made:
         checkpoint_uri=join(run.rounds.work, "checkpoints"),
     )
     # Found now rather than after hours of training: GraphInfer could not score this model.
-    check_sliceable(build_model(request.model_spec))
-    result = train(request, progress=run.context.progress)
+    check_sliceable(build_model(job.model_spec))
+    result = train(job, progress=run.context.progress)
     documents = {
         WEIGHTS: result.weights,
-        MODEL: json.dumps(asdict(request.model_spec), indent=1, sort_keys=True).encode(),
+        MODEL: json.dumps(asdict(job.model_spec), indent=1, sort_keys=True).encode(),
     }
     # Seconds per epoch differ from run to run, so the history is a fact and no file: files enter the digest.
     facts = TrainFacts(

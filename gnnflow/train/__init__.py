@@ -1,7 +1,8 @@
-"""GraphTrainer: mini-batches planned, prepared ahead and trained on; a killed run ends on the same weights.
+"""GraphTrainer: steps from a source, weights from an updater; a killed run ends on the same weights.
 
-Read `trainer.py` first: `train` is the whole of it. `batches.py` plans an epoch, `pipeline.py` prepares its
-batches, `fit.py` is the loop and `checkpoint.py` what survives a kill.
+Read `trainer.py` first: `train` is the whole of it. `fit.py` is the loop, `source.py` and `updater.py` say what a
+strategy and a way to update have to provide, `minibatch/` is the strategy over GraphFlat's shards, and
+`checkpoint.py` what survives a kill.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What survives a kill: one object that holds model, best model, optimiser and cursor, replaced as a whole.
+"""What survives a kill: one object that holds model, best model, updater and cursor, replaced as a whole.
 
 The object is a safetensors file whose metadata carries the JSON part, so tensors and counters can never be of
 two different moments, on a local disk or an object store alike. Nothing is unpickled.
@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors import torch as safetensors_torch
 from torch import Tensor
@@ -22,21 +21,21 @@ from gnnflow.storage.filesystem import exists, read_bytes, write_atomic
 
 _STATE = "state"
 _HEADER_LENGTH = struct.Struct("<Q")
-_GROUPS = ("model", "best", "optimizer")
+_GROUPS = ("model", "best", "updater")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """A moment of training.
 
-    `request` identifies what is trained, `state` is JSON, the rest are tensors by name.
+    `digest` identifies the fit, `state` is JSON, the rest are tensors by name.
     """
 
-    request: str
+    digest: str
     state: dict[str, Any]
     model: Mapping[str, Tensor]
     best: Mapping[str, Tensor]
-    optimizer: Mapping[str, Tensor]
+    updater: Mapping[str, Tensor]
 
 
 def write_checkpoint(uri: str, checkpoint: Checkpoint) -> None:
@@ -46,12 +45,12 @@ def write_checkpoint(uri: str, checkpoint: Checkpoint) -> None:
         for group in _GROUPS
         for name, tensor in getattr(checkpoint, group).items()
     }
-    text = json.dumps({"request": checkpoint.request, "state": checkpoint.state})
+    text = json.dumps({"digest": checkpoint.digest, "state": checkpoint.state})
     write_atomic(uri, safetensors_torch.save(tensors, metadata={_STATE: text}))
 
 
 def read_checkpoint(uri: str) -> Checkpoint | None:
-    """Return the checkpoint, or None where there is none. Raises StorageError where it is damaged."""
+    """Return the checkpoint, or None where there is none. Raises StorageError where it cannot be understood."""
     if not exists(uri):
         return None
     content = read_bytes(uri)
@@ -59,31 +58,17 @@ def read_checkpoint(uri: str) -> Checkpoint | None:
         (length,) = _HEADER_LENGTH.unpack_from(content)
         header = json.loads(content[_HEADER_LENGTH.size : _HEADER_LENGTH.size + length])
         stored = json.loads(header["__metadata__"][_STATE])
-        tensors = safetensors_torch.load(content)
+        groups: dict[str, dict[str, Tensor]] = {group: {} for group in _GROUPS}
+        for name, tensor in safetensors_torch.load(content).items():
+            group, _, rest = name.partition("/")
+            groups[group][rest] = tensor
+        return Checkpoint(stored["digest"], stored["state"], **groups)
     except (SafetensorError, struct.error, ValueError, KeyError) as error:
         raise StorageError(
-            f"not a checkpoint ({error})", where=uri, fix="The file is damaged: delete it and train again."
+            f"not a checkpoint ({error})",
+            where=uri,
+            fix="The file is damaged or of another version of gnnflow: delete it and train again.",
         ) from error
-    groups: dict[str, dict[str, Tensor]] = {group: {} for group in _GROUPS}
-    for name, tensor in tensors.items():
-        group, _, rest = name.partition("/")
-        groups[group][rest] = tensor
-    return Checkpoint(stored["request"], stored["state"], groups["model"], groups["best"], groups["optimizer"])
-
-
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the optimiser's state as named tensors, without what the config says."""
-    state = optimizer.state_dict()["state"]
-    return {f"{place}/{name}": tensor for place, tensors in state.items() for name, tensor in tensors.items()}
-
-
-def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Put named tensors back into a freshly built optimiser of the same parameters."""
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, tensor in tensors.items():
-        place, _, name = key.partition("/")
-        state.setdefault(int(place), {})[name] = tensor
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
 def encode_weights(weights: Mapping[str, Tensor]) -> bytes:

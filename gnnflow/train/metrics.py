@@ -54,7 +54,9 @@ def labelled_rows(labels: Array) -> npt.NDArray[np.bool_]:
     return np.asarray(np.isfinite(labels).all(axis=tuple(range(1, labels.ndim))))
 
 
-def score(logits: FloatArray, labels: Array, *, label_kind: LabelKind, names: Sequence[str] | None = None) -> Scores:
+def metrics_of(
+    logits: FloatArray, labels: Array, *, label_kind: LabelKind, names: Sequence[str] | None = None
+) -> Scores:
     """Score logits [N, C] against labels (int64 [N], float32 [N, C] multi-label, float32 [N] regression).
 
     `names` limits the work to some metrics; without it every metric of the label_kind and the confusion counts are

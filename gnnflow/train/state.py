@@ -30,14 +30,13 @@ class FitState:
     history: tuple[Row, ...] = field(default=())
 
     @property
-    def started(self) -> bool:
-        """Whether any step was taken."""
-        return (self.epoch, self.step) > (0, 0)
-
-    @property
     def mean_loss(self) -> float:
         """Mean training loss of the epoch so far, per labelled target."""
         return self.loss_sum / max(self.num_targets, 1)
+
+    def steps_done(self, steps_per_epoch: int) -> int:
+        """Return the number of steps taken since the first epoch."""
+        return self.epoch * steps_per_epoch + self.step
 
     def after_step(self, *, loss: float, num_targets: int, seconds: float) -> FitState:
         """Return the state after one more step, with the batch's mean loss over its labelled targets."""

@@ -1,4 +1,4 @@
-"""GraphTrainer's entry: one request in, weights and metrics out.
+"""GraphTrainer's entry: one job in, weights and metrics out.
 
 The same few lines train the model and, where asked, the same classifier without edges, whose metrics say what
 the graph adds.
@@ -6,52 +6,25 @@ the graph adds.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import partial
-from typing import Any
+from dataclasses import dataclass, field
 
-from gnnflow.config import TrainConfig
 from gnnflow.graph.arrays import IntArray
-from gnnflow.graph.errors import TrainingError
-from gnnflow.graph.facts import ShardEntry
-from gnnflow.graph.labels import LabelKind
-from gnnflow.graphfeature.shards import Shard, read_shard
-from gnnflow.layers.model import ModelSpec, build_model
+from gnnflow.layers.model import build_model
 from gnnflow.progress import Progress
 from gnnflow.storage.filesystem import join
+from gnnflow.train import minibatch
 from gnnflow.train.checkpoint import encode_weights
-from gnnflow.train.evaluate import evaluate
-from gnnflow.train.fit import Fitted, Job, fit
-from gnnflow.train.metrics import NAMES, Scores
+from gnnflow.train.fit import FitOptions, Fitted, fit
+from gnnflow.train.job import TrainJob, check_job, fit_digest
+from gnnflow.train.metrics import Scores
 from gnnflow.train.objective import Objective, balanced_weights
-from gnnflow.train.pipeline import Pipeline
 from gnnflow.train.reproducible import compute_settings, seed_weights
+from gnnflow.train.source import OpenSource, Source
 from gnnflow.train.state import Row
+from gnnflow.train.updater import LocalUpdater
 
-_NO_INFLUENCE = {"prefetch", "cache", "checkpoint_steps"}
-
-
-@dataclass(frozen=True)
-class TrainRequest:
-    """What to train on and how.
-
-    entries are the GraphFlat manifest's shards; fanouts are targets first, None keeps every edge.
-    checkpoint_uri is a folder for checkpoints, which the caller deletes once the result is committed; ""
-    writes none.
-    """
-
-    artifact: str
-    entries: Sequence[ShardEntry]
-    fanouts: tuple[int, ...] | None
-    model_spec: ModelSpec
-    label_kind: LabelKind
-    num_classes: int
-    train: TrainConfig
-    seed: int
-    checkpoint_uri: str = ""
+SOURCES: dict[str, OpenSource] = {"mini-batch": minibatch.open_source}
+"""How each strategy opens its source of steps."""
 
 
 @dataclass(frozen=True)
@@ -70,22 +43,21 @@ class TrainResult:
     confusion: dict[str, IntArray] = field(default_factory=dict)
 
 
-def train(
-    request: TrainRequest, *, progress: Progress, read: Callable[[ShardEntry], Shard] | None = None
-) -> TrainResult:
+def train(job: TrainJob, *, progress: Progress, open_source: OpenSource | None = None) -> TrainResult:
     """Train, evaluate every split with the best epoch's weights, and likewise the baseline if asked for.
 
-    `read` replaces reading shards from the artifact. Equal requests give equal weights, byte for byte, also
-    when a run was killed and started again with the same checkpoint_uri. Raises TrainingError for a request
-    that cannot be trained.
+    `open_source` replaces the strategy's. Equal jobs give equal weights, byte for byte, also when a run was killed
+    and started again with the same checkpoint_uri. Raises TrainingError for a job that cannot be trained.
     """
-    check_request(request)
-    read = read or partial(read_shard, request.artifact)
-    with compute_settings(request.train.threads):
-        fitted, scores = _train_one(request, "train", progress=progress, read=read)
+    check_job(job)
+    open_source = open_source or SOURCES[job.train.strategy]
+    with compute_settings(job.train.threads):
+        with open_source(job, edges=True) as source:
+            fitted, scores = _train_one(job, "train", source=source, progress=progress)
         metrics = _figures(fitted) | _named(scores)
-        if request.train.baseline:
-            _, without_edges = _train_one(request, "baseline", progress=progress, read=read)
+        if job.train.baseline:
+            with open_source(job, edges=False) as source:
+                _, without_edges = _train_one(job, "baseline", source=source, progress=progress)
             metrics |= {f"baseline.{name}": value for name, value in _named(without_edges).items()}
     return TrainResult(
         weights=encode_weights(fitted.weights),
@@ -96,87 +68,42 @@ def train(
     )
 
 
-def check_request(request: TrainRequest) -> None:
-    """Raise TrainingError for a request that cannot be trained, before any work."""
-    splits = {entry.split for entry in request.entries if entry.num_targets}
-    metric = request.train.metric
-    if "train" not in splits:
-        raise TrainingError("no target is in the train split", where="graph.split", fix="Mark some nodes as train.")
-    if request.train.patience and "valid" not in splits:
-        raise TrainingError(
-            f"patience {request.train.patience} needs a validation split, and no target is in it",
-            where="train.patience",
-            fix="Set it to 0, or mark some nodes as valid.",
-        )
-    if "valid" in splits and metric != "loss" and metric not in NAMES[request.label_kind]:
-        raise TrainingError(
-            f"{metric} is not defined for {request.label_kind} labels", where="train.metric", fix="Set it to loss."
-        )
-
-
-def _train_one(
-    request: TrainRequest, name: str, *, progress: Progress, read: Callable[[ShardEntry], Shard]
-) -> tuple[Fitted, dict[str, Scores]]:
-    config = request.train
-    seed_weights(request.seed)
-    model = build_model(request.model_spec)
-    job = _job(request, name)
-    with Pipeline(
-        read,
-        fanouts=request.fanouts,
-        num_layers=request.model_spec.num_layers,
-        cache_bytes=config.cache,
-        prefetch=config.prefetch,
-        edges=name != "baseline",
-    ) as pipeline:
-        fitted = fit(model, job, objective=_objective(request, job, pipeline), pipeline=pipeline, progress=progress)
-        model.load_state_dict(fitted.weights)
-        scores = evaluate(
-            model, request.entries, label_kind=request.label_kind, pipeline=pipeline, batch_size=job.eval_batch_size
-        )
+def _train_one(job: TrainJob, name: str, *, source: Source, progress: Progress) -> tuple[Fitted, dict[str, Scores]]:
+    seed_weights(job.seed)
+    model = build_model(job.model_spec)
+    fitted = fit(
+        model,
+        _options(job, name),
+        source=source,
+        updater=LocalUpdater(model, job.train),
+        objective=_objective(job, source),
+        progress=progress,
+    )
+    model.load_state_dict(fitted.weights)
+    scores = {split: source.outputs(model, split).metrics(job.label_kind) for split in source.splits}
     for split, each in scores.items():
         for note in each.notes:
             progress.message(f"{name}: {split}: {note}")
     return fitted, scores
 
 
-def _job(request: TrainRequest, name: str) -> Job:
-    by_split = {split: [each for each in request.entries if each.split == split] for split in ("train", "valid")}
-    uri = join(request.checkpoint_uri, f"{name}.safetensors") if request.checkpoint_uri else ""
-    return Job(
+def _options(job: TrainJob, name: str) -> FitOptions:
+    return FitOptions(
         name,
-        by_split["train"],
-        by_split["valid"],
-        request.train,
-        request.seed,
-        uri,
-        request_digest(request, name),
+        epochs=job.train.epochs,
+        metric=job.train.metric,
+        patience=job.train.patience,
+        checkpoint_steps=job.train.checkpoint_steps,
+        checkpoint_uri=join(job.checkpoint_uri, f"{name}.safetensors") if job.checkpoint_uri else "",
+        digest=fit_digest(job, name),
     )
 
 
-def _objective(request: TrainRequest, job: Job, pipeline: Pipeline) -> Objective:
-    if request.train.class_weight == "none":
-        return Objective(request.label_kind)
-    labels = pipeline.labels(job.train_entries)
-    return Objective(
-        request.label_kind, balanced_weights(labels, label_kind=request.label_kind, num_classes=request.num_classes)
-    )
-
-
-def request_digest(request: TrainRequest, name: str) -> str:
-    """Return what tells one fit from another: all that its weights depend on, and nothing else."""
-    content: dict[str, Any] = {
-        "name": name,
-        "artifact": request.artifact,
-        "entries": [asdict(entry) for entry in request.entries],
-        "fanouts": request.fanouts,
-        "model": asdict(request.model_spec),
-        "label_kind": request.label_kind,
-        "num_classes": request.num_classes,
-        "train": request.train.model_dump(mode="json", exclude=_NO_INFLUENCE),
-        "seed": request.seed,
-    }
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+def _objective(job: TrainJob, source: Source) -> Objective:
+    if job.train.class_weight == "none":
+        return Objective(job.label_kind)
+    weights = balanced_weights(source.train_labels(), label_kind=job.label_kind, num_classes=job.num_classes)
+    return Objective(job.label_kind, weights)
 
 
 def _named(scores: dict[str, Scores]) -> dict[str, float]:

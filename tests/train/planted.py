@@ -15,7 +15,8 @@ from gnnflow.graphfeature.neighborhood import Neighborhood
 from gnnflow.graphfeature.shards import Shard
 from gnnflow.layers.model import ModelSpec
 from gnnflow.progress import Silent
-from gnnflow.train.trainer import TrainRequest
+from gnnflow.train.job import TrainJob
+from gnnflow.train.minibatch import MiniBatchSource, open_source
 
 NUM_NODES = 240
 WIDTH = 12
@@ -34,6 +35,9 @@ class Planted:
     def read(self, entry: ShardEntry) -> Shard:
         targets = self.targets[entry.name]
         return Shard(self.neighborhood, targets, targets, self.labels[targets])
+
+    def open_source(self, job: TrainJob, *, edges: bool) -> MiniBatchSource:
+        return open_source(job, edges=edges, read=self.read)
 
     def entries(self) -> list[ShardEntry]:
         return [
@@ -83,13 +87,13 @@ def labels_of(label_kind: str, classes: Array) -> Array:
     return classes.astype(np.float32) if label_kind == "regression" else classes
 
 
-def request_for(
+def job_for(
     graph: Planted, *, label_kind: str = "single", uri: str = "", kind: str = "sage", **train: object
-) -> TrainRequest:
-    """Return a request for a small two-layer model on the graph."""
+) -> TrainJob:
+    """Return a job for a small two-layer model on the graph."""
     outputs = 1 if label_kind == "regression" else NUM_CLASSES
     settings = {"epochs": 12, "batch_size": 32, "lr": 0.02, "threads": 1, **train}
-    return TrainRequest(
+    return TrainJob(
         artifact="planted",
         entries=graph.entries(),
         fanouts=None,
@@ -103,12 +107,11 @@ def request_for(
 
 
 class Recording(Silent):
-    """Keeps what it is told; pulls the plug after `stop_at` steps."""
+    """Keeps what it is told."""
 
-    def __init__(self, stop_at: int = 0) -> None:
+    def __init__(self) -> None:
         self.messages: list[str] = []
         self.steps: list[tuple[str, int, int, dict[str, float]]] = []
-        self.stop_at = stop_at
 
     def message(self, text: str) -> None:
         self.messages.append(text)

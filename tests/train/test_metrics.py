@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnnflow.train.metrics import score
+from gnnflow.train.metrics import metrics_of
 
 
 def one_hot(classes: list[int], width: int) -> np.ndarray:
@@ -14,7 +14,7 @@ def one_hot(classes: list[int], width: int) -> np.ndarray:
 
 def test_single_label_by_hand() -> None:
     labels = np.array([0, 1, 2, 2, -1])
-    found = score(one_hot([0, 1, 1, 2, 0], 3), labels, label_kind="single")
+    found = metrics_of(one_hot([0, 1, 1, 2, 0], 3), labels, label_kind="single")
     assert found.values["accuracy"] == pytest.approx(3 / 4)
     assert found.values["micro_f1"] == pytest.approx(3 / 4)
     assert found.values["macro_f1"] == pytest.approx((1 + 2 / 3 + 2 / 3) / 3)
@@ -25,30 +25,30 @@ def test_single_label_by_hand() -> None:
 
 def test_binary_area_uses_the_difference_of_logits() -> None:
     logits = np.array([[0, 1], [5, 5.5], [0, 2], [9, 9.2]], np.float32)
-    found = score(logits, np.array([0, 0, 1, 1]), label_kind="single")
+    found = metrics_of(logits, np.array([0, 0, 1, 1]), label_kind="single")
     assert found.values["roc_auc"] == pytest.approx(0.5)
 
 
 def test_multi_class_area_is_one_against_the_rest() -> None:
-    perfect = score(one_hot([0, 1, 2, 0], 3), np.array([0, 1, 2, 0]), label_kind="single")
+    perfect = metrics_of(one_hot([0, 1, 2, 0], 3), np.array([0, 1, 2, 0]), label_kind="single")
     assert perfect.values["roc_auc"] == 1.0
 
 
 def test_one_class_leaves_the_area_out_with_a_reason() -> None:
-    found = score(one_hot([0, 1], 2), np.array([1, 1]), label_kind="single")
+    found = metrics_of(one_hot([0, 1], 2), np.array([1, 1]), label_kind="single")
     assert "roc_auc" not in found.values
     assert found.notes == ("roc_auc is undefined: the labels hold one class only",)
     assert found.values["accuracy"] == 0.5
 
 
 def test_a_missing_class_is_named() -> None:
-    found = score(one_hot([0, 1, 0], 3), np.array([0, 1, 0]), label_kind="single")
+    found = metrics_of(one_hot([0, 1, 0], 3), np.array([0, 1, 0]), label_kind="single")
     assert found.values["roc_auc"] == 1.0
     assert found.notes == ("roc_auc leaves out 1 classes without both kinds of target: 2",)
 
 
 def test_no_labels_define_nothing() -> None:
-    found = score(one_hot([0, 1], 2), np.array([-1, -1]), label_kind="single")
+    found = metrics_of(one_hot([0, 1], 2), np.array([-1, -1]), label_kind="single")
     assert found.values == {}
     assert len(found.notes) == 4
     assert found.confusion is None
@@ -57,7 +57,7 @@ def test_no_labels_define_nothing() -> None:
 def test_multi_label_by_hand() -> None:
     labels = np.array([[1, 0], [1, 1], [0, 0]], np.float32)
     logits = np.array([[2, -1], [1, -1], [-3, 1]], np.float32)
-    found = score(logits, labels, label_kind="multi")
+    found = metrics_of(logits, labels, label_kind="multi")
     assert found.values["accuracy"] == pytest.approx(1 / 3)
     assert found.values["micro_f1"] == pytest.approx(2 * 2 / (2 * 2 + 1 + 1))
     assert found.values["macro_f1"] == pytest.approx(0.5)
@@ -68,24 +68,24 @@ def test_multi_label_by_hand() -> None:
 
 
 def test_multi_label_without_positives_is_undefined() -> None:
-    found = score(np.full((3, 2), -1, np.float32), np.zeros((3, 2), np.float32), label_kind="multi")
+    found = metrics_of(np.full((3, 2), -1, np.float32), np.zeros((3, 2), np.float32), label_kind="multi")
     assert found.values == {"accuracy": 1.0}
     assert "macro_f1 is undefined: no label is positive and none is predicted" in found.notes
 
 
 def test_regression_skips_targets_without_a_value() -> None:
     logits = np.array([[1], [2], [7]], np.float32)
-    found = score(logits, np.array([2, 4, np.nan], np.float32), label_kind="regression")
+    found = metrics_of(logits, np.array([2, 4, np.nan], np.float32), label_kind="regression")
     assert found.values["mae"] == pytest.approx(1.5)
     assert found.values["rmse"] == pytest.approx(np.sqrt(2.5))
 
 
 def test_names_limit_the_work() -> None:
-    found = score(one_hot([0, 1], 2), np.array([0, 1]), label_kind="single", names=["accuracy"])
+    found = metrics_of(one_hot([0, 1], 2), np.array([0, 1]), label_kind="single", names=["accuracy"])
     assert found.values == {"accuracy": 1.0}
     assert found.confusion is None
 
 
 def test_flat_names() -> None:
-    found = score(one_hot([0, 1], 2), np.array([0, 1]), label_kind="single", names=["accuracy"])
+    found = metrics_of(one_hot([0, 1], 2), np.array([0, 1]), label_kind="single", names=["accuracy"])
     assert found.named("test") == {"test.accuracy": 1.0}

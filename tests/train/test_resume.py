@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,9 @@ from gnnflow.graph.errors import StorageError
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graphfeature.shards import Shard
 from gnnflow.train.checkpoint import read_checkpoint
+from gnnflow.train.minibatch import open_source
 from gnnflow.train.trainer import train
-from tests.train.planted import Planted, Recording, planted, request_for
+from tests.train.planted import Planted, Recording, job_for, planted
 
 GRAPH = planted(train_shards=8)
 KEYS = {"epochs": 4, "batch_size": 8, "cache": 0}
@@ -46,13 +48,13 @@ def digest(weights: bytes) -> str:
 @pytest.mark.parametrize("checkpoint_steps", [1, 3, 7])
 def test_many_interruptions_change_nothing(tmp_path: Path, kind: str, checkpoint_steps: int) -> None:
     keys = {**KEYS, "kind": kind, "checkpoint_steps": checkpoint_steps}
-    undisturbed = train(request_for(GRAPH, **keys), progress=Recording(), read=GRAPH.read)
-    request = request_for(GRAPH, uri=str(tmp_path), **keys)
+    undisturbed = train(job_for(GRAPH, **keys), progress=Recording(), open_source=GRAPH.open_source)
+    job = job_for(GRAPH, uri=str(tmp_path), **keys)
     resumed, attempts = None, 0
     while resumed is None:
         attempts += 1
         try:
-            resumed = train(request, progress=Recording(), read=Unplugged(GRAPH, 15))
+            resumed = train(job, progress=Recording(), open_source=partial(open_source, read=Unplugged(GRAPH, 15)))
         except StorageError:
             continue
     assert attempts > 2
@@ -63,47 +65,49 @@ def test_many_interruptions_change_nothing(tmp_path: Path, kind: str, checkpoint
 
 
 def test_a_finished_fit_is_not_repeated(tmp_path: Path) -> None:
-    request = request_for(planted(), uri=str(tmp_path), baseline=True, epochs=3)
-    first = train(request, progress=Recording(), read=planted().read)
+    job = job_for(planted(), uri=str(tmp_path), baseline=True, epochs=3)
+    first = train(job, progress=Recording(), open_source=planted().open_source)
     progress = Recording()
-    second = train(request, progress=progress, read=planted().read)
+    second = train(job, progress=progress, open_source=planted().open_source)
     assert second.weights == first.weights
     assert second.metrics == first.metrics
     assert progress.steps == []
 
 
-def test_a_checkpoint_of_another_request_is_not_used(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_job_is_not_used(tmp_path: Path) -> None:
     graph = planted()
-    train(request_for(graph, uri=str(tmp_path), epochs=2), progress=Recording(), read=graph.read)
+    train(job_for(graph, uri=str(tmp_path), epochs=2), progress=Recording(), open_source=graph.open_source)
     progress = Recording()
-    other = replace(request_for(graph, uri=str(tmp_path), epochs=2), seed=99)
-    found = train(other, progress=progress, read=graph.read)
-    fresh = train(replace(other, checkpoint_uri=""), progress=Recording(), read=graph.read)
-    assert "train: the checkpoint belongs to another request and is not used" in progress.messages
+    other = replace(job_for(graph, uri=str(tmp_path), epochs=2), seed=99)
+    found = train(other, progress=progress, open_source=graph.open_source)
+    fresh = train(replace(other, checkpoint_uri=""), progress=Recording(), open_source=graph.open_source)
+    assert "train: the checkpoint belongs to another job and is not used" in progress.messages
     assert found.weights == fresh.weights
 
 
 def test_checkpoints_on_object_storage_resume() -> None:
     graph = planted()
     uri = f"memory://resume/{uuid.uuid4().hex}"
-    request = request_for(graph, uri=uri, epochs=3)
-    first = train(request, progress=Recording(), read=graph.read)
-    assert train(request, progress=Recording(), read=graph.read).weights == first.weights
+    job = job_for(graph, uri=uri, epochs=3)
+    first = train(job, progress=Recording(), open_source=graph.open_source)
+    assert train(job, progress=Recording(), open_source=graph.open_source).weights == first.weights
 
 
 KILLED = """
 import sys
-from tests.train.planted import Recording, planted, request_for
+from tests.train.planted import Recording, job_for, planted
 from gnnflow.train.trainer import train
 graph = planted()
-train(request_for(graph, uri=sys.argv[1], epochs=150, checkpoint_steps=3), progress=Recording(), read=graph.read)
+job = job_for(graph, uri=sys.argv[1], epochs=150, checkpoint_steps=3)
+train(job, progress=Recording(), open_source=graph.open_source)
 """
 
 
 @pytest.mark.slow
 def test_a_killed_process_continues_to_the_same_weights(tmp_path: Path) -> None:
     graph = planted()
-    undisturbed = train(request_for(graph, epochs=150, checkpoint_steps=3), progress=Recording(), read=graph.read)
+    job = job_for(graph, epochs=150, checkpoint_steps=3)
+    undisturbed = train(job, progress=Recording(), open_source=graph.open_source)
     repository = Path(__file__).resolve().parents[2]
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], cwd=repository)
     deadline = time.monotonic() + 60
@@ -115,7 +119,6 @@ def test_a_killed_process_continues_to_the_same_weights(tmp_path: Path) -> None:
     assert process.wait() == -signal.SIGKILL
 
     progress = Recording()
-    request = request_for(graph, uri=str(tmp_path), epochs=150, checkpoint_steps=3)
-    resumed = train(request, progress=progress, read=graph.read)
+    resumed = train(replace(job, checkpoint_uri=str(tmp_path)), progress=progress, open_source=graph.open_source)
     assert any("goes on from epoch" in text for text in progress.messages)
     assert digest(resumed.weights) == digest(undisturbed.weights)

@@ -14,14 +14,14 @@ from gnnflow.graph.errors import TrainingError
 from gnnflow.graphfeature.shards import Layout, write_shard
 from gnnflow.train.checkpoint import decode_weights
 from gnnflow.train.trainer import TrainResult, train
-from tests.train.planted import Planted, Recording, planted, request_for
+from tests.train.planted import Planted, Recording, job_for, planted
 
 GRAPH = planted()
 
 
 def run(graph: Planted = GRAPH, **keys: object) -> tuple[TrainResult, Recording]:
     progress = Recording()
-    return train(request_for(graph, **keys), progress=progress, read=graph.read), progress
+    return train(job_for(graph, **keys), progress=progress, open_source=graph.open_source), progress
 
 
 def test_neighbours_are_learned_and_beat_the_baseline() -> None:
@@ -59,7 +59,7 @@ def test_patience_stops_early_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("kind", ["gcn", "gat", "gin"])
-def test_equal_requests_give_equal_bytes(kind: str) -> None:
+def test_equal_jobs_give_equal_bytes(kind: str) -> None:
     first, second = (run(kind=kind, epochs=3)[0] for _ in range(2))
     assert first.weights == second.weights
 
@@ -79,8 +79,10 @@ def test_training_leaves_torch_as_it_was() -> None:
 
 
 def test_other_seeds_give_other_weights() -> None:
-    request = request_for(GRAPH, epochs=1)
-    weights = {train(replace(request, seed=seed), progress=Recording(), read=GRAPH.read).weights for seed in (1, 2)}
+    job = job_for(GRAPH, epochs=1)
+    weights = {
+        train(replace(job, seed=seed), progress=Recording(), open_source=GRAPH.open_source).weights for seed in (1, 2)
+    }
     assert len(weights) == 2
 
 
@@ -112,9 +114,9 @@ def test_progress_is_reported_with_speed_and_remaining_time() -> None:
 
 
 def test_without_a_validation_split_the_last_weights_are_kept() -> None:
-    request = request_for(GRAPH, epochs=3)
-    entries = [entry for entry in request.entries if entry.split != "valid"]
-    result = train(replace(request, entries=entries), progress=Recording(), read=GRAPH.read)
+    job = job_for(GRAPH, epochs=3)
+    entries = [entry for entry in job.entries if entry.split != "valid"]
+    result = train(replace(job, entries=entries), progress=Recording(), open_source=GRAPH.open_source)
     assert result.best_epoch == 2
     assert "valid_loss" not in result.history[0]
     assert "test.accuracy" in result.metrics
@@ -161,10 +163,10 @@ def test_what_cannot_be_trained_says_why(label_kind: str, keys: dict[str, object
 
 @pytest.mark.parametrize(("missing", "where"), [("train", "graph.split"), ("valid", "train.patience")])
 def test_missing_splits_are_named(missing: str, where: str) -> None:
-    request = request_for(GRAPH, patience=2)
-    request = replace(request, entries=[entry for entry in request.entries if entry.split != missing])
+    job = job_for(GRAPH, patience=2)
+    job = replace(job, entries=[entry for entry in job.entries if entry.split != missing])
     with pytest.raises(TrainingError, match=where):
-        train(request, progress=Recording(), read=GRAPH.read)
+        train(job, progress=Recording(), open_source=GRAPH.open_source)
 
 
 def test_scores_that_are_not_finite_are_refused() -> None:
@@ -174,9 +176,9 @@ def test_scores_that_are_not_finite_are_refused() -> None:
 
 @pytest.mark.parametrize("layout", ["shared", "inline"])
 def test_shards_are_read_from_the_artifact(layout: Layout, tmp_path: Path) -> None:
-    request = request_for(GRAPH, epochs=2)
+    job = job_for(GRAPH, epochs=2)
     written = []
-    for entry in request.entries:
+    for entry in job.entries:
         targets = GRAPH.targets[entry.name]
         table = pa.table({"node": targets, "id": targets, "label": GRAPH.labels[targets]})
         neighborhood = replace(GRAPH.neighborhood, roots=targets)
@@ -192,8 +194,8 @@ def test_shards_are_read_from_the_artifact(layout: Layout, tmp_path: Path) -> No
                 num_hops=2,
             )[0]
         )
-    stored = train(replace(request, artifact=str(tmp_path), entries=written), progress=Recording())
-    assert stored.weights == train(request, progress=Recording(), read=GRAPH.read).weights
+    stored = train(replace(job, artifact=str(tmp_path), entries=written), progress=Recording())
+    assert stored.weights == train(job, progress=Recording(), open_source=GRAPH.open_source).weights
 
 
 def test_weights_are_a_plain_safetensors_file() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
-from gnnflow.train.batches import OPEN_SHARDS, PlannedBatch, plan_epoch, plan_evaluation
+from gnnflow.train.minibatch.batches import OPEN_SHARDS, PlannedBatch, plan_epoch, plan_evaluation
 
 SIZES = st.lists(st.integers(1, 90), min_size=1, max_size=9)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnnflow.train.memory import Memory, array_bytes
+from gnnflow.train.minibatch.memory import Memory, array_bytes
 
 
 @dataclass(frozen=True)

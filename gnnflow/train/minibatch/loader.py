@@ -34,8 +34,8 @@ from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graphfeature.blocks import build_minibatch, new_scratch
 from gnnflow.graphfeature.shards import Shard
-from gnnflow.train.batches import OPEN_SHARDS, PlannedBatch
-from gnnflow.train.memory import Memory
+from gnnflow.train.minibatch.batches import OPEN_SHARDS, PlannedBatch
+from gnnflow.train.minibatch.memory import Memory
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ReadyBatch:
     targets: IntArray
 
 
-class Pipeline:
+class BatchLoader:
     """Turns planned batches into mini-batches. Close it, or use it in a `with` block, to end its thread.
 
     fanouts (targets first, None keeps all edges) and num_layers shape the blocks. `edges=False` gives the

@@ -1,0 +1,72 @@
+"""What training is asked for, and what can be said against it before any work."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gnnflow.config import TrainConfig
+from gnnflow.graph.errors import TrainingError
+from gnnflow.graph.facts import ShardEntry
+from gnnflow.graph.labels import LabelKind
+from gnnflow.layers.model import ModelSpec
+from gnnflow.train.metrics import NAMES
+
+_NO_INFLUENCE = {"prefetch", "cache", "checkpoint_steps"}
+
+
+@dataclass(frozen=True)
+class TrainJob:
+    """What to train on and how.
+
+    entries are the GraphFlat manifest's shards; fanouts are targets first, None keeps every edge.
+    checkpoint_uri is a folder for checkpoints, which the caller deletes once the result is committed; ""
+    writes none.
+    """
+
+    artifact: str
+    entries: Sequence[ShardEntry]
+    fanouts: tuple[int, ...] | None
+    model_spec: ModelSpec
+    label_kind: LabelKind
+    num_classes: int
+    train: TrainConfig
+    seed: int
+    checkpoint_uri: str = ""
+
+
+def check_job(job: TrainJob) -> None:
+    """Raise TrainingError for a job that cannot be trained, before any work."""
+    splits = {entry.split for entry in job.entries if entry.num_targets}
+    metric = job.train.metric
+    if "train" not in splits:
+        raise TrainingError("no target is in the train split", where="graph.split", fix="Mark some nodes as train.")
+    if job.train.patience and "valid" not in splits:
+        raise TrainingError(
+            f"patience {job.train.patience} needs a validation split, and no target is in it",
+            where="train.patience",
+            fix="Set it to 0, or mark some nodes as valid.",
+        )
+    if "valid" in splits and metric != "loss" and metric not in NAMES[job.label_kind]:
+        raise TrainingError(
+            f"{metric} is not defined for {job.label_kind} labels", where="train.metric", fix="Set it to loss."
+        )
+
+
+def fit_digest(job: TrainJob, name: str) -> str:
+    """Return what tells one fit's checkpoints from another's: all that its weights depend on, and nothing else."""
+    content: dict[str, Any] = {
+        "name": name,
+        "artifact": job.artifact,
+        "entries": [asdict(entry) for entry in job.entries],
+        "fanouts": job.fanouts,
+        "model": asdict(job.model_spec),
+        "label_kind": job.label_kind,
+        "num_classes": job.num_classes,
+        "train": job.train.model_dump(mode="json", exclude=_NO_INFLUENCE),
+        "seed": job.seed,
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,56 @@
+"""What a model says about every target of a split, and how good that is.
+
+Shapes: N targets, C outputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from gnnflow.graph.arrays import Array, FloatArray, IntArray
+from gnnflow.graph.errors import TrainingError
+from gnnflow.graph.labels import LabelKind
+from gnnflow.train.metrics import Scores, metrics_of
+from gnnflow.train.objective import Objective
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Logits [N, C], labels as MiniBatch has them, and dense ids [N] of the same targets.
+
+    Raises TrainingError where a logit is not finite: a metric of it would be a made-up number.
+    """
+
+    logits: FloatArray
+    labels: Array
+    targets: IntArray
+
+    def __post_init__(self) -> None:
+        if not np.isfinite(self.logits).all():
+            raise TrainingError(
+                "the model's scores are not finite numbers",
+                where="train",
+                fix="Lower train.lr, or set graph.normalize if features are large.",
+            )
+
+    def loss(self, objective: Objective) -> float:
+        """Return the mean loss over all labelled targets, however they were batched."""
+        return float(objective.loss(torch.from_numpy(self.logits), self.labels)[0])
+
+    def metrics(self, label_kind: LabelKind) -> Scores:
+        """Return every metric that the labels define, and the confusion counts."""
+        return metrics_of(self.logits, self.labels, label_kind=label_kind)
+
+    def metric(self, name: str, label_kind: LabelKind) -> float:
+        """Return one metric. Raises TrainingError where the labels do not define it."""
+        found = metrics_of(self.logits, self.labels, label_kind=label_kind, names=[name])
+        if name not in found.values:
+            raise TrainingError(
+                f"{'; '.join(found.notes)} in the validation split",
+                where="train.metric",
+                fix="Choose another metric.",
+            )
+        return found.values[name]

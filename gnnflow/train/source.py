@@ -1,0 +1,72 @@
+"""Where training steps come from: the seam between the loop and a strategy.
+
+The loop (`fit.py`) knows epochs, the best weights and checkpoints. What a step computes on, whether shards,
+communities or a rank's partition, is known to the source of the configured strategy alone.
+
+A new strategy is a folder beside `minibatch/` with a `Source`, and a row of `SOURCES` in `trainer.py`. It has to
+provide:
+
+1. Steps that are a function of (seed, epoch, step, rank): `steps(epoch, since=s)` yields what a pass from step 0
+   would yield from step s on, and so do a step's draws after `seed`. A killed run resumes at any step and ends
+   on the same weights.
+2. As many steps in every epoch and on every rank, because ranks wait for each other in the updater.
+3. Outputs that depend on the weights alone, for every target of a split, in the same order each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from torch import Tensor
+
+from gnnflow.graph.arrays import Array
+from gnnflow.layers.model import Model
+from gnnflow.train.job import TrainJob
+from gnnflow.train.outputs import Outputs
+
+
+class Step(Protocol):
+    """One step of one rank: B targets to compute on, C outputs."""
+
+    @property
+    def labels(self) -> Array:
+        """Labels of the step's targets as MiniBatch has them; unlabelled ones do not count."""
+
+    def seed(self) -> None:
+        """Make the random draws that follow a function of (seed, epoch, step, rank); see `seed_step`."""
+
+    def logits(self, model: Model) -> Tensor:
+        """Return the outputs of the step's targets [B, C], in the order of `labels`, with their gradient."""
+
+
+class Source(AbstractContextManager["Source"], Protocol):
+    """The steps and outputs of one strategy on one rank. Leaving the `with` block ends threads and closes files."""
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Names of the splits that have targets, in the order of SPLITS."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Number of steps, the same in every epoch and on every rank."""
+
+    def steps(self, epoch: int, *, since: int) -> Iterator[Step]:
+        """Yield step `since` and all later steps of an epoch. One epoch is iterated at a time."""
+
+    def outputs(self, model: Model, split: str) -> Outputs:
+        """Return the model's outputs for all targets of a split that has any. Leaves training mode.
+
+        No step of an epoch may be under way.
+        """
+
+    def train_labels(self) -> Iterable[Array]:
+        """Yield the labels of the whole train split in parts: what class weights are counted over."""
+
+
+class OpenSource(Protocol):
+    """Opens the source of a strategy."""
+
+    def __call__(self, job: TrainJob, *, edges: bool) -> Source:
+        """Return the source of a job; `edges=False` gives the same targets in the graph without its edges."""

@@ -1,0 +1,96 @@
+"""Mini-batches as a source of steps: resumable, dealt to ranks, scored in stored order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from gnnflow.graphfeature.shards import write_shard
+from gnnflow.layers.model import build_model
+from gnnflow.train.minibatch import MiniBatchSource, open_source, outputs_on_shards
+from gnnflow.train.minibatch.source import MiniBatchStep
+from tests.train.planted import job_for, planted
+
+GRAPH = planted(train_shards=4)
+JOB = job_for(GRAPH, batch_size=10)
+
+
+def targets_of(steps: list[MiniBatchStep]) -> list[list[int]]:
+    return [step.batch.targets.tolist() for step in steps]
+
+
+def draw(step: MiniBatchStep) -> float:
+    step.seed()
+    return float(torch.rand(1))
+
+
+def test_later_steps_do_not_need_the_steps_before() -> None:
+    with open_source(JOB, read=GRAPH.read) as source:
+        whole = list(source.steps(2, since=0))
+        later = list(source.steps(2, since=7))
+    assert len(whole) == source.steps_per_epoch == 12
+    assert targets_of(later) == targets_of(whole[7:])
+    assert [draw(step) for step in later] == [draw(step) for step in whole[7:]]
+
+
+def test_ranks_share_the_targets_and_draw_differently() -> None:
+    steps = []
+    for rank in (0, 1):
+        with open_source(JOB, read=GRAPH.read) as one:
+            source = replace(one, rank=rank, world_size=2)
+            assert source.steps_per_epoch == 6
+            steps.append(list(source.steps(0, since=0)))
+    seen = sorted(target for part in steps for targets in targets_of(part) for target in targets)
+    assert seen == sorted(np.concatenate([GRAPH.targets[f"train-{place}"] for place in range(4)]).tolist())
+    assert len({draw(step) for part in steps for step in part}) == 12
+
+
+def test_splits_without_targets_are_not_named() -> None:
+    entries = [replace(entry, num_targets=0) if entry.split == "test" else entry for entry in GRAPH.entries()]
+    with open_source(replace(JOB, entries=entries[::-1]), read=GRAPH.read) as source:
+        assert source.splits == ("train", "valid")
+
+
+def test_outputs_are_in_stored_order_whatever_the_batch_size() -> None:
+    torch.manual_seed(0)
+    model = build_model(JOB.model_spec)
+
+    def outputs(source: MiniBatchSource, size: int) -> tuple[np.ndarray, np.ndarray]:
+        found = replace(source, eval_batch_size=size).outputs(model, "test")
+        np.testing.assert_array_equal(found.labels, GRAPH.labels[found.targets])
+        return found.targets, found.logits
+
+    with open_source(JOB, read=GRAPH.read) as source:
+        targets, logits = outputs(source, 80)
+        for size in (7, 33):
+            again = outputs(source, size)
+            np.testing.assert_array_equal(again[0], GRAPH.targets["test-0"])
+            np.testing.assert_allclose(again[1], logits, atol=1e-5)
+    np.testing.assert_array_equal(targets, GRAPH.targets["test-0"])
+
+
+@pytest.mark.parametrize("fanouts", [None, (8, 4)])
+def test_a_model_scores_stored_shards_as_its_source_does(tmp_path: Path, fanouts: tuple[int, ...] | None) -> None:
+    targets = GRAPH.targets["test-0"]
+    table = pa.table({"node": targets, "id": targets, "label": GRAPH.labels[targets]})
+    entry, _ = write_shard(
+        str(tmp_path),
+        replace(GRAPH.neighborhood, roots=targets),
+        table,
+        name="test-0",
+        split="test",
+        layout="shared",
+        fanouts=fanouts,
+        num_hops=2,
+    )
+    model = build_model(JOB.model_spec)
+    found = outputs_on_shards(model, [entry], artifact=str(tmp_path), fanouts=fanouts, train=JOB.train)
+    with open_source(replace(JOB, artifact=str(tmp_path), entries=[entry], fanouts=fanouts)) as source:
+        expected = source.outputs(model, "test")
+    np.testing.assert_array_equal(found.logits, expected.logits)
+    np.testing.assert_array_equal(found.targets, targets)
