@@ -54,7 +54,7 @@ def run(context: StageContext) -> StageResult:
     """Train on the shards. Raises StorageError where GraphFlat has not run, TrainingError where it cannot train."""
 
     def work(artifact: str, runner: RoundRunner) -> Manifest:
-        from gnnflow.executions.sliced import check_sliceable
+        from gnnflow.executions.table import check_model, executions_of
         from gnnflow.layers.model import build_model
         from gnnflow.train.trainer import TrainRequest, train
 
@@ -72,8 +72,8 @@ def run(context: StageContext) -> StageResult:
             seed=config.seed,
             checkpoint_uri=join(runner.work, "checkpoints"),
         )
-        # Found now rather than after hours of training: GraphInfer could not score this model.
-        check_sliceable(build_model(request.model_spec))
+        # Found now rather than after hours of training: every execution of this run must be able to run the model.
+        check_model(build_model(request.model_spec), names=executions_of(config.train.strategy))
         result = train(request, progress=context.progress)
         return _manifest(context, artifact, flat, request.model_spec, result)
 
