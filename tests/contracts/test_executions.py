@@ -84,7 +84,7 @@ MERGEABLE = [name for name, layer in LAYER_OBJECTS.items() if layer.aggregation.
 
 
 def every_layer_on(executions):
-    """Every pair of an execution and a layer; one the table gives a reason against must fail, with that reason."""
+    """Every pair of an execution and a layer; a pair that the table gives a reason against must fail."""
     pairs = []
     for execution in executions:
         for name, layer in LAYER_OBJECTS.items():
