@@ -1,6 +1,7 @@
 """Where a model runs: `reference` defines the result, every other execution must equal it.
 
-Read `propagate.py` first (one layer over one block), then `minibatch.py` and `sliced.py`.
+Read `base.py` first (one layer's pass, and what a new execution provides), then `minibatch.py` and `sliced.py`;
+`propagate.py` has the work on one block and `table.py` the list of executions.
 """
 
 from __future__ import annotations

@@ -5,23 +5,13 @@ Shapes: B targets of the batch, C outputs, W width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
-from gnnflow.executions.propagate import propagate
-from gnnflow.executions.tensors import BatchTensors, BlockTensors, batch_tensors
+from gnnflow.executions.base import OneBlock, run_layer
+from gnnflow.executions.tensors import BatchTensors, batch_tensors
 from gnnflow.graph.batch import MiniBatch
 from gnnflow.graph.errors import LayerError
-from gnnflow.layers import Model, NodeContext
-
-
-@dataclass(frozen=True)
-class Scored:
-    """logits [B, C] and embedding [B, W] of the batch's targets."""
-
-    logits: Tensor
-    embedding: Tensor
+from gnnflow.layers import Model
 
 
 def forward(model: Model, batch: MiniBatch | BatchTensors) -> Tensor:
@@ -31,12 +21,6 @@ def forward(model: Model, batch: MiniBatch | BatchTensors) -> Tensor:
     was built for another number of layers.
     """
     return model.predict(layer_outputs(model, batch))
-
-
-def score(model: Model, batch: MiniBatch | BatchTensors) -> Scored:
-    """Return logits and embeddings of the batch's targets."""
-    outputs = layer_outputs(model, batch)
-    return Scored(model.predict(outputs), model.embedding(outputs))
 
 
 def layer_outputs(model: Model, batch: MiniBatch | BatchTensors) -> list[Tensor]:
@@ -52,15 +36,8 @@ def layer_outputs(model: Model, batch: MiniBatch | BatchTensors) -> list[Tensor]
     h = model.encode(tensors.features)
     outputs = []
     for index, block in enumerate(tensors.blocks):
-        h = _layer_output(model, index, h, tensors.nodes, block)
+        # The sources of a block are the targets of the one before [S, W].
+        assert len(h) == block.csr.num_sources
+        h = run_layer(model, index, h=h, nodes=tensors.nodes.prefix(len(h)), delivery=OneBlock(block))
         outputs.append(h[:num_targets])
     return outputs
-
-
-def _layer_output(model: Model, index: int, h: Tensor, nodes: NodeContext, block: BlockTensors) -> Tensor:
-    assert len(h) == block.csr.num_sources
-    layer = model.layer(index)
-    source, target = layer.transform(model.pre(index, h), nodes.prefix(block.csr.num_sources))
-    own = {name: rows[: block.num_targets] for name, rows in target.items()}
-    aggregated = propagate(layer, source=source, target=own, block=block)
-    return model.post(index, layer.update(own, aggregated))

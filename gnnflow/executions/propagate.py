@@ -1,4 +1,4 @@
-"""One layer over one block: from terms to aggregated rows, as a schedule of partial states and merges.
+"""One layer over one block: from terms to a state over its edges, and from a whole state to aggregated rows.
 
 Every execution that computes on blocks comes through here. Layers that define `coefficient` run on the fused kernels
 and materialise nothing per edge but that scalar; layers that define `message` run over pieces of the edges, and in
@@ -11,8 +11,8 @@ Shapes: T targets, S sources, E edges, A edge attributes, H heads, D width of a 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -30,24 +30,14 @@ EDGES_PER_PIECE = 65_536
 TermRows = Mapping[str, Tensor]
 
 
-def propagate(
-    layer: Layer, *, source: TermRows, target: TermRows, block: BlockTensors, edges_per_piece: int = EDGES_PER_PIECE
-) -> Tensor:
-    """Return what each target aggregates [T, H, D (+ A)].
-
-    source: terms of the block's S sources, whose first T rows are the targets; target: terms of the T targets.
-    Raises LayerError where the layer's terms or messages do not have the shapes of the contract.
-    """
-    state = partial_state(layer, source=source, target=target, block=block, edges_per_piece=edges_per_piece)
-    return finished(layer, state, source=source, target=target, edge=block.edge)
-
-
 def partial_state(
     layer: Layer, *, source: TermRows, target: TermRows, block: BlockTensors, edges_per_piece: int = EDGES_PER_PIECE
 ) -> State:
     """Return the state over the block's edges alone, rescaled to the full in-degree but without the self message.
 
-    Blocks that hold parts of the same targets' edges give states that `Aggregation.merge` joins.
+    source: terms of the block's S sources; target: terms of its T targets. Blocks that hold parts of the same targets'
+    edges give states that `Aggregation.merge` joins. Raises LayerError where the layer's terms or messages do not have
+    the shapes of the contract.
     """
     _check_terms(layer, source, block)
     if layer.uses_messages:
@@ -58,7 +48,7 @@ def partial_state(
 
 
 def finished(layer: Layer, state: State, *, source: TermRows, target: TermRows, edge: EdgeContext) -> Tensor:
-    """Return the aggregated rows of a whole state, after merging the self message where the layer asks for one.
+    """Return the aggregated rows [T, H, D (+ A)] of a whole state, after merging the self message where there is one.
 
     source: at least the targets' own source terms, as the first T rows. edge tells which edge columns the graph has.
     """
@@ -103,7 +93,7 @@ def _message_state(layer: Layer, source: TermRows, target: TermRows, block: Bloc
     def state_of(piece: Piece) -> State:
         csr, edge = block.csr.part(piece.targets, piece.edges), block.edge.part(piece.edges)
         own = {name: rows[piece.targets] for name, rows in target.items()}
-        run = partial(_piece_state, layer, source, own, csr, edge)
+        run = functools.partial(_piece_state, layer, source, own, csr, edge)
         state: State = checkpoint(run, use_reentrant=False) if recompute else run()
         return state
 
@@ -119,7 +109,8 @@ def _piece_state(layer: Layer, source: TermRows, target: TermRows, csr: Csr, edg
 
 
 def _seen_from_edges(source: TermRows, target: TermRows, csr: Csr) -> tuple[GatheredTerms, GatheredTerms]:
-    return GatheredTerms(source, partial(gather_sources, csr)), GatheredTerms(target, partial(gather_targets, csr))
+    by_source = GatheredTerms(source, functools.partial(gather_sources, csr))
+    return by_source, GatheredTerms(target, functools.partial(gather_targets, csr))
 
 
 def _dropout(layer: Layer) -> float:

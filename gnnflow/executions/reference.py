@@ -44,7 +44,7 @@ class WholeGraph:
 
 @dataclass(frozen=True)
 class _EdgeList:
-    """Edges as index pairs, self messages included; is_graph_edge tells them apart. scale is per edge."""
+    """Edges as index pairs [E], self messages included where the layer has them. scale: the sample's, per edge."""
 
     sources: Tensor
     targets: Tensor

@@ -2,7 +2,7 @@
 
     h = encode_slice(features)                                       once, at each node's owner
     for each layer k:
-        terms = term_slice(k, h, nodes)                              at the owner, who sends term_layout(k).pack(source)
+        terms = term_slice(k, h, nodes)                              at the owner, who packs and sends the source terms
         h = layer_slice(k, own terms, source terms received, block)  at the target's owner
     prediction_slice(outputs)                                        at the owner
 
@@ -14,7 +14,7 @@ Shapes: N nodes, T targets, S sources, W width, C outputs, K packed width of a n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -22,12 +22,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.executions.propagate import finished, partial_state, propagate
+from gnnflow.executions.base import BlockPart, OneBlock, layer_rows, layer_terms
+from gnnflow.executions.propagate import TermRows
 from gnnflow.executions.tensors import block_tensors, feature_tensors, node_context, tensor
 from gnnflow.graph.arrays import Array, FloatArray
 from gnnflow.graph.batch import Block, Degrees, Features
 from gnnflow.graph.errors import LayerError
-from gnnflow.layers import EdgeContext, Model, NodeContext
+from gnnflow.layers import EdgeContext, Layer, Model, NodeContext, State, Terms
 
 TermArrays = Mapping[str, FloatArray]
 
@@ -42,10 +43,16 @@ class SliceTerms:
 
 @dataclass(frozen=True)
 class TermLayout:
-    """How a node's source terms lie side by side in one float32 row: names in order, each with its shape per node."""
+    """How some of a node's terms lie side by side in one float32 row: names in order, each with its shape per node."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, terms: Mapping[str, Tensor]) -> TermLayout:
+        """Return the layout of these terms, sorted by name."""
+        names = tuple(sorted(terms))
+        return cls(names, tuple(tuple(terms[name].shape[1:]) for name in names))
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -74,6 +81,14 @@ class TermLayout:
         }
 
 
+@dataclass(frozen=True)
+class TermLayouts:
+    """The layouts of one layer's terms: source as it is sent, target as it is kept. target may have no terms."""
+
+    source: TermLayout
+    target: TermLayout
+
+
 def terms_to_arrays(terms: Mapping[str, Tensor]) -> dict[str, FloatArray]:
     """Return terms or states as float32 arrays, sorted by name so that their order is the same everywhere."""
     return {name: terms[name].detach().numpy().astype(np.float32, copy=False) for name in sorted(terms)}
@@ -82,18 +97,6 @@ def terms_to_arrays(terms: Mapping[str, Tensor]) -> dict[str, FloatArray]:
 def arrays_to_terms(arrays: TermArrays) -> dict[str, Tensor]:
     """Return float32 arrays as tensors, sorted by name."""
     return {name: tensor(np.ascontiguousarray(arrays[name])) for name in sorted(arrays)}
-
-
-def check_sliceable(model: Model) -> None:
-    """Raise LayerError for a model that cannot be sliced: one whose aggregation does not merge."""
-    for index in range(model.num_layers):
-        aggregation = model.layer(index).aggregation
-        if not aggregation.mergeable:
-            raise LayerError(
-                f"layer {index + 1} aggregates with {type(aggregation).__name__}, whose states do not merge",
-                where="infer",
-                fix="GraphInfer merges partial states; use Sum, Mean, Max or SoftmaxAttention, or one with merge().",
-            )
 
 
 @torch.no_grad()
@@ -107,18 +110,17 @@ def encode_slice(model: Model, features: Features) -> FloatArray:
 def term_slice(model: Model, index: int, *, h: FloatArray, nodes: Degrees) -> SliceTerms:
     """Return layer `index`'s terms of the nodes whose input rows are h [N, W]."""
     _check_evaluating(model)
-    terms = model.layer(index).transform(model.pre(index, tensor(h)), node_context(nodes))
+    terms = layer_terms(model, index, h=tensor(h), nodes=node_context(nodes))
     return SliceTerms(terms_to_arrays(terms.source), terms_to_arrays(terms.target))
 
 
 @torch.no_grad()
-def term_layout(model: Model, index: int) -> TermLayout:
-    """Return how layer `index`'s source terms are packed. It depends on the model alone, never on the graph."""
+def term_layouts(model: Model, index: int) -> TermLayouts:
+    """Return how layer `index`'s terms are packed. It depends on the model alone, never on the graph."""
     layer = model.layer(index)
     none = torch.zeros(0)
     terms = layer.transform(torch.zeros(0, layer.in_width), NodeContext(none, none, none))
-    names = tuple(sorted(terms.source))
-    return TermLayout(names, tuple(tuple(terms.source[name].shape[1:]) for name in names))
+    return TermLayouts(TermLayout.of(terms.source), TermLayout.of(terms.target))
 
 
 @torch.no_grad()
@@ -129,10 +131,8 @@ def layer_slice(model: Model, index: int, *, own: TermArrays, source: TermArrays
     targets' own. The block must hold all in-edges of its targets.
     """
     _check_evaluating(model)
-    check_sliceable(model)
-    layer, target = model.layer(index), arrays_to_terms(own)
-    aggregated = propagate(layer, source=arrays_to_terms(source), target=target, block=block_tensors(block))
-    return _array(model.post(index, layer.update(target, aggregated)))
+    terms = Terms(arrays_to_terms(source), arrays_to_terms(own))
+    return _array(layer_rows(model, index, terms=terms, delivery=OneBlock(block_tensors(block))))
 
 
 @torch.no_grad()
@@ -144,10 +144,9 @@ def partial_slice(
     own and source as for `layer_slice`. sample_scale must be that of all kept edges, not of the block's part.
     """
     _check_evaluating(model)
-    check_sliceable(model)
-    source_terms, target = arrays_to_terms(source), arrays_to_terms(own)
-    state = partial_state(model.layer(index), source=source_terms, target=target, block=block_tensors(block))
-    return terms_to_arrays(state)
+    _check_mergeable(model, index)
+    part = BlockPart(block_tensors(block), arrays_to_terms(source))
+    return terms_to_arrays(part.state(model.layer(index), arrays_to_terms(own)))
 
 
 @torch.no_grad()
@@ -167,11 +166,11 @@ def finish_slice(
     the graph has, for the self message.
     """
     _check_evaluating(model)
-    layer, target = model.layer(index), arrays_to_terms(own)
-    state = layer.aggregation.merge_all(arrays_to_terms(state) for state in states)
+    _check_mergeable(model, index)
+    terms = Terms(arrays_to_terms(own_source), arrays_to_terms(own))
     edge = EdgeContext(0, torch.zeros(0) if has_weight else None, torch.zeros(0, edge_width) if edge_width else None)
-    aggregated = finished(layer, state, source=arrays_to_terms(own_source), target=target, edge=edge)
-    return _array(model.post(index, layer.update(target, aggregated)))
+    delivery = _Received(len(terms.source["value"]), edge, states)
+    return _array(layer_rows(model, index, terms=terms, delivery=delivery))
 
 
 @torch.no_grad()
@@ -186,6 +185,37 @@ def embedding_slice(model: Model, outputs: Sequence[FloatArray | None]) -> Float
     """Return embeddings [N, W] from one output per layer; those outside `model.embedding_layers` may be None."""
     _check_evaluating(model)
     return _array(model.embedding([tensor(output) for output in outputs]))
+
+
+@dataclass(frozen=True)
+class _ReceivedPart:
+    arrays: TermArrays
+
+    def state(self, layer: Layer, target: TermRows) -> State:
+        return arrays_to_terms(self.arrays)
+
+
+@dataclass(frozen=True)
+class _Received:
+    """Delivers states that `partial_slice` computed elsewhere, in the order given."""
+
+    num_targets: int
+    edge: EdgeContext
+    states: Sequence[TermArrays]
+
+    def parts(self, layer: Layer, terms: Terms) -> Iterator[_ReceivedPart]:
+        for arrays in self.states:
+            yield _ReceivedPart(arrays)
+
+
+def _check_mergeable(model: Model, index: int) -> None:
+    aggregation = model.layer(index).aggregation
+    if not aggregation.mergeable:
+        raise LayerError(
+            f"layer {index + 1} aggregates with {type(aggregation).__name__}, whose states do not merge",
+            where=type(model.layer(index)).__name__,
+            fix="Use layer_slice on a block with all in-edges of its targets.",
+        )
 
 
 def _check_evaluating(model: Model) -> None:

@@ -13,16 +13,15 @@ import pyarrow as pa
 import torch
 
 from gnnflow.executions.sliced import (
-    TermLayout,
     embedding_slice,
     encode_slice,
     layer_slice,
     prediction_slice,
-    term_layout,
+    term_layouts,
     term_slice,
 )
 from gnnflow.graph.arrays import distinct
-from gnnflow.graph.batch import Block, Degrees
+from gnnflow.graph.batch import Block
 from gnnflow.graph.edges import sample_scale
 from gnnflow.infer.need import rows_of_layer, sends_of
 from gnnflow.infer.predictions import prediction_columns, scores_of
@@ -88,11 +87,13 @@ def _layer(
     own, received = inbox.read(f"own_{layer}"), inbox.read(f"source_{layer}")
     source = np.concatenate([to_matrix(own["source"]), to_matrix(received["row"])])
     block = _block(index, job, rows, layer)
+    layouts = term_layouts(model, layer - 1)
     h = layer_slice(
         model,
         layer - 1,
-        own=_target_layout(model, layer - 1).unpack(to_matrix(own["target"])),
-        source=term_layout(model, layer - 1).unpack(source),
+        # A layer without target terms keeps none: Arrow has no column of width zero.
+        own=layouts.target.unpack(to_matrix(own["target"])) if layouts.target.names else {},
+        source=layouts.source.unpack(source),
         block=block,
     )
     carried = {number: to_matrix(own[f"output_{number}"]) for number in _carried(model, layer, job)}
@@ -135,11 +136,13 @@ def _send(
     """Send layer `layer`'s source terms where they were asked for, and keep what its own targets need here."""
     table = take_rows(job.neighbors.store.nodes(index, DEGREE_COLUMNS).combine_chunks(), rows)
     terms = term_slice(model, layer - 1, h=h, nodes=degrees_of(table))
-    packed = term_layout(model, layer - 1).pack(terms.source)
+    layouts = term_layouts(model, layer - 1)
+    packed = layouts.source.pack(terms.source)
     sends = sends_of(index, inbox, job, layer)
     needed = np.searchsorted(rows, rows_of_layer(index, inbox, job, layer))
-    target = _target_layout(model, layer - 1).pack(terms.target)
-    own = {"source": from_matrix(packed[needed]), "target": from_matrix(target[needed])}
+    own = {"source": from_matrix(packed[needed])}
+    if layouts.target.names:
+        own["target"] = from_matrix(layouts.target.pack(terms.target)[needed])
     for number in _carried(model, layer, job):
         own[f"output_{number}"] = from_matrix(outputs[number][needed])
     sent = pa.table({"row": from_matrix(packed[np.searchsorted(rows, sends.rows)])})
@@ -153,12 +156,3 @@ def _carried(model: Model, layer: int, job: InferJob) -> list[int]:
     """Return which layers' outputs (from 0), computed before layer `layer` (from 1), the end still needs."""
     wanted = set(model.head_layers) | (set(model.embedding_layers) if job.embeddings else set())
     return sorted(number for number in wanted if number < layer - 1)
-
-
-def _target_layout(model: Model, number: int) -> TermLayout:
-    none = np.zeros(0, np.int64)
-    empty = Degrees(none, none, none.astype(np.float32))
-    width = model.layer(number).in_width
-    terms = term_slice(model, number, h=np.zeros((0, width), np.float32), nodes=empty).target
-    names = tuple(sorted(terms))
-    return TermLayout(names, tuple(tuple(terms[name].shape[1:]) for name in names))

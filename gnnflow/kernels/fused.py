@@ -1,4 +1,4 @@
-"""Scatter, edge function and gather in one pass, without a row per edge (NGra section 4; DESIGN section 3).
+"""Scatter, edge function and gather in one pass, without a row per edge (NGra, Ma et al. 2018, section 4).
 
 The weighted sum is a bag of source rows per target: `embedding_bag` streams each source row once through the cache into
 its target's sum. Rows are split over threads by target, so no two threads write the same sum and its bits depend on

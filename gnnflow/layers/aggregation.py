@@ -1,4 +1,4 @@
-"""Aggregations as commutative monoids: partial -> merge ... merge -> finalize (DESIGN section 3).
+"""Aggregations as commutative monoids: partial -> merge ... merge -> finalize.
 
 A state is a dict of plain tensors whose rows are targets, so it can be stored and sent. Any split of a target's
 in-edges gives, after merging, the state of all of them: that is what lets an execution cut a hub, stream a chunk or
@@ -91,10 +91,6 @@ class Aggregation(ABC):
     def finalize(self, state: State) -> Tensor:
         """Return the aggregated rows [T, H, W]; zero for targets without a message."""
 
-    @abstractmethod
-    def identity(self, num_targets: int, *, num_heads: int, width: int) -> State:
-        """Return the state of no message, which merges without effect."""
-
     @final
     def rescale(self, state: State, scale: Tensor) -> State:
         """Return the state as if every in-edge were there, where `scale` [T] is full in-degree / edges kept."""
@@ -127,10 +123,6 @@ class Sum(Aggregation):
         """Return the sums."""
         return state["sum"]
 
-    def identity(self, num_targets: int, *, num_heads: int, width: int) -> State:
-        """Return zeros."""
-        return {"sum": torch.zeros(num_targets, num_heads, width)}
-
 
 @final
 class Mean(Aggregation):
@@ -148,10 +140,6 @@ class Mean(Aggregation):
     def finalize(self, state: State) -> Tensor:
         """Divide."""
         return _divide(state["sum"], state["weight"])
-
-    def identity(self, num_targets: int, *, num_heads: int, width: int) -> State:
-        """Return zeros."""
-        return {"sum": torch.zeros(num_targets, num_heads, width), "weight": torch.zeros(num_targets, num_heads)}
 
 
 @final
@@ -174,10 +162,6 @@ class Max(Aggregation):
     def finalize(self, state: State) -> Tensor:
         """Return the maxima, zero where there was no message."""
         return state["max"].masked_fill(state["max"] == -torch.inf, 0.0)
-
-    def identity(self, num_targets: int, *, num_heads: int, width: int) -> State:
-        """Return minus infinity."""
-        return {"max": torch.full((num_targets, num_heads, width), -torch.inf)}
 
 
 @final
@@ -215,14 +199,6 @@ class SoftmaxAttention(Aggregation):
     def finalize(self, state: State) -> Tensor:
         """Divide."""
         return _divide(state["weighted"], state["denominator"])
-
-    def identity(self, num_targets: int, *, num_heads: int, width: int) -> State:
-        """Return a maximum of minus infinity and zeros."""
-        return {
-            "max": torch.full((num_targets, num_heads), -torch.inf),
-            "denominator": torch.zeros(num_targets, num_heads),
-            "weighted": torch.zeros(num_targets, num_heads, width),
-        }
 
 
 def _decay(maximum: Tensor, larger: Tensor) -> Tensor:

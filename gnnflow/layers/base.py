@@ -1,4 +1,6 @@
-"""The layer contract: a layer says what is computed, never where (DESIGN section 3).
+"""The layer contract: a layer says what is computed, never where (docs/architecture.md).
+
+It is NGra's Scatter, ApplyEdge, Gather, ApplyVertex (Ma et al. 2018), with work per node allowed before Scatter.
 
 One pass of a layer is `transform` per node, `coefficient` or `message` per edge, the aggregation, `update` per node:
 

@@ -53,7 +53,7 @@ def work(run: StageRun) -> Made:
     """Train on the shards. Raises TrainingError where they or the config cannot be trained on."""
     import torch
 
-    from gnnflow.executions.sliced import check_sliceable
+    from gnnflow.executions.table import check_model, executions_of
     from gnnflow.layers.model import build_model
     from gnnflow.train.job import TrainJob
     from gnnflow.train.trainer import train
@@ -71,8 +71,8 @@ def work(run: StageRun) -> Made:
         seed=config.seed,
         checkpoint_uri=join(run.rounds.work, "checkpoints"),
     )
-    # Found now rather than after hours of training: GraphInfer could not score this model.
-    check_sliceable(build_model(job.model_spec))
+    # Found now rather than after hours of training: every execution of this run must be able to run the model.
+    check_model(build_model(job.model_spec), names=executions_of(config.train.strategy))
     result = train(job, progress=run.context.progress)
     documents = {
         WEIGHTS: result.weights,

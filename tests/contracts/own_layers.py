@@ -1,4 +1,4 @@
-"""Layers as a user would write them, for the contract suite: one with a message per channel, one that cannot merge."""
+"""Layers as a user would write them: with a message per channel, and with an aggregation that does not merge."""
 
 from __future__ import annotations
 
@@ -50,17 +50,13 @@ class Median(Aggregation):
     def partial(self, messages):
         rows, csr = messages.per_edge(), messages.csr
         groups = [rows[csr.targets == target] for target in range(csr.num_targets)]
-        empty = rows.new_zeros(rows.shape[1:])
-        return {"median": torch.stack([group.median(0).values if len(group) else empty for group in groups])}
+        return {"median": torch.stack([group.median(0).values if len(group) else group.sum(0) for group in groups])}
 
     def merge(self, left, right):
         raise LayerError("medians do not merge")
 
     def finalize(self, state):
         return state["median"]
-
-    def identity(self, num_targets, *, num_heads, width):
-        return {"median": torch.zeros(num_targets, num_heads, width)}
 
 
 class MedianLayer(Layer):
@@ -80,3 +76,9 @@ class MedianLayer(Layer):
 
     def update(self, own, aggregated):
         return aggregated[:, 0]
+
+
+class MedianWithSelf(MedianLayer):
+    """The median of the neighbours and the node itself."""
+
+    include_self = True

@@ -43,6 +43,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "gin": {"kind": "gin"},
     "gat_e": {"kind": "gat_e", "heads": 2, "output_heads": 2},
     "message layer": {"kind": "tests.contracts.own_layers:Gated", "head": "linear"},
+    "median layer": {"kind": "tests.contracts.own_layers:MedianLayer", "head": "linear"},
     "linear head": {"kind": "gcn", "head": "linear", "encoder": "linear"},
     "jumping head": {"kind": "gat", "heads": 2, "head": "jumping", "num_layers": 3},
     "one layer": {"kind": "sage", "num_layers": 1},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gnnflow.executions.propagate import propagate
+from gnnflow.executions.propagate import finished, partial_state
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.errors import LayerError
 from gnnflow.kernels import Csr
@@ -30,7 +30,8 @@ def aggregate(layer, block, **how):
     ones = torch.ones(SOURCES)
     terms = layer.transform(h, NodeContext(ones, ones, ones))
     own = {name: rows[:TARGETS] for name, rows in terms.target.items()}
-    return propagate(layer, source=terms.source, target=own, block=block, **how)
+    state = partial_state(layer, source=terms.source, target=own, block=block, **how)
+    return finished(layer, state, source=terms.source, target=own, edge=block.edge)
 
 
 @pytest.mark.parametrize("kind", [Gated, GatedMean])
@@ -78,7 +79,7 @@ def test_messages_in_pieces_keep_no_row_per_edge_for_the_backward_pass():
     terms = layer.transform(torch.randn(2, 4), NodeContext(ones, ones, ones))
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda rows: kept.append(rows.numel()) or rows, lambda rows: rows):
-        propagate(layer, source=terms.source, target=terms.target, block=block, edges_per_piece=1000)
+        partial_state(layer, source=terms.source, target=terms.target, block=block, edges_per_piece=1000)
     assert sum(kept) < edges
 
 

@@ -21,7 +21,7 @@ def columns(rows):
 def test_packed_terms_unpack_to_the_same_bits():
     h = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
     source = sliced.term_slice(MODEL, 0, h=h, nodes=columns(6)).source
-    layout = sliced.term_layout(MODEL, 0)
+    layout = sliced.term_layouts(MODEL, 0).source
     assert (layout.names, layout.shapes) == (("logit", "value"), ((2,), (2, 4)))
     packed = layout.pack(source)
     assert packed.shape == (6, layout.width)
@@ -29,6 +29,14 @@ def test_packed_terms_unpack_to_the_same_bits():
     unpacked = layout.unpack(packed)
     assert list(unpacked) == list(source) == ["logit", "value"]
     assert all(np.array_equal(unpacked[name], source[name]) for name in source)
+
+
+def test_one_call_gives_the_layouts_of_what_is_sent_and_of_what_is_kept():
+    layouts = sliced.term_layouts(MODEL, 0)
+    terms = sliced.term_slice(MODEL, 0, h=np.zeros((2, 5), np.float32), nodes=columns(2))
+    assert layouts.source.names == tuple(terms.source)
+    assert layouts.target == sliced.TermLayout(("logit",), ((2,),))
+    assert np.array_equal(layouts.target.unpack(layouts.target.pack(terms.target))["logit"], terms.target["logit"])
 
 
 def test_terms_survive_the_way_through_arrays():
@@ -41,7 +49,7 @@ def test_terms_survive_the_way_through_arrays():
 def test_a_partition_without_nodes_has_slices_too():
     h = np.zeros((0, 5), np.float32)
     terms = sliced.term_slice(MODEL, 0, h=h, nodes=columns(0))
-    assert sliced.term_layout(MODEL, 0).pack(terms.source).shape == (0, 10)
+    assert sliced.term_layouts(MODEL, 0).source.pack(terms.source).shape == (0, 10)
     assert sliced.prediction_slice(MODEL, [None, np.zeros((0, 3), np.float32)]).shape == (0, 3)
 
 

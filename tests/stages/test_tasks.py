@@ -66,10 +66,12 @@ def test_a_layer_of_ones_own_is_named_in_the_config(tmp_path: Path) -> None:
     assert parity.max_difference < 1e-4
 
 
-def test_a_layer_that_cannot_merge_is_refused_before_training(tmp_path: Path) -> None:
+def test_a_layer_that_an_execution_cannot_run_is_refused_before_training(tmp_path: Path) -> None:
     write_graph(tmp_path)
-    model = {"kind": "tests.contracts.own_layers:MedianLayer", "head": "linear", "hidden": 8}
-    with pytest.raises(LayerError, match="do not merge"):
+    model = {"kind": "tests.contracts.own_layers:MedianWithSelf", "head": "linear", "hidden": 8}
+    with pytest.raises(
+        LayerError, match=r"layer 1, MedianWithSelf, cannot run on the execution minibatch: .* do not merge"
+    ):
         pipeline.run_quietly(graph_config(tmp_path, model=model, train={"epochs": 10_000}))
 
 

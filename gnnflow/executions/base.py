@@ -1,0 +1,127 @@
+"""What executions have in common: one layer's pass, given how source terms reach the edges of its targets.
+
+    terms  = layer_terms(h, nodes)                           transform, per node, at the node's owner
+    state  = merge of part.state(...) over delivery.parts    in the order the parts come in
+    h      = layer_rows(terms, delivery)                     state, self message, finalize, update, post, per target
+
+`run_layer` is both halves in one call. An execution whose halves lie in different tasks (`sliced`), or in different
+passes over the graph (one that streams a graph larger than memory), calls them apart.
+
+A new execution is one module here. It provides
+
+- a `Delivery` per layer, which says where in-edges and source terms come from. In-edges that lie in memory are a
+  `BlockPart`; states that another process computed are a `Part` whose `state` returns them. A delivery that exchanges
+  rows or states between ranks does so inside `parts`, with operations that autograd knows, so that gradients take the
+  way back. One that reads chunks yields a part per chunk, so that memory holds a chunk or two and the merged state,
+  and takes its reader as a Protocol: executions know nothing of files.
+- the function that runs a model: encode, `run_layer` per layer, predict. A delivery serves all of its targets alike;
+  where some of them are only context for the others, a mask picks the rows that count after the last layer.
+- a row in `table.EXECUTIONS`, with the reason why it cannot run a layer, where there is one: an execution that yields
+  several parts must refuse an aggregation that does not merge.
+- an adapter in `tests/contracts/adapters.py`, by which the contract suite holds it to `reference`.
+
+Shapes: T targets, S sources, H heads, D width of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from gnnflow.executions.propagate import TermRows, finished, partial_state
+from gnnflow.executions.tensors import BlockTensors
+from gnnflow.layers import EdgeContext, Layer, Model, NodeContext, State, Terms
+
+
+class Part(Protocol):
+    """Some in-edges of a delivery's targets, or what was computed from them elsewhere."""
+
+    def state(self, layer: Layer, target: TermRows) -> State:
+        """Return the state of all T targets over these in-edges alone, without self messages.
+
+        target: the T targets' own target terms. A sampled target is already rescaled, to its full in-degree.
+        """
+
+
+class Delivery(Protocol):
+    """How source terms reach the edges of one layer's T targets: parts of their in-edges, in a fixed order."""
+
+    @property
+    def num_targets(self) -> int:
+        """Number of targets T."""
+
+    @property
+    def edge(self) -> EdgeContext:
+        """Tells which edge columns the graph has, for the self messages; only its columns' widths are read."""
+
+    def parts(self, layer: Layer, terms: Terms) -> Iterator[Part]:
+        """Yield parts that together hold each in-edge once; at least one, also where no target has an in-edge.
+
+        terms: of the nodes that lie here, the T targets first; target terms of those T alone. The order of the parts
+        must be the same in every run, because states are merged in it.
+        """
+
+
+@dataclass(frozen=True)
+class BlockPart:
+    """In-edges that lie here: the block that holds them, and the source terms of its S sources."""
+
+    block: BlockTensors
+    source: TermRows
+
+    def state(self, layer: Layer, target: TermRows) -> State:
+        """Return the targets' state over the block's edges."""
+        return partial_state(layer, source=self.source, target=target, block=self.block)
+
+
+@dataclass(frozen=True)
+class OneBlock:
+    """Delivers a block that holds all in-edges of its targets, as one part; its sources are the nodes that lie here."""
+
+    block: BlockTensors
+
+    @property
+    def num_targets(self) -> int:
+        """Number of targets T."""
+        return self.block.num_targets
+
+    @property
+    def edge(self) -> EdgeContext:
+        """The block's edge columns."""
+        return self.block.edge
+
+    def parts(self, layer: Layer, terms: Terms) -> Iterator[BlockPart]:
+        """Yield the block."""
+        yield BlockPart(self.block, terms.source)
+
+
+def run_layer(model: Model, index: int, *, h: Tensor, nodes: NodeContext, delivery: Delivery) -> Tensor:
+    """Return layer `index`'s rows of the delivery's targets [T, W], after the activation.
+
+    h and nodes: rows of the nodes that lie here, the T targets first. Raises LayerError where the layer's terms or
+    messages do not have the shapes of the contract.
+    """
+    source, target = layer_terms(model, index, h=h, nodes=nodes)
+    own = {name: rows[: delivery.num_targets] for name, rows in target.items()}
+    return layer_rows(model, index, terms=Terms(source, own), delivery=delivery)
+
+
+def layer_terms(model: Model, index: int, *, h: Tensor, nodes: NodeContext) -> Terms:
+    """Return layer `index`'s terms of the nodes whose input rows are h: the half of a layer at each node's owner."""
+    return model.layer(index).transform(model.pre(index, h), nodes)
+
+
+def layer_rows(model: Model, index: int, *, terms: Terms, delivery: Delivery) -> Tensor:
+    """Return layer `index`'s rows [T, W] from terms: the half of a layer at each target's owner.
+
+    terms: source terms with at least the T targets' own as first rows; target terms of the T targets.
+    """
+    layer = model.layer(index)
+    # A state per part; a delivery of one part merges nothing.
+    state = layer.aggregation.merge_all(part.state(layer, terms.target) for part in delivery.parts(layer, terms))
+    # What each target aggregates, its self message included [T, H, D (+ edge attributes)].
+    aggregated = finished(layer, state, source=terms.source, target=terms.target, edge=delivery.edge)
+    return model.post(index, layer.update(terms.target, aggregated))

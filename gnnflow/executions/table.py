@@ -1,0 +1,89 @@
+"""The executions there are: what each sees, who uses it, and which layers it cannot run, with the reason.
+
+`check_model` reads the table before the first stage runs; `tests/contracts` runs every layer on every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gnnflow.graph.errors import LayerError
+from gnnflow.layers import Layer, Model
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One row: `supports` returns None for a layer the execution runs, else the reason why it does not.
+
+    trains: the strategies that train with it. scores: whether every run scores with it.
+    """
+
+    name: str
+    sees: str
+    delivers_by: str
+    trains: tuple[str, ...]
+    scores: bool
+    supports: Callable[[Layer], str | None]
+
+
+def _every_layer(layer: Layer) -> None:
+    """Return None: there is no layer that the plain definition does not run."""
+
+
+def _self_message_merges(layer: Layer) -> str | None:
+    # A block holds the graph's edges alone; a self message is a state of its own, merged into that of the edges.
+    if layer.include_self and not layer.aggregation.mergeable:
+        kind = type(layer.aggregation).__name__
+        return f"include_self merges a message of the node's own, and states of {kind} do not merge"
+    return None
+
+
+EXECUTIONS: dict[str, Execution] = {
+    row.name: row
+    for row in (
+        Execution(
+            name="reference",
+            sees="the whole graph in memory",
+            delivers_by="indexing",
+            trains=(),
+            scores=False,
+            supports=_every_layer,
+        ),
+        Execution(
+            name="minibatch",
+            sees="one pruned block per layer",
+            delivers_by="the block, as one part",
+            trains=("mini-batch",),
+            scores=False,
+            supports=_self_message_merges,
+        ),
+        Execution(
+            name="sliced",
+            sees="one layer over one partition per task",
+            delivers_by="rows sent between rounds, then the block of a partition, as one part",
+            trains=(),
+            scores=True,
+            supports=_self_message_merges,
+        ),
+    )
+}
+
+
+def executions_of(strategy: str) -> tuple[str, ...]:
+    """Return the names of the executions that a run of the strategy needs: those that train by it and that score."""
+    return tuple(row.name for row in EXECUTIONS.values() if strategy in row.trains or row.scores)
+
+
+def check_model(model: Model, *, names: Sequence[str]) -> None:
+    """Raise LayerError where one of the named executions cannot run one of the model's layers."""
+    for index in range(model.num_layers):
+        layer = model.layer(index)
+        for name in names:
+            reason = EXECUTIONS[name].supports(layer)
+            if reason is not None:
+                raise LayerError(
+                    f"layer {index + 1}, {type(layer).__name__}, cannot run on the execution {name}: {reason}",
+                    where="model.kind",
+                    fix="Change the layer: docs/layers.md says what executions need of one.",
+                )

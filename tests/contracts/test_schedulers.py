@@ -1,0 +1,207 @@
+"""Every scheduler keeps the contract of `Scheduler.run`. A new one is a line in `SCHEDULERS`."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pytest
+
+from gnnflow.cluster import Cluster
+from gnnflow.config import AddressCluster, LocalCluster, SynchronousCluster
+from gnnflow.graph.errors import ClusterError, TableError
+from gnnflow.mapreduce.exchange import Emit
+from gnnflow.mapreduce.rounds import Round, RoundRunner, TaskOutput
+from gnnflow.mapreduce.schedulers import Dask, Synchronous
+
+WORKERS = 2
+
+# Where another cluster on this machine holds the port, Dask takes a free one and does not close its first socket.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Port 8787 is already in use:UserWarning"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+
+@contextmanager
+def synchronous():
+    yield Synchronous()
+
+
+@contextmanager
+def dask_on_two_workers():
+    from distributed import Client
+    from distributed import LocalCluster as DaskLocalCluster
+
+    with (
+        DaskLocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        yield Dask(client)
+
+
+def lazy_synchronous():
+    return Cluster(SynchronousCluster())
+
+
+def lazy_local():
+    return Cluster(LocalCluster(workers=WORKERS, memory_limit="2GiB"))
+
+
+IN_THIS_PROCESS = {"Synchronous": synchronous, "Cluster synchronous": lazy_synchronous}
+ON_WORKERS = {"Dask": dask_on_two_workers, "Cluster local": lazy_local}
+SCHEDULERS = {**IN_THIS_PROCESS, **ON_WORKERS}
+
+
+DISTRIBUTED = [pytest.param(name, marks=pytest.mark.distributed) for name in ON_WORKERS]
+
+
+@pytest.fixture(scope="module", params=[*IN_THIS_PROCESS, *DISTRIBUTED])
+def named(request):
+    """A scheduler and its name."""
+    with SCHEDULERS[request.param]() as scheduler:
+        yield scheduler, request.param
+
+
+@pytest.fixture
+def scheduler(named):
+    return named[0]
+
+
+def squared(index):
+    return index, index**2
+
+
+def fail_at(index, *, bad, error):
+    if index == bad:
+        raise error
+    return index
+
+
+def leave_a_mark(index, *, folder, seconds=0.0):
+    (Path(folder) / str(index)).touch()
+    time.sleep(seconds)
+    return index
+
+
+def wait_for_the_next(index, *, folder):
+    """Task 0 ends a second after task 1 has."""
+    if index == 0:
+        while not (Path(folder) / "1").exists():
+            time.sleep(0.01)
+        time.sleep(1.0)
+    return leave_a_mark(index, folder=folder)
+
+
+def test_each_index_is_given_to_the_function_and_yields_one_result(scheduler):
+    indices = [7, 0, 3, 11, 4]
+    assert sorted(scheduler.run(squared, indices)) == [(index, index**2) for index in sorted(indices)]
+
+
+def test_one_scheduler_runs_several_rounds(scheduler):
+    assert [sorted(scheduler.run(squared, range(size))) for size in (3, 1)] == [[(0, 0), (1, 1), (2, 4)], [(0, 0)]]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("first", 2), TableError("12 dangling endpoints", where="edges.parquet", fix="Drop them.")],
+    ids=lambda error: type(error).__name__,
+)
+def test_the_error_of_a_task_comes_through_unchanged(scheduler, error):
+    with pytest.raises(type(error)) as caught:
+        list(scheduler.run(partial(fail_at, bad=1, error=error), range(4)))
+    assert str(caught.value) == str(error)
+    assert caught.value.args == error.args
+    assert vars(caught.value) == vars(error)
+
+
+def test_after_an_error_the_next_run_starts_afresh(scheduler):
+    with pytest.raises(ValueError, match="stop"):
+        list(scheduler.run(partial(fail_at, bad=0, error=ValueError("stop")), range(6)))
+    assert sorted(scheduler.run(squared, range(2))) == [(0, 0), (1, 1)]
+
+
+def test_no_indices_start_nothing(scheduler, tmp_path):
+    assert list(scheduler.run(partial(leave_a_mark, folder=tmp_path), [])) == []
+    assert not list(tmp_path.iterdir())
+
+
+def test_closing_the_results_early_leaves_nothing_running(named, tmp_path):
+    scheduler, name = named
+    with closing(scheduler.run(partial(leave_a_mark, folder=tmp_path, seconds=0.1), range(60))) as results:
+        next(results)
+    if name in ON_WORKERS:
+        time.sleep(1.0)  # a task that had begun ends
+    begun = len(list(tmp_path.iterdir()))
+    assert 1 <= begun < 20
+    if name in ON_WORKERS:
+        time.sleep(1.0)
+    assert len(list(tmp_path.iterdir())) == begun
+
+
+@pytest.mark.parametrize("named", DISTRIBUTED, indirect=True)
+def test_workers_yield_results_as_they_become_ready(scheduler, tmp_path):
+    assert list(scheduler.run(partial(wait_for_the_next, folder=tmp_path), range(2))) == [1, 0]
+
+
+@dataclass(frozen=True)
+class Backwards:
+    """Yields the last index first, as a cluster may."""
+
+    def run(self, function, indices):
+        for index in reversed(indices):
+            yield function(index)
+
+
+def count_and_send(index, inbox):
+    return TaskOutput(emits=(Emit("sent", pa.table({"from": [index]}), np.array([0])),), counts={"index": index})
+
+
+def receive(index, inbox):
+    return TaskOutput(counts={"from": inbox.read("sent")["from"].to_pylist()})
+
+
+def rounds_on(scheduler, work):
+    runner = RoundRunner(str(work), scheduler)
+    sent = runner.run(Round("send", 5, 1, count_and_send))
+    received = runner.run(Round("receive", 1, 1, receive, reads={"sent": "send"}))
+    return [record.counts for record in (*sent, *received)]
+
+
+IN_TASK_ORDER = [*({"index": index} for index in range(5)), {"from": [0, 1, 2, 3, 4]}]
+
+
+def test_records_and_exchanged_rows_are_in_task_order(scheduler, tmp_path):
+    assert rounds_on(scheduler, tmp_path) == IN_TASK_ORDER
+
+
+def test_records_are_in_task_order_though_results_are_not(tmp_path):
+    assert rounds_on(Backwards(), tmp_path) == IN_TASK_ORDER
+
+
+def test_a_cluster_joins_at_its_first_task_and_not_before(monkeypatch):
+    monkeypatch.setattr("gnnflow.cluster._CONNECT_SECONDS", 1)
+    with Cluster(AddressCluster(kind="address", address="tcp://127.0.0.1:1")) as cluster:
+        assert list(cluster.run(squared, [])) == []
+        with pytest.raises(ClusterError, match=r"tcp://127\.0\.0\.1:1: no Dask scheduler answers"):
+            list(cluster.run(squared, [0]))
+
+
+def process_id(index):
+    return os.getpid()
+
+
+@pytest.mark.distributed
+def test_a_local_cluster_stops_its_workers_with_its_with_block():
+    with lazy_local() as cluster:
+        workers = set(cluster.run(process_id, range(8)))
+        assert workers
+        assert os.getpid() not in workers
+    assert not any(psutil.pid_exists(worker) for worker in workers)
