@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gnnflow.config.base import Section, Whole
-
-Split = Literal["train", "valid", "test"]
+from gnnflow.graph.splits import Split
 
 
 class InferConfig(Section):

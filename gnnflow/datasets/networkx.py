@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.datasets.assemble import free_name, with_inputs
-from gnnflow.datasets.columns import SPLITS, attribute_columns, class_column, label_column
+from gnnflow.datasets.columns import attribute_columns, class_column, label_column
 from gnnflow.datasets.tables import GraphTables
 from gnnflow.graph.errors import TableError
+from gnnflow.graph.splits import SPLITS
 
 _WHERE = "NetworkX graph"
 

@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from gnnflow.datasets.assemble import EdgeAttributes, NodeAttributes, edge_table, node_table, pair_of, with_inputs
-from gnnflow.datasets.columns import SPLITS, is_sparse, to_array
+from gnnflow.datasets.columns import is_sparse, to_array
 from gnnflow.datasets.tables import GraphTables, TypedGraphTables, edge_type_name
 from gnnflow.graph.arrays import Array
 from gnnflow.graph.errors import TableError
+from gnnflow.graph.splits import SPLITS
 
 _MASKS = {"train": ("train_mask",), "valid": ("val_mask", "valid_mask"), "test": ("test_mask",)}
 _TAKEN = {

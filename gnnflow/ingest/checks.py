@@ -105,16 +105,6 @@ def sparse_faults(table: pa.Table, stem: str, width: int, *, has_value: bool) ->
     return faults
 
 
-def label_faults(label: Array, label_kind: str, column: str, num_classes: int | None) -> list[Fault]:
-    """Fault single labels outside 0..num_classes-1 (-1 and null mean unlabelled)."""
-    if label_kind != "single":
-        return []
-    high = np.inf if num_classes is None else num_classes - 1
-    rows = np.flatnonzero((label < -1) | (label > high))
-    allowed = "-1 (unlabelled) or more" if num_classes is None else f"-1 (unlabelled) to {num_classes - 1}"
-    return [Fault(f"label out of range: allowed is {allowed}", column, rows, "Number classes from 0.")]
-
-
 def split_faults(table: pa.Table, column: str, labelled: Array) -> list[Fault]:
     """Fault splits other than train, valid, test or null, and rows that have a split but no label."""
     text = combine(table.column(column)).cast(pa.string())

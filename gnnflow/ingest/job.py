@@ -12,6 +12,7 @@ import numpy as np
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.errors import TableError
+from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest import rounds
 from gnnflow.ingest.statistics import CHANNEL, merge_counts, statistics_of
@@ -118,7 +119,7 @@ def _edge_rounds(
 
 
 def _check_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
-    if not job.schema.has_split or job.schema.label_kind == "none":
+    if not job.schema.has_split or not job.schema.has_labels:
         return
     counts = _splits(records)
     for name in ("train", "valid"):
@@ -146,7 +147,7 @@ def _scale(records: Sequence[TaskRecord], job: IngestJob) -> tuple[list[float], 
 
 
 def _num_classes(records: Sequence[TaskRecord], job: IngestJob) -> int:
-    if job.schema.label_kind != "single":
+    if not LABEL_KINDS[job.schema.label_kind].is_class:
         return job.schema.label_width
     largest = max(record.counts["label_max"] for record in records)
     return job.config.num_classes or max(largest + 1, 2)
@@ -186,6 +187,7 @@ def _result(
         "attribute_width": job.schema.attribute_width,
         "has_weight": job.schema.has_weight,
         "label_kind": job.schema.label_kind,
+        "class_names": list(job.schema.class_names),
         "num_classes": _num_classes(nodes, job),
         "labelled": _total(nodes, "labelled"),
         "splits": _splits(nodes),

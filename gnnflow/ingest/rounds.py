@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.book import PartitionBook
+from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.ingest.checks import Fault, places, settle
 from gnnflow.ingest.source import (
     edge_column_names,
@@ -86,7 +87,7 @@ def _node_counts(rows: pa.Table, job: IngestJob) -> dict[str, Any]:
     split = to_numpy(rows["split"])
     counts: dict[str, Any] = {"splits": np.bincount(split + 1, minlength=4).tolist()}
     counts["labelled"] = int(to_numpy(rows["labelled"]).sum())
-    if job.schema.label_kind == "single":
+    if LABEL_KINDS[job.schema.label_kind].is_class:
         counts["label_max"] = int(to_numpy(rows["label"]).max(initial=-1))
     if job.config.normalize == "standard":
         x = to_matrix(rows["x"]).astype(np.float64)

@@ -65,7 +65,9 @@ class TaskRecord:
 
 @dataclass(frozen=True)
 class RoundTiming:
-    """When a round ran: seconds since the runner started, and how long; tasks, rows and bytes it sent."""
+    """When a round ran, in seconds since the runner started, and how long; its tasks, the bytes they sent, and
+    the largest resident size of a process that ran one.
+    """
 
     name: str
     start: float

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gnnflow.report.formats import lower_is_better, metric_name, score_text
+from gnnflow.graph.labels import lower_is_better
+from gnnflow.report.formats import metric_name, score_text
 from gnnflow.report.pictures.canvas import FULL_WIDTH, Picture, draw, plain_axes
 from gnnflow.report.pictures.palette import colour
 

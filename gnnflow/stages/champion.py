@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gnnflow.graph.errors import LayerError, RegistryError, TrainingError
+from gnnflow.graph.labels import lower_is_better
 from gnnflow.graphfeature.shards import ShardEntry, read_shard
 from gnnflow.registry.signature import misfits
 from gnnflow.registry.versions import MODEL, WEIGHTS
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from gnnflow.layers.model import Model
     from gnnflow.registry import Version
     from gnnflow.stages.base import StageResult
-
-_LOWER_IS_BETTER = {"loss"}
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Comparison:
     def candidate_holds(self) -> bool:
         """Whether the candidate is at least as good."""
         candidate, champion = self.values
-        return candidate <= champion if self.metric in _LOWER_IS_BETTER else candidate >= champion
+        return candidate <= champion if lower_is_better(self.metric) else candidate >= champion
 
 
 def compare(candidate: Version, champion: Version, *, flat: StageResult, train: TrainConfig, metric: str) -> Comparison:

@@ -8,6 +8,8 @@ import numpy as np
 import yaml
 
 from gnnflow.graph.errors import StorageError
+from gnnflow.graph.labels import LABEL_KINDS
+from gnnflow.graph.splits import SPLITS
 from gnnflow.report.inputs import (
     BlowUp,
     EmbeddingSample,
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
 
 _SAMPLE_ROWS = 20_000
 _EMBEDDING_ROWS = 2_000
-_TEST = 2
 
 
 def report_of(run: str, *, workspace: str) -> str:
@@ -74,6 +75,7 @@ def _inputs(
         stages=[_stage_row(stage, manifest, record) for stage, manifest in manifests.items()],
         graph=_graph(ingest, flat, record["config"]),
         label_kind=ingest.details["label_kind"],
+        class_names=ingest.details.get("class_names", ()),
         metric=record["config"]["train"]["metric"],
         blow_up=BlowUp(layout=flat.details["layout"], **flat.details["blow_up"]),
         curves=trained.details["history"],
@@ -90,8 +92,7 @@ def _inputs(
 
 def _stage_row(stage: str, manifest: Manifest, record: Mapping[str, Any]) -> StageRow:
     rounds = [
-        RoundRow(row["name"], row["start"], row["seconds"], row["tasks"], row.get("rows", 0))
-        for row in manifest.timings.get("rounds", [])
+        RoundRow(row["name"], row["start"], row["seconds"], row["tasks"]) for row in manifest.timings.get("rounds", [])
     ]
     seconds = manifest.timings.get("seconds", sum(row.seconds for row in rounds))
     counts = {"rows in": manifest.rows_in, "rows out": manifest.rows_out, "quarantined": manifest.rows_quarantined}
@@ -119,7 +120,7 @@ def _sample(artifacts: Mapping[str, str], manifests: Mapping[str, Manifest]) -> 
     import pyarrow as pa
 
     store = GraphStore.of(artifacts["ingest"], manifests["ingest"])
-    label = ["label"] if manifests["ingest"].details["label_kind"] != "none" else []
+    label = ["label"] if LABEL_KINDS[manifests["ingest"].details["label_kind"]].has_labels else []
     pieces: list[pa.Table] = []
     for entry in manifests["infer"].files:
         partition = int(entry.name.rsplit("-", 1)[-1].split(".")[0])
@@ -141,13 +142,14 @@ def _rows_of(facts: pa.Table, scored: pa.Table) -> Any:
 
 
 def _predictions(table: pa.Table, ingest: Manifest) -> PredictionSample | None:
-    rows = np.flatnonzero((to_numpy(table["split"]) == _TEST) & to_numpy(table["labelled"]))
+    rows = np.flatnonzero((to_numpy(table["split"]) == SPLITS.index("test")) & to_numpy(table["labelled"]))
     if not len(rows):
         return None
     column = table["label"].combine_chunks()
-    labels = to_matrix(column) if ingest.details["label_kind"] == "multi" else to_numpy(column)
-    name = "value" if ingest.details["label_kind"] == "regression" else "probabilities"
-    scores = to_numpy(table[name]) if name == "value" else to_matrix(table[name])
+    traits = LABEL_KINDS[ingest.details["label_kind"]]
+    labels = to_matrix(column) if traits.is_list else to_numpy(column)
+    scores = table[traits.columns[-1]]
+    scores = to_matrix(scores) if traits.has_classes else to_numpy(scores)
     return PredictionSample(labels[rows], scores[rows])
 
 

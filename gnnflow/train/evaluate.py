@@ -14,14 +14,14 @@ import torch
 from gnnflow.executions.minibatch import forward
 from gnnflow.graph.arrays import Array, FloatArray, IntArray
 from gnnflow.graph.errors import TrainingError
+from gnnflow.graph.labels import LabelKind
+from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.shards import ShardEntry
 from gnnflow.layers.model import Model
 from gnnflow.train.batches import PlannedBatch, plan_evaluation
-from gnnflow.train.metrics import LabelKind, Scores, score
+from gnnflow.train.metrics import Scores, score
 from gnnflow.train.objective import Objective
 from gnnflow.train.pipeline import Pipeline
-
-SPLITS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True)

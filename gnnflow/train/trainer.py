@@ -16,6 +16,7 @@ from typing import Any
 from gnnflow.config import TrainConfig
 from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.errors import TrainingError
+from gnnflow.graph.labels import LABEL_KINDS, LabelKind
 from gnnflow.graphfeature.shards import Shard, ShardEntry, read_shard
 from gnnflow.layers.model import ModelSpec, build_model
 from gnnflow.progress import Progress
@@ -23,7 +24,7 @@ from gnnflow.storage.filesystem import join
 from gnnflow.train.checkpoint import encode_weights
 from gnnflow.train.evaluate import evaluate
 from gnnflow.train.fit import Fitted, Job, fit
-from gnnflow.train.metrics import NAMES, LabelKind, Scores
+from gnnflow.train.metrics import Scores
 from gnnflow.train.objective import Objective, balanced_weights
 from gnnflow.train.pipeline import Pipeline
 from gnnflow.train.reproducible import compute_settings, seed_weights
@@ -106,7 +107,7 @@ def check_request(request: TrainRequest) -> None:
             where="train.patience",
             fix="Set it to 0, or mark some nodes as valid.",
         )
-    if "valid" in splits and metric != "loss" and metric not in NAMES[request.label_kind]:
+    if "valid" in splits and metric != "loss" and metric not in LABEL_KINDS[request.label_kind].metrics:
         raise TrainingError(
             f"{metric} is not defined for {request.label_kind} labels", where="train.metric", fix="Set it to loss."
         )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.report.formats import count_text, short_count
 from gnnflow.report.inputs import Array, EmbeddingSample, FloatArray, ReportInputs
 from gnnflow.report.pictures.canvas import HALF_WIDTH, Picture, Swatch, dots, draw, plain_axes
@@ -99,9 +100,9 @@ def _groups(inputs: ReportInputs, *, labels: Array | None, num_points: int) -> t
     if labels is None or labels.ndim > 1:
         everyone = "a node" if labels is None else "a node (several labels each, so no colours)"
         return (_Group(everyone, "accent", np.ones(num_points, dtype=bool)),)
-    if inputs.label_kind == "regression":
-        return _value_groups(labels.astype(float))
-    return _class_groups(inputs, labels=labels.astype(np.int64))
+    if LABEL_KINDS[inputs.label_kind].has_classes:
+        return _class_groups(inputs, labels=labels.astype(np.int64))
+    return _value_groups(labels.astype(float))
 
 
 def _class_groups(inputs: ReportInputs, *, labels: Array) -> tuple[_Group, ...]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gnnflow.graph.labels import lower_is_better
 from gnnflow.report.formats import (
-    lower_is_better,
     metric_name,
     score_text,
     seconds_text,
