@@ -65,8 +65,9 @@ class TaskRecord:
 
 @dataclass(frozen=True)
 class RoundTiming:
-    """When a round ran, in seconds since the runner started, and how long; its tasks, the bytes they sent, and
-    the largest resident size of a process that ran one.
+    """When a round ran, in seconds since the runner started, and how long.
+
+    exchanged_bytes is what its tasks sent, peak_bytes the largest resident size of a process that ran one.
     """
 
     name: str
