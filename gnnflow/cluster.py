@@ -66,8 +66,7 @@ def _local(config: LocalCluster, stack: ExitStack) -> Any:
     from distributed import Client
     from distributed import LocalCluster as DaskLocalCluster
 
-    # One thread of BLAS a worker thread: partitions are the parallelism. Dask's default MALLOC_TRIM_THRESHOLD_ gives
-    # memory back at once, and faulting it in again cost more than the work (see docs/decisions).
+    # BLAS gets as many threads as a worker is meant to use: one by default, since partitions are the parallelism.
     stack.enter_context(
         dask.config.set(
             {

@@ -1,4 +1,4 @@
-"""gnnflow in Airflow: one deferrable operator a stage, each a thin shell over `gnnflow.stages`.
+"""gnnflow in Airflow: one deferrable operator per stage, each a thin shell over `gnnflow.stages`.
 
 Nothing here decides anything about graphs. An operator reads the config, asks whether the stage's artifact is already
 committed, and otherwise hands the stage to a Dask cluster (or runs it in the task's own process) and waits without

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gnnflow.config.base import Section, Whole
+from gnnflow.config.base import Integer, Section
 
-Fanout = Annotated[tuple[Annotated[Whole, Field(ge=1)], ...], Field(min_length=1)]
-_FANOUT = "In-edges kept per node, one number a hop: [15, 10] keeps 15 of a target's and 10 of each of theirs."
+Fanout = Annotated[tuple[Annotated[Integer, Field(ge=1)], ...], Field(min_length=1)]
+_FANOUT = "In-edges kept per node, one number per hop: [15, 10] keeps 15 of a target's and 10 of each of theirs."
 
 
 class NoSampling(Section):
@@ -48,15 +48,17 @@ Sampling = Annotated[
 class FlatConfig(Section):
     """Neighbourhoods as GraphFeatures."""
 
-    hops: Whole | None = Field(None, ge=1, le=16, description="How far neighbourhoods reach; null means model.layers.")
+    hops: Integer | None = Field(
+        None, ge=1, le=16, description="How far neighbourhoods reach; null means model.layers."
+    )
     sampling: Sampling = Field(NoSampling(), description="Which in-edges are kept.")
-    hub_threshold: Whole = Field(
+    hub_threshold: Integer = Field(
         10_000, ge=1, description="In-degree above which a node's edges are split over several reducers."
     )
-    shard_size: Whole = Field(8192, ge=1, description="Targets a shard holds.")
+    shard_size: Integer = Field(8192, ge=1, description="Targets per shard.")
     layout: Literal["shared", "inline"] = Field(
         "shared",
-        description="shared stores a node's features once a shard, inline once a target (as AGL does).",
+        description="shared stores a node's features once per shard, inline once per target (as AGL does).",
     )
     targets: Literal["labelled", "all"] = Field(
         "labelled", description="Which nodes get a neighbourhood: those with a label and a split, or all."

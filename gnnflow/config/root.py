@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from gnnflow.config.base import MAX_SEED, Section, Uri, Whole, problem
+from gnnflow.config.base import MAX_SEED, Integer, Section, Uri, problem
 from gnnflow.config.cluster_section import ClusterConfig, LocalCluster
 from gnnflow.config.flat_section import FlatConfig, NoSampling
 from gnnflow.config.graph_section import GraphConfig
@@ -22,7 +22,9 @@ class Config(Section):
     """Everything one experiment says."""
 
     name: RunName = Field(description="Name of the experiment; runs are kept under runs/<name> in the workspace.")
-    seed: Whole = Field(0, ge=0, le=MAX_SEED, description="Seed of sampling, initial weights, dropout and batch order.")
+    seed: Integer = Field(
+        0, ge=0, le=MAX_SEED, description="Seed of sampling, initial weights, dropout and batch order."
+    )
     workspace: Uri = Field("runs", description="Where artifacts and runs live: a folder or any fsspec URL.")
     graph: GraphConfig = Field(description="Input tables and the layout of the graph store.")
     flat: FlatConfig = Field(FlatConfig(), description="Neighbourhoods as GraphFeatures.")
@@ -53,8 +55,8 @@ class Config(Section):
         sampling = self.flat.sampling
         if not isinstance(sampling, NoSampling) and len(sampling.fanout) != self.num_hops:
             raise problem(
-                f"{list(sampling.fanout)} is not allowed: must have {self.num_hops} numbers, one a hop",
+                f"{list(sampling.fanout)} is not allowed: must have {self.num_hops} numbers, one per hop",
                 key="flat.sampling.fanout",
-                fix="Give one number a hop, targets first, or change model.layers.",
+                fix="Give one number per hop, targets first, or change model.layers.",
             )
         return self

@@ -126,12 +126,12 @@ def weight_fault(table: pa.Table, column: str) -> Fault:
     return Fault("weight is null, NaN, infinite or negative", column, rows, "Write weights of zero or more.")
 
 
-def places(chunk_number: int, rows: Array) -> IntArray:
+def input_positions(chunk_number: int, rows: Array) -> IntArray:
     """Return one integer per row that remembers its chunk and row through every exchange."""
     return (np.int64(chunk_number) << _PLACE_SHIFT) + rows.astype(np.int64)
 
 
-def settle(
+def separate(
     table: pa.Table,
     faults: Sequence[Fault],
     *,

@@ -83,11 +83,11 @@ def column_names(schema: SourceSchema) -> list[str]:
     if schema.sparse:
         return [f"entries of {schema.sparse} in a row"]
     names = [
-        f"{part.name}[{place}]" if part.is_list else part.name
+        f"{part.name}[{position}]" if part.is_list else part.name
         for part in schema.features
-        for place in range(part.width)
+        for position in range(part.width)
     ]
-    return [names[place] for place in _chosen(schema)]
+    return [names[position] for position in _chosen(schema)]
 
 
 def _chosen(schema: SourceSchema) -> IntArray:
@@ -101,7 +101,7 @@ def count_rows(rows: pa.Table, schema: SourceSchema, *, partitions: int) -> Emit
         columns = [np.diff(to_ragged(rows["x_index"])[0]).astype(np.float32)]
     else:
         matrix = to_matrix(rows["x"])
-        columns = [matrix[:, place] for place in _chosen(schema).tolist()]
+        columns = [matrix[:, position] for position in _chosen(schema).tolist()]
     counted = [_counts(codes_of(np.ascontiguousarray(column))) for column in columns]
     column = np.repeat(np.arange(len(counted)), [len(codes) for codes, _ in counted])
     table = pa.table(
@@ -127,8 +127,8 @@ def merge_counts(index: int, inbox: Inbox) -> TaskOutput:
     """Add up the partitions' counts of the columns that came here, and thin them."""
     rows = inbox.read(CHANNEL).combine_chunks()
     key = to_numpy(rows["column"]) * _CODES + to_numpy(rows["code"])
-    distinct, place = np.unique(key, return_inverse=True)
-    total = np.bincount(place, to_numpy(rows["rows"]), minlength=len(distinct)).astype(np.int64)
+    distinct, position = np.unique(key, return_inverse=True)
+    total = np.bincount(position, to_numpy(rows["rows"]), minlength=len(distinct)).astype(np.int64)
     columns, sizes = np.unique(distinct // _CODES, return_counts=True)
     bounds = offsets_of(sizes)
     merged = {

@@ -60,7 +60,8 @@ def priorities(
     """Return one uint64 per edge; the smallest are kept first.
 
     weight [E] is non-negative and needed by `weighted` and `top_k`. Every epoch sees the same sample; the number of an
-    epoch's view enters here when there are several. Raises ConfigError for an unknown kind and where weights are needed and missing.
+    epoch's view enters here when there are several. Raises ConfigError for an unknown kind, and where weights are
+    needed and missing.
     """
     if kind == "none":
         return np.arange(len(edge_key), dtype=np.uint64)

@@ -94,11 +94,11 @@ def _sorted_within(lengths: IntArray, priority: KeyArray, tie: KeyArray | None) 
     key = key[order]
     equal = key[1:] == key[:-1]
     if equal.any():
-        _settle(order, key, equal, priority, tie)
+        _order_ties(order, key, equal, priority, tie)
     return order
 
 
-def _settle(order: IntArray, key: KeyArray, equal: Array, priority: KeyArray, tie: KeyArray | None) -> None:
+def _order_ties(order: IntArray, key: KeyArray, equal: Array, priority: KeyArray, tie: KeyArray | None) -> None:
     """Put runs of equal sort keys into their exact order, in place. equal [E - 1]: key i + 1 equals key i."""
     tied = np.zeros(len(order), bool)
     tied[1:] = equal

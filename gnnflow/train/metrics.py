@@ -18,7 +18,7 @@ from sklearn import metrics as sk
 from gnnflow.graph.arrays import Array, FloatArray, IntArray
 from gnnflow.graph.labels import LABEL_KINDS, UNLABELLED, LabelKind
 
-_CONFUSION_CLASSES = 200  # more make a table nobody reads: 200 x 200 counts are 320 kB
+_CONFUSION_CLASSES = 200  # more make a table too large to read: 200 x 200 counts are 320 kB
 
 
 class UndefinedMetricError(ValueError):

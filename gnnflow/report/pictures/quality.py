@@ -1,7 +1,7 @@
 """Where the predictions are right: confusion matrix, ROC curve or predicted against true, by label kind.
 
 All are drawn from a sample of one split's targets; the caption says how many. Where a node has several labels, all are
-pooled into one curve (micro-average): one curve per label could not be told apart.
+pooled into one curve (micro-average): one curve per label could not be summary apart.
 """
 
 from __future__ import annotations
@@ -112,12 +112,12 @@ def _confusion_picture(inputs: ReportInputs, *, sample: PredictionSample) -> Pic
     total, right = int(whole.counts.sum()), int(np.trace(whole.counts))
     worst = _worst_confusion(whole)
     pooled = " The rarest classes are pooled." if shown is not whole else ""
-    told = f"{count_text(right)} of {count_text(total)} sampled {sample.split} targets are right"
+    summary = f"{count_text(right)} of {count_text(total)} sampled {sample.split} targets are right"
     return Picture(
         key="quality",
         title="Which classes are taken for which",
-        alt=f"Confusion matrix of {len(shown.names)} classes: {told}. {worst}",
-        caption=f"{told} ({percent_text(right / total)}). {worst}{pooled} A row's shades add up to one.",
+        alt=f"Confusion matrix of {len(shown.names)} classes: {summary}. {worst}",
+        caption=f"{summary} ({percent_text(right / total)}). {worst}{pooled} A row's shades add up to one.",
         svg=draw("quality", partial(_paint_confusion, shown=shown), width=HALF_WIDTH, height=_SQUARE_HEIGHT),
         legend=(Swatch("accent", "area", "right"), Swatch("warm", "area", "taken for another class")),
         table=_class_table(shown),
@@ -205,12 +205,12 @@ def _roc_picture(labels: Array, scores: Array, *, sample: PredictionSample, pool
     false_rate, true_rate, _ = roc_curve(truth, scores)
     area = float(auc(false_rate, true_rate))
     micro = "Micro-average: every (target, label) pair counts once. " if pooled else ""
-    told = f"{count_text(len(sample.labels))} sampled {sample.split} targets, {percent_text(truth.mean())} positive"
+    summary = f"{count_text(len(sample.labels))} sampled {sample.split} targets, {percent_text(truth.mean())} positive"
     return Picture(
         key="quality",
         title=title,
-        alt=f"ROC curve with an area of {score_text(area)} under it, over {told}.",
-        caption=f"{micro}Area under the curve {score_text(area)} over {told}; 0.5 is what guessing gives.",
+        alt=f"ROC curve with an area of {score_text(area)} under it, over {summary}.",
+        caption=f"{micro}Area under the curve {score_text(area)} over {summary}; 0.5 is what guessing gives.",
         svg=draw(
             "quality",
             partial(_paint_roc, false_rate=false_rate, true_rate=true_rate, area=area),
@@ -250,15 +250,15 @@ def _scatter_picture(_: ReportInputs, sample: PredictionSample) -> Picture:
     spread = float(np.sum((true - true.mean()) ** 2))
     error = float(np.abs(true - guess).mean())
     fit = f", R² {score_text(1 - float(np.sum((true - guess) ** 2)) / spread)}" if spread > 0 else ""
-    told = f"{count_text(len(true))} sampled {sample.split} targets: mean absolute error {score_text(error)}{fit}"
+    summary = f"{count_text(len(true))} sampled {sample.split} targets: mean absolute error {score_text(error)}{fit}"
     if len(true) > _MOST_DOTS:
         chosen = np.sort(np.random.default_rng(0).permutation(len(true))[:_MOST_DOTS])
         true, guess = true[chosen], guess[chosen]
     return Picture(
         key="quality",
         title=title,
-        alt=f"Scatter of predictions against labels. {sentence(told)}.",
-        caption=f"{sentence(told)}. On the dashed line a prediction is exact.",
+        alt=f"Scatter of predictions against labels. {sentence(summary)}.",
+        caption=f"{sentence(summary)}. On the dashed line a prediction is exact.",
         svg=draw(
             "quality",
             partial(_paint_scatter, true=true, guess=guess),

@@ -41,7 +41,7 @@ def stage_timeline(inputs: ReportInputs) -> Picture:
     bars = _bars(inputs.stages)
     if not bars:
         return Picture(key="timeline", title=title, missing="No stage recorded its time.", wide=True)
-    told = ", ".join(
+    summary = ", ".join(
         f"{stage.name} {seconds_text(stage.seconds)}{' (reused)' if stage.reused else ''}" for stage in inputs.stages
     )
     legend = [Swatch("accent", "area", "done in this run")]
@@ -51,7 +51,7 @@ def stage_timeline(inputs: ReportInputs) -> Picture:
     return Picture(
         key="timeline",
         title=title,
-        alt=f"Timeline of the stages: {told}.",
+        alt=f"Timeline of the stages: {summary}.",
         caption=(
             "Stages run one after another; the thin bars are their rounds, each a map over partitions and its exchange."
         ),

@@ -35,7 +35,7 @@ _NOT_CURVES = frozenset({"epoch", "seconds"})
 
 
 def learning_curves(inputs: ReportInputs) -> tuple[Picture, ...]:
-    """Return the loss an epoch and, where epochs carry one, the metric; both mark the best epoch."""
+    """Return the loss of each epoch and, where epochs carry one, the metric; both mark the best epoch."""
     rows = [row for row in inputs.curves if "epoch" in row]
     if not rows:
         words = "No epochs were recorded: the model was not trained in this run, or stopped before its first one."
@@ -64,13 +64,13 @@ def baseline_bars(inputs: ReportInputs) -> Picture:
     if not pairs:
         words = "The model and the baseline share no score on one split, so there is nothing to compare."
         return Picture(key="baseline", title=title, missing=words)
-    told = "; ".join(f"{name} {score_text(ours)} against {score_text(bare)}" for name, ours, bare in pairs)
+    summary = "; ".join(f"{name} {score_text(ours)} against {score_text(bare)}" for name, ours, bare in pairs)
     name, ours, bare = pairs[0]
     better = "lower is better" if lower_is_better(inputs.headline_key or "") else "higher is better"
     return Picture(
         key="baseline",
         title=title,
-        alt=f"Bars of the model and the same classifier without edges: {told}.",
+        alt=f"Bars of the model and the same classifier without edges: {summary}.",
         caption=(
             f"{sentence(name)}: {signed_text(ours - bare)} with edges ({better}). The baseline is the "
             "same classifier with the same training, its neighbours taken away."
@@ -127,13 +127,13 @@ def _curve(
         words = f"The epochs carry no finite {label}, so there is no curve to draw."
         return Picture(key=key, title=title, missing=words)
     painter = partial(_paint_curve, epochs=epochs, series=series, label=label, best_epoch=best_epoch)
-    told = [f"{metric_name(name.replace('_', '.', 1))} ends at {_last(series[name])}" for name in series]
+    summary = [f"{metric_name(name.replace('_', '.', 1))} ends at {_last(series[name])}" for name in series]
     best = "" if best_epoch is None else f" The kept model is that of epoch {best_epoch}."
     return Picture(
         key=key,
         title=title,
-        alt=f"Line chart over {len(rows)} epochs: {', '.join(told)}.{best}",
-        caption=f"{sentence(', '.join(told))}.{best}",
+        alt=f"Line chart over {len(rows)} epochs: {', '.join(summary)}.{best}",
+        caption=f"{sentence(', '.join(summary))}.{best}",
         svg=draw(key, painter, width=HALF_WIDTH, height=_CURVE_HEIGHT),
         legend=tuple(Swatch(*_SERIES.get(_split(name), ("accent", "line")), _split(name)) for name in series),
         table=_epoch_table(rows) if table else None,
