@@ -51,14 +51,13 @@ class Cluster:
     def scheduler(self) -> Scheduler:
         """Return the scheduler itself. Raises ClusterError where an address does not answer."""
         if self._scheduler is None:
-            self._scheduler = self._start()
+            if self.config.kind == "synchronous":
+                self._scheduler = Synchronous()
+            elif self.config.kind == "local":
+                self._scheduler = Dask(_local(self.config, self._stack))
+            else:
+                self._scheduler = Dask(_join(self.config, self._stack))
         return self._scheduler
-
-    def _start(self) -> Scheduler:
-        if self.config.kind == "synchronous":
-            return Synchronous()
-        client = _local(self.config, self._stack) if self.config.kind == "local" else _join(self.config, self._stack)
-        return Dask(client)
 
 
 def _local(config: LocalCluster, stack: ExitStack) -> Any:

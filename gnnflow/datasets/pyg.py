@@ -106,7 +106,7 @@ def _nodes(store: Any, where: str) -> NodeAttributes:
     if store.num_nodes is None:
         raise TableError("does not know its number of nodes", where=where, fix="Set num_nodes.")
     label = store.get("y")
-    if label is not None and not _per_row(label, int(store.num_nodes)):
+    if label is not None and np.shape(label)[:1] != (int(store.num_nodes),):
         raise TableError(
             f"y has shape {list(np.shape(label))} for {store.num_nodes} nodes: it labels the graph, not its nodes",
             where=where,
@@ -116,11 +116,6 @@ def _nodes(store: Any, where: str) -> NodeAttributes:
     inputs |= {key: store[key] for key in store.keys() if _extra(store, key) and store.is_node_attr(key)}  # noqa: SIM118
     masks = {split: store[name] for split, names in _MASKS.items() for name in names if name in store}
     return NodeAttributes(int(store.num_nodes), inputs, label, masks)
-
-
-def _per_row(value: Any, rows: int) -> bool:
-    shape = np.shape(value)
-    return bool(shape) and shape[0] == rows
 
 
 def _width(x: Any) -> int:

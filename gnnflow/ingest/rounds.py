@@ -113,7 +113,7 @@ def read_edges(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
 
 
 def resolve_sources(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
-    """Replace source ids by dense ids and keys, setting aside edges of unknown nodes; send each edge to its destination."""
+    """Replace source ids by dense ids and keys, set aside edges of unknown nodes, send each to its destination."""
     rows, bad, dense = _resolve(index, inbox, job, book, channel="edges_by_src", column="src_id")
     keys = id_keys(rows["src_id"])
     rows = rows.drop_columns(["src_id"]).append_column("src", pa.array(dense)).append_column("src_key", pa.array(keys))

@@ -96,6 +96,7 @@ def dense_matrix(table: pa.Table, parts: Sequence[ColumnPart]) -> FloatArray:
     start = 0
     for part in parts:
         column = combine(table.column(part.name))
+        # the part's columns of the matrix [rows, part.width]
         values = pc.list_flatten(column) if part.is_list else column
         matrix[:, start : start + part.width] = to_numpy(values.cast(pa.float32())).reshape(-1, part.width)
         start += part.width
@@ -109,6 +110,7 @@ def _ids(column: pa.ChunkedArray, schema: SourceSchema) -> pa.Array:
 def _split_codes(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> Array:
     if not schema.has_split:
         return np.full(table.num_rows, -1, np.int8)
+    # the position of each row's text in SPLITS [rows], -1 where it is null
     text = combine(table.column(config.split)).cast(pa.string())
     return to_numpy(pc.index_in(text, value_set=pa.array(SPLITS)).fill_null(-1).cast(pa.int8()))
 
@@ -119,6 +121,7 @@ def _row_normalized(matrix: FloatArray) -> FloatArray:
 
 
 def _sparse_values(table: pa.Table, schema: SourceSchema, config: GraphConfig, offsets: Array) -> FloatArray | None:
+    """Return the values of sparse rows one after another [V], or None where all are one. offsets: [rows + 1]."""
     lengths = np.diff(offsets)
     value = None
     if schema.sparse_has_value:
@@ -126,6 +129,7 @@ def _sparse_values(table: pa.Table, schema: SourceSchema, config: GraphConfig, o
     if config.normalize != "row":
         return value
     ones = np.ones(offsets[-1], np.float32) if value is None else value
+    # the row of each value [V], and each row's sum of magnitudes [rows]
     rows = np.repeat(np.arange(len(lengths)), lengths)
     total = np.bincount(rows, np.abs(ones), minlength=len(lengths))
     return (ones / np.where(total > 0, total, 1)[rows]).astype(np.float32)

@@ -86,7 +86,8 @@ def _paint(figure: Figure, *, bars: Sequence[_Bar]) -> None:
         _paint_bar(axes, bar, centre=float(centre), divisor=divisor, end=end)
     axes.set_xlim(0, end * 1.1)
     axes.set_ylim(float(heights.sum()), 0)
-    axes.set_yticks(centres, [_short(bar.label) for bar in bars])
+    names = [bar.label if len(bar.label) <= _LONGEST_NAME else f"{bar.label[: _LONGEST_NAME - 1]}…" for bar in bars]
+    axes.set_yticks(centres, names)
     for label, bar in zip(axes.get_yticklabels(), bars, strict=True):
         label.set_fontsize(9.5 if bar.is_stage else 8)
         label.set_fontweight("bold" if bar.is_stage else "normal")
@@ -128,7 +129,3 @@ def _unit(seconds: float) -> tuple[str, float]:
     if seconds < 3 * minute:
         return "seconds", 1.0
     return ("minutes", minute) if seconds < 3 * hour else ("hours", hour)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"

@@ -75,7 +75,12 @@ def baseline_bars(inputs: ReportInputs) -> Picture:
             f"{sentence(name)}: {signed_text(ours - bare)} with edges ({better}). The baseline is the "
             "same classifier with the same training, its neighbours taken away."
         ),
-        svg=draw("baseline", partial(_paint_pairs, pairs=pairs), width=HALF_WIDTH, height=_height(pairs)),
+        svg=draw(
+            "baseline",
+            partial(_paint_pairs, pairs=pairs),
+            width=HALF_WIDTH,
+            height=_BAR_HEIGHT * (len(pairs) + 1.2),
+        ),
         legend=(Swatch("accent", "area", "with edges"), Swatch("quiet", "area", "without edges")),
     )
 
@@ -96,10 +101,6 @@ def _one_scale(key: str, headline: str) -> bool:
     if "second" in key:
         return False
     return key == headline if lower_is_better(headline) else not lower_is_better(key)
-
-
-def _height(pairs: Sequence[object]) -> float:
-    return _BAR_HEIGHT * (len(pairs) + 1.2)
 
 
 def _metric_columns(keys: Sequence[str], *, metric: str) -> list[str]:
@@ -127,7 +128,8 @@ def _curve(
         words = f"The epochs carry no finite {label}, so there is no curve to draw."
         return Picture(key=key, title=title, missing=words)
     painter = partial(_paint_curve, epochs=epochs, series=series, label=label, best_epoch=best_epoch)
-    summary = [f"{metric_name(name.replace('_', '.', 1))} ends at {_last(series[name])}" for name in series]
+    ends = {name: score_text(float(values[np.isfinite(values)][-1])) for name, values in series.items()}
+    summary = [f"{metric_name(name.replace('_', '.', 1))} ends at {end}" for name, end in ends.items()]
     best = "" if best_epoch is None else f" The kept model is that of epoch {best_epoch}."
     return Picture(
         key=key,
@@ -142,10 +144,6 @@ def _curve(
 
 def _split(column: str) -> str:
     return column.partition("_")[0]
-
-
-def _last(values: FloatArray) -> str:
-    return score_text(float(values[np.isfinite(values)][-1]))
 
 
 def _paint_curve(
