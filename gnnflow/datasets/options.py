@@ -35,14 +35,14 @@ class Options:
             return None
         return tuple(part.strip() for part in self.take(name, "").split(",") if part.strip())
 
-    def truth(self, name: str, *, default: bool) -> bool:
+    def boolean(self, name: str, *, default: bool) -> bool:
         """Return a yes or no. Raises ConfigError for anything else."""
         text = self.take(name, str(default)).lower()
         if text not in _TRUTH:
             raise ConfigError(f"{name} is {text!r}", where=self._where, fix="Use true or false.")
         return _TRUTH[text]
 
-    def whole(self, name: str, default: int) -> int:
+    def integer(self, name: str, default: int) -> int:
         """Return a whole number from 0. Raises ConfigError for anything else."""
         text = self.take(name, str(default))
         if not text.isdecimal():

@@ -37,7 +37,7 @@ def load_pyg(name: str, options: Options) -> GraphTables | TypedGraphTables:
     parameters = inspect.signature(dataset.__init__).parameters
     arguments = _arguments(f"pyg:{name}", given, options, parameters)
     root = options.take("root", str(_cache() / name.replace("/", "-")))
-    mask_column = options.whole("mask_column", 0)
+    mask_column = options.integer("mask_column", 0)
     options.finish()
     _check_complete(f"pyg:{name}", parameters, arguments)
     if "root" in parameters:
