@@ -26,7 +26,7 @@ FOLDER = os.environ.get("GNNFLOW_EXPERIMENTS", str(Path(__file__).resolve().pare
 
 
 def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
-    """Return an experiment's DAG: a chain a run, joined where the work is the same, and a comparison at the end."""
+    """Return an experiment's DAG: one chain per run, joined where the work is the same, and a comparison at the end."""
     with DAG(
         dag_id=dag_id,
         description=f"{experiment.name}: {len(experiment.variants)} runs.",

@@ -51,14 +51,13 @@ class Cluster:
     def scheduler(self) -> Scheduler:
         """Return the scheduler itself. Raises ClusterError where an address does not answer."""
         if self._scheduler is None:
-            self._scheduler = self._start()
+            if self.config.kind == "synchronous":
+                self._scheduler = Synchronous()
+            elif self.config.kind == "local":
+                self._scheduler = Dask(_local(self.config, self._stack))
+            else:
+                self._scheduler = Dask(_join(self.config, self._stack))
         return self._scheduler
-
-    def _start(self) -> Scheduler:
-        if self.config.kind == "synchronous":
-            return Synchronous()
-        client = _local(self.config, self._stack) if self.config.kind == "local" else _join(self.config, self._stack)
-        return Dask(client)
 
 
 def _local(config: LocalCluster, stack: ExitStack) -> Any:
@@ -66,8 +65,7 @@ def _local(config: LocalCluster, stack: ExitStack) -> Any:
     from distributed import Client
     from distributed import LocalCluster as DaskLocalCluster
 
-    # One thread of BLAS a worker thread: partitions are the parallelism. Dask's default MALLOC_TRIM_THRESHOLD_ gives
-    # memory back at once, and faulting it in again cost more than the work (see docs/decisions).
+    # BLAS gets as many threads as a worker is meant to use: one by default, since partitions are the parallelism.
     stack.enter_context(
         dask.config.set(
             {

@@ -1,4 +1,4 @@
-"""What long work tells whoever watches: the command line's bars, a task log, a test that pulls the plug."""
+"""What long work reports while it runs: to the command line's bars, a task log, or a test that stops it."""
 
 from __future__ import annotations
 

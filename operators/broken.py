@@ -21,7 +21,7 @@ class BrokenDag(DAG):  # type: ignore[misc,unused-ignore] # Any where Airflow is
 
     @property
     def doc_md(self) -> str | None:
-        """Raise the problem: nobody reads this before the DAG is serialized."""
+        """Raise the problem: nothing reads this before the DAG is serialized."""
         if self._problem is not None:
             raise self._problem
         return None

@@ -1,9 +1,9 @@
 """What runs where the work is: a stage's driver, on a Dask worker or in the task's own process.
 
 On a worker the driver is one task that starts the stage's tasks through the worker's own client. It returns nothing:
-what happened goes out as events of plain text and numbers under the job's id, so whoever asks unpickles nothing, and a
-client that comes back later still finds them. A thread cannot be interrupted, so the driver looks at every progress
-event whether its own task was cancelled.
+what happened goes out as events of plain text and numbers under the job's id, so that nothing is unpickled to read
+them, and a client that comes back later still finds them. A thread cannot be interrupted, so the driver looks at every
+progress event whether its own task was cancelled.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Jobs on a Dask cluster: a stage's driver under a name of its own, that outlives whoever submitted it.
+"""Jobs on a Dask cluster: a stage's driver under a name of its own, that outlives its submitter.
 
 A job's future is published, so it lives on when the client goes: Airflow may lose the worker, the triggerer or the
 scheduler and come back to it by name. All that is read of a job is its state and its events, which are plain text and
@@ -99,20 +99,20 @@ async def watch(client: Client, job: str, *, say: Callable[[str], None], seconds
 
     A job the cluster does not know (a new scheduler, a cancelled job) gives LOST.
     """
-    told, spoken, staffed = 0, 0.0, time.monotonic()
+    said, spoken, workers_seen = 0, 0.0, time.monotonic()
     try:
         while (state := await _state(client, job)) in _UNDER_WAY and await is_known(client, job):
             if time.monotonic() - spoken >= seconds:
-                told, spoken = await _speak(client, job, told, say), time.monotonic()
+                said, spoken = await _speak(client, job, said, say), time.monotonic()
             if await _has_workers(client):
-                staffed = time.monotonic()
-            elif time.monotonic() - staffed > _NO_WORKERS_SECONDS:
+                workers_seen = time.monotonic()
+            elif time.monotonic() - workers_seen > _NO_WORKERS_SECONDS:
                 await cancel(client, job, say=say)
                 return _NO_WORKERS
             await asyncio.sleep(_LOOK_SECONDS)
         if state not in _ENDED:
             return LOST
-        await _speak(client, job, told, say)
+        await _speak(client, job, said, say)
         ended = [event for event in await _events(client, job) if event["kind"] in _LAST_WORDS]
         await client.unpublish_dataset(job)
     except OSError:
@@ -176,10 +176,10 @@ async def _events(client: Client, job: str) -> list[Any]:
     return [event for _, event in await client.get_events(job)]
 
 
-async def _speak(client: Client, job: str, told: int, say: Callable[[str], None]) -> int:
-    """Say the progress lines not yet told and return how many events there are."""
+async def _speak(client: Client, job: str, said: int, say: Callable[[str], None]) -> int:
+    """Say the progress lines not yet said and return how many events there are."""
     events = await _events(client, job)
-    for event in events[told:]:
+    for event in events[said:]:
         if event["kind"] == "progress":
             say(event["line"])
     return len(events)

@@ -1,6 +1,6 @@
-"""A stage's progress as lines for a task log: stage, round, rows a second, time left; one every few seconds.
+"""A stage's progress as lines for a task log: stage, round, rows per second, time left; one every few seconds.
 
-The same object carries the way out: where whoever started the work no longer wants it, the next event raises `Stopped`.
+The same object carries the way out: once the work is no longer wanted, the next event raises `Stopped`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ROWS = ("rows", "rows_in", "rows_out", "pairs", "edges", "targets")
 
 
 class Stopped(BaseException):
-    """Nobody wants this work any more. Finished tasks stay, so that a later run resumes there."""
+    """The work is no longer wanted. Finished tasks stay, so that a later run resumes there."""
 
 
 def never() -> bool:

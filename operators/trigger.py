@@ -1,7 +1,7 @@
 """Runs a stage's job from the triggerer, so that no worker slot waits; its lines appear in the task's log.
 
 The trigger submits the job as well: Airflow calls `on_kill` only of a trigger that has started, so a task that is
-marked failed just after it deferred would otherwise leave a job nobody stops.
+marked failed just after it deferred would otherwise leave a job that nothing stops.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class StageTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield the job's last event."""
-        # Dask takes a second to import, and this loop runs everybody's triggers.
+        # Dask takes a second to import, and this loop runs all triggers.
         await asyncio.to_thread(importlib.import_module, "distributed")
         left = None if self.deadline is None else max(self.deadline - time.time(), 0)
         try:

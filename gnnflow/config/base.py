@@ -1,7 +1,7 @@
 """What every section shares: strict keys, frozen values, and text types whose mistakes are refused early.
 
 Values arrive as YAML scalars or as text from the environment, so numbers written as text are accepted; a
-truth value where a number belongs is not, because `epochs: true` is never what was meant.
+boolean where a number belongs is not, because `epochs: true` is never what was meant.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def without_credentials(text: str) -> str:
     return CREDENTIALS.sub(r"\g<scheme>...@", text)
 
 
-def _refuse_truth_value(value: Any) -> Any:
+def _refuse_boolean(value: Any) -> Any:
     if isinstance(value, bool):
-        raise problem("is not allowed: must be a number, not a truth value")
+        raise problem("is not allowed: must be a number, not a boolean")
     return value
 
 
@@ -57,7 +57,7 @@ def _refuse_credentials(uri: str) -> str:
 
 Uri = Annotated[str, Field(min_length=1), AfterValidator(_refuse_credentials)]
 Column = Annotated[str, Field(min_length=1)]
-Whole = Annotated[int, BeforeValidator(_refuse_truth_value)]
-Real = Annotated[float, BeforeValidator(_refuse_truth_value)]
-Fraction = Annotated[Real, Field(ge=0, lt=1)]
+Integer = Annotated[int, BeforeValidator(_refuse_boolean)]
+Number = Annotated[float, BeforeValidator(_refuse_boolean)]
+Fraction = Annotated[Number, Field(ge=0, lt=1)]
 Size = Annotated[ByteSize, Field(ge=0)]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import ByteSize, Field
 
-from gnnflow.config.base import Section, Size, Uri, Whole
+from gnnflow.config.base import Integer, Section, Size, Uri
 
 
 class SynchronousCluster(Section):
@@ -19,11 +19,11 @@ class LocalCluster(Section):
     """Dask workers on this machine."""
 
     kind: Literal["local"] = Field("local", description="Start Dask workers on this machine.")
-    workers: Whole = Field(2, ge=1, le=1024, description="Worker processes.")
+    workers: Integer = Field(2, ge=1, le=1024, description="Worker processes.")
     memory_limit: Size = Field(
         ByteSize(2 * 1024**3), description="Memory of one worker, such as 2GiB; 0 sets no limit."
     )
-    threads: Whole = Field(1, ge=1, le=1024, description="Threads of one worker.")
+    threads: Integer = Field(1, ge=1, le=1024, description="Threads of one worker.")
 
 
 class AddressCluster(Section):

@@ -6,23 +6,23 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from gnnflow.config.base import Section, Whole, problem
+from gnnflow.config.base import Integer, Section, problem
 
 
 class FlatConfig(Section):
     """Neighbourhoods as GraphFeatures."""
 
-    hops: Whole | None = Field(
+    hops: Integer | None = Field(
         None,
         ge=1,
         le=16,
         description="How far neighbourhoods reach: at least model.layers, which is what null means. One GraphFlat "
         "serves models of every depth up to it.",
     )
-    shard_size: Whole = Field(8192, ge=1, description="Targets a shard holds.")
+    shard_size: Integer = Field(8192, ge=1, description="Targets per shard.")
     layout: Literal["shared", "inline"] = Field(
         "shared",
-        description="shared stores a node's features once a shard, inline once a target (as AGL does).",
+        description="shared stores a node's features once per shard, inline once per target (as AGL does).",
     )
     targets: Literal["labelled", "all"] = Field(
         "labelled", description="Which nodes get a neighbourhood: those with a label and a split, or all."

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from gnnflow.config.base import Column, Section, Uri, Whole, problem
+from gnnflow.config.base import Column, Integer, Section, Uri, problem
 
 EDGE_TYPE = re.compile(r"(?P<source>.+?)__(?P<relation>.+)__(?P<target>.+?)")
 _TypedTables = Annotated[dict[str, Uri], Field(min_length=1)]
@@ -36,19 +36,19 @@ class GraphConfig(Section):
         description="Node feature columns: a fixed-size list, scalars, or x for sparse x_index/x_value.",
     )
     edge_features: tuple[Column, ...] = Field((), description="Edge table columns that become edge attributes.")
-    feature_dim: Whole | None = Field(
+    feature_dim: Integer | None = Field(
         None,
         ge=1,
         description="Width of sparse features; null reads it from the table's schema or its largest index.",
     )
-    num_classes: Whole | None = Field(
+    num_classes: Integer | None = Field(
         None, ge=1, description="Number of classes; null takes the largest label plus one."
     )
     normalize: Literal["none", "row", "standard"] = Field(
         "none",
         description="Scaling: row makes each row sum to one, standard each column mean 0 and variance 1.",
     )
-    partitions: Whole = Field(4, ge=1, le=65536, description="Number of partitions of the graph store.")
+    partitions: Integer = Field(4, ge=1, le=65536, description="Number of partitions of the graph store.")
     on_bad_rows: Literal["fail", "quarantine"] = Field(
         "fail",
         description="fail stops at the first bad row; quarantine writes bad rows to a table and counts them.",
@@ -69,7 +69,7 @@ class GraphConfig(Section):
                     raise problem(
                         f"{column!r} is the column of graph.{role}",
                         key=kind,
-                        fix="Take it out of the list: it is no input of a model.",
+                        fix="Take it out of the list: it is not an input of a model.",
                     )
             if len(set(features)) != len(features):
                 raise problem(f"{list(features)} names a column twice", key=kind, fix="Name each column once.")

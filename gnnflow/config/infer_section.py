@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gnnflow.config.base import Section, Whole
-
-Split = Literal["train", "valid", "test"]
+from gnnflow.config.base import Integer, Section
+from gnnflow.graph.splits import Split
 
 
 class InferConfig(Section):
@@ -18,7 +17,7 @@ class InferConfig(Section):
         "all", description="all, or a list of splits such as [test]; fewer targets prune the rounds."
     )
     embeddings: bool = Field(default=False, description="Also write the last layer's embedding of each target.")
-    parity_samples: Whole = Field(
+    parity_samples: Integer = Field(
         256,
         ge=0,
         description="Targets scored again by the k-hop path; above 1e-4 the run is refused. 0 turns it off.",

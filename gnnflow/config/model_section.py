@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
-from gnnflow.config.base import Fraction, Section, Whole, problem
+from gnnflow.config.base import Fraction, Integer, Section, problem
 
 BuiltInKind = Literal["gcn", "sage", "gat", "gin", "gat_e"]
 BUILT_IN_KINDS: tuple[str, ...] = get_args(BuiltInKind)
@@ -32,16 +32,16 @@ class ModelConfig(Section):
     kind: ModelKind = Field(
         "gcn", description="gcn, sage, gat, gin, gat_e, or a layer class of your own as package.module:Class."
     )
-    hidden: Whole = Field(
+    hidden: Integer = Field(
         64, ge=1, le=65536, description="Width of the hidden layers; for attention layers, of each head."
     )
-    layers: Whole = Field(2, ge=1, le=16, description="Number of layers.")
+    layers: Integer = Field(2, ge=1, le=16, description="Number of layers.")
     dropout: Fraction = Field(0.5, description="Dropout before each layer and before a linear head, in training only.")
     attention_dropout: Fraction | None = Field(
         None, description="Dropout on attention coefficients; null means the value of dropout."
     )
-    heads: Whole = Field(8, ge=1, le=256, description="Attention heads of the hidden layers (gat and gat_e).")
-    output_heads: Whole = Field(
+    heads: Integer = Field(8, ge=1, le=256, description="Attention heads of the hidden layers (gat and gat_e).")
+    output_heads: Integer = Field(
         1, ge=1, le=256, description="Attention heads of the last layer, averaged (gat and gat_e)."
     )
     aggregator: Literal["mean", "max"] = Field("mean", description="How sage combines neighbours.")

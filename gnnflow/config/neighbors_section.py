@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gnnflow.config.base import Section, Whole
+from gnnflow.config.base import Integer, Section
 
-Fanout = Annotated[tuple[Annotated[Whole, Field(ge=1)], ...], Field(min_length=1)]
+Fanout = Annotated[tuple[Annotated[Integer, Field(ge=1)], ...], Field(min_length=1)]
 _FANOUT = (
     "In-edges kept per node, one number per hop from the targets outward: [15, 10] keeps 15 of a target's and 10 of "
     "each of theirs."
@@ -53,7 +53,7 @@ class NeighborsConfig(Section):
 
     kind: Literal["direct"] = Field("direct", description="direct: the nodes with an edge to it.")
     sampling: Sampling = Field(NoSampling(), description="Which in-edges are kept.")
-    hub_threshold: Whole = Field(
+    hub_threshold: Integer = Field(
         10_000,
         ge=1,
         description="In-degree above which a node's edges are sampled by several reducers. Does not change results.",

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gnnflow.config.base import Real, Section
+from gnnflow.config.base import Number, Section
 
 ModelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 
@@ -31,12 +31,12 @@ class PublishConfig(Section):
 class GuardsConfig(Section):
     """How far the tables may be from those of the last completed run; null turns a guard off."""
 
-    rows: Annotated[Real, Field(gt=0)] | None = Field(
+    rows: Annotated[Number, Field(gt=0)] | None = Field(
         0.5, description="Largest relative change of the number of nodes or of edges: 0.5 allows half to 1.5 times."
     )
-    label_rate: Annotated[Real, Field(gt=0)] | None = Field(
+    label_rate: Annotated[Number, Field(gt=0)] | None = Field(
         0.2, description="Largest relative change of the share of nodes with a label."
     )
-    psi: Annotated[Real, Field(gt=0)] | None = Field(
+    psi: Annotated[Number, Field(gt=0)] | None = Field(
         0.25, description="Largest population stability index of a feature column."
     )

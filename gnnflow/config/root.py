@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from gnnflow.config.base import MAX_SEED, Section, Uri, Whole, problem
+from gnnflow.config.base import MAX_SEED, Integer, Section, Uri, problem
 from gnnflow.config.cluster_section import ClusterConfig, LocalCluster
 from gnnflow.config.flat_section import FlatConfig
 from gnnflow.config.graph_section import GraphConfig
@@ -23,7 +23,9 @@ class Config(Section):
     """Everything one experiment says."""
 
     name: RunName = Field(description="Name of the experiment; runs are kept under runs/<name> in the workspace.")
-    seed: Whole = Field(0, ge=0, le=MAX_SEED, description="Seed of sampling, initial weights, dropout and batch order.")
+    seed: Integer = Field(
+        0, ge=0, le=MAX_SEED, description="Seed of sampling, initial weights, dropout and batch order."
+    )
     workspace: Uri = Field("runs", description="Where artifacts and runs live: a folder or any fsspec URL.")
     graph: GraphConfig = Field(description="Input tables and the layout of the graph store.")
     neighbors: NeighborsConfig = Field(NeighborsConfig(), description="Which neighbours a node aggregates.")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ByteSize, Field
 
-from gnnflow.config.base import Real, Section, Size, Whole, problem
+from gnnflow.config.base import Integer, Number, Section, Size, problem
 from gnnflow.config.stages import PIPELINES
 
 
@@ -41,30 +41,30 @@ class TrainConfig(Section):
     """Mini-batch training on GraphFeatures."""
 
     strategy: Strategy = Field("mini-batch", description="How the graph is cut for training.")
-    epochs: Whole = Field(100, ge=1, description="Most passes over the training targets.")
-    batch_size: Whole = Field(256, ge=1, description="Targets in a training batch.")
-    eval_batch_size: Whole | None = Field(
+    epochs: Integer = Field(100, ge=1, description="Most passes over the training targets.")
+    batch_size: Integer = Field(256, ge=1, description="Targets in a training batch.")
+    eval_batch_size: Integer | None = Field(
         None,
         ge=1,
         description="Targets in an evaluation batch; null means batch_size. Does not change results.",
     )
-    lr: Real = Field(0.01, gt=0, description="Learning rate.")
+    lr: Number = Field(0.01, gt=0, description="Learning rate.")
     optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="Optimiser.")
-    weight_decay: Real = Field(0.0, ge=0, description="L2 penalty (adam, sgd) or decoupled decay (adamw).")
-    patience: Whole = Field(
+    weight_decay: Number = Field(0.0, ge=0, description="L2 penalty (adam, sgd) or decoupled decay (adamw).")
+    patience: Integer = Field(
         0,
         ge=0,
         description="Stop after this many epochs without a better validation metric; 0 never stops early.",
     )
-    workers: Annotated[Whole, Field(ge=1), AfterValidator(_one_worker)] = Field(1, description="Training processes.")
+    workers: Annotated[Integer, Field(ge=1), AfterValidator(_one_worker)] = Field(1, description="Training processes.")
     metric: Literal["accuracy", "micro_f1", "roc_auc", "loss"] = Field(
         "accuracy", description="Validation metric that picks the best epoch."
     )
-    prefetch: Whole = Field(
+    prefetch: Integer = Field(
         2, ge=0, le=64, description="Batches prepared ahead of the one in training; 0 prepares in turn."
     )
-    checkpoint_steps: Whole = Field(
-        0, ge=0, description="Steps between checkpoints; 0 writes one after an epoch, at most once a second."
+    checkpoint_steps: Integer = Field(
+        0, ge=0, description="Steps between checkpoints; 0 writes one after an epoch, at most once per second."
     )
     cache: Size = Field(
         ByteSize(512 * 1024**2),
@@ -77,4 +77,4 @@ class TrainConfig(Section):
         default=False,
         description="Also train the same classifier without edges, to show what the graph adds.",
     )
-    threads: Whole | None = Field(None, ge=1, le=1024, description="Compute threads; null uses every core.")
+    threads: Integer | None = Field(None, ge=1, le=1024, description="Compute threads; null uses every core.")

@@ -77,7 +77,7 @@ def _weight(value: Any, *, rows: int, where: str) -> pa.Array:
     check_rows(array.shape, rows, where=where)
     if array.size != rows or array.dtype.kind not in "biuf":
         raise TableError(
-            f"is {array.dtype} with shape {list(array.shape)}", where=where, fix="Give one number an edge."
+            f"is {array.dtype} with shape {list(array.shape)}", where=where, fix="Give one number per edge."
         )
     return pa.array(array.reshape(-1).astype(np.float32))
 

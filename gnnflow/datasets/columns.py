@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from gnnflow.graph.arrays import Array, IntArray, offsets_of
 from gnnflow.graph.errors import TableError
+from gnnflow.graph.splits import SPLITS
 from gnnflow.storage.columns import from_matrix, from_ragged
 
-SPLITS = ("train", "valid", "test")
 _MATRIX = 2
 
 

@@ -53,7 +53,7 @@ def _read_gml(path: str, options: Options) -> Any:
 
 def _read_edgelist(path: str, options: Options) -> Any:
     networkx = load_library("networkx", extra="networkx")
-    kind = networkx.DiGraph if options.truth("directed", default=False) else networkx.Graph
+    kind = networkx.DiGraph if options.boolean("directed", default=False) else networkx.Graph
     return _parse(path, "read_edgelist", read_bytes(path), create_using=kind)
 
 

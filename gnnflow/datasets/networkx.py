@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.datasets.assemble import free_name, with_inputs
-from gnnflow.datasets.columns import SPLITS, attribute_columns, class_column, label_column
+from gnnflow.datasets.columns import attribute_columns, class_column, label_column
 from gnnflow.datasets.tables import GraphTables
 from gnnflow.graph.errors import TableError
+from gnnflow.graph.splits import SPLITS
 
 _WHERE = "NetworkX graph"
 
@@ -49,29 +50,29 @@ def _node_columns(
 ) -> tuple[dict[str, pa.Array], dict[str, str]]:
     ids = list(graph.nodes)
     found = [stored for _, stored in graph.nodes(data=True)]
-    places = [f"node {node!r}" for node in ids]
+    elements = [f"node {node!r}" for node in ids]
     present = _names(found)
     metadata: dict[str, str] = {}
     columns = {"id": _ids(ids)}
     for name in names if names is not None else [name for name in present if name not in (label, split)]:
-        columns |= _column(name, found, places)
+        columns |= _column(name, found, elements)
     if label in present:
         columns["label"], metadata = _labels([stored.get(label) for stored in found], label)
     if split in present:
-        columns["split"] = _splits([stored.get(split) for stored in found], places, split)
+        columns["split"] = _splits([stored.get(split) for stored in found], elements, split)
     return columns, metadata
 
 
 def _edge_table(graph: Any, names: Sequence[str] | None, weight: str) -> pa.Table:
     listed = list(graph.edges(data=True))
     found = [stored for _, _, stored in listed]
-    places = [f"edge {source!r} - {target!r}" for source, target, _ in listed]
+    elements = [f"edge {source!r} - {target!r}" for source, target, _ in listed]
     present = _names(found)
     columns = {"src": _ids([edge[0] for edge in listed]), "dst": _ids([edge[1] for edge in listed])}
     for name in names if names is not None else [name for name in present if name != weight]:
-        columns |= _column(name, found, places)
+        columns |= _column(name, found, elements)
     if weight in present:
-        columns["weight"] = _numbers(weight, _values(weight, found, places))["weight"].cast(pa.float32())
+        columns["weight"] = _numbers(weight, _values(weight, found, elements))["weight"].cast(pa.float32())
     table = pa.table(columns)
     return table if graph.is_directed() else _both_directions(table)
 
@@ -100,26 +101,26 @@ def _ids(ids: Sequence[Any]) -> pa.Array:
     )
 
 
-def _values(name: str, found: Sequence[Mapping[str, Any]], places: Sequence[str]) -> list[Any]:
+def _values(name: str, found: Sequence[Mapping[str, Any]], elements: Sequence[str]) -> list[Any]:
     values = [stored.get(name) for stored in found]
     if None in values:
-        place = places[values.index(None)]
+        element = elements[values.index(None)]
         raise TableError(
-            f"{place} has no attribute {name!r} ({values.count(None)} are without)",
+            f"{element} has no attribute {name!r} ({values.count(None)} are without)",
             where=_WHERE,
             fix="Set it everywhere, or name only the attributes to write.",
         )
     return values
 
 
-def _column(name: str, found: Sequence[Mapping[str, Any]], places: Sequence[str]) -> dict[str, pa.Array]:
-    values = _values(name, found, places)
+def _column(name: str, found: Sequence[Mapping[str, Any]], elements: Sequence[str]) -> dict[str, pa.Array]:
+    values = _values(name, found, elements)
     if values and all(isinstance(value, str) for value in values):
         return {free_name(name): pa.array(values, pa.string())}
-    for value, place in zip(values, places, strict=True):
+    for value, element in zip(values, elements, strict=True):
         if _length(value) != _length(values[0]):
             raise TableError(
-                f"{place}: attribute {name!r} is {value!r}, the first is {values[0]!r}",
+                f"{element}: attribute {name!r} is {value!r}, the first is {values[0]!r}",
                 where=_WHERE,
                 fix="Give numbers everywhere, or lists of one length.",
             )
@@ -151,11 +152,11 @@ def _labels(values: Sequence[Any], label: str) -> tuple[pa.Array, dict[str, str]
     return label_column(values, rows=len(values), where=where), {}
 
 
-def _splits(values: Sequence[Any], places: Sequence[str], split: str) -> pa.Array:
-    for value, place in zip(values, places, strict=True):
+def _splits(values: Sequence[Any], elements: Sequence[str], split: str) -> pa.Array:
+    for value, element in zip(values, elements, strict=True):
         if value is not None and value not in SPLITS:
             raise TableError(
-                f"{place}: attribute {split!r} is {value!r}",
+                f"{element}: attribute {split!r} is {value!r}",
                 where=_WHERE,
                 fix=f"Use one of {', '.join(SPLITS)}, or leave it out.",
             )

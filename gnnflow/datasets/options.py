@@ -11,7 +11,7 @@ _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0"
 
 
 class Options:
-    """The options of one import. `take` returns one; `finish` refuses those nobody took."""
+    """The options of one import. `take` returns one; `finish` refuses those that were not taken."""
 
     def __init__(self, given: Mapping[str, str], *, where: str) -> None:
         self._left = dict(given)
@@ -35,14 +35,14 @@ class Options:
             return None
         return tuple(part.strip() for part in self.take(name, "").split(",") if part.strip())
 
-    def truth(self, name: str, *, default: bool) -> bool:
+    def boolean(self, name: str, *, default: bool) -> bool:
         """Return a yes or no. Raises ConfigError for anything else."""
         text = self.take(name, str(default)).lower()
         if text not in _TRUTH:
             raise ConfigError(f"{name} is {text!r}", where=self._where, fix="Use true or false.")
         return _TRUTH[text]
 
-    def whole(self, name: str, default: int) -> int:
+    def integer(self, name: str, default: int) -> int:
         """Return a whole number from 0. Raises ConfigError for anything else."""
         text = self.take(name, str(default))
         if not text.isdecimal():
@@ -55,7 +55,7 @@ class Options:
         return {name: self._left.pop(name) for name in list(self._left) if name in known}
 
     def finish(self) -> None:
-        """Raise ConfigError for an option nobody took."""
+        """Raise ConfigError for an option that was not taken."""
         for name in self._left:
             near = difflib.get_close_matches(name, self._known, 1)
             hint = f"Did you mean {near[0]!r}? " if near else ""

@@ -40,7 +40,7 @@ _MIN_RECEIVED = 4  # payments every person receives, where there are edges enoug
 _SIGNAL = np.array([[0.0, 0.0, -0.6], [0.9, -0.3, 0.3], [-0.3, 0.9, 0.3]], np.float32)
 _MERCHANT_SIGNAL = 1.5
 
-# One row a kind of payment: mean and deviation of `amount`, mean and deviation of the hour of day.
+# One row per kind of payment: mean and deviation of `amount`, mean and deviation of the hour of day.
 _PURCHASE, _TRANSFER, _REFUND, _LARGE_BY_DAY, _SMALL_BY_NIGHT, _PLACEMENT, _COLLECTION = range(7)
 _PATTERN = np.array(
     [
@@ -185,7 +185,7 @@ def _senders(dst: IntArray, kind: IntArray, population: _Population, rng: np.ran
     for illicit, sender in ((_PLACEMENT, _RING), (_COLLECTION, _MULE)):
         rows = np.flatnonzero(kind == illicit)
         src[rows] = rng.choice(population.members[sender], len(rows))
-    # Nobody pays themselves: the next account does.
+    # No account pays itself: the next one pays instead.
     return np.where(src == dst, (src + 1) % population.num_people, src)
 
 

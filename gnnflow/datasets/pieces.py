@@ -57,7 +57,7 @@ def write_pieces(out: str, graph: Pieces) -> list[str]:
     foreign = [name for name in list_names(edges) if not name.startswith("part-")]
     if foreign:
         raise StorageError(
-            f"holds {foreign[0]!r}, which is no generated file", where=edges, fix="Give an empty folder."
+            f"holds {foreign[0]!r}, which is not a generated file", where=edges, fix="Give an empty folder."
         )
     remove_tree(edges)
     write_table(nodes, graph.nodes, row_group_size=_ROW_GROUP)

@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from gnnflow.datasets.assemble import EdgeAttributes, NodeAttributes, edge_table, node_table, pair_of, with_inputs
-from gnnflow.datasets.columns import SPLITS, is_sparse, to_array
+from gnnflow.datasets.columns import is_sparse, to_array
 from gnnflow.datasets.tables import GraphTables, TypedGraphTables, edge_type_name
 from gnnflow.graph.arrays import Array
 from gnnflow.graph.errors import TableError
+from gnnflow.graph.splits import SPLITS
 
 _MASKS = {"train": ("train_mask",), "valid": ("val_mask", "valid_mask"), "test": ("test_mask",)}
 _TAKEN = {
@@ -105,7 +106,7 @@ def _nodes(store: Any, where: str) -> NodeAttributes:
     if store.num_nodes is None:
         raise TableError("does not know its number of nodes", where=where, fix="Set num_nodes.")
     label = store.get("y")
-    if label is not None and not _per_row(label, int(store.num_nodes)):
+    if label is not None and np.shape(label)[:1] != (int(store.num_nodes),):
         raise TableError(
             f"y has shape {list(np.shape(label))} for {store.num_nodes} nodes: it labels the graph, not its nodes",
             where=where,
@@ -115,11 +116,6 @@ def _nodes(store: Any, where: str) -> NodeAttributes:
     inputs |= {key: store[key] for key in store.keys() if _extra(store, key) and store.is_node_attr(key)}  # noqa: SIM118
     masks = {split: store[name] for split, names in _MASKS.items() for name in names if name in store}
     return NodeAttributes(int(store.num_nodes), inputs, label, masks)
-
-
-def _per_row(value: Any, rows: int) -> bool:
-    shape = np.shape(value)
-    return bool(shape) and shape[0] == rows
 
 
 def _width(x: Any) -> int:

@@ -37,13 +37,15 @@ def load_pyg(name: str, options: Options) -> GraphTables | TypedGraphTables:
     parameters = inspect.signature(dataset.__init__).parameters
     arguments = _arguments(f"pyg:{name}", given, options, parameters)
     root = options.take("root", str(_cache() / name.replace("/", "-")))
-    mask_column = options.whole("mask_column", 0)
+    mask_column = options.integer("mask_column", 0)
     options.finish()
     _check_complete(f"pyg:{name}", parameters, arguments)
     if "root" in parameters:
         arguments["root"] = root
-    if "split" not in arguments and _default(parameters, "split") == "train":
-        return _joined(f"pyg:{name}", dataset, arguments)
+    if "split" not in arguments and "split" in parameters and parameters["split"].default == "train":
+        # a class that holds one split at a time, as PPI: several graphs per split
+        parts = {ours: {**arguments, "split": pyg} for ours, pyg in _SPLITS.items()}
+        return from_pyg_graphs({split: _built(f"pyg:{name}", dataset, part) for split, part in parts.items()})
     return _single(f"pyg:{name}", _built(f"pyg:{name}", dataset, arguments), mask_column)
 
 
@@ -88,10 +90,6 @@ def _value(text: str, annotation: Any) -> Any:
     return text
 
 
-def _default(parameters: Mapping[str, inspect.Parameter], name: str) -> Any:
-    return parameters[name].default if name in parameters else None
-
-
 def _check_complete(where: str, parameters: Mapping[str, inspect.Parameter], arguments: Mapping[str, Any]) -> None:
     missing = [
         key
@@ -119,11 +117,6 @@ def _built(where: str, dataset: Any, arguments: Mapping[str, Any]) -> Any:
             where=where,
             fix="Check its arguments in the PyG documentation of the class.",
         ) from error
-
-
-def _joined(where: str, dataset: Any, arguments: Mapping[str, Any]) -> GraphTables:
-    found = {ours: _built(where, dataset, {**arguments, "split": pyg}) for ours, pyg in _SPLITS.items()}
-    return from_pyg_graphs(found)
 
 
 def _single(where: str, dataset: Any, mask_column: int) -> GraphTables | TypedGraphTables:

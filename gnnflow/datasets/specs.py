@@ -50,7 +50,7 @@ def _load_csv(path: str, options: Options) -> GraphTables:
     sep = options.take("sep", ",")
     weight, nodes = options.column("weight", ""), options.take("nodes", "")
     arguments = {"src": options.column("src", "0"), "dst": options.column("dst", "1")}
-    header, node_id = options.truth("header", default=True), options.take("node_id", "id")
+    header, node_id = options.boolean("header", default=True), options.take("node_id", "id")
     options.finish()
     return from_edge_csv(
         path,

@@ -33,7 +33,7 @@ class TypedGraphTables:
 
 
 def edge_type_name(source: str, relation: str, target: str, *, where: str) -> str:
-    """Return `source__relation__target`. Raises TableError where that is no file name or cannot be split again."""
+    """Return `source__relation__target`. Raises TableError where that is not a file name or cannot be split again."""
     for part in (source, relation, target):
         if not _TYPE_NAME.fullmatch(part) or "__" in part:
             raise TableError(

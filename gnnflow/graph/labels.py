@@ -1,10 +1,63 @@
-"""What a node's label is: one class, several labels at once, a number, or nothing."""
+"""What a node's label is: one class, several labels at once, a number, or nothing; and what follows from that.
+
+A new kind of label is a row of LABEL_KINDS and an entry in each table that LabelKind keys: how a label column is
+recognised (`ingest/schema.py`), checked and read (`ingest/labels.py`), its loss (`train/objective.py`), its metrics
+(`train/metrics.py`), what is published (`infer/predictions.py`) and drawn (`report/pictures/quality.py`).
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 LabelKind = Literal["single", "multi", "regression", "none"]
 
 UNLABELLED = -1
 """The class number of a node without a label."""
+
+
+@dataclass(frozen=True)
+class LabelTraits:
+    """What holds for all labels of a kind, whatever the graph.
+
+    has_labels: a node may carry one. has_classes: model outputs stand for classes, which may have names. is_class:
+    the label is the number of one class, so the number of outputs is found by counting the classes that occur;
+    otherwise it is the width of the label. is_list: a label is a list of numbers. metrics: what predictions are
+    measured by, in the order in which they are shown. columns: what is published, the scores last.
+    """
+
+    has_labels: bool
+    has_classes: bool
+    is_class: bool
+    is_list: bool
+    metrics: tuple[str, ...]
+    columns: tuple[str, ...]
+
+
+_SCORES = ("accuracy", "micro_f1", "macro_f1", "roc_auc")
+_CLASS_COLUMNS = ("prediction", "probabilities")
+
+LABEL_KINDS: dict[LabelKind, LabelTraits] = {
+    "single": LabelTraits(
+        has_labels=True, has_classes=True, is_class=True, is_list=False, metrics=_SCORES, columns=_CLASS_COLUMNS
+    ),
+    "multi": LabelTraits(
+        has_labels=True,
+        has_classes=True,
+        is_class=False,
+        is_list=True,
+        metrics=(*_SCORES, "roc_auc_micro"),
+        columns=_CLASS_COLUMNS,
+    ),
+    "regression": LabelTraits(
+        has_labels=True, has_classes=False, is_class=False, is_list=False, metrics=("mae", "rmse"), columns=("value",)
+    ),
+    "none": LabelTraits(has_labels=False, has_classes=False, is_class=False, is_list=False, metrics=(), columns=()),
+}
+
+_LOWER_IS_BETTER = frozenset({"loss", "mae", "mse", "rmse"})
+
+
+def lower_is_better(metric: str) -> bool:
+    """Return whether a smaller value of a metric is the better one. metric: its name, or a key such as `test.mae`."""
+    return metric.rpartition(".")[2] in _LOWER_IS_BETTER

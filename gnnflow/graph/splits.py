@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-SPLITS = ("train", "valid", "test")
+from typing import Literal, get_args
+
+Split = Literal["train", "valid", "test"]
+
+SPLITS: tuple[str, ...] = get_args(Split)
 NO_SPLIT = "none"
 
 

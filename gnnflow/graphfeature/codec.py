@@ -17,7 +17,7 @@ from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of
 from gnnflow.graph.batch import Degrees, Features
 from gnnflow.graph.edges import InEdges
 from gnnflow.graph.errors import StorageError
-from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows, side_by_side
+from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows
 from gnnflow.graphfeature.wire import (
     Messages,
     binary_column,
@@ -50,12 +50,6 @@ class Field(IntEnum):
     FEATURE_INDEX = 14
     FEATURE_VALUE = 15
     FORMAT = 16
-
-
-def encode(neighborhood: Neighborhood) -> bytes:
-    """Return one neighbourhood as a GraphFeature message."""
-    message: bytes = encode_rows(side_by_side([neighborhood]))[0].as_py()
-    return message
 
 
 def encode_rows(rows: NeighborhoodRows) -> pa.LargeBinaryArray:

@@ -5,14 +5,18 @@ Shapes: n targets, C outputs.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.storage.columns import from_matrix
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gnnflow.graph.arrays import FloatArray
     from gnnflow.graph.labels import LabelKind
 
@@ -21,23 +25,36 @@ _THRESHOLD = 0.5  # a label is predicted where it is likelier than not
 
 def scores_of(logits: torch.Tensor, label_kind: LabelKind) -> FloatArray:
     """Return what is published for raw outputs [n, C]: probabilities, or the values themselves for regression."""
-    if label_kind == "single":
-        logits = torch.softmax(logits, dim=1)
-    elif label_kind == "multi":
-        logits = torch.sigmoid(logits)
-    scores: FloatArray = logits.numpy()
+    scores: FloatArray = _PUBLISHED[label_kind].scores(logits).numpy()
     return scores
 
 
 def prediction_columns(scores: FloatArray, label_kind: LabelKind) -> dict[str, Any]:
-    """Return the columns of a predictions file for scores [n, C]."""
-    if label_kind == "regression":
-        return {"value": scores[:, 0]}
-    if label_kind == "multi":
-        return {
-            "prediction": from_matrix((scores >= _THRESHOLD).astype(np.int8)),
-            "probabilities": from_matrix(scores),
-        }
+    """Return the columns of a predictions file for scores [n, C], named as LABEL_KINDS says."""
+    columns = _PUBLISHED[label_kind].columns(scores)
+    return dict(zip(LABEL_KINDS[label_kind].columns, columns, strict=True))
+
+
+def _likeliest_class(scores: FloatArray) -> tuple[Any, ...]:
     # argmax of no rows would raise: it has no axis of length one to reduce
     prediction = scores.argmax(1) if len(scores) else np.zeros(0, np.int64)
-    return {"prediction": prediction, "probabilities": from_matrix(scores)}
+    return prediction, from_matrix(scores)
+
+
+def _likely_labels(scores: FloatArray) -> tuple[Any, ...]:
+    return from_matrix((scores >= _THRESHOLD).astype(np.int8)), from_matrix(scores)
+
+
+@dataclass(frozen=True)
+class _Published:
+    """What a label kind publishes: scores [n, C] of raw outputs, and the columns for them."""
+
+    scores: Callable[[torch.Tensor], torch.Tensor]
+    columns: Callable[[FloatArray], tuple[Any, ...]]
+
+
+_PUBLISHED: dict[LabelKind, _Published] = {
+    "single": _Published(lambda logits: torch.softmax(logits, dim=1), _likeliest_class),
+    "multi": _Published(torch.sigmoid, _likely_labels),
+    "regression": _Published(lambda logits: logits, lambda scores: (scores[:, 0],)),
+}

@@ -1,6 +1,6 @@
 """Row checks: each returns the rows it faults, so that one place decides whether to stop or to quarantine.
 
-A fault is (reason, rows). A row with several faults is counted under the first.
+A row with several faults is counted under the first. Shapes: R rows, V values in all lists, B faulty rows.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def number_faults(table: pa.Table, parts: Sequence[ColumnPart], what: str) -> li
     for part in parts:
         column = combine(table.column(part.name))
         if part.is_list:
+            # length of each row's list [R], -1 where it is null
             lengths = np.nan_to_num(to_numpy(pc.list_value_length(column)).astype(np.float64), nan=-1)
             ragged = np.flatnonzero(lengths != part.width)
             faults.append(
@@ -61,11 +62,14 @@ def number_faults(table: pa.Table, parts: Sequence[ColumnPart], what: str) -> li
 
 
 def _not_finite(column: pa.Array, part: ColumnPart) -> IntArray:
+    """Return the rows with a value that is not a finite number, ascending and once each."""
     if not part.is_list:
+        # the values [R], NaN where null; a column of nulls alone has no type to cast
         values = (
             to_numpy(column.cast(pa.float64())) if column.null_count < len(column) else np.full(len(column), np.nan)
         )
         return np.flatnonzero(~np.isfinite(values))
+    # all lists one after another [V], and the row that each value belongs to [V]
     parents = to_numpy(pc.list_parent_indices(column))
     values = to_numpy(pc.list_flatten(column).cast(pa.float64()))
     return np.unique(parents[~np.isfinite(values)]).astype(np.int64)
@@ -74,6 +78,7 @@ def _not_finite(column: pa.Array, part: ColumnPart) -> IntArray:
 def sparse_faults(table: pa.Table, stem: str, width: int, *, has_value: bool) -> list[Fault]:
     """Fault sparse rows with a null list, an index outside 0..width-1, or values that do not match their indices."""
     index = combine(table.column(f"{stem}_index"))
+    # all indices one after another [V], and the row that each belongs to [V]
     flat = to_numpy(pc.list_flatten(index).cast(pa.float64()))
     parents = to_numpy(pc.list_parent_indices(index))
     outside = np.unique(parents[~((flat >= 0) & (flat < width))]).astype(np.int64)
@@ -85,7 +90,9 @@ def sparse_faults(table: pa.Table, stem: str, width: int, *, has_value: bool) ->
     ]
     if has_value:
         value = combine(table.column(f"{stem}_value"))
+        # length of each row's list of indices and of values [R], -1 where it is null
         lengths = [np.nan_to_num(to_numpy(pc.list_value_length(c)).astype(np.float64), nan=-1) for c in (index, value)]
+        # all values one after another [V], and the row that each belongs to [V]
         bad = to_numpy(pc.list_flatten(value).cast(pa.float64()))
         parents = to_numpy(pc.list_parent_indices(value))
         faults += [
@@ -103,16 +110,6 @@ def sparse_faults(table: pa.Table, stem: str, width: int, *, has_value: bool) ->
             ),
         ]
     return faults
-
-
-def label_faults(label: Array, label_kind: str, column: str, num_classes: int | None) -> list[Fault]:
-    """Fault single labels outside 0..num_classes-1 (-1 and null mean unlabelled)."""
-    if label_kind != "single":
-        return []
-    high = np.inf if num_classes is None else num_classes - 1
-    rows = np.flatnonzero((label < -1) | (label > high))
-    allowed = "-1 (unlabelled) or more" if num_classes is None else f"-1 (unlabelled) to {num_classes - 1}"
-    return [Fault(f"label out of range: allowed is {allowed}", column, rows, "Number classes from 0.")]
 
 
 def split_faults(table: pa.Table, column: str, labelled: Array) -> list[Fault]:
@@ -136,12 +133,12 @@ def weight_fault(table: pa.Table, column: str) -> Fault:
     return Fault("weight is null, NaN, infinite or negative", column, rows, "Write weights of zero or more.")
 
 
-def places(chunk_number: int, rows: Array) -> IntArray:
+def input_positions(chunk_number: int, rows: Array) -> IntArray:
     """Return one integer per row that remembers its chunk and row through every exchange."""
     return (np.int64(chunk_number) << _PLACE_SHIFT) + rows.astype(np.int64)
 
 
-def settle(
+def separate(
     table: pa.Table,
     faults: Sequence[Fault],
     *,
@@ -150,24 +147,29 @@ def settle(
     policy: Literal["fail", "quarantine"],
 ) -> tuple[IntArray, pa.Table]:
     """Return (rows to keep, quarantined rows with their reason and place). Raises TableError under `fail`."""
+    # number of the first fault of each row [R], -1 where there is none
     reason = np.full(table.num_rows, -1)
     for code, fault in reversed(list(enumerate(faults))):
         reason[fault.rows] = code
+    # faulty rows [B]
     bad = np.flatnonzero(reason >= 0)
     if len(bad) and policy == "fail":
         raise _error(table, faults[reason[bad[0]]], chunks, place)
     texts = np.array([fault.reason for fault in faults] or [""], dtype=object)
     quarantined = take_rows(table, bad) if len(bad) else table.slice(0, 0)
     quarantined = quarantined.append_column("reason", pa.array(texts[reason[bad]], pa.string()))
+    # file and first row of every chunk, and the number of each faulty row's chunk [B]
     files = np.array([chunk.uri for chunk in chunks] or [""], dtype=object)
     first = np.array([chunk.first_row for chunk in chunks] or [0], np.int64)
     number = place[bad] >> _PLACE_SHIFT
     quarantined = quarantined.append_column("file", pa.array(files[number], pa.string()))
+    # each faulty row's number within its file [B]
     row = first[number] + (place[bad] & ((1 << _PLACE_SHIFT) - 1))
     return np.flatnonzero(reason < 0), quarantined.append_column("row", pa.array(row))
 
 
 def _error(table: pa.Table, fault: Fault, chunks: Sequence[Chunk], place: IntArray) -> TableError:
+    # the first faulty rows in input order, and their numbers within the file
     shown = fault.rows[np.argsort(place[fault.rows], kind="stable")][:_SHOWN]
     chunk = chunks[int(place[shown[0]] >> _PLACE_SHIFT)]
     rows = (place[shown] & ((1 << _PLACE_SHIFT) - 1)) + chunk.first_row

@@ -47,6 +47,7 @@ def _cuts(column: ColumnCounts) -> IntArray:
     Where the smallest value alone fills a decile, smaller values get a bin of their own: otherwise a constant column
     that falls would look unchanged.
     """
+    # rows up to each code, the codes, and those in which a decile ends
     running = np.cumsum(column.counts)
     codes = np.asarray(column.codes, np.int64)
     cuts = np.unique(codes[np.searchsorted(running, _DECILES * running[-1])])
@@ -54,5 +55,6 @@ def _cuts(column: ColumnCounts) -> IntArray:
 
 
 def _shares(column: ColumnCounts, cuts: IntArray) -> FloatArray:
+    # rows of each bin, one more than there are cuts
     counts = np.diff(np.r_[0.0, rows_up_to(column, cuts), float(column.rows)]) + _PRIOR
     return np.asarray(counts / counts.sum())

@@ -13,6 +13,7 @@ from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.facts import ColumnCounts, FeatureFacts, GraphFacts, RowCounts
+from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest import rounds
 from gnnflow.ingest.statistics import CHANNEL, merge_counts, statistics_of
@@ -117,7 +118,7 @@ def _edge_rounds(
 
 
 def _check_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
-    if not job.schema.has_split or job.schema.label_kind == "none":
+    if not job.schema.has_split or not job.schema.has_labels:
         return
     counts = _splits(records)
     for name in ("train", "valid"):
@@ -145,7 +146,7 @@ def _scale(records: Sequence[TaskRecord], job: IngestJob) -> tuple[list[float], 
 
 
 def _num_classes(records: Sequence[TaskRecord], job: IngestJob) -> int:
-    if job.schema.label_kind != "single":
+    if not LABEL_KINDS[job.schema.label_kind].is_class:
         return job.schema.label_width
     largest = max(record.counts["label_max"] for record in records)
     return job.config.num_classes or max(largest + 1, 2)
@@ -205,7 +206,7 @@ def _facts(job: IngestJob, book: PartitionBook, steps: _Records, *, columns: tup
         has_weight=schema.has_weight,
         label_kind=schema.label_kind,
         num_classes=_num_classes(steps.nodes, job),
-        class_names=(),
+        class_names=schema.class_names,
         labelled=_total(steps.nodes, "labelled"),
         splits=_splits(steps.nodes),
         degree_bins=tuple(sum(column) for column in bins),

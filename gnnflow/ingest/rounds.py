@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.book import PartitionBook
-from gnnflow.ingest.checks import Fault, places, settle
+from gnnflow.graph.labels import LABEL_KINDS
+from gnnflow.ingest.checks import Fault, input_positions, separate
 from gnnflow.ingest.source import (
     edge_column_names,
     edge_columns,
@@ -41,9 +42,9 @@ def read_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     """Read one chunk of nodes, check its rows, and send each to its home partition."""
     chunk = job.nodes[index]
     table = read_chunk(chunk, node_column_names(job.schema, job.config))
-    place = places(index, np.arange(table.num_rows))
+    place = input_positions(index, np.arange(table.num_rows))
     faults = node_faults(table, job.schema, job.config)
-    kept, bad = settle(table, faults, chunks=job.nodes, place=place, policy=job.config.on_bad_rows)
+    kept, bad = separate(table, faults, chunks=job.nodes, place=place, policy=job.config.on_bad_rows)
     columns = node_columns(take_kept(table, kept), job.schema, job.config)
     home = job.home_of(columns["id"])
     rows = pa.table({**columns, "place": place[kept]})
@@ -70,7 +71,7 @@ def sort_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     ids, place = combine(rows["id"]), to_numpy(rows["place"])
     repeated = 1 + np.flatnonzero(to_numpy(pc.equal(ids[1:], ids[:-1]))) if len(ids) > 1 else np.zeros(0, np.int64)
     fault = Fault("id appears more than once", "id", repeated, "Keep one row per id.")
-    kept, bad = settle(rows, [fault], chunks=job.nodes, place=place, policy=job.config.on_bad_rows)
+    kept, bad = separate(rows, [fault], chunks=job.nodes, place=place, policy=job.config.on_bad_rows)
     rows = take_kept(rows, kept).drop_columns(["place"])
     return TaskOutput(
         emits=(
@@ -86,7 +87,7 @@ def _node_counts(rows: pa.Table, job: IngestJob) -> dict[str, Any]:
     split = to_numpy(rows["split"])
     counts: dict[str, Any] = {"splits": np.bincount(split + 1, minlength=4).tolist()}
     counts["labelled"] = int(to_numpy(rows["labelled"]).sum())
-    if job.schema.label_kind == "single":
+    if LABEL_KINDS[job.schema.label_kind].is_class:
         counts["label_max"] = int(to_numpy(rows["label"]).max(initial=-1))
     if job.config.normalize == "standard":
         x = to_matrix(rows["x"]).astype(np.float64)
@@ -98,9 +99,9 @@ def read_edges(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     """Read one chunk of edges, check its rows, and send each to the home of its source."""
     chunk = job.edges[index]
     table = read_chunk(chunk, edge_column_names(job.schema, job.config))
-    place = places(index, np.arange(table.num_rows))
+    place = input_positions(index, np.arange(table.num_rows))
     faults = edge_faults(table, job.schema, job.config)
-    kept, bad = settle(table, faults, chunks=job.edges, place=place, policy=job.config.on_bad_rows)
+    kept, bad = separate(table, faults, chunks=job.edges, place=place, policy=job.config.on_bad_rows)
     columns = edge_columns(take_kept(table, kept), job.schema, job.config)
     home = job.home_of(columns["src_id"])
     rows = pa.table({**columns, "place": place[kept]})
@@ -112,7 +113,7 @@ def read_edges(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
 
 
 def resolve_sources(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
-    """Replace source ids by dense ids and keys, setting aside edges from nobody; send each edge to its destination."""
+    """Replace source ids by dense ids and keys, set aside edges of unknown nodes, send each to its destination."""
     rows, bad, dense = _resolve(index, inbox, job, book, channel="edges_by_src", column="src_id")
     keys = id_keys(rows["src_id"])
     rows = rows.drop_columns(["src_id"]).append_column("src", pa.array(dense)).append_column("src_key", pa.array(keys))
@@ -132,9 +133,9 @@ def _resolve(
     found = pc.index_in(combine(rows[column]), value_set=ids)
     missing = np.flatnonzero(to_numpy(pc.is_null(found)))
     side = job.config.src if column == "src_id" else job.config.dst
-    fault = Fault(f"{side} is no id of the node table", column, missing, "Add the node, or drop the edge.")
+    fault = Fault(f"{side} is not an id of the node table", column, missing, "Add the node, or drop the edge.")
     place = to_numpy(rows["place"])
-    kept, bad = settle(rows, [fault], chunks=job.edges, place=place, policy=job.config.on_bad_rows)
+    kept, bad = separate(rows, [fault], chunks=job.edges, place=place, policy=job.config.on_bad_rows)
     local = to_numpy(found.fill_null(-1)).astype(np.int64)[kept]
     return take_kept(rows, kept), bad, local + book.start(index)
 
@@ -222,7 +223,7 @@ def _occurrence(dst: IntArray, src: IntArray) -> IntArray:
 def write_nodes(
     index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scale: tuple[list[float], list[float]] | None
 ) -> TaskOutput:
-    """Write a partition's node rows with their degrees. scale: (mean, standard deviation) a column, or None."""
+    """Write a partition's node rows with their degrees. scale: (mean, standard deviation) per column, or None."""
     rows, degrees, sent = inbox.read("node_rows"), inbox.read("in_degree"), inbox.read("out_degree")
     size, start = book.size(index), book.start(index)
     out_degree = np.bincount(to_numpy(sent["node"]) - start, to_numpy(sent["count"]), minlength=size).astype(np.int64)

@@ -5,6 +5,7 @@ Raises TableError with the file and column where a table breaks its contract.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,17 +13,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.errors import TableError
+from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.storage.tables import read_chunk, schema_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gnnflow.config import GraphConfig
+    from gnnflow.graph.labels import LabelKind
     from gnnflow.storage.tables import Chunk
 
-LabelKind = Literal["single", "multi", "regression", "none"]
 IdType = Literal["int64", "string"]
 _FEATURE_DIM = b"feature_dim"
+_CLASS_NAMES = b"label_classes"
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class SourceSchema:
     """How to read the node and edge tables.
 
     Dense features are the concatenation of `features`; sparse ones are the columns `<sparse>_index`/`<sparse>_value`.
+    class_names are those the node table's metadata states, by class number; there may be fewer or more than classes.
     """
 
     id_type: IdType
@@ -51,11 +55,17 @@ class SourceSchema:
     has_split: bool
     has_weight: bool
     attributes: tuple[ColumnPart, ...]
+    class_names: tuple[str, ...] = ()
 
     @property
     def attribute_width(self) -> int:
         """Width of the edge attributes; 0 where there are none."""
         return sum(part.width for part in self.attributes)
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the node table has a label column."""
+        return LABEL_KINDS[self.label_kind].has_labels
 
 
 def read_schema(nodes: Sequence[Chunk], edges: Sequence[Chunk], config: GraphConfig) -> SourceSchema:
@@ -82,6 +92,7 @@ def read_schema(nodes: Sequence[Chunk], edges: Sequence[Chunk], config: GraphCon
         has_split=_split_is_text(node_schema, nodes[0], config.split),
         has_weight=_weight_is_number(edge_schema, edges[0], config.weight),
         attributes=attributes,
+        class_names=_class_names(nodes) if LABEL_KINDS[label_kind].has_classes else (),
     )
 
 
@@ -196,17 +207,54 @@ def _label(schema: pa.Schema, nodes: Sequence[Chunk], config: GraphConfig) -> tu
             _field(schema, nodes[0], config.label, "graph.label")
         return "none", 0
     found = schema.field(config.label).type
-    if pa.types.is_integer(found) or pa.types.is_boolean(found):
-        return "single", 1
-    if pa.types.is_floating(found):
-        return "regression", 1
-    if _is_list(found) and _is_number(found.value_type):
-        return "multi", _list_width(found, nodes, config.label)
+    for kind, is_of_kind in _LABEL_TYPES.items():
+        if is_of_kind(found):
+            return kind, _list_width(found, nodes, config.label) if LABEL_KINDS[kind].is_list else 1
     raise TableError(
         f"column {config.label!r} is {found}, not a label",
         where=nodes[0].uri,
         fix="Write classes as integers from 0, targets as floats, or several labels as lists of 0/1.",
     )
+
+
+# How the label column of each kind is recognised by its type.
+_LABEL_TYPES: dict[LabelKind, Callable[[pa.DataType], bool]] = {
+    "single": lambda found: bool(pa.types.is_integer(found) or pa.types.is_boolean(found)),
+    "regression": lambda found: bool(pa.types.is_floating(found)),
+    "multi": lambda found: _is_list(found) and _is_number(found.value_type),
+}
+
+
+def _class_names(nodes: Sequence[Chunk]) -> tuple[str, ...]:
+    """Return the names of the classes that the node table's metadata states; all files that state any must agree."""
+    names: tuple[str, ...] = ()
+    for chunk in {chunk.uri: chunk for chunk in nodes}.values():
+        stated = (schema_of(chunk).metadata or {}).get(_CLASS_NAMES)
+        if stated is None:
+            continue
+        found = _read_class_names(stated, chunk)
+        if names and found != names:
+            raise TableError(
+                f"states other class names than the files before it: {', '.join(found[:5])} ...",
+                where=f"{chunk.uri}, metadata label_classes",
+                fix="Number classes the same way in all files of a table.",
+            )
+        names = found
+    return names
+
+
+def _read_class_names(stated: bytes, chunk: Chunk) -> tuple[str, ...]:
+    try:
+        names = json.loads(stated)
+    except ValueError:
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise TableError(
+            f"is {stated[:60]!r}, not a JSON list of names",
+            where=f"{chunk.uri}, metadata label_classes",
+            fix="Write one name per class, in the order of their numbers, or leave the metadata out.",
+        )
+    return tuple(names)
 
 
 def _split_is_text(schema: pa.Schema, chunk: Chunk, name: str) -> bool:

@@ -11,17 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnnflow.graph.labels import UNLABELLED
 from gnnflow.graph.splits import SPLITS
-from gnnflow.ingest.checks import (
-    Fault,
-    label_faults,
-    null_fault,
-    number_faults,
-    sparse_faults,
-    split_faults,
-    weight_fault,
-)
+from gnnflow.ingest.checks import Fault, null_fault, number_faults, sparse_faults, split_faults, weight_fault
+from gnnflow.ingest.labels import is_labelled, label_column, label_faults
 from gnnflow.storage.columns import combine, from_matrix, from_ragged, to_numpy, to_ragged
 
 if TYPE_CHECKING:
@@ -37,7 +29,7 @@ def node_column_names(schema: SourceSchema, config: GraphConfig) -> list[str]:
     names = [config.id, *(part.name for part in schema.features)]
     if schema.sparse:
         names += [f"{schema.sparse}_index"] + ([f"{schema.sparse}_value"] if schema.sparse_has_value else [])
-    if schema.label_kind != "none":
+    if schema.has_labels:
         names.append(config.label)
     return names + ([config.split] if schema.has_split else [])
 
@@ -55,11 +47,7 @@ def node_faults(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> l
         faults += sparse_faults(table, schema.sparse, schema.feature_width, has_value=schema.sparse_has_value)
     else:
         faults += number_faults(table, schema.features, "feature")
-    if schema.label_kind != "none":
-        faults += label_faults(
-            single_labels(table, schema, config), schema.label_kind, config.label, config.num_classes
-        )
-        faults += _multi_faults(table, schema, config)
+    faults += label_faults(table, schema, config)
     if schema.has_split:
         faults += split_faults(table, config.split, is_labelled(table, schema, config))
     return faults
@@ -73,47 +61,12 @@ def edge_faults(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> l
     return faults + number_faults(table, schema.attributes, "edge attribute")
 
 
-def _multi_faults(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> list[Fault]:
-    if schema.label_kind != "multi":
-        return []
-    column = combine(table.column(config.label))
-    lengths = np.nan_to_num(to_numpy(pc.list_value_length(column)).astype(np.float64), nan=schema.label_width)
-    values = to_numpy(pc.list_flatten(column).cast(pa.float64()))
-    parents = to_numpy(pc.list_parent_indices(column))
-    outside = np.unique(parents[(values != 0) & (values != 1)]).astype(np.int64)
-    ragged = np.flatnonzero(lengths != schema.label_width)
-    return [
-        Fault(f"label list is not {schema.label_width} long", config.label, ragged, "Write lists of one length."),
-        Fault("label out of range: several labels are a list of 0 and 1", config.label, outside, "Write 0 or 1."),
-    ]
-
-
-def single_labels(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> Array:
-    """Return integer labels [rows], -1 where null; zeros for other tasks."""
-    if schema.label_kind != "single":
-        return np.zeros(table.num_rows, np.int64)
-    return to_numpy(combine(table.column(config.label)).cast(pa.int64()).fill_null(UNLABELLED))
-
-
-def is_labelled(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> Array:
-    """Return which rows have a label."""
-    if schema.label_kind == "none":
-        return np.zeros(table.num_rows, bool)
-    if schema.label_kind == "single":
-        return np.asarray(single_labels(table, schema, config) != UNLABELLED)
-    column = combine(table.column(config.label))
-    valid = to_numpy(pc.is_valid(column))
-    if schema.label_kind == "regression":
-        return np.asarray(valid & ~np.isnan(to_numpy(column.fill_null(np.nan).cast(pa.float64()))))
-    return valid
-
-
 def node_columns(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> dict[str, pa.Array]:
     """Return our columns of faultless node rows: id, label, labelled, split, and x or x_index/x_value."""
     columns = {"id": _ids(table.column(config.id), schema)}
     columns["labelled"] = pa.array(is_labelled(table, schema, config))
-    if schema.label_kind != "none":
-        columns["label"] = _labels(table, schema, config)
+    if schema.has_labels:
+        columns["label"] = label_column(table, schema, config)
     columns["split"] = pa.array(_split_codes(table, schema, config))
     if not schema.sparse:
         dense = dense_matrix(table, schema.features)
@@ -143,6 +96,7 @@ def dense_matrix(table: pa.Table, parts: Sequence[ColumnPart]) -> FloatArray:
     start = 0
     for part in parts:
         column = combine(table.column(part.name))
+        # the part's columns of the matrix [rows, part.width]
         values = pc.list_flatten(column) if part.is_list else column
         matrix[:, start : start + part.width] = to_numpy(values.cast(pa.float32())).reshape(-1, part.width)
         start += part.width
@@ -153,22 +107,10 @@ def _ids(column: pa.ChunkedArray, schema: SourceSchema) -> pa.Array:
     return combine(column).cast(pa.int64() if schema.id_type == "int64" else pa.large_string())
 
 
-def _labels(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> pa.Array:
-    if schema.label_kind == "single":
-        return pa.array(single_labels(table, schema, config))
-    column = combine(table.column(config.label))
-    if schema.label_kind == "regression":
-        return column.cast(pa.float32()).fill_null(np.nan)
-    matrix = np.zeros((len(column), schema.label_width), np.float32)
-    matrix[to_numpy(pc.is_valid(column))] = to_numpy(pc.list_flatten(column).cast(pa.float32())).reshape(
-        -1, schema.label_width
-    )
-    return from_matrix(matrix)
-
-
 def _split_codes(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> Array:
     if not schema.has_split:
         return np.full(table.num_rows, -1, np.int8)
+    # the position of each row's text in SPLITS [rows], -1 where it is null
     text = combine(table.column(config.split)).cast(pa.string())
     return to_numpy(pc.index_in(text, value_set=pa.array(SPLITS)).fill_null(-1).cast(pa.int8()))
 
@@ -179,6 +121,7 @@ def _row_normalized(matrix: FloatArray) -> FloatArray:
 
 
 def _sparse_values(table: pa.Table, schema: SourceSchema, config: GraphConfig, offsets: Array) -> FloatArray | None:
+    """Return the values of sparse rows one after another [V], or None where all are one. offsets: [rows + 1]."""
     lengths = np.diff(offsets)
     value = None
     if schema.sparse_has_value:
@@ -186,6 +129,7 @@ def _sparse_values(table: pa.Table, schema: SourceSchema, config: GraphConfig, o
     if config.normalize != "row":
         return value
     ones = np.ones(offsets[-1], np.float32) if value is None else value
+    # the row of each value [V], and each row's sum of magnitudes [rows]
     rows = np.repeat(np.arange(len(lengths)), lengths)
     total = np.bincount(rows, np.abs(ones), minlength=len(lengths))
     return (ones / np.where(total > 0, total, 1)[rows]).astype(np.float32)

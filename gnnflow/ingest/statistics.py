@@ -40,6 +40,7 @@ _BEYOND = 3.5e38
 
 def rows_up_to(column: ColumnCounts, codes: IntArray) -> FloatArray:
     """Return how many rows have at most each of these codes; between the ends of a range in proportion."""
+    # the last code of each bin [B], and the rows up to and with it [B]
     ends, total = np.asarray(column.codes), np.cumsum(column.counts)
     if column.exact:
         return np.asarray(np.r_[0, total][np.searchsorted(ends, codes, side="right")], np.float64)
@@ -49,12 +50,14 @@ def rows_up_to(column: ColumnCounts, codes: IntArray) -> FloatArray:
 def codes_of(values: FloatArray) -> Array:
     """Return the code of each float32, uint16: smaller numbers have smaller or equal codes."""
     bits = (values + np.float32(0)).view(np.uint32)  # adding zero makes -0.0 and 0.0 one number
+    # integers in the order of the numbers: a negative number's bits are flipped, another's move above them
     ordered = np.where(bits & _SIGN, ~bits, bits | _SIGN)
     return np.asarray(ordered >> np.uint32(16), np.uint16)
 
 
 def _upper_ends(codes: IntArray) -> FloatArray:
     """Return the smallest number above all of a code's; beyond the largest float32 a little more than that."""
+    # the smallest bits of the next code; then codes_of backwards
     ordered = np.clip(codes + 1, 0, _CODES - 1).astype(np.uint32) << np.uint32(16)
     with np.errstate(invalid="ignore"):  # bits beyond infinity are NaNs, and are replaced below
         values = np.where(ordered & _SIGN, ordered & ~_SIGN, ~ordered).view(np.float32).astype(np.float64)
@@ -66,11 +69,11 @@ def column_names(schema: SourceSchema) -> list[str]:
     if schema.sparse:
         return [f"entries of {schema.sparse} in a row"]
     names = [
-        f"{part.name}[{place}]" if part.is_list else part.name
+        f"{part.name}[{position}]" if part.is_list else part.name
         for part in schema.features
-        for place in range(part.width)
+        for position in range(part.width)
     ]
-    return [names[place] for place in _chosen(schema)]
+    return [names[position] for position in _chosen(schema)]
 
 
 def _chosen(schema: SourceSchema) -> IntArray:
@@ -84,8 +87,10 @@ def count_rows(rows: pa.Table, schema: SourceSchema, *, partitions: int) -> Emit
         columns = [np.diff(to_ragged(rows["x_index"])[0]).astype(np.float32)]
     else:
         matrix = to_matrix(rows["x"])
-        columns = [matrix[:, place] for place in _chosen(schema).tolist()]
+        columns = [matrix[:, position] for position in _chosen(schema).tolist()]
+    # of each column its distinct codes and their rows
     counted = [_counts(codes_of(np.ascontiguousarray(column))) for column in columns]
+    # the column of each (code, rows) pair
     column = np.repeat(np.arange(len(counted)), [len(codes) for codes, _ in counted])
     table = pa.table(
         {
@@ -109,9 +114,11 @@ def _counts(codes: Array) -> tuple[Array, IntArray]:
 def merge_counts(index: int, inbox: Inbox) -> TaskOutput:
     """Add up the partitions' counts of the columns that came here, and thin them."""
     rows = inbox.read(CHANNEL).combine_chunks()
+    # one number per (column, code), the distinct ones [D] and the rows of each [D]
     key = to_numpy(rows["column"]) * _CODES + to_numpy(rows["code"])
-    distinct, place = np.unique(key, return_inverse=True)
-    total = np.bincount(place, to_numpy(rows["rows"]), minlength=len(distinct)).astype(np.int64)
+    distinct, position = np.unique(key, return_inverse=True)
+    total = np.bincount(position, to_numpy(rows["rows"]), minlength=len(distinct)).astype(np.int64)
+    # the columns that came here, and where each one's codes lie among the distinct ones
     columns, sizes = np.unique(distinct // _CODES, return_counts=True)
     bounds = offsets_of(sizes)
     merged = {
@@ -125,8 +132,10 @@ def _thinned(codes: IntArray, counts: IntArray) -> dict[str, Any]:
     if exact := len(codes) <= MAX_RANGES:
         kept = np.arange(len(codes))
     else:
+        # rows up to each code, and up to the end of each of MAX_RANGES equal shares
         running = np.cumsum(counts)
         wanted = running[-1] * np.arange(1, MAX_RANGES + 1) / MAX_RANGES
+        # codes that end a range: the smallest, and where a share ends
         kept = np.unique(np.r_[0, np.searchsorted(running, wanted)])
         counts = np.diff(running[kept], prepend=0)
     return {"codes": codes[kept].tolist(), "counts": counts.tolist(), "exact": exact}

@@ -106,8 +106,3 @@ class Inbox:
     def read(self, channel: str) -> pa.Table:
         """Return every task's rows, concatenated in task order."""
         return pa.concat_tables(list(self.pieces(channel)))
-
-    def read_from(self, channel: str, task: int) -> pa.Table:
-        """Return the rows of one task alone."""
-        round_name, _ = self.channels[channel]
-        return read_exchange(exchange_file(self.work, round_name, channel, task), self.partition)

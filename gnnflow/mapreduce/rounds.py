@@ -65,7 +65,10 @@ class TaskRecord:
 
 @dataclass(frozen=True)
 class RoundTiming:
-    """When a round ran: seconds since the runner started, and how long; tasks, rows and bytes it sent."""
+    """When a round ran, in seconds since the runner started, and how long.
+
+    exchanged_bytes is what its tasks sent, peak_bytes the largest resident size of a process that ran one.
+    """
 
     name: str
     start: float
@@ -108,8 +111,12 @@ class RoundRunner:
 
     def _committed(self, step: Round) -> dict[int, TaskRecord]:
         names = [name for name in list_names(join(self.work, step.name)) if name.endswith(".json")]
-        found = [_read_record(join(self.work, step.name, name)) for name in names]
-        return {record.index: record for record in found}
+        contents = [read_json(join(self.work, step.name, name)) for name in names]
+        files = [tuple(FileEntry(**entry) for entry in content["files"]) for content in contents]
+        return {
+            content["index"]: TaskRecord(**{**content, "files": held})
+            for content, held in zip(contents, files, strict=True)
+        }
 
     def _time(self, step: Round, begin: float, records: Sequence[TaskRecord]) -> None:
         seconds = time.monotonic() - begin
@@ -145,8 +152,3 @@ def _peak_bytes() -> int:
     except OSError:  # not Linux
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
     return next(int(line.split()[1]) * _KIB for line in lines if line.startswith("VmHWM:"))
-
-
-def _read_record(uri: str) -> TaskRecord:
-    content = read_json(uri)
-    return TaskRecord(**{**content, "files": tuple(FileEntry(**entry) for entry in content["files"])})

@@ -65,7 +65,7 @@ class Dask:
             self.client.cancel(futures, force=True)
 
     def _results(self, futures: list[Any]) -> Iterator[Any]:
-        """Yield results as they come. A cluster without workers would wait for ever: after a while that is an error."""
+        """Yield results as they come. A cluster without workers would wait forever: after a while that is an error."""
         from distributed import as_completed
 
         waiting, seen_workers = set(futures), time.monotonic()

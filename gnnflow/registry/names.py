@@ -12,10 +12,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def model_folder(workspace: str, name: str) -> str:
-    """Return the folder of a model. Raises RegistryError for a name that is no name."""
+    """Return the folder of a model. Raises RegistryError for a name that is not allowed."""
     if not _NAME.fullmatch(name):
         raise RegistryError(
-            f"{name!r} is no model name",
+            f"{name!r} is not a model name",
             where="registry",
             fix="Use up to 100 letters, digits, dots, dashes and underscores, a letter or digit first.",
         )

@@ -177,7 +177,7 @@ def list_models(workspace: str) -> tuple[str, ...]:
 
 
 def unknown_version(workspace: str, name: str, which: str) -> RegistryError:
-    """Return the error for a version nobody published; it names those that there are."""
+    """Return the error for a version that was not published; it names those that there are."""
     versions = list_versions(workspace, name)
     if not versions:
         models = list_models(workspace)

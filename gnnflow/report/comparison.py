@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gnnflow.report.formats import lower_is_better, metric_name, score_text
+from gnnflow.graph.labels import lower_is_better
+from gnnflow.report.formats import metric_name, score_text
 from gnnflow.report.pictures.canvas import FULL_WIDTH, Picture, draw, plain_axes
 from gnnflow.report.pictures.palette import colour
 
@@ -40,12 +41,12 @@ def columns_of(runs: Sequence[ComparedRun], metric: str) -> list[str]:
 
 
 def comparison_bars(runs: Sequence[ComparedRun], metric: str) -> Picture:
-    """Return a bar a run, best on top."""
+    """Return one bar per run, the best on top."""
     order = [run for run in ranked(runs, metric) if metric in run.metrics]
     title = f"{metric_name(metric)} by run"
     if not order:
         return Picture(key="runs", title=title, missing=f"No run has {metric}.")
-    told = "; ".join(f"{run.label} {score_text(run.metrics[metric])}" for run in order)
+    summary = "; ".join(f"{run.label} {score_text(run.metrics[metric])}" for run in order)
     better = "Lower is better." if lower_is_better(metric) else "Higher is better."
     svg = draw(
         "runs",
@@ -53,18 +54,18 @@ def comparison_bars(runs: Sequence[ComparedRun], metric: str) -> Picture:
         width=FULL_WIDTH,
         height=_MARGIN + _BAR_HEIGHT * len(order),
     )
-    return Picture(key="runs", title=title, alt=f"Bars: {told}.", caption=better, svg=svg, wide=True)
+    return Picture(key="runs", title=title, alt=f"Bars: {summary}.", caption=better, svg=svg, wide=True)
 
 
 def _paint(figure: Figure, *, runs: Sequence[ComparedRun], metric: str) -> None:
     axes = figure.add_subplot()
     values = [run.metrics[metric] for run in runs]
-    places = range(len(runs) - 1, -1, -1)
-    axes.barh(list(places), values, height=0.62, color=[colour("accent"), *[colour("quiet")] * (len(runs) - 1)])
-    axes.set_yticks(list(places), [run.label for run in runs])
-    for place, value in zip(places, values, strict=True):
+    heights = range(len(runs) - 1, -1, -1)
+    axes.barh(list(heights), values, height=0.62, color=[colour("accent"), *[colour("quiet")] * (len(runs) - 1)])
+    axes.set_yticks(list(heights), [run.label for run in runs])
+    for height, value in zip(heights, values, strict=True):
         axes.annotate(
-            score_text(value), (value, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9
+            score_text(value), (value, height), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9
         )
     axes.margins(x=0.12)
     plain_axes(axes, x_label=metric_name(metric), y_label="", grid="x")

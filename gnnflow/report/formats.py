@@ -93,11 +93,6 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def lower_is_better(key: str) -> bool:
-    """Whether a smaller value of this metric is the better one."""
-    return key.rpartition(".")[2] in {"loss", "mae", "mse", "rmse"}
-
-
 def _scaled(value: float, units: tuple[str, ...]) -> tuple[float, str]:
     size, step = float(value), 0
     while abs(size) >= _THOUSAND - 0.5 and step < len(units) - 1:

@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from gnnflow.graph.labels import lower_is_better
+from gnnflow.graph.splits import SPLITS
 from gnnflow.report.formats import (
     count_text,
-    lower_is_better,
     metric_name,
     percent_text,
     score_text,
@@ -81,7 +82,7 @@ def metric_table(inputs: ReportInputs) -> MetricTable:
     """Return every metric of the run and of its baseline, scores by split."""
     found = dict(inputs.metrics)
     present = {key.partition(".")[0] for key in found}
-    splits = [split for split in ("train", "valid", "test") if split in present]
+    splits = [split for split in SPLITS if split in present]
     scores = [key for key in found if key.partition(".")[0] in splits and "second" not in key]
     baseline = {f"no edges: {key}": value for key, value in (inputs.baseline or {}).items()}
     names = list(dict.fromkeys(key.partition(".")[2] for key in scores))
@@ -149,7 +150,7 @@ def _parity_tile(inputs: ReportInputs) -> Tile:
 
 
 def _time_tile(inputs: ReportInputs) -> Tile:
-    if not inputs.stages and inputs.total_seconds is None:
+    if not inputs.stages:
         return Tile("Time", "unknown", "no stage recorded its time", "absent")
     reused = sum(stage.reused for stage in inputs.stages)
     note = f"{len(inputs.stages)} stages"

@@ -12,9 +12,9 @@ from typing import Literal
 
 import numpy as np
 
+from gnnflow.graph.labels import lower_is_better
 from gnnflow.report.formats import (
     count_text,
-    lower_is_better,
     metric_name,
     percent_text,
     ratio_text,
@@ -30,7 +30,6 @@ MOST_GAP = 0.1  # of a score in 0..1, between train and valid or valid and test
 LEAST_GAIN = 0.01  # over the baseline without edges
 MOST_RISE = 0.1  # of the valid loss over its lowest, as a share
 MOST_ISOLATED = 0.2  # share of nodes without in-edges
-MOST_UNLABELLED = 0.5  # share of a split's nodes
 LEAST_TARGETS = 10  # of a class, before its recall says anything
 LONG_RUN = 60.0  # seconds
 MOST_OF_TIME = 0.6  # share of one stage
@@ -53,7 +52,6 @@ def find_hints(inputs: ReportInputs) -> tuple[Hint, ...]:
         _diverged,
         _quarantine,
         _missing_split,
-        _unlabelled,
         _no_gain,
         _train_gap,
         _test_gap,
@@ -115,18 +113,6 @@ def _missing_split(inputs: ReportInputs) -> Hint | None:
     names = " and no ".join(empty)
     why = "the best epoch cannot be told" if "valid" in empty else "the score on unseen nodes is unknown"
     return Hint("warning", f"No {names} split", f"Without it {why}. Mark some nodes in the split column.")
-
-
-def _unlabelled(inputs: ReportInputs) -> Hint | None:
-    for name, number in inputs.graph.unlabelled_counts.items():
-        share = number / max(inputs.graph.split_counts.get(name, 0), 1)
-        if name in {"train", "valid", "test"} and share > MOST_UNLABELLED:
-            return Hint(
-                "warning",
-                f"{percent_text(min(share, 1.0))} of the {name} nodes have no label",
-                "They teach and measure nothing. Give them labels or take them out of the split.",
-            )
-    return None
 
 
 def _no_gain(inputs: ReportInputs) -> Hint | None:

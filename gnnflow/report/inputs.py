@@ -12,28 +12,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gnnflow.graph.labels import LabelKind
+
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.floating[Any]]
-LabelKind = Literal["single", "multi", "regression", "none"]
 
 
 @dataclass(frozen=True)
 class RoundRow:
-    """One round of a stage: a map over partitions and its exchange.
-
-    start is in seconds after its stage began; rows counts what the round wrote.
-    """
+    """One round of a stage: a map over partitions and its exchange. start is in seconds after its stage began."""
 
     name: str
     start: float
     seconds: float
     tasks: int = 0
-    rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ class GraphSummary:
 
     in_degree_histogram holds (low, high, nodes) with low <= in-degree < high: a bin (0, 1, nodes) for nodes
     without in-edges, then one bin per power of two. num_hubs counts nodes with more than hub_threshold
-    in-edges. unlabelled_counts says, per split, how many of its nodes have no label.
+    in-edges.
     """
 
     num_nodes: int
@@ -69,7 +66,6 @@ class GraphSummary:
     in_degree_histogram: Sequence[tuple[int, int, int]] = ()
     hub_threshold: int = 0
     num_hubs: int = 0
-    unlabelled_counts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -124,10 +120,9 @@ class ReportInputs:
     """Everything `render_report` shows.
 
     metrics and baseline have the flat keys of metrics.json (`test.accuracy`); baseline is the same classifier
-    trained without edges. curves has one mapping an epoch: `epoch`, `train_loss`, `valid_<metric>`...,
+    trained without edges. curves has one mapping per epoch: `epoch`, `train_loss`, `valid_<metric>`...,
     `seconds`. metric is the configured one (`accuracy`, `micro_f1`, `roc_auc`, `loss`); where it is empty the
-    first of the test metrics is the headline. total_seconds defaults to the sum of the stages that were not
-    reused.
+    first of the test metrics is the headline.
     """
 
     name: str
@@ -149,13 +144,10 @@ class ReportInputs:
     parity: Parity | None = None
     quarantined: Mapping[str, int] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
-    total_seconds: float | None = None
 
     @property
     def spent_seconds(self) -> float:
         """Seconds this run took; reused stages cost it nothing."""
-        if self.total_seconds is not None:
-            return self.total_seconds
         return sum(stage.seconds for stage in self.stages if not stage.reused)
 
     @property

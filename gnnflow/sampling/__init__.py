@@ -1,4 +1,4 @@
-"""Neighbour sampling as a pure function of (seed, epoch view, relation, destination, source). NumPy only.
+"""Neighbour sampling as a pure function of (seed, destination, source). NumPy only.
 
 Every edge gets a priority that depends on nothing but itself and the seed, and each target keeps its smallest
 ones. Whatever is derived from that ignores partition count, order, retries and which machine did the work.

@@ -32,19 +32,21 @@ SamplingKind = Literal["none", "uniform", "weighted", "top_k"]
 
 _SLICE = 1 << 15
 _LAST = np.uint64(1 << 63)
+_RELATION = seed_word("")
+_EPOCH_VIEW = 0
 
 
-def edge_keys(dst_keys: KeyArray, src_keys: KeyArray, occurrence: Array, *, relation: str = "") -> KeyArray:
+def edge_keys(dst_keys: KeyArray, src_keys: KeyArray, occurrence: Array) -> KeyArray:
     """Return the 64-bit identity of each edge, from the hash keys of its ends.
 
     occurrence [E] counts equal (dst, src) pairs from 0, so that parallel edges are told apart. The keys must
     come from the user's ids (`graph/hashing.py`), not from dense ids: those change with the partition count.
+    The name of an edge's relation enters here when there are several; that of the only one is empty.
     """
-    word = seed_word(relation)
     keys = np.empty(len(dst_keys), np.uint64)
     for rows in _slices(len(keys)):
         pair = combine(dst_keys[rows], src_keys[rows])
-        keys[rows] = combine(pair, occurrence[rows].astype(np.uint64) ^ word)
+        keys[rows] = combine(pair, occurrence[rows].astype(np.uint64) ^ _RELATION)
     return keys
 
 
@@ -53,13 +55,13 @@ def priorities(
     *,
     kind: SamplingKind,
     seed: int,
-    epoch_view: int = 0,
     weight: FloatArray | None = None,
 ) -> KeyArray:
     """Return one uint64 per edge; the smallest are kept first.
 
-    weight [E] is non-negative and needed by `weighted` and `top_k`. Another epoch view is another,
-    independent sample. Raises ConfigError for an unknown kind and where weights are needed and missing.
+    weight [E] is non-negative and needed by `weighted` and `top_k`. Every epoch sees the same sample; the number of an
+    epoch's view enters here when there are several. Raises ConfigError for an unknown kind, and where weights are
+    needed and missing.
     """
     if kind == "none":
         return np.arange(len(edge_key), dtype=np.uint64)
@@ -72,7 +74,7 @@ def priorities(
             where="flat.sampling.kind",
             fix="Add a weight column to the edge table, or sample uniform.",
         )
-    rule, word = _RULES[kind], seed_word(seed, epoch_view)
+    rule, word = _RULES[kind], seed_word(seed, _EPOCH_VIEW)
     out = np.empty(len(edge_key), np.uint64)
     for rows in _slices(len(out)):
         hashed = combine(edge_key[rows], word)

@@ -39,6 +39,7 @@ def top_k(offsets: IntArray, priority: KeyArray, *, tie: KeyArray | None = None,
 
     offsets [T + 1] group the edges [E] by target. tie [E] breaks equal priorities, input order what is left.
     """
+    # edges of each target and those that are kept [T]
     lengths = np.diff(offsets)
     kept = lengths if limit is None else np.minimum(lengths, limit)
     kept_offsets = offsets_of(kept)
@@ -46,6 +47,7 @@ def top_k(offsets: IntArray, priority: KeyArray, *, tie: KeyArray | None = None,
     for first, last in _target_slices(offsets):
         low, high = int(offsets[first]), int(offsets[last])
         part = None if tie is None else tie[low:high]
+        # the slice's edges in order, target by target, then the first `kept` of each
         order = _sorted_within(lengths[first:last], priority[low:high], part)
         picked = order if limit is None else order[ragged_ranges(offsets[first:last] - low, kept[first:last])]
         np.add(picked, low, out=edges[kept_offsets[first] : kept_offsets[last]])
@@ -65,6 +67,7 @@ def top_k_ungrouped(
     targets [E] numbers each edge's target, 0 .. num_targets - 1. Concatenated pieces that are each grouped
     merge quickly.
     """
+    # edges grouped by target, those of one in input order [E], and where each target's begin [T + 1]
     order = np.argsort(targets, kind="stable")
     offsets = offsets_of(np.bincount(targets, minlength=num_targets))
     selection = top_k(offsets, priority[order], tie=None if tie is None else tie[order], limit=limit)
@@ -84,7 +87,9 @@ def _target_slices(offsets: IntArray) -> Iterator[tuple[int, int]]:
 
 def _sorted_within(lengths: IntArray, priority: KeyArray, tie: KeyArray | None) -> IntArray:
     """Return the order that sorts every target's edges by (priority, tie, position), targets in place."""
+    # bits that the number of a target needs
     bits = np.uint64(int(len(lengths) - 1).bit_length())
+    # sort key of each edge [E]: its target's number above the top of its priority
     key = priority.copy()
     if bits:
         group = np.repeat(np.arange(len(lengths), dtype=np.uint64) << (np.uint64(64) - bits), lengths)
@@ -92,14 +97,16 @@ def _sorted_within(lengths: IntArray, priority: KeyArray, tie: KeyArray | None) 
         key |= group
     order = np.argsort(key, kind="quicksort" if len(key) > _LONG_RUN * len(lengths) else "stable")
     key = key[order]
+    # where a key cannot tell an edge from the one before it [E - 1]
     equal = key[1:] == key[:-1]
     if equal.any():
-        _settle(order, key, equal, priority, tie)
+        _order_ties(order, key, equal, priority, tie)
     return order
 
 
-def _settle(order: IntArray, key: KeyArray, equal: Array, priority: KeyArray, tie: KeyArray | None) -> None:
+def _order_ties(order: IntArray, key: KeyArray, equal: Array, priority: KeyArray, tie: KeyArray | None) -> None:
     """Put runs of equal sort keys into their exact order, in place. equal [E - 1]: key i + 1 equals key i."""
+    # positions in runs of equal keys [E], and the edges there
     tied = np.zeros(len(order), bool)
     tied[1:] = equal
     tied[:-1] |= equal

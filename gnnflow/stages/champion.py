@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gnnflow.graph.errors import LayerError, RegistryError, TrainingError
 from gnnflow.graph.facts import FlatFacts, GraphFacts, ShardEntry
+from gnnflow.graph.labels import lower_is_better
 from gnnflow.registry.signature import misfits
 from gnnflow.registry.versions import MODEL, WEIGHTS
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from gnnflow.layers.model import Model
     from gnnflow.registry import Version
     from gnnflow.stages.base import StageContext
-
-_LOWER_IS_BETTER = {"loss"}
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Comparison:
     def candidate_holds(self) -> bool:
         """Whether the candidate is at least as good."""
         candidate, champion = self.values
-        return candidate <= champion if self.metric in _LOWER_IS_BETTER else candidate >= champion
+        return candidate <= champion if lower_is_better(self.metric) else candidate >= champion
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ import yaml
 
 from gnnflow.graph.errors import StorageError
 from gnnflow.graph.facts import FlatFacts, GraphFacts, InferFacts, SelectFacts, TrainFacts
+from gnnflow.graph.labels import LABEL_KINDS
+from gnnflow.graph.splits import SPLITS
 from gnnflow.report.inputs import (
     BlowUp,
     EmbeddingSample,
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
 
 _SAMPLE_ROWS = 20_000
 _EMBEDDING_ROWS = 2_000
-_TEST = 2
 
 
 def report_of(run: str, *, workspace: str) -> str:
@@ -84,6 +85,7 @@ def _inputs(
         stages=[_stage_row(stage, artifact.manifest, record) for stage, artifact in artifacts.items()],
         graph=_graph(graph, artifacts["select"].facts(SelectFacts)),
         label_kind=graph.label_kind,
+        class_names=graph.class_names,
         metric=record["config"]["train"]["metric"],
         blow_up=_blow_up(artifacts),
         curves=trained.history,
@@ -100,8 +102,7 @@ def _inputs(
 
 def _stage_row(stage: str, manifest: Manifest, record: Mapping[str, Any]) -> StageRow:
     rounds = [
-        RoundRow(row["name"], row["start"], row["seconds"], row["tasks"], row.get("rows", 0))
-        for row in manifest.timings.get("rounds", [])
+        RoundRow(row["name"], row["start"], row["seconds"], row["tasks"]) for row in manifest.timings.get("rounds", [])
     ]
     seconds = manifest.timings.get("seconds", sum(row.seconds for row in rounds))
     counts = {"rows in": manifest.rows_in, "rows out": manifest.rows_out, "quarantined": manifest.rows_quarantined}
@@ -135,7 +136,7 @@ def _sample(store: GraphStore, scored: Artifact) -> pa.Table:
     """Return predictions joined with their labels and splits, from as few partitions as give enough rows."""
     import pyarrow as pa
 
-    label = ["label"] if store.facts.label_kind != "none" else []
+    label = ["label"] if LABEL_KINDS[store.facts.label_kind].has_labels else []
     pieces: list[pa.Table] = []
     for entry in scored.manifest.files:
         partition = int(entry.name.rsplit("-", 1)[-1].split(".")[0])
@@ -151,20 +152,21 @@ def _sample(store: GraphStore, scored: Artifact) -> pa.Table:
 
 
 def _rows_of(nodes: pa.Table, predicted: pa.Table) -> IntArray:
+    """Return the row of the node table that each prediction belongs to."""
     import pyarrow.compute as pc
 
-    """Return the row of the node table that each prediction belongs to."""
     return to_numpy(pc.index_in(predicted["id"].combine_chunks(), value_set=nodes["id"].combine_chunks()))
 
 
 def _predictions(table: pa.Table, label_kind: LabelKind) -> PredictionSample | None:
-    rows = np.flatnonzero((to_numpy(table["split"]) == _TEST) & to_numpy(table["labelled"]))
+    rows = np.flatnonzero((to_numpy(table["split"]) == SPLITS.index("test")) & to_numpy(table["labelled"]))
     if not len(rows):
         return None
     column = table["label"].combine_chunks()
-    labels = to_matrix(column) if label_kind == "multi" else to_numpy(column)
-    name = "value" if label_kind == "regression" else "probabilities"
-    scores = to_numpy(table[name]) if name == "value" else to_matrix(table[name])
+    traits = LABEL_KINDS[label_kind]
+    labels = to_matrix(column) if traits.is_list else to_numpy(column)
+    scores = table[traits.columns[-1]]
+    scores = to_matrix(scores) if traits.has_classes else to_numpy(scores)
     return PredictionSample(labels[rows], scores[rows])
 
 

@@ -51,7 +51,7 @@ def sole_worker(work: str, *, done: Callable[[], bool], progress: Progress) -> I
 
 
 def _acquire(uri: str, owner: str, done: Callable[[], bool], progress: Progress) -> bool:
-    seen, changed, told = None, time.monotonic(), False
+    seen, changed, announced = None, time.monotonic(), False
     while not create_exclusive(uri, _content(owner, 0)):
         if done():
             return False
@@ -62,9 +62,9 @@ def _acquire(uri: str, owner: str, done: Callable[[], bool], progress: Progress)
             break
         if time.monotonic() - changed > _EXPIRE_SECONDS:
             break
-        if not told:
+        if not announced:
             progress.message("another run is doing this work; waiting for it")
-            told = True
+            announced = True
         time.sleep(_POLL_SECONDS)
     else:
         return True
@@ -85,7 +85,7 @@ def _content(owner: str, count: int) -> bytes:
         "count": count,
         "host": socket.gethostname(),
         "pid": os.getpid(),
-        "born": _born(os.getpid()),
+        "born": _start_ticks(os.getpid()),
     }
     return json.dumps(holder).encode()
 
@@ -100,10 +100,10 @@ def _read(uri: str) -> dict[str, Any] | None:
 
 def _is_gone(held: dict[str, Any]) -> bool:
     """Return whether the holder was a process of this host that no longer runs."""
-    return bool(held["host"] == socket.gethostname() and _born(held["pid"]) != held["born"])
+    return bool(held["host"] == socket.gethostname() and _start_ticks(held["pid"]) != held["born"])
 
 
-def _born(pid: int) -> str:
+def _start_ticks(pid: int) -> str:
     """Return when a process of this host started, in the kernel's ticks; "" where it does not run."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]

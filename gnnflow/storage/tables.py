@@ -64,9 +64,18 @@ def write_table(uri: str, table: pa.Table, *, row_group_size: int | None = None)
     sink = pa.BufferOutputStream()
     options: dict[str, Any] = {
         "compression": {_leaf(field): _codec(table[field.name]) for field in table.schema},
-        "use_dictionary": _dictionary_columns(table.schema),
+        # Dictionaries pay for repeated strings; for floats, ids and blobs they cost time and memory, then are given up.
+        "use_dictionary": [
+            field.name
+            for field in table.schema
+            if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
+        ],
         # The smallest and largest blob says nothing and takes longer to find than the file to write.
-        "write_statistics": [field.name for field in table.schema if _is_plain(field.type)],
+        "write_statistics": [
+            field.name
+            for field in table.schema
+            if not (pa.types.is_nested(field.type) or pa.types.is_large_binary(field.type))
+        ],
     }
     pq.write_table(table, sink, row_group_size=row_group_size or max(1, table.num_rows), store_schema=True, **options)
     return write_atomic(uri, memoryview(sink.getvalue()))
@@ -98,15 +107,6 @@ def _spread(length: int, run: int) -> IntArray:
         return np.arange(length)
     starts = np.linspace(0, length - run, _SAMPLES).astype(np.int64)
     return ragged_ranges(starts, np.full(_SAMPLES, run))
-
-
-def _is_plain(kind: pa.DataType) -> bool:
-    return not (pa.types.is_nested(kind) or pa.types.is_large_binary(kind))
-
-
-def _dictionary_columns(schema: pa.Schema) -> list[str]:
-    # Dictionaries pay for repeated strings; for floats, ids and blobs they cost time and memory, then are given up.
-    return [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
 
 
 def read_table(uri: str, columns: Sequence[str] | None = None) -> pa.Table:

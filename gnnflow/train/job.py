@@ -11,9 +11,8 @@ from typing import Any
 from gnnflow.config import TrainConfig
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
-from gnnflow.graph.labels import LabelKind
+from gnnflow.graph.labels import LABEL_KINDS, LabelKind
 from gnnflow.layers.model import ModelSpec
-from gnnflow.train.metrics import NAMES
 
 _NO_INFLUENCE = {"prefetch", "cache", "checkpoint_steps"}
 
@@ -50,7 +49,7 @@ def check_job(job: TrainJob) -> None:
             where="train.patience",
             fix="Set it to 0, or mark some nodes as valid.",
         )
-    if "valid" in splits and metric != "loss" and metric not in NAMES[job.label_kind]:
+    if "valid" in splits and metric != "loss" and metric not in LABEL_KINDS[job.label_kind].metrics:
         raise TrainingError(
             f"{metric} is not defined for {job.label_kind} labels", where="train.metric", fix="Set it to loss."
         )

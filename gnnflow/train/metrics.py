@@ -16,14 +16,9 @@ import numpy.typing as npt
 from sklearn import metrics as sk
 
 from gnnflow.graph.arrays import Array, FloatArray, IntArray
-from gnnflow.graph.labels import UNLABELLED, LabelKind
+from gnnflow.graph.labels import LABEL_KINDS, UNLABELLED, LabelKind
 
-NAMES: dict[str, tuple[str, ...]] = {
-    "single": ("accuracy", "micro_f1", "macro_f1", "roc_auc"),
-    "multi": ("accuracy", "micro_f1", "macro_f1", "roc_auc", "roc_auc_micro"),
-    "regression": ("mae", "rmse"),
-}
-_CONFUSION_CLASSES = 200  # more make a table nobody reads: 200 x 200 counts are 320 kB
+_CONFUSION_CLASSES = 200  # more make a table too large to read: 200 x 200 counts are 320 kB
 
 
 class UndefinedMetricError(ValueError):
@@ -59,19 +54,21 @@ def metrics_of(
 ) -> Scores:
     """Score logits [N, C] against labels (int64 [N], float32 [N, C] multi-label, float32 [N] regression).
 
-    `names` limits the work to some metrics; without it every metric of the label_kind and the confusion counts are
+    `names` limits the work to some metrics; without it every metric of the label kind and the confusion counts are
     computed.
     """
     kept = labelled_rows(labels)
     logits, labels = logits[kept], labels[kept]
     values: dict[str, float] = {}
     notes: list[str] = []
-    for name in NAMES[label_kind] if names is None else names:
+    measures = _MEASURES[label_kind]
+    for name in LABEL_KINDS[label_kind].metrics if names is None else names:
         try:
-            values[name] = _FUNCTIONS[label_kind][name](logits, labels, notes)
+            values[name] = measures.metrics[name](logits, labels, notes)
         except UndefinedMetricError as reason:
             notes.append(f"{name} is undefined: {reason}")
-    return Scores(values, tuple(notes), _confusion(logits, labels, label_kind) if names is None else None)
+    counts = measures.confusion(logits, labels) if names is None and len(labels) else None
+    return Scores(values, tuple(notes), counts)
 
 
 def _predicted_class(logits: FloatArray, labels: Array) -> IntArray:
@@ -146,29 +143,47 @@ def _rmse(logits: FloatArray, labels: Array, _: list[str]) -> float:
     return float(sk.root_mean_squared_error(labels, logits[:, 0]))
 
 
-def _confusion(logits: FloatArray, labels: Array, label_kind: LabelKind) -> IntArray | None:
+def _class_confusion(logits: FloatArray, labels: Array) -> IntArray | None:
     num_classes = logits.shape[1]
-    if label_kind == "regression" or num_classes > _CONFUSION_CLASSES or len(labels) == 0:
+    if num_classes > _CONFUSION_CLASSES:
         return None
-    if label_kind == "multi":
-        return np.asarray(sk.multilabel_confusion_matrix(labels > 0, logits > 0), np.int64)
     counts = sk.confusion_matrix(labels, logits.argmax(axis=1), labels=np.arange(num_classes))
     return np.asarray(counts, np.int64)
 
 
-_FUNCTIONS: dict[str, dict[str, Callable[[FloatArray, Array, list[str]], float]]] = {
-    "single": {
-        "accuracy": _accuracy,
-        "micro_f1": _f1("micro"),
-        "macro_f1": _f1("macro"),
-        "roc_auc": _roc_auc,
-    },
-    "multi": {
-        "accuracy": _subset_accuracy,
-        "micro_f1": _multi_f1("micro"),
-        "macro_f1": _multi_f1("macro"),
-        "roc_auc": _multi_auc,
-        "roc_auc_micro": _multi_auc_micro,
-    },
-    "regression": {"mae": _mae, "rmse": _rmse},
+def _multi_confusion(logits: FloatArray, labels: Array) -> IntArray | None:
+    if logits.shape[1] > _CONFUSION_CLASSES:
+        return None
+    return np.asarray(sk.multilabel_confusion_matrix(labels > 0, logits > 0), np.int64)
+
+
+def _no_confusion(logits: FloatArray, labels: Array) -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class _Measures:
+    """How predictions of one label kind are measured: its metrics by name, and its confusion counts."""
+
+    metrics: dict[str, Callable[[FloatArray, Array, list[str]], float]]
+    confusion: Callable[[FloatArray, Array], IntArray | None] = _no_confusion
+
+
+_MEASURES: dict[LabelKind, _Measures] = {
+    "single": _Measures(
+        {"accuracy": _accuracy, "micro_f1": _f1("micro"), "macro_f1": _f1("macro"), "roc_auc": _roc_auc},
+        _class_confusion,
+    ),
+    "multi": _Measures(
+        {
+            "accuracy": _subset_accuracy,
+            "micro_f1": _multi_f1("micro"),
+            "macro_f1": _multi_f1("macro"),
+            "roc_auc": _multi_auc,
+            "roc_auc_micro": _multi_auc_micro,
+        },
+        _multi_confusion,
+    ),
+    "regression": _Measures({"mae": _mae, "rmse": _rmse}),
+    "none": _Measures({}),
 }

@@ -1,4 +1,4 @@
-"""What training minimises and how it steps: the loss of each label_kind and the configured optimiser.
+"""What training minimises and how it steps: the loss of each label kind and the configured optimiser.
 
 The loss of a batch is a mean over its labelled targets. Single-label: cross entropy. Multi-label: binary
 cross entropy per class. Regression: squared error. `balanced` weighs class c by n / (C n_c) as scikit-learn
@@ -10,7 +10,7 @@ Shapes: B batch, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,13 +21,13 @@ from torch.nn import functional
 from gnnflow.config import TrainConfig
 from gnnflow.graph.arrays import Array
 from gnnflow.graph.errors import TrainingError
-from gnnflow.graph.labels import LabelKind
+from gnnflow.graph.labels import LABEL_KINDS, LabelKind
 from gnnflow.train.metrics import labelled_rows
 
 
 @dataclass(frozen=True)
 class Objective:
-    """The loss of one label_kind. class_weight: float32 [C] or None."""
+    """The loss of one label kind. class_weight: float32 [C] or None."""
 
     label_kind: LabelKind
     class_weight: Tensor | None = None
@@ -44,22 +44,47 @@ class Objective:
             return logits.sum() * 0.0, 0
         if count < len(kept):
             logits, labels = logits[torch.from_numpy(np.flatnonzero(kept))], labels[kept]
-        return self._mean(logits, torch.from_numpy(labels)), count
+        return _LOSSES[self.label_kind](logits, torch.from_numpy(labels), self.class_weight), count
 
-    def _mean(self, logits: Tensor, labels: Tensor) -> Tensor:
-        if self.label_kind == "single":
-            return functional.cross_entropy(logits, labels, weight=self.class_weight)
-        if self.label_kind == "multi":
-            return functional.binary_cross_entropy_with_logits(logits, labels, pos_weight=self.class_weight)
-        return functional.mse_loss(logits[:, 0], labels)
+
+def _cross_entropy(logits: Tensor, labels: Tensor, class_weight: Tensor | None) -> Tensor:
+    return functional.cross_entropy(logits, labels, weight=class_weight)
+
+
+def _binary_cross_entropy(logits: Tensor, labels: Tensor, class_weight: Tensor | None) -> Tensor:
+    return functional.binary_cross_entropy_with_logits(logits, labels, pos_weight=class_weight)
+
+
+def _squared_error(logits: Tensor, labels: Tensor, class_weight: Tensor | None) -> Tensor:
+    return functional.mse_loss(logits[:, 0], labels)
+
+
+# The mean loss of logits [B, C] against labels, all of them known.
+_LOSSES: dict[LabelKind, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
+    "single": _cross_entropy,
+    "multi": _binary_cross_entropy,
+    "regression": _squared_error,
+}
+
+
+# What labels of one part add to the counts of each class [C].
+_COUNTS: dict[LabelKind, Callable[[Array, int], Array]] = {
+    "single": lambda labels, num_classes: np.bincount(labels, minlength=num_classes),
+    "multi": lambda labels, num_classes: (labels > 0).reshape(-1, num_classes).sum(axis=0),
+}
+# What a class is weighed up to, of n targets with these counts: an equal share of all, or as many as lack the label.
+_BALANCED: dict[LabelKind, Callable[[int, Array], Array]] = {
+    "single": lambda total, counts: np.full(len(counts), total / len(counts)),
+    "multi": lambda total, counts: np.asarray(total - counts),
+}
 
 
 def balanced_weights(labels: Iterable[Array], *, label_kind: LabelKind, num_classes: int) -> Tensor:
     """Return the class weights [C] of `train.class_weight: balanced` from all labels of the train split.
 
-    A class that does not occur weighs nothing. Raises TrainingError for regression, which has no classes.
+    A class that does not occur weighs nothing. Raises TrainingError for labels without classes.
     """
-    if label_kind == "regression":
+    if not LABEL_KINDS[label_kind].has_classes:
         raise TrainingError(
             "balanced needs classes, and the labels are numbers",
             where="train.class_weight",
@@ -70,9 +95,8 @@ def balanced_weights(labels: Iterable[Array], *, label_kind: LabelKind, num_clas
     for part in labels:
         kept = part[labelled_rows(part)]
         total += len(kept)
-        counts += np.bincount(kept, minlength=num_classes) if label_kind == "single" else (kept > 0).sum(axis=0)
-    wanted = total / num_classes if label_kind == "single" else total - counts
-    weights = np.divide(wanted, counts, out=np.zeros(num_classes), where=counts > 0)
+        counts += _COUNTS[label_kind](kept, num_classes)
+    weights = np.divide(_BALANCED[label_kind](total, counts), counts, out=np.zeros(num_classes), where=counts > 0)
     return torch.from_numpy(weights.astype(np.float32))
 
 

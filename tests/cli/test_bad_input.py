@@ -196,8 +196,8 @@ TABLES = {
     "empty train split": (node(split=["valid", "test"] * 6), ["'split'", "'train'"]),
     "empty valid split": (node(split=["train", "test"] * 6), ["'split'", "'valid'"]),
     "no source column": (without("edges", "src"), ["edges.parquet", "'src'", "graph.src"]),
-    "dangling source": (edge(src=one(99, int)), ["src", "no id of the node table", "row 5", "99"]),
-    "dangling destination": (edge(dst=one(99, int)), ["dst", "no id of the node table", "row 5", "99"]),
+    "dangling source": (edge(src=one(99, int)), ["src", "is not an id of the node table", "row 5", "99"]),
+    "dangling destination": (edge(dst=one(99, int)), ["dst", "is not an id of the node table", "row 5", "99"]),
     "null destination": (edge(dst=one(None, int)), ["'dst'", "null id", "row 5"]),
     "string edge ids, int node ids": (edge(src=[str(r) for r in range(NUM_NODES)]), ["'src'", "string", "int64"]),
     "negative weight": (edge(weight=one(-1.0, float)), ["'weight'", "negative", "row 5"]),
@@ -212,7 +212,7 @@ TABLES = {
 
 CONFIGS = {
     "config missing": (disk(lambda i: (i.folder / "config.yaml").unlink()), ["config.yaml", "no such file"]),
-    "config is no YAML": (raw_config("name: [unclosed"), ["config.yaml", "line"]),
+    "config is not YAML": (raw_config("name: [unclosed"), ["config.yaml", "line"]),
     "config is empty": (raw_config(""), ["empty"]),
     "key twice": (raw_config("name: a\nname: b\n"), ["name", "already set", "line 2"]),
     "unknown key": (key("train.learning_rate", 0.1), ["train.learning_rate", "lr"]),

@@ -24,8 +24,8 @@ def refusal(extra: str = "", *, overrides: tuple[str, ...] = (), text: str = MIN
         ("train.lr=fast", "train.lr", "'fast' is not allowed: must be a number"),
         ("train.epochs=0", "train.epochs", "0 is not allowed: must be at least 1"),
         ("train.epochs=2.5", "train.epochs", "2.5 is not allowed: must be a whole number"),
-        ("train.epochs=true", "train.epochs", "true is not allowed: must be a number, not a truth value"),
-        ("train.lr=false", "train.lr", "false is not allowed: must be a number, not a truth value"),
+        ("train.epochs=true", "train.epochs", "true is not allowed: must be a number, not a boolean"),
+        ("train.lr=false", "train.lr", "false is not allowed: must be a number, not a boolean"),
         ("train.workers=4", "train.workers", "4 is not allowed yet: must be 1"),
         ("train.cache=-1", "train.cache", "-1 is not allowed: must be a size such as 512MiB or 2GiB"),
         (

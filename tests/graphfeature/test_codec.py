@@ -22,12 +22,11 @@ from gnnflow.graphfeature.codec import (
     decode,
     decode_references,
     decode_rows,
-    encode,
     encode_references,
     encode_rows,
 )
 from gnnflow.graphfeature.graph_feature_pb2 import GraphFeature
-from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows
+from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows, side_by_side
 from tests.graphfeature.random_graphs import assert_same, graphs
 
 GOLDEN = "b1a55eb6a9e40919ce28534f9d112290bfec92410f368c6d191ef41daba523e4"
@@ -36,6 +35,11 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 def rows_of(graph: Neighborhood) -> NeighborhoodRows:
     return extract_rows(graph, graph.roots, fanouts=None, num_layers=2)
+
+
+def encode(graph: Neighborhood) -> bytes:
+    message: bytes = encode_rows(side_by_side([graph]))[0].as_py()
+    return message
 
 
 def triangle() -> Neighborhood:

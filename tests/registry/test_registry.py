@@ -233,7 +233,7 @@ def test_a_promotion_decided_against_another_champion_is_refused(three: str) -> 
         (lambda w: registry.find_version(w, "tiny", "champion"), "no version champion"),
         (lambda w: registry.find_version(w, "tny", "1"), r"no model 'tny'.*Models: tiny"),
         (lambda w: registry.promote(w, "tiny", 7), "no version 7"),
-        (lambda w: registry.list_versions(w, "../escape"), "no model name"),
+        (lambda w: registry.list_versions(w, "../escape"), "is not a model name"),
     ],
 )
 def test_errors_name_what_there_is(three: str, call: Callable[[str], Any], text: str) -> None:

@@ -56,9 +56,9 @@ def healthy() -> ReportInputs:
     """Return a run with nothing missing and nothing to advise."""
     stages = [
         StageRow("ingest", 1.5, reused=True, digest="a" * 64, counts={"nodes": 100, "edges": 600}),
-        StageRow("flat", 2.25, digest="b" * 64, rounds=[RoundRow("frontier", 0.1, 0.9, 4, 100)]),
+        StageRow("flat", 2.25, digest="b" * 64, rounds=[RoundRow("frontier", 0.1, 0.9, 4)]),
         StageRow("train", 4.0, digest="c" * 64),
-        StageRow("infer", 3.5, digest="d" * 64, rounds=[RoundRow("slice", 0.2, 1.0, 4, 100)]),
+        StageRow("infer", 3.5, digest="d" * 64, rounds=[RoundRow("slice", 0.2, 1.0, 4)]),
     ]
     graph = GraphSummary(
         num_nodes=100,

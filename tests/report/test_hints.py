@@ -59,7 +59,6 @@ def test_advice_follows_from_its_figure(make_inputs, changes, title):
         ({"num_hubs": 1, "hub_threshold": 50}, "One hub beyond 50 in-edges"),
         ({"in_degree_histogram": [(0, 1, 45), (1, 2, 55)]}, "45 % of the nodes have no in-edges"),
         ({"split_counts": {"train": 50, "test": 50}}, "No valid split"),
-        ({"unlabelled_counts": {"test": 24}}, "80 % of the test nodes have no label"),
     ],
 )
 def test_advice_about_the_graph(make_inputs, changes, title):

@@ -98,7 +98,7 @@ def test_blow_up_says_bytes_in_and_out(make_inputs):
     picture = blow_up_bars(make_inputs(blow_up=BlowUp(2_000_000, 31_000_000, 15.5, "inline", 310_000.0)))
     assert {"2 MB", "31 MB", "read", "written"} <= set(texts(picture))
     assert "15.5\N{MULTIPLICATION SIGN}" in picture.caption
-    assert "310 kB a target, in the inline layout" in picture.caption
+    assert "310 kB per target, in the inline layout" in picture.caption
 
 
 def test_timeline_hatches_what_was_reused(make_inputs):

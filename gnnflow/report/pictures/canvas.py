@@ -39,7 +39,7 @@ class Swatch:
 
 @dataclass(frozen=True)
 class Table:
-    """The figures behind a picture, for whoever cannot or would rather not read it as one."""
+    """The figures behind a picture, for readers who cannot see it or prefer figures."""
 
     summary: str
     head: Sequence[str]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.report.formats import count_text, short_count
 from gnnflow.report.inputs import Array, EmbeddingSample, FloatArray, ReportInputs
 from gnnflow.report.pictures.canvas import HALF_WIDTH, Picture, Swatch, dots, draw, plain_axes
@@ -49,9 +50,9 @@ def embedding_map(inputs: ReportInputs) -> Picture:
     if len(sample.rows) < _FEWEST_POINTS or not np.ptp(sample.rows, axis=0).any():
         words = "There are too few finite, different embeddings to draw a map of."
         return Picture(key="map", title=title, missing=words)
-    places = project(sample.rows)
-    groups = _groups(inputs, labels=sample.labels, num_points=len(places))
-    shown = f"{count_text(len(places))} nodes"
+    points = project(sample.rows)
+    groups = _groups(inputs, labels=sample.labels, num_points=len(points))
+    shown = f"{count_text(len(points))} nodes"
     return Picture(
         key="map",
         title=title,
@@ -60,13 +61,13 @@ def embedding_map(inputs: ReportInputs) -> Picture:
             f"t-SNE of {shown} ({sample.rows.shape[1]} numbers each, PCA to at most {_PCA_WIDTH} first; "
             "fixed seed). Close points are alike to the model; distances between far groups mean nothing."
         ),
-        svg=draw("map", partial(_paint, places=places, groups=groups), width=HALF_WIDTH, height=_HEIGHT),
+        svg=draw("map", partial(_paint, points=points, groups=groups), width=HALF_WIDTH, height=_HEIGHT),
         legend=tuple(Swatch(group.role, "dot", group.label) for group in groups),
     )
 
 
 def project(rows: FloatArray) -> FloatArray:
-    """Return a 2-D place [n, 2] for every row of [n, d]; deterministic, some three seconds for 2,000."""
+    """Return a 2-D point [n, 2] for every row of [n, d]; deterministic, some three seconds for 2,000."""
     from sklearn.decomposition import PCA  # scikit-learn takes a second to import
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -81,8 +82,8 @@ def project(rows: FloatArray) -> FloatArray:
             return np.pad(narrow, ((0, 0), (0, _FLAT - width)))
         perplexity = min(_PERPLEXITY, (len(rows) - 1) / 3)
         mapper = TSNE(_FLAT, perplexity=perplexity, init="pca", random_state=0, max_iter=_ITERATIONS)
-        places: FloatArray = mapper.fit_transform(narrow.astype(np.float32))
-    return places
+        points: FloatArray = mapper.fit_transform(narrow.astype(np.float32))
+    return points
 
 
 def _usable(sample: EmbeddingSample) -> EmbeddingSample:
@@ -99,9 +100,9 @@ def _groups(inputs: ReportInputs, *, labels: Array | None, num_points: int) -> t
     if labels is None or labels.ndim > 1:
         everyone = "a node" if labels is None else "a node (several labels each, so no colours)"
         return (_Group(everyone, "accent", np.ones(num_points, dtype=bool)),)
-    if inputs.label_kind == "regression":
-        return _value_groups(labels.astype(float))
-    return _class_groups(inputs, labels=labels.astype(np.int64))
+    if LABEL_KINDS[inputs.label_kind].has_classes:
+        return _class_groups(inputs, labels=labels.astype(np.int64))
+    return _value_groups(labels.astype(float))
 
 
 def _class_groups(inputs: ReportInputs, *, labels: Array) -> tuple[_Group, ...]:
@@ -136,13 +137,13 @@ def _range_label(edges: FloatArray, index: int) -> str:
     return f"{short_count(float(edges[index]))} to {short_count(float(edges[last]))}"
 
 
-def _paint(figure: Figure, *, places: FloatArray, groups: Sequence[_Group]) -> None:
+def _paint(figure: Figure, *, points: FloatArray, groups: Sequence[_Group]) -> None:
     axes = figure.add_subplot()
     plain_axes(axes, x_label="first map axis (no unit)", y_label="second map axis (no unit)", grid="")
-    size = 3.4 if len(places) > MOST_POINTS // 4 else 5.0
+    size = 3.4 if len(points) > MOST_POINTS // 4 else 5.0
     for group in groups:
-        if len(places[group.members]):
-            dots(axes, places[group.members], role=group.role, size=size, alpha=0.85)
+        if len(points[group.members]):
+            dots(axes, points[group.members], role=group.role, size=size, alpha=0.85)
     axes.autoscale_view()
     axes.margins(0.04)
     axes.set_xticks([])

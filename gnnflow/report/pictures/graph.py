@@ -56,12 +56,12 @@ def blow_up_bars(inputs: ReportInputs) -> Picture:
         words = "GraphFlat did not run or did not record its bytes, so its blow-up is not known."
         return Picture(key="blow-up", title=title, missing=words)
     read, wrote = bytes_text(blow_up.bytes_in), bytes_text(blow_up.bytes_out)
-    told = f"{read} of graph became {wrote} of neighbourhoods: {ratio_text(blow_up.ratio)}"
+    summary = f"{read} of graph became {wrote} of neighbourhoods: {ratio_text(blow_up.ratio)}"
     return Picture(
         key="blow-up",
         title=title,
-        alt=f"Two bars: {told}.",
-        caption=(f"{told}, or {bytes_text(blow_up.bytes_per_target)} a target, in the {blow_up.layout} layout."),
+        alt=f"Two bars: {summary}.",
+        caption=(f"{summary}, or {bytes_text(blow_up.bytes_per_target)} per target, in the {blow_up.layout} layout."),
         svg=draw("blow-up", partial(_paint_blow_up, blow_up=blow_up), width=HALF_WIDTH, height=_HEIGHT),
     )
 

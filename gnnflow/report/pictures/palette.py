@@ -1,7 +1,7 @@
 """Colours by meaning, drawn as placeholders and resolved by the page's stylesheet.
 
 matplotlib writes fixed colours; a page has a light, a dark and a printed look. So every picture is drawn in
-placeholder colours, one unique hexadecimal value a role, and `themed` turns each into the stylesheet's
+placeholder colours, one unique hexadecimal value per role, and `themed` turns each into the stylesheet's
 variable of that role.
 """
 

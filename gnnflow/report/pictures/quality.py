@@ -1,7 +1,7 @@
-"""Where the predictions are right: confusion matrix, ROC curve or predicted against true, by label_kind.
+"""Where the predictions are right: confusion matrix, ROC curve or predicted against true, by label kind.
 
-All are drawn from a sample of one split's targets; the caption says how many. Several labels a node are
-pooled into one curve (micro-average), as a curve a label would be a thicket.
+All are drawn from a sample of one split's targets; the caption says how many. Where a node has several labels, all are
+pooled into one curve (micro-average): one curve per label could not be summary apart.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gnnflow.graph.labels import LABEL_KINDS, LabelKind
 from gnnflow.report.formats import count_text, percent_text, score_text, sentence, short_count
 from gnnflow.report.inputs import Array, FloatArray, PredictionSample, ReportInputs
 from gnnflow.report.pictures.canvas import HALF_WIDTH, Picture, Swatch, Table, dots, draw, plain_axes
 from gnnflow.report.pictures.palette import colour
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -50,15 +53,17 @@ class Confusion:
 
 
 def prediction_picture(inputs: ReportInputs) -> Picture:
-    """Return the picture that fits the label_kind; a label_kind without test targets gets its reason in words."""
+    """Return the picture that fits the label kind; without labelled test targets it says so in words."""
     sample = inputs.predictions
-    if sample is None or len(sample.labels) == 0:
+    painter = _PAINTERS.get(inputs.label_kind)
+    if sample is None or len(sample.labels) == 0 or painter is None:
         words = "No labelled target outside the train split was scored, so there is nothing to check predictions on."
         return Picture(key="quality", title="Predictions against labels", missing=words)
-    if inputs.label_kind == "regression":
-        return _scatter_picture(sample)
-    if inputs.label_kind == "multi":
-        return _roc_picture(np.ravel(sample.labels), np.ravel(sample.scores), sample=sample, pooled=True)
+    return painter(inputs, sample)
+
+
+def _class_picture(inputs: ReportInputs, sample: PredictionSample) -> Picture:
+    """Return the confusion matrix of more than two classes, the ROC curve of two."""
     known = np.asarray(sample.labels) >= 0
     labels, scores = np.asarray(sample.labels)[known].astype(np.int64), np.asarray(sample.scores)[known]
     if not len(labels):
@@ -71,9 +76,9 @@ def prediction_picture(inputs: ReportInputs) -> Picture:
 
 
 def confusion_of(inputs: ReportInputs) -> Confusion | None:
-    """Return the confusion of a single-label label_kind over its sampled targets, or None where there is none."""
+    """Return the confusion of classes over the sampled targets, or None where a target has no single class."""
     sample = inputs.predictions
-    if sample is None or inputs.label_kind != "single" or np.ndim(sample.scores) != _TWO_CLASSES:
+    if sample is None or not LABEL_KINDS[inputs.label_kind].is_class or np.ndim(sample.scores) != _TWO_CLASSES:
         return None
     labels = np.asarray(sample.labels)
     known = labels >= 0
@@ -107,12 +112,12 @@ def _confusion_picture(inputs: ReportInputs, *, sample: PredictionSample) -> Pic
     total, right = int(whole.counts.sum()), int(np.trace(whole.counts))
     worst = _worst_confusion(whole)
     pooled = " The rarest classes are pooled." if shown is not whole else ""
-    told = f"{count_text(right)} of {count_text(total)} sampled {sample.split} targets are right"
+    summary = f"{count_text(right)} of {count_text(total)} sampled {sample.split} targets are right"
     return Picture(
         key="quality",
         title="Which classes are taken for which",
-        alt=f"Confusion matrix of {len(shown.names)} classes: {told}. {worst}",
-        caption=f"{told} ({percent_text(right / total)}). {worst}{pooled} A row's shades add up to one.",
+        alt=f"Confusion matrix of {len(shown.names)} classes: {summary}. {worst}",
+        caption=f"{summary} ({percent_text(right / total)}). {worst}{pooled} A row's shades add up to one.",
         svg=draw("quality", partial(_paint_confusion, shown=shown), width=HALF_WIDTH, height=_SQUARE_HEIGHT),
         legend=(Swatch("accent", "area", "right"), Swatch("warm", "area", "taken for another class")),
         table=_class_table(shown),
@@ -200,19 +205,19 @@ def _roc_picture(labels: Array, scores: Array, *, sample: PredictionSample, pool
     false_rate, true_rate, _ = roc_curve(truth, scores)
     area = float(auc(false_rate, true_rate))
     micro = "Micro-average: every (target, label) pair counts once. " if pooled else ""
-    told = f"{count_text(len(sample.labels))} sampled {sample.split} targets, {percent_text(truth.mean())} positive"
+    summary = f"{count_text(len(sample.labels))} sampled {sample.split} targets, {percent_text(truth.mean())} positive"
     return Picture(
         key="quality",
         title=title,
-        alt=f"ROC curve with an area of {score_text(area)} under it, over {told}.",
-        caption=f"{micro}Area under the curve {score_text(area)} over {told}; 0.5 is a coin.",
+        alt=f"ROC curve with an area of {score_text(area)} under it, over {summary}.",
+        caption=f"{micro}Area under the curve {score_text(area)} over {summary}; 0.5 is what guessing gives.",
         svg=draw(
             "quality",
             partial(_paint_roc, false_rate=false_rate, true_rate=true_rate, area=area),
             width=HALF_WIDTH,
             height=_SQUARE_HEIGHT,
         ),
-        legend=(Swatch("accent", "line", "model"), Swatch("quiet", "dash", "coin")),
+        legend=(Swatch("accent", "line", "model"), Swatch("quiet", "dash", "guessing")),
     )
 
 
@@ -230,7 +235,11 @@ def _paint_roc(figure: Figure, *, false_rate: FloatArray, true_rate: FloatArray,
     axes.set_aspect("equal")
 
 
-def _scatter_picture(sample: PredictionSample) -> Picture:
+def _pooled_roc_picture(_: ReportInputs, sample: PredictionSample) -> Picture:
+    return _roc_picture(np.ravel(sample.labels), np.ravel(sample.scores), sample=sample, pooled=True)
+
+
+def _scatter_picture(_: ReportInputs, sample: PredictionSample) -> Picture:
     title = "Predicted against true"
     true, guess = np.ravel(sample.labels).astype(float), np.ravel(sample.scores).astype(float)
     usable = np.isfinite(true) & np.isfinite(guess)
@@ -241,15 +250,15 @@ def _scatter_picture(sample: PredictionSample) -> Picture:
     spread = float(np.sum((true - true.mean()) ** 2))
     error = float(np.abs(true - guess).mean())
     fit = f", R² {score_text(1 - float(np.sum((true - guess) ** 2)) / spread)}" if spread > 0 else ""
-    told = f"{count_text(len(true))} sampled {sample.split} targets: mean absolute error {score_text(error)}{fit}"
+    summary = f"{count_text(len(true))} sampled {sample.split} targets: mean absolute error {score_text(error)}{fit}"
     if len(true) > _MOST_DOTS:
         chosen = np.sort(np.random.default_rng(0).permutation(len(true))[:_MOST_DOTS])
         true, guess = true[chosen], guess[chosen]
     return Picture(
         key="quality",
         title=title,
-        alt=f"Scatter of predictions against labels. {sentence(told)}.",
-        caption=f"{sentence(told)}. On the dashed line a prediction is exact.",
+        alt=f"Scatter of predictions against labels. {sentence(summary)}.",
+        caption=f"{sentence(summary)}. On the dashed line a prediction is exact.",
         svg=draw(
             "quality",
             partial(_paint_scatter, true=true, guess=guess),
@@ -270,6 +279,13 @@ def _paint_scatter(figure: Figure, *, true: FloatArray, guess: FloatArray) -> No
     axes.set_xlim(low - room, high + room)
     axes.set_ylim(low - room, high + room)
     axes.set_aspect("equal")
+
+
+_PAINTERS: dict[LabelKind, Callable[[ReportInputs, PredictionSample], Picture]] = {
+    "single": _class_picture,
+    "multi": _pooled_roc_picture,
+    "regression": _scatter_picture,
+}
 
 
 def _short(name: str, *, limit: int) -> str:

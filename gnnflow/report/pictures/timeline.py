@@ -41,7 +41,7 @@ def stage_timeline(inputs: ReportInputs) -> Picture:
     bars = _bars(inputs.stages)
     if not bars:
         return Picture(key="timeline", title=title, missing="No stage recorded its time.", wide=True)
-    told = ", ".join(
+    summary = ", ".join(
         f"{stage.name} {seconds_text(stage.seconds)}{' (reused)' if stage.reused else ''}" for stage in inputs.stages
     )
     legend = [Swatch("accent", "area", "done in this run")]
@@ -51,7 +51,7 @@ def stage_timeline(inputs: ReportInputs) -> Picture:
     return Picture(
         key="timeline",
         title=title,
-        alt=f"Timeline of the stages: {told}.",
+        alt=f"Timeline of the stages: {summary}.",
         caption=(
             "Stages run one after another; the thin bars are their rounds, each a map over partitions and its exchange."
         ),
@@ -86,7 +86,8 @@ def _paint(figure: Figure, *, bars: Sequence[_Bar]) -> None:
         _paint_bar(axes, bar, centre=float(centre), divisor=divisor, end=end)
     axes.set_xlim(0, end * 1.1)
     axes.set_ylim(float(heights.sum()), 0)
-    axes.set_yticks(centres, [_short(bar.label) for bar in bars])
+    names = [bar.label if len(bar.label) <= _LONGEST_NAME else f"{bar.label[: _LONGEST_NAME - 1]}…" for bar in bars]
+    axes.set_yticks(centres, names)
     for label, bar in zip(axes.get_yticklabels(), bars, strict=True):
         label.set_fontsize(9.5 if bar.is_stage else 8)
         label.set_fontweight("bold" if bar.is_stage else "normal")
@@ -128,7 +129,3 @@ def _unit(seconds: float) -> tuple[str, float]:
     if seconds < 3 * minute:
         return "seconds", 1.0
     return ("minutes", minute) if seconds < 3 * hour else ("hours", hour)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"

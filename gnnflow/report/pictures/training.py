@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gnnflow.graph.labels import lower_is_better
 from gnnflow.report.formats import (
-    lower_is_better,
     metric_name,
     score_text,
     seconds_text,
@@ -35,7 +35,7 @@ _NOT_CURVES = frozenset({"epoch", "seconds"})
 
 
 def learning_curves(inputs: ReportInputs) -> tuple[Picture, ...]:
-    """Return the loss an epoch and, where epochs carry one, the metric; both mark the best epoch."""
+    """Return the loss of each epoch and, where epochs carry one, the metric; both mark the best epoch."""
     rows = [row for row in inputs.curves if "epoch" in row]
     if not rows:
         words = "No epochs were recorded: the model was not trained in this run, or stopped before its first one."
@@ -64,18 +64,23 @@ def baseline_bars(inputs: ReportInputs) -> Picture:
     if not pairs:
         words = "The model and the baseline share no score on one split, so there is nothing to compare."
         return Picture(key="baseline", title=title, missing=words)
-    told = "; ".join(f"{name} {score_text(ours)} against {score_text(bare)}" for name, ours, bare in pairs)
+    summary = "; ".join(f"{name} {score_text(ours)} against {score_text(bare)}" for name, ours, bare in pairs)
     name, ours, bare = pairs[0]
     better = "lower is better" if lower_is_better(inputs.headline_key or "") else "higher is better"
     return Picture(
         key="baseline",
         title=title,
-        alt=f"Bars of the model and the same classifier without edges: {told}.",
+        alt=f"Bars of the model and the same classifier without edges: {summary}.",
         caption=(
             f"{sentence(name)}: {signed_text(ours - bare)} with edges ({better}). The baseline is the "
             "same classifier with the same training, its neighbours taken away."
         ),
-        svg=draw("baseline", partial(_paint_pairs, pairs=pairs), width=HALF_WIDTH, height=_height(pairs)),
+        svg=draw(
+            "baseline",
+            partial(_paint_pairs, pairs=pairs),
+            width=HALF_WIDTH,
+            height=_BAR_HEIGHT * (len(pairs) + 1.2),
+        ),
         legend=(Swatch("accent", "area", "with edges"), Swatch("quiet", "area", "without edges")),
     )
 
@@ -96,10 +101,6 @@ def _one_scale(key: str, headline: str) -> bool:
     if "second" in key:
         return False
     return key == headline if lower_is_better(headline) else not lower_is_better(key)
-
-
-def _height(pairs: Sequence[object]) -> float:
-    return _BAR_HEIGHT * (len(pairs) + 1.2)
 
 
 def _metric_columns(keys: Sequence[str], *, metric: str) -> list[str]:
@@ -127,13 +128,14 @@ def _curve(
         words = f"The epochs carry no finite {label}, so there is no curve to draw."
         return Picture(key=key, title=title, missing=words)
     painter = partial(_paint_curve, epochs=epochs, series=series, label=label, best_epoch=best_epoch)
-    told = [f"{metric_name(name.replace('_', '.', 1))} ends at {_last(series[name])}" for name in series]
+    ends = {name: score_text(float(values[np.isfinite(values)][-1])) for name, values in series.items()}
+    summary = [f"{metric_name(name.replace('_', '.', 1))} ends at {end}" for name, end in ends.items()]
     best = "" if best_epoch is None else f" The kept model is that of epoch {best_epoch}."
     return Picture(
         key=key,
         title=title,
-        alt=f"Line chart over {len(rows)} epochs: {', '.join(told)}.{best}",
-        caption=f"{sentence(', '.join(told))}.{best}",
+        alt=f"Line chart over {len(rows)} epochs: {', '.join(summary)}.{best}",
+        caption=f"{sentence(', '.join(summary))}.{best}",
         svg=draw(key, painter, width=HALF_WIDTH, height=_CURVE_HEIGHT),
         legend=tuple(Swatch(*_SERIES.get(_split(name), ("accent", "line")), _split(name)) for name in series),
         table=_epoch_table(rows) if table else None,
@@ -142,10 +144,6 @@ def _curve(
 
 def _split(column: str) -> str:
     return column.partition("_")[0]
-
-
-def _last(values: FloatArray) -> str:
-    return score_text(float(values[np.isfinite(values)][-1]))
 
 
 def _paint_curve(

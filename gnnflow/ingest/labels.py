@@ -1,0 +1,124 @@
+"""The label column of each label kind: which rows are faulty, which carry a label, and how labels are stored.
+
+Shapes: R rows, W width of a list of labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gnnflow.graph.labels import UNLABELLED
+from gnnflow.ingest.checks import Fault
+from gnnflow.storage.columns import combine, from_matrix, to_numpy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gnnflow.config import GraphConfig
+    from gnnflow.graph.arrays import Array, IntArray
+    from gnnflow.graph.labels import LabelKind
+    from gnnflow.ingest.schema import SourceSchema
+
+Column = Any  # pa.Array: pyarrow ships no complete types
+
+
+@dataclass(frozen=True)
+class _LabelColumn:
+    """What is done with a label column of one kind. Every function takes the column as one Arrow array of R rows."""
+
+    faults: Callable[[Column, SourceSchema, GraphConfig], list[Fault]]
+    labelled: Callable[[Column], Array]
+    stored: Callable[[Column, SourceSchema], Column]
+
+
+def label_faults(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> list[Fault]:
+    """Return the faults of the label column; none where there is no such column."""
+    if not schema.has_labels:
+        return []
+    return _COLUMNS[schema.label_kind].faults(combine(table.column(config.label)), schema, config)
+
+
+def is_labelled(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> Array:
+    """Return which rows have a label [R]."""
+    if not schema.has_labels:
+        return np.zeros(table.num_rows, bool)
+    return _COLUMNS[schema.label_kind].labelled(combine(table.column(config.label)))
+
+
+def label_column(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> pa.Array:
+    """Return the labels of faultless rows as they are stored: int64 [R], float32 [R], or float32 [R, W]."""
+    return _COLUMNS[schema.label_kind].stored(combine(table.column(config.label)), schema)
+
+
+def _class_numbers(column: Column) -> IntArray:
+    """Return the class number of each row [R], -1 where null."""
+    numbers: IntArray = to_numpy(column.cast(pa.int64()).fill_null(UNLABELLED))
+    return numbers
+
+
+def _class_faults(column: Column, schema: SourceSchema, config: GraphConfig) -> list[Fault]:
+    label, most = _class_numbers(column), config.num_classes
+    high = np.inf if most is None else most - 1
+    rows = np.flatnonzero((label < UNLABELLED) | (label > high))
+    allowed = "-1 (unlabelled) or more" if most is None else f"-1 (unlabelled) to {most - 1}"
+    reason = f"label out of range: allowed is {allowed}"
+    return [Fault(reason, config.label, rows, "Number classes from 0.")]
+
+
+def _list_faults(column: Column, schema: SourceSchema, config: GraphConfig) -> list[Fault]:
+    # length of each row's list [R]; a row without one is unlabelled and no fault
+    lengths = np.nan_to_num(to_numpy(pc.list_value_length(column)).astype(np.float64), nan=schema.label_width)
+    # all lists one after another, and the row each value belongs to
+    values = to_numpy(pc.list_flatten(column).cast(pa.float64()))
+    parents = to_numpy(pc.list_parent_indices(column))
+    outside = np.unique(parents[(values != 0) & (values != 1)]).astype(np.int64)
+    ragged = np.flatnonzero(lengths != schema.label_width)
+    return [
+        Fault(f"label list is not {schema.label_width} long", config.label, ragged, "Write lists of one length."),
+        Fault("label out of range: several labels are a list of 0 and 1", config.label, outside, "Write 0 or 1."),
+    ]
+
+
+def _has_number(column: Column) -> Array:
+    given = to_numpy(pc.is_valid(column))
+    return np.asarray(given & ~np.isnan(to_numpy(column.fill_null(np.nan).cast(pa.float64()))))
+
+
+def _label_matrix(column: Column, schema: SourceSchema) -> Column:
+    """Return the lists as float32 [R, W], zeros where a row has none."""
+    matrix = np.zeros((len(column), schema.label_width), np.float32)
+    given = to_numpy(pc.list_flatten(column).cast(pa.float32())).reshape(-1, schema.label_width)
+    matrix[to_numpy(pc.is_valid(column))] = given
+    return from_matrix(matrix)
+
+
+def _no_faults(column: Column, schema: SourceSchema, config: GraphConfig) -> list[Fault]:
+    return []
+
+
+def _has_class(column: Column) -> Array:
+    return np.asarray(_class_numbers(column) != UNLABELLED)
+
+
+def _has_list(column: Column) -> Array:
+    return to_numpy(pc.is_valid(column))
+
+
+def _classes(column: Column, schema: SourceSchema) -> Column:
+    return pa.array(_class_numbers(column))
+
+
+def _numbers(column: Column, schema: SourceSchema) -> Column:
+    return column.cast(pa.float32()).fill_null(np.nan)
+
+
+_COLUMNS: dict[LabelKind, _LabelColumn] = {
+    "single": _LabelColumn(_class_faults, _has_class, _classes),
+    "multi": _LabelColumn(_list_faults, _has_list, _label_matrix),
+    "regression": _LabelColumn(_no_faults, _has_number, _numbers),
+}

@@ -1,0 +1,62 @@
+"""A label kind is complete: every room that treats labels by their kind has an entry for it."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+
+from gnnflow.graph.labels import LABEL_KINDS, LabelKind, lower_is_better
+from gnnflow.infer.predictions import prediction_columns, scores_of
+from gnnflow.ingest import labels as ingest_labels
+from gnnflow.ingest import schema as ingest_schema
+from gnnflow.report.pictures import quality
+from gnnflow.train import metrics, objective
+
+LABELLED = [kind for kind, traits in LABEL_KINDS.items() if traits.has_labels]
+TABLES = {
+    "recognised": ingest_schema._LABEL_TYPES,
+    "read": ingest_labels._COLUMNS,
+    "measured": {kind: held for kind, held in metrics._MEASURES.items() if held.metrics},
+    "minimised": objective._LOSSES,
+    "drawn": quality._PAINTERS,
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_has_exactly_the_kinds_with_labels(name: str):
+    assert set(TABLES[name]) == set(LABELLED)
+
+
+def test_every_kind_has_its_traits():
+    assert set(LABEL_KINDS) == set(get_args(LabelKind))
+
+
+def test_classes_are_balanced_where_there_are_any():
+    classed = {kind for kind, traits in LABEL_KINDS.items() if traits.has_classes}
+    assert set(objective._COUNTS) == set(objective._BALANCED) == classed
+
+
+@pytest.mark.parametrize("kind", LABEL_KINDS)
+def test_the_named_metrics_are_those_that_are_computed(kind: LabelKind):
+    assert tuple(metrics._MEASURES[kind].metrics) == LABEL_KINDS[kind].metrics
+
+
+@pytest.mark.parametrize("kind", LABELLED)
+def test_the_named_columns_are_published_scores_last(kind: LabelKind):
+    outputs = torch.tensor([[0.5, -2.0], [3.0, 1.0]])[:, : 2 if LABEL_KINDS[kind].has_classes else 1]
+    scores = scores_of(outputs, kind)
+    columns = prediction_columns(scores, kind)
+    assert tuple(columns) == LABEL_KINDS[kind].columns
+    last = columns[LABEL_KINDS[kind].columns[-1]]
+    published = np.array(last.to_pylist() if LABEL_KINDS[kind].has_classes else last, np.float32)
+    assert np.array_equal(published.reshape(scores.shape), scores)
+
+
+@pytest.mark.parametrize(
+    ("metric", "lower"), [("rmse", True), ("test.mae", True), ("valid.loss", True), ("test.roc_auc", False)]
+)
+def test_errors_are_better_low_and_scores_high(metric: str, lower: bool):
+    assert lower_is_better(metric) is lower
