@@ -20,24 +20,40 @@ from gnnflow.config.flat_section import (
 from gnnflow.config.graph_section import GraphConfig
 from gnnflow.config.infer_section import InferConfig
 from gnnflow.config.loading import config_from_dict, load_config
-from gnnflow.config.model_section import BUILT_IN_KINDS, ModelConfig
+from gnnflow.config.model_section import (
+    GATConfig,
+    GATEConfig,
+    GCNConfig,
+    GINConfig,
+    ModelConfig,
+    ModelKeys,
+    OwnLayerConfig,
+    SAGEConfig,
+    model_from_dict,
+)
 from gnnflow.config.publish_section import GuardsConfig, PublishConfig
 from gnnflow.config.root import Config
 from gnnflow.config.train_section import TrainConfig
 
 __all__ = [
-    "BUILT_IN_KINDS",
     "AddressCluster",
     "ClusterConfig",
     "Config",
     "FlatConfig",
+    "GATConfig",
+    "GATEConfig",
+    "GCNConfig",
+    "GINConfig",
     "GraphConfig",
     "GuardsConfig",
     "InferConfig",
     "LocalCluster",
     "ModelConfig",
+    "ModelKeys",
     "NoSampling",
+    "OwnLayerConfig",
     "PublishConfig",
+    "SAGEConfig",
     "Sampling",
     "Section",
     "Stage",
@@ -48,5 +64,6 @@ __all__ = [
     "WeightedSampling",
     "config_from_dict",
     "load_config",
+    "model_from_dict",
     "stage_keys",
 ]

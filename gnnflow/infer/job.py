@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gnnflow.infer import need, rounds
-from gnnflow.layers.model import Model, ModelSpec, build_model
+from gnnflow.layers.model import Model
+from gnnflow.layers.saved import load_model
 from gnnflow.mapreduce.rounds import Round
 from gnnflow.neighbors.direct import fanout_of
 from gnnflow.neighbors.direct import run_rounds as select_edges
-from gnnflow.storage.filesystem import read_bytes
 
 if TYPE_CHECKING:
     from gnnflow.graph.labels import LabelKind
@@ -27,22 +27,17 @@ PARITY_LIMIT = 1e-4
 
 @dataclass(frozen=True)
 class InferJob:
-    """targets: "all", or the split codes to score. weights: URI of the trained model's safetensors."""
+    """targets: "all", or the split codes to score. model: URI of the trained model's folder."""
 
     artifact: str
     selection: SelectionPlan
-    model: ModelSpec
-    weights: str
+    model: str
+    num_layers: int
     label_kind: LabelKind
     targets: str | tuple[int, ...]
     embeddings: bool
     parity_samples: int
     seed: int
-
-    @property
-    def num_layers(self) -> int:
-        """How many layer slices there are."""
-        return self.model.num_layers
 
     def fanout(self, layer: int) -> int | None:
         """Return how many in-edges layer `layer` (from 1) takes: the last layer the targets' own fan-out."""
@@ -55,11 +50,7 @@ class InferJob:
 
     def load_model(self) -> Model:
         """Return the trained model in evaluation mode."""
-        from safetensors.torch import load
-
-        model = build_model(self.model)
-        model.load_state_dict(load(read_bytes(self.weights)))
-        return model.eval()
+        return load_model(self.model)
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,7 @@ from gnnflow.stages.base import (
     upstream,
 )
 from gnnflow.stages.flat import selection_plan
-from gnnflow.stages.train import MODEL, WEIGHTS
-from gnnflow.storage.filesystem import join, read_json
+from gnnflow.storage.filesystem import join
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import Manifest
 
@@ -85,7 +84,7 @@ def score_with(context: StageContext, artifact: str, runner: RoundRunner, *, mod
 
 def _task(config: Config, artifact: str, ingested: StageResult, model: str) -> InferJob:
     from gnnflow.infer.job import InferJob
-    from gnnflow.layers.model import ModelSpec
+    from gnnflow.layers.saved import read_description
 
     selection = selection_plan(config, GraphStore.of(ingested.artifact, ingested.manifest))
     if config.infer.sampling == "none":
@@ -94,8 +93,8 @@ def _task(config: Config, artifact: str, ingested: StageResult, model: str) -> I
     return InferJob(
         artifact=artifact,
         selection=selection,
-        model=ModelSpec(**read_json(join(model, MODEL))),
-        weights=join(model, WEIGHTS),
+        model=model,
+        num_layers=read_description(model).config.layers,
         label_kind=ingested.manifest.details["label_kind"],
         targets="all" if targets == "all" else tuple(SPLITS.index(split) for split in targets),
         embeddings=config.infer.embeddings,

@@ -1,52 +1,32 @@
 """GraphTrainer: shards in; weights, metrics and history out.
 
-model.safetensors   the best epoch's weights
-model.json          what `build_model` needs beside them
+The model is saved as `layers.saved` does, with the best epoch's weights.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gnnflow.graphfeature.shards import ShardEntry
 from gnnflow.stages.base import FORMAT_VERSIONS, StageContext, StageResult, fingerprints, run_stage, upstream
-from gnnflow.storage.filesystem import join, write_atomic
+from gnnflow.storage.filesystem import join
 from gnnflow.storage.manifest import Manifest
 
 if TYPE_CHECKING:
-    from gnnflow.config import Config
-    from gnnflow.layers.model import ModelSpec
+    from gnnflow.layers.model import ModelInputs
     from gnnflow.mapreduce.rounds import RoundRunner
     from gnnflow.train.trainer import TrainResult
 
-WEIGHTS = "model.safetensors"
-MODEL = "model.json"
 
+def model_inputs(details: dict[str, Any]) -> ModelInputs:
+    """Return what a graph with these facts (an ingest or GraphFlat manifest's details) decides of a model."""
+    from gnnflow.layers.model import ModelInputs
 
-def model_spec(config: Config, details: dict[str, Any]) -> ModelSpec:
-    """Return the model a config asks for on a graph with these facts (an ingest or GraphFlat manifest's details)."""
-    from gnnflow.layers.model import ModelSpec
-
-    model = config.model
-    return ModelSpec(
-        kind=model.kind,
+    return ModelInputs(
         feature_width=details["feature"]["width"],
         sparse=details["feature"]["kind"] == "sparse",
         num_outputs=details["num_classes"],
-        hidden=model.hidden,
-        num_layers=model.layers,
-        dropout=model.dropout,
-        attention_dropout=model.attention_dropout,
-        heads=model.heads,
-        output_heads=model.output_heads,
-        activation=model.activation,
-        head=model.head,
-        encoder=model.encoder,
-        aggregator=model.aggregator,
-        edge_width=details["attribute_width"],
-        options=dict(model.options),
+        attribute_width=details["attribute_width"],
     )
 
 
@@ -65,7 +45,8 @@ def run(context: StageContext) -> StageResult:
             artifact=flat.artifact,
             entries=[ShardEntry(**entry) for entry in details["shards"]],
             fanouts=tuple(details["fanouts"]) if details["fanouts"] else None,
-            model_spec=model_spec(config, details),
+            model=config.model,
+            inputs=model_inputs(details),
             label_kind=details["label_kind"],
             num_classes=details["num_classes"],
             train=config.train,
@@ -73,23 +54,21 @@ def run(context: StageContext) -> StageResult:
             checkpoint_uri=join(runner.work, "checkpoints"),
         )
         # Found now rather than after hours of training: GraphInfer could not score this model.
-        check_sliceable(build_model(request.model_spec))
+        check_sliceable(build_model(request.model, request.inputs))
         result = train(request, progress=context.progress)
-        return _manifest(context, artifact, flat, request.model_spec, result)
+        return _manifest(context, artifact, flat, request.inputs, result)
 
     return run_stage(context, "train", work)
 
 
 def _manifest(
-    context: StageContext, artifact: str, flat: StageResult, spec: ModelSpec, result: TrainResult
+    context: StageContext, artifact: str, flat: StageResult, inputs: ModelInputs, result: TrainResult
 ) -> Manifest:
     import torch
 
-    documents = {
-        WEIGHTS: result.weights,
-        MODEL: json.dumps(asdict(spec), indent=1, sort_keys=True).encode(),
-    }
-    files = tuple(write_atomic(join(artifact, name), content) for name, content in documents.items())
+    from gnnflow.layers.saved import save_model
+
+    files = save_model(artifact, context.config.model, inputs, weights=result.weights)
     # Seconds per epoch differ from run to run, so the history is no part of the digest.
     return Manifest(
         stage="train",

@@ -84,16 +84,3 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
         place, _, name = key.partition("/")
         state.setdefault(int(place), {})[name] = tensor
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-
-
-def encode_weights(weights: Mapping[str, Tensor]) -> bytes:
-    """Return a model's state as a safetensors file; equal weights give equal bytes."""
-    return safetensors_torch.save({name: tensor.detach().contiguous() for name, tensor in weights.items()})
-
-
-def decode_weights(content: bytes) -> dict[str, Tensor]:
-    """Return a model's state from a safetensors file. Raises StorageError where it is damaged."""
-    try:
-        return safetensors_torch.load(content)
-    except SafetensorError as error:
-        raise StorageError(f"not a weights file ({error})", fix="Train again to write it anew.") from error

@@ -13,14 +13,14 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from gnnflow.config import TrainConfig
+from gnnflow.config import ModelConfig, TrainConfig
 from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graphfeature.shards import Shard, ShardEntry, read_shard
-from gnnflow.layers.model import ModelSpec, build_model
+from gnnflow.layers.model import ModelInputs, build_model
+from gnnflow.layers.saved import encode_weights
 from gnnflow.progress import Progress
 from gnnflow.storage.filesystem import join
-from gnnflow.train.checkpoint import encode_weights
 from gnnflow.train.evaluate import evaluate
 from gnnflow.train.fit import Fitted, Job, fit
 from gnnflow.train.metrics import NAMES, LabelKind, Scores
@@ -44,7 +44,8 @@ class TrainRequest:
     artifact: str
     entries: Sequence[ShardEntry]
     fanouts: tuple[int, ...] | None
-    model_spec: ModelSpec
+    model: ModelConfig
+    inputs: ModelInputs
     label_kind: LabelKind
     num_classes: int
     train: TrainConfig
@@ -117,12 +118,12 @@ def _train_one(
 ) -> tuple[Fitted, dict[str, Scores]]:
     config = request.train
     seed_weights(request.seed)
-    model = build_model(request.model_spec)
+    model = build_model(request.model, request.inputs)
     job = _job(request, name)
     with Pipeline(
         read,
         fanouts=request.fanouts,
-        num_layers=request.model_spec.num_layers,
+        num_layers=request.model.layers,
         cache_bytes=config.cache,
         prefetch=config.prefetch,
         edges=name != "baseline",
@@ -168,7 +169,8 @@ def request_digest(request: TrainRequest, name: str) -> str:
         "artifact": request.artifact,
         "entries": [asdict(entry) for entry in request.entries],
         "fanouts": request.fanouts,
-        "model": asdict(request.model_spec),
+        "model": request.model.model_dump(mode="json"),
+        "inputs": asdict(request.inputs),
         "label_kind": request.label_kind,
         "num_classes": request.num_classes,
         "train": request.train.model_dump(mode="json", exclude=_NO_INFLUENCE),

@@ -8,10 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gnnflow.config import GCNConfig, model_from_dict
 from gnnflow.executions import minibatch, reference, sliced
 from gnnflow.graph.batch import Block
 from gnnflow.graph.errors import LayerError
-from gnnflow.layers import ModelSpec, build_model
+from gnnflow.layers import ModelInputs, build_model
 from tests.contracts.in_memory import (
     EDGE_WIDTH,
     FEATURE_WIDTH,
@@ -38,7 +39,7 @@ ARCHITECTURES = st.fixed_dictionaries(
     {
         "head": st.sampled_from(["direct", "linear", "jumping"]),
         "encoder": st.sampled_from(["none", "linear"]),
-        "num_layers": st.integers(1, 3),
+        "layers": st.integers(1, 3),
     }
 )
 EVERY_LAYER = pytest.mark.parametrize("layer", LAYERS)
@@ -56,15 +57,9 @@ def one_thread():
 
 def model_for(layer, architecture, shape):
     torch.manual_seed(shape.seed)
-    spec = ModelSpec(
-        feature_width=FEATURE_WIDTH,
-        num_outputs=3,
-        sparse=shape.sparse,
-        hidden=4,
-        edge_width=EDGE_WIDTH,
-        **{**LAYERS[layer], **architecture},
-    )
-    return build_model(spec).eval()
+    config = model_from_dict({"hidden": 4, **LAYERS[layer], **architecture})
+    inputs = ModelInputs(FEATURE_WIDTH, num_outputs=3, sparse=shape.sparse, attribute_width=EDGE_WIDTH)
+    return build_model(config, inputs).eval()
 
 
 def some_targets(shape):
@@ -160,7 +155,7 @@ def read(indices, outputs):
 @FEW
 @given(shape=graph_shapes(), parts=st.integers(1, 4))
 def test_states_of_parts_of_a_hub_merge_to_the_whole(layer, shape, parts):
-    graph, model = whole_graph(shape), model_for(layer, {"head": "linear", "num_layers": 1}, shape)
+    graph, model = whole_graph(shape), model_for(layer, {"head": "linear", "layers": 1}, shape)
     rng = np.random.default_rng(shape.seed)
     h = rng.normal(size=(shape.num_nodes, model.layer(0).in_width)).astype(np.float32)
     terms = sliced.term_slice(model, 0, h=h, nodes=graph.nodes)
@@ -193,7 +188,9 @@ def edges_where(block, keep):
 def test_an_aggregation_without_merge_runs_in_batches_and_is_refused_by_slices():
     shape = GraphShape(4, ((0, 1), (2, 1), (3, 1), (1, 2), (0, 2), (2, 2)), seed=3)
     graph = whole_graph(shape)
-    model = build_model(ModelSpec(f"{OWN}:MedianLayer", FEATURE_WIDTH, 3, hidden=4)).eval()
+    model = build_model(
+        model_from_dict({"kind": f"{OWN}:MedianLayer", "hidden": 4}), ModelInputs(FEATURE_WIDTH, 3)
+    ).eval()
     with torch.no_grad():
         expected = reference.forward(model, graph)
         actual = minibatch.forward(model, mini_batch(graph, np.arange(4), per_layer=[graph.adjacency] * 2))
@@ -204,7 +201,7 @@ def test_an_aggregation_without_merge_runs_in_batches_and_is_refused_by_slices()
 
 def test_a_batch_for_another_depth_is_refused():
     graph = whole_graph(GraphShape(2, ((0, 1),), seed=0))
-    model = build_model(ModelSpec("gcn", FEATURE_WIDTH, 3, hidden=4, num_layers=2))
+    model = build_model(GCNConfig(hidden=4, layers=2), ModelInputs(FEATURE_WIDTH, 3))
     with pytest.raises(LayerError, match=r"2 layers and the batch 1 blocks.*flat\.hops equal model\.layers"):
         minibatch.forward(model, mini_batch(graph, np.arange(2), per_layer=[graph.adjacency]))
 
@@ -213,7 +210,7 @@ def test_a_batch_for_another_depth_is_refused():
 def test_training_repeats_bit_for_bit_from_the_same_seed(layer):
     rng = np.random.default_rng(1)
     shape = GraphShape(40, tuple(map(tuple, rng.integers(0, 40, (300, 2)).tolist())), seed=1)
-    graph, architecture = whole_graph(shape), {"head": "direct", "num_layers": 2, "dropout": 0.5}
+    graph, architecture = whole_graph(shape), {"head": "direct", "layers": 2, "dropout": 0.5}
     batch = mini_batch(graph, np.arange(20), per_layer=[graph.adjacency] * 2)
     gradients = []
     for _ in range(2):
@@ -229,7 +226,7 @@ def test_attention_drops_normalised_coefficients():
     edges = tuple((source, 0) for source in range(degree))
     shape = GraphShape(degree, edges, seed=0)
     graph = whole_graph(shape)
-    model = model_for("gat", {"head": "direct", "num_layers": 1, "dropout": 0.0, "attention_dropout": rate}, shape)
+    model = model_for("gat", {"head": "direct", "layers": 1, "dropout": 0.0, "attention_dropout": rate}, shape)
     layer = model.layer(0)
     with torch.no_grad():
         layer.attend_source.zero_()

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnnflow.config import TrainConfig
+from gnnflow.config import TrainConfig, model_from_dict
 from gnnflow.graph.arrays import Array, offsets_of
 from gnnflow.graph.batch import Degrees, Features
 from gnnflow.graphfeature.neighborhood import Neighborhood
 from gnnflow.graphfeature.shards import Shard, ShardEntry
-from gnnflow.layers.model import ModelSpec
+from gnnflow.layers.model import ModelInputs
 from gnnflow.progress import Silent
 from gnnflow.train.trainer import TrainRequest
 
@@ -92,7 +92,8 @@ def request_for(
         artifact="planted",
         entries=graph.entries(),
         fanouts=None,
-        model_spec=ModelSpec(kind, WIDTH, outputs, hidden=16, heads=2),
+        model=model_from_dict({"kind": kind, "hidden": 16, **({"heads": 2} if kind == "gat" else {})}),
+        inputs=ModelInputs(WIDTH, outputs),
         label_kind=label_kind,  # type: ignore[arg-type]
         num_classes=NUM_CLASSES,
         train=TrainConfig.model_validate(settings),

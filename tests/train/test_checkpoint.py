@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from gnnflow.graph.errors import StorageError
+from gnnflow.layers.saved import encode_weights
 from gnnflow.train.checkpoint import (
     Checkpoint,
-    decode_weights,
-    encode_weights,
     optimizer_tensors,
     read_checkpoint,
     restore_optimizer,
@@ -73,10 +72,3 @@ def test_a_damaged_checkpoint_says_so(tmp_path: Path, keep: int) -> None:
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(StorageError, match="damaged: delete it"):
         read_checkpoint(str(path))
-
-
-def test_weights_come_back_and_damage_is_refused() -> None:
-    content = encode_weights({"w": torch.arange(4.0)})
-    assert torch.equal(decode_weights(content)["w"], torch.arange(4.0))
-    with pytest.raises(StorageError, match="not a weights file"):
-        decode_weights(content[:-2])
