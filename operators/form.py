@@ -11,7 +11,9 @@ from typing import Any
 
 from airflow.sdk import Param
 
-from gnnflow.config import Config
+from gnnflow.config import Config, Section
+from gnnflow.config.messages import show
+from gnnflow.config.unions import common_fields, default_kind, is_free, tagged_members
 
 _FIRST = "Experiment"
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "pattern", "minLength", "maxLength")
@@ -52,41 +54,54 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def form_fields() -> Iterator[FormField]:
     """Yield every key of the config that a form can show."""
-    schema = Config.model_json_schema()
-    yield from _fields(schema, schema["$defs"], prefix="", section=_FIRST, required=True)
+    yield from _fields(Config, prefix="", section=_FIRST, required=True)
 
 
-def _fields(
-    schema: Mapping[str, Any], definitions: Mapping[str, Any], *, prefix: str, section: str, required: bool
-) -> Iterator[FormField]:
-    for name, given in schema["properties"].items():
-        key, inner = f"{prefix}{name}", _resolved(given, definitions)
+def _fields(model: type[Section], *, prefix: str, section: str, required: bool) -> Iterator[FormField]:
+    schemas, asked = _schemas(model), model.model_json_schema().get("required", ())
+    for name, field in model.model_fields.items():
+        key, below = f"{prefix}{name}", field.annotation
         title = section if prefix else name.capitalize()
-        if "discriminator" in inner:
-            yield from _union(key, inner, definitions, section=title)
-        elif inner.get("properties"):
-            yield from _fields(inner, definitions, prefix=f"{key}.", section=title, required=required)
+        if members := tagged_members(field):
+            yield from _union(key, members, default=default_kind(field), section=title)
+        elif isinstance(below, type) and issubclass(below, Section):
+            yield from _fields(below, prefix=f"{key}.", section=title, required=required)
         else:
-            asked = name in schema.get("required", ())
-            yield _plain(key, inner, section=section if not prefix else title, required=asked)
+            yield _plain(key, schemas[name], section=title if prefix else section, required=name in asked)
 
 
-def _union(key: str, inner: Mapping[str, Any], definitions: Mapping[str, Any], *, section: str) -> Iterator[FormField]:
-    """Yield a choice as a dropdown, and every choice's keys as fields that may stay empty."""
-    kinds = {kind: _resolved({"$ref": ref}, definitions) for kind, ref in inner["discriminator"]["mapping"].items()}
-    chosen = inner.get("default", {}).get("kind", next(iter(kinds)))
-    help_text = "; ".join(f"{kind}: {member['properties']['kind']['description']}" for kind, member in kinds.items())
-    schema = {"type": "string", "enum": list(kinds), "description": help_text}
-    yield FormField(f"{key}.kind", schema, section, default=chosen)
-    seen: set[str] = set()
-    for kind, member in kinds.items():
-        for name, given in member["properties"].items():
-            if name != "kind" and name not in seen:
-                seen.add(name)
-                plain = _plain(f"{key}.{name}", _resolved(given, definitions), section=section, required=False)
-                text = f"For {kind}. {plain.schema.get('description', '')}"
-                schema = {**plain.schema, "type": _with_null(plain.schema["type"]), "description": text}
-                yield FormField(plain.key, schema, section, drops_none=True)
+def _union(key: str, members: Mapping[str, type[Section]], *, default: Any, section: str) -> Iterator[FormField]:
+    """Yield a choice, what all kinds share, and every kind's own keys as fields that may stay empty."""
+    yield FormField(f"{key}.kind", _kind_schema(members), section, default=default or next(iter(members)))
+    shared = common_fields(members)
+    schemas = {kind: _schemas(member) for kind, member in members.items()}
+    for name in shared:
+        yield _plain(f"{key}.{name}", next(iter(schemas.values()))[name], section=section, required=False)
+    own = dict.fromkeys(name for held in schemas.values() for name in held if name != "kind" and name not in shared)
+    for name in own:
+        kinds = [kind for kind, held in schemas.items() if name in held]
+        plain = _plain(f"{key}.{name}", schemas[kinds[0]][name], section=section, required=False)
+        default = members[kinds[0]].model_fields[name].default
+        left_out = "" if plain.default is None else f" Empty means {show(default)}."
+        text = f"For {', '.join(kinds)}. {plain.schema['description']}{left_out}"
+        schema = {**plain.schema, "type": _with_null(plain.schema["type"]), "description": text}
+        if "enum" in schema:
+            schema["enum"] = list(dict.fromkeys([*schema["enum"], None]))
+        yield FormField(plain.key, schema, section, drops_none=True)
+
+
+def _kind_schema(members: Mapping[str, type[Section]]) -> dict[str, Any]:
+    """Return a dropdown; where one kind is free text, a text field that proposes the others."""
+    described = {kind: str(member.model_fields["kind"].description).rstrip(".") for kind, member in members.items()}
+    text = "; ".join(f"{kind}: {meaning}" for kind, meaning in described.items())
+    choices = "examples" if any(map(is_free, members.values())) else "enum"
+    return {"type": "string", choices: list(members), "description": text}
+
+
+def _schemas(model: type[Section]) -> dict[str, dict[str, Any]]:
+    """Return the JSON schema of each of a section's keys."""
+    schema = model.model_json_schema()
+    return {name: _resolved(given, schema.get("$defs", {})) for name, given in schema["properties"].items()}
 
 
 def _plain(key: str, given: Mapping[str, Any], *, section: str, required: bool) -> FormField:

@@ -12,7 +12,17 @@ from gnnflow.config.flat_section import FlatConfig
 from gnnflow.config.graph_section import GraphConfig
 from gnnflow.config.infer_section import InferConfig
 from gnnflow.config.loading import config_from_dict, load_config
-from gnnflow.config.model_section import BUILT_IN_KINDS, ModelConfig
+from gnnflow.config.model_section import (
+    GATConfig,
+    GATEConfig,
+    GCNConfig,
+    GINConfig,
+    ModelConfig,
+    ModelKeys,
+    OwnLayerConfig,
+    SAGEConfig,
+    model_from_dict,
+)
 from gnnflow.config.neighbors_section import (
     NeighborsConfig,
     NoSampling,
@@ -27,21 +37,27 @@ from gnnflow.config.stages import PIPELINES, STAGES, Stage
 from gnnflow.config.train_section import TrainConfig
 
 __all__ = [
-    "BUILT_IN_KINDS",
     "PIPELINES",
     "STAGES",
     "AddressCluster",
     "ClusterConfig",
     "Config",
     "FlatConfig",
+    "GATConfig",
+    "GATEConfig",
+    "GCNConfig",
+    "GINConfig",
     "GraphConfig",
     "GuardsConfig",
     "InferConfig",
     "LocalCluster",
     "ModelConfig",
+    "ModelKeys",
     "NeighborsConfig",
     "NoSampling",
+    "OwnLayerConfig",
     "PublishConfig",
+    "SAGEConfig",
     "Sampling",
     "Section",
     "Stage",
@@ -52,4 +68,5 @@ __all__ = [
     "WeightedSampling",
     "config_from_dict",
     "load_config",
+    "model_from_dict",
 ]

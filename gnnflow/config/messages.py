@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 
 from gnnflow.config.base import Section, without_credentials
+from gnnflow.config.unions import is_free, tagged_members
 from gnnflow.graph.errors import ConfigError
 
 # What a value must be, as a phrase that follows "must be" or "must".
@@ -52,12 +53,16 @@ _Path = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a walk along the models is: the keys so far, who owns the last one, and what may come next."""
+    """Where a walk along the models is: the keys so far, who owns the last one, and what may come next.
+
+    siblings: where the owner (or `inside`) is one kind of a union, all its kinds. tagged: the kinds that may come next.
+    """
 
     path: _Path
     owner: type[Section] | None = None
     field: FieldInfo | None = None
     inside: type[Section] | None = None
+    siblings: dict[str, type[Section]] = dataclasses.field(default_factory=dict)
     tagged: dict[str, type[Section]] = dataclasses.field(default_factory=dict)
 
 
@@ -106,13 +111,6 @@ def show(value: Any) -> str:
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
 
 
-def tagged_members(field: FieldInfo) -> dict[str, type[Section]]:
-    """Return kind -> section of a tagged union; empty for any other field."""
-    if field.discriminator is None:
-        return {}
-    return {str(member.model_fields["kind"].default): member for member in get_args(field.annotation)}
-
-
 def _is_inside(longer: _Path, shorter: _Path) -> bool:
     return len(longer) > len(shorter) and longer[: len(shorter)] == shorter
 
@@ -121,22 +119,22 @@ def _locate(model: type[Section], raw: Any, loc: _Path) -> _Place:
     place = _Place((), inside=model)
     for step in loc:
         if step in place.tagged:
-            place = _Place(place.path, place.owner, place.field, place.tagged[str(step)])
+            place = _Place(place.path, place.owner, place.field, place.tagged[str(step)], place.tagged)
         elif place.inside is not None:
-            place = _enter(place.inside, (*place.path, step))
+            place = _enter(place.inside, (*place.path, step), place.siblings)
         elif isinstance(step, int) or _holds(raw, place.path, step):
             place = _Place((*place.path, step), place.owner, place.field)
         # What remains is the name of a union's member, which nobody wrote.
     return place
 
 
-def _enter(section: type[Section], path: _Path) -> _Place:
+def _enter(section: type[Section], path: _Path, siblings: dict[str, type[Section]]) -> _Place:
     field = section.model_fields.get(str(path[-1]))
     if field is None:
-        return _Place(path, section)
+        return _Place(path, section, siblings=siblings)
     below: Any = field.annotation
     inside = below if isinstance(below, type) and issubclass(below, Section) else None
-    return _Place(path, section, field, inside, tagged_members(field))
+    return _Place(path, section, field, inside, tagged=tagged_members(field))
 
 
 def _holds(raw: Any, path: _Path, key: str) -> bool:
@@ -150,10 +148,7 @@ def _describe(place: _Place, errors: list[ErrorDetails]) -> _Finding:
     kind, value = errors[0]["type"], errors[0]["input"]
     match kind:
         case "extra_forbidden":
-            assert place.owner is not None
-            keys = list(place.owner.model_fields)
-            hint = nearest(str(place.path[-1]), keys)
-            return _Finding(place.path, "unknown key", f"{hint} Keys here: {', '.join(keys)}.".lstrip())
+            return _describe_unknown(place)
         case "missing":
             return _Finding(place.path, "required but missing", _about(place.field))
         case "union_tag_invalid" | "union_tag_not_found" | "model_attributes_type" if place.tagged:
@@ -164,6 +159,15 @@ def _describe(place: _Place, errors: list[ErrorDetails]) -> _Finding:
     hint = nearest(value, _choices(place.field)) if kind == "literal_error" and isinstance(value, str) else ""
     problem = f"{show(value)} is not allowed: must be {must}"
     return _Finding(place.path, problem, f"{hint} {_about(place.field)}".strip())
+
+
+def _describe_unknown(place: _Place) -> _Finding:
+    assert place.owner is not None
+    key, keys = str(place.path[-1]), list(place.owner.model_fields)
+    here = f"Keys here: {', '.join(keys)}."
+    if kinds := [kind for kind, section in place.siblings.items() if key in section.model_fields]:
+        return _Finding(place.path, "unknown key", f"{here} Kinds with {key}: {', '.join(kinds)}.")
+    return _Finding(place.path, "unknown key", f"{nearest(key, keys)} {here}".lstrip())
 
 
 def _describe_own(place: _Place, details: ErrorDetails) -> _Finding:
@@ -183,7 +187,9 @@ def _describe_kind(place: _Place, value: Any) -> _Finding:
     if "kind" not in value:
         return _Finding(path, "required but missing", f"Kinds: {kinds}.")
     problem = f"{show(value['kind'])} is not allowed: must be one of {kinds}"
-    return _Finding(path, problem, nearest(str(value["kind"]), list(place.tagged)))
+    words = [kind for kind, section in place.tagged.items() if not is_free(section)]
+    free = [section.model_fields["kind"] for section in place.tagged.values() if is_free(section)]
+    return _Finding(path, problem, nearest(str(value["kind"]), words) or " ".join(map(_about, free)))
 
 
 def _must_be(details: ErrorDetails) -> str:

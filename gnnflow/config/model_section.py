@@ -1,50 +1,34 @@
-"""The `model` section: which layer, how wide and how deep, and what stands before and after the layers."""
+"""The `model` section: which layer, how wide and how deep, and what stands before and after the layers.
+
+A union tagged by `kind`: each kind holds the keys its layer reads, and names the layer's class as text, so that reading
+a config imports no layer. A new built-in layer is a file in `layers/` and a member of the union here.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Discriminator, Field, Tag, ValidationError
 
-from gnnflow.config.base import Fraction, Integer, Section, problem
+from gnnflow.config.base import Fraction, Integer, Section
+from gnnflow.config.messages import explain
 
-BuiltInKind = Literal["gcn", "sage", "gat", "gin", "gat_e"]
-BUILT_IN_KINDS: tuple[str, ...] = get_args(BuiltInKind)
-_OWN_LAYER = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-
-
-def _known_or_importable(kind: str) -> str:
-    if kind not in BUILT_IN_KINDS and not _OWN_LAYER.fullmatch(kind):
-        raise problem(
-            f"is not allowed: must be one of {', '.join(BUILT_IN_KINDS)}",
-            fix="Name a layer class of your own as package.module:Class.",
-        )
-    return kind
+DEFAULT_KIND = "gcn"
+OWN_KIND = "package.module:Class"
+OWN_SPELLING = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
-ModelKind = Annotated[str, AfterValidator(_known_or_importable)]
+class ModelKeys(Section):
+    """The keys that every kind has."""
 
-
-class ModelConfig(Section):
-    """Encoder, layers and head."""
-
-    kind: ModelKind = Field(
-        "gcn", description="gcn, sage, gat, gin, gat_e, or a layer class of your own as package.module:Class."
-    )
+    kind: str
     hidden: Integer = Field(
         64, ge=1, le=65536, description="Width of the hidden layers; for attention layers, of each head."
     )
     layers: Integer = Field(2, ge=1, le=16, description="Number of layers.")
     dropout: Fraction = Field(0.5, description="Dropout before each layer and before a linear head, in training only.")
-    attention_dropout: Fraction | None = Field(
-        None, description="Dropout on attention coefficients; null means the value of dropout."
-    )
-    heads: Integer = Field(8, ge=1, le=256, description="Attention heads of the hidden layers (gat and gat_e).")
-    output_heads: Integer = Field(
-        1, ge=1, le=256, description="Attention heads of the last layer, averaged (gat and gat_e)."
-    )
-    aggregator: Literal["mean", "max"] = Field("mean", description="How sage combines neighbours.")
     activation: Literal["relu", "elu"] = Field("relu", description="Applied after each hidden layer.")
     head: Literal["direct", "linear", "jumping"] = Field(
         "direct",
@@ -55,4 +39,95 @@ class ModelConfig(Section):
         "none",
         description="linear maps dense features to the hidden width; sparse ones are always embedded.",
     )
-    options: dict[str, Any] = Field({}, description="Keyword arguments for a layer class of your own.")
+
+
+class GCNConfig(ModelKeys):
+    """Graph convolution."""
+
+    layer_class: ClassVar[str] = "gnnflow.layers.gcn:GCN"
+    kind: Literal["gcn"] = Field("gcn", description="Graph convolution (GCN), also where kind is left out.")
+
+
+class SAGEConfig(ModelKeys):
+    """GraphSAGE."""
+
+    layer_class: ClassVar[str] = "gnnflow.layers.sage:GraphSAGE"
+    kind: Literal["sage"] = Field("sage", description="A map of the own row plus one of the neighbours' (GraphSAGE).")
+    aggregator: Literal["mean", "max"] = Field("mean", description="How neighbours are combined.")
+
+
+class AttentionKeys(ModelKeys):
+    """The keys of layers with attention heads."""
+
+    heads: Integer = Field(8, ge=1, le=256, description="Attention heads of the hidden layers.")
+    output_heads: Integer = Field(1, ge=1, le=256, description="Attention heads of the last layer, averaged.")
+    attention_dropout: Fraction | None = Field(
+        None, description="Dropout on attention coefficients; null means the value of dropout."
+    )
+
+
+class GATConfig(AttentionKeys):
+    """Graph attention."""
+
+    layer_class: ClassVar[str] = "gnnflow.layers.gat:GAT"
+    kind: Literal["gat"] = Field("gat", description="Attention over neighbours (GAT).")
+
+
+class GINConfig(ModelKeys):
+    """Graph isomorphism network."""
+
+    layer_class: ClassVar[str] = "gnnflow.layers.gin:GIN"
+    kind: Literal["gin"] = Field("gin", description="A perceptron on the sum of neighbours (GIN).")
+
+
+class GATEConfig(AttentionKeys):
+    """Graph attention that reads edge attributes."""
+
+    layer_class: ClassVar[str] = "gnnflow.layers.gat_e:GATE"
+    kind: Literal["gat_e"] = Field("gat_e", description="Attention over neighbours and edge attributes (GAT-E).")
+
+
+class OwnLayerConfig(ModelKeys):
+    """A layer class of one's own."""
+
+    kind: str = Field(
+        pattern=f"^{OWN_SPELLING.pattern}$",
+        examples=[OWN_KIND],
+        description=f"A layer class of your own, written as {OWN_KIND}.",
+    )
+    options: dict[str, Any] = Field({}, description="Keyword arguments for the class.")
+
+
+def _tag(value: Any) -> str | None:
+    """Return which member of the union reads a value; None for what is not a mapping."""
+    if isinstance(value, Mapping):
+        kind = value.get("kind", DEFAULT_KIND)
+    elif isinstance(value, ModelKeys):
+        kind = value.kind
+    else:
+        return None
+    return OWN_KIND if isinstance(kind, str) and OWN_SPELLING.fullmatch(kind) else str(kind)
+
+
+ModelConfig = Annotated[
+    Annotated[GCNConfig, Tag("gcn")]
+    | Annotated[SAGEConfig, Tag("sage")]
+    | Annotated[GATConfig, Tag("gat")]
+    | Annotated[GINConfig, Tag("gin")]
+    | Annotated[GATEConfig, Tag("gat_e")]
+    | Annotated[OwnLayerConfig, Tag(OWN_KIND)],
+    Field(discriminator=Discriminator(_tag)),
+]
+
+
+class _Holder(Section):
+    model: ModelConfig
+
+
+def model_from_dict(values: Mapping[str, Any]) -> ModelConfig:
+    """Return the validated model section of plain values. Raises ConfigError as reading a whole config does."""
+    raw = {"model": dict(values)}
+    try:
+        return _Holder.model_validate(raw).model
+    except ValidationError as error:
+        raise explain(error, raw, model=_Holder) from None

@@ -11,8 +11,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from gnnflow.config.base import Section
-from gnnflow.config.messages import show, tagged_members
+from gnnflow.config.messages import show
 from gnnflow.config.root import Config
+from gnnflow.config.unions import common_fields, default_kind, tagged_members
 
 _HEAD = """# Configuration
 
@@ -48,18 +49,22 @@ def _sections(section: type[Section], prefix: str, title: str) -> Iterator[str]:
         if members := tagged_members(field):
             if not prefix:
                 yield f"## `{path}`\n\n{field.description}\n"
+            shared = common_fields(members)
+            if shared:
+                yield from _table(shared, f"{path}.")
             for kind, member in members.items():
-                yield from _kind(member, path, kind, is_default=getattr(field.default, "kind", None) == kind)
+                keys = {key: held for key, held in member.model_fields.items() if key not in shared and key != "kind"}
+                yield from _kind(member, path, kind, keys=keys, is_default=default_kind(field) == kind)
         else:
             below: Any = field.annotation
             yield from _sections(below, f"{path}.", path)
 
 
-def _kind(member: type[Section], path: str, kind: str, *, is_default: bool) -> Iterator[str]:
-    keys = {name: field for name, field in member.model_fields.items() if name != "kind"}
-    described = member.model_fields["kind"].description
+def _kind(
+    member: type[Section], path: str, kind: str, *, keys: dict[str, FieldInfo], is_default: bool
+) -> Iterator[str]:
     yield f"### `{path}: {{kind: {kind}}}`{' (the default)' if is_default else ''}\n"
-    yield f"{described}\n"
+    yield f"{member.model_fields['kind'].description}\n"
     if keys:
         yield from _table(keys, f"{path}.")
 

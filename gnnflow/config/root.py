@@ -11,7 +11,7 @@ from gnnflow.config.cluster_section import ClusterConfig, LocalCluster
 from gnnflow.config.flat_section import FlatConfig
 from gnnflow.config.graph_section import GraphConfig
 from gnnflow.config.infer_section import InferConfig
-from gnnflow.config.model_section import ModelConfig
+from gnnflow.config.model_section import GCNConfig, ModelConfig
 from gnnflow.config.neighbors_section import NeighborsConfig, NoSampling
 from gnnflow.config.publish_section import GuardsConfig, PublishConfig
 from gnnflow.config.train_section import TrainConfig
@@ -30,7 +30,7 @@ class Config(Section):
     graph: GraphConfig = Field(description="Input tables and the layout of the graph store.")
     neighbors: NeighborsConfig = Field(NeighborsConfig(), description="Which neighbours a node aggregates.")
     flat: FlatConfig = Field(FlatConfig(), description="Neighbourhoods as GraphFeatures.")
-    model: ModelConfig = Field(ModelConfig(), description="Encoder, layers and head.")
+    model: ModelConfig = Field(GCNConfig(), description="Encoder, layers and head.")
     train: TrainConfig = Field(TrainConfig(), description="Training.")
     infer: InferConfig = Field(InferConfig(), description="Scoring.")
     guards: GuardsConfig = Field(GuardsConfig(), description="What stops a scheduled run before it trains.")

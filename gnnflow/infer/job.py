@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gnnflow.infer import need, rounds
-from gnnflow.layers.model import Model, ModelSpec, build_model
+from gnnflow.layers.model import Model
+from gnnflow.layers.saved import load_model
 from gnnflow.mapreduce.rounds import Round
-from gnnflow.storage.filesystem import read_bytes
 
 if TYPE_CHECKING:
     from gnnflow.graph.labels import LabelKind
@@ -25,22 +25,17 @@ PARITY_LIMIT = 1e-4
 
 @dataclass(frozen=True)
 class InferJob:
-    """targets: "all", or the split codes to score. weights: URI of the trained model's safetensors."""
+    """targets: "all", or the split codes to score. model: URI of the trained model's folder."""
 
     artifact: str
     neighbors: Neighbors
-    model: ModelSpec
-    weights: str
+    model: str
+    num_layers: int
     label_kind: LabelKind
     targets: str | tuple[int, ...]
     embeddings: bool
     parity_samples: int
     seed: int
-
-    @property
-    def num_layers(self) -> int:
-        """How many layer slices there are."""
-        return self.model.num_layers
 
     @property
     def fanouts(self) -> tuple[int, ...] | None:
@@ -59,11 +54,7 @@ class InferJob:
 
     def load_model(self) -> Model:
         """Return the trained model in evaluation mode."""
-        from safetensors.torch import load
-
-        model = build_model(self.model)
-        model.load_state_dict(load(read_bytes(self.weights)))
-        return model.eval()
+        return load_model(self.model)
 
 
 @dataclass(frozen=True)

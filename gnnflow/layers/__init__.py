@@ -11,13 +11,14 @@ from gnnflow.layers.gat import GAT
 from gnnflow.layers.gat_e import GATE
 from gnnflow.layers.gcn import GCN
 from gnnflow.layers.gin import GIN
-from gnnflow.layers.kinds import BUILT_IN, build_layer, load_layer_class
-from gnnflow.layers.model import Model, ModelSpec, build_model
+from gnnflow.layers.kinds import build_layer, load_layer_class
+from gnnflow.layers.model import Model, ModelInputs, build_model
+from gnnflow.layers.place import Place
 from gnnflow.layers.sage import GraphSAGE
+from gnnflow.layers.saved import load_model, save_model
 from gnnflow.layers.terms import EdgeContext, FeatureTensors, NodeContext, Terms
 
 __all__ = [
-    "BUILT_IN",
     "GAT",
     "GATE",
     "GCN",
@@ -31,8 +32,9 @@ __all__ = [
     "Mean",
     "Messages",
     "Model",
-    "ModelSpec",
+    "ModelInputs",
     "NodeContext",
+    "Place",
     "SoftmaxAttention",
     "State",
     "Sum",
@@ -40,4 +42,6 @@ __all__ = [
     "build_layer",
     "build_model",
     "load_layer_class",
+    "load_model",
+    "save_model",
 ]

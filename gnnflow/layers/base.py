@@ -18,12 +18,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 
+from gnnflow.config import OwnLayerConfig
 from gnnflow.graph.errors import LayerError
 from gnnflow.layers.aggregation import Aggregation
+from gnnflow.layers.place import Place
 from gnnflow.layers.terms import EdgeContext, NodeContext, Terms
 
 
@@ -65,6 +67,15 @@ class Layer(nn.Module, ABC):
                 where=_name(cls),
                 fix="Define coefficient() to return [E, H], or message() to return [E, H, D].",
             )
+
+    @classmethod
+    def from_config(cls, config: Any, place: Place) -> Self:
+        """Return the layer that its section of the config describes, at its place in the model.
+
+        A layer that reads more than in_width, out_width and its options defines this itself.
+        """
+        options = config.options if isinstance(config, OwnLayerConfig) else {}
+        return cls(place.in_width, place.width, **options)
 
     @abstractmethod
     def transform(self, h: Tensor, node: NodeContext) -> Terms:

@@ -10,14 +10,16 @@ Shapes: N nodes, E edges, H heads, D width of a head.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import final
+from typing import Self, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gnnflow.config import GATConfig
 from gnnflow.layers.aggregation import SoftmaxAttention
 from gnnflow.layers.base import Layer
+from gnnflow.layers.place import Place
 from gnnflow.layers.terms import EdgeContext, NodeContext, Terms, attention_halves, heads_joined
 
 NEGATIVE_SLOPE = 0.2
@@ -46,6 +48,17 @@ class GAT(Layer):
         self.bias = nn.Parameter(torch.zeros(self.out_width))
         for weight in (self.linear.weight, self.attend_source, self.attend_target):
             nn.init.xavier_uniform_(weight)
+
+    @classmethod
+    def from_config(cls, config: GATConfig, place: Place) -> Self:
+        """Return the layer: heads side by side, in the last layer output_heads averaged."""
+        return cls(
+            place.in_width,
+            place.width,
+            heads=config.output_heads if place.is_last else config.heads,
+            concat=not place.is_last,
+            attention_dropout=config.dropout if config.attention_dropout is None else config.attention_dropout,
+        )
 
     def transform(self, h: Tensor, node: NodeContext) -> Terms:
         """Return value = W h [N, H, D] and the two halves of the logit [N, H]."""

@@ -10,16 +10,18 @@ Shapes: N nodes, E edges, A edge attributes, H heads, D width of a head.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import final
+from typing import Self, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gnnflow.config import GATEConfig
 from gnnflow.graph.errors import LayerError
 from gnnflow.layers.aggregation import SoftmaxAttention
 from gnnflow.layers.base import Layer
 from gnnflow.layers.gat import NEGATIVE_SLOPE
+from gnnflow.layers.place import Place
 from gnnflow.layers.terms import EdgeContext, NodeContext, Terms, attention_halves, heads_joined
 
 
@@ -36,13 +38,13 @@ class GATE(Layer):
         in_width: int,
         head_width: int,
         *,
-        edge_width: int,
+        attribute_width: int,
         heads: int = 1,
         concat: bool = True,
         attention_dropout: float = 0.0,
     ) -> None:
         super().__init__(in_width, heads * head_width if concat else head_width)
-        if edge_width < 1:
+        if attribute_width < 1:
             raise LayerError(
                 "gat_e needs edge attributes and the graph has none",
                 where="model.kind",
@@ -53,12 +55,24 @@ class GATE(Layer):
         self.linear = nn.Linear(in_width, heads * head_width, bias=False)
         self.attend_source = nn.Parameter(torch.empty(heads, head_width))
         self.attend_target = nn.Parameter(torch.empty(heads, head_width))
-        self.attend_edge = nn.Parameter(torch.empty(edge_width, heads))
-        self.edge_linear = nn.Parameter(torch.empty(heads, edge_width, head_width))
+        self.attend_edge = nn.Parameter(torch.empty(attribute_width, heads))
+        self.edge_linear = nn.Parameter(torch.empty(heads, attribute_width, head_width))
         self.bias = nn.Parameter(torch.zeros(self.out_width))
         weights = [self.linear.weight, self.attend_source, self.attend_target, self.attend_edge, *self.edge_linear]
         for weight in weights:
             nn.init.xavier_uniform_(weight)
+
+    @classmethod
+    def from_config(cls, config: GATEConfig, place: Place) -> Self:
+        """Return the layer: heads side by side, in the last layer output_heads averaged."""
+        return cls(
+            place.in_width,
+            place.width,
+            attribute_width=place.attribute_width,
+            heads=config.output_heads if place.is_last else config.heads,
+            concat=not place.is_last,
+            attention_dropout=config.dropout if config.attention_dropout is None else config.attention_dropout,
+        )
 
     def transform(self, h: Tensor, node: NodeContext) -> Terms:
         """Return value = W h [N, H, D] and the node halves of the logit [N, H]."""

@@ -1,117 +1,40 @@
-"""From a configured kind to a layer: the built-in ones by name, a user's own as `package.module:Class`.
+"""From a model section to a layer: the class that its kind names, built by the class itself.
 
-A user's class is built as Class(in_width, out_width, **options). Every way this can fail is a LayerError that says what
-was found and what to write instead.
+A user's class is named `package.module:Class`. Every way this can fail is a LayerError that says what was found and
+what to write instead.
 """
 
 from __future__ import annotations
 
 import importlib
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any
 
+from gnnflow.config import ModelConfig, OwnLayerConfig
+from gnnflow.config.model_section import OWN_KIND, OWN_SPELLING
 from gnnflow.graph.errors import LayerError
 from gnnflow.layers.aggregation import Aggregation, SoftmaxAttention
 from gnnflow.layers.base import Layer
-from gnnflow.layers.gat import GAT
-from gnnflow.layers.gat_e import GATE
-from gnnflow.layers.gcn import GCN
-from gnnflow.layers.gin import GIN
-from gnnflow.layers.sage import GraphSAGE
+from gnnflow.layers.place import Place
 
 _KIND = "model.kind"
-_SPELLING = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
-@dataclass(frozen=True)
-class LayerOptions:
-    """Everything any layer may be built from; each kind takes what it has.
+def build_layer(config: ModelConfig, place: Place) -> Layer:
+    """Return the layer of a model section at its place, whose `out_width` says how wide its rows come out.
 
-    width is out_width, and for attention layers the width of one head. edge_width is 0 without edge attributes.
+    Raises LayerError where the class cannot be found or built.
     """
-
-    in_width: int
-    width: int
-    heads: int = 1
-    concat: bool = True
-    attention_dropout: float = 0.0
-    edge_width: int = 0
-    aggregator: str = "mean"
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
-def _gat(spec: LayerOptions) -> Layer:
-    return GAT(
-        spec.in_width,
-        spec.width,
-        heads=spec.heads,
-        concat=spec.concat,
-        attention_dropout=spec.attention_dropout,
-    )
-
-
-def _gat_e(spec: LayerOptions) -> Layer:
-    return GATE(
-        spec.in_width,
-        spec.width,
-        edge_width=spec.edge_width,
-        heads=spec.heads,
-        concat=spec.concat,
-        attention_dropout=spec.attention_dropout,
-    )
-
-
-BUILT_IN: dict[str, Callable[[LayerOptions], Layer]] = {
-    "gcn": lambda spec: GCN(spec.in_width, spec.width),
-    "sage": lambda spec: GraphSAGE(spec.in_width, spec.width, aggregator=spec.aggregator),
-    "gat": _gat,
-    "gin": lambda spec: GIN(spec.in_width, spec.width),
-    "gat_e": _gat_e,
-}
-
-
-def build_layer(
-    kind: str,
-    in_width: int,
-    out_width: int,
-    *,
-    heads: int = 1,
-    concat: bool = True,
-    dropout: float = 0.0,
-    attention_dropout: float | None = None,
-    edge_width: int = 0,
-    aggregator: str = "mean",
-    options: Mapping[str, Any] | None = None,
-) -> Layer:
-    """Return a layer of the given kind, whose `out_width` says how wide its rows come out.
-
-    out_width is the width of one head for gat and gat_e. attention_dropout defaults to dropout. Raises LayerError where
-    the kind cannot be found or built.
-    """
-    spec = LayerOptions(
-        in_width=in_width,
-        width=out_width,
-        heads=heads,
-        concat=concat,
-        attention_dropout=dropout if attention_dropout is None else attention_dropout,
-        edge_width=edge_width,
-        aggregator=aggregator,
-        options=options or {},
-    )
-    return _checked(_built_in(kind, spec) if kind in BUILT_IN else _own(kind, spec), kind=kind, edge_width=edge_width)
+    if isinstance(config, OwnLayerConfig):
+        layer = _own(config, place)
+    else:
+        layer = load_layer_class(config.layer_class).from_config(config, place)
+    return _checked(layer, kind=config.kind, attribute_width=place.attribute_width)
 
 
 def load_layer_class(kind: str) -> type[Layer]:
-    """Return the user's layer class named `package.module:Class`. Raises LayerError saying which part is wrong."""
-    if not _SPELLING.fullmatch(kind):
-        raise LayerError(
-            f"{kind!r} names no layer",
-            where=_KIND,
-            fix=f"Use one of {', '.join(BUILT_IN)}, or your own as package.module:Class.",
-        )
+    """Return the layer class named `package.module:Class`. Raises LayerError saying which part is wrong."""
+    if not OWN_SPELLING.fullmatch(kind):
+        raise LayerError(f"{kind!r} does not name a layer class", where=_KIND, fix=f"Write it as {OWN_KIND}.")
     module_name, class_name = kind.split(":")
     module = _imported(module_name)
     found = getattr(module, class_name, None)
@@ -131,24 +54,14 @@ def load_layer_class(kind: str) -> type[Layer]:
     return found
 
 
-def _built_in(kind: str, spec: LayerOptions) -> Layer:
-    if spec.options:
-        raise LayerError(
-            f"{kind} takes no options, {', '.join(spec.options)} given",
-            where="model.options",
-            fix="Remove them; options are arguments of a layer class of your own.",
-        )
-    return BUILT_IN[kind](spec)
-
-
-def _own(kind: str, spec: LayerOptions) -> Layer:
-    cls = load_layer_class(kind)
+def _own(config: OwnLayerConfig, place: Place) -> Layer:
+    cls = load_layer_class(config.kind)
     try:
-        return cls(spec.in_width, spec.width, **spec.options)
+        return cls.from_config(config, place)
     except (TypeError, ValueError) as error:
-        arguments = ", ".join(f"{name}={value!r}" for name, value in spec.options.items())
+        arguments = [place.in_width, place.width, *(f"{name}={value!r}" for name, value in config.options.items())]
         raise LayerError(
-            f"{kind}({spec.in_width}, {spec.width}{', ' if arguments else ''}{arguments}) failed: {error}",
+            f"{config.kind}({', '.join(map(str, arguments))}) failed: {error}",
             where="model.options",
             fix="The class is built as Class(in_width, out_width, **options); give it the options it takes.",
         ) from error
@@ -182,7 +95,7 @@ def _is_own_layer(value: object, module: ModuleType) -> bool:
     return isinstance(value, type) and issubclass(value, Layer) and value.__module__ == module.__name__
 
 
-def _checked(layer: Layer, *, kind: str, edge_width: int) -> Layer:
+def _checked(layer: Layer, *, kind: str, attribute_width: int) -> Layer:
     # What only the built object shows: these would otherwise surface at the first batch.
     aggregation = getattr(layer, "aggregation", None)
     if not isinstance(aggregation, Aggregation):
@@ -197,7 +110,7 @@ def _checked(layer: Layer, *, kind: str, edge_width: int) -> Layer:
             where=_KIND,
             fix="Define coefficient() instead, or read edge.attributes inside message() and aggregate otherwise.",
         )
-    if layer.uses_edge_attributes and edge_width == 0:
+    if layer.uses_edge_attributes and attribute_width == 0:
         raise LayerError(
             f"{kind} needs edge attributes and the graph has none",
             where=_KIND,

@@ -9,49 +9,36 @@ Shapes: N nodes, F features, C outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gnnflow.config import ModelConfig
 from gnnflow.graph.errors import LayerError
 from gnnflow.kernels import Csr, dropout, weighted_sum
 from gnnflow.layers.base import Layer
 from gnnflow.layers.kinds import build_layer
+from gnnflow.layers.place import Place
 from gnnflow.layers.terms import FeatureTensors
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": functional.relu, "elu": functional.elu}
-HEADS = ("direct", "linear", "jumping")
-ENCODERS = ("none", "linear")
 
 
 @dataclass(frozen=True)
-class ModelSpec:
-    """Everything a model is built from, as plain values: it can be stored beside the weights.
+class ModelInputs:
+    """What the graph decides of a model.
 
-    kind, hidden .. options mean what the same keys of the config's model section mean. feature_width F and sparse
-    describe the input features; num_outputs C is classes, labels or 1; edge_width is 0 without edge attributes.
+    feature_width F and sparse describe the input features; num_outputs C is classes, labels or 1; attribute_width is 0
+    without edge attributes.
     """
 
-    kind: str
     feature_width: int
     num_outputs: int
     sparse: bool = False
-    hidden: int = 64
-    num_layers: int = 2
-    dropout: float = 0.5
-    attention_dropout: float | None = None
-    heads: int = 8
-    output_heads: int = 1
-    activation: str = "relu"
-    head: str = "direct"
-    encoder: str = "none"
-    aggregator: str = "mean"
-    edge_width: int = 0
-    options: Mapping[str, Any] = field(default_factory=dict)
+    attribute_width: int = 0
 
 
 class LinearEncoder(nn.Module):
@@ -91,29 +78,32 @@ class BagEncoder(nn.Module):
 class Model(nn.Module):
     """Encoder, layers and head. Build it with `build_model`; parameters come from torch's global generator."""
 
-    def __init__(self, spec: ModelSpec, *, encoder: nn.Module | None, layers: Sequence[Layer]) -> None:
+    def __init__(
+        self, config: ModelConfig, inputs: ModelInputs, *, encoder: nn.Module | None, layers: Sequence[Layer]
+    ) -> None:
         super().__init__()
-        self.spec = spec
+        self.config = config
+        self.inputs = inputs
         self.encoder = encoder
         self.layers = nn.ModuleList(layers)
         width = sum(layers[index].out_width for index in self.head_layers)
-        self.head = None if spec.head == "direct" else nn.Linear(width, spec.num_outputs)
-        self._activation = ACTIVATIONS[spec.activation]
+        self.head = None if config.head == "direct" else nn.Linear(width, inputs.num_outputs)
+        self._activation = ACTIVATIONS[config.activation]
 
     @property
     def num_layers(self) -> int:
         """How many layers the model has."""
-        return self.spec.num_layers
+        return self.config.layers
 
     @property
     def head_layers(self) -> tuple[int, ...]:
         """Indices of the layers whose outputs `predict` reads."""
-        return tuple(range(self.num_layers)) if self.spec.head == "jumping" else (self.num_layers - 1,)
+        return tuple(range(self.num_layers)) if self.config.head == "jumping" else (self.num_layers - 1,)
 
     @property
     def embedding_layers(self) -> tuple[int, ...]:
         """Indices of the layers whose outputs `embedding` reads: under a direct head, the layer before the scores."""
-        return (max(self.num_layers - 2, 0),) if self.spec.head == "direct" else self.head_layers
+        return (max(self.num_layers - 2, 0),) if self.config.head == "direct" else self.head_layers
 
     def encode(self, features: FeatureTensors) -> Tensor:
         """Return the rows the first layer starts from [N, W]."""
@@ -151,62 +141,40 @@ class Model(nn.Module):
         return _side_by_side(outputs, self.embedding_layers)
 
     def _dropped(self, h: Tensor) -> Tensor:
-        return dropout(h, self.spec.dropout) if self.training else h
+        return dropout(h, self.config.dropout) if self.training else h
 
 
-def build_model(spec: ModelSpec) -> Model:
-    """Return a model with fresh parameters. Raises LayerError where the spec asks for what cannot be built.
+def build_model(config: ModelConfig, inputs: ModelInputs) -> Model:
+    """Return a model with fresh parameters. Raises LayerError where it cannot be built.
 
     Seed torch beforehand: initialisation reads its global generator.
     """
-    _check(spec)
-    encoder, width = _build_encoder(spec)
+    for name in ("feature_width", "num_outputs"):
+        if getattr(inputs, name) < 1:
+            raise LayerError(f"{name} is {getattr(inputs, name)}", where="model", fix="It must be at least 1.")
+    encoder, width = _build_encoder(config, inputs)
     layers: list[Layer] = []
-    for index in range(spec.num_layers):
-        layers.append(_build_layer(spec, index, width))
+    for index in range(config.layers):
+        is_last = index == config.layers - 1
+        asked = inputs.num_outputs if is_last and config.head == "direct" else config.hidden
+        place = Place(width, asked, is_last=is_last, attribute_width=inputs.attribute_width)
+        layers.append(build_layer(config, place))
         width = layers[-1].out_width
-    if spec.head == "direct" and width != spec.num_outputs:
+    if config.head == "direct" and width != inputs.num_outputs:
         raise LayerError(
-            f"the last layer gives {width} columns and the task has {spec.num_outputs} outputs",
+            f"the last layer gives {width} columns and the task has {inputs.num_outputs} outputs",
             where="model.head",
             fix="Set head: linear, or let the layer's update() return out_width columns.",
         )
-    return Model(spec, encoder=encoder, layers=layers)
+    return Model(config, inputs, encoder=encoder, layers=layers)
 
 
-def _build_encoder(spec: ModelSpec) -> tuple[nn.Module | None, int]:
-    if spec.sparse:
-        return BagEncoder(spec.feature_width, spec.hidden), spec.hidden
-    if spec.encoder == "linear":
-        return LinearEncoder(spec.feature_width, spec.hidden), spec.hidden
-    return None, spec.feature_width
-
-
-def _build_layer(spec: ModelSpec, index: int, in_width: int) -> Layer:
-    is_last = index == spec.num_layers - 1
-    return build_layer(
-        spec.kind,
-        in_width,
-        spec.num_outputs if is_last and spec.head == "direct" else spec.hidden,
-        heads=spec.output_heads if is_last else spec.heads,
-        concat=not is_last,
-        dropout=spec.dropout,
-        attention_dropout=spec.attention_dropout,
-        edge_width=spec.edge_width,
-        aggregator=spec.aggregator,
-        options=spec.options,
-    )
-
-
-def _check(spec: ModelSpec) -> None:
-    choices = (("activation", tuple(ACTIVATIONS)), ("head", HEADS), ("encoder", ENCODERS))
-    for name, allowed in choices:
-        value = getattr(spec, name)
-        if value not in allowed:
-            raise LayerError(f"{value!r} is no {name}", where=f"model.{name}", fix=f"Use one of {', '.join(allowed)}.")
-    for name in ("feature_width", "num_outputs", "hidden", "num_layers"):
-        if getattr(spec, name) < 1:
-            raise LayerError(f"{name} is {getattr(spec, name)}", where="model", fix="It must be at least 1.")
+def _build_encoder(config: ModelConfig, inputs: ModelInputs) -> tuple[nn.Module | None, int]:
+    if inputs.sparse:
+        return BagEncoder(inputs.feature_width, config.hidden), config.hidden
+    if config.encoder == "linear":
+        return LinearEncoder(inputs.feature_width, config.hidden), config.hidden
+    return None, inputs.feature_width
 
 
 def _side_by_side(outputs: Sequence[Tensor | None], indices: Sequence[int]) -> Tensor:

@@ -11,34 +11,34 @@ Shapes: N nodes, E edges, D out_width.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import final
+from typing import Literal, Self, final
 
 import torch
 from torch import Tensor, nn
 
-from gnnflow.graph.errors import LayerError
-from gnnflow.layers.aggregation import Aggregation, Max, Mean
+from gnnflow.config import SAGEConfig
+from gnnflow.layers.aggregation import Max, Mean
 from gnnflow.layers.base import Layer
+from gnnflow.layers.place import Place
 from gnnflow.layers.terms import EdgeContext, NodeContext, Terms
-
-_AGGREGATIONS: dict[str, Aggregation] = {"mean": Mean(), "max": Max()}
 
 
 @final
 class GraphSAGE(Layer):
     """W_self h plus the mean, or the maximum after a pooling layer, of the in-neighbours."""
 
-    def __init__(self, in_width: int, out_width: int, *, aggregator: str = "mean") -> None:
+    def __init__(self, in_width: int, out_width: int, *, aggregator: Literal["mean", "max"] = "mean") -> None:
         super().__init__(in_width, out_width)
-        if aggregator not in _AGGREGATIONS:
-            raise LayerError(
-                f"GraphSAGE has no aggregator {aggregator!r}", where="model.aggregator", fix="Use mean or max."
-            )
-        self.aggregation = _AGGREGATIONS[aggregator]
+        self.aggregation = Max() if aggregator == "max" else Mean()
         self.own = nn.Linear(in_width, out_width)
         self.pool = nn.Linear(in_width, out_width) if aggregator == "max" else None
         self.neighbor = nn.Linear(in_width if self.pool is None else out_width, out_width, bias=False)
         _glorot(self.own, self.pool, self.neighbor)
+
+    @classmethod
+    def from_config(cls, config: SAGEConfig, place: Place) -> Self:
+        """Return the layer with the configured aggregator."""
+        return cls(place.in_width, place.width, aggregator=config.aggregator)
 
     def transform(self, h: Tensor, node: NodeContext) -> Terms:
         """Return value [N, 1, D]: W_neigh h, or relu(W_pool h + b_pool); the target keeps h."""

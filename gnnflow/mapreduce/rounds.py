@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow.mapreduce.exchange import Emit, Inbox, exchange_file, write_exchange
 from gnnflow.progress import Silent
-from gnnflow.storage.filesystem import FileEntry, join, list_names, read_json, remove_tree, write_json
+from gnnflow.storage.filesystem import FileEntry, join, list_names, read_json, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -104,10 +104,6 @@ class RoundRunner:
         ordered = [records[index] for index in range(step.num_tasks)]
         self._time(step, begin, ordered)
         return ordered
-
-    def forget(self, step: Round, channel: str) -> None:
-        """Delete a channel no later round reads, to bound the disk a stage needs; its tasks stay committed."""
-        remove_tree(join(self.work, step.name, channel))
 
     def _committed(self, step: Round) -> dict[int, TaskRecord]:
         names = [name for name in list_names(join(self.work, step.name)) if name.endswith(".json")]

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow.config.base import without_credentials
 from gnnflow.graph.errors import RegistryError
-from gnnflow.registry.versions import CONFIG, WEIGHTS
+from gnnflow.registry.versions import CONFIG
 from gnnflow.storage.filesystem import join
+from gnnflow.storage.model_files import WEIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -31,10 +31,9 @@ from gnnflow.storage.filesystem import (
     write_atomic,
 )
 from gnnflow.storage.manifest import read_facts, read_manifest
+from gnnflow.storage.model_files import MODEL_FILES
 from gnnflow.storage.workspace import Workspace
 
-WEIGHTS = "model.safetensors"
-MODEL = "model.json"
 CONFIG = "config.json"
 METRICS = "metrics.json"
 VERSION = "version.json"
@@ -122,8 +121,7 @@ def _write(uri: str, name: str, number: int, *, claim: dict[str, Any], record: d
     trained, metrics = record["artifacts"]["train"], read_json(join(claim["run"], METRICS))
     store = record["artifacts"][record["store"]]
     documents = {
-        WEIGHTS: read_bytes(join(trained, WEIGHTS)),
-        MODEL: read_bytes(join(trained, MODEL)),
+        **{file: read_bytes(join(trained, file)) for file in MODEL_FILES},
         CONFIG: encode_json(record["config"]),
         METRICS: encode_json(metrics),
     }

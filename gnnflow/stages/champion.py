@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,7 +10,6 @@ from gnnflow.graph.errors import LayerError, RegistryError, TrainingError
 from gnnflow.graph.facts import FlatFacts, GraphFacts, ShardEntry
 from gnnflow.graph.labels import lower_is_better
 from gnnflow.registry.signature import misfits
-from gnnflow.registry.versions import MODEL, WEIGHTS
 
 if TYPE_CHECKING:
     from gnnflow.config import TrainConfig
@@ -67,10 +65,12 @@ def compare(context: StageContext, *, candidate: Version, champion: Version, met
         return Comparison(metric, obstacle="no target is in the test split")
     if found := misfits(champion.signature, candidate.signature):
         return Comparison(metric, obstacle="; ".join(found))
+    from gnnflow.layers.saved import ModelFormatError
+
     score = partial(_score, shards=shards, train=context.config.train, metric=metric)
     try:
         theirs = score(champion)
-    except (LayerError, TrainingError) as error:
+    except (LayerError, TrainingError, ModelFormatError) as error:
         return Comparison(metric, obstacle=str(error).rstrip("."))
     return Comparison(metric, score(candidate), theirs)
 
@@ -97,15 +97,12 @@ def load_model(version: Version, *, num_hops: int) -> Model:
 
     Raises LayerError where it cannot be built or reaches further than num_hops.
     """
-    from gnnflow.layers.model import ModelSpec, build_model
-    from gnnflow.train.checkpoint import decode_weights
+    from gnnflow.layers import saved
 
-    spec = ModelSpec(**json.loads(version.read(MODEL)))
-    if spec.num_layers > num_hops:
+    model = saved.load_model(version.uri, read=version.read)
+    if model.num_layers > num_hops:
         raise LayerError(
-            f"the model has {spec.num_layers} layers, and GraphFlat cut neighbourhoods of {num_hops} hops",
+            f"the model has {model.num_layers} layers, and GraphFlat cut neighbourhoods of {num_hops} hops",
             where=f"version {version.version}",
         )
-    model = build_model(spec)
-    model.load_state_dict(decode_weights(version.read(WEIGHTS)))
-    return model.eval()
+    return model

@@ -21,8 +21,7 @@ from gnnflow.graphflat.job import run_rounds as cut_neighborhoods
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.stages.base import Made
-from gnnflow.stages.train import MODEL, WEIGHTS
-from gnnflow.storage.filesystem import join, read_json
+from gnnflow.storage.filesystem import join
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import FloatArray, IntArray
@@ -57,7 +56,7 @@ def score_graph(run: StageRun, *, model: str) -> Made:
 
 def _job(run: StageRun, model: str) -> InferJob:
     from gnnflow.infer.job import InferJob
-    from gnnflow.layers.model import ModelSpec
+    from gnnflow.layers.saved import read_description
 
     infer, neighbors = run.config.infer, run.neighbors
     if infer.sampling == "none":
@@ -65,8 +64,8 @@ def _job(run: StageRun, model: str) -> InferJob:
     return InferJob(
         artifact=run.artifact,
         neighbors=neighbors,
-        model=ModelSpec(**read_json(join(model, MODEL))),
-        weights=join(model, WEIGHTS),
+        model=model,
+        num_layers=read_description(model).config.layers,
         label_kind=neighbors.store.facts.label_kind,
         targets="all" if infer.targets == "all" else tuple(SPLITS.index(split) for split in infer.targets),
         embeddings=infer.embeddings,

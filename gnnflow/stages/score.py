@@ -97,6 +97,10 @@ def _score(context: StageContext, name: str, version: Version) -> ArtifactResult
 
 def _as_trained(config: Config, version: Version) -> Config:
     """Return the config with what the version was trained with: its layers, its neighbours and its seed."""
+    from gnnflow.layers.saved import read_description
+
+    # Read first: a version of an older format may hold keys that a config no longer has.
+    model = read_description(version.uri, read=version.read).config
     held = Config.model_validate(json.loads(version.read(CONFIG)))
-    trained = {"neighbors": held.neighbors, "flat": held.flat, "model": held.model, "seed": held.seed}
+    trained = {"neighbors": held.neighbors, "flat": held.flat, "model": model, "seed": held.seed}
     return config.model_copy(update=trained)

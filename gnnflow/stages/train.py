@@ -1,51 +1,31 @@
 """GraphTrainer: shards in; weights, metrics and history out.
 
-model.safetensors   the best epoch's weights
-model.json          what `build_model` needs beside them
+The model is saved as `layers.saved` does, with the best epoch's weights.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from gnnflow.graph.facts import FlatFacts, TrainFacts
 from gnnflow.stages.base import Made
-from gnnflow.storage.filesystem import join, write_atomic
+from gnnflow.storage.filesystem import join
 
 if TYPE_CHECKING:
-    from gnnflow.config import Config
     from gnnflow.graph.facts import GraphFacts
-    from gnnflow.layers.model import ModelSpec
+    from gnnflow.layers.model import ModelInputs
     from gnnflow.stages.base import StageRun
 
-WEIGHTS = "model.safetensors"
-MODEL = "model.json"
 
+def model_inputs(graph: GraphFacts) -> ModelInputs:
+    """Return what a graph decides of a model."""
+    from gnnflow.layers.model import ModelInputs
 
-def model_spec(config: Config, graph: GraphFacts) -> ModelSpec:
-    """Return the model a config asks for on a graph."""
-    from gnnflow.layers.model import ModelSpec
-
-    model = config.model
-    return ModelSpec(
-        kind=model.kind,
+    return ModelInputs(
         feature_width=graph.features.width,
         sparse=graph.features.kind == "sparse",
         num_outputs=graph.num_classes,
-        hidden=model.hidden,
-        num_layers=model.layers,
-        dropout=model.dropout,
-        attention_dropout=model.attention_dropout,
-        heads=model.heads,
-        output_heads=model.output_heads,
-        activation=model.activation,
-        head=model.head,
-        encoder=model.encoder,
-        aggregator=model.aggregator,
-        edge_width=graph.attribute_width,
-        options=dict(model.options),
+        attribute_width=graph.attribute_width,
     )
 
 
@@ -55,6 +35,7 @@ def work(run: StageRun) -> Made:
 
     from gnnflow.executions.table import check_model, executions_of
     from gnnflow.layers.model import build_model
+    from gnnflow.layers.saved import save_model
     from gnnflow.train.job import TrainJob
     from gnnflow.train.trainer import train
 
@@ -64,7 +45,8 @@ def work(run: StageRun) -> Made:
         artifact=run.inputs["flat"].uri,
         entries=flat.shards,
         fanouts=flat.fanouts and flat.fanouts[: config.model.layers],
-        model_spec=model_spec(config, graph),
+        model=config.model,
+        inputs=model_inputs(graph),
         label_kind=graph.label_kind,
         num_classes=graph.num_classes,
         train=config.train,
@@ -72,12 +54,8 @@ def work(run: StageRun) -> Made:
         checkpoint_uri=join(run.rounds.work, "checkpoints"),
     )
     # Found now rather than after hours of training: every execution of this run must be able to run the model.
-    check_model(build_model(job.model_spec), names=executions_of(config.train.strategy))
+    check_model(build_model(job.model, job.inputs), names=executions_of(config.train.strategy))
     result = train(job, progress=run.context.progress)
-    documents = {
-        WEIGHTS: result.weights,
-        MODEL: json.dumps(asdict(job.model_spec), indent=1, sort_keys=True).encode(),
-    }
     # Seconds per epoch differ from run to run, so the history is a fact and no file: files enter the digest.
     facts = TrainFacts(
         metrics=result.metrics,
@@ -86,7 +64,7 @@ def work(run: StageRun) -> Made:
         confusion={split: counts.tolist() for split, counts in result.confusion.items()},
     )
     return Made(
-        tuple(write_atomic(join(run.artifact, name), content) for name, content in documents.items()),
+        save_model(run.artifact, config.model, job.inputs, weights=result.weights),
         rows_in=flat.num_targets,
         rows_out=flat.num_targets,
         facts=facts,

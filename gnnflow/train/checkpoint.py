@@ -69,16 +69,3 @@ def read_checkpoint(uri: str) -> Checkpoint | None:
             where=uri,
             fix="The file is damaged or of another version of gnnflow: delete it and train again.",
         ) from error
-
-
-def encode_weights(weights: Mapping[str, Tensor]) -> bytes:
-    """Return a model's state as a safetensors file; equal weights give equal bytes."""
-    return safetensors_torch.save({name: tensor.detach().contiguous() for name, tensor in weights.items()})
-
-
-def decode_weights(content: bytes) -> dict[str, Tensor]:
-    """Return a model's state from a safetensors file. Raises StorageError where it is damaged."""
-    try:
-        return safetensors_torch.load(content)
-    except SafetensorError as error:
-        raise StorageError(f"not a weights file ({error})", fix="Train again to write it anew.") from error

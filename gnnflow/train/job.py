@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gnnflow.config import TrainConfig
+from gnnflow.config import ModelConfig, TrainConfig
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.labels import LABEL_KINDS, LabelKind
-from gnnflow.layers.model import ModelSpec
+from gnnflow.layers.model import ModelInputs
 
 _NO_INFLUENCE = {"prefetch", "cache", "checkpoint_steps"}
 
@@ -29,7 +29,8 @@ class TrainJob:
     artifact: str
     entries: Sequence[ShardEntry]
     fanouts: tuple[int, ...] | None
-    model_spec: ModelSpec
+    model: ModelConfig
+    inputs: ModelInputs
     label_kind: LabelKind
     num_classes: int
     train: TrainConfig
@@ -62,7 +63,8 @@ def fit_digest(job: TrainJob, name: str) -> str:
         "artifact": job.artifact,
         "entries": [asdict(entry) for entry in job.entries],
         "fanouts": job.fanouts,
-        "model": asdict(job.model_spec),
+        "model": job.model.model_dump(mode="json"),
+        "inputs": asdict(job.inputs),
         "label_kind": job.label_kind,
         "num_classes": job.num_classes,
         "train": job.train.model_dump(mode="json", exclude=_NO_INFLUENCE),

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 from gnnflow.graph.arrays import IntArray
 from gnnflow.layers.model import build_model
+from gnnflow.layers.saved import encode_weights
 from gnnflow.progress import Progress
 from gnnflow.storage.filesystem import join
 from gnnflow.train import minibatch
-from gnnflow.train.checkpoint import encode_weights
 from gnnflow.train.fit import FitOptions, Fitted, fit
 from gnnflow.train.job import TrainJob, check_job, fit_digest
 from gnnflow.train.metrics import Scores
@@ -70,7 +70,7 @@ def train(job: TrainJob, *, progress: Progress, open_source: OpenSource | None =
 
 def _train_one(job: TrainJob, name: str, *, source: Source, progress: Progress) -> tuple[Fitted, dict[str, Scores]]:
     seed_weights(job.seed)
-    model = build_model(job.model_spec)
+    model = build_model(job.model, job.inputs)
     fitted = fit(
         model,
         _options(job, name),

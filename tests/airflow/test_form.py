@@ -45,6 +45,16 @@ def test_a_choice_takes_its_own_keys():
     assert config.neighbors.sampling.fanout == (15, 10)
 
 
+def test_kinds_of_layers_are_proposed_and_ones_own_can_be_typed():
+    params = form_params()
+    assert params["model.kind"].schema["examples"] == ["gcn", "sage", "gat", "gin", "gat_e", "package.module:Class"]
+    assert "enum" not in params["model.kind"].schema
+    assert params["model.heads"].description.startswith("For gat, gat_e. ")
+    own = config_from_dict(nested(values(model__kind="my.layers:Gated", model__options={"gates": 4}))).model
+    assert (own.kind, own.options) == ("my.layers:Gated", {"gates": 4})
+    assert config_from_dict(nested(values(model__kind="gat", model__heads=4))).model.heads == 4
+
+
 def test_every_default_is_allowed_by_its_own_schema():
     for key, param in form_params().items():
         if key not in REQUIRED:

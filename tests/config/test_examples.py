@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
-from gnnflow.config import load_config
+from gnnflow.config import config_from_dict, load_config
 from gnnflow.datasets import payments
 from tests.conftest import REPOSITORY
 
+EXPERIMENTS = sorted((REPOSITORY / "configs" / "experiments").glob("*.yaml"))
 EXAMPLES = sorted((REPOSITORY / "configs").glob("*.yaml"))
 PUBLIC = [path for path in EXAMPLES if "GNNFLOW_DATA" in path.read_text()]
 
@@ -25,6 +29,15 @@ def test_an_example_is_valid_and_says_what_it_is(path: Path):
     config = load_config(text, source=path.name, environment={})
     assert text.startswith("# ")
     assert config.workspace == "runs"
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_every_run_of_an_experiment_is_valid(path: Path):
+    raw = yaml.safe_load(path.read_text())
+    matrix = raw.pop("matrix")
+    for values in itertools.product(*matrix.values()):
+        overrides = [f"{key}={json.dumps(value)}" for key, value in zip(matrix, values, strict=True)]
+        assert config_from_dict(raw, overrides=overrides, environment={}).workspace == "runs"
 
 
 def test_the_quickstart_names_columns_the_generator_writes():

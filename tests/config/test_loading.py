@@ -8,7 +8,17 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from gnnflow.config import Config, LocalCluster, NoSampling, UniformSampling, config_from_dict, load_config
+from gnnflow.config import (
+    Config,
+    GATConfig,
+    GCNConfig,
+    LocalCluster,
+    NoSampling,
+    UniformSampling,
+    config_from_dict,
+    load_config,
+    model_from_dict,
+)
 from gnnflow.graph.errors import ConfigError
 
 MINIMAL = "name: tiny\ngraph: {nodes: nodes.parquet, edges: edges.parquet}\n"
@@ -51,6 +61,25 @@ def test_a_layer_of_ones_own_is_named_by_its_class():
     config = load_config(MINIMAL + "model: {kind: 'my.layers:Gated', options: {gates: 4}}\n")
     assert config.model.kind == "my.layers:Gated"
     assert config.model.options == {"gates": 4}
+
+
+@pytest.mark.parametrize("text", ["", "model: {}\n", "model: {hidden: 64}\n", "model: {kind: gcn}\n"])
+def test_the_kind_of_layer_may_be_left_out(text):
+    assert load_config(MINIMAL + text).model == GCNConfig()
+
+
+@pytest.mark.parametrize("kind", ["sage", "gat", "gin", "gat_e", "my.layers:Gated"])
+def test_another_kind_keeps_the_keys_all_kinds_have(kind):
+    text = MINIMAL + "model: {kind: gcn, hidden: 8, layers: 3, dropout: 0.1, head: linear}\n"
+    before, after = load_config(text).model.model_dump(), load_config(text, overrides=[f"model.kind={kind}"])
+    assert {**after.model.model_dump(), **before, "kind": kind} == after.model.model_dump()
+    assert config_from_dict(after.model_dump(mode="json")) == after
+
+
+def test_a_model_section_alone_is_read_like_a_config():
+    assert model_from_dict({"kind": "gat", "heads": 3}) == GATConfig(heads=3)
+    with pytest.raises(ConfigError, match=r"^model\.heads: unknown key.*Kinds with heads: gat, gat_e"):
+        model_from_dict({"heads": 3})
 
 
 @pytest.mark.parametrize(("text", "hops"), [("model: {layers: 3}", 3), ("flat: {hops: 2}", 2)])

@@ -77,9 +77,20 @@ def test_a_wrong_value_shows_path_value_and_what_is_allowed(override, where, pro
     [
         ("train: {lrr: 1}", "train.lrr", "Did you mean 'lr'? Keys here: strategy, epochs, batch_size"),
         ("tran: {lr: 1}", "tran", "Did you mean 'train'? Keys here: name, seed, workspace"),
+        (
+            "model: {heads: 3}",
+            "model.heads",
+            "Keys here: kind, hidden, layers, dropout, activation, head, encoder. Kinds with heads: gat, gat_e.",
+        ),
+        ("model: {kind: gat, aggregator: max}", "model.aggregator", "Keys here: kind, hidden"),
+        ("model: {kind: gat, head_s: 3}", "model.head_s", "Did you mean 'heads'?"),
         ("model: {Hidden: 3}", "model.Hidden", "Did you mean 'hidden'?"),
         ("zebra: 1", "zebra", "Keys here: name, seed"),
-        ("neighbors: {sampling: {kind: none, fanout: [1]}}", "neighbors.sampling.fanout", "Keys here: kind."),
+        (
+            "neighbors: {sampling: {kind: none, fanout: [1]}}",
+            "neighbors.sampling.fanout",
+            "Keys here: kind. Kinds with fanout: uniform, weighted, top_k.",
+        ),
         ("cluster: {kind: local, wokers: 2}", "cluster.wokers", "Did you mean 'workers'?"),
     ],
 )
@@ -116,6 +127,30 @@ def test_an_unknown_key_suggests_the_nearest_and_lists_the_rest(extra, where, fi
             "cluster.kind",
             "required but missing",
             "Kinds: synchronous, local, address.",
+        ),
+        (
+            "model: {kind: gcnn}",
+            "model.kind",
+            "'gcnn' is not allowed: must be one of gcn, sage, gat, gin, gat_e, package.module:Class",
+            "Did you mean 'gcn'?",
+        ),
+        (
+            "model: {kind: my.layers.Gated}",
+            "model.kind",
+            "'my.layers.Gated' is not allowed: must be one of gcn, sage, gat, gin, gat_e, package.module:Class",
+            "A layer class of your own, written as package.module:Class.",
+        ),
+        (
+            "model: {kind: }",
+            "model.kind",
+            "null is not allowed: must be one of gcn, sage, gat, gin, gat_e, package.module:Class",
+            "A layer class of your own",
+        ),
+        (
+            "model: gat",
+            "model",
+            "'gat' is not allowed: must be a mapping of keys with a kind",
+            "Kinds: gcn, sage, gat, gin, gat_e, package.module:Class.",
         ),
         ("cluster: {kind: address}", "cluster.address", "required but missing", "The scheduler's address"),
         (

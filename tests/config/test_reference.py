@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gnnflow.config import Config
 from gnnflow.config.reference import config_reference
+from gnnflow.config.unions import tagged_members
 from tests.conftest import REPOSITORY
 
 
@@ -13,9 +14,14 @@ def test_the_reference_is_up_to_date():
 
 def test_the_reference_names_every_key():
     reference = config_reference()
-    for section in ("graph", "flat", "model", "train", "infer", "guards", "publish"):
+    for section in ("graph", "flat", "train", "infer", "guards", "publish"):
         for key in Config.model_fields[section].annotation.model_fields:
             assert f"`{section}.{key}" in reference
+    for kind, member in tagged_members(Config.model_fields["model"]).items():
+        assert f"### `model: {{kind: {kind}}}`" in reference
+        for key in set(member.model_fields) - {"kind"}:
+            assert f"`model.{key}`" in reference
+    assert reference.count("`model.hidden`") == 1
     for kind in ("none", "uniform", "weighted", "top_k"):
         assert f"`neighbors.sampling: {{kind: {kind}}}`" in reference
     assert "| `train.lr` | number > 0 | `0.01` | Learning rate. |" in reference

@@ -13,13 +13,14 @@ import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from gnnflow.config import model_from_dict
 from gnnflow.executions import minibatch, reference, sliced
 from gnnflow.executions.base import BlockPart, OneBlock, run_layer
 from gnnflow.executions.table import EXECUTIONS, check_model, executions_of
 from gnnflow.executions.tensors import BlockTensors, block_tensors, node_context
 from gnnflow.graph.batch import Block
 from gnnflow.graph.errors import LayerError
-from gnnflow.layers import EdgeContext, ModelSpec, build_model
+from gnnflow.layers import EdgeContext, ModelInputs, build_model
 from tests.contracts.adapters import ADAPTERS, Case
 from tests.contracts.in_memory import (
     EDGE_WIDTH,
@@ -48,12 +49,12 @@ ARCHITECTURES = st.fixed_dictionaries(
     {
         "head": st.sampled_from(["direct", "linear", "jumping"]),
         "encoder": st.sampled_from(["none", "linear"]),
-        "num_layers": st.integers(1, 3),
+        "layers": st.integers(1, 3),
     }
 )
 # Without the phase that traces why an example fails: every gap fails, and tracing takes seconds.
 FEW = settings(max_examples=20, phases=[Phase.reuse, Phase.generate, Phase.shrink])
-ONE_LAYER = {"head": "linear", "num_layers": 1}
+ONE_LAYER = {"head": "linear", "layers": 1}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -67,15 +68,9 @@ def one_thread():
 
 def model_for(layer, architecture, shape):
     torch.manual_seed(shape.seed)
-    spec = ModelSpec(
-        feature_width=FEATURE_WIDTH,
-        num_outputs=3,
-        sparse=shape.sparse,
-        hidden=4,
-        edge_width=EDGE_WIDTH,
-        **{**LAYERS[layer], **architecture},
-    )
-    return build_model(spec).eval()
+    config = model_from_dict({"hidden": 4, **LAYERS[layer], **architecture})
+    inputs = ModelInputs(FEATURE_WIDTH, num_outputs=3, sparse=shape.sparse, attribute_width=EDGE_WIDTH)
+    return build_model(config, inputs).eval()
 
 
 LAYER_OBJECTS = {name: model_for(name, ONE_LAYER, GraphShape(1, (), seed=0)).layer(0) for name in LAYERS}
@@ -248,7 +243,7 @@ def test_states_that_do_not_merge_are_not_computed_in_parts():
 
 def test_a_batch_for_another_depth_is_refused():
     graph = whole_graph(GraphShape(2, ((0, 1),), seed=0))
-    model = model_for("gcn", {"num_layers": 2}, GraphShape(2, ((0, 1),), seed=0))
+    model = model_for("gcn", {"layers": 2}, GraphShape(2, ((0, 1),), seed=0))
     with pytest.raises(LayerError, match=r"2 layers and the batch 1 blocks.*flat\.hops equal model\.layers"):
         minibatch.forward(model, mini_batch(graph, np.arange(2), per_layer=[graph.adjacency]))
 
@@ -257,7 +252,7 @@ def test_a_batch_for_another_depth_is_refused():
 def test_training_repeats_bit_for_bit_from_the_same_seed(execution, layer):
     rng = np.random.default_rng(1)
     shape = GraphShape(40, tuple(map(tuple, rng.integers(0, 40, (300, 2)).tolist())), seed=1)
-    graph, architecture = whole_graph(shape), {"head": "direct", "num_layers": 2, "dropout": 0.5}
+    graph, architecture = whole_graph(shape), {"head": "direct", "layers": 2, "dropout": 0.5}
     case = Case(graph, [graph.adjacency] * 2, np.arange(20), shape.seed)
     runs = []
     for _ in range(2):
@@ -274,7 +269,7 @@ def test_attention_drops_normalised_coefficients(execution):
     edges = tuple((source, 0) for source in range(degree))
     shape = GraphShape(degree, edges, seed=0)
     graph = whole_graph(shape)
-    model = model_for("gat", {"head": "direct", "num_layers": 1, "dropout": 0.0, "attention_dropout": rate}, shape)
+    model = model_for("gat", {"head": "direct", "layers": 1, "dropout": 0.0, "attention_dropout": rate}, shape)
     layer = model.layer(0)
     with torch.no_grad():
         layer.attend_source.zero_()

@@ -115,7 +115,7 @@ class PerNode(Flat):
         (Flat(4, 4), r'Flat: transform\(\)\'s source term "value" has shape \[10, 4\], expected \[10, any, any\]'),
         (Nameless(4, 4), r"Nameless: transform\(\) gave the source terms rows, without value"),
         (PerNode(4, 4), r"PerNode: coefficient\(\) has shape \[60\], expected \[60, 1\]"),
-        (GATE(4, 4, edge_width=2), r"GATE: it needs edge attributes and the graph has none.*graph\.edge_features"),
+        (GATE(4, 4, attribute_width=2), r"GATE: it needs edge attributes and the graph has none.*graph\.edge_features"),
     ],
 )
 def test_rows_of_the_wrong_shape_are_named(layer, message):
@@ -125,7 +125,7 @@ def test_rows_of_the_wrong_shape_are_named(layer, message):
 
 def test_the_same_inputs_give_the_same_bits():
     torch.manual_seed(0)
-    layer = GATE(4, 3, edge_width=2, heads=2)
+    layer = GATE(4, 3, attribute_width=2, heads=2)
     block = block_with_a_hub(attributes=torch.randn(EDGES, 2))
     runs = []
     for _ in range(2):

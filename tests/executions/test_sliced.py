@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from gnnflow.config import GATConfig, GCNConfig
 from gnnflow.executions import sliced
 from gnnflow.graph.batch import Degrees
-from gnnflow.layers import ModelSpec, build_model
+from gnnflow.layers import ModelInputs, build_model
 
-MODEL = build_model(ModelSpec("gat", feature_width=5, num_outputs=3, hidden=4, heads=2)).eval()
+MODEL = build_model(GATConfig(hidden=4, heads=2), ModelInputs(feature_width=5, num_outputs=3)).eval()
 
 
 def columns(rows):
@@ -54,6 +55,6 @@ def test_a_partition_without_nodes_has_slices_too():
 
 
 def test_slices_of_a_model_in_training_mode_are_refused():
-    model = build_model(ModelSpec("gcn", feature_width=5, num_outputs=3))
+    model = build_model(GCNConfig(), ModelInputs(feature_width=5, num_outputs=3))
     with pytest.raises(AssertionError, match=r"call model\.eval\(\) first"):
         sliced.term_slice(model, 0, h=np.zeros((1, 5), np.float32), nodes=columns(1))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
+from gnnflow.config import Config, GATConfig, GCNConfig, model_from_dict
+from gnnflow.config.unions import is_free, tagged_members
 from gnnflow.graph.errors import LayerError
-from gnnflow.layers import GAT, Layer, SoftmaxAttention, Sum, Terms, build_layer
+from gnnflow.layers import GAT, GCN, Layer, Place, SoftmaxAttention, Sum, Terms, build_layer, load_layer_class
 
 
 class Own(Layer):
@@ -47,32 +49,61 @@ class SoftmaxOfMessages(Layer):
     def update(self, own, aggregated): ...
 
 
+class LastIsWider(Own):
+    @classmethod
+    def from_config(cls, config, place):
+        return cls(place.in_width, config.options["last"] if place.is_last else place.width)
+
+
 NOT_A_LAYER = nn.Linear(1, 1)
 
 
+PLACE = Place(4, 3)
+
+
+def built(kind, place=PLACE, **keys):
+    return build_layer(model_from_dict({"kind": kind, **keys}), place)
+
+
 def test_an_own_layer_is_built_with_its_options():
-    layer = build_layer(f"{__name__}:Own", 4, 3, options={"slope": 0.5})
+    layer = built(f"{__name__}:Own", options={"slope": 0.5})
     assert isinstance(layer, Own)
     assert (layer.in_width, layer.out_width, layer.slope) == (4, 3, 0.5)
 
 
 def test_attention_dropout_is_the_dropout_unless_given():
-    assert build_layer("gat", 4, 3, dropout=0.6).coefficient_dropout == 0.6
-    assert build_layer("gat", 4, 3, dropout=0.6, attention_dropout=0.0).coefficient_dropout == 0.0
+    assert built("gat", dropout=0.6).coefficient_dropout == 0.6
+    assert built("gat", dropout=0.6, attention_dropout=0.0).coefficient_dropout == 0.0
 
 
 def test_heads_side_by_side_widen_the_output():
-    layer = build_layer("gat", 4, 3, heads=5)
+    layer = built("gat", heads=5)
     assert isinstance(layer, GAT)
     assert layer.out_width == 15
-    assert build_layer("gat", 4, 3, heads=5, concat=False).out_width == 3
+    last = built("gat", Place(4, 3, is_last=True), heads=5, output_heads=2)
+    assert (last.heads, last.out_width) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind, section in tagged_members(Config.model_fields["model"]).items() if not is_free(section)]
+)
+def test_every_built_in_kind_names_a_layer(kind):
+    config = model_from_dict({"kind": kind})
+    layer = build_layer(config, Place(4, 3, attribute_width=2))
+    assert type(layer) is load_layer_class(config.layer_class)
+    assert layer.in_width == 4
+
+
+def test_a_layer_builds_itself_from_its_section_and_place():
+    assert isinstance(GCN.from_config(GCNConfig(), Place(4, 3)), GCN)
+    assert GAT.from_config(GATConfig(heads=2), Place(4, 3)).out_width == 6
+    assert built(f"{__name__}:LastIsWider", options={"last": 9}).out_width == 3
+    assert built(f"{__name__}:LastIsWider", Place(4, 3, is_last=True), options={"last": 9}).out_width == 9
 
 
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        ("gnc", {}, r"model\.kind: 'gnc' names no layer. Use one of gcn, sage, gat, gin, gat_e, or your own"),
-        ("a.b:", {}, r"'a\.b:' names no layer"),
         ("gnnflow.no_such_module:A", {}, r"there is no module 'gnnflow\.no_such_module'.*PYTHONPATH"),
         ("no_such_package.deeper:A", {}, r"there is no module 'no_such_package\.deeper'"),
         (f"{__name__}:Missing", {}, r"no class 'Missing'. Its layers are: Own, WithoutAggregation"),
@@ -84,13 +115,17 @@ def test_heads_side_by_side_widen_the_output():
         (f"{__name__}:WithAttributes", {}, r"needs edge attributes.*graph\.edge_features"),
         (f"{__name__}:SoftmaxOfMessages", {}, "softmax attention and uses_edge_attributes do not go with"),
         ("gat_e", {}, r"gat_e needs edge attributes and the graph has none.*graph\.edge_features"),
-        ("gcn", {"slope": 1}, r"gcn takes no options, slope given"),
-        ("sage", {}, r"no aggregator 'median'. Use mean or max"),
     ],
 )
 def test_what_cannot_be_built_is_explained(kind, options, message):
     with pytest.raises(LayerError, match=message):
-        build_layer(kind, 4, 3, options=options, aggregator="median")
+        built(kind, **({"options": options} if options else {}))
+
+
+@pytest.mark.parametrize("kind", ["gcn", "a.b:", "a.b"])
+def test_a_name_that_is_not_a_class_is_explained(kind):
+    with pytest.raises(LayerError, match=r"does not name a layer class\. Write it as package\.module:Class"):
+        load_layer_class(kind)
 
 
 def test_a_module_that_does_not_import_is_explained(tmp_path, monkeypatch):
@@ -98,6 +133,6 @@ def test_a_module_that_does_not_import_is_explained(tmp_path, monkeypatch):
     (tmp_path / "falls_over.py").write_text("1 / 0\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(LayerError, match="imports 'absent_package', which is not installed"):
-        build_layer("needs_absent:A", 4, 3)
+        built("needs_absent:A")
     with pytest.raises(LayerError, match="importing module 'falls_over' failed: ZeroDivisionError"):
-        build_layer("falls_over:A", 4, 3)
+        built("falls_over:A")

@@ -96,7 +96,7 @@ def test_gat_attends_over_neighbors_and_itself(concat):
 
 
 def test_gat_e_reads_attributes_in_logit_and_message():
-    layer = GATE(IN, OUT, edge_width=2, heads=HEADS, concat=True)
+    layer = GATE(IN, OUT, attribute_width=2, heads=HEADS, concat=True)
     value, graph, loops = attention(layer, ATTRIBUTES @ layer.attend_edge)
     rows = torch.einsum("vuh,uhd->vhd", graph + loops, value)
     rows = rows + torch.einsum("vuh,vua,had->vhd", graph, ATTRIBUTES, layer.edge_linear)

@@ -17,9 +17,9 @@ import pytest
 from gnnflow import registry
 from gnnflow.graph.errors import RegistryError, StorageError
 from gnnflow.graph.facts import FeatureFacts, GraphFacts, RowCounts
-from gnnflow.registry.versions import MODEL, WEIGHTS
 from gnnflow.storage.filesystem import FileEntry, join, list_names, read_json, remove_file, write_atomic, write_json
 from gnnflow.storage.manifest import Manifest, commit
+from gnnflow.storage.model_files import DESCRIPTION, WEIGHTS
 from tests.storage.test_filesystem import s3_folder
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def completed_run(workspace: str, number: int, *, name: str = "tiny") -> str:
     """Write what a completed run leaves, with weights that tell it apart, and return its URI."""
     artifacts = {stage: f"{workspace}/artifacts/{stage}/{number}" for stage in ("ingest", "train")}
     weights = write_atomic(join(artifacts["train"], WEIGHTS), f"weights {number}".encode())
-    model = write_json(join(artifacts["train"], MODEL), {"kind": "gcn"})
+    model = write_json(join(artifacts["train"], DESCRIPTION), {"kind": "gcn"})
     made: dict[str, tuple[FileEntry, ...]] = {"ingest": (), "train": (weights, model)}
     for stage, files in made.items():
         facts = asdict(GRAPH) if stage == "ingest" else {}

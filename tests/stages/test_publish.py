@@ -12,6 +12,7 @@ import pytest
 from gnnflow import registry
 from gnnflow.cli import main
 from gnnflow.graph.errors import RegistryError, StorageError
+from gnnflow.layers import saved
 from gnnflow.stages import pipeline, publish
 from gnnflow.stages.base import StageContext
 from gnnflow.storage.columns import from_matrix, to_matrix
@@ -166,6 +167,16 @@ def test_a_champion_that_reaches_further_than_the_neighbourhoods_cannot_be_compa
     assert not shallow.promoted
     assert "2 layers, and GraphFlat cut neighbourhoods of 1 hops" in shallow.reason
     assert registry.read_aliases(str(graph / "runs"), "small").candidate == 2
+
+
+def test_a_champion_of_another_format_cannot_be_compared(graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr(saved, "FORMAT", 0)
+        pipeline.run_quietly(config_of(graph))
+    published(config_of(graph))
+    result = published(config_of(graph, {"epochs": 3}))
+    assert not result.promoted
+    assert "model.json: is of format 0, and this version of gnnflow reads format 1" in result.reason
 
 
 def test_a_shallower_champion_can_be_compared(graph: Path) -> None:

@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnnflow import registry
-from gnnflow.graph.errors import RegistryError
+from gnnflow.graph.errors import RegistryError, StorageError
+from gnnflow.layers import saved
 from gnnflow.stages import pipeline, publish, score
 from gnnflow.stages.base import StageContext
 from tests.small_graphs import graph_config, write_graph
@@ -44,6 +45,17 @@ def test_a_champion_that_stays_scores_the_new_graph(tmp_path: Path) -> None:
     ours, theirs = (pq.read_table(uri).column("probabilities") for uri in (found.predictions, result.predictions))
     assert not ours.equals(theirs)
     assert score.run(context).reused
+
+
+def test_a_model_of_another_format_says_to_train_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_graph(tmp_path)
+    published(tmp_path)
+    write_graph(tmp_path, num_nodes=80, seed=1)
+    context, _ = published(tmp_path, lr=0.02)
+    registry.promote(context.config.workspace, "small", 1)
+    monkeypatch.setattr(saved, "FORMAT", 99)
+    with pytest.raises(StorageError, match=r"model\.json: is of format 1, .* reads format 99\. Train again"):
+        score.run(context)
 
 
 def test_nothing_in_service_is_said(tmp_path: Path) -> None:

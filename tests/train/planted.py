@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnnflow.config import TrainConfig
+from gnnflow.config import TrainConfig, model_from_dict
 from gnnflow.graph.arrays import Array, offsets_of
 from gnnflow.graph.batch import Degrees, Features
 from gnnflow.graph.edges import InEdges
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graphfeature.neighborhood import Neighborhood
 from gnnflow.graphfeature.shards import Shard
-from gnnflow.layers.model import ModelSpec
+from gnnflow.layers.model import ModelInputs
 from gnnflow.progress import Silent
 from gnnflow.train.job import TrainJob
 from gnnflow.train.minibatch import MiniBatchSource, open_source
@@ -97,7 +97,8 @@ def job_for(
         artifact="planted",
         entries=graph.entries(),
         fanouts=None,
-        model_spec=ModelSpec(kind, WIDTH, outputs, hidden=16, heads=2),
+        model=model_from_dict({"kind": kind, "hidden": 16, **({"heads": 2} if kind == "gat" else {})}),
+        inputs=ModelInputs(WIDTH, outputs),
         label_kind=label_kind,  # type: ignore[arg-type]
         num_classes=NUM_CLASSES,
         train=TrainConfig.model_validate(settings),

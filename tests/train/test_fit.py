@@ -97,7 +97,7 @@ class Interrupted(LocalUpdater):
 def run(source: WholeGraph, *, uri: str = "", steps: int | None = None) -> Fitted:
     job = job_for(GRAPH)
     seed_weights(job.seed)
-    model = build_model(job.model_spec)
+    model = build_model(job.model, job.inputs)
     updater = LocalUpdater(model, job.train) if steps is None else Interrupted(model, job.train, steps=steps)
     options = FitOptions("fit", epochs=6, metric="accuracy", checkpoint_steps=1, checkpoint_uri=uri)
     objective = Objective("single")

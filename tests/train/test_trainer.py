@@ -12,7 +12,7 @@ import torch
 
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graphfeature.shards import Layout, write_shard
-from gnnflow.train.checkpoint import decode_weights
+from gnnflow.layers.saved import decode_weights
 from gnnflow.train.trainer import TrainResult, train
 from tests.train.planted import Planted, Recording, job_for, planted
 

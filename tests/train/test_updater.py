@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from gnnflow.config import TrainConfig
-from gnnflow.train.checkpoint import Checkpoint, encode_weights, read_checkpoint, write_checkpoint
+from gnnflow.layers.saved import encode_weights
+from gnnflow.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from gnnflow.train.updater import LocalUpdater
 
 

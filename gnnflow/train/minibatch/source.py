@@ -123,7 +123,7 @@ def open_source(
     loader = BatchLoader(
         read or partial(read_shard, job.artifact),
         fanouts=job.fanouts,
-        num_layers=job.model_spec.num_layers,
+        num_layers=job.model.layers,
         cache_bytes=job.train.cache,
         prefetch=job.train.prefetch,
         edges=edges,

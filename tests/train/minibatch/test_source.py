@@ -58,7 +58,7 @@ def test_splits_without_targets_are_not_named() -> None:
 
 def test_outputs_are_in_stored_order_whatever_the_batch_size() -> None:
     torch.manual_seed(0)
-    model = build_model(JOB.model_spec)
+    model = build_model(JOB.model, JOB.inputs)
 
     def outputs(source: MiniBatchSource, size: int) -> tuple[np.ndarray, np.ndarray]:
         found = replace(source, eval_batch_size=size).outputs(model, "test")
@@ -88,7 +88,7 @@ def test_a_model_scores_stored_shards_as_its_source_does(tmp_path: Path, fanouts
         fanouts=fanouts,
         num_hops=2,
     )
-    model = build_model(JOB.model_spec)
+    model = build_model(JOB.model, JOB.inputs)
     found = outputs_on_shards(model, [entry], artifact=str(tmp_path), fanouts=fanouts, train=JOB.train)
     with open_source(replace(JOB, artifact=str(tmp_path), entries=[entry], fanouts=fanouts)) as source:
         expected = source.outputs(model, "test")

@@ -1,0 +1,114 @@
+"""A trained model in a folder, and back: the only place that knows what these files hold.
+
+    model.safetensors   the weights
+    model.json          format, the model section of the config, and what the graph decided (`ModelInputs`)
+
+Nothing is unpickled. What reads a model gives a function from name to bytes, so a plain folder and a registry that
+checks what it reads use one loader.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+
+from safetensors import SafetensorError
+from safetensors import torch as safetensors_torch
+from torch import Tensor
+
+from gnnflow.config import ModelConfig, model_from_dict
+from gnnflow.graph.errors import ConfigError, StorageError
+from gnnflow.layers.model import Model, ModelInputs, build_model
+from gnnflow.storage.filesystem import FileEntry, encode_json, join, read_bytes, write_atomic
+from gnnflow.storage.model_files import DESCRIPTION, WEIGHTS
+
+FORMAT = 1
+_AGAIN = "Train again and, for a published model, publish the new run."
+
+ReadFile = Callable[[str], bytes]
+
+
+class ModelFormatError(StorageError):
+    """A saved model is of a format that this version of gnnflow does not read."""
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """What a model was built from."""
+
+    config: ModelConfig
+    inputs: ModelInputs
+
+
+def save_model(folder: str, config: ModelConfig, inputs: ModelInputs, *, weights: bytes) -> tuple[FileEntry, ...]:
+    """Write a model to a folder and return its files; equal models give equal bytes.
+
+    weights: as `encode_weights` gives them.
+    """
+    description = {"format": FORMAT, "model": config.model_dump(mode="json"), "inputs": asdict(inputs)}
+    documents = {WEIGHTS: weights, DESCRIPTION: encode_json(description)}
+    return tuple(write_atomic(join(folder, name), content) for name, content in documents.items())
+
+
+def read_description(folder: str, *, read: ReadFile | None = None) -> SavedModel:
+    """Return what the model in a folder was built from.
+
+    read: replaces reading the folder's files. Raises StorageError for a damaged description, ModelFormatError for one
+    of another format.
+    """
+    where = join(folder, DESCRIPTION)
+    content = (read or partial(_read_file, folder))(DESCRIPTION)
+    try:
+        document = json.loads(content)
+        found = document.get("format")
+        if found == FORMAT:
+            return SavedModel(model_from_dict(document["model"]), ModelInputs(**document["inputs"]))
+    except (ValueError, TypeError, KeyError, AttributeError, ConfigError) as error:
+        why = str(error).rstrip(".")
+        raise StorageError(
+            f"not a model description ({why})", where=where, fix=f"The file is damaged. {_AGAIN}"
+        ) from error
+    stored = "has no format number" if found is None else f"is of format {found}"
+    raise ModelFormatError(f"{stored}, and this version of gnnflow reads format {FORMAT}", where=where, fix=_AGAIN)
+
+
+def load_model(folder: str, *, read: ReadFile | None = None) -> Model:
+    """Return the model in a folder, in evaluation mode.
+
+    read: replaces reading the folder's files. Raises StorageError where a file is damaged or the two do not belong
+    together, LayerError where the model cannot be built.
+    """
+    saved = read_description(folder, read=read)
+    where = join(folder, WEIGHTS)
+    weights = decode_weights((read or partial(_read_file, folder))(WEIGHTS), where=where)
+    model = build_model(saved.config, saved.inputs)
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise StorageError(
+            f"does not hold the weights of the model that {DESCRIPTION} describes ({' '.join(str(error).split())})",
+            where=where,
+            fix=f"A file is damaged, or the layer's class has changed since. {_AGAIN}",
+        ) from error
+    return model.eval()
+
+
+def encode_weights(weights: Mapping[str, Tensor]) -> bytes:
+    """Return a model's state as a safetensors file; equal weights give equal bytes."""
+    return safetensors_torch.save({name: tensor.detach().contiguous() for name, tensor in weights.items()})
+
+
+def decode_weights(content: bytes, *, where: str = "") -> dict[str, Tensor]:
+    """Return a model's state from a safetensors file. Raises StorageError naming `where` if it is damaged."""
+    try:
+        return safetensors_torch.load(content)
+    except SafetensorError as error:
+        raise StorageError(
+            f"not a weights file ({error})", where=where, fix=f"The file is damaged. {_AGAIN}"
+        ) from error
+
+
+def _read_file(folder: str, name: str) -> bytes:
+    return read_bytes(join(folder, name))
