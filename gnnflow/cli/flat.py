@@ -33,7 +33,7 @@ def flat(
     if not nodes or not edges:
         raise ConfigError("no tables were given", where="gnnflow flat", fix="Give CONFIG, or -n NODES and -e EDGES.")
     parsed = _flat_config(nodes, edges, hops, sampling, overrides, workspace)
-    stages = PIPELINES[parsed.train.strategy]
+    stages = PIPELINES[parsed.train.strategy].stages
     show(perform(parsed, *stages[: stages.index("flat") + 1]).summary(), as_json=as_json)
 
 

@@ -1,4 +1,4 @@
-"""Every stage, described once, and which stages each training strategy has.
+"""Every stage and every training strategy, described once.
 
 A row says what a stage is called, which stages' results it reads, the config keys that decide its own, the version of
 its format and where its work function lives. The command line, the operators, fingerprints, reports and lineage read
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -167,18 +168,43 @@ STAGES: dict[str, Stage] = {
     )
 }
 
-PIPELINES: dict[str, tuple[str, ...]] = {"mini-batch": ("ingest", "select", "flat", "train", "infer")}
-"""The stages of each training strategy that leave artifacts, in order."""
+
+@dataclass(frozen=True)
+class Pipeline:
+    """One training strategy.
+
+    stages: those that leave artifacts, in order. source: where its training steps come from, as `module:function` (see
+    `gnnflow.train.source`). execution: the row of `gnnflow.executions.table` that it trains on.
+    """
+
+    stages: tuple[str, ...]
+    source: str
+    execution: str
+
+
+PIPELINES: dict[str, Pipeline] = {
+    "mini-batch": Pipeline(
+        ("ingest", "select", "flat", "train", "infer"),
+        source="gnnflow.train.minibatch:open_source",
+        execution="minibatch",
+    ),
+}
+
+
+def load_named(reference: str) -> Any:
+    """Return what a row names as `module:name`. Only now is anything imported that it needs."""
+    module, _, name = reference.partition(":")
+    return getattr(import_module(module), name)
 
 
 def run_chain(strategy: str) -> tuple[str, ...]:
     """Return the stages of one run, its completion last: what a scheduler makes one task of each."""
-    return (*PIPELINES[strategy], "run")
+    return (*PIPELINES[strategy].stages, "run")
 
 
 def retraining_chain(strategy: str) -> tuple[str, ...]:
     """Return the stages of a retraining run: guards before anything costs much, then publication, then scoring."""
-    ingest, *rest = PIPELINES[strategy]
+    ingest, *rest = PIPELINES[strategy].stages
     return (ingest, "guards", *rest, "run", "publish", "score")
 
 
@@ -189,7 +215,7 @@ def stages_of_any() -> tuple[str, ...]:
 
 def needs_of(stage: str, strategy: str) -> tuple[str, ...]:
     """Return the stages whose artifacts a stage reads under a strategy; `store` becomes the stage that wrote it."""
-    before = PIPELINES[strategy]
+    before = PIPELINES[strategy].stages
     before = before[: before.index(stage)] if stage in before else before
     named = (_store_writer(before) if need == STORE else need for need in STAGES[stage].needs)
     return tuple(dict.fromkeys(need for need in named if need in before))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from gnnflow.config.stages import PIPELINES
 from gnnflow.graph.errors import LayerError
 from gnnflow.layers import Layer, Model
 
@@ -16,13 +17,12 @@ from gnnflow.layers import Layer, Model
 class Execution:
     """One row: `supports` returns None for a layer the execution runs, else the reason why it does not.
 
-    trains: the strategies that train with it. scores: whether every run scores with it.
+    scores: whether every run scores with it. Which strategy trains on it is `gnnflow.config.stages.PIPELINES`.
     """
 
     name: str
     sees: str
     delivers_by: str
-    trains: tuple[str, ...]
     scores: bool
     supports: Callable[[Layer], str | None]
 
@@ -46,7 +46,6 @@ EXECUTIONS: dict[str, Execution] = {
             name="reference",
             sees="the whole graph in memory",
             delivers_by="indexing",
-            trains=(),
             scores=False,
             supports=_every_layer,
         ),
@@ -54,7 +53,6 @@ EXECUTIONS: dict[str, Execution] = {
             name="minibatch",
             sees="one pruned block per layer",
             delivers_by="the block, as one part",
-            trains=("mini-batch",),
             scores=False,
             supports=_self_message_merges,
         ),
@@ -62,7 +60,6 @@ EXECUTIONS: dict[str, Execution] = {
             name="sliced",
             sees="one layer over one partition per task",
             delivers_by="rows sent between rounds, then the block of a partition, as one part",
-            trains=(),
             scores=True,
             supports=_self_message_merges,
         ),
@@ -72,7 +69,8 @@ EXECUTIONS: dict[str, Execution] = {
 
 def executions_of(strategy: str) -> tuple[str, ...]:
     """Return the names of the executions that a run of the strategy needs: those that train by it and that score."""
-    return tuple(row.name for row in EXECUTIONS.values() if strategy in row.trains or row.scores)
+    scoring = (row.name for row in EXECUTIONS.values() if row.scores)
+    return (PIPELINES[strategy].execution, *scoring)
 
 
 def check_model(model: Model, *, names: Sequence[str]) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass, field
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnflow.config import STAGES
+from gnnflow.config.stages import load_named
 from gnnflow.graph.errors import ConfigError, LayerError, ParityError, StorageError, TableError, TrainingError
 from gnnflow.graph.facts import SelectFacts
 from gnnflow.mapreduce.rounds import RoundRunner
@@ -181,7 +181,7 @@ def run_stage(context: StageContext, stage: str) -> StageResult:
     """Run one stage by its name. Raises StorageError where an earlier stage has not run."""
     if STAGES[stage].keys is not None:
         return make_artifact(context, stage)
-    result: StageResult = load_work(stage)(context)
+    result: StageResult = load_named(STAGES[stage].work)(context)
     return result
 
 
@@ -193,14 +193,7 @@ def make_artifact(context: StageContext, stage: str) -> ArtifactResult:
             make_artifact(context, need)
     inputs = {need: context.artifact(need) for need in needs}
     fingerprint = context.run.fingerprints[stage]
-    return do_once(context, stage, load_work(stage), fingerprint=fingerprint, inputs=inputs)
-
-
-def load_work(stage: str) -> Callable[[Any], Any]:
-    """Return a stage's work function: only now is anything imported that it needs."""
-    module, _, name = STAGES[stage].work.partition(":")
-    function: Callable[[Any], Any] = getattr(import_module(module), name)
-    return function
+    return do_once(context, stage, load_named(STAGES[stage].work), fingerprint=fingerprint, inputs=inputs)
 
 
 def do_once(

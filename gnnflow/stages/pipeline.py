@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow.graph.facts import InferFacts, TrainFacts
 from gnnflow.stages.base import ArtifactResult, StageContext, StageResult, make_artifact
+from gnnflow.stages.check import check_run
 from gnnflow.stages.report import write_report
 from gnnflow.storage.filesystem import copy_file, exists, join, read_json, write_json
 
@@ -56,6 +57,7 @@ class RunResult(StageResult):
 def run(context: StageContext) -> RunResult:
     """Run every stage that is not done, then commit the run. Raises the first stage's GnnflowError."""
     begin = time.monotonic()
+    check_run(context.run)
     results = {stage: make_artifact(context, stage) for stage in context.run.stages}
     uri, reused = context.run.uri, exists(context.run.record)
     if reused:

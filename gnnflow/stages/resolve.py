@@ -85,7 +85,7 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
     """
     tables = stamps_of(config.graph) if tables is None else tables
     found: dict[str, str] = {}
-    for name in PIPELINES[config.train.strategy]:
+    for name in PIPELINES[config.train.strategy].stages:
         stage = STAGES[name]
         assert stage.keys is not None, "the stages of a pipeline leave artifacts"
         inputs: dict[str, Any] = {need: found[need] for need in needs_of(name, config.train.strategy)}

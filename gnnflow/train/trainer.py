@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gnnflow.config.stages import PIPELINES, load_named
 from gnnflow.graph.arrays import IntArray
 from gnnflow.layers.model import build_model
 from gnnflow.layers.saved import encode_weights
 from gnnflow.progress import Progress
 from gnnflow.storage.filesystem import join
-from gnnflow.train import minibatch
 from gnnflow.train.fit import FitOptions, Fitted, fit
 from gnnflow.train.job import TrainJob, check_job, fit_digest
 from gnnflow.train.metrics import Scores
@@ -22,9 +22,6 @@ from gnnflow.train.reproducible import compute_settings, seed_weights
 from gnnflow.train.source import OpenSource, Source
 from gnnflow.train.state import Row
 from gnnflow.train.updater import LocalUpdater
-
-SOURCES: dict[str, OpenSource] = {"mini-batch": minibatch.open_source}
-"""How each strategy opens its source of steps."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,7 @@ def train(job: TrainJob, *, progress: Progress, open_source: OpenSource | None =
     and started again with the same checkpoint_uri. Raises TrainingError for a job that cannot be trained.
     """
     check_job(job)
-    open_source = open_source or SOURCES[job.train.strategy]
+    open_source = open_source or load_named(PIPELINES[job.train.strategy].source)
     with compute_settings(job.train.threads):
         with open_source(job, edges=True) as source:
             fitted, scores = _train_one(job, "train", source=source, progress=progress)

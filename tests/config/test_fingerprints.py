@@ -10,7 +10,7 @@ from gnnflow.config import PIPELINES, STAGES, Config, load_config
 
 MINIMAL = "name: tiny\ngraph: {nodes: nodes.parquet, edges: edges.parquet}\n"
 SAMPLED = "neighbors={sampling: {kind: uniform, fanout: [10, 5]}}"
-PIPELINE = PIPELINES["mini-batch"]
+PIPELINE = PIPELINES["mini-batch"].stages
 
 
 def config(*overrides: str) -> Config:

@@ -13,7 +13,7 @@ import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from gnnflow.config import model_from_dict
+from gnnflow.config import PIPELINES, model_from_dict
 from gnnflow.executions import minibatch, reference, sliced
 from gnnflow.executions.base import BlockPart, OneBlock, run_layer
 from gnnflow.executions.table import EXECUTIONS, check_model, executions_of
@@ -74,7 +74,7 @@ def model_for(layer, architecture, shape):
 
 
 LAYER_OBJECTS = {name: model_for(name, ONE_LAYER, GraphShape(1, (), seed=0)).layer(0) for name in LAYERS}
-TRAINING = [row.name for row in EXECUTIONS.values() if row.trains]
+TRAINING = sorted({pipeline.execution for pipeline in PIPELINES.values()})
 MERGEABLE = [name for name, layer in LAYER_OBJECTS.items() if layer.aggregation.mergeable]
 
 
