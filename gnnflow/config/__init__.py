@@ -31,9 +31,10 @@ from gnnflow.config.neighbors_section import (
     UniformSampling,
     WeightedSampling,
 )
+from gnnflow.config.pipelines import PIPELINES
 from gnnflow.config.publish_section import GuardsConfig, PublishConfig
 from gnnflow.config.root import Config
-from gnnflow.config.stages import PIPELINES, STAGES, Stage
+from gnnflow.config.stages import STAGES, Stage
 from gnnflow.config.train_section import TrainConfig
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Every stage and every training strategy, described once.
+"""Every stage, described once. Which stages a training strategy has is `pipelines.py`.
 
 A row says what a stage is called, which stages' results it reads, the config keys that decide its own, the version of
 its format and where its work function lives. The command line, the operators, fingerprints, reports and lineage read
@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from gnnflow.config.pipelines import PIPELINES
 
 if TYPE_CHECKING:
     from gnnflow.config.root import Config
@@ -167,34 +168,6 @@ STAGES: dict[str, Stage] = {
         ),
     )
 }
-
-
-@dataclass(frozen=True)
-class Pipeline:
-    """One training strategy.
-
-    stages: those that leave artifacts, in order. source: where its training steps come from, as `module:function` (see
-    `gnnflow.train.source`). execution: the row of `gnnflow.executions.table` that it trains on.
-    """
-
-    stages: tuple[str, ...]
-    source: str
-    execution: str
-
-
-PIPELINES: dict[str, Pipeline] = {
-    "mini-batch": Pipeline(
-        ("ingest", "select", "flat", "train", "infer"),
-        source="gnnflow.train.minibatch:open_source",
-        execution="minibatch",
-    ),
-}
-
-
-def load_named(reference: str) -> Any:
-    """Return what a row names as `module:name`. Only now is anything imported that it needs."""
-    module, _, name = reference.partition(":")
-    return getattr(import_module(module), name)
 
 
 def run_chain(strategy: str) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """The `train` section: the strategy and everything an optimiser needs.
 
-The strategies are those of `gnnflow.config.stages.PIPELINES`. The first that has keys of its own turns `TrainConfig`
+The strategies are those of `gnnflow.config.pipelines`. The first that has keys of its own turns `TrainConfig`
 into a union tagged by `strategy`.
 """
 
@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ByteSize, Field
 
 from gnnflow.config.base import Integer, Number, Section, Size, problem
-from gnnflow.config.stages import PIPELINES
+from gnnflow.config.pipelines import PIPELINES
 
 
 def _one_worker(workers: int) -> int:

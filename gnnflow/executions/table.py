@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gnnflow.config.stages import PIPELINES
+from gnnflow.config.pipelines import PIPELINES
 from gnnflow.graph.errors import LayerError
 from gnnflow.layers import Layer, Model
 
@@ -17,7 +17,7 @@ from gnnflow.layers import Layer, Model
 class Execution:
     """One row: `supports` returns None for a layer the execution runs, else the reason why it does not.
 
-    scores: whether every run scores with it. Which strategy trains on it is `gnnflow.config.stages.PIPELINES`.
+    scores: whether every run scores with it. Which strategy trains on it is `gnnflow.config.pipelines`.
     """
 
     name: str

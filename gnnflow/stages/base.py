@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnflow.config import STAGES
-from gnnflow.config.stages import load_named
+from gnnflow.config.pipelines import load_named
 from gnnflow.graph.errors import ConfigError, LayerError, ParityError, StorageError, TableError, TrainingError
 from gnnflow.graph.facts import SelectFacts
 from gnnflow.mapreduce.rounds import RoundRunner

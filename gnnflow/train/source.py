@@ -3,7 +3,7 @@
 The loop (`fit.py`) knows epochs, the best weights and checkpoints. What a step computes on, whether shards,
 communities or a rank's partition, is known to the source of the configured strategy alone.
 
-A new strategy is a folder beside `minibatch/` with a `Source`, named by a row of `gnnflow.config.stages.PIPELINES`. It
+A new strategy is a folder beside `minibatch/` with a `Source`, named by a row of `gnnflow.config.pipelines`. It
 has to provide:
 
 1. Steps that are a function of (seed, epoch, step, rank): `steps(epoch, since=s)` yields what a pass from step 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gnnflow.config.stages import PIPELINES, load_named
+from gnnflow.config.pipelines import PIPELINES, load_named
 from gnnflow.graph.arrays import IntArray
 from gnnflow.layers.model import build_model
 from gnnflow.layers.saved import encode_weights

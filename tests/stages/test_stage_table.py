@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gnnflow.config.stages import PIPELINES, STAGES, needs_of, retraining_chain, run_chain, stages_of_any
+from gnnflow.config.pipelines import PIPELINES
+from gnnflow.config.stages import STAGES, needs_of, retraining_chain, run_chain, stages_of_any
 from gnnflow.graph.errors import ConfigError, LayerError, TableError
 from gnnflow.stages import ingest, pipeline
 from gnnflow.stages.base import StageContext, make_artifact, run_stage

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gnnflow.config.stages import STORE, Pipeline, Stage
+from gnnflow.config.pipelines import Pipeline
+from gnnflow.config.stages import STORE, Stage
 from gnnflow.stages.base import Made, StageRun
 from gnnflow.storage.filesystem import join, write_json
 

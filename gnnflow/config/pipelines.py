@@ -1,0 +1,38 @@
+"""The training strategies: which stages each has, where its training steps come from, and what it trains on.
+
+A new strategy is one row. It depends on nothing, so that the config's sections can read which strategies there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """One training strategy.
+
+    stages: those that leave artifacts, in order. source: where its training steps come from, as `module:function` (see
+    `gnnflow.train.source`). execution: the row of `gnnflow.executions.table` that it trains on.
+    """
+
+    stages: tuple[str, ...]
+    source: str
+    execution: str
+
+
+PIPELINES: dict[str, Pipeline] = {
+    "mini-batch": Pipeline(
+        ("ingest", "select", "flat", "train", "infer"),
+        source="gnnflow.train.minibatch:open_source",
+        execution="minibatch",
+    ),
+}
+
+
+def load_named(reference: str) -> Any:
+    """Return what a row names as `module:name`. Only now is anything imported that it needs."""
+    module, _, name = reference.partition(":")
+    return getattr(import_module(module), name)
