@@ -11,10 +11,11 @@ import pytest
 
 from gnnflow import registry
 from gnnflow.cli import main
+from gnnflow.config import PIPELINES
 from gnnflow.graph.errors import RegistryError, StorageError
 from gnnflow.layers import saved
 from gnnflow.stages import pipeline, publish
-from gnnflow.stages.base import StageContext
+from gnnflow.stages.base import StageContext, run_stage
 from gnnflow.storage.columns import from_matrix, to_matrix
 from tests.small_graphs import graph_config, write_graph
 
@@ -219,8 +220,8 @@ def test_stages_that_have_not_run_are_named(graph: Path) -> None:
 
 def test_stages_run_one_by_one_become_a_run(graph: Path) -> None:
     config = config_of(graph)
-    for stage in pipeline.STAGES.values():
-        stage(StageContext.of(config))
+    for stage in PIPELINES["mini-batch"].stages:
+        run_stage(StageContext.of(config), stage)
     result = publish.run(StageContext.of(config))
     assert result.promoted
     assert result.run == StageContext.of(config).run.uri
