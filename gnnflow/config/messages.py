@@ -91,7 +91,7 @@ def explain(error: ValidationError, raw: Any, *, model: type[Section], source: s
 
 
 def path_text(path: _Path) -> str:
-    """Return a path as people write it: flat.sampling.fanout[0]."""
+    """Return a path as people write it: neighbors.sampling.fanout[0]."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
 
 

@@ -71,7 +71,7 @@ def priorities(
     if kind != "uniform" and weight is None:
         raise ConfigError(
             f"{kind} sampling needs edge weights, and the graph has none",
-            where="flat.sampling.kind",
+            where="neighbors.sampling.kind",
             fix="Add a weight column to the edge table, or sample uniform.",
         )
     rule, word = _RULES[kind], seed_word(seed, _EPOCH_VIEW)
