@@ -219,7 +219,7 @@ def _blow_up(inputs: ReportInputs) -> Hint | None:
         return None
     advice = "Lower the fan-out (neighbors.sampling) or the number of hops"
     if blow_up.layout == "inline":
-        advice = "Use flat.layout: shared, which stores a node once per shard, or lower the fan-out (neighbors.sampling)"
+        advice = "Use flat.layout: shared, which stores a node once per shard, or lower neighbors.sampling's fan-out"
     return Hint(
         "idea",
         f"GraphFlat writes {ratio_text(blow_up.ratio)} what it reads",
