@@ -88,11 +88,7 @@ def identity(num_targets: int, *, device: torch.device | None = None) -> Csr:
     return Csr(offsets, offsets[:-1], num_targets, is_identity=True)
 
 
-def _take_the_beta_notice() -> None:
-    # torch announces once per process that CSR tensors are in beta; said here, it cannot surprise a user mid-training.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        identity(1).matrix(torch.ones(1))
-
-
-_take_the_beta_notice()
+# torch announces once per process that CSR tensors are in beta; said here, it cannot surprise a user mid-training.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", UserWarning)
+    identity(1).matrix(torch.ones(1))
