@@ -83,7 +83,9 @@ def _local(config: LocalCluster, stack: ExitStack) -> Any:
             threads_per_worker=1,
             memory_limit=int(config.memory_limit),
             processes=True,
-            dashboard_address=None,
+            # The scheduler serves HTTP even without a dashboard, on 8787 unless told otherwise; 0 takes any free port.
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": False},
             silence_logs=50,
         )
     )

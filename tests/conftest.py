@@ -24,3 +24,21 @@ def data_dir() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no public graphs at {folder}; set GNNFLOW_DATA to the folder that holds them")
     return folder
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print which layers which executions cannot run, and why, where their contracts ran.
+
+    It is here because pytest-xdist's main process, which prints, reads the conftest files of the folders named on the
+    command line alone, and a plain run names `tests`. It reads reports, so it imports neither torch nor the executions.
+    """
+    gaps = {
+        (report.nodeid.partition("[")[2].rstrip("]"), report.wasxfail)
+        for report in terminalreporter.stats.get("xfailed", [])
+        if "contracts/test_executions.py::" in report.nodeid
+    }
+    if gaps:
+        terminalreporter.section("gaps of executions")
+        width = max(len(pair) for pair, _ in gaps)
+        for pair, reason in sorted(gaps):
+            terminalreporter.line(f"{pair:{width}}  {reason}")

@@ -20,18 +20,14 @@ WorkspaceOption = Annotated[str, typer.Option("--workspace", metavar="URI", help
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 
 
-def _scores(metrics: dict[str, float]) -> str:
-    named = {key.removeprefix("test."): held for key, held in sorted(metrics.items()) if key.startswith("test.")}
-    return ", ".join(f"{name} {held:.4f}" for name, held in list(named.items())[:2])
-
-
 def _row(version: registry.Version, aliases: registry.Aliases) -> dict[str, Any]:
+    tested = [(key, held) for key, held in sorted(version.metrics.items()) if key.startswith("test.")]
     return {
         "name": version.name,
         "version": version.version,
         "aliases": list(aliases.of(version.version)),
         "created": version.created,
-        "test": _scores(version.metrics),
+        "test": ", ".join(f"{key.removeprefix('test.')} {held:.4f}" for key, held in tested[:2]),
         "run": version.run,
     }
 

@@ -124,7 +124,7 @@ def _locate(model: type[Section], raw: Any, loc: _Path) -> _Place:
             place = _enter(place.inside, (*place.path, step), place.siblings)
         elif isinstance(step, int) or _holds(raw, place.path, step):
             place = _Place((*place.path, step), place.owner, place.field)
-        # What remains is the name of a union's member, which nobody wrote.
+        # What remains is the name of a union's member, which the user did not write.
     return place
 
 

@@ -72,7 +72,8 @@ def _kind(
 def _table(fields: dict[str, FieldInfo], prefix: str) -> Iterator[str]:
     yield "| key | allowed | default | meaning |\n|---|---|---|---|"
     for name, field in fields.items():
-        cells = (f"`{prefix}{name}`", _allowed(field), _default(field), field.description or "")
+        default = "required" if field.default is PydanticUndefined else f"`{show(field.default)}`"
+        cells = (f"`{prefix}{name}`", _allowed(field), default, field.description or "")
         yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
     yield ""
 
@@ -80,10 +81,6 @@ def _table(fields: dict[str, FieldInfo], prefix: str) -> Iterator[str]:
 def _is_nested(field: FieldInfo) -> bool:
     below = field.annotation
     return bool(tagged_members(field)) or (isinstance(below, type) and issubclass(below, Section))
-
-
-def _default(field: FieldInfo) -> str:
-    return "required" if field.default is PydanticUndefined else f"`{show(field.default)}`"
 
 
 def _allowed(field: FieldInfo) -> str:

@@ -1,8 +1,8 @@
-"""YAML text -> plain dictionaries, without YAML's old surprises.
+"""YAML text -> plain dictionaries, with the scalars of YAML 1.2's core schema instead of 1.1's.
 
-Scalars follow YAML 1.2's core schema, not 1.1's: only true and false are booleans (so the country code NO
-stays text), 5e-4 is a number, 1:30 and 2026-01-01 are text. A key written twice is refused, because the first
-one would be lost silently. Only plain values are built: tags that name Python objects are errors.
+Only true and false are booleans (so the country code NO stays text), 5e-4 is a number, 1:30 and 2026-01-01 are text. A
+key written twice is refused, because the first one would be lost silently. Only plain values are built: tags that name
+Python objects are errors.
 """
 
 from __future__ import annotations

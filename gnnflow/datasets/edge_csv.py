@@ -108,7 +108,9 @@ def _check_ids(column: pa.ChunkedArray, end: str, path: str) -> None:
 
 def _read(path: str, *, sep: str, header: bool, text: tuple[str, ...]) -> pa.Table:
     with _open(path) as stream:
-        comments = _leading_comments(stream)
+        # The head is enough: comments come before the first row, and their lines are short.
+        lines = stream.read(1 << 16).split(b"\n")
+    comments = next((number for number, line in enumerate(lines) if not line.startswith(b"#")), len(lines))
     reading = pa_csv.ReadOptions(skip_rows=comments, autogenerate_column_names=not header)
     parsing = pa_csv.ParseOptions(delimiter=sep)
     converting = pa_csv.ConvertOptions(column_types=dict.fromkeys(text, pa.string()))
@@ -125,9 +127,3 @@ def _read(path: str, *, sep: str, header: bool, text: tuple[str, ...]) -> pa.Tab
 def _open(path: str) -> Any:
     stream: IO[bytes] = open_input(path)
     return pa.CompressedInputStream(stream, "gzip") if path.endswith(".gz") else stream
-
-
-def _leading_comments(stream: Any) -> int:
-    # The head is enough: comments come before the first row, and their lines are short.
-    lines = stream.read(1 << 16).split(b"\n")
-    return next((number for number, line in enumerate(lines) if not line.startswith(b"#")), len(lines))

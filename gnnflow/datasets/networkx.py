@@ -73,11 +73,10 @@ def _edge_table(graph: Any, names: Sequence[str] | None, weight: str) -> pa.Tabl
         columns |= _column(name, found, elements)
     if weight in present:
         columns["weight"] = _numbers(weight, _values(weight, found, elements))["weight"].cast(pa.float32())
-    table = pa.table(columns)
-    return table if graph.is_directed() else _both_directions(table)
-
-
-def _both_directions(edges: pa.Table) -> pa.Table:
+    edges = pa.table(columns)
+    if graph.is_directed():
+        return edges
+    # An undirected edge is one edge in each direction; a loop is its own reverse.
     reverse = edges.filter(pc.not_equal(edges["src"], edges["dst"]))
     reverse = reverse.rename_columns(["dst", "src", *edges.column_names[2:]]).select(edges.column_names)
     return pa.concat_tables([edges, reverse]).combine_chunks()

@@ -24,7 +24,7 @@ from gnnflow.datasets.pieces import Pieces, SyntheticGraph, collect, require, wr
 from gnnflow.storage.columns import from_matrix
 
 if TYPE_CHECKING:
-    from gnnflow.graph.arrays import Array, FloatArray, IntArray
+    from gnnflow.graph.arrays import Array, IntArray
 
 CLASSES = ("ordinary", "mule", "ring")
 _ORDINARY, _MULE, _RING = range(3)
@@ -150,13 +150,14 @@ def _edges(number: int, edges: range, *, population: _Population, num_even: int,
     rng = np.random.default_rng([seed, _EDGE_STREAM, number])
     dst, kind = _receivers(edges, population, num_even, rng)
     src = _senders(dst, kind, population, rng)
-    amount, hour = _pattern(kind, rng)
-    angle = hour * np.float32(2 * np.pi / 24)
+    mean, spread, hour, hour_spread = _PATTERN[kind].T
+    noise = rng.standard_normal((2, len(kind)), np.float32)
+    angle = (hour + hour_spread * noise[1]) * np.float32(2 * np.pi / 24)
     return pa.table(
         {
             "src": population.ids.take(pa.array(src)),
             "dst": population.ids.take(pa.array(dst)),
-            "amount": amount,
+            "amount": mean + spread * noise[0],
             "hour_sin": np.sin(angle),
             "hour_cos": np.cos(angle),
             "weight": rng.geometric(0.6, len(edges)).astype(np.float32),
@@ -187,9 +188,3 @@ def _senders(dst: IntArray, kind: IntArray, population: _Population, rng: np.ran
         src[rows] = rng.choice(population.members[sender], len(rows))
     # No account pays itself: the next one pays instead.
     return np.where(src == dst, (src + 1) % population.num_people, src)
-
-
-def _pattern(kind: IntArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-    mean, spread, hour, hour_spread = _PATTERN[kind].T
-    noise = rng.standard_normal((2, len(kind)), np.float32)
-    return mean + spread * noise[0], hour + hour_spread * noise[1]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 PIECE_ROWS = 1 << 20
-_ROW_GROUP = 1 << 18  # several row groups a file, so that ingest reads a file in several tasks
+_ROW_GROUP = 1 << 18  # several row groups per file, so that ingest reads a file in several tasks
 
 
 @dataclass(frozen=True)

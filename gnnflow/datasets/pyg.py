@@ -83,7 +83,10 @@ def from_pyg_graphs(splits: Mapping[str, Iterable[Any]]) -> GraphTables:
         for graph in graphs:
             tables = from_pyg(graph)
             nodes.append(_numbered(tables.nodes, split, first))
-            edges.append(_moved(tables.edges, first))
+            moved = tables.edges
+            for number, end in enumerate(("src", "dst")):
+                moved = moved.set_column(number, end, pa.array(moved[end].to_numpy() + first))
+            edges.append(moved)
             first += len(tables.nodes)
     return GraphTables(pa.concat_tables(nodes).combine_chunks(), pa.concat_tables(edges).combine_chunks())
 
@@ -94,12 +97,6 @@ def _numbered(nodes: pa.Table, split: str, first: int) -> pa.Table:
     nodes = nodes.drop_columns(["split"]) if "split" in nodes.column_names else nodes
     nodes = nodes.set_column(0, "id", pa.array(np.arange(first, first + len(nodes))))
     return nodes.append_column("split", pa.array([split]).take(pa.array(np.zeros(len(nodes), np.int64))))
-
-
-def _moved(edges: pa.Table, first: int) -> pa.Table:
-    for number, end in enumerate(("src", "dst")):
-        edges = edges.set_column(number, end, pa.array(edges[end].to_numpy() + first))
-    return edges
 
 
 def _nodes(store: Any, where: str) -> NodeAttributes:

@@ -36,7 +36,8 @@ def load_pyg(name: str, options: Options) -> GraphTables | TypedGraphTables:
     dataset = _dataset_class(module, kind)
     parameters = inspect.signature(dataset.__init__).parameters
     arguments = _arguments(f"pyg:{name}", given, options, parameters)
-    root = options.take("root", str(_cache() / name.replace("/", "-")))
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    root = options.take("root", str(cache / "gnnflow" / "pyg" / name.replace("/", "-")))
     mask_column = options.integer("mask_column", 0)
     options.finish()
     _check_complete(f"pyg:{name}", parameters, arguments)
@@ -130,8 +131,3 @@ def _single(where: str, dataset: Any, mask_column: int) -> GraphTables | TypedGr
     load = from_pyg_hetero if hasattr(graph, "edge_types") else from_pyg
     tables: GraphTables | TypedGraphTables = load(graph, mask_column=mask_column)
     return tables
-
-
-def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "gnnflow" / "pyg"

@@ -13,7 +13,7 @@ from gnnflow.storage.filesystem import join
 from gnnflow.storage.tables import write_table
 
 _TYPE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_ROW_GROUP = 1 << 18  # several row groups a file, so that ingest reads a large table in several tasks
+_ROW_GROUP = 1 << 18  # several row groups per file, so that ingest reads a large table in several tasks
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,7 @@ def run_layer(model: Model, index: int, *, h: Tensor, nodes: NodeContext, delive
     h and nodes: rows of the nodes that lie here, the T targets first. Raises LayerError where the layer's terms or
     messages do not have the shapes of the contract.
     """
+    # source terms of all nodes that lie here, target terms of the T targets alone
     source, target = layer_terms(model, index, h=h, nodes=nodes)
     own = {name: rows[: delivery.num_targets] for name, rows in target.items()}
     return layer_rows(model, index, terms=Terms(source, own), delivery=delivery)

@@ -28,18 +28,14 @@ def cut(offsets: Tensor, *, max_edges: int, may_split_targets: bool) -> list[lis
     groups: list[list[Piece]] = []
     first, num_targets = 0, len(offsets) - 1
     while first < num_targets or not groups:
-        start = int(offsets[first])
-        stop = _last_within(offsets, start + max_edges, at_least=min(first + 1, num_targets))
-        targets, edges = slice(first, stop), slice(start, int(offsets[stop]))
-        groups.append(_split(targets, edges, max_edges) if may_split_targets else [Piece(targets, edges)])
+        # the longest run of targets whose edges fit the bound, or one target, and where their edges begin and end
+        begin = int(offsets[first])
+        fitting = int(torch.searchsorted(offsets, begin + max_edges, right=True)) - 1
+        stop = max(fitting, min(first + 1, num_targets))
+        end = int(offsets[stop])
+        # where their pieces begin: more than one only where a single target exceeds the bound
+        starts = range(begin, max(end, begin + 1), max_edges) if may_split_targets else range(begin, begin + 1)
+        ends = [*starts[1:], end]
+        groups.append([Piece(slice(first, stop), slice(*edges)) for edges in zip(starts, ends, strict=True)])
         first = stop
     return groups
-
-
-def _last_within(offsets: Tensor, last_edge: int, *, at_least: int) -> int:
-    return max(int(torch.searchsorted(offsets, last_edge, right=True)) - 1, at_least)
-
-
-def _split(targets: slice, edges: slice, max_edges: int) -> list[Piece]:
-    starts = range(edges.start, max(edges.stop, edges.start + 1), max_edges)
-    return [Piece(targets, slice(start, min(start + max_edges, edges.stop))) for start in starts]

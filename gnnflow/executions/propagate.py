@@ -73,6 +73,7 @@ def self_state(layer: Layer, *, source: TermRows, target: TermRows, edge: EdgeCo
 
 def _coefficient_state(layer: Layer, source: TermRows, target: TermRows, csr: Csr, edge: EdgeContext) -> State:
     by_source, by_target = _seen_from_edges(source, target, csr)
+    # a scalar per edge and head [E, H]; the value stays a row per source [S, H, D]
     coefficient = layer.coefficient(by_source, by_target, edge)
     value = source["value"]
     _check_rows(layer, "coefficient()", coefficient, (csr.num_edges, value.shape[1]))
@@ -92,17 +93,20 @@ def _message_state(layer: Layer, source: TermRows, target: TermRows, block: Bloc
 
     def state_of(piece: Piece) -> State:
         csr, edge = block.csr.part(piece.targets, piece.edges), block.edge.part(piece.edges)
+        # target terms of the piece's targets; its sources stay rows of the whole block
         own = {name: rows[piece.targets] for name, rows in target.items()}
         run = functools.partial(_piece_state, layer, source, own, csr, edge)
         state: State = checkpoint(run, use_reentrant=False) if recompute else run()
         return state
 
+    # a state per run of targets, which follow each other: side by side they are the state of all T
     states = [layer.aggregation.merge_all(state_of(piece) for piece in group) for group in groups]
     return states[0] if len(states) == 1 else {name: torch.cat([state[name] for state in states]) for name in states[0]}
 
 
 def _piece_state(layer: Layer, source: TermRows, target: TermRows, csr: Csr, edge: EdgeContext) -> State:
     by_source, by_target = _seen_from_edges(source, target, csr)
+    # a row per edge and head [E, H, D], which is its own source from here on
     messages = layer.message(by_source, by_target, edge)
     _check_rows(layer, "message()", messages, (csr.num_edges, None, None))
     return layer.aggregation.partial(Messages(csr.edges, messages, dropout=_dropout(layer)))

@@ -87,6 +87,7 @@ def layer_output(layer: Layer, h: Tensor, *, node: NodeContext, block: Block) ->
         coefficient = layer.coefficient(by_source, by_target, edges.edge)
     if layer.uses_edge_attributes:
         assert edges.edge.attributes is not None
+        # the attributes of each edge, the same for every head [E, H, A], to the right of its message
         beside = edges.edge.attributes[:, None].expand(-1, message.shape[1], -1)
         message = torch.cat([message, beside], 2)
     if coefficient is None:
@@ -99,6 +100,7 @@ def _aggregate(kind: Aggregation, coefficient: Tensor, message: Tensor, edges: _
     if isinstance(kind, SoftmaxAttention):
         coefficient = _softmax(coefficient, edges)
     if isinstance(kind, Mean):
+        # the sum of coefficients of each edge's target [E, H]
         total = _sum(coefficient, edges)[edges.targets]
         coefficient = torch.where(total == 0, 0.0, coefficient / torch.where(total == 0, 1.0, total))
     if isinstance(kind, Sum):
@@ -128,6 +130,7 @@ def _softmax(logit: Tensor, edges: _EdgeList) -> Tensor:
 
 def _own_aggregation(kind: Aggregation, rows: Tensor, edges: _EdgeList) -> Tensor:
     # An aggregation we do not know has no plainer definition than its own, over all messages at once.
+    # edges grouped by target [E], and where each target's begin [N + 1]
     order = torch.argsort(edges.targets, stable=True)
     offsets = torch.searchsorted(edges.targets[order], torch.arange(edges.num_nodes + 1))
     csr = Csr(offsets, order, len(order))
@@ -138,6 +141,7 @@ def _edge_list(block: Block, *, include_self: bool) -> _EdgeList:
     assert block.num_targets == block.num_sources, "the reference reads blocks over all nodes"
     offsets, num_nodes = tensor(block.edges.offsets), block.num_targets
     edge = EdgeContext(block.num_edges, tensor(block.edges.weight), tensor(block.edges.attributes))
+    # target of each edge [E], and the sample's scale of each node [N]
     targets = torch.repeat_interleave(offsets.diff())
     scale = torch.ones(num_nodes) if block.sample_scale is None else tensor(block.sample_scale)
     edges = _EdgeList(tensor(block.edges.sources), targets, edge, scale[targets], num_nodes)

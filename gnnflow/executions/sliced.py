@@ -157,18 +157,21 @@ def finish_slice(
     own: TermArrays,
     own_source: TermArrays,
     states: Sequence[Mapping[str, FloatArray]],
-    edge_width: int = 0,
+    attribute_width: int = 0,
     has_weight: bool = False,
 ) -> FloatArray:
     """Return layer `index`'s rows [T, W] from the states of all parts of the targets' in-edges, merged in order.
 
-    own and own_source: the targets' target and source terms, T rows. edge_width and has_weight say which edge columns
-    the graph has, for the self message.
+    own and own_source: the targets' target and source terms, T rows. attribute_width and has_weight say which edge
+    columns the graph has, for the self message.
     """
     _check_evaluating(model)
     _check_mergeable(model, index)
     terms = Terms(arrays_to_terms(own_source), arrays_to_terms(own))
-    edge = EdgeContext(0, torch.zeros(0) if has_weight else None, torch.zeros(0, edge_width) if edge_width else None)
+    # no edges, but the columns that a self message needs
+    weight = torch.zeros(0) if has_weight else None
+    attributes = torch.zeros(0, attribute_width) if attribute_width else None
+    edge = EdgeContext(0, weight, attributes)
     delivery = _Received(len(terms.source["value"]), edge, states)
     return _array(layer_rows(model, index, terms=terms, delivery=delivery))
 

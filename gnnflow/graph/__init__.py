@@ -1,4 +1,4 @@
-"""The words every other package speaks: edges, batches, the partition book, labels, hashes and errors. NumPy only.
+"""The types every other package shares: edges, batches, the partition book, labels, hashes and errors. NumPy only.
 
 Read `edges.py` first, then `batch.py`.
 """

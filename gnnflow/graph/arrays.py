@@ -1,4 +1,4 @@
-"""The array types every room shares, and the few things they all do with offsets."""
+"""The array types every package shares, and what they do with offsets."""
 
 from __future__ import annotations
 

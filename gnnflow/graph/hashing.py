@@ -54,6 +54,7 @@ def seed_word(*parts: int | str) -> np.uint64:
         if isinstance(part, int):
             nxt = np.array([part & 0xFFFFFFFFFFFFFFFF], np.uint64)
         else:
+            # the text's bytes as one string: offsets [2]
             raw = np.frombuffer(part.encode(), np.uint8)
             nxt = hash_bytes(raw, np.array([0, len(raw)], np.int64))
         word = mix(mix(word) ^ nxt)
@@ -70,17 +71,17 @@ def hash_bytes(content: ByteArray, offsets: IntArray) -> KeyArray:
 
     The length enters first, so that strings of different lengths padded with zeros differ.
     """
-    # bytes of each string, and its key so far [N]
+    # bytes of each of the N strings, and its key so far [N]
     lengths = np.diff(offsets)
     keys = mix(lengths.astype(np.uint64))
     padded = np.concatenate([content, np.zeros(_WORD, np.uint8)])
     # the eight bytes from every position on, a view [positions, 8]
     words = np.lib.stride_tricks.sliding_window_view(padded, _WORD) if len(padded) >= _WORD else padded[None]
-    # strings that have bytes left
+    # strings that have bytes left [U]
     rows = np.flatnonzero(lengths > 0)
     position = 0
     while len(rows):
-        # the next word of each such string, zeros after its end
+        # the next eight bytes of each such string [U, 8], zeros after its end
         chunk = words[offsets[rows] + position]
         kept = np.minimum(lengths[rows] - position, _WORD)
         chunk = np.where(np.arange(_WORD) < kept[:, None], chunk, 0).astype(np.uint8)

@@ -153,6 +153,7 @@ def _reach(
         # the batch row of each edge's source [E]
         layer = _Layer(picked, row_of[found].astype(np.int64))
         layers.append(layer if known is None else _append(known, layer))
+    # Back to unseen, so that the scratch array serves the next batch.
     row_of[nodes] = _UNSEEN
     assert distinct, "targets of one batch are distinct"
     return nodes, layers

@@ -1,4 +1,4 @@
-"""Neighbourhoods to protobuf bytes and back, a column at a time. The format is `graph_feature.proto`.
+"""Neighbourhoods to protobuf bytes and back, one column at a time. The format is `graph_feature.proto`.
 
 The field numbers are repeated here instead of read from the generated class, so that the library runs with any
 version of the protobuf runtime, or none: the generated code only works with the runtime it was made for. A test holds
@@ -57,8 +57,10 @@ def encode_rows(rows: NeighborhoodRows) -> pa.LargeBinaryArray:
 
     Raises StorageError for a message above 2 GiB and for degrees that do not fit 32 bits.
     """
+    # the union's nodes and edges that each of the n messages owns, offsets [n + 1]
     graph, nodes, edges = rows.neighborhood, rows.node_offsets, rows.edge_offsets
     degrees = graph.degrees
+    # a column of headers and one of payloads per field, n entries each
     fields = [
         *_packed(Field.ROOTS, _local(graph.roots, nodes, rows.root_offsets), "<i4", rows.root_offsets),
         *_packed(Field.NODE_IDS, graph.node_ids, "<i8", nodes),
@@ -82,6 +84,7 @@ def _feature_fields(features: Features, nodes: IntArray) -> list[pa.Array | pa.S
         return [*fields, *_packed(Field.DENSE, features.dense, "<f4", nodes)]
     assert features.offsets is not None
     assert features.index is not None
+    # which (index, value) pairs each message owns: offsets [n + 1]
     pairs = features.offsets[nodes]
     fields += _packed(Field.FEATURE_COUNT, np.diff(features.offsets), "<u4", nodes)
     fields += _packed(Field.FEATURE_INDEX, features.index, "<i4", pairs)
@@ -116,13 +119,18 @@ def decode_rows(column: pa.Array | pa.ChunkedArray) -> NeighborhoodRows:
     """Return a column of GraphFeatures as their disjoint union.
 
     Raises StorageError for nulls, truncated or foreign bytes, another format, and arrays that contradict each other.
+
+    Shapes: n messages, N nodes of all of them.
     """
     messages = parse(column)
     _check_format(messages)
+    # whether a message has roots but no nodes to find them in [n]
     no_nodes = (messages.lengths(Field.NODE_IDS) == 0) & (messages.lengths(Field.ROOTS) > 0)
     refuse(no_nodes, "has no nodes: it only refers to its shard's graph")
+    # nodes, roots and edges of each message [n]
     num_nodes, num_roots = _counts(messages, Field.NODE_IDS, 8), _counts(messages, Field.ROOTS, 4)
     num_edges = _counts(messages, Field.SOURCES, 4)
+    # where each message's nodes begin in the union [n + 1], and where each node's edges do [N + 1]
     nodes = offsets_of(num_nodes)
     offsets = _row_offsets(messages, Field.IN_EDGES, num_nodes, num_edges)
     union = Neighborhood(
@@ -146,7 +154,7 @@ def decode_rows(column: pa.Array | pa.ChunkedArray) -> NeighborhoodRows:
 
 def _check_format(messages: Messages) -> None:
     found = messages.integers(Field.FORMAT)
-    refuse(found == 0, "is truncated, or no GraphFeature")
+    refuse(found == 0, "is truncated, or not a GraphFeature")
     refuse(found != FORMAT, f"has format {found.max(initial=0)}, this version reads format {FORMAT}")
 
 
@@ -167,6 +175,7 @@ def _checked(messages: Messages, field: Field, dtype: npt.DTypeLike, counts: Int
 def _row_offsets(messages: Messages, field: Field, num_rows: IntArray, num_items: IntArray) -> IntArray:
     """Return the union's CSR offsets from stored counts per node, which must add up to the items of each message."""
     offsets = offsets_of(_checked(messages, field, "<u4", num_rows))
+    # items that each message's own counts add up to [n]
     stored = np.diff(offsets[offsets_of(num_rows)])
     refuse(stored != num_items, f"is damaged: {field.name.lower()} does not add up")
     return offsets
@@ -175,8 +184,10 @@ def _row_offsets(messages: Messages, field: Field, num_rows: IntArray, num_items
 def _bounded(messages: Messages, field: Field, counts: IntArray, limits: IntArray) -> IntArray:
     """Return a field of int32 numbers, refusing messages in which one is not in 0 .. limit - 1. limits: [n]."""
     values = messages.payload(field, "<i4")
+    # the message of each number [total of counts], and whether the number is out of that message's bounds
     message = np.repeat(np.arange(len(counts)), counts)
     outside = (values < 0) | (values >= limits[message])
+    # whether a message has such a number [n]
     beyond = np.bincount(message[outside], minlength=len(counts)) > 0
     refuse(beyond, f"is damaged: {field.name.lower()} points outside")
     return values.astype(np.int64)
@@ -206,6 +217,7 @@ def _features(messages: Messages, num_nodes: IntArray) -> Features:
     if not messages.has(Field.FEATURE_COUNT):
         dense = _checked(messages, Field.DENSE, "<f4", num_nodes, width=width)
         return Features(width, dense=dense.reshape(int(num_nodes.sum()), width))
+    # (index, value) pairs of each message [n], and where each node's begin in the union [N + 1]
     num_pairs = _counts(messages, Field.FEATURE_INDEX, 4)
     offsets = _row_offsets(messages, Field.FEATURE_COUNT, num_nodes, num_pairs)
     index = _bounded(messages, Field.FEATURE_INDEX, num_pairs, np.full(len(messages), width))

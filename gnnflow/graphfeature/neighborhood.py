@@ -70,6 +70,7 @@ class NeighborhoodRows:
 
 def side_by_side(neighborhoods: Sequence[Neighborhood]) -> NeighborhoodRows:
     """Return the disjoint union of one or more neighbourhoods of one graph. One alone is not copied."""
+    # which roots and which nodes of the union each neighbourhood owns [n + 1]
     root_offsets = offsets_of(np.array([len(each.roots) for each in neighborhoods], np.int64))
     node_offsets = offsets_of(np.array([each.num_nodes for each in neighborhoods], np.int64))
     if len(neighborhoods) == 1:
@@ -160,6 +161,7 @@ def _join_features(features: Sequence[Features]) -> Features:
 
 
 def _join_offsets(offsets: Sequence[IntArray]) -> IntArray:
+    # lengths of all rows, one neighbourhood's after the other's [N], added up anew
     return offsets_of(np.concatenate([np.diff(each) for each in offsets]))
 
 

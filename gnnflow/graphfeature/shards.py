@@ -114,11 +114,8 @@ def read_shard(artifact: str, entry: ShardEntry) -> Shard:
     else:
         neighborhood = merge([decode_rows(column).neighborhood])
         rows = np.searchsorted(neighborhood.node_ids, targets)
-    return Shard(neighborhood, rows, targets, _labels(table))
-
-
-def _labels(table: pa.Table) -> Array | None:
-    if "label" not in table.column_names:
-        return None
-    column = table["label"]
-    return to_matrix(column) if pa.types.is_fixed_size_list(column.type) else to_numpy(column)
+    labels = None
+    if "label" in table.column_names:
+        label = table["label"]
+        labels = to_matrix(label) if pa.types.is_fixed_size_list(label.type) else to_numpy(label)
+    return Shard(neighborhood, rows, targets, labels)

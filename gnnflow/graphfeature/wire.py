@@ -2,7 +2,7 @@
 
 A message is a sequence of (tag, value); a value is a varint, or a length and that many bytes. Writing makes one
 column of headers and one of payloads per field and lets Arrow join them element-wise; payloads are views of the
-arrays they come from. Reading walks all messages in step, one field a step, noting where values lie; a field's
+arrays they come from. Reading walks all messages in step, one field per step, noting where values lie; a field's
 payloads are then slices of the same buffer, gathered by Arrow in one `take`. Loops are over fields and varint bytes,
 never over messages.
 
@@ -48,6 +48,7 @@ def integer_field(number: int, value: int) -> pa.Scalar:
 
 def bytes_field(number: int, content: Array, offsets: IntArray) -> tuple[pa.LargeBinaryArray, pa.LargeBinaryArray]:
     """Return a bytes field as columns of headers and payloads. offsets [n + 1] count rows of content."""
+    # bytes of a row of content, and where each message's bytes begin [n + 1]
     row_bytes = content.dtype.itemsize * int(np.prod(content.shape[1:], dtype=np.int64))
     ends = offsets * row_bytes
     header = _tagged_varints(number << 3 | _BYTES, np.diff(ends))
@@ -69,12 +70,16 @@ def join_fields(fields: Sequence[pa.Array | pa.Scalar]) -> pa.LargeBinaryArray:
 def _tagged_varints(tag: int, values: IntArray) -> pa.LargeBinaryArray:
     """Return tag and value, both as varints, for every value [n] >= 0."""
     columns = [np.full(len(values), tag, np.int64), values]
+    # bytes that each number takes as a varint [n], tags and values
     sizes = [_varint_size(column) for column in columns]
+    # where each (tag, value) begins among the bytes [n + 1], and the bytes themselves
     offsets = offsets_of(sizes[0] + sizes[1])
     content = np.empty(int(offsets[-1]), np.uint8)
+    # where the number to be written begins in each message [n]
     start = offsets[:-1]
     for column, size in zip(columns, sizes, strict=True):
         for k in range(int(size.max(initial=0))):
+            # messages whose number has a byte k, and its seven bits; the top bit says that another byte follows
             rows = np.flatnonzero(size > k)
             bits = (column[rows] >> (_PAYLOAD_BITS * k)) & (_MORE - 1)
             content[start[rows] + k] = bits + np.where(size[rows] > k + 1, _MORE, 0)
@@ -83,6 +88,7 @@ def _tagged_varints(tag: int, values: IntArray) -> pa.LargeBinaryArray:
 
 
 def _varint_size(values: IntArray) -> IntArray:
+    # one byte, and one more for every further seven bits that are needed [n]
     size = np.ones(len(values), np.int64)
     for bits in range(_PAYLOAD_BITS, _MAX_BITS, _PAYLOAD_BITS):
         size += values >= 1 << bits
@@ -102,7 +108,7 @@ class _Span:
 
 @dataclass(frozen=True)
 class Messages:
-    """A parsed column: where the fields of its n messages lie. Unknown fields are there and nobody asks for them."""
+    """A parsed column: where the fields of its n messages lie. Unknown fields are kept and not read."""
 
     content: pa.Buffer
     offsets: IntArray
@@ -131,7 +137,7 @@ class Messages:
         span = self.spans.get((number, _BYTES))
         if span is None:
             return np.zeros(0, dtype)
-        # Slices of the messages and the gaps between them alternate; take the slices.
+        # Slices of the messages and the gaps between them alternate [2n]; take the slices.
         bounds = np.stack([span.start, span.start + span.value], axis=1).ravel()
         pieces = binary_column(self.content, bounds).take(pa.array(np.arange(0, 2 * len(self), 2)))
         content = pieces.buffers()[2]
@@ -142,7 +148,7 @@ class Messages:
 def parse(column: pa.Array | pa.ChunkedArray) -> Messages:
     """Find every field of a column of messages (binary or large binary), in any order.
 
-    Raises StorageError for nulls, truncated messages, and bytes that are no GraphFeature.
+    Raises StorageError for nulls, truncated messages, and bytes that are not a GraphFeature.
     """
     if column.null_count:
         raise StorageError(f"{column.null_count} of {len(column)} GraphFeatures are null", fix=_REPAIR)
@@ -152,15 +158,18 @@ def parse(column: pa.Array | pa.ChunkedArray) -> Messages:
     offsets, buffer = _offsets(column), column.buffers()[2] or pa.py_buffer(b"")
     content = np.frombuffer(buffer, np.uint8)
     spans: dict[tuple[int, int], _Span] = {}
+    # messages that are not read to their end [U], and the position of each in the bytes [U]
     rows = np.flatnonzero(offsets[1:] > offsets[:-1])
     at = offsets[rows]
     while len(rows):
+        # the next field of each: its tag (number and wire type), its value or length, and its payload's bytes [U]
         end = offsets[rows + 1]
         tag, at = _varints(content, at, end, rows)
         value, at = _varints(content, at, end, rows)
         length = np.where(tag & 7 == _BYTES, value, 0)
         _refuse(rows, length > end - at, "is truncated")
-        _refuse(rows, (tag & 7 != _VARINT) & (tag & 7 != _BYTES), "is no GraphFeature")
+        _refuse(rows, (tag & 7 != _VARINT) & (tag & 7 != _BYTES), "is not a GraphFeature")
+        # Messages need not have the same field here: each tag met is noted for the messages that have it.
         for field in np.unique(tag).tolist():
             span = spans.setdefault(
                 (field >> 3, field & 7), _Span(offsets[:-1].copy(), np.zeros(len(column), np.int64))
@@ -175,16 +184,18 @@ def parse(column: pa.Array | pa.ChunkedArray) -> Messages:
 def _varints(content: ByteArray, at: IntArray, end: IntArray, rows: IntArray) -> tuple[IntArray, IntArray]:
     """Read a varint of up to 63 bits at each position; returns the values and the positions after them."""
     at, value = at.copy(), np.zeros(len(at), np.int64)
+    # which of the varints have bytes left
     unread = np.arange(len(at))
     for shift in range(0, _MAX_BITS, _PAYLOAD_BITS):
         _refuse(rows[unread], at[unread] >= end[unread], "is truncated")
+        # the next byte of each: seven bits of the value, lowest first, and whether another byte follows
         byte = content[at[unread]].astype(np.int64)
         value[unread] |= (byte & (_MORE - 1)) << shift
         at[unread] += 1
         unread = unread[byte >= _MORE]
         if not len(unread):
             return value, at
-    _refuse(rows, np.isin(np.arange(len(at)), unread), "is no GraphFeature")
+    _refuse(rows, np.isin(np.arange(len(at)), unread), "is not a GraphFeature")
     return value, at
 
 

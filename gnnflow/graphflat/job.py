@@ -64,17 +64,13 @@ def run_rounds(job: FlatJob, runner: RoundRunner, *, shard_size: int) -> FlatRes
     built = runner.run(Round("shards", shards, shards, build, {"targets": "place", "nodes": "nodes", **edges}))
     entries = tuple(ShardEntry(**record.counts["entry"]) for record in built)
     files = tuple(entry for record in built for entry in record.files)
-    return FlatResult(files, _facts(job, entries))
+    targets = sum(entry.num_targets for entry in entries)
+    bytes_in, bytes_out = job.neighbors.store.num_bytes, sum(entry.num_bytes for entry in entries)
+    blow_up = BlowUp(bytes_in, bytes_out, bytes_out / max(bytes_in, 1), bytes_out / max(targets, 1))
+    return FlatResult(files, FlatFacts(job.layout, job.num_hops, job.neighbors.fanouts, targets, blow_up, entries))
 
 
 def _pair_channels(hop: int) -> dict[str, str]:
     before = "place" if hop == 1 else f"hop_{hop - 1}"
     visited = {} if hop == 1 else {f"visited_{hop - 1}": before}
     return {f"frontier_{hop - 1}": before, **visited}
-
-
-def _facts(job: FlatJob, entries: tuple[ShardEntry, ...]) -> FlatFacts:
-    targets = sum(entry.num_targets for entry in entries)
-    bytes_in, bytes_out = job.neighbors.store.num_bytes, sum(entry.num_bytes for entry in entries)
-    blow_up = BlowUp(bytes_in, bytes_out, bytes_out / max(bytes_in, 1), bytes_out / max(targets, 1))
-    return FlatFacts(job.layout, job.num_hops, job.neighbors.fanouts, targets, blow_up, entries)

@@ -4,7 +4,7 @@ Each target's signature is the smallest hash among itself and its kept in-neighb
 the probability of their neighbourhoods' Jaccard overlap; Broder 1997). Targets are laid out in signature order and cut
 into equal pieces. The order is never sorted globally: every partition counts its targets per bucket of signatures, the
 counts add up to a cumulative distribution, and a target's place in it follows from its own signature. Buckets fuller
-than a shard (everybody pays the same merchant) are spread by the target's own hash instead.
+than a shard (many accounts pay one merchant) are spread by the target's own hash instead.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from gnnflow.graph.arrays import IntArray, KeyArray
 
 NUM_BUCKETS = 1024
-_BUCKET_BITS = np.uint64(54)
-_FRACTION_BITS = np.uint64(11)
+_BUCKET_BITS = np.uint64(54)  # shifted away, the upper 10 bits are left: a bucket
+_FRACTION_BITS = np.uint64(11)  # shifted away, 53 bits are left: as many as a float64 holds
 _UNIT = 2.0**-53
 
 
@@ -52,15 +52,21 @@ class Placement:
         return split - 1, int(shard - self.first_shard[split])
 
     def shard_of(self, nodes: IntArray, signature: KeyArray, split: IntArray) -> IntArray:
-        """Return the shard of each target."""
+        """Return the shard of each target [T]."""
+        # row of counts (split) and column (bucket) of each target [T]
         row, bucket = split.astype(np.int64) + 1, bucket_of(signature)
+        # targets of a split that lie in earlier buckets [splits, NUM_BUCKETS]
         before = np.cumsum(self.counts, axis=1) - self.counts
+        # whether a target's bucket is spread by the target's own hash [T]
         full = self.counts[row, bucket] > self.shard_size // 2
         # Hashed twice: what is left of the first hash above the signature is not uniform.
         word = np.where(full, mix(hash_integers(nodes)), mix(signature) << np.uint64(10))
+        # where in its bucket a target lies [T], from 0 to below 1: the upper 53 bits of its word
         fraction = (word >> _FRACTION_BITS).astype(np.float64) * _UNIT
+        # its estimated place in its split's order [T], and how many targets that split has
         position = before[row, bucket] + fraction * self.counts[row, bucket]
         total = self.counts.sum(1)[row]
+        # its shard's number within the split [T]
         number = np.minimum((position * self.num_shards[row] / total).astype(np.int64), self.num_shards[row] - 1)
         shard: IntArray = self.first_shard[row] + number
         return shard
@@ -72,22 +78,27 @@ def bucket_of(signature: KeyArray) -> IntArray:
 
 
 def signatures(nodes: IntArray, offsets: IntArray, sources: IntArray) -> KeyArray:
-    """Return each target's signature. offsets [T + 1] and sources are its kept in-neighbours' dense ids."""
+    """Return each target's signature [T]. offsets [T + 1] group sources [E], its kept in-neighbours' dense ids."""
     own = hash_integers(nodes)
+    # hash of each edge's source [E]; one entry more, because reduceat reads one also where the last target has no edge
     hashed = np.append(hash_integers(sources), np.uint64(np.iinfo(np.uint64).max))
+    # smallest among a target's sources [T]; where it has none reduceat gives another's, which is not used
     lowest = np.minimum.reduceat(hashed, offsets[:-1]) if len(nodes) else own
     return np.where(np.diff(offsets) > 0, np.minimum(own, lowest), own)
 
 
 def bucket_counts(signature: KeyArray, split: IntArray) -> IntArray:
     """Return targets per (split, bucket) [4, NUM_BUCKETS]."""
+    # each target's cell in that matrix, row by row [T]; split codes start at -1
     cell = (split.astype(np.int64) + 1) * NUM_BUCKETS + bucket_of(signature)
     return np.bincount(cell, minlength=4 * NUM_BUCKETS).reshape(4, NUM_BUCKETS)
 
 
 def plan_placement(counts: Sequence[IntArray], shard_size: int) -> Placement:
     """Return the placement for partitions' bucket counts."""
+    # targets of all partitions [splits, NUM_BUCKETS]
     total = np.sum(counts, axis=0).astype(np.int64)
+    # shards of each split, the last one perhaps smaller, and the number of its first [splits]
     num_shards = -(-total.sum(1) // shard_size)
     first = np.cumsum(num_shards) - num_shards
     return Placement(first, num_shards, total, shard_size)

@@ -61,6 +61,7 @@ def _chosen(table: pa.Table, job: FlatJob) -> IntArray:
 def place_targets(index: int, inbox: Inbox, *, job: FlatJob, placement: Placement) -> TaskOutput:
     """Send each target's row to its shard; the targets are the first frontier."""
     signed = inbox.read("signed")
+    # dense id and shard of each target [T]
     nodes = to_numpy(signed["node"])
     shard = placement.shard_of(nodes, to_numpy(signed["signature"]), to_numpy(signed["split"]))
     frontier = pa.table({"shard": shard, "node": nodes})
@@ -125,6 +126,7 @@ def _pairs(index: int, inbox: Inbox, job: FlatJob, hop: int) -> tuple[IntArray, 
 def send_nodes(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
     """Send the row of every reached node to the shards that reached it, once each."""
     store = job.neighbors.store
+    # every (shard, node) pair that this partition owns [P]
     shard, local, _ = _pairs(index, inbox, job, job.num_hops + 1)
     table = store.nodes(index, ["node", *DEGREE_COLUMNS, *store.feature_columns])
     return TaskOutput(emits=(Emit("nodes", table, shard, picked=local),), counts={"rows": len(local)})

@@ -99,6 +99,7 @@ def _plan_needs(job: InferJob, runner: RoundRunner) -> tuple[int, ...]:
         records = runner.run(Round(f"need_{layer}", parts, parts, plan, reads))
         if layer == layers:
             sample = [pair for record in records for pair in record.counts["sample"]]
+    # hash of each candidate of any partition, and the places of the smallest
     hashes = np.array([pair[0] for pair in sample], np.int64)
     first = np.argsort(hashes, kind="stable")[: job.parity_samples]
     return tuple(sample[number][1] for number in first)

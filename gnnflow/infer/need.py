@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sends:
-    """The local rows other partitions asked for: partition q gets rows[bounds[q] : bounds[q + 1]]."""
+    """The local rows that partitions asked for, a row once per partition, and the partition each goes to."""
 
     rows: IntArray
     destination: IntArray

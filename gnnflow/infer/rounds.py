@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 def encode(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
     """Slice 0: encode the features of every needed row and send the first layer's source rows."""
     store = job.neighbors.store
+    # local rows that the first layer reads [N], and their features
     rows = rows_of_layer(index, inbox, job, 0)
     table = take_rows(store.nodes(index, store.feature_columns).combine_chunks(), rows)
     with compute_threads(1), torch.no_grad():
@@ -65,6 +66,7 @@ def score(index: int, inbox: Inbox, *, job: InferJob, parity: tuple[int, ...]) -
     with compute_threads(1), torch.no_grad():
         model = job.load_model()
         rows, h, carried = _layer(index, inbox, job, model, job.num_layers)
+        # output of each layer [T, W], None where no head reads it and it was not carried
         outputs = [{**carried, job.num_layers - 1: h}.get(number) for number in range(job.num_layers)]
         scores = scores_of(torch.from_numpy(prediction_slice(model, outputs)), job.label_kind)
         embedding = embedding_slice(model, outputs) if job.embeddings else None
@@ -73,6 +75,7 @@ def score(index: int, inbox: Inbox, *, job: InferJob, parity: tuple[int, ...]) -
     if embedding is not None:
         table = table.append_column("embedding", from_matrix(embedding))
     entry = commit_table(job.artifact, f"predictions/part-{index:05d}.parquet", table)
+    # which of the scored rows the parity certificate samples, and their dense ids
     sampled = np.flatnonzero(np.isin(rows + job.neighbors.store.book.start(index), parity))
     nodes = (rows[sampled] + job.neighbors.store.book.start(index)).tolist()
     found = dict(zip(map(str, nodes), scores[sampled].tolist(), strict=True))
@@ -85,6 +88,7 @@ def _layer(
     """Return (local rows, layer `layer`'s output, outputs carried from earlier layers) of this partition."""
     rows = rows_of_layer(index, inbox, job, layer)
     own, received = inbox.read(f"own_{layer}"), inbox.read(f"source_{layer}")
+    # packed source terms of the T targets, then of the S rows received [T + S, K]
     source = np.concatenate([to_matrix(own["source"]), to_matrix(received["row"])])
     block = _block(index, job, rows, layer)
     layouts = term_layouts(model, layer - 1)
@@ -134,17 +138,20 @@ def _send(
     outputs: dict[int, FloatArray],
 ) -> tuple[Emit, ...]:
     """Send layer `layer`'s source terms where they were asked for, and keep what its own targets need here."""
+    # terms of all N rows that were computed here; source terms packed [N, K]
     table = take_rows(job.neighbors.store.nodes(index, DEGREE_COLUMNS).combine_chunks(), rows)
     terms = term_slice(model, layer - 1, h=h, nodes=degrees_of(table))
     layouts = term_layouts(model, layer - 1)
     packed = layouts.source.pack(terms.source)
     sends = sends_of(index, inbox, job, layer)
+    # places among the N rows of those that the layer computes here [T]
     needed = np.searchsorted(rows, rows_of_layer(index, inbox, job, layer))
     own = {"source": from_matrix(packed[needed])}
     if layouts.target.names:
         own["target"] = from_matrix(layouts.target.pack(terms.target)[needed])
     for number in _carried(model, layer, job):
         own[f"output_{number}"] = from_matrix(outputs[number][needed])
+    # the rows asked for, partition by partition, a row once per partition that asked
     sent = pa.table({"row": from_matrix(packed[np.searchsorted(rows, sends.rows)])})
     return (
         Emit(f"source_{layer}", sent, sends.destination),

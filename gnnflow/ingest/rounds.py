@@ -42,6 +42,7 @@ def read_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     """Read one chunk of nodes, check its rows, and send each to its home partition."""
     chunk = job.nodes[index]
     table = read_chunk(chunk, node_column_names(job.schema, job.config))
+    # an integer per row that says which chunk and row it came from [R]
     place = input_positions(index, np.arange(table.num_rows))
     faults = node_faults(table, job.schema, job.config)
     kept, bad = separate(table, faults, chunks=job.nodes, place=place, policy=job.config.on_bad_rows)
@@ -64,11 +65,13 @@ def sort_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     """Give a partition's nodes their order, by id, set repeated ids aside, and count what the plan needs to know."""
     rows = inbox.read("nodes").combine_chunks()
     ids, place = combine(rows["id"]), to_numpy(rows["place"])
+    # the order by id, rows of one id in input order [R]
     order = to_numpy(
         pc.sort_indices(pa.table({"id": ids, "place": place}), [("id", "ascending"), ("place", "ascending")])
     ).astype(np.int64)
     rows = take_rows(rows, order)
     ids, place = combine(rows["id"]), to_numpy(rows["place"])
+    # rows with the same id as the row before them
     repeated = 1 + np.flatnonzero(to_numpy(pc.equal(ids[1:], ids[:-1]))) if len(ids) > 1 else np.zeros(0, np.int64)
     fault = Fault("id appears more than once", "id", repeated, "Keep one row per id.")
     kept, bad = separate(rows, [fault], chunks=job.nodes, place=place, policy=job.config.on_bad_rows)
@@ -130,12 +133,14 @@ def _resolve(
 ) -> tuple[pa.Table, pa.Table, IntArray]:
     rows = inbox.read(channel).combine_chunks()
     ids = combine(inbox.read("node_rows")["id"])
+    # local row of the node that each edge names [E], null where the node table has no such id
     found = pc.index_in(combine(rows[column]), value_set=ids)
     missing = np.flatnonzero(to_numpy(pc.is_null(found)))
     side = job.config.src if column == "src_id" else job.config.dst
     fault = Fault(f"{side} is not an id of the node table", column, missing, "Add the node, or drop the edge.")
     place = to_numpy(rows["place"])
     kept, bad = separate(rows, [fault], chunks=job.edges, place=place, policy=job.config.on_bad_rows)
+    # the same for the edges that are kept
     local = to_numpy(found.fill_null(-1)).astype(np.int64)[kept]
     return take_kept(rows, kept), bad, local + book.start(index)
 
@@ -172,9 +177,11 @@ def build_both_ways(index: int, inbox: Inbox, *, job: IngestJob, book: Partition
 def build_edges(index: int, rows: pa.Table, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
     """Write a partition's in-edges, sorted by destination; in-degrees are counted here, out-degrees at the owners."""
     src, dst, place = (to_numpy(rows[name]) for name in ("src", "dst", "place"))
+    # the order by (destination, source, place in the input) [E]; a pair of dense ids is one integer
     order = _edge_order((dst - book.start(index)) * book.num_nodes + src, place)
     src, dst = src[order], dst[order]
     weight = to_numpy(rows["weight"])[order] if job.schema.has_weight else None
+    # what identifies each edge, whatever the partitioning [E]
     keys = edge_keys(to_numpy(rows["dst_key"])[order], to_numpy(rows["src_key"])[order], _occurrence(dst, src))
     columns: dict[str, Any] = {"dst": dst, "src": src, "edge_key": keys}
     if weight is not None:
@@ -182,9 +189,11 @@ def build_edges(index: int, rows: pa.Table, *, job: IngestJob, book: PartitionBo
     if job.schema.attributes:
         columns["attributes"] = from_matrix(to_matrix(rows["attributes"])[order])
     entry = commit_table(job.artifact, f"edges-{index:05d}.parquet", pa.table(columns), row_group_size=1 << 20)
+    # local row of each edge's destination [E]; in-edges of each node here, and the sum of their weights [N]
     local = dst - book.start(index)
     in_degree = np.bincount(local, minlength=book.size(index))
     in_weight = in_degree if weight is None else np.bincount(local, weight, minlength=book.size(index))
+    # the sources of these edges, anywhere in the graph, and how many of the edges each has
     nodes, out = np.unique(src, return_counts=True)
     return TaskOutput(
         emits=(
@@ -214,8 +223,10 @@ def _occurrence(dst: IntArray, src: IntArray) -> IntArray:
     """Return each edge's number among those of the same pair; pairs lie together."""
     if not len(dst):
         return np.zeros(0, np.int64)
+    # whether an edge is the first of its pair [E], and the positions of those
     first = np.r_[True, (dst[1:] != dst[:-1]) | (src[1:] != src[:-1])]
     start = np.flatnonzero(first)
+    # how far each edge lies behind the first of its pair [E]
     numbers: IntArray = np.arange(len(dst)) - start[np.cumsum(first) - 1]
     return numbers
 
@@ -226,6 +237,7 @@ def write_nodes(
     """Write a partition's node rows with their degrees. scale: (mean, standard deviation) per column, or None."""
     rows, degrees, sent = inbox.read("node_rows"), inbox.read("in_degree"), inbox.read("out_degree")
     size, start = book.size(index), book.start(index)
+    # out-edges of each node here, added up over the partitions that hold them [N]
     out_degree = np.bincount(to_numpy(sent["node"]) - start, to_numpy(sent["count"]), minlength=size).astype(np.int64)
     in_degree = to_numpy(degrees["in_degree"])
     columns: dict[str, Any] = {
@@ -241,5 +253,6 @@ def write_nodes(
         mean, deviation = (np.asarray(part, np.float64) for part in scale)
         columns["x"] = from_matrix(((to_matrix(rows["x"]) - mean) / deviation).astype(np.float32))
     entry = commit_table(job.artifact, f"nodes-{index:05d}.parquet", pa.table(columns))
+    # nodes per power of two of in-degree: bin 0 none, bin 1 one, bin 2 two or three, bin 3 four to seven, ...
     bins = np.bincount(np.ceil(np.log2(in_degree + 1)).astype(np.int64), minlength=1).tolist()
     return TaskOutput(files=(entry,), counts={"degree_bins": bins, "max_in_degree": int(in_degree.max(initial=0))})

@@ -69,8 +69,12 @@ def node_columns(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> 
         columns["label"] = label_column(table, schema, config)
     columns["split"] = pa.array(_split_codes(table, schema, config))
     if not schema.sparse:
-        dense = dense_matrix(table, schema.features)
-        columns["x"] = from_matrix(_row_normalized(dense) if config.normalize == "row" else dense)
+        x = dense_matrix(table, schema.features)
+        if config.normalize == "row":
+            # each row's sum of magnitudes [rows, 1]; a row of zeros stays zero
+            total = np.abs(x).sum(1, keepdims=True)
+            x = np.asarray(x / np.where(total > 0, total, 1), np.float32)
+        columns["x"] = from_matrix(x)
         return columns
     offsets, index = to_ragged(table.column(f"{schema.sparse}_index"))
     columns["x_index"] = from_ragged(offsets, index.astype(np.int32))
@@ -113,11 +117,6 @@ def _split_codes(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> 
     # the position of each row's text in SPLITS [rows], -1 where it is null
     text = combine(table.column(config.split)).cast(pa.string())
     return to_numpy(pc.index_in(text, value_set=pa.array(SPLITS)).fill_null(-1).cast(pa.int8()))
-
-
-def _row_normalized(matrix: FloatArray) -> FloatArray:
-    total = np.abs(matrix).sum(1, keepdims=True)
-    return np.asarray(matrix / np.where(total > 0, total, 1), np.float32)
 
 
 def _sparse_values(table: pa.Table, schema: SourceSchema, config: GraphConfig, offsets: Array) -> FloatArray | None:

@@ -59,6 +59,7 @@ class Csr:
     @cached_property
     def by_source(self) -> Csr:
         """The positions of each source's out-edges: its targets are our sources, its sources our edges."""
+        # edges sorted by source, those of one source in edge order [E], and where each source's begin [S + 1]
         order = torch.argsort(self.sources, stable=True)
         offsets = torch.zeros(self.num_sources + 1, dtype=torch.int64, device=self.sources.device)
         torch.cumsum(torch.bincount(self.sources, minlength=self.num_sources), 0, out=offsets[1:])
@@ -74,6 +75,7 @@ class Csr:
 
         Both slices have a start and a stop. A target whose edges lie partly outside the run keeps only those inside.
         """
+        # where each of these targets' edges begin in the run; those before or behind it count as none
         offsets = self.offsets[targets.start : targets.stop + 1].clamp(edges.start, edges.stop) - edges.start
         return Csr(offsets, self.sources[edges], self.num_sources)
 
@@ -88,11 +90,7 @@ def identity(num_targets: int, *, device: torch.device | None = None) -> Csr:
     return Csr(offsets, offsets[:-1], num_targets, is_identity=True)
 
 
-def _take_the_beta_notice() -> None:
-    # torch announces once per process that CSR tensors are in beta; said here, it cannot surprise a user mid-training.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        identity(1).matrix(torch.ones(1))
-
-
-_take_the_beta_notice()
+# torch announces once per process that CSR tensors are in beta; said here, it cannot surprise a user mid-training.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", UserWarning)
+    identity(1).matrix(torch.ones(1))

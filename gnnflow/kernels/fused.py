@@ -39,6 +39,7 @@ def segment_max(csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
         return reference.segment_max(csr, coefficient, value)
     ones = value.new_ones(csr.num_edges)
     heads = value.shape[1] if coefficient is None else coefficient.shape[1]
+    # coefficients of each head [E], then each head's maxima [T, D]
     columns = [ones if coefficient is None else coefficient[:, head].contiguous() for head in range(heads)]
     largest = [torch.sparse.mm(csr.matrix(column), _head(value, head), "amax") for head, column in enumerate(columns)]
     return torch.stack(largest, 1).masked_fill((csr.degree == 0)[:, None, None], -torch.inf)
@@ -73,11 +74,14 @@ class _WeightedSum(torch.autograd.Function):
 
 def _value_gradient(csr: Csr, coefficient: Tensor | None, value: Tensor, grad: Tensor) -> Tensor:
     if csr.is_edgewise:
+        # gradient of each edge's own value: its target's row, times its coefficient [E, H, D]
         gathered = grad.index_select(0, csr.targets)
         gradient = gathered if coefficient is None else coefficient[:, :, None] * gathered
         return gradient if gradient.shape == value.shape else gradient.sum(1, keepdim=True)
+    # coefficients in the order of the reversed edges [E, H], then the bag of gradient rows per source [S, H, D]
     reordered = None if coefficient is None else coefficient.index_select(0, csr.by_source.sources)
     gradient = _bags(csr.transposed, _columns(reordered), grad)
+    # A value that serves every head collects the gradients of all.
     return gradient if gradient.shape == value.shape else gradient.sum(1, keepdim=True)
 
 
@@ -88,6 +92,7 @@ def _sampled_products(csr: Csr, left: Tensor, right: Tensor) -> Tensor:
         # Repeated edges outnumber all pairs: the dense product is the smaller one, and torch's sparse one refuses.
         dense = [(left[:, head] @ _head(right, head).T)[csr.targets, csr.sources] for head in heads]
         return torch.stack(dense, 1)
+    # zeros where there is an edge [T, S]; per head the products at these places [E]
     pattern = csr.matrix(left.new_zeros(csr.num_edges))
     dots = [
         torch.sparse.sampled_addmm(pattern, left[:, head].contiguous(), _head(right, head).T, beta=0.0).values()
@@ -97,6 +102,7 @@ def _sampled_products(csr: Csr, left: Tensor, right: Tensor) -> Tensor:
 
 
 def _bags(csr: Csr, columns: Tensor | None, value: Tensor) -> Tensor:
+    """Return the weighted sums [T, H, D]. columns: coefficients by head [H, E], each head's side by side in memory."""
     heads = value.shape[1] if columns is None else len(columns)
     # Heads outermost in memory: each bag is written, and later read, as one run. The view keeps the order [T, H, D].
     sums = value.new_empty(heads, csr.num_targets, value.shape[2])
@@ -106,16 +112,19 @@ def _bags(csr: Csr, columns: Tensor | None, value: Tensor) -> Tensor:
 
 
 def _bag(csr: Csr, weights: Tensor | None, rows: Tensor) -> Tensor:
+    """Return each target's sum of weights [E] x its sources' rows [S, K]: [T, K]."""
     return functional.embedding_bag(
         csr.sources, rows, csr.offsets, mode="sum", per_sample_weights=weights, include_last_offset=True
     )
 
 
 def _columns(coefficient: Tensor | None) -> Tensor | None:
+    """Return coefficients [E, H] by head [H, E]."""
     return None if coefficient is None else coefficient.T.contiguous()
 
 
 def _head(value: Tensor, head: int) -> Tensor:
+    """Return one head's rows [S, D]; a value with a single head serves every head."""
     return value[:, head if value.shape[1] > 1 else 0].contiguous()
 
 
@@ -128,10 +137,12 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, None, None, Tensor]:
+        # the edges of each gathered row: of each source, or of each target
         groups = ctx.csr.by_source if ctx.by_source else ctx.csr.edges
         return None, None, None, _bag(groups, None, grad.contiguous())
 
 
 def _gather(rows: Tensor, csr: Csr, term: Tensor, *, by_source: bool) -> Tensor:
+    # one row per edge, all trailing dimensions as columns [E, K]
     flat = _Gather.apply(rows, csr, by_source, term.flatten(1) if term.dim() > 1 else term[:, None])  # type: ignore[no-untyped-call]
     return cast("Tensor", flat).reshape(len(rows), *term.shape[1:])

@@ -43,6 +43,7 @@ class Messages:
             coefficient = self.ones()
         if coefficient is not None:
             coefficient = dropout(coefficient, self.dropout)
+        # over source values [T, H, D]; attributes have a row per edge and one head, and go beside them [T, H, A]
         sums = weighted_sum(self.csr, coefficient, self.value)
         if self.attributes is None:
             return sums
@@ -63,6 +64,7 @@ class Messages:
 
     def per_edge(self) -> Tensor:
         """Return the messages materialised [E, H, W], for an aggregation that no kernel serves."""
+        # the value of each edge's source [E, H, D], then the attributes beside it, the same for every head
         rows = gather_sources(self.csr, self.value)
         if self.attributes is not None:
             rows = torch.cat([rows, self.attributes[:, None].expand(-1, rows.shape[1], -1)], 2)
@@ -179,6 +181,7 @@ class SoftmaxAttention(Aggregation):
                 "softmax attention needs a logit per edge and the layer defines message()",
                 fix="Define coefficient() to return the logits, or aggregate with Sum, Mean or Max.",
             )
+        # largest logit of each target [T, H], and exp(logit - that) of each edge [E, H]
         maximum, weight = shifted_exponentials(messages.csr, messages.coefficient)
         return {
             "max": maximum,
@@ -188,6 +191,7 @@ class SoftmaxAttention(Aggregation):
 
     def merge(self, left: State, right: State) -> State:
         """Bring both to the larger maximum, then add."""
+        # the larger maximum [T, H], and the factor exp(own - larger) that brings either side to it [T, H]
         maximum = torch.maximum(left["max"], right["max"])
         by_left, by_right = _decay(left["max"], maximum), _decay(right["max"], maximum)
         return {
@@ -207,5 +211,6 @@ def _decay(maximum: Tensor, larger: Tensor) -> Tensor:
 
 
 def _divide(sums: Tensor, by: Tensor) -> Tensor:
+    """Return sums [T, H, W] / by [T, H], zero where by is zero."""
     empty = by == 0
     return (sums / by.masked_fill(empty, 1.0)[:, :, None]).masked_fill(empty[:, :, None], 0.0)

@@ -47,10 +47,12 @@ def exchange_file(work: str, round_name: str, channel: str, task: int) -> str:
 
 def write_exchange(uri: str, emit: Emit, num_destinations: int) -> int:
     """Write one task's rows, grouped by destination in their given order. Returns the bytes written."""
+    # rows for each destination [D], and where they begin among the grouped rows [D + 1]
     counts = np.bincount(emit.destination, minlength=num_destinations)
     assert len(counts) == num_destinations, "a row was sent to a partition that does not exist"
     bounds = offsets_of(counts)
     schema = emit.rows.schema.with_metadata({_BOUNDS: bounds.tobytes()})
+    # rows of the table in the order they are written [n]; None where that is the table's own order
     picked, rows = _grouped(emit), emit.rows.combine_chunks()
     with open_output(uri) as sink:
         with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
@@ -75,6 +77,7 @@ def read_exchange(uri: str, destination: int) -> pa.Table:
         try:
             reader = pa.ipc.open_file(source)
             schema = reader.schema
+            # which destinations have a batch in the file [D]; batches lie in the order of destinations
             sent = np.diff(np.frombuffer(schema.metadata[_BOUNDS], np.int64)) > 0
             batches = [reader.get_batch(int(sent[:destination].sum()))] if sent[destination] else []
         except (pa.ArrowInvalid, OSError) as error:

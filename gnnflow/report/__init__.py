@@ -1,4 +1,4 @@
-"""The report room: one self-contained HTML page from plain values, that says how good a model is.
+"""The report: one self-contained HTML page from plain values, that says how good a model is.
 
 Read `inputs.py` first (what a report is made of), then `render.py` (how the page is laid out), `pictures/`
 (what is drawn) and `hints.py` (what is advised). Nothing here reads storage or imports torch; a stage fills

@@ -63,6 +63,9 @@ def render_report(inputs: ReportInputs) -> str:
     anything: all text is escaped, and the page's own policy lets it load nothing and run only its own script.
     """
     templates = environment()
+    config = inputs.config_yaml.strip("\n")
+    if len(inputs.config_yaml) > _LONGEST_CONFIG:
+        config = f"{inputs.config_yaml[:_LONGEST_CONFIG]}\n# ... cut here; run.json holds all of it"
     script = template_source("copy.js")
     page = templates.get_template("report.html.j2").render(
         inputs=inputs,
@@ -72,7 +75,7 @@ def render_report(inputs: ReportInputs) -> str:
         table=metric_table(inputs),
         sections=_sections(inputs),
         splits=_split_parts(inputs),
-        config=_config_text(inputs.config_yaml),
+        config=config,
         digest_length=_DIGEST_LENGTH,
         script=script,
         style=template_source("report.css"),
@@ -106,12 +109,6 @@ def _split_parts(inputs: ReportInputs) -> tuple[SplitPart, ...]:
         )
         for name, count in counts.items()
     )
-
-
-def _config_text(config_yaml: str) -> str:
-    if len(config_yaml) <= _LONGEST_CONFIG:
-        return config_yaml.strip("\n")
-    return f"{config_yaml[:_LONGEST_CONFIG]}\n# ... cut here; run.json holds all of it"
 
 
 def _policy_hash(script: str) -> str:

@@ -45,6 +45,7 @@ def edge_keys(dst_keys: KeyArray, src_keys: KeyArray, occurrence: Array) -> KeyA
     """
     keys = np.empty(len(dst_keys), np.uint64)
     for rows in _slices(len(keys)):
+        # a hash of each (destination, source), then of that with the number among equal pairs
         pair = combine(dst_keys[rows], src_keys[rows])
         keys[rows] = combine(pair, occurrence[rows].astype(np.uint64) ^ _RELATION)
     return keys
@@ -87,10 +88,10 @@ def _uniform(hashed: KeyArray, _weight: FloatArray) -> KeyArray:
 
 
 def _weighted(hashed: KeyArray, weight: FloatArray) -> KeyArray:
-    # 52 bits and a half: exact in float64 and strictly inside (0, 1), so the logarithm is finite and
-    # negative.
+    # The upper 52 bits and a half: exact in float64 and strictly inside (0, 1), so that the logarithm is finite.
     u = ((hashed >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
     positive = weight > 0
+    # -log(u) / w of each edge, 0 where its weight is 0; as bits these order like the numbers
     arrival = np.divide(-np.log(u), weight, out=np.zeros_like(u), where=positive, dtype=np.float64)
     return np.where(positive, arrival.view(np.uint64), _LAST | (hashed >> np.uint64(1)))
 

@@ -59,16 +59,14 @@ def from_ragged(offsets: Array, values: Array) -> Any:
 def take_rows(table: pa.Table, rows: Array) -> pa.Table:
     """Return the given rows in order; matrices go through NumPy, which gathers whole rows at once."""
     index = pa.array(rows)
-    columns = [
-        from_matrix(_matrix(column)[rows]) if pa.types.is_fixed_size_list(column.type) else column.take(index)
-        for column in map(combine, table.columns)
-    ]
+    columns = []
+    for column in map(combine, table.columns):
+        if pa.types.is_fixed_size_list(column.type):
+            flat = column.flatten().to_numpy(zero_copy_only=False)  # of its own type, where to_matrix gives float32
+            columns.append(from_matrix(flat.reshape(len(column), column.type.list_size)[rows]))
+        else:
+            columns.append(column.take(index))
     return pa.table(columns, schema=table.schema)
-
-
-def _matrix(array: Any) -> Array:
-    flat: Array = array.flatten().to_numpy(zero_copy_only=False)
-    return flat.reshape(len(array), array.type.list_size)
 
 
 def id_keys(column: Column) -> KeyArray:

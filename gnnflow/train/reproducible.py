@@ -1,4 +1,4 @@
-"""Same request, same bytes: seeds that are a function of the step, settings that leave nothing to chance.
+"""Equal training jobs give equal bytes: seeds are a function of the step, and torch runs deterministically.
 
 Dropout draws from torch's generator, which is one global stream. Before every step it is seeded with a hash
 of (seed, epoch, step, rank), so a step's draws do not depend on how many steps, evaluations or restarts came

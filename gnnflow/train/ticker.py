@@ -1,4 +1,4 @@
-"""Training progress at a pace people can read: at most five reports a second."""
+"""Training progress at a pace people can read: at most five reports per second."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def test_states_of_parts_of_a_hub_merge_to_the_whole(layer, shape, parts):
         own=terms.target,
         own_source=terms.source,
         states=states,
-        edge_width=EDGE_WIDTH,
+        attribute_width=EDGE_WIDTH,
         has_weight=shape.weighted,
     )
     assert_equal(torch.from_numpy(finished), torch.from_numpy(whole))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from contextlib import closing, contextmanager
@@ -23,12 +24,6 @@ from gnnflow.mapreduce.schedulers import Dask, Synchronous
 
 WORKERS = 2
 
-# Where another cluster on this machine holds the port, Dask takes a free one and does not close its first socket.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Port 8787 is already in use:UserWarning"),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
-
 
 @contextmanager
 def synchronous():
@@ -41,7 +36,7 @@ def dask_on_two_workers():
     from distributed import LocalCluster as DaskLocalCluster
 
     with (
-        DaskLocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address=":0") as cluster,
+        DaskLocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster) as client,
     ):
         yield Dask(client)
@@ -205,3 +200,27 @@ def test_a_local_cluster_stops_its_workers_with_its_with_block():
         assert workers
         assert os.getpid() not in workers
     assert not any(psutil.pid_exists(worker) for worker in workers)
+
+
+def listening(process):
+    """Addresses that a process and its children accept connections on."""
+    family = (process, *process.children(recursive=True))
+    return {
+        (found.laddr.ip, found.laddr.port)
+        for member in family
+        for found in member.net_connections("inet")
+        if found.status == psutil.CONN_LISTEN
+    }
+
+
+@pytest.mark.distributed
+def test_two_local_clusters_run_at_once_and_listen_on_this_machine_alone():
+    before = listening(psutil.Process())
+    # Warnings are errors: a port that both clusters ask for, or a socket left open, fails the test.
+    with lazy_local() as first, lazy_local() as second:
+        for cluster in (first, second):
+            assert sorted(cluster.run(squared, range(2))) == [(0, 0), (1, 1)]
+        opened = listening(psutil.Process()) - before
+    assert opened
+    assert {host for host, _ in opened} == {"127.0.0.1"}
+    gc.collect()

@@ -170,7 +170,7 @@ def test_errors_name_the_row_and_the_reason():
         decode_rows(pa.array([good, message.SerializeToString()]))
     with pytest.raises(StorageError, match=r"GraphFeature 2 .* is truncated"):
         decode_rows(pa.array([good, good, good[:-1]]))
-    with pytest.raises(StorageError, match=r"GraphFeature 0 .* is (no GraphFeature|truncated)"):
+    with pytest.raises(StorageError, match=r"GraphFeature 0 .* is (not a GraphFeature|truncated)"):
         decode_rows(pa.array([b"PAR1 and more bytes"]))
     with pytest.raises(StorageError, match="1 of 2 GraphFeatures are null"):
         decode_rows(pa.array([good, None]))

@@ -125,16 +125,12 @@ def _value_groups(values: FloatArray) -> tuple[_Group, ...]:
         return (_Group("no value", "quiet", ~known),)
     edges = np.unique(np.quantile(values[known], np.linspace(0, 1, NUM_RAMP_COLOURS + 1)))
     bins = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, max(len(edges) - 2, 0))
-    groups = [
-        _Group(_range_label(edges, index), f"ramp{index}", known & (bins == index))
-        for index in range(max(len(edges) - 1, 1))
-    ]
-    return (*([_Group("no value", "quiet", ~known)] if not known.all() else []), *groups)
-
-
-def _range_label(edges: FloatArray, index: int) -> str:
-    last = min(index + 1, len(edges) - 1)
-    return f"{short_count(float(edges[index]))} to {short_count(float(edges[last]))}"
+    groups = [] if known.all() else [_Group("no value", "quiet", ~known)]
+    for index in range(max(len(edges) - 1, 1)):
+        low, high = float(edges[index]), float(edges[min(index + 1, len(edges) - 1)])
+        label = f"{short_count(low)} to {short_count(high)}"
+        groups.append(_Group(label, f"ramp{index}", known & (bins == index)))
+    return tuple(groups)
 
 
 def _paint(figure: Figure, *, points: FloatArray, groups: Sequence[_Group]) -> None:

@@ -1,4 +1,4 @@
-"""How the model learned and what its edges are worth: loss and metric by epoch, bars against no edges."""
+"""Loss and metric by epoch, and the scores beside those of the same classifier without edges."""
 
 from __future__ import annotations
 
@@ -204,14 +204,12 @@ def _epoch_table(rows: Sequence[Mapping[str, float]]) -> Table:
     columns = list(dict.fromkeys(key for row in rows for key in row if key not in _NOT_CURVES))
     chosen = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _MOST_TABLE_ROWS)).astype(int))
     head = ("epoch", *(metric_name(column.replace("_", ".", 1)) for column in columns), "time")
-    body = [_epoch_cells(rows[index], columns) for index in chosen]
+    body = []
+    for row in (rows[index] for index in chosen):
+        scores = [score_text(row[column]) if column in row else "" for column in columns]
+        body.append([short_count(row["epoch"]), *scores, seconds_text(row["seconds"]) if "seconds" in row else ""])
     thinned = f" ({len(chosen)} of {len(rows)})" if len(chosen) < len(rows) else ""
     return Table(summary=f"Epochs in figures{thinned}", head=head, rows=body)
-
-
-def _epoch_cells(row: Mapping[str, float], columns: Sequence[str]) -> list[str]:
-    scores = [score_text(row[column]) if column in row else "" for column in columns]
-    return [short_count(row["epoch"]), *scores, seconds_text(row["seconds"]) if "seconds" in row else ""]
 
 
 def _paint_pairs(figure: Figure, *, pairs: Sequence[tuple[str, float, float]]) -> None:

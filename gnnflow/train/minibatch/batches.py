@@ -13,8 +13,8 @@ so every rank knows how many steps the others take.
    that live close together, so reading them one after the other would end every epoch on one corner of the
    graph: `OPEN_SHARDS` of them are open at a time and their batches are shuffled together.
 
-A shard that fits one batch keeps its stored order (a sum does not care), which makes its blocks the same in
-every epoch.
+A shard that fits one batch keeps its stored order, since a batch's loss is a mean in any order, which makes its blocks
+the same in every epoch.
 """
 
 from __future__ import annotations
@@ -101,9 +101,12 @@ def plan_epoch(
     Raises TrainingError where the targets cannot give every rank the same number of steps.
     """
     own = _deal(_cuts(entries, batch_size), rank, world_size)
+    # shard and first target of each of the rank's cuts [C]
     shards = np.array([cut.shard for cut in own], np.int64)
     starts = np.array([cut.start for cut in own], np.int64)
+    # number of the group of shards that is open when the cut is trained on [C]
     open_group = _places(shards, seed_word("shards", seed, epoch)) // OPEN_SHARDS
+    # a hash of each cut, which orders the cuts of a group [C]
     shuffled = combine(hash_integers(shards) ^ hash_integers(~starts), seed_word("batches", seed, epoch))
     order = np.lexsort((starts, shards, shuffled, open_group))
     return EpochPlan(entries, seed, epoch, tuple(own[place] for place in order))
@@ -114,8 +117,8 @@ def plan_evaluation(
 ) -> tuple[PlannedBatch, ...]:
     """Return the batches that score every target once, in stored order, for one rank.
 
-    The ranks' parts are contiguous and follow each other; they need not be equally long, since nobody waits
-    for anybody.
+    The ranks' parts are contiguous and follow each other; they need not be equally long, since scoring has no step that
+    ranks take together.
     """
     cuts = _cuts(entries, batch_size)
     bounds = [len(cuts) * place // world_size for place in (rank, rank + 1)]
@@ -129,6 +132,7 @@ def _repeated(entry: ShardEntry, start: int, stop: int) -> PlannedBatch:
 def _cuts(entries: Sequence[ShardEntry], batch_size: int) -> list[Cut]:
     found = []
     for shard, entry in enumerate(entries):
+        # where the shard's cuts begin, without a tail that is too short
         bounds = list(range(0, entry.num_targets, batch_size))
         if len(bounds) > 1 and (entry.num_targets - bounds[-1]) * SMALLEST_TAIL < batch_size:
             bounds.pop()
@@ -139,6 +143,7 @@ def _cuts(entries: Sequence[ShardEntry], batch_size: int) -> list[Cut]:
 
 def _deal(cuts: list[Cut], rank: int, world_size: int) -> list[Cut]:
     """Return the rank's equal share of the cuts, after halving the largest until they divide."""
+    # (negative size, cut): the smallest entry is the largest cut
     heap = [(cut.start - cut.stop, cut) for cut in cuts]
     heapq.heapify(heap)
     while len(heap) % world_size or not heap:
@@ -160,7 +165,9 @@ def _deal(cuts: list[Cut], rank: int, world_size: int) -> list[Cut]:
 
 def _places(shards: IntArray, word: np.uint64) -> IntArray:
     """Return for each cut the place of its shard in the permuted order of the distinct shards."""
+    # the distinct shards, ascending [D], and the number among them of each cut's shard [C]
     distinct, inverse = np.unique(shards, return_inverse=True)
+    # the place of each distinct shard in the order of its hash [D]
     places = np.empty(len(distinct), np.int64)
     places[np.argsort(combine(hash_integers(distinct), word), kind="stable")] = np.arange(len(distinct))
     return places[inverse]
@@ -168,6 +175,7 @@ def _places(shards: IntArray, word: np.uint64) -> IntArray:
 
 @lru_cache(maxsize=2 * OPEN_SHARDS)
 def _permutation(num_targets: int, seed: int, epoch: int, shard: int) -> IntArray:
+    # a hash of each target of the shard, and the targets in the order of it [T]
     keys = combine(hash_integers(np.arange(num_targets)), seed_word("targets", seed, epoch, shard))
     order = np.argsort(keys, kind="stable")
     order.setflags(write=False)

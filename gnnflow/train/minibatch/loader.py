@@ -131,19 +131,15 @@ class BatchLoader:
             built = _without_degrees(built)
         ready = ReadyBatch(batch_tensors(built), labels, built.targets)
         if for_training:
-            _order_by_source(ready.tensors)
+            # The backward pass sorts the edges by source; sorting here, in the reader, keeps that from the trainer.
+            for block in ready.tensors.blocks:
+                _ = block.csr.transposed
         self._memory.keep(batch.key, ready)
         return ready
 
 
 def _ready(batch: ReadyBatch | Future[ReadyBatch]) -> ReadyBatch:
     return batch.result() if isinstance(batch, Future) else batch
-
-
-def _order_by_source(tensors: BatchTensors) -> None:
-    """Sort the edges for the backward pass here, in the reader, rather than on first use in the trainer."""
-    for block in tensors.blocks:
-        _ = block.csr.transposed
 
 
 def _labels(shard: Shard) -> Array:
