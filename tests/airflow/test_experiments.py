@@ -1,4 +1,4 @@
-"""One DAG a YAML file: shared stages, a comparison, and errors that stay with their file."""
+"""One DAG per YAML file: shared stages, a comparison, and errors that stay with their file."""
 
 from __future__ import annotations
 
