@@ -1,8 +1,8 @@
 """An import error for a file that is not Python.
 
-Airflow keeps one error a Python file, and marks every DAG of a file with an error as stale. A generator that raises for
-one bad YAML would therefore take all its DAGs along. What it can do is leave a DAG that cannot be serialized: the error
-of that is kept under the DAG's own path, here the YAML's, and nothing else is touched.
+Airflow keeps one error per Python file, and marks every DAG of a file with an error as stale. A generator that raises
+for one bad YAML would therefore take all its DAGs along. What it can do is leave a DAG that cannot be serialized: the
+error of that is kept under the DAG's own path, here the YAML's, and nothing else is touched.
 """
 
 from __future__ import annotations

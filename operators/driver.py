@@ -1,9 +1,9 @@
 """What runs where the work is: a stage's driver, on a Dask worker or in the task's own process.
 
 On a worker the driver is one task that starts the stage's tasks through the worker's own client. It returns nothing:
-what happened goes out as events of plain text and numbers under the job's id, so that nothing is unpickled to read
-them, and a client that comes back later still finds them. A thread cannot be interrupted, so the driver looks at every
-progress event whether its own task was cancelled.
+what happened goes out as events of plain text and numbers under the submission's name, so that nothing is unpickled to
+read them, and a client that comes back later still finds them. A thread cannot be interrupted, so the driver looks at
+every progress event whether its own task was cancelled.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def run_here(
         return _run(stage, config, Watched(cluster, log), log)
 
 
-def drive(stage: str, content: Mapping[str, Any], job: str) -> None:
-    """Run a stage from inside a Dask task and report under the job's id. content: the config as plain values."""
+def drive(stage: str, content: Mapping[str, Any], name: str) -> None:
+    """Run a stage from inside a Dask task and report under a submission's name. content: the config as values."""
     from distributed import get_worker, worker_client
 
     from gnnflow.mapreduce.schedulers import Dask
@@ -60,7 +60,7 @@ def drive(stage: str, content: Mapping[str, Any], job: str) -> None:
     key = worker.get_current_task()
 
     def report(kind: str, **fields: Any) -> None:
-        worker.log_event(job, {"kind": kind, **fields})
+        worker.log_event(name, {"kind": kind, **fields})
 
     def cancelled() -> bool:
         state = worker.state.tasks.get(key)

@@ -1,11 +1,12 @@
 """Experiments: a config with a `matrix:` of keys, expanded into runs that share what they can.
 
     matrix:
-      model.kind: [gcn, sage]
+      model: [{kind: gcn}, {kind: gat, heads: 4}]
       train.lr: [0.01, 0.02]
 
-gives four runs. Stages whose keys are equal in several runs are one task: with this matrix ingest and GraphFlat happen
-once. What an experiment says is read while its DAG is parsed, so everything here is light.
+gives four runs. A value that is a map sets the keys in it and leaves the section's other keys as they are, so a run may
+set keys that only its kind has. Stages whose keys are equal in several runs are one task: with this matrix ingest,
+select and GraphFlat happen once. What an experiment says is read while its DAG is parsed, so everything here is light.
 """
 
 from __future__ import annotations
@@ -59,14 +60,22 @@ def read_experiment(raw: Any, *, source: str) -> Experiment:
     if not isinstance(raw, Mapping):
         raise ConfigError("an experiment is a mapping of keys", where=source, fix="Start with `name:` and `matrix:`.")
     values = {key: value for key, value in raw.items() if key != "matrix"}
-    variants = tuple(
-        Variant(_label(choice), overrides, config_from_dict(values, overrides=overrides, source=source))
-        for choice, overrides in _choices(raw.get("matrix", {}), source)
-    )
-    return Experiment(variants[0].config.name, values, variants)
+    variants: dict[str, Variant] = {}
+    for choice in _choices(raw.get("matrix", {}), source):
+        texts = [(key, value if isinstance(value, str) else json.dumps(value)) for key, value in choice]
+        label = " ".join(f"{key.rsplit('.', 1)[-1]}={text}" for key, text in texts) or "as written"
+        if label in variants:
+            raise ConfigError(
+                f"matrix has two runs `{label}`", where=source, fix="Leave one out, or set keys of other names."
+            )
+        overrides = tuple(f"{key}={json.dumps(value)}" for key, value in choice)
+        variants[label] = Variant(label, overrides, config_from_dict(values, overrides=overrides, source=source))
+    first = next(iter(variants.values()))
+    return Experiment(first.config.name, values, tuple(variants.values()))
 
 
-def _choices(matrix: Any, source: str) -> Iterator[tuple[dict[str, Any], tuple[str, ...]]]:
+def _choices(matrix: Any, source: str) -> Iterator[list[tuple[str, Any]]]:
+    """Yield what each run sets: keys and values."""
     if not isinstance(matrix, Mapping) or not all(isinstance(held, list) and held for held in matrix.values()):
         raise ConfigError(
             "matrix is not a map of keys to lists of values",
@@ -81,14 +90,13 @@ def _choices(matrix: Any, source: str) -> Iterator[tuple[dict[str, Any], tuple[s
             fix="Split it: more tasks in one DAG slow Airflow's scheduler down for everyone.",
         )
     for values in combinations:
-        choice = dict(zip(matrix, values, strict=True))
-        yield choice, tuple(f"{key}={json.dumps(value)}" for key, value in choice.items())
+        yield [leaf for key, value in zip(matrix, values, strict=True) for leaf in _leaves(key, value)]
 
 
-def _label(choice: Mapping[str, Any]) -> str:
-    shown = (f"{key.rsplit('.', 1)[-1]}={_short(value)}" for key, value in choice.items())
-    return " ".join(shown) or "the only run"
-
-
-def _short(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the keys that a value of the matrix sets: the one it stands under, or those of a map, all the way down."""
+    if not isinstance(value, Mapping):
+        yield key, value
+        return
+    for name, held in value.items():
+        yield from _leaves(f"{key}.{name}", held)

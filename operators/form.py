@@ -1,4 +1,4 @@
-"""The trigger form, made from the config's models: dropdowns, ranges, help texts, one section a config section.
+"""The trigger form, made from the config's models: dropdowns, ranges, help texts, a heading per section.
 
 A parameter is named as on the command line (`train.lr`), so that a person, the API and `--set` say the same thing.
 """
@@ -17,6 +17,8 @@ from gnnflow.config.unions import common_fields, default_kind, is_free, tagged_m
 
 _FIRST = "Experiment"
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "pattern", "minLength", "maxLength")
+# pydantic leaves a bound under its own name where a validator of ours stands before the number.
+_PYDANTIC_BOUNDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,13 @@ class FormField:
 
 def form_params() -> dict[str, Param]:
     """Return the form's parameters, required keys first."""
-    fields = sorted(form_fields(), key=lambda item: (not item.required, item.section != _FIRST))
-    return {item.key: _param(item) for item in fields}
+    params: dict[str, Param] = {}
+    for item in sorted(form_fields(), key=lambda item: (not item.required, item.section != _FIRST)):
+        described = {**item.schema, "title": item.key}
+        if item.section != _FIRST and not item.required:
+            described["section"] = item.section
+        params[item.key] = Param(**described) if item.required else Param(item.default, **described)
+    return params
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,9 +106,14 @@ def _kind_schema(members: Mapping[str, type[Section]]) -> dict[str, Any]:
 
 
 def _schemas(model: type[Section]) -> dict[str, dict[str, Any]]:
-    """Return the JSON schema of each of a section's keys."""
+    """Return the JSON schema of each of a section's keys, with a reference replaced by what it names."""
     schema = model.model_json_schema()
-    return {name: _resolved(given, schema.get("$defs", {})) for name, given in schema["properties"].items()}
+    found: dict[str, dict[str, Any]] = {}
+    for name, given in schema["properties"].items():
+        own = {key: held for key, held in given.items() if key != "$ref"}
+        named = schema["$defs"][given["$ref"].rsplit("/", 1)[-1]] if "$ref" in given else {}
+        found[name] = {**named, **own}
+    return found
 
 
 def _plain(key: str, given: Mapping[str, Any], *, section: str, required: bool) -> FormField:
@@ -118,7 +130,9 @@ def _plain(key: str, given: Mapping[str, Any], *, section: str, required: bool) 
         return FormField(key, schema, section, drops_none=True)
     first = next((choice for choice in kinds if choice.get("type") == "string"), kinds[0])
     types = list(dict.fromkeys(choice["type"] for choice in kinds if choice["type"] != "object" or len(kinds) == 1))
-    schema |= {bound: first[bound] for bound in _BOUNDS if bound in first and len(types) == 1}
+    if len(types) == 1:
+        schema |= {bound: first[bound] for bound in _BOUNDS if bound in first}
+        schema |= {bound: first[own] for own, bound in _PYDANTIC_BOUNDS.items() if own in first}
     schema |= {"enum": first["enum"]} if "enum" in first else {}
     schema |= {"items": first["items"]} if types == ["array"] and "items" in first else {}
     kind = types[0] if len(types) == 1 else types
@@ -130,17 +144,3 @@ def _plain(key: str, given: Mapping[str, Any], *, section: str, required: bool) 
 
 def _with_null(kind: str | list[str]) -> list[str]:
     return list(dict.fromkeys([*([kind] if isinstance(kind, str) else kind), "null"]))
-
-
-def _resolved(given: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a property with its reference replaced by what it names."""
-    if "$ref" not in given:
-        return dict(given)
-    return {**definitions[given["$ref"].rsplit("/", 1)[-1]], **{k: v for k, v in given.items() if k != "$ref"}}
-
-
-def _param(item: FormField) -> Param:
-    described = {**item.schema, "title": item.key}
-    if item.section != _FIRST and not item.required:
-        described["section"] = item.section
-    return Param(**described) if item.required else Param(item.default, **described)

@@ -37,11 +37,21 @@ class Dataset:
 def lineage_of(stage: str, config: Config, outcome: Mapping[str, Any]) -> Any:
     """Return the stage's OperatorLineage."""
     from airflow.providers.openlineage.extractors import OperatorLineage
+    from openlineage.client.event_v2 import InputDataset, OutputDataset
+    from openlineage.client.facet_v2 import data_quality_metrics_input_dataset as quality
+    from openlineage.client.facet_v2 import output_statistics_output_dataset as statistics
 
+    lineage = OperatorLineage()
     inputs, outputs = datasets_of(stage, config, outcome)
-    return OperatorLineage(
-        inputs=[_input(dataset) for dataset in inputs], outputs=[_output(dataset) for dataset in outputs]
-    )
+    for read in inputs:
+        held = quality.DataQualityMetricsInputDatasetFacet(columnMetrics={}, rowCount=read.rows, bytes=read.size)
+        facts = {"dataQualityMetrics": held}
+        lineage.inputs.append(InputDataset(*read.key, facets=_schema(read), inputFacets=facts))
+    for written in outputs:
+        made = statistics.OutputStatisticsOutputDatasetFacet(rowCount=written.rows, size=written.size)
+        facts = {"outputStatistics": made}
+        lineage.outputs.append(OutputDataset(*written.key, facets=_schema(written), outputFacets=facts))
+    return lineage
 
 
 def datasets_of(stage: str, config: Config, outcome: Mapping[str, Any]) -> tuple[Sequence[Dataset], Sequence[Dataset]]:
@@ -69,7 +79,8 @@ def _table(uri: str) -> Dataset:
     chunks = scan(where)
     counts = [chunk.num_rows for chunk in chunks]
     rows = None if None in counts else sum(count or 0 for count in counts)
-    return Dataset(where, rows, None, _columns(schema_of(chunks[0])) if chunks else ())
+    fields = schema_of(chunks[0]) if chunks else ()
+    return Dataset(where, rows, None, tuple((field.name, str(field.type)) for field in fields))
 
 
 def _artifact(uri: str) -> Dataset:
@@ -80,28 +91,6 @@ def _artifact(uri: str) -> Dataset:
     parquet = [entry.name for entry in manifest.files if entry.name.endswith(".parquet")]
     columns = _table(join(uri, parquet[0])).columns if parquet else ()
     return Dataset(uri, manifest.rows_out, sum(entry.size for entry in manifest.files), columns)
-
-
-def _columns(schema: Any) -> tuple[tuple[str, str], ...]:
-    return tuple((field.name, str(field.type)) for field in schema)
-
-
-def _input(dataset: Dataset) -> Any:
-    from openlineage.client.event_v2 import InputDataset
-    from openlineage.client.facet_v2 import data_quality_metrics_input_dataset as quality
-
-    namespace, name = dataset.key
-    facts = quality.DataQualityMetricsInputDatasetFacet(columnMetrics={}, rowCount=dataset.rows, bytes=dataset.size)
-    return InputDataset(namespace, name, facets=_schema(dataset), inputFacets={"dataQualityMetrics": facts})
-
-
-def _output(dataset: Dataset) -> Any:
-    from openlineage.client.event_v2 import OutputDataset
-    from openlineage.client.facet_v2 import output_statistics_output_dataset as statistics
-
-    namespace, name = dataset.key
-    facts = statistics.OutputStatisticsOutputDatasetFacet(rowCount=dataset.rows, size=dataset.size)
-    return OutputDataset(namespace, name, facets=_schema(dataset), outputFacets={"outputStatistics": facts})
 
 
 def _schema(dataset: Dataset) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def start(*, workers: int, memory_limit: str, idle_seconds: float) -> str:
 async def stop(address: str) -> None:
     """Shut a cluster down; one that is gone already is fine."""
     from gnnflow.graph.errors import ClusterError
-    from operators.jobs import connect
+    from operators.submissions import connect
 
     try:
         async with connect(address) as client:

@@ -1,12 +1,12 @@
 """The deferrable operator every stage shares.
 
-`execute` reads the config and asks where the stage should run. For a Dask cluster it names a job, keeps the name in the
-task's state store (which survives retries and clearing) and defers to a trigger that submits the job and waits; a retry
-finds the name there and waits for the same job instead of starting a second. Where the config names no cluster of its
-own (synchronous, local), the stage runs in the task's process.
+`execute` reads the config and asks where the stage should run. For a Dask cluster it names a submission, keeps the name
+in the task's state store (which survives retries and clearing) and defers to a trigger that submits the stage and
+waits; a retry finds the name there and waits for the same submission instead of making a second. Where the config names
+no cluster of its own (synchronous, local), the stage runs in the task's process.
 
-A job may be lost with its scheduler. Its finished tasks lie in the workspace, so it is submitted again, a few times;
-after that the task fails, and its retry resumes from there too.
+A submission may be lost with its scheduler. What it finished lies in the workspace, so the stage is submitted again, a
+few times, and resumes there; after that the task fails, and its retry resumes there too.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ if TYPE_CHECKING:
 
     from gnnflow.config import Config
     from operators.hook import DaskEndpoint
-    from operators.jobs import Job
+    from operators.submissions import Submission
     from operators.trigger import StageTrigger
 
 Result = TypeVar("Result")
 
-_JOB = "gnnflow_job"
+_STATE_KEY = "gnnflow_submission"
 _LOSSES = 3
 
 
 class StageOperator(BaseOperator):
     """Run one stage and return its outcome: URIs and counts.
 
-    config: path or URL of a YAML file. overrides: `key.path=value`. workspace replaces the config's. The job goes to
-    cluster_address, to the Dask connection dask_conn_id, or to the address in the config, whichever is given first.
-    poll_seconds: time between progress lines. Fails without a retry where one cannot help (a bad config or table).
+    config: path or URL of a YAML file. overrides: `key.path=value`. workspace replaces the config's. The stage is
+    submitted to cluster_address, to the Dask connection dask_conn_id, or to the address in the config, whichever is
+    given first. poll_seconds: time between progress lines. Fails without a retry where one cannot help (a bad config or
+    table). Skips itself where the config's strategy has no such stage.
     """
 
     stage: ClassVar[str]
@@ -73,20 +74,24 @@ class StageOperator(BaseOperator):
         self.links: dict[str, str] = {}
         self.outcome: dict[str, Any] | None = None
         self._killed = False
-        self._job: tuple[str, DaskEndpoint] | None = None
+        self._watched: tuple[str, DaskEndpoint] | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the stage here, or hand it to the cluster and defer."""
+        from gnnflow.config.stages import run_chain, stages_of_any
+
         config = self._read_config()
-        self._skip_unless_needed(config)
+        strategy = config.train.strategy
+        if self.stage in stages_of_any() and self.stage not in run_chain(strategy):
+            raise AirflowSkipException(f"strategy {strategy} has no stage {self.stage}")
         endpoint = self._endpoint(config)
         if endpoint is None:
             return self._done(context, self._here(config))
         return self._on_cluster(context, config, endpoint, losses=0)
 
     def execute_complete(self, context: Context, event: dict[str, Any], losses: int = 0) -> dict[str, Any]:
-        """Go on after the job's last event: return its outcome, fail, or submit it again where it was lost."""
-        # This is another process than the one that handed the job over, and links are noted anew when it ends.
+        """Go on after the submission's last event: return its outcome, fail, or submit it again where it was lost."""
+        # This is another process than the one that submitted the stage, and links are noted anew when it ends.
         self.links[DashboardLink.xcom_key] = context["ti"].xcom_pull(key=DashboardLink.xcom_key) or ""
         if event["kind"] == "finished":
             return self._done(context, event)
@@ -95,7 +100,7 @@ class StageOperator(BaseOperator):
                 self.log.error("on the cluster:\n%s", event["trace"])
             raise (AirflowFailException if event["hopeless"] else AirflowException)(event["error"])
         if losses >= _LOSSES:
-            raise AirflowException(f"the job was lost {losses + 1} times, last because {event['error']}")
+            raise AirflowException(f"the stage was lost {losses + 1} times, last because {event['error']}")
         self.log.warning("%s; submitting it again, it resumes at its last finished task", event.get("error", "stopped"))
         config = self._read_config()
         endpoint = self._endpoint(config)
@@ -105,8 +110,17 @@ class StageOperator(BaseOperator):
     def on_kill(self) -> None:
         """Free the cluster when the task's process is told to stop."""
         self._killed = True
-        if self._job:
-            self._cancel(*self._job)
+        if self._watched is None:
+            return
+        name, endpoint = self._watched
+
+        async def stop() -> None:
+            from operators import submissions
+
+            async with submissions.connect(endpoint.address, endpoint.security) as client:
+                await submissions.cancel(client, name, say=self.log.info)
+
+        self._ask(stop())
 
     def get_openlineage_facets_on_complete(self, _: Any) -> Any:
         """Return the datasets read and written, with their rows and columns; None before the stage is done."""
@@ -122,12 +136,6 @@ class StageOperator(BaseOperator):
             return read_config(self.config, overrides=self.overrides, workspace=self.workspace)
         except GnnflowError as error:
             raise AirflowFailException(str(error)) from error
-
-    def _skip_unless_needed(self, config: Config) -> None:
-        from gnnflow.config.stages import run_chain, stages_of_any
-
-        if self.stage in stages_of_any() and self.stage not in run_chain(config.train.strategy):
-            raise AirflowSkipException(f"strategy {config.train.strategy} has no stage {self.stage}")
 
     def _endpoint(self, config: Config) -> DaskEndpoint | None:
         from operators.hook import DaskEndpoint, DaskHook
@@ -153,25 +161,26 @@ class StageOperator(BaseOperator):
             raise AirflowFailException(str(error)) from error
 
     def _on_cluster(self, context: Context, config: Config, endpoint: DaskEndpoint, *, losses: int) -> dict[str, Any]:
-        """Name the job and let the trigger run it; without deferral, run it from here."""
-        from operators.jobs import Job
+        """Name the submission and let the trigger make it; without deferral, make it from here."""
+        from operators.submissions import Submission
 
-        job = Job(self._name_job(context, endpoint), self.stage, config.model_dump(mode="json"))
+        name = self._name_submission(context, endpoint)
+        submission = Submission(name, self.stage, config.model_dump(mode="json"))
         if self.deferrable:
-            trigger = self._trigger(job, endpoint)
+            trigger = self._trigger(submission, endpoint)
             self.defer(trigger=trigger, method_name="execute_complete", kwargs={"losses": losses})
-        return self.execute_complete(context, self._watch_here(endpoint, job), losses)
+        return self.execute_complete(context, self._watch_here(submission, endpoint), losses)
 
-    def _name_job(self, context: Context, endpoint: DaskEndpoint) -> str:
-        """Return the job an earlier attempt left on the cluster, if the cluster still knows it, or a new name."""
-        from operators import jobs
+    def _name_submission(self, context: Context, endpoint: DaskEndpoint) -> str:
+        """Return the name of what an earlier attempt left on the cluster, if it is still known there, or a new one."""
+        from operators import submissions
 
         store = context.get("task_state_store")
-        earlier = store.get(_JOB) if store is not None else None
+        earlier = store.get(_STATE_KEY) if store is not None else None
 
         async def look() -> tuple[bool, str]:
-            async with jobs.connect(endpoint.address, endpoint.security) as client:
-                known = isinstance(earlier, str) and await jobs.is_known(client, earlier)
+            async with submissions.connect(endpoint.address, endpoint.security) as client:
+                known = isinstance(earlier, str) and await submissions.is_known(client, earlier)
                 return known, str(client.dashboard_link or "")
 
         known, dashboard = self._ask(look())
@@ -179,53 +188,51 @@ class StageOperator(BaseOperator):
         if known:
             self.log.info("waiting for %s, which an earlier attempt started", earlier)
             return str(earlier)
-        job = jobs.new_job(self.stage)
+        name = submissions.new_name(self.stage)
         if store is not None:
-            store.set(_JOB, job)
-        self.log.info("handing %s to the cluster; dashboard: %s", job, dashboard or "none")
-        return job
+            store.set(_STATE_KEY, name)
+        self.log.info("handing %s to the cluster; dashboard: %s", name, dashboard or "none")
+        return name
 
-    def _trigger(self, job: Job, endpoint: DaskEndpoint) -> StageTrigger:
+    def _trigger(self, submission: Submission, endpoint: DaskEndpoint) -> StageTrigger:
         from operators.trigger import StageTrigger
 
         limit = self.execution_timeout
         return StageTrigger(
-            job=job.name,
-            stage=job.stage,
-            config=job.config,
+            submission=submission.name,
+            stage=submission.stage,
+            config=submission.config,
             address=self.cluster_address or ("" if self.dask_conn_id else endpoint.address),
             dask_conn_id=None if self.cluster_address else self.dask_conn_id,
             seconds=self.poll_seconds,
             deadline=time.time() + limit.total_seconds() if limit else None,
         )
 
-    def _watch_here(self, endpoint: DaskEndpoint, job: Job) -> dict[str, Any]:
-        from operators import jobs
+    def _watch_here(self, submission: Submission, endpoint: DaskEndpoint) -> dict[str, Any]:
+        from operators import submissions
 
         async def watch() -> dict[str, Any]:
-            async with jobs.connect(endpoint.address, endpoint.security) as client:
-                event: dict[str, Any] = await jobs.run(client, job, say=self.log.info, seconds=self.poll_seconds)
+            async with submissions.connect(endpoint.address, endpoint.security) as client:
+                event: dict[str, Any] = await submissions.run(
+                    client, submission, say=self.log.info, seconds=self.poll_seconds
+                )
                 return event
 
-        self._job = (job.name, endpoint)
+        self._watched = (submission.name, endpoint)
         event = self._ask(watch())
-        self._job = None
+        self._watched = None
         return event
 
-    def _cancel(self, job: str, endpoint: DaskEndpoint) -> None:
-        from operators import jobs
-
-        async def stop() -> None:
-            async with jobs.connect(endpoint.address, endpoint.security) as client:
-                await jobs.cancel(client, job, say=self.log.info)
-
-        self._ask(stop())
-
     def _ask(self, question: Coroutine[Any, Any, Result]) -> Result:
+        """Run a question to the cluster to its end."""
+        from concurrent.futures import ThreadPoolExecutor
+
         from gnnflow.graph.errors import ClusterError
 
+        # In a thread, since this one may be a signal handler above a running event loop.
         try:
-            return _run_in_thread(question)
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(asyncio.run, question).result()
         except ClusterError as error:
             raise AirflowException(str(error)) from error
 
@@ -243,11 +250,3 @@ class StageOperator(BaseOperator):
         if uri:
             self.links[key] = uri
             context["ti"].xcom_push(key=key, value=web_address(uri))
-
-
-def _run_in_thread(question: Coroutine[Any, Any, Result]) -> Result:
-    """Run a coroutine to its end, also where this thread is a signal handler above a running event loop."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, question).result()

@@ -1,7 +1,7 @@
-"""Runs a stage's job from the triggerer, so that no worker slot waits; its lines appear in the task's log.
+"""Runs a stage's submission from the triggerer, so that no worker slot waits; its lines appear in the task's log.
 
-The trigger submits the job as well: Airflow calls `on_kill` only of a trigger that has started, so a task that is
-marked failed just after it deferred would otherwise leave a job that nothing stops.
+The trigger makes the submission as well: Airflow calls `on_kill` only of a trigger that has started, so a task that is
+marked failed just after it deferred would otherwise leave a driver that nothing stops.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 class StageTrigger(BaseTrigger):
-    """Fires once, when a job ends, is lost, or runs past its deadline.
+    """Fires once, when a submission ends, is lost, or runs past its deadline.
 
-    A job the cluster already has is waited for, not started twice. address or dask_conn_id says where; deadline is in
-    seconds since the epoch, so that a restarted triggerer does not start the clock again.
+    submission is its name: one that the cluster already has is waited for, not started twice. address or dask_conn_id
+    says where; deadline is in seconds since the epoch, so that a restarted triggerer does not start the clock again.
     """
 
     def __init__(
         self,
         *,
-        job: str,
+        submission: str,
         stage: str,
         config: dict[str, Any],
         address: str,
@@ -38,7 +38,7 @@ class StageTrigger(BaseTrigger):
         deadline: float | None,
     ) -> None:
         super().__init__()
-        self.job = job
+        self.submission = submission
         self.stage = stage
         self.config = config
         self.address = address
@@ -49,7 +49,7 @@ class StageTrigger(BaseTrigger):
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return how to make this trigger again; a connection travels by its id only."""
         return "operators.trigger.StageTrigger", {
-            "job": self.job,
+            "submission": self.submission,
             "stage": self.stage,
             "config": self.config,
             "address": self.address,
@@ -59,7 +59,7 @@ class StageTrigger(BaseTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield the job's last event."""
+        """Yield the submission's last event."""
         # Dask takes a second to import, and this loop runs all triggers.
         await asyncio.to_thread(importlib.import_module, "distributed")
         left = None if self.deadline is None else max(self.deadline - time.time(), 0)
@@ -73,27 +73,29 @@ class StageTrigger(BaseTrigger):
     async def on_kill(self) -> None:
         """Free the cluster when a person marks the task or clears it."""
         from gnnflow.graph.errors import ClusterError
-        from operators import jobs
+        from operators import submissions
 
         endpoint = await self._endpoint()
         try:
-            async with jobs.connect(endpoint.address, endpoint.security) as client:
-                await jobs.cancel(client, self.job, say=self.log.info)
+            async with submissions.connect(endpoint.address, endpoint.security) as client:
+                await submissions.cancel(client, self.submission, say=self.log.info)
         except ClusterError as error:
             self.log.warning("nothing to stop: %s", error)
 
     async def _watch(self) -> dict[str, Any]:
         from gnnflow.graph.errors import ClusterError
-        from operators import jobs
+        from operators import submissions
 
         endpoint = await self._endpoint()
         try:
-            async with jobs.connect(endpoint.address, endpoint.security) as client:
-                job = jobs.Job(self.job, self.stage, self.config)
-                event: dict[str, Any] = await jobs.run(client, job, say=self.log.info, seconds=self.seconds)
+            async with submissions.connect(endpoint.address, endpoint.security) as client:
+                submission = submissions.Submission(self.submission, self.stage, self.config)
+                event: dict[str, Any] = await submissions.run(
+                    client, submission, say=self.log.info, seconds=self.seconds
+                )
                 return event
         except ClusterError as error:
-            return {**jobs.LOST, "error": str(error)}
+            return {**submissions.LOST, "error": str(error)}
 
     async def _endpoint(self) -> DaskEndpoint:
         from operators.hook import DaskEndpoint, DaskHook

@@ -22,7 +22,7 @@ def test_stages_defer_to_a_cluster_that_lives_as_long_as_the_run(tmp_path, airfl
     from gnnflow.graph.errors import ClusterError
     from operators.build import stage_tasks
     from operators.cluster import StartClusterOperator, StopClusterOperator
-    from operators.jobs import connect
+    from operators.submissions import connect
 
     write_graph(tmp_path)
     file = tmp_path / "config.yaml"

@@ -1,4 +1,4 @@
-"""One DAG a YAML file: shared stages, a comparison, and errors that stay with their file."""
+"""One DAG per YAML file: shared stages, a comparison, and errors that stay with their file."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflo
 
 from gnnflow.graph.errors import ConfigError
 from operators.experiments import read_experiment
+from operators.reading import read_raw
 from tests.airflow.running import TRAIN, load
 from tests.conftest import REPOSITORY
 from tests.small_graphs import graph_config, write_graph
@@ -34,18 +35,55 @@ def test_runs_share_the_stages_whose_keys_are_equal(tmp_path):
     values = written(tmp_path, "layers")
     gcn, sage = read_experiment(values, source="layers.yaml").variants
     assert gcn.key("ingest") == sage.key("ingest")
+    assert gcn.key("select") == sage.key("select")
     assert gcn.key("flat") == sage.key("flat")
     assert gcn.key("train") != sage.key("train")
     assert gcn.key("run") != sage.key("run")
+
+
+def test_a_map_in_the_matrix_sets_keys_that_only_its_kind_has(tmp_path):
+    matrix = {"model": [{"kind": "gcn"}, {"kind": "gat", "heads": 4}], "seed": [0, 1]}
+    variants = read_experiment(
+        written(tmp_path, "heads", matrix=matrix, model={"hidden": 16}), source="heads.yaml"
+    ).variants
+    assert [run.label for run in variants] == [
+        "kind=gcn seed=0",
+        "kind=gcn seed=1",
+        "kind=gat heads=4 seed=0",
+        "kind=gat heads=4 seed=1",
+    ]
+    assert variants[2].overrides == ('model.kind="gat"', "model.heads=4", "seed=0")
+    assert {run.config.model.hidden for run in variants} == {16}
+    assert variants[2].config.model.heads == 4
+
+
+def test_the_payments_experiment_names_each_of_its_runs():
+    source = str(REPOSITORY / "configs" / "experiments" / "payments.yaml")
+    experiment = read_experiment(read_raw(source), source=source)
+    assert [run.label for run in experiment.variants] == [
+        "kind=gcn seed=0",
+        "kind=sage seed=0",
+        "kind=gat_e heads=4 seed=0",
+    ]
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [{"seed": [0, 0]}, {"model": [{"kind": "gcn"}, {"kind": "gcn"}]}, {"train": [{"lr": 0.1}, {}, {}]}],
+)
+def test_runs_that_cannot_be_told_apart_are_refused(tmp_path, matrix):
+    with pytest.raises(ConfigError, match="matrix has two runs"):
+        read_experiment(written(tmp_path, "layers", matrix=matrix), source="layers.yaml")
 
 
 def test_an_experiment_ends_with_a_comparison(tmp_path, monkeypatch, airflow_db):
     written(tmp_path, "layers")
     monkeypatch.setenv("GNNFLOW_EXPERIMENTS", str(tmp_path / "experiments"))
     dag = load("gnnflow_experiments.layers")
-    assert sorted(task for task in dag.task_ids if task.startswith(("ingest", "flat", "train"))) == [
+    assert sorted(task for task in dag.task_ids if task.startswith(("ingest", "select", "flat", "train"))) == [
         "flat_1",
         "ingest_1",
+        "select_1",
         "train_1",
         "train_2",
     ]

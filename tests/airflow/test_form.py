@@ -36,12 +36,15 @@ def test_choices_are_dropdowns_and_numbers_have_ranges():
     assert params["train.optimizer"].schema["enum"] == ["adam", "adamw", "sgd"]
     assert params["model.layers"].schema["minimum"] == 1
     assert params["model.layers"].schema["maximum"] == 16
+    assert params["train.eval_batch_size"].schema["minimum"] == 1
+    assert params["model.dropout"].schema["minimum"] == 0
+    assert params["model.dropout"].schema["exclusiveMaximum"] == 1
     assert params["train.lr"].description == "Learning rate."
     assert set(params["neighbors.sampling.kind"].schema["enum"]) == {"none", "uniform", "weighted", "top_k"}
 
 
 def test_a_choice_takes_its_own_keys():
-    config = config_from_dict(nested(values(flat__sampling__kind="uniform", flat__sampling__fanout=[15, 10])))
+    config = config_from_dict(nested(values(neighbors__sampling__kind="uniform", neighbors__sampling__fanout=[15, 10])))
     assert config.neighbors.sampling.fanout == (15, 10)
 
 

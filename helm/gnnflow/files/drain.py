@@ -23,20 +23,15 @@ def drain(client: Client, *, name: str, seconds: float) -> bool:
     while time.monotonic() < deadline:
         workers = client.scheduler_info(n_workers=-1)["workers"]
         addresses = [address for address, worker in workers.items() if str(worker["name"]) == name]
-        # Retiring fails, and is tried again, while no other worker can take the results: one may be starting.
-        if not addresses or (_retire(client, addresses) and _idle(client, addresses)):
+        if not addresses:
+            return True
+        # Retiring fails, and is tried again, while no other worker can take the results: one may be starting. Retired
+        # and not removed: a removed worker would lose the task it runs.
+        retired = client.retire_workers(addresses, close_workers=False, remove=False)
+        if retired and not any(client.processing(addresses).values()):
             return True
         time.sleep(_POLL_SECONDS)
     return False
-
-
-def _retire(client: Client, addresses: list[str]) -> bool:
-    # Not removed: a removed worker would lose the task it runs.
-    return bool(client.retire_workers(addresses, close_workers=False, remove=False))
-
-
-def _idle(client: Client, addresses: list[str]) -> bool:
-    return not any(client.processing(addresses).values())
 
 
 def main() -> int:

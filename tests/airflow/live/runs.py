@@ -15,7 +15,7 @@ import s3fs
 
 from gnnflow.config import config_from_dict
 from gnnflow.stages import pipeline
-from operators import jobs
+from operators import submissions
 from operators.form import nested
 from tests.airflow.live.services import System, wait_for
 from tests.airflow.running import form_of
@@ -111,12 +111,12 @@ class Case(PipelineRun):
         self.folder = folder
 
     def until_training(self) -> str:
-        """Wait until the training job runs on the cluster and return the worker it runs on."""
+        """Wait until training runs on the cluster and return the worker it runs on."""
         wait_for("deferred training", lambda: self.tasks().get("train") == "deferred", seconds=200)
         return str(wait_for("a training worker", lambda: next(iter(self.workers_of("gnnflow-train")), None)))
 
     def workers_of(self, prefix: str) -> list[str]:
-        """Return the workers that run a job whose name starts with a prefix."""
+        """Return the workers that run a submission whose name starts with a prefix."""
         return [
             worker for worker, keys in processing(self.live).items() if any(str(k).startswith(prefix) for k in keys)
         ]
@@ -138,7 +138,7 @@ def processing(live: System) -> dict[str, Any]:
     """Return what each worker of the cluster is running."""
 
     async def ask() -> dict[str, Any]:
-        async with jobs.connect(f"tcp://127.0.0.1:{live.ports['dask']}") as client:
+        async with submissions.connect(f"tcp://127.0.0.1:{live.ports['dask']}") as client:
             found: dict[str, Any] = await client.processing()
             return found
 
@@ -149,7 +149,7 @@ def kill_worker(live: System, address: str) -> None:
     """SIGKILL the process of a worker; its nanny starts another."""
 
     async def pid() -> int:
-        async with jobs.connect(f"tcp://127.0.0.1:{live.ports['dask']}") as client:
+        async with submissions.connect(f"tcp://127.0.0.1:{live.ports['dask']}") as client:
             found: dict[str, int] = await client.run(os.getpid, workers=[address])
             return found[address]
 

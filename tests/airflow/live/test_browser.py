@@ -53,7 +53,7 @@ def page():
 
 
 def fill_form(page: Page, values: dict[str, object], *, picture: Path) -> None:
-    """Open the trigger form and type values into its fields, section by section; lists go one item a line.
+    """Open the trigger form and type values into its fields, section by section; lists go one item per line.
 
     The picture is of the first section; the form closes it when another is opened.
     """
