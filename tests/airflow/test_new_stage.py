@@ -7,7 +7,8 @@ import yaml
 
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
-from gnnflow.config.stages import PIPELINES, STAGES, STORE, Stage
+from gnnflow.config.pipelines import PIPELINES, Pipeline
+from gnnflow.config.stages import STAGES, STORE, Stage
 from operators.build import stage_tasks
 from operators.lineage import datasets_of
 from operators.reading import read_config
@@ -31,7 +32,8 @@ DEGREES = Stage(
 def with_degrees(monkeypatch):
     """Add the row, and a strategy that has it."""
     monkeypatch.setitem(STAGES, DEGREES.name, DEGREES)
-    monkeypatch.setitem(PIPELINES, "toy", ("ingest", DEGREES.name))
+    stages = ("ingest", DEGREES.name)
+    monkeypatch.setitem(PIPELINES, "toy", Pipeline(stages, source="", execution="minibatch"))
 
 
 def run_dag(dag_id, folder, *, strategy):
