@@ -21,7 +21,7 @@ from gnnflow.graph.errors import ConfigError
 from gnnflow.storage.filesystem import absolute, join, stamp
 from gnnflow.storage.manifest import fingerprint_of
 from gnnflow.storage.tables import table_files
-from gnnflow.storage.workspace import Workspace
+from gnnflow.storage.workspace import RUN, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,7 +67,7 @@ class ResolvedRun:
     @property
     def record(self) -> str:
         """The run's commit: its folder is a completed run when this file is there."""
-        return join(self.uri, "run.json")
+        return join(self.uri, RUN)
 
     def needs(self, stage: str) -> tuple[str, ...]:
         """Return the stages whose artifacts a stage reads in this run."""

@@ -10,7 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gnnflow.storage.filesystem import absolute, join
+from gnnflow.graph.errors import StorageError
+from gnnflow.storage.filesystem import absolute, has_pattern, join
+
+# What lists the files of an artifact, of a run and of a published version: written last, it makes them exist.
+MANIFEST = "manifest.json"
+RUN = "run.json"
+VERSION = "version.json"
 
 
 @dataclass(frozen=True)
@@ -21,7 +27,16 @@ class Workspace:
 
     @staticmethod
     def at(uri: str) -> Workspace:
-        """Return the workspace at a URI; local paths become absolute, so that every worker means the same folder."""
+        """Return the workspace at a URI; local paths become absolute, so that every worker means the same folder.
+
+        Raises StorageError for a pattern: object stores would read it as many workspaces.
+        """
+        if has_pattern(uri):
+            raise StorageError(
+                "holds one of the characters * ? [, which object stores read as a pattern",
+                where=uri,
+                fix="Give the workspace another name.",
+            )
         return Workspace(absolute(uri))
 
     def artifact(self, stage: str, fingerprint: str) -> str:
