@@ -55,7 +55,17 @@ def _refuse_credentials(uri: str) -> str:
     return uri
 
 
+def _refuse_pattern(uri: str) -> str:
+    if any(symbol in uri for symbol in "*?["):
+        raise problem(
+            "is not allowed: object stores read * ? [ as a pattern that names many places",
+            fix="Give one folder or URL without these characters.",
+        )
+    return uri
+
+
 Uri = Annotated[str, Field(min_length=1), AfterValidator(_refuse_credentials)]
+WorkspaceUri = Annotated[Uri, AfterValidator(_refuse_pattern)]
 Column = Annotated[str, Field(min_length=1)]
 Integer = Annotated[int, BeforeValidator(_refuse_boolean)]
 Number = Annotated[float, BeforeValidator(_refuse_boolean)]

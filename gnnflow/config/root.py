@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from gnnflow.config.base import MAX_SEED, Integer, Section, Uri, problem
+from gnnflow.config.base import MAX_SEED, Integer, Section, WorkspaceUri, problem
 from gnnflow.config.cluster_section import ClusterConfig, LocalCluster
 from gnnflow.config.flat_section import FlatConfig
 from gnnflow.config.graph_section import GraphConfig
@@ -26,7 +26,7 @@ class Config(Section):
     seed: Integer = Field(
         0, ge=0, le=MAX_SEED, description="Seed of sampling, initial weights, dropout and batch order."
     )
-    workspace: Uri = Field("runs", description="Where artifacts and runs live: a folder or any fsspec URL.")
+    workspace: WorkspaceUri = Field("runs", description="Where artifacts and runs live: a folder or any fsspec URL.")
     graph: GraphConfig = Field(description="Input tables and the layout of the graph store.")
     neighbors: NeighborsConfig = Field(NeighborsConfig(), description="Which neighbours a node aggregates.")
     flat: FlatConfig = Field(FlatConfig(), description="Neighbourhoods as GraphFeatures.")

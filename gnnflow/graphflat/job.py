@@ -53,12 +53,12 @@ def run_rounds(job: FlatJob, runner: RoundRunner, *, shard_size: int) -> FlatRes
     shards = placement.total_shards
     width = max(parts, shards)
     place = partial(rounds.place_targets, job=job, placement=placement)
-    runner.run(Round("place", parts, width, place, {"signed": "targets"}))
+    runner.run(Round("place", parts, width, place, {"signed": "targets"}, frozenset({"signed"})))
     for hop in range(1, job.num_hops + 1):
-        expand = partial(rounds.expand_hop, job=job, hop=hop)
-        runner.run(Round(f"hop_{hop}", parts, width, expand, _pair_channels(hop)))
-    send = partial(rounds.send_nodes, job=job)
-    runner.run(Round("nodes", parts, width, send, _pair_channels(job.num_hops + 1)))
+        expand, reached = partial(rounds.expand_hop, job=job, hop=hop), _pair_channels(hop)
+        runner.run(Round(f"hop_{hop}", parts, width, expand, reached, frozenset(reached)))
+    send, reached = partial(rounds.send_nodes, job=job), _pair_channels(job.num_hops + 1)
+    runner.run(Round("nodes", parts, width, send, reached, frozenset(reached)))
     edges = {f"edges_{hop}": f"hop_{hop}" for hop in range(1, job.num_hops + 1)}
     build = partial(rounds.build_shard, job=job, placement=placement)
     built = runner.run(Round("shards", shards, shards, build, {"targets": "place", "nodes": "nodes", **edges}))

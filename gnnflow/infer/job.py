@@ -79,7 +79,10 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
         if layer < layers:
             reads |= need.need_channels(job, layer + 1)
             function = partial(rounds.compute, job=job, layer=layer)
-        records = runner.run(Round(f"slice_{layer}", parts, parts, function, reads))
+        # what comes later needs: the next layers' needs, and where there is one for all layers, that one to the end
+        needed = need.need_channels(job, layer + 1) if layer < layers else {}
+        last = frozenset(reads) - frozenset(needed)
+        records = runner.run(Round(f"slice_{layer}", parts, parts, function, reads, last))
     return InferResult(
         files=tuple(entry for record in records for entry in record.files),
         num_targets=sum(record.counts["rows"] for record in records),

@@ -66,10 +66,12 @@ def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
     """Run ingest. Raises TableError for the first bad row under `fail`, and for splits nothing can be trained on."""
     partitions = job.config.partitions
     read = runner.run(Round("nodes_read", len(job.nodes), partitions, partial(rounds.read_nodes, job=job)))
-    step = Round("nodes_sort", partitions, partitions, partial(rounds.sort_nodes, job=job), {"nodes": "nodes_read"})
+    sort = partial(rounds.sort_nodes, job=job)
+    step = Round("nodes_sort", partitions, partitions, sort, {"nodes": "nodes_read"}, frozenset({"nodes"}))
     nodes = runner.run(step)
     _check_splits(nodes, job)
-    merge = Round("nodes_statistics", partitions, partitions, merge_counts, {CHANNEL: "nodes_sort"})
+    counts = {CHANNEL: "nodes_sort"}
+    merge = Round("nodes_statistics", partitions, partitions, merge_counts, counts, frozenset(counts))
     counted = statistics_of(runner.run(merge), job.schema)
     book = PartitionBook(offsets_of(np.array([record.counts["rows_out"] for record in nodes], np.int64)))
     edge_read, edges = _edge_rounds(job, runner, book)
@@ -102,6 +104,7 @@ def _edge_rounds(
             partitions,
             partial(rounds.resolve_sources, job=job, book=book),
             {"edges_by_src": "edges_read", "node_rows": "nodes_sort"},
+            frozenset({"edges_by_src"}),
         ),
         Round(
             "edges_dst",
@@ -109,11 +112,13 @@ def _edge_rounds(
             partitions,
             partial(rounds.resolve_destinations, job=job, book=book),
             {"edges_by_dst": "edges_src", "node_rows": "nodes_sort"},
+            frozenset({"edges_by_dst"}),
         ),
     ]
     if job.config.reverse_edges:
         build = partial(rounds.build_both_ways, job=job, book=book)
-        steps.append(Round("edges_build", partitions, partitions, build, {"edges_both": "edges_dst"}))
+        both = {"edges_both": "edges_dst"}
+        steps.append(Round("edges_build", partitions, partitions, build, both, frozenset(both)))
     return read, [runner.run(step) for step in steps]
 
 

@@ -70,7 +70,8 @@ def run_rounds(job: SelectJob, runner: RoundRunner) -> SelectResult:
     records = runner.run(Round("select", parts, parts, partial(select_partition, job=job)))
     num_hubs = sum(record.counts["hubs"] for record in records)
     if num_hubs:
-        runner.run(Round("select_hubs", parts, parts, partial(select_hubs, job=job), {"hub_edges": "select"}))
+        dealt = {"hub_edges": "select"}
+        runner.run(Round("select_hubs", parts, parts, partial(select_hubs, job=job), dealt, frozenset(dealt)))
         reads = {"selected": "select", "hub_selected": "select_hubs"}
         merged = runner.run(Round("select_merge", parts, parts, partial(merge_hubs, job=job), reads))
         records = [late if late.files else early for early, late in zip(records, merged, strict=True)]

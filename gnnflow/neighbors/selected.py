@@ -10,8 +10,7 @@ import numpy as np
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.edges import InEdges
 from gnnflow.storage.columns import to_matrix, to_numpy
-from gnnflow.storage.filesystem import join
-from gnnflow.storage.tables import read_table
+from gnnflow.storage.tables import read_artifact_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +37,7 @@ class Neighbors:
         """Return the in-edges of a partition's nodes, by local row; sources are dense ids."""
         columns = ("dst", "src", *self.store.edge_columns)
         if self.artifact:
-            table = read_table(join(self.artifact, edges_file(partition)), columns)
+            table = read_artifact_table(self.artifact, edges_file(partition), columns)
         else:
             table = self.store.edges(partition, columns)
         book = self.store.book

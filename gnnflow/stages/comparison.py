@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from gnnflow.report.comparison import ComparedRun, columns_of, comparison_bars, ranked, render_comparison
 from gnnflow.report.formats import score_text
-from gnnflow.storage.filesystem import absolute, join, read_json, write_atomic
+from gnnflow.storage.filesystem import absolute, join, write_atomic
+from gnnflow.storage.run_folder import read_metrics, read_run
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,8 @@ def compare_runs(runs: Mapping[str, str], *, name: str, workspace: str) -> Compa
     runs maps labels to URIs of completed runs. The runs' own metric on the test split ranks them. Raises StorageError
     where a run is not complete.
     """
-    found = [ComparedRun(label, uri, read_json(join(uri, "metrics.json"))) for label, uri in runs.items()]
-    first = read_json(join(found[0].uri, "run.json"))["config"]
+    found = [ComparedRun(label, uri, read_metrics(uri)) for label, uri in runs.items()]
+    first = read_run(found[0].uri)["config"]
     metric = _metric(found, first["train"]["metric"])
     key = hashlib.sha256("\n".join(sorted(runs.values())).encode()).hexdigest()[:16]
     folder = join(absolute(workspace), "comparisons", name, key)

@@ -22,6 +22,7 @@ from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.stages.base import Made
 from gnnflow.storage.filesystem import join
+from gnnflow.storage.verified import expect_files
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import FloatArray, IntArray
@@ -101,9 +102,11 @@ def _score_by_neighborhood(job: InferJob, runner: RoundRunner, targets: IntArray
     from gnnflow.kernels.threads import compute_threads
 
     work_folder = join(runner.work, "parity")
-    inner = RoundRunner(work_folder, runner.scheduler, runner.progress)
-    flat = FlatJob(join(work_folder, "shards"), job.neighbors, job.num_layers, "shared", targets)
+    shards = join(work_folder, "shards")
+    inner = RoundRunner(work_folder, runner.scheduler, runner.progress, artifact=shards)
+    flat = FlatJob(shards, job.neighbors, job.num_layers, "shared", targets)
     result = cut_neighborhoods(flat, inner, shard_size=_PARITY_SHARD)
+    expect_files(shards, result.files)
     later = inner.started - runner.started
     runner.timings += [replace(t, name=f"parity_{t.name}", start=t.start + later) for t in inner.timings]
     scores: dict[int, FloatArray] = {}

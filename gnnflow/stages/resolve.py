@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from gnnflow.config import PIPELINES, STAGES
 from gnnflow.config.stages import needs_of
 from gnnflow.graph.errors import ConfigError
-from gnnflow.storage.filesystem import absolute, join, stamp
+from gnnflow.storage.filesystem import absolute, has_pattern, join, stamp
 from gnnflow.storage.manifest import fingerprint_of
 from gnnflow.storage.tables import table_files
-from gnnflow.storage.workspace import Workspace
+from gnnflow.storage.workspace import RUN, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,7 +67,7 @@ class ResolvedRun:
     @property
     def record(self) -> str:
         """The run's commit: its folder is a completed run when this file is there."""
-        return join(self.uri, "run.json")
+        return join(self.uri, RUN)
 
     def needs(self, stage: str) -> tuple[str, ...]:
         """Return the stages whose artifacts a stage reads in this run."""
@@ -83,7 +83,9 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
 
     Raises StorageError for tables that are not there, ConfigError for what no stage can do yet.
     """
-    tables = stamps_of(config.graph) if tables is None else tables
+    if tables is None:
+        tables = stamps_of(config.graph)
+        _refuse_own_files(config)
     found: dict[str, str] = {}
     for name in PIPELINES[config.train.strategy].stages:
         stage = STAGES[name]
@@ -107,6 +109,22 @@ def stamps_of(graph: GraphConfig) -> Tables:
         )
     tables = {"nodes": graph.nodes, "edges": graph.edges}
     return {name: tuple(stamp(file) for file in table_files(absolute(uri))) for name, uri in tables.items()}
+
+
+def _refuse_own_files(config: Config) -> None:
+    """Raise ConfigError where a table would take in what stages write to the workspace."""
+    workspace = Workspace.at(config.workspace)
+    for name in ("nodes", "edges"):
+        table = str(getattr(config.graph, name))
+        taken = workspace.lies_in(table)
+        if has_pattern(table):
+            taken = any(workspace.owns(file) for file in table_files(absolute(table)))
+        if taken:
+            raise ConfigError(
+                f"{config.workspace!r} lies among the files of graph.{name} ({table}), which would read it as a table",
+                where="workspace",
+                fix="Give a folder outside of the table's.",
+            )
 
 
 def _source_digest(name: str) -> str:

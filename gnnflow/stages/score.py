@@ -23,6 +23,7 @@ from gnnflow.stages.infer import score_graph
 from gnnflow.stages.resolve import resolve
 from gnnflow.storage.filesystem import exists, join
 from gnnflow.storage.manifest import fingerprint_of
+from gnnflow.storage.run_folder import check_run
 
 if TYPE_CHECKING:
     from gnnflow.registry import Version
@@ -58,6 +59,7 @@ def run(context: StageContext) -> ScoreResult:
     version = registry.read_version(config.workspace, name, champion)
     result = partial(ScoreResult, stage="score", name=name, version=champion)
     if version.run == context.run.uri and exists(context.run.record):
+        check_run(version.run)
         rows = context.artifact("infer").manifest.rows_out
         return result(seconds=time.monotonic() - begin, reused=True, predictions=version.predictions, rows=rows)
     scored = _score(context, name, version)

@@ -6,6 +6,7 @@ error can say where the bad row stands.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any, Literal
 
@@ -18,6 +19,7 @@ from gnnflow.graph.arrays import ragged_ranges
 from gnnflow.graph.errors import StorageError, TableError
 from gnnflow.storage.columns import combine
 from gnnflow.storage.filesystem import FileEntry, expand, join, open_arrow, open_input, write_atomic
+from gnnflow.storage.verified import open_verified
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -112,23 +114,39 @@ def _spread(length: int, run: int) -> IntArray:
 def read_table(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
     """Return a Parquet file of ours. Raises StorageError where it is missing, truncated or damaged."""
     with open_arrow(uri) as stream:
-        try:
-            # A mapped file's uncompressed columns are then views of it, not copies.
-            return pq.ParquetFile(stream, pre_buffer=False).read(None if columns is None else list(columns))
-        except (pa.ArrowInvalid, OSError) as error:
-            raise StorageError(f"cannot be read as Parquet ({_first_line(error)})", where=uri, fix=_DAMAGED) from error
+        return _decode(stream, columns, where=uri)
 
 
-def iter_table(uri: str, columns: Sequence[str] | None = None, *, batch_rows: int = 1 << 20) -> Iterator[pa.Table]:
-    """Yield a Parquet file of ours in pieces of at most batch_rows rows."""
-    with open_arrow(uri) as stream:
-        try:
-            for batch in pq.ParquetFile(stream).iter_batches(
-                batch_rows, columns=None if columns is None else list(columns)
-            ):
-                yield pa.Table.from_batches([batch])
-        except (pa.ArrowInvalid, OSError) as error:
-            raise StorageError(f"cannot be read as Parquet ({_first_line(error)})", where=uri, fix=_DAMAGED) from error
+def read_artifact_table(artifact: str, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return a Parquet file of an artifact. Raises StorageError where it is missing or not as the manifest lists it."""
+    with open_verified(artifact, name) as stream:
+        return _decode(stream, columns, where=join(artifact, name))
+
+
+def iter_artifact_table(
+    artifact: str, name: str, columns: Sequence[str] | None = None, *, batch_rows: int = 1 << 20
+) -> Iterator[pa.Table]:
+    """Yield a Parquet file of an artifact in pieces of at most batch_rows rows."""
+    with open_verified(artifact, name) as stream, _readable(join(artifact, name)):
+        for batch in pq.ParquetFile(stream).iter_batches(
+            batch_rows, columns=None if columns is None else list(columns)
+        ):
+            yield pa.Table.from_batches([batch])
+
+
+def _decode(stream: pa.NativeFile, columns: Sequence[str] | None, *, where: str) -> pa.Table:
+    with _readable(where):
+        # A mapped file's uncompressed columns are then views of it, not copies.
+        return pq.ParquetFile(stream, pre_buffer=False).read(None if columns is None else list(columns))
+
+
+@contextmanager
+def _readable(where: str) -> Iterator[None]:
+    """Turn what Arrow raises for bytes that are no Parquet into an error that names the file."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise StorageError(f"cannot be read as Parquet ({_first_line(error)})", where=where, fix=_DAMAGED) from error
 
 
 def table_files(uri: str) -> list[str]:

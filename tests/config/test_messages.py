@@ -46,6 +46,13 @@ def refusal(extra: str = "", *, overrides: tuple[str, ...] = (), text: str = MIN
         ("seed=4294967296", "seed", "4294967296 is not allowed: must be at most 4294967295"),
         ("name=a/b", "name", "'a/b' is not allowed: must be letters, digits, dots, dashes and underscores"),
         ("workspace=''", "workspace", "'' is not allowed: must be longer than nothing"),
+        (
+            "workspace=s3://bucket/*",
+            "workspace",
+            "'s3://bucket/*' is not allowed: object stores read * ? [ as",
+        ),
+        ("workspace='runs[1]'", "workspace", "'runs[1]' is not allowed: object stores read * ? [ as"),
+        ("workspace='runs?'", "workspace", "'runs?' is not allowed: object stores read * ? [ as"),
         ("model.dropout=1", "model.dropout", "1 is not allowed: must be less than 1"),
         ("model.hidden=0", "model.hidden", "0 is not allowed: must be at least 1"),
         ("model.layers=99", "model.layers", "99 is not allowed: must be at most 16"),
