@@ -103,7 +103,7 @@ STAGES: dict[str, Stage] = {
             "ingest",
             "Turn the tables into the graph store: dense ids, partitions, in-edges sorted by destination.",
             "gnnflow.stages.ingest:work",
-            version=3,
+            version=4,
             keys=_ingest_keys,
             reads_tables=True,
             writes_store=True,

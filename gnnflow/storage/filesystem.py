@@ -32,7 +32,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from gnnflow.graph.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator
 
 _memory_claims = threading.Lock()
 _SMALL_BYTES = 1 << 20
@@ -380,25 +380,3 @@ def stamp(uri: str) -> Stamp:
         (str(found[key]) for key in ("ETag", "etag", "mtime", "LastModified", "created") if found.get(key)), ""
     )
     return Stamp(path.rsplit("/", 1)[-1], int(found["size"]), version)
-
-
-def expand(uri: str, suffixes: Sequence[str]) -> list[str]:
-    """Return the files a URI means: itself, a glob's matches, or a folder's files with one of the suffixes, sorted.
-
-    Names that start with `_` or `.` are skipped, as the writers of partitioned tables expect. Raises StorageError where
-    nothing is found.
-    """
-    fs, path = resolve(uri)
-    scheme = uri.split("://", 1)[0] + "://" if "://" in uri else ""
-    if has_pattern(path):
-        found = [str(name) for name in fs.glob(path)]
-    elif fs.isdir(path):
-        found = [str(name) for name in fs.find(path) if str(name).endswith(tuple(suffixes))]
-        found = [name for name in found if not name.rsplit("/", 1)[-1].startswith(("_", "."))]
-    else:
-        found = [path] if fs.exists(path) else []
-    if not found:
-        raise StorageError(
-            "no such table", where=uri, fix=f"Give a file, a folder or a glob of {', '.join(suffixes)} files."
-        )
-    return [scheme + name if scheme and "://" not in name else name for name in sorted(found)]

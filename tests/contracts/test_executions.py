@@ -244,7 +244,7 @@ def test_states_that_do_not_merge_are_not_computed_in_parts():
 def test_a_batch_for_another_depth_is_refused():
     graph = whole_graph(GraphShape(2, ((0, 1),), seed=0))
     model = model_for("gcn", {"layers": 2}, GraphShape(2, ((0, 1),), seed=0))
-    with pytest.raises(LayerError, match="2 layers and the batch 1 blocks.*as many layers as the model has"):
+    with pytest.raises(LayerError, match=r"2 layers and the batch 1 blocks.*as many layers as the model has"):
         minibatch.forward(model, mini_batch(graph, np.arange(2), per_layer=[graph.adjacency]))
 
 

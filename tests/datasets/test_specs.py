@@ -9,7 +9,9 @@ from gnnflow.config import GraphConfig
 from gnnflow.datasets import import_graph, import_spec
 from gnnflow.graph.errors import ConfigError, GnnflowError, TableError
 from gnnflow.ingest.schema import read_schema
-from gnnflow.storage.tables import read_table, scan
+from gnnflow.ingest.text import edge_source, node_source
+from gnnflow.storage.tables import read_table
+from gnnflow.storage.user_tables import scan
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +24,14 @@ def networkx():
     return pytest.importorskip("networkx", reason="needs gnnflow[networkx]")
 
 
+def _schema_of(nodes, edges):
+    config = GraphConfig(nodes=nodes, edges=edges)
+    return read_schema(node_source(scan(nodes), config), edge_source(scan(edges), config), config)
+
+
 def test_an_imported_graph_is_what_ingest_reads(pyg, tmp_path):
     nodes, edges = import_graph("pyg:KarateClub", out=str(tmp_path))
-    schema = read_schema(scan(nodes), scan(edges), GraphConfig(nodes=nodes, edges=edges))
+    schema = _schema_of(nodes, edges)
     assert (schema.id_type, schema.feature_width, schema.label_kind, schema.has_split) == ("int64", 34, "single", True)
     assert read_table(edges).num_rows == 156
 

@@ -33,7 +33,8 @@ from gnnflow.storage.filesystem import (
     write_atomic,
     write_json,
 )
-from gnnflow.storage.tables import read_table, scan, write_table
+from gnnflow.storage.tables import read_table, write_table
+from gnnflow.storage.user_tables import scan
 from tests.conftest import REPOSITORY
 from tests.small_graphs import graph_config, write_graph
 
