@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -60,7 +61,11 @@ def read_experiment(raw: Any, *, source: str) -> Experiment:
         raise ConfigError("an experiment is a mapping of keys", where=source, fix="Start with `name:` and `matrix:`.")
     values = {key: value for key, value in raw.items() if key != "matrix"}
     variants = tuple(
-        Variant(_label(choice), overrides, config_from_dict(values, overrides=overrides, source=source))
+        Variant(
+            _label(choice),
+            overrides,
+            config_from_dict(values, overrides=overrides, source=source, environment=os.environ),
+        )
         for choice, overrides in _choices(raw.get("matrix", {}), source)
     )
     return Experiment(variants[0].config.name, values, variants)

@@ -230,7 +230,7 @@ def test_an_edge_type_joins_two_node_types(edge):
         "graph.nodes={user: 'ftp://me:hunter2@h/n'}",
         "workspace=s3://me:hunter2/p@ss@bucket",
         "cluster={kind: address, address: 'tls://me:hunter2@host:8786'}",
-        "workspace=${SECRET_URL:-s3://me:hunter2@bucket/runs}",
+        "workspace=${PLACE_URL:-s3://me:hunter2@bucket/runs}",
     ],
 )
 def test_credentials_in_a_url_are_refused_and_never_shown(override):
