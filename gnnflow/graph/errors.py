@@ -78,3 +78,11 @@ class GuardError(GnnflowError):
 
 class RegistryError(GnnflowError):
     """The registry holds no such model or version, or cannot do what was asked."""
+
+
+class Interrupted(BaseException):
+    """The process was told to stop and ends as soon as what it holds is let go. signal: its number."""
+
+    def __init__(self, signal: int) -> None:
+        super().__init__(signal)
+        self.signal = signal

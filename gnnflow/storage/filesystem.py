@@ -27,6 +27,7 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from gnnflow.graph.errors import StorageError
+from gnnflow.storage.refusals import located, locating
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,12 +83,14 @@ def absolute(uri: str) -> str:
     return os.path.abspath(os.path.expanduser(uri))  # noqa: PTH100, PTH111 - pathlib would resolve symlinks
 
 
+@located
 def exists(uri: str) -> bool:
     """Return whether a file or folder is there."""
     fs, path = resolve(uri)
     return bool(fs.exists(path))
 
 
+@located
 def size_of(uri: str) -> int | None:
     """Return a file's size in bytes, or None where there is no such file."""
     fs, path = resolve(uri)
@@ -97,6 +100,7 @@ def size_of(uri: str) -> int | None:
         return None
 
 
+@located
 def list_names(uri: str) -> list[str]:
     """Return the sorted names directly below a folder; empty where it does not exist."""
     fs, path = resolve(uri)
@@ -106,6 +110,7 @@ def list_names(uri: str) -> list[str]:
         return []
 
 
+@located
 def open_input(uri: str) -> IO[bytes]:
     """Open a file for random reads. Raises StorageError where it is missing."""
     fs, path = resolve(uri)
@@ -115,6 +120,7 @@ def open_input(uri: str) -> IO[bytes]:
         raise StorageError("no such file", where=uri, fix=_MISSING) from error
 
 
+@located
 def open_arrow(uri: str) -> pa.NativeFile:
     """Open a file for Arrow's readers; a local one is memory-mapped. Raises StorageError where it is missing."""
     fs, path = resolve(uri)
@@ -141,12 +147,14 @@ def _open(fs: fsspec.AbstractFileSystem, path: str) -> IO[bytes]:
     return opened
 
 
+@located
 def read_bytes(uri: str) -> bytes:
     """Return a whole file. Raises StorageError where it is missing."""
     with open_input(uri) as stream:
         return stream.read()
 
 
+@located
 def write_atomic(uri: str, content: bytes | memoryview) -> FileEntry:
     """Write a file so that readers see all of it or none, replacing what was there."""
     fs, path = resolve(uri)
@@ -171,13 +179,14 @@ def open_output(uri: str) -> Iterator[pa.NativeFile]:
     A local file is written as it comes; for an object store it is held in memory until then.
     """
     fs, path = resolve(uri)
-    if isinstance(fs, LocalFileSystem):
-        with _renamed_at_the_end(path) as temporary, pa.OSFile(str(temporary), "wb") as sink:
-            yield sink
-    else:
-        held = pa.BufferOutputStream()
-        yield held
-        fs.pipe_file(path, held.getvalue().to_pybytes())
+    with locating(uri):
+        if isinstance(fs, LocalFileSystem):
+            with _renamed_at_the_end(path) as temporary, pa.OSFile(str(temporary), "wb") as sink:
+                yield sink
+        else:
+            held = pa.BufferOutputStream()
+            yield held
+            fs.pipe_file(path, held.getvalue().to_pybytes())
 
 
 @contextmanager
@@ -193,6 +202,7 @@ def _renamed_at_the_end(path: str) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+@located
 def create_exclusive(uri: str, content: bytes) -> bool:
     """Write a file only where there is none, and return whether it was written: one of many claimants gets True.
 
@@ -262,6 +272,7 @@ def copy_file(source: str, destination: str) -> FileEntry:
     return write_atomic(destination, read_bytes(source))
 
 
+@located
 def remove_tree(uri: str) -> None:
     """Delete a folder and everything below it; a missing one is fine."""
     fs, path = resolve(uri)
@@ -271,6 +282,7 @@ def remove_tree(uri: str) -> None:
         return
 
 
+@located
 def remove_file(uri: str) -> None:
     """Delete a file; a missing one is fine."""
     fs, path = resolve(uri)
@@ -278,6 +290,7 @@ def remove_file(uri: str) -> None:
         fs.rm_file(path)
 
 
+@located
 def stamp(uri: str) -> Stamp:
     """Return what identifies an input file's version, unread. Raises StorageError where it is missing."""
     fs, path = resolve(uri)
@@ -291,6 +304,7 @@ def stamp(uri: str) -> Stamp:
     return Stamp(path.rsplit("/", 1)[-1], int(found["size"]), version)
 
 
+@located
 def expand(uri: str, suffixes: Sequence[str]) -> list[str]:
     """Return the files a URI means: itself, a glob's matches, or a folder's files with one of the suffixes, sorted.
 
