@@ -57,6 +57,7 @@ class _Stop:
             time.sleep(_GRACE_SECONDS)  # the other thread is ending it
         for child in multiprocessing.active_children():
             child.kill()
+            child.join(_LOOK_SECONDS)
         self._say()
         os._exit(_SHELL_OFFSET + self.number)
 
