@@ -56,7 +56,7 @@ def _check_labels(run: ResolvedRun) -> None:
             fix="Name the column, or write one that says train, valid, test or null.",
         )
     metric = config.train.metric
-    if config.train.patience and metric != "loss" and metric not in LABEL_KINDS[kind].metrics:
+    if metric != "loss" and metric not in LABEL_KINDS[kind].metrics:
         raise TrainingError(f"{metric} is not defined for {kind} labels", where="train.metric", fix="Set it to loss.")
 
 
