@@ -31,6 +31,8 @@ _OFF = {"", "0", "false", "no"}
 _OWN_LAYERS = "gnnflow.layers"
 # What a service reads and writes where nothing is said: paths, and stores whose keys are the service's own.
 _STORES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "wasb", "wasbs", "hdfs", "memory", "file", "local")
+_NO_PLACE = re.compile(r"[A-Za-z][\w+.-]*:/*")
+_ONE_SLASH = re.compile(r"[A-Za-z][\w+.-]+:/(?!/)")  # s3:/bucket would be a folder called s3:
 _SECRET_NAME = re.compile(
     r"SECRET|PASSW|PASSPHRASE|TOKEN|CREDENTIAL|(ACCESS|PRIVATE|API|ACCOUNT|STORAGE|SIGNING|FERNET|ENCRYPTION)_?KEY"
     r"|^AWS_.*KEY|_PASS$|_PWD$|^AIRFLOW_CONN_|SQL_ALCHEMY_CONN|_SAS$|CONNECTION_STRING",
@@ -131,6 +133,8 @@ def location_problem(uri: str) -> tuple[str, str]:
     """Return why a text cannot be a path or URL of ours, and what to do; two empty texts where it can."""
     if any(ord(letter) < ord(" ") or letter == "\x7f" for letter in uri):
         return "holds a control character", "Write the path without it."
+    if _NO_PLACE.fullmatch(uri) or _ONE_SLASH.match(uri):
+        return "names a scheme and no place", "Write scheme://bucket/path, or a path."
     if "${" in uri:
         return "holds a variable, and variables are read in files and --set only", "Write the value itself."
     if found := secret_in(uri):

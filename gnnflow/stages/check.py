@@ -30,13 +30,22 @@ def check_run(run: ResolvedRun, stages: Sequence[str] | None = None) -> None:
     contract suite holds that. So torch is loaded for layers of one's own alone, and not at all where nothing is left to
     do; tables are opened only where training is left to do and no graph store says what they hold.
     """
-    missing = [stage for stage in stages or run.stages if not committed(run.artifact(stage))]
+    missing = _missing(run, stages or run.stages)
     if any(STAGES[stage].own_code(run.config) for stage in missing):
         _check_own_layer(run.config)
     if "train" in missing:
         _check_labels(run)
     if missing:
         _check_workspace(run.workspace.uri)
+
+
+def _missing(run: ResolvedRun, stages: Sequence[str]) -> list[str]:
+    """Return the stages whose artifacts are not there. Raises the storage's error where that cannot be asked."""
+    try:
+        return [stage for stage in stages if not committed(run.artifact(stage))]
+    except GnnflowError as error:
+        problem = f"the workspace cannot be read: {error.problem}"
+        raise type(error)(problem, where=run.workspace.uri, fix=error.fix) from error
 
 
 def _check_labels(run: ResolvedRun) -> None:

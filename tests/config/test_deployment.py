@@ -198,6 +198,12 @@ def test_relative_paths_become_absolute_before_they_travel(told, monkeypatch, tm
     assert config.graph.edges == f"file://{tmp_path}/d/e.parquet"
 
 
+@pytest.mark.parametrize("uri", ["s3://", "memory://", "file:///", "s3:/bucket/runs", "s3:"])
+def test_a_scheme_without_a_place_is_refused(uri):
+    with pytest.raises(ConfigError, match="names a scheme and no place"):
+        config_from_dict({**VALUES, "workspace": uri})
+
+
 @pytest.mark.parametrize("uri", ["s3://bucket/*", "runs/r?", "runs/[ab]"])
 def test_a_workspace_has_no_wildcards(uri):
     with pytest.raises(ConfigError, match=r"workspace: .*wildcard"):
