@@ -50,6 +50,8 @@ def perform(config: Config, *stages: str, config_uri: str = "") -> StageResult:
     from gnnflow.cluster import Cluster
     from gnnflow.stages.base import StageContext, run_stage
 
+    if config.cluster.kind == "local":
+        stopping.before_workers()
     with for_terminal() as progress, Cluster(config.cluster) as cluster:
         context = StageContext.of(config, cluster, progress, config_uri=config_uri)
         stopping.keeps(context.run.workspace.uri)

@@ -17,7 +17,9 @@ import signal
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from gnnflow.graph.errors import Interrupted
@@ -55,6 +57,9 @@ class _Stop:
         """Say what was kept and end this process with its workers. Does not return."""
         if not self._ending.acquire(blocking=False):
             time.sleep(_GRACE_SECONDS)  # the other thread is ending it
+        for starting in _starting_children():
+            with suppress(ProcessLookupError):
+                os.kill(starting, signal.SIGKILL)
         for child in multiprocessing.active_children():
             child.kill()
             child.join(_LOOK_SECONDS)
@@ -73,12 +78,41 @@ class _Stop:
             os.write(1, without_secrets(json.dumps({"error": parts}) + "\n").encode())
 
 
+def _starting_children() -> list[int]:
+    """Return the children that Python's multiprocessing started, also those it does not list yet.
+
+    A child that loses its parent while it starts would print a traceback. Empty where there is no /proc.
+    """
+    found: list[int] = []
+    for listed in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):  # a thread that has ended meanwhile
+            found += [int(number) for number in listed.read_text().split()]
+    return [number for number in found if b"spawn_main" in _command_of(number)]
+
+
+def _command_of(process: int) -> bytes:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:  # it has ended meanwhile
+        return b""
+
+
 _stop = _Stop()
 
 
 def keeps(workspace: str) -> None:
     """Say where finished work lies, should the process be stopped from here on."""
     _stop.kept = workspace
+
+
+def before_workers() -> None:
+    """Prepare for worker processes. Call it before the first is started.
+
+    Python's resource tracker unblocks SIGINT in the thread that starts it, and so in every process that thread starts.
+    """
+    resource_tracker.ensure_running()
+    if threading.current_thread() is threading.main_thread():
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def end() -> NoReturn:
@@ -101,7 +135,7 @@ def watched(*, as_json: bool) -> Iterator[None]:
     done = threading.Event()
     said = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = f"{said},{_QUIET}" if said else _QUIET
-    before = signal.signal(signal.SIGTERM, _raise_interrupted)
+    before = {number: signal.signal(number, _raise_interrupted) for number in _NAMES}
     wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     watcher = threading.Thread(target=_watch, args=(reader, done), daemon=True)
@@ -115,7 +149,8 @@ def watched(*, as_json: bool) -> Iterator[None]:
             del os.environ["PYTHONWARNINGS"]
         else:
             os.environ["PYTHONWARNINGS"] = said
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         signal.set_wakeup_fd(wakeup)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(reader)
@@ -138,8 +173,8 @@ def _watch(reader: int, done: threading.Event) -> None:
                 break  # a second ^C: at once
             _stop.begin(signal.SIGINT)
             signal.pthread_kill(main, signal.SIGTERM)
-        elif not _stop.number and select.select([reader], [], [], 0)[0] and signal.SIGTERM in os.read(reader, 64):
-            _stop.begin(signal.SIGTERM)
+        elif not _stop.number and select.select([reader], [], [], 0)[0]:
+            _stop.begin(signal.SIGTERM if signal.SIGTERM in os.read(reader, 64) else signal.SIGINT)
         if _stop.number and deadline == float("inf"):
             deadline = time.monotonic() + _GRACE_SECONDS
     if not done.is_set():
