@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from gnnflow.graph.errors import ClusterError
+from gnnflow.graph.errors import ClusterError, Interrupted
 from gnnflow.mapreduce.schedulers import Dask, Synchronous
 
 if TYPE_CHECKING:
@@ -39,8 +39,9 @@ class Cluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop what was started."""
-        self._stack.close()
+        """Stop what was started, unless the process ends next: its workers end with it, which takes no time."""
+        if kind is None or not issubclass(kind, Interrupted):
+            self._stack.close()
 
     def run(self, function: Callable[[int], Result], indices: Sequence[int]) -> Iterator[Result]:
         """Run tasks, starting or joining the cluster first where that has not happened."""

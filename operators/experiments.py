@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -69,7 +70,8 @@ def read_experiment(raw: Any, *, source: str) -> Experiment:
                 f"matrix has two runs `{label}`", where=source, fix="Leave one out, or set keys of other names."
             )
         overrides = tuple(f"{key}={json.dumps(value)}" for key, value in choice)
-        variants[label] = Variant(label, overrides, config_from_dict(values, overrides=overrides, source=source))
+        config = config_from_dict(values, overrides=overrides, source=source, environment=os.environ)
+        variants[label] = Variant(label, overrides, config)
     first = next(iter(variants.values()))
     return Experiment(first.config.name, values, tuple(variants.values()))
 

@@ -19,6 +19,7 @@ from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.progress import Silent
+from gnnflow.stages.check import check_run
 from gnnflow.stages.resolve import ResolvedRun, resolve
 from gnnflow.storage.filesystem import join, list_names, remove_tree
 from gnnflow.storage.graph_store import GraphStore
@@ -182,6 +183,7 @@ class ArtifactResult(StageResult):
 def run_stage(context: StageContext, stage: str) -> StageResult:
     """Run one stage by its name. Raises StorageError where an earlier stage has not run."""
     if STAGES[stage].keys is not None:
+        check_run(context.run, (stage,))
         return make_artifact(context, stage)
     result: StageResult = load_named(STAGES[stage].work)(context)
     return result

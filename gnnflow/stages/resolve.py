@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow.config import PIPELINES, STAGES
 from gnnflow.config.cluster_section import LocalCluster
+from gnnflow.config.deployment import Deployment
 from gnnflow.config.stages import needs_of
 from gnnflow.graph.errors import ConfigError
 from gnnflow.storage.filesystem import absolute, has_pattern, join, stamp
@@ -159,6 +160,7 @@ def _refuse_own_files(config: Config) -> None:
 
 def _source_digest(name: str) -> str:
     """Return a hash of the module that `module:name` is in. One that cannot be found is refused where it runs."""
+    Deployment.here().check_module(name)  # looking for a module imports the packages it lies in
     try:
         spec = importlib.util.find_spec(name.partition(":")[0])
     except (ImportError, ValueError):

@@ -30,6 +30,7 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from gnnflow.graph.errors import StorageError
+from gnnflow.storage.refusals import located, locating
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -88,12 +89,14 @@ def absolute(uri: str) -> str:
     return os.path.abspath(os.path.expanduser(uri))  # noqa: PTH100, PTH111 - pathlib would resolve symlinks
 
 
+@located
 def exists(uri: str) -> bool:
     """Return whether a file or folder is there."""
     fs, path = resolve(uri)
     return bool(fs.exists(path))
 
 
+@located
 def size_of(uri: str) -> int | None:
     """Return a file's size in bytes, or None where there is no such file."""
     fs, path = resolve(uri)
@@ -103,6 +106,7 @@ def size_of(uri: str) -> int | None:
         return None
 
 
+@located
 def list_names(uri: str) -> list[str]:
     """Return the sorted names directly below a folder; empty where it does not exist."""
     fs, path = resolve(uri)
@@ -112,6 +116,7 @@ def list_names(uri: str) -> list[str]:
         return []
 
 
+@located
 def open_input(uri: str) -> IO[bytes]:
     """Open a file for random reads. Raises StorageError where it is missing."""
     fs, path = resolve(uri)
@@ -121,6 +126,7 @@ def open_input(uri: str) -> IO[bytes]:
         raise StorageError("no such file", where=uri, fix=_MISSING) from error
 
 
+@located
 def open_arrow(uri: str) -> pa.NativeFile:
     """Open a file for Arrow's readers; a local one is memory-mapped. Raises StorageError where it is missing."""
     fs, path = resolve(uri)
@@ -147,12 +153,14 @@ def _open(fs: fsspec.AbstractFileSystem, path: str) -> IO[bytes]:
     return opened
 
 
+@located
 def read_bytes(uri: str) -> bytes:
     """Return a whole file. Raises StorageError where it is missing."""
     with open_input(uri) as stream:
         return stream.read()
 
 
+@located
 def write_atomic(uri: str, content: bytes | memoryview, *, durable: bool = True) -> FileEntry:
     """Write a file so that readers see all of it or none, replacing what was there.
 
@@ -175,6 +183,7 @@ def _write_local(path: Path, content: bytes | memoryview, *, durable: bool) -> N
             os.fsync(file.fileno())
 
 
+@located
 def sync_folder(uri: str) -> None:
     """Bring the names in a local folder to the disk. Object stores keep what they have accepted."""
     fs, path = resolve(uri)
@@ -204,13 +213,14 @@ def open_output(uri: str) -> Iterator[pa.NativeFile]:
     is held in memory until then.
     """
     fs, path = resolve(uri)
-    if isinstance(fs, LocalFileSystem):
-        with _renamed_at_the_end(path) as temporary, pa.OSFile(str(temporary), "wb") as sink:
-            yield sink
-    else:
-        held = pa.BufferOutputStream()
-        yield held
-        fs.pipe_file(path, held.getvalue().to_pybytes())
+    with locating(uri):
+        if isinstance(fs, LocalFileSystem):
+            with _renamed_at_the_end(path) as temporary, pa.OSFile(str(temporary), "wb") as sink:
+                yield sink
+        else:
+            held = pa.BufferOutputStream()
+            yield held
+            fs.pipe_file(path, held.getvalue().to_pybytes())
 
 
 @contextmanager
@@ -226,6 +236,7 @@ def _renamed_at_the_end(path: str) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+@located
 def create_exclusive(uri: str, content: bytes) -> bool:
     """Write a file only where there is none, and return whether it was written: one of many claimants gets True.
 
@@ -295,6 +306,7 @@ def copy_file(source: str, destination: str) -> FileEntry:
     return write_atomic(destination, read_bytes(source))
 
 
+@located
 def remove_tree(uri: str, *, keep: Collection[str] = ()) -> None:
     """Delete a folder and everything below it; a missing one is fine, and so are files that come meanwhile.
 
@@ -362,6 +374,7 @@ def has_pattern(text: str) -> bool:
     return any(symbol in text for symbol in _PATTERN)
 
 
+@located
 def remove_file(uri: str) -> None:
     """Delete a file; a missing one is fine."""
     fs, path = resolve(uri)
@@ -369,6 +382,7 @@ def remove_file(uri: str) -> None:
         fs.rm_file(path)
 
 
+@located
 def stamp(uri: str) -> Stamp:
     """Return what identifies an input file's version, unread. Raises StorageError where it is missing."""
     fs, path = resolve(uri)
