@@ -138,7 +138,7 @@ STAGES: dict[str, Stage] = {
             "Score nodes layer by layer and certify the scores (GraphInfer).",
             "gnnflow.stages.infer:work",
             needs=(STORE, "select", "train"),
-            version=2,
+            version=3,
             keys=_infer_keys,
             own_code=_own_layers,
         ),

@@ -33,7 +33,7 @@ from gnnflow.storage.graph_store import DEGREE_COLUMNS, degrees_of, features_of
 from gnnflow.storage.tables import commit_table
 
 if TYPE_CHECKING:
-    from gnnflow.graph.arrays import FloatArray, IntArray
+    from gnnflow.graph.arrays import Array, FloatArray, IntArray
     from gnnflow.infer.job import InferJob
     from gnnflow.layers.model import Model
     from gnnflow.mapreduce.exchange import Inbox
@@ -61,14 +61,23 @@ def compute(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOutpu
 
 
 def score(index: int, inbox: Inbox, *, job: InferJob, parity: tuple[int, ...]) -> TaskOutput:
-    """Slice K: the last layer and the prediction slice; commit predictions and report the parity targets' scores."""
+    """Slice K: the last layer and the prediction slice; commit predictions and report the parity targets' scores.
+
+    A partition with a row that is not finite commits nothing and counts such rows.
+    """
     with compute_threads(1), torch.no_grad():
         model = job.load_model()
         rows, h, carried = _layer(index, inbox, job, model, job.num_layers)
         outputs = [{**carried, job.num_layers - 1: h}.get(number) for number in range(job.num_layers)]
-        scores = scores_of(torch.from_numpy(prediction_slice(model, outputs)), job.label_kind)
+        # Raw outputs: a probability of an infinite one would look like any other.
+        logits = prediction_slice(model, outputs)
+        scores = scores_of(torch.from_numpy(logits), job.label_kind)
         embedding = embedding_slice(model, outputs) if job.embeddings else None
     ids = combine(job.neighbors.store.nodes(index, ["id"])["id"]).take(pa.array(rows))
+    # rows that hold something that is not finite [n]
+    broken = np.flatnonzero(~_finite_rows(logits, embedding))
+    if len(broken):
+        return TaskOutput(counts={"rows": len(rows), "not_finite": len(broken), "example": str(ids[broken[0]])})
     table = pa.table({"id": ids, **prediction_columns(scores, job.label_kind)})
     if embedding is not None:
         table = table.append_column("embedding", from_matrix(embedding))
@@ -77,6 +86,12 @@ def score(index: int, inbox: Inbox, *, job: InferJob, parity: tuple[int, ...]) -
     nodes = (rows[sampled] + job.neighbors.store.book.start(index)).tolist()
     found = dict(zip(map(str, nodes), scores[sampled].tolist(), strict=True))
     return TaskOutput(files=(entry,), counts={"rows": len(rows), "parity": found})
+
+
+def _finite_rows(logits: FloatArray, embedding: FloatArray | None) -> Array:
+    """Return whether all that was computed for each target is finite [n]."""
+    finite: Array = np.isfinite(logits).all(axis=1)
+    return finite if embedding is None else finite & np.isfinite(embedding).all(axis=1)
 
 
 def _layer(
@@ -145,9 +160,15 @@ def _send(
         own["target"] = from_matrix(layouts.target.pack(terms.target)[needed])
     for number in _carried(model, layer, job):
         own[f"output_{number}"] = from_matrix(outputs[number][needed])
-    sent = pa.table({"row": from_matrix(packed[np.searchsorted(rows, sends.rows)])})
+    # A row goes to every partition that asked for it, and is copied for one of them at a time.
+    source = Emit(
+        f"source_{layer}",
+        pa.table({"row": from_matrix(packed)}),
+        sends.destination,
+        picked=np.searchsorted(rows, sends.rows),
+    )
     return (
-        Emit(f"source_{layer}", sent, sends.destination),
+        source,
         Emit(f"own_{layer}", pa.table(own), np.full(len(needed), index)),
     )
 

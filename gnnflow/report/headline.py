@@ -18,7 +18,7 @@ from gnnflow.report.formats import (
     short_count,
     signed_text,
 )
-from gnnflow.report.inputs import ReportInputs
+from gnnflow.report.inputs import Parity, ReportInputs
 
 Mood = Literal["plain", "good", "bad", "absent"]
 
@@ -63,7 +63,7 @@ def verdict(inputs: ReportInputs) -> str:
     if parity is None:
         return f"{first} Its predictions carry no parity certificate."
     if parity.passed:
-        return f"{first} Predictions agree with the k-hop path to {parity.max_difference:.1e}."
+        return f"{first} Predictions agree with the k-hop path to {parity.max_difference:.1e}{_over(parity)}."
     return f"{first} Predictions disagree with the k-hop path and must not be used."
 
 
@@ -142,11 +142,17 @@ def _baseline_tile(inputs: ReportInputs) -> Tile:
 def _parity_tile(inputs: ReportInputs) -> Tile:
     parity = inputs.parity
     if parity is None:
-        return Tile("Parity certificate", "none", "no targets were scored again", "absent")
+        return Tile("Parity certificate", "none", "no target was scored again: set infer.parity_samples", "absent")
     note = (
-        f"{count_text(parity.samples)} targets, {parity.max_difference:.1e} apart at most, {parity.limit:.0e} allowed"
+        f"{count_text(parity.samples)} targets, {parity.max_difference:.1e} apart at most, "
+        f"{parity.limit:.0e} allowed{_over(parity)}"
     )
     return Tile("Parity certificate", *(("Pass", note, "good") if parity.passed else ("Fail", note, "bad")))
+
+
+def _over(parity: Parity) -> str:
+    """Say which neighbours both paths scored over, where they are not those that training saw."""
+    return ", both over all edges, where training saw a sample" if parity.compared == "all edges" else ""
 
 
 def _time_tile(inputs: ReportInputs) -> Tile:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow import registry
 from gnnflow.config import STAGES, Config
-from gnnflow.graph.errors import RegistryError
+from gnnflow.graph.errors import ConfigError, RegistryError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.registry.versions import CONFIG
 from gnnflow.stages.base import StageResult, do_once, make_artifact
@@ -47,10 +47,17 @@ class ScoreResult(StageResult):
 def run(context: StageContext) -> ScoreResult:
     """Return the champion's predictions.
 
-    Raises RegistryError where nothing is in service, or the champion cannot read this graph.
+    Raises RegistryError where nothing is in service, or the champion cannot read this graph; ConfigError where the
+    config turns the certificate off.
     """
     begin = time.monotonic()
     config = context.config
+    if not config.infer.parity_samples:
+        raise ConfigError(
+            "0 would score without a parity certificate",
+            where="infer.parity_samples",
+            fix="Set it to 1 or more (the default is 256): what a published model scores must be certified.",
+        )
     name = config.publish.name or config.name
     champion = registry.read_aliases(config.workspace, name).champion
     if champion is None:
