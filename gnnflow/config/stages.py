@@ -64,9 +64,15 @@ def _ingest_keys(config: Config) -> Keys:
     return {"graph": config.graph.model_dump(mode="json", exclude={"nodes", "edges"})}
 
 
+# What makes a sample's sums those of all edges, where it changed since a kind of sampling came to be.
+_SCALE = {"weighted": "rank conditioning", "top_k": "none"}
+
+
 def _select_keys(config: Config) -> Keys:
     sampling = config.neighbors.sampling
     chosen: Keys = {"kind": config.neighbors.kind, "sampling": sampling.kind}
+    if sampling.kind in _SCALE:
+        chosen["scale"] = _SCALE[sampling.kind]
     if config.fanouts is None:
         return {"neighbors": chosen}
     # Fan-outs are prefixes of one order, so the largest decides what has to be kept.

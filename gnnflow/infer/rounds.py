@@ -21,8 +21,7 @@ from gnnflow.executions.sliced import (
     term_slice,
 )
 from gnnflow.graph.arrays import distinct
-from gnnflow.graph.batch import Block
-from gnnflow.graph.edges import sample_scale
+from gnnflow.graph.batch import sampled_block
 from gnnflow.infer.need import rows_of_layer, sends_of
 from gnnflow.infer.predictions import prediction_columns, scores_of
 from gnnflow.kernels.threads import compute_threads
@@ -33,7 +32,8 @@ from gnnflow.storage.graph_store import DEGREE_COLUMNS, degrees_of, features_of
 from gnnflow.storage.tables import commit_table
 
 if TYPE_CHECKING:
-    from gnnflow.graph.arrays import Array, FloatArray, IntArray
+    from gnnflow.graph.arrays import FloatArray, IntArray
+    from gnnflow.graph.batch import Block
     from gnnflow.infer.job import InferJob
     from gnnflow.layers.model import Model
     from gnnflow.mapreduce.exchange import Inbox
@@ -74,8 +74,7 @@ def score(index: int, inbox: Inbox, *, job: InferJob, parity: tuple[int, ...]) -
         scores = scores_of(torch.from_numpy(logits), job.label_kind)
         embedding = embedding_slice(model, outputs) if job.embeddings else None
     ids = combine(job.neighbors.store.nodes(index, ["id"])["id"]).take(pa.array(rows))
-    # rows that hold something that is not finite [n]
-    broken = np.flatnonzero(~_finite_rows(logits, embedding))
+    broken = _broken_rows(logits, embedding)
     if len(broken):
         return TaskOutput(counts={"rows": len(rows), "not_finite": len(broken), "example": str(ids[broken[0]])})
     table = pa.table({"id": ids, **prediction_columns(scores, job.label_kind)})
@@ -88,10 +87,10 @@ def score(index: int, inbox: Inbox, *, job: InferJob, parity: tuple[int, ...]) -
     return TaskOutput(files=(entry,), counts={"rows": len(rows), "parity": found})
 
 
-def _finite_rows(logits: FloatArray, embedding: FloatArray | None) -> Array:
-    """Return whether all that was computed for each target is finite [n]."""
-    finite: Array = np.isfinite(logits).all(axis=1)
-    return finite if embedding is None else finite & np.isfinite(embedding).all(axis=1)
+def _broken_rows(logits: FloatArray, embedding: FloatArray | None) -> IntArray:
+    """Return the rows for which something that is not finite was computed."""
+    computed = logits if embedding is None else np.concatenate([logits, embedding], axis=1)
+    return np.flatnonzero(~np.isfinite(computed).all(axis=1))
 
 
 def _layer(
@@ -119,21 +118,17 @@ def _block(index: int, job: InferJob, rows: IntArray, layer: int) -> Block:
     """Return the layer's in-edges of the given local rows [T]; its sources are these rows, then the rows received."""
     # the in-edges the layer takes of them [E]
     edges = job.neighbors.in_edges(index)
-    fanout = job.fanout(layer)
-    picked = edges.prefix(rows, limit=fanout)
+    picked = edges.prefix(rows, limit=job.fanout(layer))
     # dense id of each edge's source [E], and of each row received, ascending [S]
     nodes = edges.sources[picked.positions]
     asked = distinct(nodes)
     # the source row of each edge: received rows lie behind the T targets [E]
     sources = len(rows) + np.searchsorted(asked, nodes)
-    scale = None
-    if fanout is not None:
-        in_degree = to_numpy(job.neighbors.store.nodes(index, ["in_degree"])["in_degree"])[rows]
-        scale = sample_scale(in_degree, picked.counts)
-    return Block(
+    return sampled_block(
         edges.take(picked.positions, offsets=picked.offsets, sources=sources),
         num_sources=len(rows) + len(asked),
-        sample_scale=scale,
+        in_degree=to_numpy(job.neighbors.store.nodes(index, ["in_degree"])["in_degree"])[rows],
+        sampling=job.neighbors.sampling,
     )
 
 

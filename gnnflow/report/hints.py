@@ -217,9 +217,11 @@ def _blow_up(inputs: ReportInputs) -> Hint | None:
     blow_up = inputs.blow_up
     if blow_up is None or not blow_up.ratio > MOST_BLOW_UP:
         return None
-    advice = "Lower the fan-out (flat.sampling) or the number of hops"
+    advice = "Lower the fan-out (neighbors.sampling) or the number of hops"
     if blow_up.layout == "inline":
-        advice = "Use flat.layout: shared, which stores a node once per shard, or lower the fan-out (flat.sampling)"
+        advice = (
+            "Use flat.layout: shared, which stores a node once per shard, or lower the fan-out (neighbors.sampling)"
+        )
     return Hint(
         "idea",
         f"GraphFlat writes {ratio_text(blow_up.ratio)} what it reads",
@@ -236,7 +238,7 @@ def _hubs(inputs: ReportInputs) -> Hint | None:
         "idea",
         f"{noun} beyond {count_text(graph.hub_threshold)} in-edges",
         "Their neighbourhoods dominate size and time wherever they are reached. A fan-out "
-        "(flat.sampling) bounds "
+        "(neighbors.sampling) bounds "
         "them, and leaves training and inference with the same neighbours.",
     )
 

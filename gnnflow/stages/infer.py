@@ -130,6 +130,12 @@ def _score_by_neighborhood(job: InferJob, runner: RoundRunner, targets: IntArray
         model = job.load_model()
         for entry in result.facts.shards:
             shard = read_shard(flat.artifact, entry)
-            batch = build_minibatch(shard.neighborhood, shard.rows, fanouts=job.fanouts, num_layers=job.num_layers)
+            batch = build_minibatch(
+                shard.neighborhood,
+                shard.rows,
+                fanouts=job.fanouts,
+                num_layers=job.num_layers,
+                sampling=job.neighbors.sampling,
+            )
             scores |= dict(zip(shard.targets.tolist(), scores_of(forward(model, batch), job.label_kind), strict=True))
     return scores
