@@ -22,6 +22,8 @@ from gnnflow.report.inputs import Parity, ReportInputs
 
 Mood = Literal["plain", "good", "bad", "absent"]
 
+_TRAINING_FIGURES = frozenset({"train.epochs", "train.best_epoch"})
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -83,14 +85,14 @@ def metric_table(inputs: ReportInputs) -> MetricTable:
     found = dict(inputs.metrics)
     present = {key.partition(".")[0] for key in found}
     splits = [split for split in SPLITS if split in present]
-    scores = [key for key in found if key.partition(".")[0] in splits and "second" not in key]
+    scores = [key for key in found if key.partition(".")[0] in splits and _is_score(key)]
     baseline = {f"no edges: {key}": value for key, value in (inputs.baseline or {}).items()}
     names = list(dict.fromkeys(key.partition(".")[2] for key in scores))
     rows = [
         MetricRow(sentence(metric_name(name)), tuple(_cell(found.get(f"{split}.{name}")) for split in splits))
         for name in names
     ]
-    base_names = list(dict.fromkeys(key.partition(".")[2] for key in inputs.baseline or {} if "second" not in key))
+    base_names = list(dict.fromkeys(key.partition(".")[2] for key in inputs.baseline or {} if _is_score(key)))
     rows += [
         MetricRow(
             f"{sentence(metric_name(name))}, without edges",
@@ -100,6 +102,11 @@ def metric_table(inputs: ReportInputs) -> MetricTable:
     ]
     others = [(sentence(metric_name(key)), _value(key, value)) for key, value in found.items() if key not in scores]
     return MetricTable(tuple(splits), tuple(rows), tuple(others))
+
+
+def _is_score(key: str) -> bool:
+    """Whether a figure of a split is a score; training's own figures share the prefix of its split."""
+    return "second" not in key and key not in _TRAINING_FIGURES
 
 
 def _against(inputs: ReportInputs, key: str) -> str:

@@ -219,9 +219,7 @@ def _blow_up(inputs: ReportInputs) -> Hint | None:
         return None
     advice = "Lower the fan-out (neighbors.sampling) or the number of hops"
     if blow_up.layout == "inline":
-        advice = (
-            "Use flat.layout: shared, which stores a node once per shard, or lower the fan-out (neighbors.sampling)"
-        )
+        advice = "Use flat.layout: shared, which stores a node once per shard, or lower neighbors.sampling's fan-out"
     return Hint(
         "idea",
         f"GraphFlat writes {ratio_text(blow_up.ratio)} what it reads",
@@ -264,10 +262,11 @@ def _slow_stage(inputs: ReportInputs) -> Hint | None:
         return None
     if slowest.seconds < MOST_OF_TIME * total:
         return None
+    advice = "The timeline shows which of its rounds; more cluster.workers help where rounds have many tasks."
+    if not slowest.rounds:
+        advice = "It runs in one process: train.threads and train.batch_size decide how fast, train.epochs how long."
     return Hint(
         "idea",
         f"{sentence(slowest.name)} took {percent_text(slowest.seconds / total)} of the time",
-        f"{seconds_text(slowest.seconds)} of {seconds_text(total)}. The timeline shows which of its "
-        "rounds; more "
-        "cluster.workers help where rounds have many tasks.",
+        f"{seconds_text(slowest.seconds)} of {seconds_text(total)}. {advice}",
     )
