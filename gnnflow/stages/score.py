@@ -108,6 +108,7 @@ def _as_trained(config: Config, version: Version) -> Config:
 
     # Read first: a version of an older format may hold keys that a config no longer has.
     model = read_description(version.uri, read=version.read).config
-    held = Config.model_validate(json.loads(version.read(CONFIG)))
-    trained = {"neighbors": held.neighbors, "flat": held.flat, "model": model, "seed": held.seed}
-    return config.model_copy(update=trained)
+    held = json.loads(version.read(CONFIG))
+    # Only what decides its scores: other keys of that time may be gone.
+    trained = {"model": model.model_dump(mode="json"), **{key: held[key] for key in ("neighbors", "flat", "seed")}}
+    return Config.model_validate({**config.model_dump(mode="json"), **trained})
