@@ -66,15 +66,15 @@ def _local(config: LocalCluster, stack: ExitStack) -> Any:
     from distributed import Client
     from distributed import LocalCluster as DaskLocalCluster
 
-    # BLAS gets as many threads as a worker is meant to use: one by default, since partitions are the parallelism.
+    # One thread for BLAS too: partitions are the parallelism, and more workers than cores would fight for them.
     stack.enter_context(
         dask.config.set(
             {
                 "distributed.scheduler.allowed-failures": _ALLOWED_FAILURES,
                 "distributed.worker.daemon": False,
-                "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": config.threads,
-                "distributed.nanny.pre-spawn-environ.MKL_NUM_THREADS": config.threads,
-                "distributed.nanny.pre-spawn-environ.OPENBLAS_NUM_THREADS": config.threads,
+                "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": 1,
+                "distributed.nanny.pre-spawn-environ.MKL_NUM_THREADS": 1,
+                "distributed.nanny.pre-spawn-environ.OPENBLAS_NUM_THREADS": 1,
             }
         )
     )

@@ -68,6 +68,10 @@ class ParityError(GnnflowError):
     """GraphInfer and the k-hop path disagree."""
 
 
+class ScoringError(GnnflowError):
+    """The scores are nothing that may be published."""
+
+
 class ClusterError(GnnflowError):
     """The Dask cluster cannot be reached or lost its workers."""
 

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnflow.config import STAGES
 from gnnflow.config.pipelines import load_named
-from gnnflow.graph.errors import ConfigError, LayerError, ParityError, StorageError, TableError, TrainingError
+from gnnflow.graph.errors import (
+    ConfigError,
+    LayerError,
+    ParityError,
+    ScoringError,
+    StorageError,
+    TableError,
+    TrainingError,
+)
 from gnnflow.graph.facts import SelectFacts
 from gnnflow.mapreduce.exchange import ExchangeError
 from gnnflow.mapreduce.rounds import RoundRunner
@@ -38,7 +46,7 @@ if TYPE_CHECKING:
 Facts = TypeVar("Facts")
 
 # The same inputs would fail again, so nothing of the attempt is worth keeping.
-_REPEATABLE = (TableError, StorageError, ConfigError, LayerError, TrainingError, ParityError)
+_REPEATABLE = (TableError, StorageError, ConfigError, LayerError, TrainingError, ParityError, ScoringError)
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from gnnflow.graph.arrays import IntArray
+    from gnnflow.graph.facts import Parity as CertificateFacts
     from gnnflow.graph.labels import LabelKind
     from gnnflow.storage.manifest import Manifest
 
@@ -81,7 +82,6 @@ def _inputs(
 ) -> ReportInputs:
     stored = artifacts[record["store"]]
     graph, trained = stored.facts(GraphFacts), artifacts["train"].facts(TrainFacts)
-    parity = artifacts["infer"].facts(InferFacts).parity
     table = _sample(GraphStore.of(stored.uri, stored.manifest), artifacts["infer"])
     baseline = {key.removeprefix("baseline."): value for key, value in metrics.items() if key.startswith("baseline.")}
     return ReportInputs(
@@ -101,7 +101,7 @@ def _inputs(
         predictions=_predictions(table, graph.label_kind),
         predictions_uri=join(uri, PREDICTIONS),
         embeddings=_embeddings(table),
-        parity=Parity(**asdict(parity)) if parity.samples else None,
+        parity=_parity(artifacts["infer"].facts(InferFacts).parity),
         quarantined={f"{name} rows": rows.rows_quarantined for name, rows in graph.tables.items()},
         versions={**stored.manifest.versions, **artifacts["train"].manifest.versions},
     )
@@ -114,6 +114,13 @@ def _stage_row(stage: str, manifest: Manifest, record: Mapping[str, Any]) -> Sta
     seconds = manifest.timings.get("seconds", sum(row.seconds for row in rounds))
     counts = {"rows in": manifest.rows_in, "rows out": manifest.rows_out, "quarantined": manifest.rows_quarantined}
     return StageRow(stage, seconds, record["reused"][stage], manifest.digest, rounds, counts)
+
+
+def _parity(found: CertificateFacts) -> Parity | None:
+    """Return the certificate; None where nothing was compared."""
+    if found.max_difference is None:
+        return None
+    return Parity(found.samples, found.max_difference, found.limit, found.compared)
 
 
 def _blow_up(artifacts: Mapping[str, Artifact]) -> BlowUp | None:

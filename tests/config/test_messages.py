@@ -276,3 +276,10 @@ def test_an_error_starts_with_the_file_it_came_from():
     assert str(caught.value) == (
         "configs/tiny.yaml: train.lr: -1 is not allowed: must be greater than 0. Learning rate; the default is 0.01."
     )
+
+
+def test_a_key_that_did_nothing_is_refused_with_what_to_use_instead():
+    error = refusal("cluster: {kind: local, threads: 4}")
+    assert error.where == "cluster.threads"
+    assert "did nothing" in error.problem
+    assert error.fix.startswith("Delete it; cluster.workers")

@@ -184,7 +184,9 @@ def edges_where(block, keep):
     targets = np.repeat(np.arange(block.num_targets), block.edges.lengths)[keep]
     offsets = np.concatenate([[0], np.cumsum(np.bincount(targets, minlength=block.num_targets))])
     edges = block.edges.take(np.flatnonzero(keep), offsets=offsets)
-    return Block(edges, block.num_sources, block.sample_scale)
+    return Block(
+        edges, block.num_sources, block.sample_scale, None if block.edge_scale is None else block.edge_scale[keep]
+    )
 
 
 @dataclass(frozen=True)
