@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnflow.config import Config, config_from_dict
 from gnnflow.graph.errors import ClusterError, GnnflowError
-from operators.progress import Stopped, TaskLog, never
+from gnnflow.remote.task_log import Stopped, TaskLog, never
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -14,8 +14,8 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from operators.driver import drive
-from operators.progress import SECONDS_BETWEEN
+from gnnflow.remote.driver import drive
+from gnnflow.remote.task_log import SECONDS_BETWEEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -65,7 +65,7 @@ class DaskHook(BaseHook):
         import asyncio
 
         from gnnflow.graph.errors import ClusterError
-        from operators.submissions import connect
+        from gnnflow_airflow.submissions import connect
 
         async def count() -> int:
             endpoint = self.get_conn()

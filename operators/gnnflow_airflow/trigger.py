@@ -16,7 +16,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from operators.hook import DaskEndpoint
+    from gnnflow_airflow.hook import DaskEndpoint
 
 
 class StageTrigger(BaseTrigger):
@@ -48,7 +48,7 @@ class StageTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return how to make this trigger again; a connection travels by its id only."""
-        return "operators.trigger.StageTrigger", {
+        return "gnnflow_airflow.trigger.StageTrigger", {
             "submission": self.submission,
             "stage": self.stage,
             "config": self.config,
@@ -73,7 +73,7 @@ class StageTrigger(BaseTrigger):
     async def on_kill(self) -> None:
         """Free the cluster when a person marks the task or clears it."""
         from gnnflow.graph.errors import ClusterError
-        from operators import submissions
+        from gnnflow_airflow import submissions
 
         endpoint = await self._endpoint()
         try:
@@ -84,7 +84,7 @@ class StageTrigger(BaseTrigger):
 
     async def _watch(self) -> dict[str, Any]:
         from gnnflow.graph.errors import ClusterError
-        from operators import submissions
+        from gnnflow_airflow import submissions
 
         endpoint = await self._endpoint()
         try:
@@ -98,6 +98,6 @@ class StageTrigger(BaseTrigger):
             return {**submissions.LOST, "error": str(error)}
 
     async def _endpoint(self) -> DaskEndpoint:
-        from operators.hook import DaskEndpoint, DaskHook
+        from gnnflow_airflow.hook import DaskEndpoint, DaskHook
 
         return await DaskHook(self.dask_conn_id).aget_conn() if self.dask_conn_id else DaskEndpoint(self.address)

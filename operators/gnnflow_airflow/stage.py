@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from operators.announce import announce
-from operators.links import DashboardLink, PredictionsLink, ReportLink
-from operators.progress import SECONDS_BETWEEN
+from gnnflow.remote.task_log import SECONDS_BETWEEN
+from gnnflow_airflow.announce import announce
+from gnnflow_airflow.links import DashboardLink, PredictionsLink, ReportLink
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from gnnflow.config import Config
-    from operators.hook import DaskEndpoint
-    from operators.submissions import Submission
-    from operators.trigger import StageTrigger
+    from gnnflow_airflow.hook import DaskEndpoint
+    from gnnflow_airflow.submissions import Submission
+    from gnnflow_airflow.trigger import StageTrigger
 
 Result = TypeVar("Result")
 
@@ -115,7 +115,7 @@ class StageOperator(BaseOperator):
         name, endpoint = self._watched
 
         async def stop() -> None:
-            from operators import submissions
+            from gnnflow_airflow import submissions
 
             async with submissions.connect(endpoint.address, endpoint.security) as client:
                 await submissions.cancel(client, name, say=self.log.info)
@@ -124,13 +124,13 @@ class StageOperator(BaseOperator):
 
     def get_openlineage_facets_on_complete(self, _: Any) -> Any:
         """Return the datasets read and written, with their rows and columns; None before the stage is done."""
-        from operators.lineage import lineage_of
+        from gnnflow_airflow.lineage import lineage_of
 
         return lineage_of(self.stage, self._read_config(), self.outcome) if self.outcome else None
 
     def _read_config(self) -> Config:
         from gnnflow.graph.errors import GnnflowError
-        from operators.reading import read_config
+        from gnnflow_airflow.reading import read_config
 
         try:
             return read_config(self.config, overrides=self.overrides, workspace=self.workspace)
@@ -138,7 +138,7 @@ class StageOperator(BaseOperator):
             raise AirflowFailException(str(error)) from error
 
     def _endpoint(self, config: Config) -> DaskEndpoint | None:
-        from operators.hook import DaskEndpoint, DaskHook
+        from gnnflow_airflow.hook import DaskEndpoint, DaskHook
 
         if self.cluster_address:
             return DaskEndpoint(self.cluster_address)
@@ -148,8 +148,8 @@ class StageOperator(BaseOperator):
 
     def _here(self, config: Config) -> dict[str, Any]:
         from gnnflow.graph.errors import ClusterError, GnnflowError
-        from operators.driver import run_here
-        from operators.progress import Stopped
+        from gnnflow.remote.driver import run_here
+        from gnnflow.remote.task_log import Stopped
 
         try:
             return run_here(self.stage, config, say=self.log.info, stopped=lambda: self._killed)
@@ -162,7 +162,7 @@ class StageOperator(BaseOperator):
 
     def _on_cluster(self, context: Context, config: Config, endpoint: DaskEndpoint, *, losses: int) -> dict[str, Any]:
         """Name the submission and let the trigger make it; without deferral, make it from here."""
-        from operators.submissions import Submission
+        from gnnflow_airflow.submissions import Submission
 
         name = self._name_submission(context, endpoint)
         submission = Submission(name, self.stage, config.model_dump(mode="json"))
@@ -173,7 +173,7 @@ class StageOperator(BaseOperator):
 
     def _name_submission(self, context: Context, endpoint: DaskEndpoint) -> str:
         """Return the name of what an earlier attempt left on the cluster, if it is still known there, or a new one."""
-        from operators import submissions
+        from gnnflow_airflow import submissions
 
         store = context.get("task_state_store")
         earlier = store.get(_STATE_KEY) if store is not None else None
@@ -195,7 +195,7 @@ class StageOperator(BaseOperator):
         return name
 
     def _trigger(self, submission: Submission, endpoint: DaskEndpoint) -> StageTrigger:
-        from operators.trigger import StageTrigger
+        from gnnflow_airflow.trigger import StageTrigger
 
         limit = self.execution_timeout
         return StageTrigger(
@@ -209,7 +209,7 @@ class StageOperator(BaseOperator):
         )
 
     def _watch_here(self, submission: Submission, endpoint: DaskEndpoint) -> dict[str, Any]:
-        from operators import submissions
+        from gnnflow_airflow import submissions
 
         async def watch() -> dict[str, Any]:
             async with submissions.connect(endpoint.address, endpoint.security) as client:
@@ -245,7 +245,7 @@ class StageOperator(BaseOperator):
 
     def _link(self, context: Context, key: str, uri: str) -> None:
         """Note an address for a button, now rather than at the task's end: a deferred task is watched too."""
-        from operators.links import web_address
+        from gnnflow_airflow.links import web_address
 
         if uri:
             self.links[key] = uri
