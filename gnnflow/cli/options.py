@@ -37,7 +37,7 @@ def perform(config: Config, *stages: str, config_uri: str = "") -> StageResult:
     from gnnflow.cluster import Cluster
     from gnnflow.stages.base import StageContext, run_stage
 
-    with for_terminal() as progress, Cluster(config.cluster) as cluster:
+    with for_terminal() as progress, Cluster(config.cluster, say=progress.message) as cluster:
         context = StageContext.of(config, cluster, progress, config_uri=config_uri)
         return [run_stage(context, stage) for stage in stages][-1]
 

@@ -18,6 +18,7 @@ from gnnflow.stages.base import ArtifactResult, StageContext, StageResult, make_
 from gnnflow.stages.check import check_run
 from gnnflow.stages.report import write_report
 from gnnflow.storage.filesystem import copy_file, exists, join, read_json, write_json
+from gnnflow.storage.manifest import committed
 
 if TYPE_CHECKING:
     from gnnflow.config import Config
@@ -73,6 +74,12 @@ def run(context: StageContext) -> RunResult:
         metrics=read_json(join(uri, "metrics.json")),
         stages=results,
     )
+
+
+def is_quick(context: StageContext) -> bool:
+    """Return whether the run is complete."""
+    stages = context.run.stages
+    return exists(context.run.record) and all(committed(context.run.artifact(stage)) for stage in stages)
 
 
 def _commit_run(context: StageContext, results: dict[str, ArtifactResult]) -> None:

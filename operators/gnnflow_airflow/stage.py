@@ -1,9 +1,10 @@
 """The deferrable operator every stage shares.
 
-`execute` reads the config and asks where the stage should run. For a Dask cluster it names a submission, keeps the name
-in the task's state store (which survives retries and clearing) and defers to a trigger that submits the stage and
-waits; a retry finds the name there and waits for the same submission instead of making a second. Where the config names
-no cluster of its own (synchronous, local), the stage runs in the task's process.
+`execute` reads the config and asks where the stage should run. Without a connection it runs in the task's process, on
+the cluster the config names. For a Dask cluster it first looks whether the stage's result is there already, since then
+there is nothing to hand over. Otherwise it asks what the cluster's workers have installed, names a submission, keeps
+the name in the task's state store (which survives retries and clearing) and defers to a trigger that submits the stage
+and waits; a retry finds the name there and waits for the same submission instead of making a second.
 
 A submission may be lost with its scheduler. What it finished lies in the workspace, so the stage is submitted again, a
 few times, and resumes there; after that the task fails, and its retry resumes there too.
@@ -87,12 +88,16 @@ class StageOperator(BaseOperator):
         endpoint = self._endpoint(config)
         if endpoint is None:
             return self._done(context, self._here(config))
+        if (outcome := self._find_done(config)) is not None:
+            return self._done(context, outcome)
         return self._on_cluster(context, config, endpoint, losses=0)
 
     def execute_complete(self, context: Context, event: dict[str, Any], losses: int = 0) -> dict[str, Any]:
         """Go on after the submission's last event: return its outcome, fail, or submit it again where it was lost."""
         # This is another process than the one that submitted the stage, and links are noted anew when it ends.
-        self.links[DashboardLink.xcom_key] = context["ti"].xcom_pull(key=DashboardLink.xcom_key) or ""
+        # Of a mapped task every sibling has noted one, and pulling without an index gives them all.
+        ti = context["ti"]
+        self.links[DashboardLink.xcom_key] = ti.xcom_pull(key=DashboardLink.xcom_key, map_indexes=ti.map_index) or ""
         if event["kind"] == "finished":
             return self._done(context, event)
         if event["kind"] == "failed":
@@ -160,6 +165,19 @@ class StageOperator(BaseOperator):
         except GnnflowError as error:
             raise AirflowFailException(str(error)) from error
 
+    def _find_done(self, config: Config) -> dict[str, Any] | None:
+        """Return the outcome of a stage whose result is there already; no submission, and no deferral, is as quick."""
+        from gnnflow.graph.errors import GnnflowError, StorageError
+        from gnnflow.remote.driver import outcome_if_done
+
+        try:
+            return outcome_if_done(self.stage, config, say=self.log.info)
+        except StorageError as error:
+            self.log.info("cannot tell from here whether %s is done, so the cluster is asked: %s", self.stage, error)
+            return None
+        except GnnflowError as error:
+            raise AirflowFailException(str(error)) from error
+
     def _on_cluster(self, context: Context, config: Config, endpoint: DaskEndpoint, *, losses: int) -> dict[str, Any]:
         """Name the submission and let the trigger make it; without deferral, make it from here."""
         from gnnflow_airflow.submissions import Submission
@@ -173,6 +191,7 @@ class StageOperator(BaseOperator):
 
     def _name_submission(self, context: Context, endpoint: DaskEndpoint) -> str:
         """Return the name of what an earlier attempt left on the cluster, if it is still known there, or a new one."""
+        from gnnflow.mapreduce.preflight import refuse_unfit
         from gnnflow_airflow import submissions
 
         store = context.get("task_state_store")
@@ -181,6 +200,8 @@ class StageOperator(BaseOperator):
         async def look() -> tuple[bool, str]:
             async with submissions.connect(endpoint.address, endpoint.security) as client:
                 known = isinstance(earlier, str) and await submissions.is_known(client, earlier)
+                if not known and not await refuse_unfit(client):
+                    self.log.warning("the Dask cluster %s has no workers yet", endpoint.address)
                 return known, str(client.dashboard_link or "")
 
         known, dashboard = self._ask(look())
@@ -235,6 +256,8 @@ class StageOperator(BaseOperator):
                 return pool.submit(asyncio.run, question).result()
         except ClusterError as error:
             raise AirflowException(str(error)) from error
+        except OSError as error:
+            raise AirflowException(f"the Dask scheduler does not answer ({type(error).__name__}: {error})") from error
 
     def _done(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         self.outcome = {key: value for key, value in event.items() if key not in {"kind", "worker"}}

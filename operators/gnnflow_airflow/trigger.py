@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+_LEAST_SECONDS = 2.0  # an event that comes sooner can meet a scheduler that still counts the task as queued: #67287
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
@@ -60,6 +62,7 @@ class StageTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield the submission's last event."""
+        begin = time.monotonic()
         # Dask takes a second to import, and this loop runs all triggers.
         await asyncio.to_thread(importlib.import_module, "distributed")
         left = None if self.deadline is None else max(self.deadline - time.time(), 0)
@@ -68,6 +71,7 @@ class StageTrigger(BaseTrigger):
         except TimeoutError:
             await self.on_kill()
             event = {"kind": "failed", "error": "ran past its execution_timeout", "hopeless": False}
+        await asyncio.sleep(_LEAST_SECONDS - (time.monotonic() - begin))
         yield TriggerEvent(event)
 
     async def on_kill(self) -> None:
@@ -95,6 +99,7 @@ class StageTrigger(BaseTrigger):
                 )
                 return event
         except ClusterError as error:
+            self.log.warning("%s", error)
             return {**submissions.LOST, "error": str(error)}
 
     async def _endpoint(self) -> DaskEndpoint:
