@@ -45,7 +45,7 @@ docs: $(VENV)/.installed-dev
 
 clean:
 	rm -rf build dist runs quickstart-data .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find gnnflow tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find gnnflow operators tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

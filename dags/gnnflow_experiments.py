@@ -13,14 +13,14 @@ from pathlib import Path
 
 from airflow.sdk import DAG
 
-from operators.broken import BrokenDag
-from operators.build import default_args, stage_options
-from operators.compare import CompareOperator
-from operators.experiments import Experiment, read_experiment
-from operators.prepare import PrepareOperator
-from operators.reading import list_experiments, read_raw
-from operators.stage import StageOperator
-from operators.stages import operator_of
+from gnnflow_airflow.broken import BrokenDag
+from gnnflow_airflow.build import default_args, stage_options
+from gnnflow_airflow.compare import CompareOperator
+from gnnflow_airflow.experiments import Experiment, read_experiment
+from gnnflow_airflow.prepare import PrepareOperator
+from gnnflow_airflow.reading import list_experiments, read_raw
+from gnnflow_airflow.stage import StageOperator
+from gnnflow_airflow.stages import operator_of
 
 FOLDER = os.environ.get("GNNFLOW_EXPERIMENTS", str(Path(__file__).resolve().parents[1] / "configs" / "experiments"))
 

@@ -11,9 +11,9 @@ from datetime import timedelta
 from airflow.sdk import DAG, Asset
 
 from gnnflow.config.stages import stages_of_any
-from operators.build import default_args, stage_tasks
-from operators.form import form_params
-from operators.prepare import PrepareOperator
+from gnnflow_airflow.build import default_args, stage_tasks
+from gnnflow_airflow.form import form_params
+from gnnflow_airflow.prepare import PrepareOperator
 
 with DAG(
     dag_id="gnnflow_pipeline",

@@ -16,10 +16,10 @@ from pathlib import Path
 from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable
 
 from gnnflow.config.stages import retraining_chain
-from operators.announce import asset_uri
-from operators.build import default_args, stage_tasks
-from operators.prepare import PrepareOperator
-from operators.reading import read_config
+from gnnflow_airflow.announce import asset_uri
+from gnnflow_airflow.build import default_args, stage_tasks
+from gnnflow_airflow.prepare import PrepareOperator
+from gnnflow_airflow.reading import read_config
 
 CONFIG = os.environ.get(
     "GNNFLOW_RETRAIN_CONFIG", str(Path(__file__).resolve().parents[1] / "configs" / "quickstart.yaml")

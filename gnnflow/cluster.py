@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from gnnflow.graph.errors import ClusterError, Interrupted
-from gnnflow.mapreduce.schedulers import Dask, Synchronous
+from gnnflow.mapreduce.schedulers import Dask, Synchronous, say_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,10 +25,11 @@ _ALLOWED_FAILURES = 8
 
 
 class Cluster:
-    """A scheduler that starts lazily and stops with its `with` block."""
+    """A scheduler that starts lazily and stops with its `with` block. say hears what a person who waits should know."""
 
-    def __init__(self, config: ClusterConfig) -> None:
+    def __init__(self, config: ClusterConfig, *, say: Callable[[str], None] = say_nothing) -> None:
         self.config = config
+        self._say = say
         self._stack = ExitStack()
         self._scheduler: Scheduler | None = None
 
@@ -55,9 +56,9 @@ class Cluster:
             if self.config.kind == "synchronous":
                 self._scheduler = Synchronous()
             elif self.config.kind == "local":
-                self._scheduler = Dask(_local(self.config, self._stack))
+                self._scheduler = Dask(_local(self.config, self._stack), say=self._say)
             else:
-                self._scheduler = Dask(_join(self.config, self._stack))
+                self._scheduler = Dask(_join(self.config, self._stack), foreign=True, say=self._say)
         return self._scheduler
 
 
@@ -104,5 +105,5 @@ def _join(config: AddressCluster, stack: ExitStack) -> Any:
         raise ClusterError(
             f"no Dask scheduler answers ({type(error).__name__})",
             where=f"cluster.address = {config.address}",
-            fix="Start one with `dask scheduler`, or use cluster.kind: local.",
+            fix="Start one with `dask scheduler --host HOST`, or use cluster.kind: local.",
         ) from error

@@ -52,7 +52,7 @@ def perform(config: Config, *stages: str, config_uri: str = "") -> StageResult:
 
     if config.cluster.kind == "local":
         stopping.before_workers()
-    with for_terminal() as progress, Cluster(config.cluster) as cluster:
+    with for_terminal() as progress, Cluster(config.cluster, say=progress.message) as cluster:
         context = StageContext.of(config, cluster, progress, config_uri=config_uri)
         stopping.keeps(context.run.workspace.uri)
         try:

@@ -40,7 +40,8 @@ class Stage:
     needs: the stages whose artifacts it reads, as far as the strategy has them. version: raised when the same config
     and inputs would give other bytes. own_code: the user's own classes and functions that it runs, as `module:name`;
     their source enters the fingerprint. on_demand: a stage that needs it makes it where it is missing. reads_tables:
-    it reads the user's tables; writes_store: its artifact is a graph store.
+    it reads the user's tables; writes_store: its artifact is a graph store. quick: of a stage without keys,
+    `module:function` that says of a context whether running the stage now takes no more than a few small files.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Stage:
     keys: Callable[[Config], Keys] | None = None
     own_code: Callable[[Config], tuple[str, ...]] = _no_code
     on_demand: bool = False
+    quick: str = ""
     reads_tables: bool = False
     writes_store: bool = False
 
@@ -153,24 +155,28 @@ STAGES: dict[str, Stage] = {
             "Stop where the tables are not what the last run's were.",
             "gnnflow.stages.guards:check",
             needs=("ingest",),
+            quick="gnnflow.stages.guards:is_quick",
         ),
         Stage(
             "run",
             "Run all stages: tables to predictions. Resumes where an earlier run stopped; repeats nothing done.",
             "gnnflow.stages.pipeline:run",
             needs=("infer",),
+            quick="gnnflow.stages.pipeline:is_quick",
         ),
         Stage(
             "publish",
             "Make a completed run a version of its model, promoted where it is at least as good as the champion.",
             "gnnflow.stages.publish:run",
             needs=("infer",),
+            quick="gnnflow.stages.publish:is_quick",
         ),
         Stage(
             "score",
             "Score the current graph with the model in service.",
             "gnnflow.stages.score:run",
             needs=(STORE,),
+            quick="gnnflow.stages.score:is_quick",
         ),
     )
 }

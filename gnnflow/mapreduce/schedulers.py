@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from gnnflow.graph.errors import ClusterError
+from gnnflow.mapreduce.preflight import refuse_unfit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,17 +38,34 @@ class Synchronous:
             yield function(index)
 
 
-class Dask:
-    """Runs tasks on the workers of a Dask cluster; a task whose worker dies is run again by Dask elsewhere."""
+def say_nothing(_: str) -> None:
+    """Drop a line."""
 
-    def __init__(self, client: Client) -> None:
+
+class Dask:
+    """Runs tasks on the workers of a Dask cluster; a task whose worker dies is run again by Dask elsewhere.
+
+    foreign: others started the workers, so each is asked what it has installed before tasks go out. say hears what a
+    person who waits should know.
+    """
+
+    def __init__(self, client: Client, *, foreign: bool = False, say: Callable[[str], None] = say_nothing) -> None:
         self.client = client
+        self.foreign = foreign
+        self.say = say
+        self._fit: frozenset[str] = frozenset()
 
     def run(self, function: Callable[[int], Result], indices: Sequence[int]) -> Iterator[Result]:
-        """Yield results as they become ready. Raises ClusterError where workers keep dying under one task."""
+        """Yield results as they become ready.
+
+        Raises ClusterError where workers keep dying under one task, and where one that others started lacks something.
+        """
         from distributed.client import FutureCancelledError
         from distributed.scheduler import KilledWorker
 
+        if self.foreign:
+            # At each round, because workers come and go.
+            self._fit = self.client.sync(refuse_unfit, self.client, known=self._fit)
         futures = self.client.map(function, list(indices), pure=False, retries=0)
         try:
             yield from self._results(futures)
@@ -68,7 +86,7 @@ class Dask:
         """Yield results as they come. A cluster without workers would wait forever: after a while that is an error."""
         from distributed import as_completed
 
-        waiting, seen_workers = set(futures), time.monotonic()
+        waiting, seen_workers, said = set(futures), time.monotonic(), False
         while waiting:
             try:
                 for future in as_completed(list(waiting), timeout=_LOOK_SECONDS):
@@ -76,10 +94,14 @@ class Dask:
                     yield future.result()
             except TimeoutError:
                 if self.client.scheduler_info()["workers"]:
-                    seen_workers = time.monotonic()
-                elif time.monotonic() - seen_workers > _NO_WORKERS_SECONDS:
+                    seen_workers, said = time.monotonic(), False
+                    continue
+                if not said:
+                    self.say(f"the Dask cluster has no workers; {len(waiting)} tasks wait for one")
+                    said = True
+                if time.monotonic() - seen_workers > _NO_WORKERS_SECONDS:
                     raise ClusterError(
                         f"has had no workers for {_NO_WORKERS_SECONDS} s, with {len(waiting)} tasks waiting",
                         where="cluster",
-                        fix="Start workers with `dask worker ADDRESS`, then run again: finished tasks are kept.",
+                        fix="Start workers (`dask worker ADDRESS --host HOST`) and run again: finished tasks are kept.",
                     ) from None

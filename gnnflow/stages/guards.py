@@ -27,13 +27,14 @@ _NAMED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class GuardResult(StageResult):
-    """What was compared. previous is the run compared with, "" where there is none.
+    """What was compared. previous is the run compared with, "" where there is none; reads are the graph stores.
 
     figures: `nodes`, `edges` and `label_rate` are relative changes, `psi.<column>` the column's index. notes say what
     could not be checked.
     """
 
     previous: str
+    reads: tuple[str, ...] = ()
     figures: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -48,7 +49,7 @@ class GuardResult(StageResult):
         worst, psi = self.worst_column or ("", 0.0)
         compared = sum(name.startswith("psi.") for name in self.figures)
         found = {"previous": self.previous, "columns_compared": compared, "worst_column": worst}
-        return {**super().summary(), **found, "worst_psi": round(psi, 4)}
+        return {**super().summary(), **found, "worst_psi": round(psi, 4), "reads": list(self.reads)}
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,18 @@ def check(context: StageContext) -> GuardResult:
     """
     begin = time.monotonic()
     context.progress.stage_started("guards")
-    now = context.artifact("ingest").facts(GraphFacts)
-    compared = _compared(context, now)
+    ingested = context.artifact("ingest")
+    compared = _compared(context, ingested.facts(GraphFacts))
     for note in compared.notes:
         context.progress.message(f"guards: {note}")
     seconds = time.monotonic() - begin
     result = GuardResult(
-        stage="guards", seconds=seconds, previous=compared.run, figures=compared.figures, notes=compared.notes
+        stage="guards",
+        seconds=seconds,
+        previous=compared.run,
+        reads=tuple(uri for uri in (ingested.uri, compared.store) if uri),
+        figures=compared.figures,
+        notes=compared.notes,
     )
     if result.worst_column is not None:
         name, psi = result.worst_column
@@ -80,9 +86,15 @@ def check(context: StageContext) -> GuardResult:
     return result
 
 
+def is_quick(_: StageContext) -> bool:
+    """Say yes: guards read three small documents."""
+    return True
+
+
 @dataclass(frozen=True)
 class _Compared:
     run: str = ""
+    store: str = ""
     figures: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -95,8 +107,9 @@ def _compared(context: StageContext, now: GraphFacts) -> _Compared:
     try:
         before = artifact.facts(GraphFacts)
     except StorageError:
-        return _Compared(run, notes=("another version of gnnflow wrote the last run's graph store: nothing compared",))
-    return _compare(context, now, before, run)
+        note = "another version of gnnflow wrote the last run's graph store: nothing compared"
+        return _Compared(run, artifact.uri, notes=(note,))
+    return _Compared(run, artifact.uri, _compare(context, now, before, run))
 
 
 def _ingested(run: str) -> Artifact:
@@ -111,7 +124,8 @@ def _ingested(run: str) -> Artifact:
     return Artifact(uri, read_manifest(uri))
 
 
-def _compare(context: StageContext, new: GraphFacts, old: GraphFacts, run: str) -> _Compared:
+def _compare(context: StageContext, new: GraphFacts, old: GraphFacts, run: str) -> dict[str, float]:
+    """Return the figures. Raises GuardError where one is beyond its limit."""
     guards = context.config.guards
     figures = {
         "nodes": _change(new.num_nodes, old.num_nodes),
@@ -125,7 +139,7 @@ def _compare(context: StageContext, new: GraphFacts, old: GraphFacts, run: str) 
         breaches += _psi_breaches(guards.psi, drifts, gone)
     if breaches:
         raise _error(breaches, run, str(context.config.graph.nodes))
-    return _Compared(run, figures)
+    return figures
 
 
 def _change(new: float, old: float) -> float:

@@ -21,6 +21,7 @@ from gnnflow.stages.check import check_run
 from gnnflow.stages.report import write_report
 from gnnflow.storage.documents import write_document
 from gnnflow.storage.filesystem import exists, join, write_atomic, write_json
+from gnnflow.storage.manifest import committed
 from gnnflow.storage.run_folder import METRICS, PREDICTIONS, REPORT, damaged_files, read_metrics, read_run
 from gnnflow.storage.verified import read_verified
 
@@ -84,6 +85,12 @@ def run(context: StageContext) -> RunResult:
         metrics=read_metrics(uri),
         stages=results,
     )
+
+
+def is_quick(context: StageContext) -> bool:
+    """Return whether the run is complete."""
+    stages = context.run.stages
+    return exists(context.run.record) and all(committed(context.run.artifact(stage)) for stage in stages)
 
 
 def _commit_run(context: StageContext, results: dict[str, ArtifactResult]) -> None:

@@ -70,6 +70,16 @@ def run(context: StageContext) -> PublishResult:
     return result
 
 
+def is_quick(context: StageContext) -> bool:
+    """Return whether the run's version is in service already, so that nothing is copied or compared."""
+    config = context.config
+    name = config.publish.name or config.name
+    champion = registry.read_aliases(config.workspace, name).champion
+    if champion is None or not exists(context.run.record):
+        return False
+    return registry.read_version(config.workspace, name, champion).run == context.run.uri
+
+
 def _publish(context: StageContext, begin: float) -> PublishResult:
     config = context.config
     name = config.publish.name or config.name

@@ -22,7 +22,7 @@ from gnnflow.stages.base import StageResult, do_once, make_artifact
 from gnnflow.stages.infer import score_graph
 from gnnflow.stages.resolve import resolve
 from gnnflow.storage.filesystem import exists, join
-from gnnflow.storage.manifest import fingerprint_of
+from gnnflow.storage.manifest import committed, fingerprint_of
 from gnnflow.storage.run_folder import check_run
 
 if TYPE_CHECKING:
@@ -32,8 +32,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreResult(StageResult):
-    """Predictions of the model in service, for every target of the current graph."""
+    """Predictions of the model in service, for every target of the current graph.
 
+    reads: the graph store, the selected neighbours and the version's folder.
+    """
+
+    reads: tuple[str, ...]
     name: str
     version: int
     predictions: str
@@ -42,7 +46,7 @@ class ScoreResult(StageResult):
     def summary(self) -> dict[str, Any]:
         """Return which version scored, and where its predictions lie."""
         scored = {"name": self.name, "version": self.version, "predictions": self.predictions, "rows_out": self.rows}
-        return {**super().summary(), **scored}
+        return {**super().summary(), **scored, "reads": list(self.reads)}
 
 
 def run(context: StageContext) -> ScoreResult:
@@ -65,16 +69,61 @@ def run(context: StageContext) -> ScoreResult:
         raise RegistryError("no version is in service", where=name, fix="Run `gnnflow publish CONFIG` first.")
     version = registry.read_version(config.workspace, name, champion)
     result = partial(ScoreResult, stage="score", name=name, version=champion)
-    if version.run == context.run.uri and exists(context.run.record):
+    if _is_of_this_run(context, version):
         check_run(version.run)
         rows = context.artifact("infer").manifest.rows_out
-        return result(seconds=time.monotonic() - begin, reused=True, predictions=version.predictions, rows=rows)
+        seconds, reads = time.monotonic() - begin, _reads(context, version)
+        return result(seconds=seconds, reused=True, reads=reads, predictions=version.predictions, rows=rows)
     scored = _score(context, name, version)
     return result(
         seconds=time.monotonic() - begin,
         reused=scored.reused,
+        reads=_reads(_theirs(context, version), version),
         predictions=join(scored.artifact, "predictions"),
         rows=scored.manifest.rows_out,
+    )
+
+
+def is_quick(context: StageContext) -> bool:
+    """Return whether the predictions of the model in service are there."""
+    config = context.config
+    name = config.publish.name or config.name
+    champion = registry.read_aliases(config.workspace, name).champion
+    if champion is None:
+        return False
+    version = registry.read_version(config.workspace, name, champion)
+    if _is_of_this_run(context, version):
+        return committed(context.run.artifact("infer"))
+    theirs = _theirs(context, version)
+    scored = theirs.run.workspace.artifact("score", _fingerprint(theirs, version))
+    return committed(scored) and all(map(committed, _reads(theirs, version)[:-1]))
+
+
+def _is_of_this_run(context: StageContext, version: Version) -> bool:
+    return version.run == context.run.uri and exists(context.run.record)
+
+
+def _theirs(context: StageContext, version: Version) -> StageContext:
+    """Return the run that the version's own sampling makes of today's tables."""
+    return replace(context, run=resolve(_as_trained(context.config, version), tables=context.run.tables))
+
+
+def _reads(context: StageContext, version: Version) -> tuple[str, ...]:
+    run = context.run
+    return run.artifact(run.store_stage), run.artifact("select"), version.uri
+
+
+def _fingerprint(theirs: StageContext, version: Version) -> str:
+    infer, run = STAGES["infer"], theirs.run
+    assert infer.keys is not None
+    return fingerprint_of(
+        "score",
+        keys=infer.keys(theirs.config),
+        inputs={
+            **{stage: run.fingerprints[stage] for stage in (run.store_stage, "select")},
+            "train": version.fingerprints["train"],
+        },
+        format_version=infer.version,
     )
 
 
@@ -87,21 +136,11 @@ def _score(context: StageContext, name: str, version: Version) -> ArtifactResult
             where=name,
             fix="Promote a version that was trained on it, or restore the columns.",
         )
-    theirs = replace(context, run=resolve(_as_trained(context.config, version), tables=context.run.tables))
+    theirs = _theirs(context, version)
     make_artifact(theirs, "select")
     inputs = {stage: theirs.artifact(stage) for stage in (theirs.run.store_stage, "select")}
-    infer = STAGES["infer"]
-    assert infer.keys is not None
-    fingerprint = fingerprint_of(
-        "score",
-        keys=infer.keys(theirs.config),
-        inputs={
-            **{stage: artifact.manifest.fingerprint for stage, artifact in inputs.items()},
-            "train": version.fingerprints["train"],
-        },
-        format_version=infer.version,
-    )
-    return do_once(theirs, "score", partial(score_graph, model=version.uri), fingerprint=fingerprint, inputs=inputs)
+    work = partial(score_graph, model=version.uri)
+    return do_once(theirs, "score", work, fingerprint=_fingerprint(theirs, version), inputs=inputs)
 
 
 def _as_trained(config: Config, version: Version) -> Config:

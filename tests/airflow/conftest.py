@@ -26,7 +26,7 @@ if INSTALLED:
         AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=f"sqlite:///{HOME}/airflow.db",
         AIRFLOW__LOGGING__LOGGING_LEVEL="WARNING",
         AIRFLOW__CORE__FERNET_KEY="",
-        PYTHONPATH=str(REPOSITORY),
+        PYTHONPATH=os.pathsep.join((str(REPOSITORY), str(REPOSITORY / "operators"))),
     )
 
 

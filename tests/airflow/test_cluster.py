@@ -7,7 +7,7 @@ import yaml
 
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
-from operators.lineage import datasets_of
+from gnnflow_airflow.lineage import datasets_of
 from tests.airflow.running import TRAIN, sync
 from tests.small_graphs import graph_config, write_graph
 
@@ -20,9 +20,9 @@ def test_stages_defer_to_a_cluster_that_lives_as_long_as_the_run(tmp_path, airfl
     from airflow.sdk import DAG
 
     from gnnflow.graph.errors import ClusterError
-    from operators.build import stage_tasks
-    from operators.cluster import StartClusterOperator, StopClusterOperator
-    from operators.submissions import connect
+    from gnnflow_airflow.build import stage_tasks
+    from gnnflow_airflow.cluster import StartClusterOperator, StopClusterOperator
+    from gnnflow_airflow.submissions import connect
 
     write_graph(tmp_path)
     file = tmp_path / "config.yaml"
@@ -50,7 +50,7 @@ def test_stages_defer_to_a_cluster_that_lives_as_long_as_the_run(tmp_path, airfl
 def test_lineage_counts_rows_and_columns(tmp_path):
 
     from gnnflow.stages.base import StageContext, run_stage
-    from operators.lineage import lineage_of
+    from gnnflow_airflow.lineage import lineage_of
 
     write_graph(tmp_path)
     config = graph_config(tmp_path)

@@ -11,8 +11,8 @@ import yaml
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
 from gnnflow.graph.errors import ConfigError
-from operators.experiments import read_experiment
-from operators.reading import read_raw
+from gnnflow_airflow.experiments import read_experiment
+from gnnflow_airflow.reading import read_raw
 from tests.airflow.running import TRAIN, load
 from tests.conftest import REPOSITORY
 from tests.small_graphs import graph_config, write_graph

@@ -8,7 +8,7 @@ pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflo
 
 from gnnflow.config import Config, config_from_dict
 from gnnflow.graph.errors import ConfigError
-from operators.form import form_params, nested
+from gnnflow_airflow.form import form_params, nested
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
 

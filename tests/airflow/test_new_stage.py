@@ -9,11 +9,11 @@ pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflo
 
 from gnnflow.config.pipelines import PIPELINES, Pipeline
 from gnnflow.config.stages import STAGES, STORE, Stage
-from operators.build import stage_tasks
-from operators.lineage import datasets_of
-from operators.reading import read_config
-from operators.stage import StageOperator
-from operators.stages import operator_of
+from gnnflow_airflow.build import stage_tasks
+from gnnflow_airflow.lineage import datasets_of
+from gnnflow_airflow.reading import read_config
+from gnnflow_airflow.stage import StageOperator
+from gnnflow_airflow.stages import operator_of
 from tests.airflow.running import TRAIN, sync
 from tests.small_graphs import graph_config, write_graph
 

@@ -15,8 +15,8 @@ import s3fs
 
 from gnnflow.config import config_from_dict
 from gnnflow.stages import pipeline
-from operators import submissions
-from operators.form import nested
+from gnnflow_airflow import submissions
+from gnnflow_airflow.form import nested
 from tests.airflow.live.services import System, wait_for
 from tests.airflow.running import form_of
 from tests.small_graphs import graph_config, write_graph

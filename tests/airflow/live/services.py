@@ -119,7 +119,7 @@ class System:
             "GNNFLOW_LINKS": f"s3://={self.s3['AWS_ENDPOINT_URL']}/",
             "GNNFLOW_EXPERIMENTS": str(self.home / "experiments"),
             "GNNFLOW_RETRAIN_CONFIG": str(self.retrain_config),
-            "PYTHONPATH": str(REPOSITORY),
+            "PYTHONPATH": os.pathsep.join((str(REPOSITORY), str(REPOSITORY / "operators"))),
             "OMP_NUM_THREADS": "1",
             **self.s3,
         }

@@ -61,16 +61,17 @@ class DaskHook(BaseHook):
         return _endpoint(await self.aget_connection(self.dask_conn_id))
 
     def test_connection(self) -> tuple[bool, str]:
-        """Try to connect; returns whether it worked and what to tell."""
+        """Try to connect and ask what is installed there; returns whether a stage can run there, and what to tell."""
         import asyncio
 
         from gnnflow.graph.errors import ClusterError
-        from operators.submissions import connect
+        from gnnflow.mapreduce.preflight import refuse_unfit
+        from gnnflow_airflow.submissions import connect
 
         async def count() -> int:
             endpoint = self.get_conn()
             async with connect(endpoint.address, endpoint.security) as client:
-                return len(client.scheduler_info()["workers"])
+                return len(await refuse_unfit(client))
 
         try:
             return True, f"connected; {asyncio.run(count())} workers"

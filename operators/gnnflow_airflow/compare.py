@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
-from operators.links import ComparisonLink, web_address
+from gnnflow_airflow.links import ComparisonLink, web_address
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -41,8 +41,8 @@ class PrepareOperator(BaseOperator):
         """Return the URI of the config's copy in the workspace."""
         from gnnflow.config import config_from_dict
         from gnnflow.graph.errors import GnnflowError
-        from operators.form import nested
-        from operators.reading import keep_config, read_config
+        from gnnflow_airflow.form import nested
+        from gnnflow_airflow.reading import keep_config, read_config
 
         try:
             if self.config:

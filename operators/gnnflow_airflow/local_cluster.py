@@ -1,7 +1,8 @@
 """A Dask cluster that lives as long as a DAG run: a process of its own on this machine.
 
-`python -m operators.local_cluster FILE` starts it and writes the scheduler's address to FILE. It ends when a client
-shuts it down, or when nothing happened for `idle_seconds`, so that a run without its teardown leaves nothing behind.
+`python -m gnnflow_airflow.local_cluster FILE` starts it and writes the scheduler's address to FILE. It ends when a
+client shuts it down, or when nothing happened for `idle_seconds`, so that a run without its teardown leaves nothing
+behind.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def start(*, workers: int, memory_limit: str, idle_seconds: float) -> str:
     with (folder / "log").open("wb") as log:
         # A session of its own: the task that starts it ends, the cluster stays.
         process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "operators.local_cluster", str(file), *options],
+            [sys.executable, "-m", "gnnflow_airflow.local_cluster", str(file), *options],
             stdout=log,
             stderr=log,
             cwd=folder,
@@ -43,7 +44,7 @@ def start(*, workers: int, memory_limit: str, idle_seconds: float) -> str:
 async def stop(address: str) -> None:
     """Shut a cluster down; one that is gone already is fine."""
     from gnnflow.graph.errors import ClusterError
-    from operators.submissions import connect
+    from gnnflow_airflow.submissions import connect
 
     try:
         async with connect(address) as client:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnflow.config import Config, config_from_dict
 from gnnflow.graph.errors import ClusterError, GnnflowError
-from operators.progress import Stopped, TaskLog, never
+from gnnflow.remote.task_log import Stopped, TaskLog, never
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,8 +46,19 @@ def run_here(
     from gnnflow.cluster import Cluster
 
     log = TaskLog(say, stopped=stopped)
-    with Cluster(config.cluster) as cluster:
+    with Cluster(config.cluster, say=log.message) as cluster:
         return _run(stage, config, Watched(cluster, log), log)
+
+
+def outcome_if_done(stage: str, config: Config, *, say: Callable[[str], None]) -> dict[str, Any] | None:
+    """Return the outcome of a stage whose result is there already, None where it has work to do.
+
+    Asked before a stage is sent anywhere: it reads a few small files and starts no cluster.
+    """
+    from gnnflow.stages.base import StageContext, is_done, run_stage
+
+    context = StageContext.of(config, progress=TaskLog(say))
+    return run_stage(context, stage).summary() if is_done(context, stage) else None
 
 
 def drive(stage: str, content: Mapping[str, Any], name: str) -> None:
@@ -70,7 +81,7 @@ def drive(stage: str, content: Mapping[str, Any], name: str) -> None:
     try:
         config = config_from_dict(content, environment={})
         with worker_client() as client:
-            report("finished", **_run(stage, config, Watched(Dask(client), log), log))
+            report("finished", **_run(stage, config, Watched(Dask(client, foreign=True, say=log.message), log), log))
     except Stopped:
         report("stopped")
     except GnnflowError as error:

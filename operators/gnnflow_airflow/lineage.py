@@ -58,10 +58,13 @@ def datasets_of(stage: str, config: Config, outcome: Mapping[str, Any]) -> tuple
     """Return what a finished stage read and wrote."""
     from gnnflow.config import STAGES
     from gnnflow.stages.resolve import resolve
+    from gnnflow.storage.manifest import committed
 
     run = resolve(config)
     if STAGES[stage].reads_tables:
         inputs = [_table(str(table)) for table in (config.graph.nodes, config.graph.edges)]
+    elif "reads" in outcome:  # a stage whose inputs are not those of this run alone
+        inputs = [_artifact(uri) if committed(uri) else Dataset(uri, None, None, ()) for uri in outcome["reads"]]
     else:
         inputs = [_artifact(run.artifact(need)) for need in run.needs(stage)]
     if "artifact" in outcome:

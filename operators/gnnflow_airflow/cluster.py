@@ -35,7 +35,7 @@ class StartClusterOperator(BaseOperator):
 
     def execute(self, context: Context) -> str:
         """Return the scheduler's address."""
-        from operators.local_cluster import start
+        from gnnflow_airflow.local_cluster import start
 
         try:
             address = start(workers=int(self.workers), memory_limit=self.memory_limit, idle_seconds=self.idle_seconds)
@@ -56,7 +56,7 @@ class StopClusterOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         """Shut it down."""
-        from operators.local_cluster import stop
+        from gnnflow_airflow.local_cluster import stop
 
         if self.address:
             asyncio.run(stop(self.address))

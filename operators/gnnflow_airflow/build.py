@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import chain
 
-from operators.stages import operator_of
+from gnnflow_airflow.stages import operator_of
 
 if TYPE_CHECKING:
-    from operators.stage import StageOperator
+    from gnnflow_airflow.stage import StageOperator
 
 
 def default_args() -> dict[str, Any]:

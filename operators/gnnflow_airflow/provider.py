@@ -14,7 +14,7 @@ def get_provider_info() -> dict[str, Any]:
         "name": "gnnflow",
         "description": "Graph neural networks as deferrable operators on Dask.",
         "connection-types": [
-            {"connection-type": "dask", "hook-class-name": "operators.hook.DaskHook", "hook-name": "Dask"}
+            {"connection-type": "dask", "hook-class-name": "gnnflow_airflow.hook.DaskHook", "hook-name": "Dask"}
         ],
-        "extra-links": [f"operators.links.{name}" for name in _LINKS],
+        "extra-links": [f"gnnflow_airflow.links.{name}" for name in _LINKS],
     }

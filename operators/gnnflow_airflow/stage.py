@@ -1,9 +1,10 @@
 """The deferrable operator every stage shares.
 
-`execute` reads the config and asks where the stage should run. For a Dask cluster it names a submission, keeps the name
-in the task's state store (which survives retries and clearing) and defers to a trigger that submits the stage and
-waits; a retry finds the name there and waits for the same submission instead of making a second. Where the config names
-no cluster of its own (synchronous, local), the stage runs in the task's process.
+`execute` reads the config and asks where the stage should run. Without a connection it runs in the task's process, on
+the cluster the config names. For a Dask cluster it first looks whether the stage's result is there already, since then
+there is nothing to hand over. Otherwise it asks what the cluster's workers have installed, names a submission, keeps
+the name in the task's state store (which survives retries and clearing) and defers to a trigger that submits the stage
+and waits; a retry finds the name there and waits for the same submission instead of making a second.
 
 A submission may be lost with its scheduler. What it finished lies in the workspace, so the stage is submitted again, a
 few times, and resumes there; after that the task fails, and its retry resumes there too.
@@ -19,17 +20,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from operators.announce import announce
-from operators.links import DashboardLink, PredictionsLink, ReportLink
-from operators.progress import SECONDS_BETWEEN
+from gnnflow.remote.task_log import SECONDS_BETWEEN
+from gnnflow_airflow.announce import announce
+from gnnflow_airflow.links import DashboardLink, PredictionsLink, ReportLink
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from gnnflow.config import Config
-    from operators.hook import DaskEndpoint
-    from operators.submissions import Submission
-    from operators.trigger import StageTrigger
+    from gnnflow_airflow.hook import DaskEndpoint
+    from gnnflow_airflow.submissions import Submission
+    from gnnflow_airflow.trigger import StageTrigger
 
 Result = TypeVar("Result")
 
@@ -87,12 +88,16 @@ class StageOperator(BaseOperator):
         endpoint = self._endpoint(config)
         if endpoint is None:
             return self._done(context, self._here(config))
+        if (outcome := self._find_done(config)) is not None:
+            return self._done(context, outcome)
         return self._on_cluster(context, config, endpoint, losses=0)
 
     def execute_complete(self, context: Context, event: dict[str, Any], losses: int = 0) -> dict[str, Any]:
         """Go on after the submission's last event: return its outcome, fail, or submit it again where it was lost."""
         # This is another process than the one that submitted the stage, and links are noted anew when it ends.
-        self.links[DashboardLink.xcom_key] = context["ti"].xcom_pull(key=DashboardLink.xcom_key) or ""
+        # Of a mapped task every sibling has noted one, and pulling without an index gives them all.
+        ti = context["ti"]
+        self.links[DashboardLink.xcom_key] = ti.xcom_pull(key=DashboardLink.xcom_key, map_indexes=ti.map_index) or ""
         if event["kind"] == "finished":
             return self._done(context, event)
         if event["kind"] == "failed":
@@ -115,7 +120,7 @@ class StageOperator(BaseOperator):
         name, endpoint = self._watched
 
         async def stop() -> None:
-            from operators import submissions
+            from gnnflow_airflow import submissions
 
             async with submissions.connect(endpoint.address, endpoint.security) as client:
                 await submissions.cancel(client, name, say=self.log.info)
@@ -124,13 +129,13 @@ class StageOperator(BaseOperator):
 
     def get_openlineage_facets_on_complete(self, _: Any) -> Any:
         """Return the datasets read and written, with their rows and columns; None before the stage is done."""
-        from operators.lineage import lineage_of
+        from gnnflow_airflow.lineage import lineage_of
 
         return lineage_of(self.stage, self._read_config(), self.outcome) if self.outcome else None
 
     def _read_config(self) -> Config:
         from gnnflow.graph.errors import GnnflowError
-        from operators.reading import read_config
+        from gnnflow_airflow.reading import read_config
 
         try:
             return read_config(self.config, overrides=self.overrides, workspace=self.workspace)
@@ -138,7 +143,7 @@ class StageOperator(BaseOperator):
             raise AirflowFailException(str(error)) from error
 
     def _endpoint(self, config: Config) -> DaskEndpoint | None:
-        from operators.hook import DaskEndpoint, DaskHook
+        from gnnflow_airflow.hook import DaskEndpoint, DaskHook
 
         if self.cluster_address:
             return DaskEndpoint(self.cluster_address)
@@ -148,8 +153,8 @@ class StageOperator(BaseOperator):
 
     def _here(self, config: Config) -> dict[str, Any]:
         from gnnflow.graph.errors import ClusterError, GnnflowError
-        from operators.driver import run_here
-        from operators.progress import Stopped
+        from gnnflow.remote.driver import run_here
+        from gnnflow.remote.task_log import Stopped
 
         try:
             return run_here(self.stage, config, say=self.log.info, stopped=lambda: self._killed)
@@ -160,9 +165,22 @@ class StageOperator(BaseOperator):
         except GnnflowError as error:
             raise AirflowFailException(str(error)) from error
 
+    def _find_done(self, config: Config) -> dict[str, Any] | None:
+        """Return the outcome of a stage whose result is there already; no submission, and no deferral, is as quick."""
+        from gnnflow.graph.errors import GnnflowError, StorageError
+        from gnnflow.remote.driver import outcome_if_done
+
+        try:
+            return outcome_if_done(self.stage, config, say=self.log.info)
+        except StorageError as error:
+            self.log.info("cannot tell from here whether %s is done, so the cluster is asked: %s", self.stage, error)
+            return None
+        except GnnflowError as error:
+            raise AirflowFailException(str(error)) from error
+
     def _on_cluster(self, context: Context, config: Config, endpoint: DaskEndpoint, *, losses: int) -> dict[str, Any]:
         """Name the submission and let the trigger make it; without deferral, make it from here."""
-        from operators.submissions import Submission
+        from gnnflow_airflow.submissions import Submission
 
         name = self._name_submission(context, endpoint)
         submission = Submission(name, self.stage, config.model_dump(mode="json"))
@@ -173,7 +191,8 @@ class StageOperator(BaseOperator):
 
     def _name_submission(self, context: Context, endpoint: DaskEndpoint) -> str:
         """Return the name of what an earlier attempt left on the cluster, if it is still known there, or a new one."""
-        from operators import submissions
+        from gnnflow.mapreduce.preflight import refuse_unfit
+        from gnnflow_airflow import submissions
 
         store = context.get("task_state_store")
         earlier = store.get(_STATE_KEY) if store is not None else None
@@ -181,6 +200,8 @@ class StageOperator(BaseOperator):
         async def look() -> tuple[bool, str]:
             async with submissions.connect(endpoint.address, endpoint.security) as client:
                 known = isinstance(earlier, str) and await submissions.is_known(client, earlier)
+                if not known and not await refuse_unfit(client):
+                    self.log.warning("the Dask cluster %s has no workers yet", endpoint.address)
                 return known, str(client.dashboard_link or "")
 
         known, dashboard = self._ask(look())
@@ -195,7 +216,7 @@ class StageOperator(BaseOperator):
         return name
 
     def _trigger(self, submission: Submission, endpoint: DaskEndpoint) -> StageTrigger:
-        from operators.trigger import StageTrigger
+        from gnnflow_airflow.trigger import StageTrigger
 
         limit = self.execution_timeout
         return StageTrigger(
@@ -209,7 +230,7 @@ class StageOperator(BaseOperator):
         )
 
     def _watch_here(self, submission: Submission, endpoint: DaskEndpoint) -> dict[str, Any]:
-        from operators import submissions
+        from gnnflow_airflow import submissions
 
         async def watch() -> dict[str, Any]:
             async with submissions.connect(endpoint.address, endpoint.security) as client:
@@ -235,6 +256,8 @@ class StageOperator(BaseOperator):
                 return pool.submit(asyncio.run, question).result()
         except ClusterError as error:
             raise AirflowException(str(error)) from error
+        except OSError as error:
+            raise AirflowException(f"the Dask scheduler does not answer ({type(error).__name__}: {error})") from error
 
     def _done(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         self.outcome = {key: value for key, value in event.items() if key not in {"kind", "worker"}}
@@ -245,7 +268,7 @@ class StageOperator(BaseOperator):
 
     def _link(self, context: Context, key: str, uri: str) -> None:
         """Note an address for a button, now rather than at the task's end: a deferred task is watched too."""
-        from operators.links import web_address
+        from gnnflow_airflow.links import web_address
 
         if uri:
             self.links[key] = uri

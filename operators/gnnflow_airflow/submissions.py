@@ -11,21 +11,26 @@ import asyncio
 import contextlib
 import time
 import uuid
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from operators.driver import drive
-from operators.progress import SECONDS_BETWEEN
+from gnnflow.graph.errors import ClusterError
+from gnnflow.mapreduce import preflight
+from gnnflow.remote.driver import drive
+from gnnflow.remote.task_log import SECONDS_BETWEEN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from distributed import Client, Security
+
+Result = TypeVar("Result")
 
 _CONNECT_SECONDS = 15
 _LOOK_SECONDS = 0.5
 _GRACE_SECONDS = 4.0
 _NO_WORKERS_SECONDS = 600.0  # time for an autoscaler to bring up the first
+_SILENT_SECONDS = 10.0  # without workers, or without an answer: then the log says so
+_LOST_SECONDS = 60.0  # a scheduler may be busy for a while
 _LAST_WORDS = ("finished", "failed", "stopped")
 
 _UNDER_WAY = {"released", "waiting", "no-worker", "queued", "processing"}
@@ -36,6 +41,7 @@ _NO_WORKERS = {
     "error": f"the Dask cluster has had no workers for {_NO_WORKERS_SECONDS:.0f} s; start some, a retry resumes",
     "hopeless": False,
 }
+_UNANSWERED = {"kind": "lost", "error": "the Dask scheduler does not answer any more"}
 LOST = {"kind": "lost", "error": "the Dask cluster no longer knows this submission"}
 
 
@@ -48,8 +54,6 @@ def new_name(stage: str) -> str:
 async def connect(address: str, security: Security | None = None) -> Any:
     """Connect to a Dask scheduler. Raises ClusterError where none answers."""
     from distributed import Client
-
-    from gnnflow.graph.errors import ClusterError
 
     try:
         client = await Client(address, asynchronous=True, timeout=_CONNECT_SECONDS, security=security)
@@ -75,14 +79,46 @@ class Submission:
     config: dict[str, Any]
 
 
+@dataclass
+class Drought:
+    """For how long a cluster has had no workers. Says so once it is noticeable."""
+
+    say: Callable[[str], None]
+    since: float = field(default_factory=time.monotonic)
+    said: bool = False
+
+    def is_over(self, *, workers: int) -> bool:
+        """Note how many workers there are; return whether waiting for some is no use any more."""
+        if workers:
+            self.since, self.said = time.monotonic(), False
+            return False
+        waited = time.monotonic() - self.since
+        if waited > _SILENT_SECONDS and not self.said:
+            self.say(f"the Dask cluster has no workers; waiting for one, for at most {_NO_WORKERS_SECONDS:.0f} s")
+            self.said = True
+        return waited > _NO_WORKERS_SECONDS
+
+
 async def run(
     client: Client, submission: Submission, *, say: Callable[[str], None], seconds: float = SECONDS_BETWEEN
 ) -> Any:
-    """Submit it unless the cluster has it already, wait until it ends and return its last event."""
-    if not await is_known(client, submission.name):
-        await submit(client, submission)
-        say(f"submitted {submission.name}")
-    return await watch(client, submission.name, say=say, seconds=seconds)
+    """Submit it unless the cluster has it already, wait until it ends and return its last event.
+
+    Nothing of gnnflow is sent before every worker has said what it has installed.
+    """
+    try:
+        if not await _answer(is_known(client, submission.name), say):
+            if not await _has_workers(client, say):
+                return _NO_WORKERS
+            await preflight.refuse_unfit(client)
+            await submit(client, submission)
+            say(f"submitted {submission.name}")
+        return await watch(client, submission.name, say=say, seconds=seconds)
+    except ClusterError as error:
+        return {"kind": "failed", "error": str(error), "hopeless": False}
+    except OSError:
+        say(_UNANSWERED["error"])
+        return _UNANSWERED
 
 
 async def submit(client: Client, submission: Submission) -> None:
@@ -100,31 +136,66 @@ async def is_known(client: Client, name: str) -> bool:
 async def watch(client: Client, name: str, *, say: Callable[[str], None], seconds: float = SECONDS_BETWEEN) -> Any:
     """Wait until a submission ends and return its last event; its progress goes to `say` every few seconds.
 
-    One that the cluster does not know (a new scheduler, or it was cancelled) gives LOST.
+    One that the cluster does not know (a new scheduler, or it was cancelled) gives LOST. Raises OSError where the
+    scheduler does not answer.
     """
-    scheduler: Any = client.scheduler  # None only before a client is connected
-    said, spoken, workers_seen = 0, 0.0, time.monotonic()
-    try:
-        # A status is None where the scheduler has never heard of the name.
-        while (status := (await scheduler.get_task_status(keys=[name]))[name]) in _UNDER_WAY:
-            if not await is_known(client, name):
-                break
-            if time.monotonic() - spoken >= seconds:
-                said, spoken = await _speak(client, name, said, say), time.monotonic()
-            if await scheduler.ncores():
-                workers_seen = time.monotonic()
-            elif time.monotonic() - workers_seen > _NO_WORKERS_SECONDS:
-                await cancel(client, name, say=say)
-                return _NO_WORKERS
-            await asyncio.sleep(_LOOK_SECONDS)
-        if status not in _ENDED:
-            return LOST
-        await _speak(client, name, said, say)
-        ended = [event for event in await _events(client, name) if event["kind"] in _LAST_WORDS]
-        await client.unpublish_dataset(name)
-    except OSError:
+    said, spoken, drought = 0, 0.0, Drought(say)
+    while (status := await _answer(_status(client, name), say)) in _UNDER_WAY:
+        if not await _answer(is_known(client, name), say):
+            break
+        if time.monotonic() - spoken >= seconds:
+            said, spoken = await _answer(_speak(client, name, said, say), say), time.monotonic()
+        if drought.is_over(workers=await _answer(_count_workers(client), say)):
+            await cancel(client, name, say=say)
+            return _NO_WORKERS
+        await asyncio.sleep(_LOOK_SECONDS)
+    if status not in _ENDED:
+        say(LOST["error"])
         return LOST
+    await _speak(client, name, said, say)
+    ended = [event for event in await _events(client, name) if event["kind"] in _LAST_WORDS]
+    await client.unpublish_dataset(name)
     return ended[-1] if ended else _WORKERS_DIED
+
+
+async def _answer(question: Coroutine[Any, Any, Result], say: Callable[[str], None]) -> Result:
+    """Return the scheduler's answer; say so where it takes long. Raises OSError where none comes."""
+    asked = asyncio.ensure_future(question)
+    try:
+        done, _ = await asyncio.wait({asked}, timeout=_SILENT_SECONDS)
+        if not done:
+            say(f"the Dask scheduler has not answered for {_SILENT_SECONDS:.0f} s")
+        return await asyncio.wait_for(asked, timeout=_LOST_SECONDS)
+    finally:
+        asked.cancel()
+
+
+async def _has_workers(client: Client, say: Callable[[str], None]) -> bool:
+    """Wait until the cluster has a worker; return False where none comes."""
+    drought, probe = Drought(say), None
+    try:
+        while not (workers := await _answer(_count_workers(client), say)):
+            if drought.is_over(workers=workers):
+                return False
+            # A cluster that scales with its waiting tasks starts a worker for this one, which any worker can run.
+            probe = probe or client.submit(preflight.question(), key=new_name("preflight"), pure=False)
+            await asyncio.sleep(_LOOK_SECONDS)
+        return True
+    finally:
+        if probe is not None:
+            await client.cancel([probe], force=True)
+
+
+async def _count_workers(client: Client) -> int:
+    scheduler: Any = client.scheduler  # None only before a client is connected
+    return len(await scheduler.ncores())
+
+
+async def _status(client: Client, name: str) -> str | None:
+    """Return the state of a submission's task; None where the scheduler has never heard of it."""
+    scheduler: Any = client.scheduler
+    found: str | None = (await scheduler.get_task_status(keys=[name]))[name]
+    return found
 
 
 async def cancel(client: Client, name: str, *, say: Callable[[str], None]) -> None:

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+_LEAST_SECONDS = 2.0  # an event that comes sooner can meet a scheduler that still counts the task as queued: #67287
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from operators.hook import DaskEndpoint
+    from gnnflow_airflow.hook import DaskEndpoint
 
 
 class StageTrigger(BaseTrigger):
@@ -48,7 +50,7 @@ class StageTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return how to make this trigger again; a connection travels by its id only."""
-        return "operators.trigger.StageTrigger", {
+        return "gnnflow_airflow.trigger.StageTrigger", {
             "submission": self.submission,
             "stage": self.stage,
             "config": self.config,
@@ -60,6 +62,7 @@ class StageTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield the submission's last event."""
+        begin = time.monotonic()
         # Dask takes a second to import, and this loop runs all triggers.
         await asyncio.to_thread(importlib.import_module, "distributed")
         left = None if self.deadline is None else max(self.deadline - time.time(), 0)
@@ -68,12 +71,13 @@ class StageTrigger(BaseTrigger):
         except TimeoutError:
             await self.on_kill()
             event = {"kind": "failed", "error": "ran past its execution_timeout", "hopeless": False}
+        await asyncio.sleep(_LEAST_SECONDS - (time.monotonic() - begin))
         yield TriggerEvent(event)
 
     async def on_kill(self) -> None:
         """Free the cluster when a person marks the task or clears it."""
         from gnnflow.graph.errors import ClusterError
-        from operators import submissions
+        from gnnflow_airflow import submissions
 
         endpoint = await self._endpoint()
         try:
@@ -84,7 +88,7 @@ class StageTrigger(BaseTrigger):
 
     async def _watch(self) -> dict[str, Any]:
         from gnnflow.graph.errors import ClusterError
-        from operators import submissions
+        from gnnflow_airflow import submissions
 
         endpoint = await self._endpoint()
         try:
@@ -95,9 +99,10 @@ class StageTrigger(BaseTrigger):
                 )
                 return event
         except ClusterError as error:
+            self.log.warning("%s", error)
             return {**submissions.LOST, "error": str(error)}
 
     async def _endpoint(self) -> DaskEndpoint:
-        from operators.hook import DaskEndpoint, DaskHook
+        from gnnflow_airflow.hook import DaskEndpoint, DaskHook
 
         return await DaskHook(self.dask_conn_id).aget_conn() if self.dask_conn_id else DaskEndpoint(self.address)

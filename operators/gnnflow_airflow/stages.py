@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnnflow.config import STAGES
-from operators.stage import StageOperator
+from gnnflow_airflow.stage import StageOperator
 
 
 class IngestOperator(StageOperator):

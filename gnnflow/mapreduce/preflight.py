@@ -1,0 +1,152 @@
+"""Asks a Dask cluster what its processes have installed, before anything of gnnflow is sent there.
+
+A worker that cannot unpickle a task closes its connection to the scheduler, and everybody's work on it is lost. So the
+first question about the Python version is Dask's own, which sends no code, and the second is a function that travels by
+value and names no module of ours. Only a cluster whose every process has passed both gets a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import types
+from typing import TYPE_CHECKING, Any
+
+import gnnflow
+from gnnflow.graph.errors import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from distributed import Client
+
+_ANSWER_SECONDS = 60.0  # a worker may be busy with something that keeps its event loop waiting
+_NAMED = 3  # places named for each problem
+
+_VERSIONED = ("gnnflow", "dask", "distributed")
+# What gnnflow's tasks import, by the names of its modules.
+_IMPORTED = (
+    "fsspec",
+    "jinja2",
+    "matplotlib",
+    "numpy",
+    "pyarrow",
+    "pydantic",
+    "safetensors",
+    "sklearn",
+    "torch",
+    "yaml",
+)
+
+
+def question() -> Callable[..., str]:
+    """Return a function that any Python of our version can run: it reports what is installed where it runs, as JSON.
+
+    It has no module, so pickle cannot refer to one and sends the function itself.
+    """
+    made = types.FunctionType(_installed.__code__, {}, "gnnflow_preflight")
+    made.__defaults__ = _installed.__defaults__
+    return made
+
+
+async def refuse_unfit(client: Client, *, known: frozenset[str] = frozenset()) -> frozenset[str]:
+    """Return the cluster's workers, having asked the scheduler and every worker that is not known yet.
+
+    Raises ClusterError where one of them cannot run gnnflow's tasks, naming what is missing or of another version.
+    """
+    scheduler: Any = client.scheduler  # None only before a client is connected
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            workers = frozenset(await scheduler.ncores())
+            if known and workers <= known:
+                return workers
+            found = await _problems(client, sorted(workers - known), ask_scheduler=not known)
+    except OSError as error:  # a TimeoutError too
+        raise ClusterError(
+            f"not every process said within {_ANSWER_SECONDS:.0f} s what it has installed ({type(error).__name__})",
+            where=f"Dask cluster {scheduler.address}",
+            fix="Run again when they are less busy, or restart what hangs.",
+        ) from error
+    if found:
+        raise ClusterError(
+            f"cannot run gnnflow's tasks: {_said(found)}",
+            where=f"Dask cluster {scheduler.address}",
+            fix=f"Install gnnflow {gnnflow.__version__} and what it needs there, as it is here. No task was sent.",
+        )
+    return workers
+
+
+async def _problems(client: Client, workers: list[str], *, ask_scheduler: bool) -> dict[str, list[str]]:
+    """Return what is wrong, and where."""
+    asked: Any = client.get_versions()
+    versions = await asked
+    hosts = {f"the worker {worker}": versions["workers"].get(worker) for worker in workers}
+    if ask_scheduler:
+        hosts["the scheduler"] = versions["scheduler"]
+    ours = _minor(versions["client"]["host"]["python"])
+    found: dict[str, list[str]] = {}
+    for place, told in hosts.items():
+        if told is not None and (theirs := _minor(told["host"]["python"])) != ours:
+            found.setdefault(f"Python {theirs} instead of {ours}", []).append(place)
+    if found:  # compiled code of one Python means nothing to another
+        return found
+    for place, told in (await _answers(client, workers, ask_scheduler=ask_scheduler)).items():
+        for problem in _misfits(json.loads(told)):
+            found.setdefault(problem, []).append(place)
+    return found
+
+
+async def _answers(client: Client, workers: list[str], *, ask_scheduler: bool) -> dict[str, str]:
+    """Return what each place has installed. A worker that has left meanwhile says nothing."""
+    names = (_VERSIONED, _IMPORTED)
+    told: Any = await client.run(question(), *names, workers=workers, on_error="ignore") if workers else {}
+    answers = {f"the worker {worker}": answer for worker, answer in told.items()}
+    if ask_scheduler:
+        asked: Any = client.run_on_scheduler(question(), *names)
+        answers["the scheduler"] = await asked
+    return answers
+
+
+def _installed(versioned: tuple[str, ...] = (), imported: tuple[str, ...] = ()) -> str:
+    """Say which version of some packages is here, and which others are: null and false where they are not."""
+    import importlib
+    import importlib.util
+    import json
+
+    versions: dict[str, str | None] = {}
+    for name in versioned:
+        try:
+            versions[name] = str(importlib.import_module(name).__version__)
+        except (ImportError, AttributeError):
+            versions[name] = None
+    present: dict[str, bool] = {}
+    for name in imported:
+        try:
+            present[name] = importlib.util.find_spec(name) is not None
+        except (ImportError, ValueError):
+            present[name] = False
+    return json.dumps({"versions": versions, "present": present})
+
+
+def _misfits(told: Mapping[str, Any]) -> list[str]:
+    ours = json.loads(_installed(_VERSIONED))["versions"]
+    found = []
+    for name, version in told["versions"].items():
+        if version is None:
+            found.append(f"{name} is not installed")
+        elif version != ours[name] and (name == "gnnflow" or _minor(version) != _minor(ours[name])):
+            # Dask's protocol changes from month to month, and not within one.
+            found.append(f"{name} {version} instead of {ours[name]}")
+    return found + [f"{name} is not installed" for name, there in told["present"].items() if not there]
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _said(found: Mapping[str, list[str]]) -> str:
+    parts = []
+    for problem, places in found.items():
+        more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
+        parts.append(f"{problem} on {', '.join(places[:_NAMED])}{more}")
+    return "; ".join(parts)

@@ -1,0 +1,47 @@
+"""What other people's environments meet: names, and the entry point that Airflow reads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+
+def run_python(code: str, *places: object) -> str:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(place) for place in places)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd="/", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_folder_operators_beside_the_dags_is_the_users_own(tmp_path):
+    (tmp_path / "operators").mkdir()
+    (tmp_path / "operators" / "__init__.py").write_text("WHOSE = 'mine'\n")
+    code = "import operators, gnnflow_airflow, gnnflow_airflow.provider; print(operators.WHOSE)"
+    assert run_python(code, REPOSITORY, REPOSITORY / "operators", tmp_path) == "mine"
+
+
+@pytest.mark.airflow
+def test_everything_the_provider_names_can_be_imported():
+    pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
+    from airflow.sdk.module_loading import import_string
+
+    from gnnflow_airflow.provider import get_provider_info
+
+    info = get_provider_info()
+    named = [each["hook-class-name"] for each in info["connection-types"]] + info["extra-links"]
+    assert all(import_string(name) for name in named)
+
+
+def test_what_runs_on_a_worker_imports_nothing_of_airflow():
+    code = (
+        "import sys, gnnflow.remote.driver, gnnflow.stages.base;"
+        "print([name for name in sys.modules if name.split('.')[0] in {'airflow', 'gnnflow_airflow', 'operators'}])"
+    )
+    assert run_python(code, REPOSITORY) == "[]"

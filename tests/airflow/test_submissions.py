@@ -1,0 +1,160 @@
+"""What is handed to a Dask cluster, and what is not; what the task log says while nothing moves."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+
+import pytest
+
+pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
+
+from gnnflow.graph.errors import ClusterError
+from gnnflow.stages.base import StageContext, run_stage
+from gnnflow_airflow import submissions
+from gnnflow_airflow.hook import DaskHook
+from gnnflow_airflow.trigger import StageTrigger
+from tests.airflow.running import TRAIN
+from tests.mapreduce.foreign_cluster import foreign_cluster
+from tests.small_graphs import graph_config, write_graph
+
+pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture(autouse=True)
+def what_dask_leaves_behind():
+    """Collect what a client that lost its scheduler never awaited here, where that is no error."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture
+def config(tmp_path):
+    write_graph(tmp_path)
+    return graph_config(tmp_path, train=TRAIN)
+
+
+def submission_of(config, stage="ingest"):
+    return submissions.Submission(submissions.new_name(stage), stage, config.model_dump(mode="json"))
+
+
+def submit(cluster, submission, *, say):
+    async def ask():
+        async with submissions.connect(cluster.address) as client:
+            return await submissions.run(client, submission, say=say)
+
+    return asyncio.run(ask())
+
+
+def test_nothing_is_submitted_to_workers_without_gnnflow(tmp_path, config):
+    said = []
+    with foreign_cluster(tmp_path) as cluster:
+        cluster.start_scheduler()
+        cluster.start_worker("bare", modules=None)
+        event = submit(cluster, submission_of(config), say=said.append)
+        assert (event["kind"], event["hopeless"]) == ("failed", False)
+        assert "gnnflow is not installed on the worker tcp://" in event["error"]
+        assert "ModuleNotFoundError" not in cluster.log("bare")
+    assert not (tmp_path / "runs" / "artifacts").exists()
+
+
+def test_workers_need_no_airflow_package(tmp_path, config):
+    with foreign_cluster(tmp_path) as cluster:
+        cluster.start_scheduler()  # their PYTHONPATH has gnnflow and no gnnflow_airflow
+        cluster.start_worker("good")
+        event = submit(cluster, submission_of(config), say=[].append)
+        assert (event["kind"], event["reused"]) == ("finished", False)
+
+
+def test_a_stage_waits_for_the_first_worker_and_says_so(tmp_path, config, monkeypatch):
+    monkeypatch.setattr(submissions, "_SILENT_SECONDS", 1.0)
+    said = []
+    with foreign_cluster(tmp_path) as cluster:
+        cluster.start_scheduler()
+
+        def say(line):
+            said.append(line)
+            if "no workers" in line:
+                cluster.start_worker("late")
+
+        assert submit(cluster, submission_of(config), say=say)["kind"] == "finished"
+    assert sum("no workers" in line for line in said) == 1
+
+
+def test_a_lost_scheduler_is_said_in_the_log_and_ends_as_a_loss(tmp_path, config):
+    said = []
+    begin = []
+    with foreign_cluster(tmp_path) as cluster:
+        cluster.start_scheduler()
+
+        def say(line):
+            said.append((time.monotonic() - begin[0] if begin else 0, line))
+
+        async def ask():
+            async with submissions.connect(cluster.address) as client:
+                running = asyncio.ensure_future(submissions.run(client, submission_of(config), say=say))
+                await asyncio.sleep(2)
+                begin.append(time.monotonic())
+                await asyncio.to_thread(cluster.stop)
+                return await running
+
+        assert asyncio.run(ask())["kind"] == "lost"
+    assert any("scheduler" in line and seconds < 30 for seconds, line in said)
+
+
+def test_a_trigger_waits_two_seconds_before_its_event(config):
+    trigger = StageTrigger(
+        submission="none",
+        stage="ingest",
+        config=config.model_dump(mode="json"),
+        address="no address at all",
+        dask_conn_id=None,
+        seconds=1,
+        deadline=None,
+    )
+
+    async def first():
+        return await anext(trigger.run())
+
+    begin = time.monotonic()
+    event = asyncio.run(first())
+    assert time.monotonic() - begin >= 2
+    assert event.payload["kind"] == "lost"
+
+
+def test_a_connection_is_good_only_where_gnnflow_can_run(tmp_path, monkeypatch):
+    with foreign_cluster(tmp_path) as cluster:
+        cluster.start_scheduler(modules=None)
+        monkeypatch.setenv("AIRFLOW_CONN_BARE", f'{{"conn_type": "dask", "host": "127.0.0.1", "port": {cluster.port}}}')
+        worked, told = DaskHook("bare").test_connection()
+    assert not worked
+    assert "gnnflow is not installed on the scheduler" in told
+
+
+def test_a_finished_stage_is_not_submitted(tmp_path, config, monkeypatch, airflow_db):
+    import yaml
+    from airflow.sdk import DAG
+
+    from gnnflow.config.stages import retraining_chain
+    from gnnflow_airflow.build import stage_tasks
+    from tests.airflow.running import sync
+
+    context = StageContext.of(config)
+    chain = retraining_chain("mini-batch")
+    for stage in chain:
+        run_stage(context, stage)
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
+
+    def refused(*_, **__):
+        raise ClusterError("a cluster was asked")
+
+    monkeypatch.setattr(submissions, "connect", refused)
+    with DAG("finished", schedule=None) as dag:
+        stage_tasks(chain, config=str(file), cluster_address="tcp://127.0.0.1:1")
+    run = sync(dag).test()
+    assert run.state == "success"
+    outcomes = {ti.task_id: ti.xcom_pull(task_ids=ti.task_id) for ti in run.get_task_instances()}
+    assert all(outcomes[stage]["reused"] for stage in ("ingest", "select", "flat", "train", "infer", "score"))
+    assert outcomes["publish"]["promoted"]

@@ -1,0 +1,119 @@
+"""A cluster that others started is asked what it has installed before anything of gnnflow is sent there."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+
+from gnnflow.cluster import Cluster
+from gnnflow.config import AddressCluster
+from gnnflow.graph.errors import ClusterError
+from gnnflow.mapreduce import preflight
+from tests.mapreduce.foreign_cluster import another_version, foreign_cluster
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+def twice(index):
+    return 2 * index
+
+
+def test_the_question_names_no_module_of_ours():
+    from distributed.protocol.pickle import dumps
+
+    asked = preflight.question()
+    with pytest.raises((pickle.PicklingError, AttributeError)):
+        pickle.dumps(asked)
+    assert asked.__module__ is None
+    assert b"gnnflow." not in dumps(asked).replace(b"gnnflow/", b"")
+    told = json.loads(asked(("dask", "no_such_package"), ("torch", "no_such_package")))
+    assert told["versions"]["dask"]
+    assert told["versions"]["no_such_package"] is None
+    assert told["present"] == {"torch": True, "no_such_package": False}
+
+
+def test_what_gnnflow_requires_is_asked_for():
+    import tomllib
+
+    from tests.conftest import REPOSITORY
+
+    names = {"pyyaml": "yaml", "scikit-learn": "sklearn"}
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    required = {line.split(">")[0] for line in project["dependencies"]} - {"rich", "typer"}  # the command line's
+    asked = set(preflight._IMPORTED) | set(preflight._VERSIONED) - {"gnnflow"}
+    assert asked == {names.get(name, name) for name in required}
+
+
+@pytest.mark.distributed
+def test_workers_without_gnnflow_are_named_and_keep_their_connection(tmp_path):
+    from distributed import Client
+
+    with foreign_cluster(tmp_path) as cluster:
+        cluster.start_scheduler()
+        cluster.start_worker("good")
+        cluster.start_worker("bare", modules=None)
+        cluster.start_worker("older", modules=another_version(tmp_path))
+        with Client(cluster.address, timeout=60) as tenant:
+            tenant.wait_for_workers(3, timeout=60)
+            held = tenant.submit(sum, [1, 2], pure=False)
+            before = {worker["name"]: address for address, worker in tenant.scheduler_info(-1)["workers"].items()}
+            with (
+                Cluster(AddressCluster(kind="address", address=cluster.address)) as ours,
+                pytest.raises(ClusterError) as refused,
+            ):
+                list(ours.run(twice, range(8)))
+            message = str(refused.value)
+            assert f"gnnflow is not installed on the worker {before['bare']}" in message
+            assert f"gnnflow 0.0.9 instead of 0.1.0 on the worker {before['older']}" in message
+            assert before["good"] not in message
+            assert "\n" not in message
+            after = {worker["name"]: address for address, worker in tenant.scheduler_info(-1)["workers"].items()}
+            assert after == before
+            assert held.result() == 3
+        for name in ("bare", "older"):
+            assert "ModuleNotFoundError" not in cluster.log(name)
+
+
+@pytest.mark.distributed
+def test_a_scheduler_without_gnnflow_is_refused_too(tmp_path):
+    with foreign_cluster(tmp_path) as cluster:
+        cluster.start_scheduler(modules=None)
+        cluster.start_worker("good")
+        with (
+            Cluster(AddressCluster(kind="address", address=cluster.address)) as ours,
+            pytest.raises(ClusterError, match="gnnflow is not installed on the scheduler"),
+        ):
+            list(ours.run(twice, range(2)))
+
+
+@pytest.mark.distributed
+def test_a_worker_that_joins_later_is_asked_before_the_next_round(tmp_path):
+    said = []
+    with foreign_cluster(tmp_path) as cluster:
+        cluster.start_scheduler()
+        cluster.start_worker("good")
+        with Cluster(AddressCluster(kind="address", address=cluster.address), say=said.append) as ours:
+            assert sorted(ours.run(twice, range(4))) == [0, 2, 4, 6]
+            cluster.start_worker("bare", modules=None)
+            ours.scheduler().client.wait_for_workers(2, timeout=60)
+            with pytest.raises(ClusterError, match="gnnflow is not installed on the worker"):
+                list(ours.run(twice, range(4)))
+
+
+@pytest.mark.distributed
+def test_a_cluster_without_workers_is_told_of_within_half_a_minute(tmp_path):
+    said = []
+    with foreign_cluster(tmp_path) as cluster:
+        cluster.start_scheduler()
+        with Cluster(AddressCluster(kind="address", address=cluster.address), say=said.append) as ours:
+            results = ours.run(twice, range(2))
+
+            def start(line):
+                said.append(line)
+                cluster.start_worker("late")
+
+            ours.scheduler().say = start
+            assert sorted(results) == [0, 2]
+    assert said == ["the Dask cluster has no workers; 2 tasks wait for one"]
