@@ -141,9 +141,7 @@ def test_a_column_has_one_type_over_all_blocks_and_files(
     _, edges = stored(ingest(tmp_path, nodes, str(tmp_path / "e")))
     assert sorted(edges["weight"].to_pylist()) == [0.25] * 6 + [1.0] * 6
     write(tmp_path / "e/9.csv", edge_columns(weight=["1"] * 7 + ["much"] + ["1"] * 4))
-    with pytest.raises(
-        TableError, match=r"'weight' is large_string, not a weight \(the first text is in .*9\.csv, row 7"
-    ):
+    with pytest.raises(TableError, match=r"'weight' is .*not a weight \(the first text is in .*9\.csv, row 7"):
         ingest(tmp_path, nodes, str(tmp_path / "e"))
 
 

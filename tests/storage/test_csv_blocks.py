@@ -70,7 +70,7 @@ def test_a_cut_file_with_line_breaks_in_fields_is_right_or_refused(
     assert read(str(path)) == rows
     monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", block)
     with_breaks = any("\n" in right for _, right in rows)
-    with pytest.raises(TableError, match="quote|fields") if with_breaks else nullcontext():
+    with pytest.raises(TableError, match=r"quote|fields") if with_breaks else nullcontext():
         assert read(str(path)) == rows
         if with_breaks:  # no cut fell so that it mattered
             raise TableError("quote")
