@@ -10,7 +10,7 @@ import numpy as np
 
 from gnnflow.graph.facts import BlowUp, FlatFacts, ShardEntry
 from gnnflow.graphflat import rounds
-from gnnflow.graphflat.placement import plan_placement
+from gnnflow.graphflat.placement import bounded_shard_size, plan_placement
 from gnnflow.mapreduce.rounds import Round
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def run_rounds(job: FlatJob, runner: RoundRunner, *, shard_size: int) -> FlatRes
     """Run GraphFlat. A graph without targets gives no shards."""
     parts = job.neighbors.store.num_partitions
     found = runner.run(Round("targets", parts, parts, partial(rounds.find_targets, job=job)))
+    fanouts = [job.neighbors.fanout(hop) for hop in range(1, job.num_hops + 1)]
+    shard_size = bounded_shard_size(job.neighbors.store.facts, fanouts, shard_size=shard_size)
     placement = plan_placement([np.array(record.counts["buckets"]) for record in found], shard_size)
     shards = placement.total_shards
     width = max(parts, shards)

@@ -118,14 +118,16 @@ def agreed_schema(table: SourceTable) -> pa.Schema:
     types: dict[str, tuple[pa.Field, Chunk]] = {}
     for chunk in files:
         schema = schema_of(chunk)
+        read = [name for name in dict.fromkeys(schema.names) if name in table.columns]
+        for name in read:
+            _once(schema, name, chunk)
         if sorted(schema.names) != sorted(first.names):
             raise TableError(
                 f"has columns {schema.names}, the first file has {first.names}",
                 where=chunk.uri,
                 fix="Write all files of a table with the same columns.",
             )
-        for name in [name for name in schema.names if name in table.columns]:
-            _once(schema, name, chunk)
+        for name in read:
             _same_meaning(types, schema.field(name), chunk, is_number=name in table.numbers)
     fields = [types[field.name][0] if field.name in types else field for field in first]
     return pa.schema(fields, metadata=first.metadata)

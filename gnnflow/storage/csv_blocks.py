@@ -234,6 +234,8 @@ def _line_of(uri: str, begin: int, data: bytes, offset: int) -> int:
 
 def _num_lines(data: bytes) -> int:
     """Return how many lines hold anything."""
+    if b"\r" not in data and b"\n\n" not in data and not data.startswith(b"\n"):
+        return data.count(b"\n") + (not data.endswith(b"\n"))
     values = np.frombuffer(data, np.uint8)
     ends = (values == _NEWLINE) | (values == _RETURN)
     return int(np.count_nonzero(~ends & np.r_[True, ends[:-1]]))

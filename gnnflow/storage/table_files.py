@@ -156,8 +156,9 @@ def _refuse_special(path: str, mode: int) -> None:
     real = os.path.realpath(path)
     kernel = any(real == root or real.startswith(f"{root}/") for root in _KERNEL)
     if kernel or not stat.S_ISREG(mode):
+        other = "a folder" if stat.S_ISDIR(mode) else "a pipe, a device or a socket"
         raise StorageError(
-            "is a view of the kernel, not a file" if kernel else "is a pipe, a device or a socket, not a file",
+            f"is {'a view of the kernel' if kernel else other}, not a file",
             where=path,
             fix="Write the table to a file first.",
         )

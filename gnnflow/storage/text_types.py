@@ -23,6 +23,7 @@ Kind = Literal["integer id", "text id", "integer", "number", "boolean", "text", 
 
 _NULLS = pa.array(["", "null", "NULL"], pa.large_string())
 _TRUTH = pa.array(["true", "false"], pa.large_string())
+_HEAD = 100
 _INTEGER = r"^[+-]?[0-9]+$"
 _NUMBER = r"^(?i:[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(nan|inf|infinity))$"
 _TYPES: dict[Kind, pa.DataType] = {
@@ -66,11 +67,12 @@ class TextType:
 def facts_of(column: Column) -> TextFacts:
     """Return what the values of a text column are."""
     raw = combine(column)
+    filled = _without(raw, _NULLS[:1]).drop_null()
+    # Most columns show in their first values what they are not.
+    if _is_exact(filled[:_HEAD]) and _is_exact(filled):
+        return TextFacts(len(raw), len(filled), exact=True, integer=True, number=True, boolean=not len(filled))
     values = _trimmed(raw)
     given = values.drop_null()
-    exact = _is_exact(raw)
-    if exact:
-        return TextFacts(len(raw), len(given), exact=True, integer=True, number=True, boolean=not len(given))
     number = _casts(given, pa.float64())
     integer = number and _all_match(given, _INTEGER) and _casts(_unsigned(given), pa.int64())
     boolean = not number and bool(pc.all(pc.is_in(pc.utf8_lower(given), value_set=_TRUTH)).as_py())
@@ -126,8 +128,7 @@ def _unsigned(text: Column) -> Column:
     return pc.replace_substring_regex(text, r"^\+", "")
 
 
-def _is_exact(raw: Column) -> bool:
-    given = _without(raw, _NULLS[:1]).drop_null()
+def _is_exact(given: Column) -> bool:
     try:
         numbers = given.cast(pa.int64())
     except pa.ArrowInvalid:
@@ -144,5 +145,4 @@ def _casts(text: Column, kind: pa.DataType) -> bool:
 
 
 def _all_match(text: Column, pattern: str) -> bool:
-    # Most columns show in their first values what they are not.
-    return all(pc.all(pc.match_substring_regex(part, pattern)).as_py() is not False for part in (text[:100], text))
+    return all(pc.all(pc.match_substring_regex(part, pattern)).as_py() is not False for part in (text[:_HEAD], text))
