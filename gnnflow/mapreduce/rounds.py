@@ -90,7 +90,8 @@ class RoundTiming:
 class RoundRunner:
     """Runs the rounds of one stage in its work folder, resuming what an earlier attempt left.
 
-    artifact: where the tasks commit files, "" where they commit none; those of an earlier attempt are looked at again.
+    artifact: where the tasks commit files, which are looked at again where an earlier attempt wrote them; "" looks at
+    none.
     """
 
     def __init__(
@@ -131,7 +132,9 @@ class RoundRunner:
         return {record.index: record for record in found if record is not None and self._stands(record, step)}
 
     def _stands(self, record: TaskRecord, step: Round) -> bool:
-        return record.index < step.num_tasks and all(is_whole(self.artifact, entry) for entry in record.files)
+        """Return whether a record is of a task of this round, with the artifact files that it names."""
+        whole = not self.artifact or all(is_whole(self.artifact, entry) for entry in record.files)
+        return whole and record.index < step.num_tasks
 
     def _forget(self, step: Round) -> None:
         """Delete what no later round reads."""

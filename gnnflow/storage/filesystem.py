@@ -268,16 +268,21 @@ def _put_where_free(fs: fsspec.AbstractFileSystem, path: str, content: bytes) ->
 
 def _linked_where_free(target: Path, content: bytes) -> bool:
     """Give a finished temporary file its name, which fails where the name is taken."""
-    target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-    _write_local(temporary, content, durable=True)
-    try:
-        os.link(temporary, target)
-    except FileExistsError:
-        return False
-    finally:
-        temporary.unlink()
-    return True
+    for _ in range(_CLAIM_ATTEMPTS):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            _write_local(temporary, content, durable=True)
+            os.link(temporary, target)
+        except FileExistsError:
+            return False
+        except FileNotFoundError:
+            continue  # the folder went meanwhile: a run that is done deletes its work
+        else:
+            return True
+        finally:
+            temporary.unlink(missing_ok=True)
+    raise StorageError("its folder is deleted again and again", where=str(target), fix="Try again.")
 
 
 def encode_json(value: Any) -> bytes:

@@ -40,6 +40,17 @@ def test_a_damaged_checkpoint_says_so(tmp_path: Path, keep: int) -> None:
         read_checkpoint(str(path))
 
 
+@pytest.mark.parametrize("place", [0, 40, 0.2, 0.5, 0.9, -1])
+def test_a_changed_bit_of_a_checkpoint_is_found(tmp_path: Path, place: float) -> None:
+    path = tmp_path / "c.safetensors"
+    write_checkpoint(str(path), Checkpoint("r", {"epoch": 3}, {"w": torch.ones(64)}, {}, {}))
+    content = bytearray(path.read_bytes())
+    content[int(place * len(content)) if 0 < place < 1 else int(place)] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(StorageError, match="delete it"):
+        read_checkpoint(str(path))
+
+
 def test_a_checkpoint_of_another_version_says_so(tmp_path: Path) -> None:
     path = tmp_path / "c.safetensors"
     path.write_bytes(safetensors_torch.save({"optimizer/0/step": torch.ones(1)}, metadata={"state": "{}"}))
