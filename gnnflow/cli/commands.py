@@ -17,6 +17,7 @@ from gnnflow.cli.models import models_app
 from gnnflow.cli.options import AsJson, ConfigPath, Overrides, WorkspaceOption, load, perform, show
 from gnnflow.cli.tables import generate_app, import_tables
 from gnnflow.config import STAGES
+from gnnflow.config.deployment import default_workspace
 
 
 def build_app() -> typer.Typer:
@@ -96,4 +97,4 @@ def report(
     """Print the path of a run's HTML report, making it again where it is missing."""
     from gnnflow.stages.report import report_of
 
-    typer.echo(report_of(run_uri, workspace=workspace or "runs"))
+    typer.echo(report_of(run_uri, workspace=workspace or default_workspace()))

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 models_app = typer.Typer(help="See and move the published models of a workspace.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A model's name.")]
-WorkspaceOption = Annotated[str, typer.Option("--workspace", metavar="URI", help="Where the registry lives.")]
+WorkspaceOption = Annotated[
+    str,
+    typer.Option("--workspace", metavar="URI", envvar="GNNFLOW_WORKSPACE", help="Where the registry lives."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 
 

@@ -196,3 +196,9 @@ def test_a_layer_of_ones_own_that_raises_is_named_with_its_line(config, logs, ca
     shown = capsys.readouterr().err
     assert "careless_layer.py, line 7" in shown
     assert "KeyError" in shown
+
+
+def test_models_are_looked_for_in_the_workspace_of_the_environment(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("GNNFLOW_WORKSPACE", str(tmp_path / "elsewhere"))
+    assert run_cli("models", "show", "mine") == 2
+    assert str(tmp_path / "elsewhere") in capsys.readouterr().err
