@@ -4,20 +4,79 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gnnflow.config import Config
 
 
 def read_config(uri: str, *, overrides: Sequence[str] = (), workspace: str | None = None) -> Config:
-    """Return the config at a path or URL. Raises ConfigError or StorageError, both made for people."""
+    """Return the config at a path or URL, as Airflow runs it. Raises ConfigError or StorageError, made for people.
+
+    Variables are read in the file only: overrides and workspace may come from a form.
+    """
     from gnnflow.config import load_config
     from gnnflow.storage.filesystem import read_bytes
 
-    return load_config(read_bytes(uri).decode(), overrides=overrides, workspace=workspace or None, source=uri)
+    refuse_variables(overrides=overrides, workspace=workspace)
+    text = read_bytes(uri).decode()
+    return as_airflow_runs_it(load_config(text, overrides=overrides, workspace=workspace or None, source=uri))
+
+
+def config_of(
+    values: Mapping[str, Any],
+    *,
+    overrides: Sequence[str] = (),
+    workspace: str | None = None,
+    environment: Mapping[str, str],
+) -> Config:
+    """Return the config of plain values, as Airflow runs it. environment: empty for values that a person typed."""
+    from gnnflow.config import config_from_dict
+
+    refuse_variables(overrides=overrides, workspace=workspace)
+    given = config_from_dict(values, overrides=overrides, workspace=workspace or None, environment=environment)
+    return as_airflow_runs_it(given)
+
+
+def refuse_variables(*, overrides: Sequence[str], workspace: str | None) -> None:
+    """Raise ConfigError where a text that may come from a form would have a variable of the worker read into it."""
+    from gnnflow.graph.errors import ConfigError
+
+    for where, text in (*(("overrides", each) for each in overrides), ("workspace", workspace or "")):
+        if "${" in text:
+            raise ConfigError(
+                f"{text.partition('=')[0]!r} holds a variable, and variables are read in config files only"
+                if where == "overrides"
+                else "holds a variable, and variables are read in config files only",
+                where=where,
+                fix="Write the value itself.",
+            )
+
+
+def as_airflow_runs_it(config: Config) -> Config:
+    """Return the config with local paths made absolute: a relative one is another folder in every process.
+
+    Raises ConfigError where it names a Dask scheduler of its own.
+    """
+    from gnnflow.graph.errors import ConfigError
+    from gnnflow.storage.filesystem import absolute
+
+    if config.cluster.kind == "address" and config.cluster.address != os.environ.get("GNNFLOW_DASK_ADDRESS"):
+        raise ConfigError(
+            "a config does not say which Dask scheduler Airflow uses: whoever answers there could run code",
+            where="cluster.address",
+            fix="Leave `cluster` out and name the scheduler in a connection of type dask (GNNFLOW_DASK_CONN_ID).",
+        )
+
+    def placed(table: str | dict[str, str]) -> str | dict[str, str]:
+        return absolute(table) if isinstance(table, str) else {name: absolute(uri) for name, uri in table.items()}
+
+    tables = {"nodes": placed(config.graph.nodes), "edges": placed(config.graph.edges)}
+    graph = config.graph.model_copy(update=tables)
+    return config.model_copy(update={"workspace": absolute(config.workspace), "graph": graph})
 
 
 def read_raw(uri: str) -> Any:
