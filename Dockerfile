@@ -39,9 +39,12 @@ RUN groupadd --gid 50000 gnnflow \
 COPY --from=build /opt/gnnflow /opt/gnnflow
 COPY --from=build /source/dags /opt/airflow/dags
 COPY --from=build /source/configs /opt/airflow/configs
+# GNNFLOW_SERVICE: what runs from this image serves others, so a config imports no code and reads no variable but
+# GNNFLOW_* unless the variables in docs/config.md say so.
 ENV PATH=/opt/gnnflow/bin:$PATH \
     AIRFLOW_HOME=/opt/airflow \
-    PYTHONUNBUFFERED=1
+    PYTHONUNBUFFERED=1 \
+    GNNFLOW_SERVICE=1
 USER 50000:50000
 WORKDIR /opt/airflow
 # No HEALTHCHECK: each pod has probes of its own.

@@ -10,6 +10,7 @@ edges/ is used as it is. Stages run on a LocalCluster of 2 workers x 1 thread wi
 that the peak is the stage's own; with --workers 0 they run in this process, and `cpu` says what they cost on a machine
 that others use too. Prints a table to stderr and one JSON line to stdout, keys named as a sampler's are:
 
+    select, flat/<layout>/<shard size>   the stages; neighbours are selected once, whatever is cut from them
     sample/workers0         100k targets in batches of 1024: blocks alone, shards held in memory without features
     sample+feat/workers0    the same with the features of every sampled node
     sample+feat/storage     the same, each shard first read from storage and decoded: an epoch's whole input path
@@ -189,6 +190,9 @@ def measure(job: Job, *, what: list[str], shard_sizes: list[int]) -> Results:
         ingested, figures = job.stage("ingest", config)
         if "ingest" in what and not ingested.reused:
             results["ingest"] = figures
+        selected, figures = job.stage("select", config)
+        if "flat" in what and not selected.reused:
+            results["select"] = figures
         flattened, figures = job.stage("flat", config)
         if "flat" in what:
             results[f"flat/shared/{size}"] = figures
@@ -237,7 +241,8 @@ def main() -> None:
         compared = replace(job, tables=tenth_of_targets(tables, arguments.data)) if is_tenth else job
         for layout in ("inline", "shared"):
             config = compared.config(layout=layout, shard_size=sizes[-1])
-            compared.stage("ingest", config)
+            for stage in ("ingest", "select"):
+                compared.stage(stage, config)
             _, results[f"flat/{layout}/{arguments.inline}"] = compared.stage("flat", config)
     results |= measure(job, what=arguments.what.split(","), shard_sizes=sizes)
     if not arguments.keep:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from gnnflow.graph.errors import ClusterError
+from gnnflow.graph.errors import ClusterError, Interrupted
 from gnnflow.mapreduce.schedulers import Dask, Synchronous, say_nothing
 
 if TYPE_CHECKING:
@@ -40,8 +40,9 @@ class Cluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop what was started."""
-        self._stack.close()
+        """Stop what was started, unless the process ends next: its workers end with it, which takes no time."""
+        if kind is None or not issubclass(kind, Interrupted):
+            self._stack.close()
 
     def run(self, function: Callable[[int], Result], indices: Sequence[int]) -> Iterator[Result]:
         """Run tasks, starting or joining the cluster first where that has not happened."""
@@ -66,15 +67,15 @@ def _local(config: LocalCluster, stack: ExitStack) -> Any:
     from distributed import Client
     from distributed import LocalCluster as DaskLocalCluster
 
-    # BLAS gets as many threads as a worker is meant to use: one by default, since partitions are the parallelism.
+    # One thread for BLAS too: partitions are the parallelism, and more workers than cores would fight for them.
     stack.enter_context(
         dask.config.set(
             {
                 "distributed.scheduler.allowed-failures": _ALLOWED_FAILURES,
                 "distributed.worker.daemon": False,
-                "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": config.threads,
-                "distributed.nanny.pre-spawn-environ.MKL_NUM_THREADS": config.threads,
-                "distributed.nanny.pre-spawn-environ.OPENBLAS_NUM_THREADS": config.threads,
+                "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": 1,
+                "distributed.nanny.pre-spawn-environ.MKL_NUM_THREADS": 1,
+                "distributed.nanny.pre-spawn-environ.OPENBLAS_NUM_THREADS": 1,
             }
         )
     )

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import sys
 
-from gnnflow.graph.errors import GnnflowError
-
-_FAILED = 2
-_INTERRUPTED = 130
+from gnnflow.graph.errors import Interrupted
 
 
 def main() -> None:
-    """Run the command line. Problems a user can act on are one message and exit code 2; anything else is our bug."""
-    from gnnflow.cli.commands import build_app
+    """Run the command line and exit: 0; 2 for what a user can act on; 1 for our bug; 130 or 143 when told to stop."""
+    from gnnflow.cli import stopping
 
-    try:
-        build_app()()
-    except GnnflowError as error:
-        sys.stderr.write(f"error: {error}\n")
-        raise SystemExit(_FAILED) from None
-    except KeyboardInterrupt:
-        sys.stderr.write("stopped; run the same command again to resume\n")
-        raise SystemExit(_INTERRUPTED) from None
+    as_json = "--json" in sys.argv
+    with stopping.watched(as_json=as_json):
+        try:
+            from gnnflow.cli.boundary import run_guarded
+
+            code = run_guarded(as_json=as_json)
+        except Interrupted:
+            stopping.end()
+    raise SystemExit(code)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
+import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gnnflow.cli import stopping
 from gnnflow.config import load_config
+from gnnflow.config.deployment import refuse_unusable
+from gnnflow.graph.errors import ConfigError, GnnflowError, LayerError
 from gnnflow.storage.filesystem import read_bytes
 
 if TYPE_CHECKING:
@@ -28,7 +34,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on s
 
 def load(config: str, overrides: list[str] | None, workspace: str | None) -> Config:
     """Return the config a command names."""
-    return load_config(read_bytes(config).decode(), overrides=overrides or (), workspace=workspace, source=config)
+    refuse_unusable(config, where="CONFIG")
+    if Path(config).exists() and not Path(config).is_file():
+        raise ConfigError("is not a file", where=config, fix="Name a YAML file.")  # a pipe would be waited for
+    try:
+        text = read_bytes(config).decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError("is not UTF-8 text", where=config, fix="Save it as UTF-8; is it a YAML file?") from error
+    return load_config(text, overrides=overrides or (), workspace=workspace, source=config)
 
 
 def perform(config: Config, *stages: str, config_uri: str = "") -> StageResult:
@@ -37,9 +50,32 @@ def perform(config: Config, *stages: str, config_uri: str = "") -> StageResult:
     from gnnflow.cluster import Cluster
     from gnnflow.stages.base import StageContext, run_stage
 
+    if config.cluster.kind == "local":
+        stopping.before_workers()
     with for_terminal() as progress, Cluster(config.cluster, say=progress.message) as cluster:
         context = StageContext.of(config, cluster, progress, config_uri=config_uri)
-        return [run_stage(context, stage) for stage in stages][-1]
+        stopping.keeps(context.run.workspace.uri)
+        try:
+            return [run_stage(context, stage) for stage in stages][-1]
+        except Exception as error:
+            if refusal := _own_code_refusal(config, error):
+                raise refusal from error
+            raise
+
+
+def _own_code_refusal(config: Config, error: Exception) -> LayerError | None:
+    """Return what a layer class of the user's own raised as his matter; None for anything else."""
+    module = sys.modules.get(config.model.kind.partition(":")[0]) if ":" in config.model.kind else None
+    if isinstance(error, GnnflowError) or module is None:
+        return None
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == module.__file__]
+    if not frames:
+        return None
+    return LayerError(
+        f"{config.model.kind} raised {type(error).__name__}: {error}",
+        where=f"{frames[-1].filename}, line {frames[-1].lineno}",
+        fix="Mend the class there; GNNFLOW_DEBUG=1 shows the whole traceback.",
+    )
 
 
 def show(summary: Mapping[str, Any], *, as_json: bool) -> None:

@@ -1,4 +1,8 @@
-"""Progress on stderr: bars on a terminal, one line every few seconds elsewhere (a log, CI)."""
+"""Progress on stderr: bars on a terminal, one line every few seconds elsewhere (a log, CI).
+
+A bar takes one line of any terminal, 80 columns included: its name and count come first, and of the figures as many are
+shown as there is room for.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,9 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
+
+from gnnflow.graph.secrets import without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,25 +30,44 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 _LINE_SECONDS = 5.0
+_NAME_WIDTH = 24
+_BAR_WIDTH = 12
+# Columns that a bar takes beside its name, its count and its figures: spinner, bar, two times, and the gaps between.
+_FIXED_WIDTH = 34
 
 
-def _figures(fields: Mapping[str, float]) -> str:
-    return "  ".join(f"{name.replace('_', ' ')} {value:,.4g}" for name, value in fields.items())
+def _figures(fields: Mapping[str, float], *, room: int | None = None) -> str:
+    """Return figures as text; with `room`, the first ones that fit that many columns."""
+    shown = ""
+    for name, value in fields.items():
+        longer = f"{shown}  {name.replace('_', ' ')} {value:,.4g}".lstrip()
+        if room is not None and len(longer) > room:
+            break
+        shown = longer
+    return shown
+
+
+def _one_line() -> Column:
+    return Column(no_wrap=True, overflow="ellipsis")
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 1]}…"
 
 
 class Terminal:
     """Rich bars: one per round or training run, replaced by a line when it is done."""
 
-    def __init__(self) -> None:
-        self.console = Console(stderr=True)
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True)
         self.bars = Progress(
             SpinnerColumn(),
-            TextColumn("[bold]{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[figures]}"),
+            TextColumn("[bold]{task.description}", table_column=_one_line()),
+            BarColumn(bar_width=_BAR_WIDTH),
+            MofNCompleteColumn(table_column=_one_line()),
+            TimeElapsedColumn(table_column=_one_line()),
+            TimeRemainingColumn(compact=True, table_column=_one_line()),
+            TextColumn("{task.fields[figures]}", table_column=_one_line()),
             console=self.console,
             transient=True,
         )
@@ -64,7 +90,7 @@ class Terminal:
         """Open a bar."""
         if num_done:
             self.console.print(f"  {name}: resuming, {num_done} of {num_tasks} tasks were already done")
-        self._open[name] = self.bars.add_task(f"  {name}", total=num_tasks, completed=num_done, figures="")
+        self._open[name] = self.bars.add_task(_short(name), total=num_tasks, completed=num_done, figures="")
 
     def task_finished(self, name: str, index: int, counts: Mapping[str, float]) -> None:
         """Advance the bar."""
@@ -79,12 +105,14 @@ class Terminal:
     def step(self, name: str, done: int, total: int, fields: Mapping[str, float]) -> None:
         """Draw progress inside one task."""
         if name not in self._open:
-            self._open[name] = self.bars.add_task(f"  {name}", total=total, figures="")
-        self.bars.update(self._open[name], completed=done, total=total, figures=_figures(fields))
+            self._open[name] = self.bars.add_task(_short(name), total=total, figures="")
+        taken = _FIXED_WIDTH + len(_short(name)) + 2 * len(str(total))
+        figures = _figures(fields, room=max(0, self.console.width - taken))
+        self.bars.update(self._open[name], completed=done, total=total, figures=figures)
 
     def message(self, text: str) -> None:
         """Print one line."""
-        self.console.print(f"  {text}", highlight=False)
+        self.console.print(f"  {without_secrets(text)}", highlight=False, markup=False)
 
     def stage_finished(self, stage: str, seconds: float, *, reused: bool) -> None:
         """Close what is open and say how it went."""
@@ -138,7 +166,7 @@ class Lines:
 
     def message(self, text: str) -> None:
         """Print one line."""
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write(f"{without_secrets(text)}\n")
 
     def stage_finished(self, stage: str, seconds: float, *, reused: bool) -> None:
         """Say how the stage went."""

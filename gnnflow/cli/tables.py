@@ -25,7 +25,12 @@ def import_tables(
     malformed = [option for option in options or () if "=" not in option]
     if malformed:
         raise ConfigError(f"{malformed[0]!r} is not KEY=VALUE", where="--option", fix="Write e.g. root=downloads.")
-    given = dict(option.split("=", 1) for option in options or ())
+    pairs = [option.split("=", 1) for option in options or ()]
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigError(f"{twice!r} is given twice", where="--option", fix="Give each option once.")
     for uri in import_graph(spec, out=out, options=given):
         typer.echo(uri)
 

@@ -6,14 +6,14 @@ boolean where a number belongs is not, because `epochs: true` is never what was 
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-# user:password@ after a scheme. A pasted password may hold a slash; host:port/path@version has no password.
-CREDENTIALS = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*://)[^/?#@:\s]*:(?!\d+([/?#]|$))\S*@")
+from gnnflow.config.deployment import location_problem
+
+LARGEST_INTEGER = 10**12  # no count of ours comes near it, and NumPy, Arrow and torch hold it
 MAX_SEED = 2**32 - 1  # the most that every library we seed accepts
 
 
@@ -34,30 +34,28 @@ def problem(text: str, *, key: str = "", fix: str = "") -> PydanticCustomError:
     return PydanticCustomError("gnnflow", "{text}", {"text": text, "key": key, "fix": fix})
 
 
-def without_credentials(text: str) -> str:
-    """Return the text with the user and password of any URL in it replaced by dots."""
-    return CREDENTIALS.sub(r"\g<scheme>...@", text)
-
-
 def _refuse_boolean(value: Any) -> Any:
     if isinstance(value, bool):
         raise problem("is not allowed: must be a number, not a boolean")
     return value
 
 
-def _refuse_credentials(uri: str) -> str:
-    if CREDENTIALS.search(uri):
-        raise problem(
-            "holds a user and password, which would be copied into every run's record",
-            fix="Remove them and give them to the storage library through the environment "
-            "(for s3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile).",
-        )
+def _refuse_unusable(uri: str) -> str:
+    text, fix = location_problem(uri)
+    if text:
+        raise problem(text, fix=fix)
     return uri
 
 
-Uri = Annotated[str, Field(min_length=1), AfterValidator(_refuse_credentials)]
-Column = Annotated[str, Field(min_length=1)]
-Integer = Annotated[int, BeforeValidator(_refuse_boolean)]
+def _refuse_huge(value: int) -> int:
+    if abs(value) > LARGEST_INTEGER:
+        raise problem(f"is not allowed: must be at most {LARGEST_INTEGER}")
+    return value
+
+
+Uri = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_refuse_unusable)]
+Column = Annotated[str, Field(min_length=1, max_length=1024)]
+Integer = Annotated[int, BeforeValidator(_refuse_boolean), AfterValidator(_refuse_huge)]
 Number = Annotated[float, BeforeValidator(_refuse_boolean)]
 Fraction = Annotated[Number, Field(ge=0, lt=1)]
 Size = Annotated[ByteSize, Field(ge=0)]

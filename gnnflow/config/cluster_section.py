@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ByteSize, Field
+from pydantic import ByteSize, Field, model_validator
 
-from gnnflow.config.base import Integer, Section, Size, Uri
+from gnnflow.config.base import Integer, Section, Size, Uri, problem
 
 
 class SynchronousCluster(Section):
@@ -23,7 +23,17 @@ class LocalCluster(Section):
     memory_limit: Size = Field(
         ByteSize(2 * 1024**3), description="Memory of one worker, such as 2GiB; 0 sets no limit."
     )
-    threads: Integer = Field(1, ge=1, le=1024, description="Threads of one worker.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _key_that_went(cls, raw: Any) -> Any:
+        if isinstance(raw, dict) and "threads" in raw:
+            raise problem(
+                "a worker runs one task at a time and a task computes with one thread, so it did nothing",
+                key="threads",
+                fix="Delete it; cluster.workers says how many tasks run at once.",
+            )
+        return raw
 
 
 class AddressCluster(Section):

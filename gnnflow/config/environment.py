@@ -1,15 +1,18 @@
 """`${VAR}` and `${VAR:-default}` in configuration values, and `--set a.b=c`.
 
 Both work on plain dictionaries, after YAML was read and before anything is validated, so that they can set
-every key and no value can inject YAML. `$${` stands for a literal `${`.
+every key and no value can inject YAML. `$${` stands for a literal `${`. Which variables may be read is a matter of the
+place (`deployment.py`). A text that held one remembers how it was written, so that a message shows the variable's name
+and never its value.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
 
+from gnnflow.config.deployment import Deployment
 from gnnflow.config.yaml_text import read_yaml
 from gnnflow.graph.errors import ConfigError
 
@@ -17,19 +20,78 @@ _VARIABLE = re.compile(r"\$(?P<escape>\$)?\{(?P<body>[^}]*)\}")
 _BODY = re.compile(r"(?P<name>[A-Za-z_]\w*)(:-(?P<default>.*))?", re.DOTALL)
 
 
-def expand(value: Any, environment: Mapping[str, str], *, where: str = "") -> Any:
+_DEEPEST = 16  # keys of one --set
+_LONGEST_SHOWN = 100
+_SHORTEST_MASKED = 4  # a shorter value stands in too many words of a message to be told from them
+
+
+class Expanded(str):
+    """A text whose variables were replaced; its repr shows it as it was written."""
+
+    __slots__ = ("variables", "written")
+
+    written: str
+    variables: dict[str, str]
+
+    def __new__(cls, text: str, *, written: str, variables: dict[str, str]) -> Self:
+        """Return the text with how it was written and the values its variables had."""
+        made = super().__new__(cls, text)
+        made.written, made.variables = written, variables
+        return made
+
+    def __repr__(self) -> str:
+        return repr(self.written)
+
+
+def expand(value: Any, environment: Mapping[str, str], *, where: str = "", deployment: Deployment | None = None) -> Any:
     """Return the value with every variable in its texts replaced.
 
-    An empty variable takes the default, as in a shell.
-    Raises ConfigError with the key's path and the variable's name where one is not set and has no default.
+    An empty variable takes the default, as in a shell. deployment: what may be read here; by default what this process
+    allows. Raises ConfigError with the key's path and the variable's name where one may not be read, or is not set and
+    has no default.
     """
+    here = deployment or Deployment.here()
     if isinstance(value, dict):
-        return {key: expand(held, environment, where=f"{where}.{key}".lstrip(".")) for key, held in value.items()}
+        return {
+            key: expand(held, environment, where=f"{where}.{key}".lstrip("."), deployment=here)
+            for key, held in value.items()
+        }
     if isinstance(value, list):
-        return [expand(held, environment, where=f"{where}[{i}]") for i, held in enumerate(value)]
-    if isinstance(value, str):
-        return _VARIABLE.sub(lambda match: _lookup(match, environment, where), value)
-    return value
+        return [expand(held, environment, where=f"{where}[{i}]", deployment=here) for i, held in enumerate(value)]
+    return _expand_text(value, environment, where, here) if isinstance(value, str) else value
+
+
+def without_values(text: str, values: Any) -> str:
+    """Return a message with the values of the variables that were replaced in `values` as `${NAME}` again."""
+    for expanded in _expanded(values):
+        for name, value in expanded.variables.items():
+            if len(value) >= _SHORTEST_MASKED:
+                text = text.replace(value, f"${{{name}}}")
+    return text
+
+
+def _expanded(values: Any) -> Iterator[Expanded]:
+    if isinstance(values, Mapping):
+        values = list(values.values())
+    if isinstance(values, list):
+        for held in values:
+            yield from _expanded(held)
+    elif isinstance(values, Expanded):
+        yield values
+
+
+def _expand_text(text: str, environment: Mapping[str, str], where: str, deployment: Deployment) -> str:
+    variables: dict[str, str] = {}
+
+    def lookup(match: re.Match[str]) -> str:
+        if match["escape"]:
+            return match[0][1:]
+        name, value = _lookup(match, environment, where, deployment)
+        variables[name] = value
+        return value
+
+    expanded = _VARIABLE.sub(lookup, text)
+    return Expanded(expanded, written=text, variables=variables) if variables else expanded
 
 
 def apply_override(raw: dict[str, Any], override: str) -> dict[str, Any]:
@@ -39,8 +101,9 @@ def apply_override(raw: dict[str, Any], override: str) -> dict[str, Any]:
     """
     path, equals, text = override.partition("=")
     keys = path.strip().split(".")
-    if not equals or not all(keys):
-        raise ConfigError(f"{override!r} does not set a key", where="--set", fix="Write it as key.path=value.")
+    if not equals or not all(keys) or len(keys) > _DEEPEST:
+        shown = override if len(override) <= _LONGEST_SHOWN else f"{override[:_LONGEST_SHOWN]}..."
+        raise ConfigError(f"{shown!r} does not set a key", where="--set", fix="Write it as key.path=value.")
     return _with(raw, keys, read_yaml(text, source=f"--set {path.strip()}"), where=f"--set {path.strip()}")
 
 
@@ -51,21 +114,23 @@ def apply_overrides(raw: dict[str, Any], overrides: Sequence[str]) -> dict[str, 
     return raw
 
 
-def _lookup(match: re.Match[str], environment: Mapping[str, str], where: str) -> str:
-    if match["escape"]:
-        return match[0][1:]
+def _lookup(
+    match: re.Match[str], environment: Mapping[str, str], where: str, deployment: Deployment
+) -> tuple[str, str]:
+    """Return a variable's name and value."""
     body = _BODY.fullmatch(match["body"])
     if body is None:
         raise ConfigError(f"{match[0]!r} is not a variable", where=where, fix="Write ${NAME}, ${NAME:-default} or $${.")
-    found = environment.get(body["name"]) or body["default"]
+    name = body["name"]
+    deployment.check_variable(name, where=where)
+    found = environment.get(name) or body["default"]
     if found is None:
-        name = body["name"]
         raise ConfigError(
             f"the environment variable {name} is not set",
             where=where,
             fix=f"Set it, or write ${{{name}:-default}}.",
         )
-    return found
+    return name, found
 
 
 def _with(section: Any, keys: list[str], value: Any, *, where: str) -> dict[str, Any]:

@@ -19,7 +19,9 @@ class FlatConfig(Section):
         description="How far neighbourhoods reach: at least model.layers, which is what null means. One GraphFlat "
         "serves models of every depth up to it.",
     )
-    shard_size: Integer = Field(8192, ge=1, description="Targets per shard.")
+    shard_size: Integer = Field(
+        8192, ge=1, description="Most targets per shard; fewer where their neighbourhoods would take above 512 MiB."
+    )
     layout: Literal["shared", "inline"] = Field(
         "shared",
         description="shared stores a node's features once per shard, inline once per target (as AGL does).",

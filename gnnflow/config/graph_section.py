@@ -39,16 +39,27 @@ class GraphConfig(Section):
     feature_dim: Integer | None = Field(
         None,
         ge=1,
+        le=2**31 - 1,
         description="Width of sparse features; null reads it from the table's schema or its largest index.",
     )
     num_classes: Integer | None = Field(
-        None, ge=1, description="Number of classes; null takes the largest label plus one."
+        None,
+        ge=1,
+        le=1_000_000,
+        description="Number of classes; null takes the largest label plus one. Labels written as floats are classes "
+        "where it is given, otherwise numbers to predict.",
     )
     normalize: Literal["none", "row", "standard"] = Field(
         "none",
         description="Scaling: row makes each row sum to one, standard each column mean 0 and variance 1.",
     )
-    partitions: Integer = Field(4, ge=1, le=65536, description="Number of partitions of the graph store.")
+    partitions: Integer | None = Field(
+        None,
+        ge=1,
+        le=65536,
+        description="Number of partitions of the graph store; null takes 4, or as many as keep a partition's part of "
+        "the tables within a sixteenth of cluster.memory_limit.",
+    )
     on_bad_rows: Literal["fail", "quarantine"] = Field(
         "fail",
         description="fail stops at the first bad row; quarantine writes bad rows to a table and counts them.",

@@ -20,8 +20,10 @@ class InferConfig(Section):
     parity_samples: Integer = Field(
         256,
         ge=0,
-        description="Targets scored again by the k-hop path; above 1e-4 the run is refused. 0 turns it off.",
+        description="Targets scored again by the k-hop path, over the same neighbours; above 1e-4 the run is refused. "
+        "0 compares nothing, and such a run cannot be published.",
     )
     sampling: Literal["same", "none"] = Field(
-        "same", description="same uses the neighbours training saw; none uses every in-edge."
+        "same",
+        description="same uses the neighbours training saw; none uses every in-edge, in both paths of the certificate.",
     )

@@ -1,6 +1,8 @@
-"""Text -> `Config`: YAML, then overrides, then the environment, then validation.
+"""Text -> `Config`: YAML, then overrides, then the environment, then validation, then what the place allows.
 
-Overrides come before the environment, so that a key set on the command line no longer needs its variable.
+Overrides come before the environment, so that a key set on the command line no longer needs its variable. Variables
+are replaced in files and overrides only: a form's text is taken as it is. The workspace is that of `--workspace`, the
+config's, that of GNNFLOW_WORKSPACE or `runs`, in this order.
 """
 
 from __future__ import annotations
@@ -11,11 +13,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from gnnflow.config.cluster_section import AddressCluster
+from gnnflow.config.deployment import Deployment, anchored
 from gnnflow.config.environment import apply_overrides, expand
-from gnnflow.config.messages import explain, show
+from gnnflow.config.messages import explain
 from gnnflow.config.root import Config
-from gnnflow.config.yaml_text import read_yaml
+from gnnflow.config.yaml_text import read_yaml, refuse_oversized
 from gnnflow.graph.errors import ConfigError
+
+_KINDS = {str: "text", list: "a list", int: "a number", float: "a number", bool: "true or false"}
 
 
 def load_config(
@@ -34,11 +40,12 @@ def load_config(
     """
     raw = read_yaml(text, source=source or "config")
     if not isinstance(raw, dict):
-        found = "it is empty" if raw is None else f"it is {show(raw)}"
+        found = "it is empty" if raw is None else f"it is {_KINDS.get(type(raw), 'something else')}"
         raise ConfigError(
             f"a config is a mapping of keys and {found}", where=source, fix="Start with `name:` and `graph:`."
         )
-    return config_from_dict(raw, overrides=overrides, workspace=workspace, source=source, environment=environment)
+    here = os.environ if environment is None else environment
+    return config_from_dict(raw, overrides=overrides, workspace=workspace, source=source, environment=here)
 
 
 def config_from_dict(
@@ -49,12 +56,57 @@ def config_from_dict(
     source: str = "",
     environment: Mapping[str, str] | None = None,
 ) -> Config:
-    """Return the validated configuration of plain values, as `load_config` does of a text."""
+    """Return the validated configuration of plain values, as `load_config` does of a text.
+
+    environment: where values come from a file, what its variables are read from; None leaves every text as it is.
+    """
+    refuse_oversized(raw, source=source or "config")
     values = apply_overrides(dict(raw), overrides)
     if workspace is not None:
+        values.pop("workspace", None)  # its variables need not be set
+    if environment is not None:
+        values = expand(values, environment)
+    if workspace is not None:
         values = {**values, "workspace": workspace}
-    values = expand(values, os.environ if environment is None else environment)
     try:
-        return Config.model_validate(values)
+        config = Config.model_validate(values)
     except ValidationError as error:
         raise explain(error, values, model=Config, source=source) from None
+    return _as_allowed(config, Deployment.here())
+
+
+def _as_allowed(config: Config, deployment: Deployment) -> Config:
+    """Return the config as this place runs it. Raises ConfigError for what it does not allow.
+
+    Where work is sent to other processes (a service, a cluster that runs already) local paths become absolute here: a
+    relative one would mean another folder in each of them.
+    """
+    if ":" in config.model.kind:
+        deployment.check_module(config.model.kind)
+    if isinstance(config.cluster, AddressCluster):
+        deployment.check_scheduler(config.cluster.address, where="cluster.address")
+    if deployment.service or isinstance(config.cluster, AddressCluster):
+        config = with_absolute_paths(config)
+    for where, uri in _locations(config).items():
+        deployment.check_location(uri, where=where)
+    return config
+
+
+def with_absolute_paths(config: Config) -> Config:
+    """Return the config with local paths that mean the same in every process of this machine."""
+    graph = {name: _anchored(getattr(config.graph, name)) for name in ("nodes", "edges")}
+    return config.model_copy(
+        update={"workspace": anchored(config.workspace), "graph": config.graph.model_copy(update=graph)}
+    )
+
+
+def _anchored(table: str | dict[str, str]) -> str | dict[str, str]:
+    return anchored(table) if isinstance(table, str) else {name: anchored(uri) for name, uri in table.items()}
+
+
+def _locations(config: Config) -> dict[str, str]:
+    """Return every location a config names, by its key."""
+    found = {"workspace": config.workspace}
+    for name, table in (("graph.nodes", config.graph.nodes), ("graph.edges", config.graph.edges)):
+        found |= {name: table} if isinstance(table, str) else {f"{name}.{kind}": uri for kind, uri in table.items()}
+    return found

@@ -16,9 +16,11 @@ from pydantic import ByteSize, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 
-from gnnflow.config.base import Section, without_credentials
+from gnnflow.config.base import Section
+from gnnflow.config.environment import without_values
 from gnnflow.config.unions import is_free, tagged_members
 from gnnflow.graph.errors import ConfigError
+from gnnflow.graph.secrets import without_secrets
 
 # What a value must be, as a phrase that follows "must be" or "must".
 _MUST_BE = {
@@ -28,6 +30,7 @@ _MUST_BE = {
     "model_attributes_type": "a mapping of keys",
     "int_type": "a whole number",
     "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number of fewer digits",
     "int_from_float": "a whole number",
     "float_type": "a number",
     "float_parsing": "a number",
@@ -74,7 +77,15 @@ class _Finding:
 
 
 def explain(error: ValidationError, raw: Any, *, model: type[Section], source: str = "") -> ConfigError:
-    """Return one ConfigError for everything pydantic found in `raw`, the mapping validated as `model`."""
+    """Return one ConfigError for everything pydantic found in `raw`, the mapping validated as `model`.
+
+    It shows variables by their names, never their values.
+    """
+    found = _explain(error, raw, model=model, source=source)
+    return ConfigError(without_values(found.problem, raw), where=found.where, fix=without_values(found.fix, raw))
+
+
+def _explain(error: ValidationError, raw: Any, *, model: type[Section], source: str) -> ConfigError:
     places = [(_locate(model, raw, details["loc"]), details) for details in error.errors(include_url=False)]
     grouped: dict[_Path, tuple[_Place, list[ErrorDetails]]] = {}
     for place, details in places:
@@ -107,7 +118,7 @@ def show(value: Any) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, ByteSize):
         return value.human_readable(separator="").replace(".0", "")
-    text = without_credentials(repr(list(value) if isinstance(value, tuple) else value))
+    text = without_secrets(repr(list(value) if isinstance(value, tuple) else value))
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
 
 

@@ -22,14 +22,14 @@ class NoSampling(Section):
 
 
 class UniformSampling(Section):
-    """Keep a uniform sample without replacement."""
+    """Keep a uniform sample without replacement. Sums over it are scaled by in-degree / edges kept."""
 
     kind: Literal["uniform"] = Field("uniform", description="Every in-edge is equally likely to be kept.")
     fanout: Fanout = Field(description=_FANOUT)
 
 
 class WeightedSampling(Section):
-    """Keep a sample without replacement in proportion to edge weights."""
+    """Keep a sample without replacement in proportion to edge weights; sums scale each edge by how likely it was."""
 
     kind: Literal["weighted"] = Field("weighted", description="Heavier in-edges are likelier to be kept.")
     fanout: Fanout = Field(description=_FANOUT)
@@ -38,7 +38,9 @@ class WeightedSampling(Section):
 class TopKSampling(Section):
     """Keep the heaviest in-edges."""
 
-    kind: Literal["top_k"] = Field("top_k", description="The heaviest in-edges are kept.")
+    kind: Literal["top_k"] = Field(
+        "top_k", description="The heaviest in-edges are kept and the others ignored: sums are not scaled."
+    )
     fanout: Fanout = Field(description=_FANOUT)
 
 
@@ -56,5 +58,6 @@ class NeighborsConfig(Section):
     hub_threshold: Integer = Field(
         10_000,
         ge=1,
-        description="In-degree above which a node's edges are sampled by several reducers. Does not change results.",
+        description="In-degree above which a node's edges are sampled by several reducers. Does not change results, "
+        "and does nothing without sampling, where every in-edge is read.",
     )

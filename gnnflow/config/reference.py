@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from gnnflow.config.base import Section
+from gnnflow.config.deployment import DEFAULT_WORKSPACE, default_workspace
 from gnnflow.config.messages import show
 from gnnflow.config.root import Config
 from gnnflow.config.unions import common_fields, default_kind, tagged_members
@@ -20,8 +21,32 @@ _HEAD = """# Configuration
 Every key, its default and its meaning. Written by `python -m gnnflow.config > docs/config.md`; edit the
 models in `gnnflow/config/`, not this file.
 
-Values may hold `${VAR}` and `${VAR:-default}`, read from the environment; `$${` stands for `${` itself. On
-the command line `--set train.lr=0.02` replaces any key before anything is checked. Unknown keys are errors.
+Values of a file and of `--set` may hold `${VAR}` and `${VAR:-default}`, read from the environment; `$${` stands for
+`${` itself. Texts of a form or a request are taken as they are. On the command line `--set train.lr=0.02` replaces any
+key before anything is checked. Unknown keys are errors. A file has at most 256 Ki characters, 10,000 values (aliases
+followed) and 32 levels.
+
+The workspace is that of `--workspace`, else the key `workspace`, else the variable `GNNFLOW_WORKSPACE`, else `runs`.
+
+## What a place allows
+
+These environment variables belong to the machine or the service, and no config can change them. Lists are separated by
+spaces or commas.
+
+- `GNNFLOW_SERVICE`: `1` says that this process serves others. Airflow's tasks and the chart's pods set it.
+- `GNNFLOW_WORKSPACE`: the workspace of configs that name none.
+- `GNNFLOW_MODULES`: packages whose layer classes `model.kind` and a saved model may import. Unset: all on the command
+  line, none in a service.
+- `GNNFLOW_ENV_ALLOW`: what `${VAR}` may read: names, and prefixes such as `TEAM_*`. Unset: all on the command line but
+  names that look like secrets, `GNNFLOW_*` in a service.
+- `GNNFLOW_ALLOWED_URLS`: prefixes of tables and workspaces, such as `s3://bucket/` or `/data`. Unset: all on the
+  command line, local paths and object stores in a service.
+- `GNNFLOW_DASK_ADDRESS`: the one scheduler that `cluster.address` may name in a service.
+
+A variable whose name looks like a secret (`…SECRET…`, `…PASSWORD…`, `…TOKEN…`, `AWS_…KEY…` and the like) is read only
+where its whole name is listed in `GNNFLOW_ENV_ALLOW`. URLs with a user, a password, a token or a signed query are
+refused, and where one turns up in a message it is masked. In a service, and with `cluster.kind: address`, relative
+local paths are made absolute when the config is read, in the folder of the process that reads it.
 """
 _TYPE_NAMES: dict[Any, str] = {
     int: "whole number",
@@ -72,10 +97,15 @@ def _kind(
 def _table(fields: dict[str, FieldInfo], prefix: str) -> Iterator[str]:
     yield "| key | allowed | default | meaning |\n|---|---|---|---|"
     for name, field in fields.items():
-        default = "required" if field.default is PydanticUndefined else f"`{show(field.default)}`"
-        cells = (f"`{prefix}{name}`", _allowed(field), default, field.description or "")
+        cells = (f"`{prefix}{name}`", _allowed(field), _default(field), field.description or "")
         yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
     yield ""
+
+
+def _default(field: FieldInfo) -> str:
+    if field.default_factory is default_workspace:
+        return f"`{DEFAULT_WORKSPACE}`"
+    return "required" if field.default is PydanticUndefined else f"`{show(field.default)}`"
 
 
 def _is_nested(field: FieldInfo) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from gnnflow.config.base import MAX_SEED, Integer, Section, Uri, problem
 from gnnflow.config.cluster_section import ClusterConfig, LocalCluster
+from gnnflow.config.deployment import anchored, default_workspace
 from gnnflow.config.flat_section import FlatConfig
 from gnnflow.config.graph_section import GraphConfig
 from gnnflow.config.infer_section import InferConfig
@@ -26,7 +27,10 @@ class Config(Section):
     seed: Integer = Field(
         0, ge=0, le=MAX_SEED, description="Seed of sampling, initial weights, dropout and batch order."
     )
-    workspace: Uri = Field("runs", description="Where artifacts and runs live: a folder or any fsspec URL.")
+    workspace: Uri = Field(
+        default_factory=default_workspace,
+        description="Where artifacts and runs live: a folder or any fsspec URL. Left out: GNNFLOW_WORKSPACE, or runs.",
+    )
     graph: GraphConfig = Field(description="Input tables and the layout of the graph store.")
     neighbors: NeighborsConfig = Field(NeighborsConfig(), description="Which neighbours a node aggregates.")
     flat: FlatConfig = Field(FlatConfig(), description="Neighbourhoods as GraphFeatures.")
@@ -36,6 +40,26 @@ class Config(Section):
     guards: GuardsConfig = Field(GuardsConfig(), description="What stops a scheduled run before it trains.")
     publish: PublishConfig = Field(PublishConfig(), description="What a model must show to be promoted.")
     cluster: ClusterConfig = Field(LocalCluster(), description="Where the work runs.")
+
+    @field_validator("workspace")
+    @classmethod
+    def _workspace_is_one_place(cls, uri: str) -> str:
+        if any(symbol in uri for symbol in "*?["):
+            raise problem("holds a wildcard (*, ? or [), and a workspace is one place", fix="Name one folder.")
+        return uri
+
+    @model_validator(mode="after")
+    def _workspace_is_beside_the_tables(self) -> Self:
+        for table in ("nodes", "edges"):
+            held = getattr(self.graph, table)
+            for uri in [held] if isinstance(held, str) else held.values():
+                if anchored(self.workspace).startswith(f"{anchored(uri).rstrip('/')}/"):
+                    raise problem(
+                        f"{self.workspace!r} lies inside graph.{table}, so a run's own files would be read as a table",
+                        key="workspace",
+                        fix="Name a folder beside the tables.",
+                    )
+        return self
 
     @property
     def num_hops(self) -> int:

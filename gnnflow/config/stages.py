@@ -58,7 +58,7 @@ class Stage:
 
 
 # With these keys batches are prepared, cached, evaluated and saved differently; the weights stay the same.
-_TRAIN_SPEED_ONLY = {"prefetch", "cache", "threads", "workers", "eval_batch_size", "checkpoint_steps"}
+_TRAIN_SPEED_ONLY = {"prefetch", "cache", "workers", "eval_batch_size", "checkpoint_steps"}
 
 
 def _ingest_keys(config: Config) -> Keys:
@@ -66,9 +66,15 @@ def _ingest_keys(config: Config) -> Keys:
     return {"graph": config.graph.model_dump(mode="json", exclude={"nodes", "edges"})}
 
 
+# What makes a sample's sums those of all edges, where it changed since a kind of sampling came to be.
+_SCALE = {"weighted": "rank conditioning", "top_k": "none"}
+
+
 def _select_keys(config: Config) -> Keys:
     sampling = config.neighbors.sampling
     chosen: Keys = {"kind": config.neighbors.kind, "sampling": sampling.kind}
+    if sampling.kind in _SCALE:
+        chosen["scale"] = _SCALE[sampling.kind]
     if config.fanouts is None:
         return {"neighbors": chosen}
     # Fan-outs are prefixes of one order, so the largest decides what has to be kept.
@@ -105,7 +111,7 @@ STAGES: dict[str, Stage] = {
             "ingest",
             "Turn the tables into the graph store: dense ids, partitions, in-edges sorted by destination.",
             "gnnflow.stages.ingest:work",
-            version=3,
+            version=4,
             keys=_ingest_keys,
             reads_tables=True,
             writes_store=True,
@@ -140,7 +146,7 @@ STAGES: dict[str, Stage] = {
             "Score nodes layer by layer and certify the scores (GraphInfer).",
             "gnnflow.stages.infer:work",
             needs=(STORE, "select", "train"),
-            version=2,
+            version=3,
             keys=_infer_keys,
             own_code=_own_layers,
         ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ByteSize, Field
+from pydantic import AfterValidator, BeforeValidator, ByteSize, Field
 
 from gnnflow.config.base import Integer, Number, Section, Size, problem
 from gnnflow.config.pipelines import PIPELINES
@@ -21,6 +21,11 @@ def _one_worker(workers: int) -> int:
             fix="Distributed training is not there yet; set train.workers to 1.",
         )
     return workers
+
+
+def _one_if_null(threads: Any) -> Any:
+    # Versions published while null meant "every core" still hold it.
+    return 1 if threads is None else threads
 
 
 def _known_strategy(strategy: str) -> str:
@@ -77,4 +82,8 @@ class TrainConfig(Section):
         default=False,
         description="Also train the same classifier without edges, to show what the graph adds.",
     )
-    threads: Integer | None = Field(None, ge=1, le=1024, description="Compute threads; null uses every core.")
+    threads: Annotated[Integer, Field(ge=1, le=1024), BeforeValidator(_one_if_null)] = Field(
+        1,
+        description="Threads that training computes with, whatever the environment says (OMP_NUM_THREADS). Another "
+        "number sums in another order and gives other weights, so it is part of a run's fingerprint.",
+    )

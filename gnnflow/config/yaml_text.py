@@ -1,14 +1,17 @@
 """YAML text -> plain dictionaries, with the scalars of YAML 1.2's core schema instead of 1.1's.
 
-Only true and false are booleans (so the country code NO stays text), 5e-4 is a number, 1:30 and 2026-01-01 are text. A
-key written twice is refused, because the first one would be lost silently. Only plain values are built: tags that name
-Python objects are errors.
+Only true and false are booleans (so the country code NO
+stays text), 5e-4 is a number, 1:30 and 2026-01-01 are text. A key written twice is refused, because the first
+one would be lost silently. Only plain values are built: tags that name Python objects are errors.
+
+A config is a page or two. What is larger, deeper or, through aliases, expands to more than any config holds is refused
+while it is read, so that no text takes long to refuse.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import yaml
@@ -22,10 +25,51 @@ _FLOAT = re.compile(rf"{_NUMBER}|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _NULL = re.compile(r"~|null|Null|NULL|")
 _MERGE = re.compile(r"<<")
 _KEY_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
+_MOST_CHARACTERS = 256 * 1024
+_MOST_VALUES = 10_000
+_DEEPEST = 32
+_LONGEST_KEY = 256
+_MOST_DIGITS = 19
+_SMALLER = "A config is a page or two of keys: give the path of one."
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader with YAML 1.2 scalars and without duplicate or non-text keys; filled in below."""
+    """SafeLoader with YAML 1.2 scalars, bounds, and without duplicate or non-text keys; filled in below."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._depth = 0
+        self._values = 0
+        # How many values each finished node stands for, its aliases followed.
+        self._sizes: dict[int, int] = {}
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Compose a node as SafeLoader does. Raises ComposerError beyond the bounds."""
+        alias = self.check_event(yaml.AliasEvent)
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        before = self._values
+        self._depth += 1
+        self._values += 1
+        self._refuse_beyond(mark)
+        node = super().compose_node(parent, index)
+        if alias:
+            if id(node) not in self._sizes:
+                raise yaml.composer.ComposerError(None, None, "an alias stands inside what it names", mark)
+            self._values += self._sizes[id(node)]
+            self._refuse_beyond(mark)
+        else:
+            self._sizes[id(node)] = self._values - before
+        self._depth -= 1
+        found: yaml.Node | None = node
+        return found
+
+    def _refuse_beyond(self, mark: Any) -> None:
+        if self._depth > _DEEPEST:
+            raise yaml.composer.ComposerError(None, None, f"values are nested more than {_DEEPEST} deep", mark)
+        if self._values > _MOST_VALUES:
+            raise yaml.composer.ComposerError(
+                None, None, f"there are more than {_MOST_VALUES} values, aliases followed", mark
+            )
 
 
 def _construct_mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Hashable, Any]:
@@ -34,6 +78,10 @@ def _construct_mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[
         if key.tag not in _KEY_TAGS:
             raise yaml.constructor.ConstructorError(
                 None, None, f"the key {key.value!r} is not text; quote it", key.start_mark
+            )
+        if len(key.value) > _LONGEST_KEY:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"a key of {len(key.value)} characters; at most {_LONGEST_KEY} are read", key.start_mark
             )
         if key.value in seen:
             raise yaml.constructor.ConstructorError(
@@ -45,6 +93,10 @@ def _construct_mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[
 
 def _construct_int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
     text = str(loader.construct_scalar(node)).replace("_", "")
+    if len(text.lstrip("+-")) > _MOST_DIGITS:
+        raise yaml.constructor.ConstructorError(
+            None, None, f"a whole number of more than {_MOST_DIGITS} digits", node.start_mark
+        )
     return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
 
 
@@ -68,6 +120,10 @@ def read_yaml(text: str, *, source: str = "config") -> Any:
 
     Raises ConfigError with the line and column of the first mistake.
     """
+    if len(text) > _MOST_CHARACTERS:
+        raise ConfigError(
+            f"has {len(text):,} characters; a config has at most {_MOST_CHARACTERS:,}", where=source, fix=_SMALLER
+        )
     try:
         loader = _Loader(text)
         try:
@@ -79,5 +135,28 @@ def read_yaml(text: str, *, source: str = "config") -> Any:
         line = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         what = error.problem or error.context or "not valid YAML"
         raise ConfigError(what, where=f"{source}{line}", fix="Fix the YAML at that line.") from error
+    except (ValueError, OverflowError) as error:  # what Python's own numbers refuse, such as 0x with no end
+        raise ConfigError("a number cannot be read", where=source, fix="Write it in plain digits.") from error
     except yaml.YAMLError as error:  # a character YAML does not allow at all: it has no line
         raise ConfigError(str(error), where=source, fix="Save the file as UTF-8 text.") from error
+
+
+def refuse_oversized(values: Any, *, source: str = "config") -> None:
+    """Raise ConfigError where plain values (of a form, a request) are larger or deeper than a config ever is."""
+    level, count = [values], 0
+    for _ in range(_DEEPEST + 1):
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, Mapping):
+                below += [*value, *value.values()]
+            elif isinstance(value, list | tuple):
+                below += value
+            elif isinstance(value, str) and len(value) > _MOST_CHARACTERS:
+                raise ConfigError(f"a text of {len(value):,} characters", where=source, fix=_SMALLER)
+        count += len(below)
+        if count > _MOST_VALUES:
+            raise ConfigError(f"there are more than {_MOST_VALUES} values", where=source, fix=_SMALLER)
+        if not below:
+            return
+        level = below
+    raise ConfigError(f"values are nested more than {_DEEPEST} deep", where=source, fix=_SMALLER)

@@ -1,22 +1,22 @@
 """Edge lists in text: a line per edge, with or without a header, gzipped or not.
 
-Ids are integers where every id of both columns is one, else text, taken letter by letter ("007" is not "7"). Lines that
-start with `#` before the first row are skipped, as the public edge lists need.
+Ids are integers where every id of both columns is written as one, else text, taken letter by letter ("007" is not "7").
+Lines that start with `#` before the first row are skipped, as the public edge lists need.
 """
 
 from __future__ import annotations
 
-from typing import IO, Any
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pa_csv
 
 from gnnflow.datasets.assemble import with_inputs
 from gnnflow.datasets.tables import GraphTables
-from gnnflow.graph.errors import TableError
-from gnnflow.storage.filesystem import open_input
-from gnnflow.storage.tables import read_chunk, scan
+from gnnflow.graph.errors import ConfigError, TableError
+from gnnflow.storage.csv_blocks import open_csv
+from gnnflow.storage.table_files import require_file
+from gnnflow.storage.user_tables import csv_chunks, read_whole, scan
 
 
 def from_edge_csv(
@@ -51,12 +51,14 @@ def from_edge_csv(
 
 
 def _node_table(uri: str, node_id: str) -> pa.Table:
-    table = pa.concat_tables([read_chunk(chunk) for chunk in scan(uri)]).combine_chunks()
+    table = read_whole(scan(uri), ids=[node_id])
     if node_id not in table.column_names:
         raise TableError(
             f"has no column {node_id!r}; it has {', '.join(table.column_names)}", where=uri, fix="Name its id column."
         )
-    return table.rename_columns({node_id: "id"})
+    names = ["id" if name == node_id else name for name in table.column_names]
+    _refuse_repeated(names, uri)
+    return table.rename_columns(names)
 
 
 def _edge_table(
@@ -69,31 +71,51 @@ def _edge_table(
     weight: str | int | None,
     text: bool,
 ) -> pa.Table:
-    table = _read(path, sep=sep, header=header, text=())
-    ends = [_column_name(table, column, path) for column in (src, dst)]
-    roles = dict(zip(ends, ("src", "dst"), strict=True))
-    if weight is not None:
-        roles[_column_name(table, weight, path)] = "weight"
-    if text or not all(pa.types.is_integer(table.schema.field(name).type) for name in ends):
-        table = _read(path, sep=sep, header=header, text=tuple(ends))
+    require_file(path)
+    file = open_csv(path, separator=_separator(sep, path), header=header, comments=True)
+    _refuse_repeated(list(file.names), path)
+    asked = {"src": src, "dst": dst} | ({} if weight is None else {"weight": weight})
+    roles = {_column_name(file.names, column, path): role for role, column in asked.items()}
+    if len(roles) < len(asked):
+        raise TableError(
+            f"src, dst and weight are not columns of their own: {', '.join(map(str, asked.values()))}",
+            where=path,
+            fix="Name another column for each.",
+        )
+    ends = [name for name, role in roles.items() if role != "weight"]
+    table = read_whole(list(csv_chunks(file)), ids=ends, text_ids=text)
     names = [roles.get(name, name) for name in table.column_names]
-    repeated = [name for name in names if names.count(name) > 1]
-    if repeated:
-        raise TableError(f"two columns would be called {repeated[0]!r}", where=path, fix="Rename one in the file.")
-    table = table.rename_columns(names).combine_chunks()
+    _refuse_repeated(names, path)
+    table = table.rename_columns(names)
+    if not table.num_rows:
+        raise TableError("has no edges", where=path, fix="Check the file, and --option header=false.")
     for end in ("src", "dst"):
         _check_ids(table[end], end, path)
     others = [name for name in names if name not in ("src", "dst")]
     return table.select(["src", "dst", *others])
 
 
-def _column_name(table: pa.Table, column: str | int, path: str) -> str:
-    if isinstance(column, int) and 0 <= column < table.num_columns:
-        return str(table.column_names[column])
-    if column in table.column_names:
+def _separator(sep: str, path: str) -> str:
+    if len(sep) != 1 or not sep.isascii() or sep in '"\r\n\0':
+        raise ConfigError(
+            f"{sep!r} is no separator", where=path, fix="Give one character, or tab, space, comma, semicolon or pipe."
+        )
+    return sep
+
+
+def _refuse_repeated(names: list[str], path: str) -> None:
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        raise TableError(f"two columns would be called {repeated[0]!r}", where=path, fix="Rename one in the file.")
+
+
+def _column_name(names: Sequence[str], column: str | int, path: str) -> str:
+    if isinstance(column, int) and 0 <= column < len(names):
+        return names[column]
+    if column in names:
         return str(column)
     raise TableError(
-        f"has no column {column!r}; it has {', '.join(table.column_names)}",
+        f"has no column {column!r}; it has {', '.join(names)}",
         where=path,
         fix="Name columns as in the header, or by position from 0; check the separator.",
     )
@@ -104,26 +126,3 @@ def _check_ids(column: pa.ChunkedArray, end: str, path: str) -> None:
     row = pc.index(empty, value=True).as_py()
     if row >= 0:
         raise TableError(f"column {end!r} is empty in row {row}", where=path, fix="Give every edge both ends.")
-
-
-def _read(path: str, *, sep: str, header: bool, text: tuple[str, ...]) -> pa.Table:
-    with _open(path) as stream:
-        # The head is enough: comments come before the first row, and their lines are short.
-        lines = stream.read(1 << 16).split(b"\n")
-    comments = next((number for number, line in enumerate(lines) if not line.startswith(b"#")), len(lines))
-    reading = pa_csv.ReadOptions(skip_rows=comments, autogenerate_column_names=not header)
-    parsing = pa_csv.ParseOptions(delimiter=sep)
-    converting = pa_csv.ConvertOptions(column_types=dict.fromkeys(text, pa.string()))
-    with _open(path) as stream:
-        try:
-            return pa_csv.read_csv(stream, read_options=reading, parse_options=parsing, convert_options=converting)
-        except pa.ArrowInvalid as error:
-            first = str(error).splitlines()[0]
-            raise TableError(
-                f"cannot be read as text with the separator {sep!r} ({first})", where=path, fix="Check the separator."
-            ) from error
-
-
-def _open(path: str) -> Any:
-    stream: IO[bytes] = open_input(path)
-    return pa.CompressedInputStream(stream, "gzip") if path.endswith(".gz") else stream

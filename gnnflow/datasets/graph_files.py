@@ -11,8 +11,11 @@ from gnnflow.datasets.options import Options
 from gnnflow.datasets.tables import GraphTables
 from gnnflow.graph.errors import TableError
 from gnnflow.storage.filesystem import read_bytes
+from gnnflow.storage.table_files import require_file
 
 _FORMATS = (".graphml", ".gml", ".edgelist")
+# What NetworkX raises over a file that is not what its name says; a message of its own may quote the file.
+_PARSING = (ArithmeticError, AttributeError, LookupError, RecursionError, SyntaxError, TypeError, ValueError)
 
 
 def load_networkx(path: str, options: Options) -> GraphTables:
@@ -25,6 +28,7 @@ def load_networkx(path: str, options: Options) -> GraphTables:
     suffix = next((suffix for suffix in _FORMATS if path.endswith(suffix)), None)
     if suffix is None:
         raise TableError(f"is none of {', '.join(_FORMATS)}", where=path, fix="Write the graph as GraphML.")
+    require_file(path)
     graph = _READERS[suffix](path, options)
     node_attributes, edge_attributes = options.names("node_attributes"), options.names("edge_attributes")
     label, split, weight = (options.take(name, name) for name in ("label", "split", "weight"))
@@ -61,9 +65,9 @@ def _parse(path: str, reader: str, content: bytes, **arguments: Any) -> Any:
     networkx = load_library("networkx", extra="networkx")
     try:
         return getattr(networkx, reader)(io.BytesIO(content), **arguments)
-    except (networkx.NetworkXError, ValueError, TypeError, SyntaxError, KeyError) as error:
+    except (networkx.NetworkXException, *_PARSING) as error:
         raise TableError(
-            f"cannot be read by networkx.{reader} ({error})",
+            f"cannot be read by networkx.{reader} ({type(error).__name__})",
             where=path,
             fix="Check the format; for columns use csv:PATH.",
         ) from error

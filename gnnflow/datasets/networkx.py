@@ -90,7 +90,7 @@ def _ids(ids: Sequence[Any]) -> pa.Array:
     if all(isinstance(node, str) for node in ids):
         return pa.array(ids, pa.string())
     if all(isinstance(node, Integral) and not isinstance(node, bool) for node in ids):
-        return pa.array(ids, pa.int64())
+        return pa.array(_int64(ids), pa.int64())
     kind: type = str if isinstance(ids[0], str) else Integral
     other = next(node for node in ids if isinstance(node, bool) or not isinstance(node, kind))
     raise TableError(
@@ -98,6 +98,13 @@ def _ids(ids: Sequence[Any]) -> pa.Array:
         where=_WHERE,
         fix="Relabel first: networkx.relabel_nodes(graph, str) or networkx.convert_node_labels_to_integers(graph).",
     )
+
+
+def _int64(values: Sequence[Any]) -> Sequence[Any]:
+    beyond = next((value for value in values if value is not None and not -(2**63) <= value < 2**63), None)
+    if beyond is not None:
+        raise TableError(f"{str(beyond)[:40]} is beyond int64", where=_WHERE, fix="Relabel first, or use strings.")
+    return values
 
 
 def _values(name: str, found: Sequence[Mapping[str, Any]], elements: Sequence[str]) -> list[Any]:
@@ -142,7 +149,7 @@ def _labels(values: Sequence[Any], label: str) -> tuple[pa.Array, dict[str, str]
     if all(isinstance(value, str) for value in given):
         return class_column(values)
     if all(isinstance(value, Integral) for value in given):
-        return pa.array([None if value is None else int(value) for value in values], pa.int64()), {}
+        return pa.array([None if value is None else int(value) for value in _int64(values)], pa.int64()), {}
     where = f"{_WHERE}, attribute {label!r}"
     if all(isinstance(value, Real) for value in given):
         return pa.array([None if value is None else float(value) for value in values], pa.float32()), {}

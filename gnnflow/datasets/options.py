@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from gnnflow.graph.errors import ConfigError
 
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_DIGITS = 9  # of a number given as an option
 
 
 class Options:
@@ -26,7 +27,7 @@ class Options:
     def column(self, name: str, default: str) -> str | int:
         """Return a column's name, or its position where the text is a number."""
         text = self.take(name, default)
-        return int(text) if text.isdecimal() else text
+        return int(text) if text.isascii() and text.isdecimal() and len(text) <= _DIGITS else text
 
     def names(self, name: str) -> tuple[str, ...] | None:
         """Return names separated by commas; None where the option is not given, which means all."""
@@ -45,7 +46,7 @@ class Options:
     def integer(self, name: str, default: int) -> int:
         """Return a whole number from 0. Raises ConfigError for anything else."""
         text = self.take(name, str(default))
-        if not text.isdecimal():
+        if not text.isascii() or not text.isdecimal() or len(text) > _DIGITS:
             raise ConfigError(f"{name} is {text!r}", where=self._where, fix="Use a whole number from 0.")
         return int(text)
 

@@ -112,7 +112,7 @@ def _built(where: str, dataset: Any, arguments: Mapping[str, Any]) -> Any:
             where=where,
             fix=f"Check the connection and proxy{folder}, then run again.",
         ) from error
-    except (ImportError, AssertionError, ValueError, KeyError, TypeError) as error:
+    except (ImportError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(
             f"PyG refused it ({type(error).__name__}: {error})",
             where=where,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from gnnflow.graph.errors import TableError
+from gnnflow.graph.errors import StorageError, TableError
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.tables import write_table
 
@@ -56,5 +56,11 @@ def save_tables(tables: GraphTables | TypedGraphTables, out: str) -> list[str]:
         named = {f"nodes/{name}.parquet": table for name, table in tables.nodes.items()}
         named |= {f"edges/{name}.parquet": table for name, table in tables.edges.items()}
     for name, table in named.items():
-        write_table(join(out, name), table, row_group_size=_ROW_GROUP)
+        try:
+            write_table(join(out, name), table, row_group_size=_ROW_GROUP)
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+            why = error.strerror if isinstance(error, OSError) and error.strerror else "no such place can be"
+            raise StorageError(
+                f"the tables cannot be written ({why})", where=repr(out), fix="Give a folder that can be written to."
+            ) from error
     return [join(out, name) for name in named]

@@ -29,8 +29,8 @@ def layer_outputs(model: Model, batch: MiniBatch | BatchTensors) -> list[Tensor]
     if len(tensors.blocks) != model.num_layers:
         raise LayerError(
             f"the model has {model.num_layers} layers and the batch {len(tensors.blocks)} blocks",
-            where="flat.hops",
-            fix="Make flat.hops equal model.layers.",
+            where="mini-batch",
+            fix="Build the batch for as many layers as the model has.",
         )
     num_targets = tensors.blocks[-1].num_targets
     h = model.encode(tensors.features)

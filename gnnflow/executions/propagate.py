@@ -43,7 +43,7 @@ def partial_state(
     if layer.uses_messages:
         state = _message_state(layer, source, target, block, edges_per_piece)
     else:
-        state = _coefficient_state(layer, source, target, block.csr, block.edge)
+        state = _coefficient_state(layer, source, target, block.csr, block.edge, scale=block.edge_scale)
     return state if block.sample_scale is None else layer.aggregation.rescale(state, block.sample_scale)
 
 
@@ -71,7 +71,9 @@ def self_state(layer: Layer, *, source: TermRows, target: TermRows, edge: EdgeCo
     return _coefficient_state(layer, source, target, csr, context)
 
 
-def _coefficient_state(layer: Layer, source: TermRows, target: TermRows, csr: Csr, edge: EdgeContext) -> State:
+def _coefficient_state(
+    layer: Layer, source: TermRows, target: TermRows, csr: Csr, edge: EdgeContext, *, scale: Tensor | None = None
+) -> State:
     by_source, by_target = _seen_from_edges(source, target, csr)
     # a scalar per edge and head [E, H]; the value stays a row per source [S, H, D]
     coefficient = layer.coefficient(by_source, by_target, edge)
@@ -83,6 +85,7 @@ def _coefficient_state(layer: Layer, source: TermRows, target: TermRows, csr: Cs
         coefficient,
         attributes=edge.attributes if layer.uses_edge_attributes else None,
         dropout=_dropout(layer),
+        scale=scale,
     )
     return layer.aggregation.partial(messages)
 
@@ -94,8 +97,9 @@ def _message_state(layer: Layer, source: TermRows, target: TermRows, block: Bloc
     def state_of(piece: Piece) -> State:
         csr, edge = block.csr.part(piece.targets, piece.edges), block.edge.part(piece.edges)
         # target terms of the piece's targets; its sources stay rows of the whole block
+        scale = None if block.edge_scale is None else block.edge_scale[piece.edges]
         own = {name: rows[piece.targets] for name, rows in target.items()}
-        run = functools.partial(_piece_state, layer, source, own, csr, edge)
+        run = functools.partial(_piece_state, layer, source, own, csr, edge, scale=scale)
         state: State = checkpoint(run, use_reentrant=False) if recompute else run()
         return state
 
@@ -104,12 +108,14 @@ def _message_state(layer: Layer, source: TermRows, target: TermRows, block: Bloc
     return states[0] if len(states) == 1 else {name: torch.cat([state[name] for state in states]) for name in states[0]}
 
 
-def _piece_state(layer: Layer, source: TermRows, target: TermRows, csr: Csr, edge: EdgeContext) -> State:
+def _piece_state(
+    layer: Layer, source: TermRows, target: TermRows, csr: Csr, edge: EdgeContext, *, scale: Tensor | None = None
+) -> State:
     by_source, by_target = _seen_from_edges(source, target, csr)
     # a row per edge and head [E, H, D], which is its own source from here on
     messages = layer.message(by_source, by_target, edge)
     _check_rows(layer, "message()", messages, (csr.num_edges, None, None))
-    return layer.aggregation.partial(Messages(csr.edges, messages, dropout=_dropout(layer)))
+    return layer.aggregation.partial(Messages(csr.edges, messages, dropout=_dropout(layer), scale=scale))
 
 
 def _seen_from_edges(source: TermRows, target: TermRows, csr: Csr) -> tuple[GatheredTerms, GatheredTerms]:

@@ -44,12 +44,16 @@ class WholeGraph:
 
 @dataclass(frozen=True)
 class _EdgeList:
-    """Edges as index pairs [E], self messages included where the layer has them. scale: the sample's, per edge."""
+    """Edges as index pairs [E], self messages included where the layer has them.
+
+    scale [E]: of its uniform sample, for sums. drawn [E]: how many edges each stands for in a weighted sample.
+    """
 
     sources: Tensor
     targets: Tensor
     edge: EdgeContext
     scale: Tensor
+    drawn: Tensor
     num_nodes: int
 
 
@@ -99,6 +103,8 @@ def layer_output(layer: Layer, h: Tensor, *, node: NodeContext, block: Block) ->
 def _aggregate(kind: Aggregation, coefficient: Tensor, message: Tensor, edges: _EdgeList, dropout: float) -> Tensor:
     if isinstance(kind, SoftmaxAttention):
         coefficient = _softmax(coefficient, edges)
+    if isinstance(kind, Mean | Sum):
+        coefficient = coefficient * edges.drawn[:, None]
     if isinstance(kind, Mean):
         # the sum of coefficients of each edge's target [E, H]
         total = _sum(coefficient, edges)[edges.targets]
@@ -124,7 +130,7 @@ def _max(rows: Tensor, edges: _EdgeList, *, empty: float) -> Tensor:
 
 
 def _softmax(logit: Tensor, edges: _EdgeList) -> Tensor:
-    shifted = (logit - _max(logit.detach(), edges, empty=0.0)[edges.targets]).exp()
+    shifted = (logit - _max(logit.detach(), edges, empty=0.0)[edges.targets]).exp() * edges.drawn[:, None]
     return shifted / _sum(shifted, edges)[edges.targets]
 
 
@@ -134,7 +140,7 @@ def _own_aggregation(kind: Aggregation, rows: Tensor, edges: _EdgeList) -> Tenso
     order = torch.argsort(edges.targets, stable=True)
     offsets = torch.searchsorted(edges.targets[order], torch.arange(edges.num_nodes + 1))
     csr = Csr(offsets, order, len(order))
-    return kind.finalize(kind.partial(Messages(csr, rows)))
+    return kind.finalize(kind.partial(Messages(csr, rows, scale=edges.drawn[order])))
 
 
 def _edge_list(block: Block, *, include_self: bool) -> _EdgeList:
@@ -144,7 +150,8 @@ def _edge_list(block: Block, *, include_self: bool) -> _EdgeList:
     # target of each edge [E], and the sample's scale of each node [N]
     targets = torch.repeat_interleave(offsets.diff())
     scale = torch.ones(num_nodes) if block.sample_scale is None else tensor(block.sample_scale)
-    edges = _EdgeList(tensor(block.edges.sources), targets, edge, scale[targets], num_nodes)
+    drawn = torch.ones(block.num_edges) if block.edge_scale is None else tensor(block.edge_scale)
+    edges = _EdgeList(tensor(block.edges.sources), targets, edge, scale[targets], drawn, num_nodes)
     return _with_self(edges) if include_self else edges
 
 
@@ -163,5 +170,6 @@ def _with_self(edges: _EdgeList) -> _EdgeList:
         torch.cat([edges.targets, loops]),
         context,
         torch.cat([edges.scale, torch.ones(edges.num_nodes)]),
+        torch.cat([edges.drawn, torch.ones(edges.num_nodes)]),
         edges.num_nodes,
     )

@@ -16,11 +16,12 @@ from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext
 
 @dataclass(frozen=True)
 class BlockTensors:
-    """A block ready to compute on. sample_scale: float32 [T], None where nothing was sampled."""
+    """A block ready to compute on. The scales of a sample, sample_scale [T] and edge_scale [E], are as in `Block`."""
 
     csr: Csr
     edge: EdgeContext
     sample_scale: Tensor | None
+    edge_scale: Tensor | None = None
 
     @property
     def num_targets(self) -> int:
@@ -51,7 +52,7 @@ def tensor(array: Array | None) -> Tensor | None:
 
 
 def block_tensors(block: Block) -> BlockTensors:
-    """Return the block's adjacency, edge context and sample scale as tensors."""
+    """Return the block's adjacency, edge context and sample scales as tensors."""
     attributes = tensor(block.edges.attributes)
     if attributes is not None and attributes.shape[1] == 0:
         attributes = None
@@ -59,6 +60,7 @@ def block_tensors(block: Block) -> BlockTensors:
         Csr(tensor(block.edges.offsets), tensor(block.edges.sources), block.num_sources),
         EdgeContext(block.num_edges, tensor(block.edges.weight), attributes),
         tensor(block.sample_scale),
+        tensor(block.edge_scale),
     )
 
 

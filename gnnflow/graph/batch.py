@@ -13,19 +13,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of, ragged_ranges
-from gnnflow.graph.edges import InEdges
+from gnnflow.graph.edges import InEdges, SamplingKind, edge_scale, sample_scale
 
 
 @dataclass(frozen=True)
 class Block:
     """One layer's in-edges of T targets, their sources as rows of what the layer reads.
 
-    Source row i < T is target i. sample_scale [T] is what `edges.sample_scale` gives, None where nothing was sampled.
+    Source row i < T is target i. What makes up for edges that a sample left out: sample_scale [T] of a uniform sample,
+    edge_scale [E] of a weighted one, both None where every edge is there or a truncation (top_k) is taken as it is.
     """
 
     edges: InEdges
     num_sources: int
     sample_scale: FloatArray | None = None
+    edge_scale: FloatArray | None = None
 
     @property
     def num_targets(self) -> int:
@@ -36,6 +38,20 @@ class Block:
     def num_edges(self) -> int:
         """How many edges the block holds."""
         return self.edges.num_edges
+
+
+def sampled_block(edges: InEdges, *, num_sources: int, in_degree: IntArray, sampling: SamplingKind) -> Block:
+    """Return the block of a sample's edges with its scale. in_degree [T]: of the targets, in the full graph.
+
+    The one place where a sample's scale is decided. Training and GraphInfer both make their blocks here; the parity
+    certificate compares the two and holds only because they are equal to the last bit.
+    """
+    assert sampling != "uniform" or edges.next_arrival is None, "the edges of a weighted sample are no uniform one"
+    if sampling == "uniform":
+        return Block(edges, num_sources, sample_scale=sample_scale(in_degree, edges.lengths))
+    if sampling == "weighted":
+        return Block(edges, num_sources, edge_scale=edge_scale(edges))
+    return Block(edges, num_sources)
 
 
 @dataclass(frozen=True)

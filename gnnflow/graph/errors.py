@@ -6,6 +6,8 @@ traceback. Our own broken invariants are `assert`s instead.
 
 from __future__ import annotations
 
+from gnnflow.graph.secrets import without_secrets
+
 
 class GnnflowError(Exception):
     """A problem a user can act on.
@@ -20,9 +22,14 @@ class GnnflowError(Exception):
         self.fix = fix
 
     def __str__(self) -> str:
-        """Return `where: problem. fix` on one line."""
+        """Return `where: problem. fix` without the secrets of any URL in it."""
         head = f"{self.where}: {self.problem}" if self.where else self.problem
-        return f"{head.rstrip('.')}. {self.fix}" if self.fix else head
+        return without_secrets(f"{head.rstrip('.')}. {self.fix}" if self.fix else head)
+
+    def document(self) -> dict[str, str]:
+        """Return its kind and parts as plain text, for programs; without secrets, as `str` gives it."""
+        parts = {"where": self.where, "problem": self.problem, "fix": self.fix}
+        return {"kind": type(self).__name__, **{name: without_secrets(text) for name, text in parts.items()}}
 
     def __reduce__(self) -> tuple[object, ...]:
         """Travel between processes with all three parts (exceptions otherwise keep positional arguments only)."""
@@ -45,6 +52,10 @@ class StorageError(GnnflowError):
     """A file or manifest is missing, truncated or not what its manifest says."""
 
 
+class MachineError(GnnflowError):
+    """The machine, its disk, its memory or its network failed; the same may work later, and what was done is kept."""
+
+
 class LayerError(GnnflowError):
     """A layer or model cannot be built or cannot run on this execution."""
 
@@ -57,6 +68,10 @@ class ParityError(GnnflowError):
     """GraphInfer and the k-hop path disagree."""
 
 
+class ScoringError(GnnflowError):
+    """The scores are nothing that may be published."""
+
+
 class ClusterError(GnnflowError):
     """The Dask cluster cannot be reached or lost its workers."""
 
@@ -67,3 +82,11 @@ class GuardError(GnnflowError):
 
 class RegistryError(GnnflowError):
     """The registry holds no such model or version, or cannot do what was asked."""
+
+
+class Interrupted(BaseException):
+    """The process was told to stop and ends as soon as what it holds is let go. signal: its number."""
+
+    def __init__(self, signal: int) -> None:
+        super().__init__(signal)
+        self.signal = signal

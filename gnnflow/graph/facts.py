@@ -15,6 +15,7 @@ from gnnflow.graph.labels import LabelKind
 Figures = dict[str, int | float]
 IdType = Literal["int64", "string"]
 Layout = Literal["shared", "inline"]
+Compared = Literal["like training", "all edges", "nothing"]
 
 
 @dataclass(frozen=True)
@@ -143,16 +144,30 @@ class TrainFacts:
 
 @dataclass(frozen=True)
 class Parity:
-    """The parity certificate: random targets scored again by the k-hop path, and the largest difference."""
+    """The parity certificate: random targets scored again by the k-hop path, and the largest difference.
+
+    compared: the neighbours both paths scored over. `like training`: those training saw, its sample or every in-edge;
+    `all edges`: every in-edge, where training saw a sample; `nothing`: no target was scored again, and max_difference
+    is None.
+    """
 
     samples: int
-    max_difference: float
+    max_difference: float | None
     limit: float
+    compared: Compared
+
+    @property
+    def text(self) -> str:
+        """What the certificate says, as half a sentence."""
+        if self.max_difference is None:
+            return "no target was scored again by the k-hop path"
+        over = "over training's neighbours" if self.compared == "like training" else "over all edges, training sampled"
+        return f"{self.samples:,} targets scored again {over}, {self.max_difference:.1e} apart at most"
 
 
 @dataclass(frozen=True)
 class InferFacts:
-    """How scoring went: flat metrics and the certificate."""
+    """How scoring went: flat metrics, and what the certificate compared."""
 
     metrics: Figures
     parity: Parity

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnnflow.graph.arrays import Array, IntArray
-from gnnflow.graph.batch import Block, MiniBatch
-from gnnflow.graph.edges import Picked, SourceArray, sample_scale
+from gnnflow.graph.batch import MiniBatch, sampled_block
+from gnnflow.graph.edges import Picked, SamplingKind, SourceArray
 from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows, RowArray
 
 _UNSEEN = -1
@@ -49,13 +49,15 @@ def build_minibatch(
     *,
     fanouts: Sequence[int] | None,
     num_layers: int,
+    sampling: SamplingKind = "uniform",
     labels: Array | None = None,
     scratch: RowArray | None = None,
 ) -> MiniBatch:
     """Return the pruned blocks of the targets at the given distinct rows, in their order.
 
-    fanouts: one per hop, the targets' own first; None takes every stored in-edge and leaves sample_scale None. 0
-    takes none. labels [B, ...] go with rows and are passed on. Without scratch, space is allocated for this batch.
+    fanouts: one per hop, the targets' own first; None takes every stored in-edge, which nothing scales. 0 takes none.
+    sampling: how the in-edges of a fan-out were chosen, on which their scale depends. labels [B, ...] go with rows and
+    are passed on. Without scratch, space is allocated for this batch.
     """
     limits = _limits(fanouts, num_layers)
     # the neighbourhood's row of each batch row, targets first; and the layers from the last to the first
@@ -67,12 +69,11 @@ def build_minibatch(
     # rows each layer reads: those the layer before it computes, and for the first layer all of the batch
     sizes = [layer.num_targets for layer in layers[1:]] + [len(nodes)]
     blocks = [
-        Block(
+        sampled_block(
             neighborhood.edges.take(layer.picked.positions, offsets=layer.picked.offsets, sources=layer.sources),
             num_sources=size,
-            sample_scale=None
-            if fanouts is None
-            else sample_scale(degrees.in_degree[: layer.num_targets], layer.picked.counts),
+            in_degree=degrees.in_degree[: layer.num_targets],
+            sampling="none" if fanouts is None else sampling,
         )
         for layer, size in zip(layers, sizes, strict=True)
     ]

@@ -50,6 +50,7 @@ class Field(IntEnum):
     FEATURE_INDEX = 14
     FEATURE_VALUE = 15
     FORMAT = 16
+    EDGE_NEXT_ARRIVAL = 17
 
 
 def encode_rows(rows: NeighborhoodRows) -> pa.LargeBinaryArray:
@@ -75,6 +76,8 @@ def encode_rows(rows: NeighborhoodRows) -> pa.LargeBinaryArray:
     if graph.edges.attributes is not None:
         fields.append(integer_field(Field.EDGE_ATTRIBUTE_WIDTH, graph.edges.attributes.shape[1]))
         fields += _packed(Field.EDGE_ATTRIBUTES, graph.edges.attributes, "<f4", edges)
+    if graph.edges.next_arrival is not None:
+        fields += _packed(Field.EDGE_NEXT_ARRIVAL, graph.edges.next_arrival, "<f8", edges)
     return join_fields([*fields, *_feature_fields(graph.features, nodes), integer_field(Field.FORMAT, FORMAT)])
 
 
@@ -147,6 +150,9 @@ def decode_rows(column: pa.Array | pa.ChunkedArray) -> NeighborhoodRows:
             _union_rows(messages, Field.SOURCES, num_edges, nodes).astype(np.int32),
             weight=_checked(messages, Field.EDGE_WEIGHT, "<f4", num_edges) if messages.has(Field.EDGE_WEIGHT) else None,
             attributes=_attributes(messages, num_edges),
+            next_arrival=_checked(messages, Field.EDGE_NEXT_ARRIVAL, "<f8", num_edges)
+            if messages.has(Field.EDGE_NEXT_ARRIVAL)
+            else None,
         ),
     )
     return NeighborhoodRows(union, offsets_of(num_roots), nodes)

@@ -145,6 +145,7 @@ def _join_edges(edges: Sequence[InEdges], starts: Sequence[int]) -> InEdges:
         sources=np.concatenate([each.sources + start for each, start in zip(edges, starts, strict=True)]),
         weight=_join_optional([each.weight for each in edges]),
         attributes=_join_optional([each.attributes for each in edges]),
+        next_arrival=_join_optional([each.next_arrival for each in edges]),
     )
 
 

@@ -20,7 +20,8 @@ from gnnflow.graphfeature.codec import decode, decode_references, decode_rows, e
 from gnnflow.graphfeature.neighborhood import Neighborhood, merge, side_by_side
 from gnnflow.storage.columns import combine, to_matrix, to_numpy
 from gnnflow.storage.filesystem import join
-from gnnflow.storage.tables import commit_table, read_table
+from gnnflow.storage.tables import commit_table, read_artifact_table
+from gnnflow.storage.verified import remedy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,19 +98,19 @@ def _inline(neighborhood: Neighborhood, *, fanouts: Sequence[int] | None, num_ho
 
 
 def read_shard(artifact: str, entry: ShardEntry) -> Shard:
-    """Return a shard, targets in stored order. Raises StorageError for a file that is missing or does not decode."""
-    where = join(artifact, f"shards/{entry.name}.parquet")
-    table = read_table(where)
+    """Return a shard, targets in stored order. Raises StorageError for a file that is missing or not as listed."""
+    name = f"shards/{entry.name}.parquet"
+    table = read_artifact_table(artifact, name)
     if table.num_rows != entry.num_targets:
         raise StorageError(
             f"has {table.num_rows} targets, the manifest says {entry.num_targets}",
-            where=where,
-            fix="Delete the artifact's folder and run again.",
+            where=join(artifact, name),
+            fix=remedy(artifact),
         )
     targets = to_numpy(table["node"])
     column = combine(table["graph_feature"])
     if entry.layout == "shared":
-        body = read_table(join(artifact, f"shards/{entry.name}.graph.parquet"))
+        body = read_artifact_table(artifact, f"shards/{entry.name}.graph.parquet")
         neighborhood, rows = decode(body["graph_feature"][0].as_buffer()), decode_references(column)
     else:
         neighborhood = merge([decode_rows(column).neighborhood])

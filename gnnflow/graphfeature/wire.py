@@ -57,14 +57,15 @@ def bytes_field(number: int, content: Array, offsets: IntArray) -> tuple[pa.Larg
 
 def join_fields(fields: Sequence[pa.Array | pa.Scalar]) -> pa.LargeBinaryArray:
     """Return the messages made of the given fields, in their order. Raises StorageError for one above 2 GiB."""
-    messages = pc.binary_join_element_wise(*fields, pa.scalar(b"", pa.large_binary()))
-    largest = max(np.diff(_offsets(messages)), default=0)
+    # Summed before a byte is copied: what is too large to store may also be too large to hold twice.
+    lengths = sum(len(field.as_py()) if isinstance(field, pa.Scalar) else np.diff(_offsets(field)) for field in fields)
+    largest = int(np.max(lengths, initial=0))
     if largest > _MAX_MESSAGE:
         raise StorageError(
             f"a GraphFeature takes {largest:,} bytes, the format allows {_MAX_MESSAGE:,}",
             fix="Lower flat.shard_size, or sample with smaller fan-outs.",
         )
-    return messages
+    return pc.binary_join_element_wise(*fields, pa.scalar(b"", pa.large_binary()))
 
 
 def _tagged_varints(tag: int, values: IntArray) -> pa.LargeBinaryArray:

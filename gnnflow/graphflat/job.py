@@ -10,7 +10,7 @@ import numpy as np
 
 from gnnflow.graph.facts import BlowUp, FlatFacts, ShardEntry
 from gnnflow.graphflat import rounds
-from gnnflow.graphflat.placement import plan_placement
+from gnnflow.graphflat.placement import bounded_shard_size, plan_placement
 from gnnflow.mapreduce.rounds import Round
 
 if TYPE_CHECKING:
@@ -49,16 +49,18 @@ def run_rounds(job: FlatJob, runner: RoundRunner, *, shard_size: int) -> FlatRes
     """Run GraphFlat. A graph without targets gives no shards."""
     parts = job.neighbors.store.num_partitions
     found = runner.run(Round("targets", parts, parts, partial(rounds.find_targets, job=job)))
+    fanouts = [job.neighbors.fanout(hop) for hop in range(1, job.num_hops + 1)]
+    shard_size = bounded_shard_size(job.neighbors.store.facts, fanouts, shard_size=shard_size)
     placement = plan_placement([np.array(record.counts["buckets"]) for record in found], shard_size)
     shards = placement.total_shards
     width = max(parts, shards)
     place = partial(rounds.place_targets, job=job, placement=placement)
-    runner.run(Round("place", parts, width, place, {"signed": "targets"}))
+    runner.run(Round("place", parts, width, place, {"signed": "targets"}, frozenset({"signed"})))
     for hop in range(1, job.num_hops + 1):
-        expand = partial(rounds.expand_hop, job=job, hop=hop)
-        runner.run(Round(f"hop_{hop}", parts, width, expand, _pair_channels(hop)))
-    send = partial(rounds.send_nodes, job=job)
-    runner.run(Round("nodes", parts, width, send, _pair_channels(job.num_hops + 1)))
+        expand, reached = partial(rounds.expand_hop, job=job, hop=hop), _pair_channels(hop)
+        runner.run(Round(f"hop_{hop}", parts, width, expand, reached, frozenset(reached)))
+    send, reached = partial(rounds.send_nodes, job=job), _pair_channels(job.num_hops + 1)
+    runner.run(Round("nodes", parts, width, send, reached, frozenset(reached)))
     edges = {f"edges_{hop}": f"hop_{hop}" for hop in range(1, job.num_hops + 1)}
     build = partial(rounds.build_shard, job=job, placement=placement)
     built = runner.run(Round("shards", shards, shards, build, {"targets": "place", "nodes": "nodes", **edges}))

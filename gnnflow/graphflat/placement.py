@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gnnflow.graph.arrays import IntArray, KeyArray
+    from gnnflow.graph.facts import GraphFacts
 
 NUM_BUCKETS = 1024
+MOST_SHARD_BYTES = 512 << 20  # decoded; a worker holds it a few times while it builds it, and protobuf ends at 2 GiB
+_NODE_BYTES, _EDGE_BYTES = 32, 8  # id, degrees and weight of a node; source and weight of an edge
+_SPARSE_ENTRIES = 100  # of a node, where the store does not say how many there are
 _BUCKET_BITS = np.uint64(54)  # shifted away, the upper 10 bits are left: a bucket
 _FRACTION_BITS = np.uint64(11)  # shifted away, 53 bits are left: as many as a float64 holds
 _UNIT = 2.0**-53
@@ -92,6 +96,37 @@ def bucket_counts(signature: KeyArray, split: IntArray) -> IntArray:
     # each target's cell in that matrix, row by row [T]; split codes start at -1
     cell = (split.astype(np.int64) + 1) * NUM_BUCKETS + bucket_of(signature)
     return np.bincount(cell, minlength=4 * NUM_BUCKETS).reshape(4, NUM_BUCKETS)
+
+
+def bounded_shard_size(facts: GraphFacts, fanouts: Sequence[int | None], *, shard_size: int) -> int:
+    """Return how many targets a shard may have: shard_size, or fewer where their neighbourhoods would be too large.
+
+    fanouts: per hop, None keeps every in-edge. A neighbourhood is taken to grow by the mean in-degree, capped by the
+    fan-out; neighbourhoods overlap as if their nodes were drawn at random, so that no shard outgrows the graph.
+    """
+    mean_degree = facts.num_edges / max(facts.num_nodes, 1)
+    # nodes and edges that one target reaches
+    nodes, edges, reached = 1.0, 0.0, 1.0
+    for fanout in fanouts:
+        reached *= mean_degree if fanout is None else min(fanout, mean_degree)
+        nodes, edges = nodes + reached, edges + reached
+    per_node = _NODE_BYTES + 4 * (facts.features.width if facts.features.kind == "dense" else _SPARSE_ENTRIES)
+    per_edge = _EDGE_BYTES + 4 * facts.attribute_width
+
+    def size(targets: int) -> float:
+        return (
+            _distinct(targets * nodes, facts.num_nodes) * per_node
+            + _distinct(targets * edges, facts.num_edges) * per_edge
+        )
+
+    while shard_size > 1 and size(shard_size) > MOST_SHARD_BYTES:
+        shard_size = (shard_size + 1) // 2
+    return shard_size
+
+
+def _distinct(draws: float, among: int) -> float:
+    """Return how many distinct ones that many draws from so many give, on average."""
+    return among * -np.expm1(-draws / among) if among else 0.0
 
 
 def plan_placement(counts: Sequence[IntArray], shard_size: int) -> Placement:

@@ -20,7 +20,7 @@ from gnnflow.graphfeature.shards import write_shard
 from gnnflow.graphflat.placement import Placement, bucket_counts, signatures
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
-from gnnflow.neighbors.selected import edges_by_row
+from gnnflow.neighbors.selected import NEXT_ARRIVAL, edges_by_row
 from gnnflow.storage.columns import from_matrix, take_rows, to_numpy
 from gnnflow.storage.graph_store import DEGREE_COLUMNS, degrees_of, features_of
 
@@ -89,6 +89,8 @@ def expand_hop(index: int, inbox: Inbox, *, job: FlatJob, hop: int) -> TaskOutpu
         columns["weight"] = added.weight
     if added.attributes is not None:
         columns["attributes"] = from_matrix(added.attributes)
+    if added.next_arrival is not None:
+        columns[NEXT_ARRIVAL] = added.next_arrival
     # the pairs reached: one integer each, ascending, which sorts by shard, then node
     pairs = distinct(edge_shard * book.num_nodes + added.sources)
     reached = pa.table({"shard": pairs // book.num_nodes, "node": pairs % book.num_nodes})

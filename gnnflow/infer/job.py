@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gnnflow.graph.errors import ScoringError
 from gnnflow.infer import need, rounds
 from gnnflow.layers.model import Model
 from gnnflow.layers.saved import load_model
 from gnnflow.mapreduce.rounds import Round
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gnnflow.graph.labels import LabelKind
-    from gnnflow.mapreduce.rounds import RoundRunner
+    from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
     from gnnflow.neighbors.selected import Neighbors
     from gnnflow.storage.filesystem import FileEntry
 
@@ -67,7 +70,7 @@ class InferResult:
 
 
 def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
-    """Run GraphInfer over every partition."""
+    """Run GraphInfer over every partition. Raises ScoringError where a target's result is not finite."""
     parts, layers = job.neighbors.store.num_partitions, job.num_layers
     sample = _plan_needs(job, runner)
     encode = partial(rounds.encode, job=job)
@@ -79,11 +82,29 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
         if layer < layers:
             reads |= need.need_channels(job, layer + 1)
             function = partial(rounds.compute, job=job, layer=layer)
-        records = runner.run(Round(f"slice_{layer}", parts, parts, function, reads))
+        # what comes later needs: the next layers' needs, and where there is one for all layers, that one to the end
+        needed = need.need_channels(job, layer + 1) if layer < layers else {}
+        last = frozenset(reads) - frozenset(needed)
+        records = runner.run(Round(f"slice_{layer}", parts, parts, function, reads, last))
+    _check_finite(records, job)
     return InferResult(
         files=tuple(entry for record in records for entry in record.files),
         num_targets=sum(record.counts["rows"] for record in records),
         parity={int(node): row for record in records for node, row in record.counts["parity"].items()},
+    )
+
+
+def _check_finite(records: Sequence[TaskRecord], job: InferJob) -> None:
+    broken = [record.counts for record in records if record.counts.get("not_finite")]
+    if not broken:
+        return
+    number, total = sum(counts["not_finite"] for counts in broken), sum(record.counts["rows"] for record in records)
+    raise ScoringError(
+        f"the scores{' or embeddings' if job.embeddings else ''} of {number:,} of {total:,} targets are not finite, "
+        f"that of node {broken[0]['example']} among them",
+        where="infer",
+        fix="Nothing was published. Look for extreme features or edge weights at these nodes and their in-neighbours, "
+        "labelled or not: float32 ends at 3.4e38. graph.normalize: standard scales features.",
     )
 
 

@@ -21,8 +21,7 @@ from gnnflow.executions.sliced import (
     term_slice,
 )
 from gnnflow.graph.arrays import distinct
-from gnnflow.graph.batch import Block
-from gnnflow.graph.edges import sample_scale
+from gnnflow.graph.batch import sampled_block
 from gnnflow.infer.need import rows_of_layer, sends_of
 from gnnflow.infer.predictions import prediction_columns, scores_of
 from gnnflow.kernels.threads import compute_threads
@@ -34,6 +33,7 @@ from gnnflow.storage.tables import commit_table
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import FloatArray, IntArray
+    from gnnflow.graph.batch import Block
     from gnnflow.infer.job import InferJob
     from gnnflow.layers.model import Model
     from gnnflow.mapreduce.exchange import Inbox
@@ -62,15 +62,23 @@ def compute(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOutpu
 
 
 def score(index: int, inbox: Inbox, *, job: InferJob, parity: tuple[int, ...]) -> TaskOutput:
-    """Slice K: the last layer and the prediction slice; commit predictions and report the parity targets' scores."""
+    """Slice K: the last layer and the prediction slice; commit predictions and report the parity targets' scores.
+
+    A partition with a row that is not finite commits nothing and counts such rows.
+    """
     with compute_threads(1), torch.no_grad():
         model = job.load_model()
         rows, h, carried = _layer(index, inbox, job, model, job.num_layers)
         # output of each layer [T, W], None where no head reads it and it was not carried
         outputs = [{**carried, job.num_layers - 1: h}.get(number) for number in range(job.num_layers)]
-        scores = scores_of(torch.from_numpy(prediction_slice(model, outputs)), job.label_kind)
+        # Raw outputs: a probability of an infinite one would look like any other.
+        logits = prediction_slice(model, outputs)
+        scores = scores_of(torch.from_numpy(logits), job.label_kind)
         embedding = embedding_slice(model, outputs) if job.embeddings else None
     ids = combine(job.neighbors.store.nodes(index, ["id"])["id"]).take(pa.array(rows))
+    broken = _broken_rows(logits, embedding)
+    if len(broken):
+        return TaskOutput(counts={"rows": len(rows), "not_finite": len(broken), "example": str(ids[broken[0]])})
     table = pa.table({"id": ids, **prediction_columns(scores, job.label_kind)})
     if embedding is not None:
         table = table.append_column("embedding", from_matrix(embedding))
@@ -80,6 +88,12 @@ def score(index: int, inbox: Inbox, *, job: InferJob, parity: tuple[int, ...]) -
     nodes = (rows[sampled] + job.neighbors.store.book.start(index)).tolist()
     found = dict(zip(map(str, nodes), scores[sampled].tolist(), strict=True))
     return TaskOutput(files=(entry,), counts={"rows": len(rows), "parity": found})
+
+
+def _broken_rows(logits: FloatArray, embedding: FloatArray | None) -> IntArray:
+    """Return the rows for which something that is not finite was computed."""
+    computed = logits if embedding is None else np.concatenate([logits, embedding], axis=1)
+    return np.flatnonzero(~np.isfinite(computed).all(axis=1))
 
 
 def _layer(
@@ -108,21 +122,17 @@ def _block(index: int, job: InferJob, rows: IntArray, layer: int) -> Block:
     """Return the layer's in-edges of the given local rows [T]; its sources are these rows, then the rows received."""
     # the in-edges the layer takes of them [E]
     edges = job.neighbors.in_edges(index)
-    fanout = job.fanout(layer)
-    picked = edges.prefix(rows, limit=fanout)
+    picked = edges.prefix(rows, limit=job.fanout(layer))
     # dense id of each edge's source [E], and of each row received, ascending [S]
     nodes = edges.sources[picked.positions]
     asked = distinct(nodes)
     # the source row of each edge: received rows lie behind the T targets [E]
     sources = len(rows) + np.searchsorted(asked, nodes)
-    scale = None
-    if fanout is not None:
-        in_degree = to_numpy(job.neighbors.store.nodes(index, ["in_degree"])["in_degree"])[rows]
-        scale = sample_scale(in_degree, picked.counts)
-    return Block(
+    return sampled_block(
         edges.take(picked.positions, offsets=picked.offsets, sources=sources),
         num_sources=len(rows) + len(asked),
-        sample_scale=scale,
+        in_degree=to_numpy(job.neighbors.store.nodes(index, ["in_degree"])["in_degree"])[rows],
+        sampling=job.neighbors.sampling,
     )
 
 
@@ -151,10 +161,15 @@ def _send(
         own["target"] = from_matrix(layouts.target.pack(terms.target)[needed])
     for number in _carried(model, layer, job):
         own[f"output_{number}"] = from_matrix(outputs[number][needed])
-    # the rows asked for, partition by partition, a row once per partition that asked
-    sent = pa.table({"row": from_matrix(packed[np.searchsorted(rows, sends.rows)])})
+    # the rows asked for, partition by partition; each is copied for one partition at a time
+    source = Emit(
+        f"source_{layer}",
+        pa.table({"row": from_matrix(packed)}),
+        sends.destination,
+        picked=np.searchsorted(rows, sends.rows),
+    )
     return (
-        Emit(f"source_{layer}", sent, sends.destination),
+        source,
         Emit(f"own_{layer}", pa.table(own), np.full(len(needed), index)),
     )
 

@@ -19,12 +19,17 @@ from gnnflow.storage.columns import combine, take_rows, to_numpy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gnnflow.graph.arrays import Array, IntArray
+    from gnnflow.graph.arrays import Array, FloatArray, IntArray
     from gnnflow.ingest.schema import ColumnPart
-    from gnnflow.storage.tables import Chunk
+    from gnnflow.storage.user_tables import Chunk
 
 _SHOWN = 3
 _PLACE_SHIFT = 40
+_INT64_MAX = 2**63 - 1
+_WORD = 8
+_OURS = ("reason", "file", "row")
+
+FloatType = type[np.float32] | type[np.float64]
 
 
 @dataclass(frozen=True)
@@ -37,14 +42,21 @@ class Fault:
     fix: str
 
 
-def null_fault(table: pa.Table, column: str) -> Fault:
-    """Fault rows whose column is null."""
-    rows = np.flatnonzero(to_numpy(pc.is_null(table.column(column))))
-    return Fault("null id", column, rows, "Give every row an id.")
+def id_faults(table: pa.Table, column: str) -> list[Fault]:
+    """Fault rows whose id is null or beyond int64."""
+    ids = combine(table.column(column))
+    faults = [Fault("null id", column, np.flatnonzero(to_numpy(pc.is_null(ids))), "Give every row an id.")]
+    if pa.types.is_uint64(ids.type):
+        beyond = to_numpy(pc.fill_null(pc.greater(ids, pa.scalar(_INT64_MAX, pa.uint64())), fill_value=False))
+        faults.append(Fault("id is beyond int64", column, np.flatnonzero(beyond), "Write such ids as strings."))
+    return faults
 
 
-def number_faults(table: pa.Table, parts: Sequence[ColumnPart], what: str) -> list[Fault]:
-    """Fault rows with a null, a NaN or infinity, or a list of another length than the first."""
+def number_faults(table: pa.Table, parts: Sequence[ColumnPart], what: str, *, exact: FloatType) -> list[Fault]:
+    """Fault rows with a null, with what float32 cannot hold, or with a list of another length than the first.
+
+    exact: the type in which integers are used first, and which therefore has to hold each of them exactly.
+    """
     faults: list[Fault] = []
     for part in parts:
         column = combine(table.column(part.name))
@@ -55,31 +67,57 @@ def number_faults(table: pa.Table, parts: Sequence[ColumnPart], what: str) -> li
             faults.append(
                 Fault(f"{what} list is null or not {part.width} long", part.name, ragged, "Write lists of one length.")
             )
+        faults += _value_faults(column, part.name, what, is_list=part.is_list, exact=exact)
+    return faults
+
+
+def _value_faults(column: pa.Array, name: str, what: str, *, is_list: bool, exact: FloatType) -> list[Fault]:
+    """Fault rows with a value that is null, NaN, infinite or beyond float32, or an integer that is not held exactly."""
+    # all values one after another [V], and the row each belongs to [V]
+    values = pc.list_flatten(column) if is_list else column
+    rows = to_numpy(pc.list_parent_indices(column)).astype(np.int64) if is_list else np.arange(len(column))
+    faults = [
+        Fault(
+            f"{what} is null, NaN, infinite or beyond what float32 holds (3.4e38)",
+            name,
+            np.unique(rows[~fits_float32(values)]),
+            "Fill, scale or drop these rows.",
+        )
+    ]
+    if pa.types.is_integer(values.type):
         faults.append(
-            Fault(f"{what} is null, NaN or infinite", part.name, _not_finite(column, part), "Fill or drop these rows.")
+            Fault(
+                f"{what} is an integer that {np.dtype(exact).name} cannot hold exactly",
+                name,
+                np.unique(rows[_loses_bits(values, exact)]),
+                "Subtract an offset, or write it as a float where rounding does no harm.",
+            )
         )
     return faults
 
 
-def _not_finite(column: pa.Array, part: ColumnPart) -> IntArray:
-    """Return the rows with a value that is not a finite number, ascending and once each."""
-    if not part.is_list:
-        # the values [R], NaN where null; a column of nulls alone has no type to cast
-        values = (
-            to_numpy(column.cast(pa.float64())) if column.null_count < len(column) else np.full(len(column), np.nan)
-        )
-        return np.flatnonzero(~np.isfinite(values))
-    # all lists one after another [V], and the row that each value belongs to [V]
-    parents = to_numpy(pc.list_parent_indices(column))
-    values = to_numpy(pc.list_flatten(column).cast(pa.float64()))
-    return np.unique(parents[~np.isfinite(values)]).astype(np.int64)
+def fits_float32(values: pa.Array) -> Array:
+    """Return which values are numbers that float32 holds [V]; a null is none."""
+    if values.null_count == len(values):
+        return np.zeros(len(values), bool)  # a column of nulls alone may have no type to cast
+    with np.errstate(over="ignore"):
+        return np.isfinite(to_numpy(values.cast(pa.float64(), safe=False)).astype(np.float32))
 
 
-def sparse_faults(table: pa.Table, stem: str, width: int, *, has_value: bool) -> list[Fault]:
+def _loses_bits(values: pa.Array, exact: FloatType) -> Array:
+    """Return which integers [V] change when they become floats; a null does not."""
+    integers = to_numpy(values.fill_null(0))
+    floats: FloatArray = integers.astype(exact)
+    limit = float(np.iinfo(integers.dtype).max) if integers.dtype.itemsize == _WORD else np.inf
+    with np.errstate(invalid="ignore"):
+        return np.asarray((floats >= limit) | (floats.astype(integers.dtype) != integers))
+
+
+def sparse_faults(table: pa.Table, stem: str, width: int, *, has_value: bool, exact: FloatType) -> list[Fault]:
     """Fault sparse rows with a null list, an index outside 0..width-1, or values that do not match their indices."""
     index = combine(table.column(f"{stem}_index"))
     # all indices one after another [V], and the row that each belongs to [V]
-    flat = to_numpy(pc.list_flatten(index).cast(pa.float64()))
+    flat = to_numpy(pc.list_flatten(index).cast(pa.float64(), safe=False))
     parents = to_numpy(pc.list_parent_indices(index))
     outside = np.unique(parents[~((flat >= 0) & (flat < width))]).astype(np.int64)
     faults = [
@@ -92,23 +130,9 @@ def sparse_faults(table: pa.Table, stem: str, width: int, *, has_value: bool) ->
         value = combine(table.column(f"{stem}_value"))
         # length of each row's list of indices and of values [R], -1 where it is null
         lengths = [np.nan_to_num(to_numpy(pc.list_value_length(c)).astype(np.float64), nan=-1) for c in (index, value)]
-        # all values one after another [V], and the row that each belongs to [V]
-        bad = to_numpy(pc.list_flatten(value).cast(pa.float64()))
-        parents = to_numpy(pc.list_parent_indices(value))
-        faults += [
-            Fault(
-                "as many values as indices needed",
-                f"{stem}_value",
-                np.flatnonzero(lengths[0] != lengths[1]),
-                "Align them.",
-            ),
-            Fault(
-                "feature value is null, NaN or infinite",
-                f"{stem}_value",
-                np.unique(parents[~np.isfinite(bad)]).astype(np.int64),
-                "Fill or drop these rows.",
-            ),
-        ]
+        uneven = np.flatnonzero(lengths[0] != lengths[1])
+        faults.append(Fault("as many values as indices needed", f"{stem}_value", uneven, "Align them."))
+        faults += _value_faults(value, f"{stem}_value", "feature value", is_list=True, exact=exact)
     return faults
 
 
@@ -125,17 +149,29 @@ def split_faults(table: pa.Table, column: str, labelled: Array) -> list[Fault]:
     ]
 
 
-def weight_fault(table: pa.Table, column: str) -> Fault:
-    """Fault weights that are null, NaN, infinite or negative."""
+def weight_faults(table: pa.Table, column: str) -> list[Fault]:
+    """Fault weights that are negative, null, or not what float32 holds."""
     values = combine(table.column(column))
-    numbers = to_numpy(values.cast(pa.float64())) if values.null_count < len(values) else np.full(len(values), np.nan)
-    rows = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
-    return Fault("weight is null, NaN, infinite or negative", column, rows, "Write weights of zero or more.")
+    if values.null_count == len(values):
+        negative = np.zeros(0, np.int64)
+    else:
+        below = pc.less(values.cast(pa.float64(), safe=False), 0.0)
+        negative = np.flatnonzero(to_numpy(pc.fill_null(below, fill_value=False)))
+    return [
+        Fault("weight is negative", column, negative, "Write weights of zero or more."),
+        *_value_faults(values, column, "weight", is_list=False, exact=np.float32),
+    ]
 
 
 def input_positions(chunk_number: int, rows: Array) -> IntArray:
     """Return one integer per row that remembers its chunk and row through every exchange."""
     return (np.int64(chunk_number) << _PLACE_SHIFT) + rows.astype(np.int64)
+
+
+def place_of(chunks: Sequence[Chunk], position: int) -> tuple[Chunk, int]:
+    """Return the chunk that a row came from, and the row's number within its file."""
+    chunk = chunks[position >> _PLACE_SHIFT]
+    return chunk, chunk.first_row + (position & ((1 << _PLACE_SHIFT) - 1))
 
 
 def separate(
@@ -156,7 +192,7 @@ def separate(
     if len(bad) and policy == "fail":
         raise _error(table, faults[reason[bad[0]]], chunks, place)
     texts = np.array([fault.reason for fault in faults] or [""], dtype=object)
-    quarantined = take_rows(table, bad) if len(bad) else table.slice(0, 0)
+    quarantined = _without_our_names(take_rows(table, bad) if len(bad) else table.slice(0, 0))
     quarantined = quarantined.append_column("reason", pa.array(texts[reason[bad]], pa.string()))
     # file and first row of every chunk, and the number of each faulty row's chunk [B]
     files = np.array([chunk.uri for chunk in chunks] or [""], dtype=object)
@@ -168,10 +204,22 @@ def separate(
     return np.flatnonzero(reason < 0), quarantined.append_column("row", pa.array(row))
 
 
+def _without_our_names(rows: pa.Table) -> pa.Table:
+    """Return the rows; a column of theirs that is called as one we add is called `given_...`."""
+    names = rows.column_names
+    for name in _OURS:
+        while name in names:
+            free = f"given_{name}"
+            while free in names:
+                free = f"given_{free}"
+            names[names.index(name)] = free
+    return rows.rename_columns(names)
+
+
 def _error(table: pa.Table, fault: Fault, chunks: Sequence[Chunk], place: IntArray) -> TableError:
     # the first faulty rows in input order, and their numbers within the file
     shown = fault.rows[np.argsort(place[fault.rows], kind="stable")][:_SHOWN]
-    chunk = chunks[int(place[shown[0]] >> _PLACE_SHIFT)]
+    chunk, _ = place_of(chunks, int(place[shown[0]]))
     rows = (place[shown] & ((1 << _PLACE_SHIFT) - 1)) + chunk.first_row
     values = [str(value)[:60] for value in table.column(fault.column).take(pa.array(shown)).to_pylist()]
     listed = ", ".join(f"row {row}: {value}" for row, value in zip(rows, values, strict=True))

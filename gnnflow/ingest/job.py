@@ -16,6 +16,7 @@ from gnnflow.graph.facts import ColumnCounts, FeatureFacts, GraphFacts, RowCount
 from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest import rounds
+from gnnflow.ingest.moments import Moments, Scale, scale_of
 from gnnflow.ingest.statistics import CHANNEL, merge_counts, statistics_of
 from gnnflow.mapreduce.rounds import Round
 from gnnflow.storage.columns import id_keys
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
     from gnnflow.ingest.schema import SourceSchema
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
     from gnnflow.storage.filesystem import FileEntry
-    from gnnflow.storage.tables import Chunk
+    from gnnflow.storage.user_tables import Chunk
+
+_FEW_CLASSES = 1000
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,15 @@ class IngestJob:
     nodes: tuple[Chunk, ...]
     edges: tuple[Chunk, ...]
 
+    @property
+    def partitions(self) -> int:
+        """How many partitions the store gets."""
+        assert self.config.partitions is not None, "a resolved run has a number of partitions"
+        return self.config.partitions
+
     def home_of(self, ids: pa.Array) -> IntArray:
         """Return the partition that each id's node lives in."""
-        return (id_keys(ids) % np.uint64(self.config.partitions)).astype(np.int64)
+        return (id_keys(ids) % np.uint64(self.partitions)).astype(np.int64)
 
     def set_aside(self, name: str, rows: pa.Table) -> tuple[FileEntry, ...]:
         """Commit quarantined rows, if there are any."""
@@ -64,12 +73,15 @@ class IngestResult:
 
 def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
     """Run ingest. Raises TableError for the first bad row under `fail`, and for splits nothing can be trained on."""
-    partitions = job.config.partitions
+    partitions = job.partitions
     read = runner.run(Round("nodes_read", len(job.nodes), partitions, partial(rounds.read_nodes, job=job)))
-    step = Round("nodes_sort", partitions, partitions, partial(rounds.sort_nodes, job=job), {"nodes": "nodes_read"})
+    sort = partial(rounds.sort_nodes, job=job)
+    step = Round("nodes_sort", partitions, partitions, sort, {"nodes": "nodes_read"}, frozenset({"nodes"}))
     nodes = runner.run(step)
     _check_splits(nodes, job)
-    merge = Round("nodes_statistics", partitions, partitions, merge_counts, {CHANNEL: "nodes_sort"})
+    _check_classes(nodes, job)
+    counts = {CHANNEL: "nodes_sort"}
+    merge = Round("nodes_statistics", partitions, partitions, merge_counts, counts, frozenset(counts))
     counted = statistics_of(runner.run(merge), job.schema)
     book = PartitionBook(offsets_of(np.array([record.counts["rows_out"] for record in nodes], np.int64)))
     edge_read, edges = _edge_rounds(job, runner, book)
@@ -93,7 +105,7 @@ def _builder(job: IngestJob) -> str:
 def _edge_rounds(
     job: IngestJob, runner: RoundRunner, book: PartitionBook
 ) -> tuple[list[TaskRecord], list[list[TaskRecord]]]:
-    partitions = job.config.partitions
+    partitions = job.partitions
     read = runner.run(Round("edges_read", len(job.edges), partitions, partial(rounds.read_edges, job=job)))
     steps = [
         Round(
@@ -102,6 +114,7 @@ def _edge_rounds(
             partitions,
             partial(rounds.resolve_sources, job=job, book=book),
             {"edges_by_src": "edges_read", "node_rows": "nodes_sort"},
+            frozenset({"edges_by_src"}),
         ),
         Round(
             "edges_dst",
@@ -109,11 +122,13 @@ def _edge_rounds(
             partitions,
             partial(rounds.resolve_destinations, job=job, book=book),
             {"edges_by_dst": "edges_src", "node_rows": "nodes_sort"},
+            frozenset({"edges_by_dst"}),
         ),
     ]
     if job.config.reverse_edges:
         build = partial(rounds.build_both_ways, job=job, book=book)
-        steps.append(Round("edges_build", partitions, partitions, build, {"edges_both": "edges_dst"}))
+        both = {"edges_both": "edges_dst"}
+        steps.append(Round("edges_build", partitions, partitions, build, both, frozenset(both)))
     return read, [runner.run(step) for step in steps]
 
 
@@ -135,14 +150,25 @@ def _splits(records: Sequence[TaskRecord]) -> dict[str, int]:
     return dict(zip(("none", *SPLITS), (int(count) for count in total), strict=True))
 
 
-def _scale(records: Sequence[TaskRecord], job: IngestJob) -> tuple[list[float], list[float]] | None:
-    if job.config.normalize != "standard":
+def _scale(records: Sequence[TaskRecord], job: IngestJob) -> Scale | None:
+    if job.config.normalize != "standard" or not any(record.counts["rows_out"] for record in records):
         return None
-    rows = sum(record.counts["rows_out"] for record in records)
-    mean = np.sum([record.counts["sum"] for record in records], axis=0) / rows
-    variance = np.sum([record.counts["sum_of_squares"] for record in records], axis=0) / rows - mean**2
-    deviation = np.sqrt(np.maximum(variance, 0))
-    return mean.tolist(), np.where(deviation > 0, deviation, 1).tolist()
+    return scale_of([Moments(**record.counts["moments"]) for record in records])
+
+
+def _check_classes(records: Sequence[TaskRecord], job: IngestJob) -> None:
+    """Raise TableError for a class number that no count of rows explains: a model has one output per class."""
+    if not LABEL_KINDS[job.schema.label_kind].is_class or job.config.num_classes is not None:
+        return
+    largest = max(record.counts["label_max"] for record in records)
+    limit = max(_FEW_CLASSES, _total(records, "labelled"))
+    if largest >= limit:
+        raise TableError(
+            f"column {job.config.label!r}: the largest class is {largest:,}, "
+            f"of {_total(records, 'labelled'):,} labelled rows",
+            where=str(job.config.nodes),
+            fix=f"Number classes from 0 without gaps. Above {limit:,} set graph.num_classes.",
+        )
 
 
 def _num_classes(records: Sequence[TaskRecord], job: IngestJob) -> int:

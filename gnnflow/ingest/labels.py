@@ -13,16 +13,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.labels import UNLABELLED
-from gnnflow.ingest.checks import Fault
+from gnnflow.ingest.checks import Fault, fits_float32
 from gnnflow.storage.columns import combine, from_matrix, to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gnnflow.config import GraphConfig
-    from gnnflow.graph.arrays import Array, IntArray
+    from gnnflow.graph.arrays import Array, FloatArray, IntArray
     from gnnflow.graph.labels import LabelKind
     from gnnflow.ingest.schema import SourceSchema
+
+_MOST = 2**62  # above any class number; holds in int64 and as a float
 
 Column = Any  # pa.Array: pyarrow ships no complete types
 
@@ -56,9 +58,18 @@ def label_column(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> 
 
 
 def _class_numbers(column: Column) -> IntArray:
-    """Return the class number of each row [R], -1 where null."""
-    numbers: IntArray = to_numpy(column.cast(pa.int64()).fill_null(UNLABELLED))
-    return numbers
+    """Return the class number of each row [R], -1 where null or NaN, the nearest integer of a float."""
+    if pa.types.is_floating(column.type):
+        numbers = np.nan_to_num(_float_labels(column), nan=UNLABELLED)
+        return np.rint(np.clip(numbers, -_MOST, _MOST)).astype(np.int64)
+    if pa.types.is_uint64(column.type):
+        column = pc.min_element_wise(column, pa.scalar(_MOST, pa.uint64()), skip_nulls=False)
+    return np.asarray(to_numpy(column.cast(pa.int64()).fill_null(UNLABELLED)))
+
+
+def _float_labels(column: Column) -> FloatArray:
+    """Return each row's number [R], NaN where null."""
+    return np.asarray(to_numpy(column.cast(pa.float64()).fill_null(np.nan)))
 
 
 def _class_faults(column: Column, schema: SourceSchema, config: GraphConfig) -> list[Fault]:
@@ -67,7 +78,13 @@ def _class_faults(column: Column, schema: SourceSchema, config: GraphConfig) -> 
     rows = np.flatnonzero((label < UNLABELLED) | (label > high))
     allowed = "-1 (unlabelled) or more" if most is None else f"-1 (unlabelled) to {most - 1}"
     reason = f"label out of range: allowed is {allowed}"
-    return [Fault(reason, config.label, rows, "Number classes from 0.")]
+    faults = [Fault(reason, config.label, rows, "Number classes from 0.")]
+    if pa.types.is_floating(column.type):
+        numbers = _float_labels(column)
+        broken = np.flatnonzero(~np.isnan(numbers) & (numbers != np.rint(numbers)))
+        fix = "Write whole numbers, or leave graph.num_classes out where the label is a number to predict."
+        faults.append(Fault("label is no class number", config.label, broken, fix))
+    return faults
 
 
 def _list_faults(column: Column, schema: SourceSchema, config: GraphConfig) -> list[Fault]:
@@ -97,8 +114,10 @@ def _label_matrix(column: Column, schema: SourceSchema) -> Column:
     return from_matrix(matrix)
 
 
-def _no_faults(column: Column, schema: SourceSchema, config: GraphConfig) -> list[Fault]:
-    return []
+def _number_faults(column: Column, schema: SourceSchema, config: GraphConfig) -> list[Fault]:
+    rows = np.flatnonzero(~np.isnan(_float_labels(column)) & ~fits_float32(column))
+    reason = "label is infinite or beyond what float32 holds (3.4e38)"
+    return [Fault(reason, config.label, rows, "Scale the label, or leave it null.")]
 
 
 def _has_class(column: Column) -> Array:
@@ -120,5 +139,5 @@ def _numbers(column: Column, schema: SourceSchema) -> Column:
 _COLUMNS: dict[LabelKind, _LabelColumn] = {
     "single": _LabelColumn(_class_faults, _has_class, _classes),
     "multi": _LabelColumn(_list_faults, _has_list, _label_matrix),
-    "regression": _LabelColumn(_no_faults, _has_number, _numbers),
+    "regression": _LabelColumn(_number_faults, _has_number, _numbers),
 }

@@ -8,6 +8,7 @@ place in the input), and equal pairs are numbered in that order, which makes eve
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.book import PartitionBook
+from gnnflow.graph.errors import TableError
 from gnnflow.graph.labels import LABEL_KINDS
-from gnnflow.ingest.checks import Fault, input_positions, separate
+from gnnflow.ingest.checks import Fault, input_positions, place_of, separate
+from gnnflow.ingest.moments import moments_of
 from gnnflow.ingest.source import (
     edge_column_names,
     edge_columns,
@@ -30,11 +33,13 @@ from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.sampling import edge_keys
 from gnnflow.storage.columns import combine, from_matrix, id_keys, take_rows, to_matrix, to_numpy
-from gnnflow.storage.tables import commit_table, read_chunk
+from gnnflow.storage.tables import commit_table
+from gnnflow.storage.user_tables import read_chunk
 
 if TYPE_CHECKING:
-    from gnnflow.graph.arrays import IntArray
+    from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.ingest.job import IngestJob
+    from gnnflow.ingest.moments import Scale
     from gnnflow.mapreduce.exchange import Inbox
 
 
@@ -79,7 +84,7 @@ def sort_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     return TaskOutput(
         emits=(
             Emit("node_rows", rows, np.full(rows.num_rows, index)),
-            count_rows(rows, job.schema, partitions=job.config.partitions),
+            count_rows(rows, job.schema, partitions=job.partitions),
         ),
         files=job.set_aside(f"nodes-sort-{index:05d}", bad),
         counts={"rows_out": rows.num_rows, "rows_quarantined": bad.num_rows, **_node_counts(rows, job)},
@@ -93,8 +98,7 @@ def _node_counts(rows: pa.Table, job: IngestJob) -> dict[str, Any]:
     if LABEL_KINDS[job.schema.label_kind].is_class:
         counts["label_max"] = int(to_numpy(rows["label"]).max(initial=-1))
     if job.config.normalize == "standard":
-        x = to_matrix(rows["x"]).astype(np.float64)
-        counts["sum"], counts["sum_of_squares"] = x.sum(0).tolist(), (x * x).sum(0).tolist()
+        counts["moments"] = asdict(moments_of(to_matrix(rows["x"], np.float64)))
     return counts
 
 
@@ -137,7 +141,9 @@ def _resolve(
     found = pc.index_in(combine(rows[column]), value_set=ids)
     missing = np.flatnonzero(to_numpy(pc.is_null(found)))
     side = job.config.src if column == "src_id" else job.config.dst
-    fault = Fault(f"{side} is not an id of the node table", column, missing, "Add the node, or drop the edge.")
+    letters = "; ids are text here, compared letter by letter." if job.schema.id_type == "string" else "."
+    fix = f"Add the node, or drop the edge{letters}"
+    fault = Fault(f"{side} is not an id of the node table", column, missing, fix)
     place = to_numpy(rows["place"])
     kept, bad = separate(rows, [fault], chunks=job.edges, place=place, policy=job.config.on_bad_rows)
     # the same for the edges that are kept
@@ -193,6 +199,8 @@ def build_edges(index: int, rows: pa.Table, *, job: IngestJob, book: PartitionBo
     local = dst - book.start(index)
     in_degree = np.bincount(local, minlength=book.size(index))
     in_weight = in_degree if weight is None else np.bincount(local, weight, minlength=book.size(index))
+    if weight is not None:
+        _refuse_overflow(in_weight.astype(np.float64), local, weight, place=place[order], job=job)
     # the sources of these edges, anywhere in the graph, and how many of the edges each has
     nodes, out = np.unique(src, return_counts=True)
     return TaskOutput(
@@ -207,6 +215,22 @@ def build_edges(index: int, rows: pa.Table, *, job: IngestJob, book: PartitionBo
         files=(entry,),
         counts={"edges": len(src)},
     )
+
+
+def _refuse_overflow(
+    in_weight: FloatArray, local: IntArray, weight: FloatArray, *, place: IntArray, job: IngestJob
+) -> None:
+    """Raise TableError where the weights into a node add up to more than float32 holds, naming the largest of them."""
+    beyond = np.flatnonzero(in_weight > np.finfo(np.float32).max)
+    if len(beyond):
+        into = np.flatnonzero(local == beyond[0])
+        chunk, row = place_of(job.edges, int(place[into[np.argmax(weight[into])]]))
+        raise TableError(
+            f"column {job.config.weight!r}: the weights into one node add up to {in_weight[beyond[0]]:.3g}, more than "
+            f"float32 holds (3.4e38); row {row} is the largest of them",
+            where=chunk.place,
+            fix="Scale the weights down.",
+        )
 
 
 def _edge_order(pair: IntArray, place: IntArray) -> IntArray:
@@ -231,10 +255,8 @@ def _occurrence(dst: IntArray, src: IntArray) -> IntArray:
     return numbers
 
 
-def write_nodes(
-    index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scale: tuple[list[float], list[float]] | None
-) -> TaskOutput:
-    """Write a partition's node rows with their degrees. scale: (mean, standard deviation) per column, or None."""
+def write_nodes(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scale: Scale | None) -> TaskOutput:
+    """Write a partition's node rows with their degrees. scale: what is applied to dense features."""
     rows, degrees, sent = inbox.read("node_rows"), inbox.read("in_degree"), inbox.read("out_degree")
     size, start = book.size(index), book.start(index)
     # out-edges of each node here, added up over the partitions that hold them [N]
@@ -250,8 +272,8 @@ def write_nodes(
         **{name: combine(rows[name]) for name in rows.column_names if name != "id"},
     }
     if scale is not None:
-        mean, deviation = (np.asarray(part, np.float64) for part in scale)
-        columns["x"] = from_matrix(((to_matrix(rows["x"]) - mean) / deviation).astype(np.float32))
+        x = to_matrix(rows["x"], np.float64)
+        columns["x"] = from_matrix(((x - scale.mean) / scale.deviation).astype(np.float32))
     entry = commit_table(job.artifact, f"nodes-{index:05d}.parquet", pa.table(columns))
     # nodes per power of two of in-degree: bin 0 none, bin 1 one, bin 2 two or three, bin 3 four to seven, ...
     bins = np.bincount(np.ceil(np.log2(in_degree + 1)).astype(np.int64), minlength=1).tolist()

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.splits import SPLITS
-from gnnflow.ingest.checks import Fault, null_fault, number_faults, sparse_faults, split_faults, weight_fault
+from gnnflow.ingest.checks import Fault, FloatType, id_faults, number_faults, sparse_faults, split_faults, weight_faults
 from gnnflow.ingest.labels import is_labelled, label_column, label_faults
 from gnnflow.storage.columns import combine, from_matrix, from_ragged, to_numpy, to_ragged
 
@@ -42,11 +42,12 @@ def edge_column_names(schema: SourceSchema, config: GraphConfig) -> list[str]:
 
 def node_faults(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> list[Fault]:
     """Return every fault of a chunk of nodes."""
-    faults = [null_fault(table, config.id)]
+    faults, exact = id_faults(table, config.id), read_as(config)
     if schema.sparse:
-        faults += sparse_faults(table, schema.sparse, schema.feature_width, has_value=schema.sparse_has_value)
+        width, has_value = schema.feature_width, schema.sparse_has_value
+        faults += sparse_faults(table, schema.sparse, width, has_value=has_value, exact=exact)
     else:
-        faults += number_faults(table, schema.features, "feature")
+        faults += number_faults(table, schema.features, "feature", exact=exact)
     faults += label_faults(table, schema, config)
     if schema.has_split:
         faults += split_faults(table, config.split, is_labelled(table, schema, config))
@@ -55,10 +56,15 @@ def node_faults(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> l
 
 def edge_faults(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> list[Fault]:
     """Return every fault of a chunk of edges that can be seen without the nodes."""
-    faults = [null_fault(table, config.src), null_fault(table, config.dst)]
+    faults = id_faults(table, config.src) + id_faults(table, config.dst)
     if schema.has_weight:
-        faults.append(weight_fault(table, config.weight))
-    return faults + number_faults(table, schema.attributes, "edge attribute")
+        faults += weight_faults(table, config.weight)
+    return faults + number_faults(table, schema.attributes, "edge attribute", exact=np.float32)
+
+
+def read_as(config: GraphConfig) -> FloatType:
+    """Return the type features are read as: scaling computes in float64 and rounds its result, not what it reads."""
+    return np.float32 if config.normalize == "none" else np.float64
 
 
 def node_columns(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> dict[str, pa.Array]:
@@ -69,7 +75,7 @@ def node_columns(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> 
         columns["label"] = label_column(table, schema, config)
     columns["split"] = pa.array(_split_codes(table, schema, config))
     if not schema.sparse:
-        x = dense_matrix(table, schema.features)
+        x = dense_matrix(table, schema.features, read_as(config))
         if config.normalize == "row":
             # each row's sum of magnitudes [rows, 1]; a row of zeros stays zero
             total = np.abs(x).sum(1, keepdims=True)
@@ -88,21 +94,22 @@ def edge_columns(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> 
     """Return our columns of faultless edge rows: src_id, dst_id, weight, attributes."""
     columns = {"src_id": _ids(table.column(config.src), schema), "dst_id": _ids(table.column(config.dst), schema)}
     if schema.has_weight:
-        columns["weight"] = combine(table.column(config.weight)).cast(pa.float32())
+        weight = to_numpy(combine(table.column(config.weight)))
+        columns["weight"] = pa.array(weight.astype(np.float32))
     if schema.attributes:
-        columns["attributes"] = from_matrix(dense_matrix(table, schema.attributes))
+        columns["attributes"] = from_matrix(dense_matrix(table, schema.attributes, np.float32))
     return columns
 
 
-def dense_matrix(table: pa.Table, parts: Sequence[ColumnPart]) -> FloatArray:
-    """Return the concatenation of list and scalar columns as float32 [rows, width]."""
-    matrix = np.empty((table.num_rows, sum(part.width for part in parts)), np.float32)
+def dense_matrix(table: pa.Table, parts: Sequence[ColumnPart], dtype: FloatType) -> FloatArray:
+    """Return the concatenation of list and scalar columns [rows, width]."""
+    matrix = np.empty((table.num_rows, sum(part.width for part in parts)), dtype)
     start = 0
     for part in parts:
         column = combine(table.column(part.name))
         # the part's columns of the matrix [rows, part.width]
         values = pc.list_flatten(column) if part.is_list else column
-        matrix[:, start : start + part.width] = to_numpy(values.cast(pa.float32())).reshape(-1, part.width)
+        matrix[:, start : start + part.width] = to_numpy(values).reshape(-1, part.width)
         start += part.width
     return matrix
 
@@ -122,13 +129,13 @@ def _split_codes(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> 
 def _sparse_values(table: pa.Table, schema: SourceSchema, config: GraphConfig, offsets: Array) -> FloatArray | None:
     """Return the values of sparse rows one after another [V], or None where all are one. offsets: [rows + 1]."""
     lengths = np.diff(offsets)
-    value = None
+    value: FloatArray | None = None
     if schema.sparse_has_value:
-        value = to_ragged(table.column(f"{schema.sparse}_value"))[1].astype(np.float32)
+        value = to_ragged(table.column(f"{schema.sparse}_value"))[1].astype(read_as(config))
     if config.normalize != "row":
         return value
-    ones = np.ones(offsets[-1], np.float32) if value is None else value
+    ones = np.ones(offsets[-1]) if value is None else value
     # the row of each value [V], and each row's sum of magnitudes [rows]
     rows = np.repeat(np.arange(len(lengths)), lengths)
     total = np.bincount(rows, np.abs(ones), minlength=len(lengths))
-    return (ones / np.where(total > 0, total, 1)[rows]).astype(np.float32)
+    return np.asarray(ones / np.where(total > 0, total, 1)[rows], np.float32)

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def compute_threads(number: int | None) -> Iterator[None]:
-    """Compute with so many threads (None: as many as before); restored on leaving."""
+def compute_threads(number: int) -> Iterator[None]:
+    """Compute with so many threads, whatever OMP_NUM_THREADS says; restored on leaving."""
     before = torch.get_num_threads()
-    torch.set_num_threads(number or before)
+    torch.set_num_threads(number)
     try:
         yield
     finally:

@@ -28,7 +28,9 @@ State = dict[str, Tensor]
 class Messages:
     """Messages over one adjacency, not yet materialised: coefficient [E, H] x [value [S, H, D] | attributes [E, A]].
 
-    A missing coefficient is one. dropout is applied to the coefficients once they are normalised.
+    A missing coefficient is one. dropout is applied to the coefficients once they are normalised. scale [E], of a
+    weighted sample alone: how many edges of the whole graph each edge stands for. A sum of scale x f over the sample is
+    an unbiased estimate of the sum of f over all in-edges, and a mean or a softmax is a ratio of two such sums.
     """
 
     csr: Csr
@@ -36,6 +38,11 @@ class Messages:
     coefficient: Tensor | None = None
     attributes: Tensor | None = None
     dropout: float = 0.0
+    scale: Tensor | None = None
+
+    def scaled(self, coefficient: Tensor) -> Tensor:
+        """Return scale x coefficient [E, H]: what an edge counts for in a sum."""
+        return coefficient if self.scale is None else self.scale[:, None].to(coefficient) * coefficient
 
     def summed(self, coefficient: Tensor | None) -> Tensor:
         """Return the sum per target of coefficient x [value | attributes], after dropout: [T, H, W]."""
@@ -75,7 +82,7 @@ class Aggregation(ABC):
     """How the messages of a target become one row.
 
     mergeable says whether merge exists; an execution that must merge refuses the others. scaled_by_sample names the
-    state tensors that a sample of the edges makes too small.
+    state tensors that a uniform sample of the edges makes too small; of a weighted sample `Messages.scale` tells.
     """
 
     mergeable: ClassVar[bool] = True
@@ -95,7 +102,7 @@ class Aggregation(ABC):
 
     @final
     def rescale(self, state: State, scale: Tensor) -> State:
-        """Return the state as if every in-edge were there, where `scale` [T] is full in-degree / edges kept."""
+        """Return a uniform sample's state as if every in-edge were there; `scale` [T] is in-degree / edges kept."""
         return {
             name: rows * scale.view(-1, *[1] * (rows.dim() - 1)).to(rows) if name in self.scaled_by_sample else rows
             for name, rows in state.items()
@@ -115,7 +122,10 @@ class Sum(Aggregation):
 
     def partial(self, messages: Messages) -> State:
         """Return the sums."""
-        return {"sum": messages.summed(messages.coefficient)}
+        coefficient = messages.coefficient
+        if messages.scale is not None:
+            coefficient = messages.scaled(messages.ones() if coefficient is None else coefficient)
+        return {"sum": messages.summed(coefficient)}
 
     def merge(self, left: State, right: State) -> State:
         """Add."""
@@ -128,11 +138,15 @@ class Sum(Aggregation):
 
 @final
 class Mean(Aggregation):
-    """Sum of coefficient x value over the sum of coefficients. State: sum [T, H, W], weight [T, H]."""
+    """Sum of coefficient x value over the sum of coefficients. State: sum [T, H, W], weight [T, H].
+
+    Over a sample this is a ratio of two sums, each scaled alike: of a uniform sample the scale cancels; of a weighted
+    one each edge has its own, so that a heavy edge, likelier to be drawn, does not count for its weight twice.
+    """
 
     def partial(self, messages: Messages) -> State:
         """Return the sums and the sums of coefficients, the latter without dropout."""
-        coefficient = messages.ones() if messages.coefficient is None else messages.coefficient
+        coefficient = messages.scaled(messages.ones() if messages.coefficient is None else messages.coefficient)
         return {"sum": messages.summed(coefficient), "weight": segment_sum(messages.csr, coefficient)}
 
     def merge(self, left: State, right: State) -> State:
@@ -182,7 +196,9 @@ class SoftmaxAttention(Aggregation):
                 fix="Define coefficient() to return the logits, or aggregate with Sum, Mean or Max.",
             )
         # largest logit of each target [T, H], and exp(logit - that) of each edge [E, H]
-        maximum, weight = shifted_exponentials(messages.csr, messages.coefficient)
+        maximum, exponential = shifted_exponentials(messages.csr, messages.coefficient)
+        # the same, each edge counted as often as its sample stands for [E, H]
+        weight = messages.scaled(exponential)
         return {
             "max": maximum,
             "denominator": segment_sum(messages.csr, weight),

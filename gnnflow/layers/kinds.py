@@ -10,6 +10,7 @@ import importlib
 from types import ModuleType
 
 from gnnflow.config import ModelConfig, OwnLayerConfig
+from gnnflow.config.deployment import Deployment
 from gnnflow.config.model_section import OWN_KIND, OWN_SPELLING
 from gnnflow.graph.errors import LayerError
 from gnnflow.layers.aggregation import Aggregation, SoftmaxAttention
@@ -32,9 +33,14 @@ def build_layer(config: ModelConfig, place: Place) -> Layer:
 
 
 def load_layer_class(kind: str) -> type[Layer]:
-    """Return the layer class named `package.module:Class`. Raises LayerError saying which part is wrong."""
+    """Return the layer class named `package.module:Class`. Raises LayerError saying which part is wrong.
+
+    Every import of code that a config, a saved model or a registry names goes through here. Raises ConfigError, before
+    anything is imported, where the module is not one that this place allows.
+    """
     if not OWN_SPELLING.fullmatch(kind):
         raise LayerError(f"{kind!r} does not name a layer class", where=_KIND, fix=f"Write it as {OWN_KIND}.")
+    Deployment.here().check_module(kind)
     module_name, class_name = kind.split(":")
     module = _imported(module_name)
     found = getattr(module, class_name, None)
@@ -58,10 +64,12 @@ def _own(config: OwnLayerConfig, place: Place) -> Layer:
     cls = load_layer_class(config.kind)
     try:
         return cls.from_config(config, place)
-    except (TypeError, ValueError) as error:
+    except LayerError:
+        raise
+    except Exception as error:
         arguments = [place.in_width, place.width, *(f"{name}={value!r}" for name, value in config.options.items())]
         raise LayerError(
-            f"{config.kind}({', '.join(map(str, arguments))}) failed: {error}",
+            f"{config.kind}({', '.join(map(str, arguments))}) failed: {type(error).__name__}: {error}",
             where="model.options",
             fix="The class is built as Class(in_width, out_width, **options); give it the options it takes.",
         ) from error
@@ -83,7 +91,7 @@ def _imported(module_name: str) -> ModuleType:
             where=_KIND,
             fix="Install its package or add its folder to PYTHONPATH, wherever the stages run.",
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise LayerError(
             f"importing module {module_name!r} failed: {type(error).__name__}: {error}",
             where=_KIND,

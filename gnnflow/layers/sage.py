@@ -3,7 +3,8 @@
 Algorithm 1 with the mean aggregator, h' = W_self h_v + W_neigh mean(h_u) + b (the concatenation written as two
 products), and the pooling aggregator of equation 3, h' = W_self h_v + W_neigh max(relu(W_pool h_u + b_pool)) + b.
 Deviations: rows are not normalised to unit length (line 7), and in a graph with edge weights the mean is the weighted
-one. W_neigh commutes with the mean, so it is applied once per node before anything travels.
+one; over a sample drawn in proportion to the weights it is the self-normalised estimate of that mean (`Mean`), which
+applies each weight once. W_neigh commutes with the mean, so it is applied once per node before anything travels.
 
 Shapes: N nodes, E edges, D out_width.
 """

@@ -3,8 +3,8 @@
     model.safetensors   the weights
     model.json          format, the model section of the config, and what the graph decided (`ModelInputs`)
 
-Nothing is unpickled. What reads a model gives a function from name to bytes, so a plain folder and a registry that
-checks what it reads use one loader.
+Nothing is unpickled, and a file is what its folder's manifest or version lists. What reads a model gives a function
+from name to bytes, so a plain folder and a registry that checks what it reads use one loader.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from torch import Tensor
 from gnnflow.config import ModelConfig, model_from_dict
 from gnnflow.graph.errors import ConfigError, StorageError
 from gnnflow.layers.model import Model, ModelInputs, build_model
-from gnnflow.storage.filesystem import FileEntry, encode_json, join, read_bytes, write_atomic
+from gnnflow.storage.filesystem import FileEntry, encode_json, join, write_atomic
 from gnnflow.storage.model_files import DESCRIPTION, WEIGHTS
+from gnnflow.storage.verified import read_verified
 
 FORMAT = 1
 _AGAIN = "Train again and, for a published model, publish the new run."
@@ -111,4 +112,4 @@ def decode_weights(content: bytes, *, where: str = "") -> dict[str, Tensor]:
 
 
 def _read_file(folder: str, name: str) -> bytes:
-    return read_bytes(join(folder, name))
+    return read_verified(folder, name)

@@ -2,7 +2,9 @@
 
 A task reads its inbox, computes, writes its exchange files and artifact files, and last a small record: its commit. A
 round that is run again skips the tasks whose record exists, so a lost worker costs its own tasks and a killed driver
-costs the tasks in flight. Tasks are pure functions of their index and inbox: running one twice writes the same bytes.
+costs the tasks in flight. A record that cannot be read, or whose artifact files are not there as it says, is none: its
+task runs again. What no later round reads is deleted once the round that read it last is complete. Tasks are pure
+functions of their index and inbox: running one twice writes the same bytes.
 (The programming model is MapReduce's, Dean and Ghemawat, OSDI 2004; reduce and the next map share a task.)
 """
 
@@ -15,9 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnnflow.mapreduce.exchange import Emit, Inbox, exchange_file, write_exchange
+from gnnflow import __version__
+from gnnflow.graph.errors import StorageError
+from gnnflow.mapreduce.exchange import Emit, Inbox, channel_folder, exchange_file, write_exchange
 from gnnflow.progress import Silent
-from gnnflow.storage.filesystem import FileEntry, join, list_names, read_json, write_json
+from gnnflow.storage.documents import read_document, write_document
+from gnnflow.storage.filesystem import FileEntry, join, list_names, remove_tree
+from gnnflow.storage.verified import entries_of, is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,6 +32,7 @@ if TYPE_CHECKING:
     from gnnflow.progress import Progress
 
 _KIB = 1024
+_VERSION = "gnnflow"
 
 
 @dataclass(frozen=True)
@@ -41,7 +48,8 @@ class TaskOutput:
 class Round:
     """num_tasks runs of `function(index, inbox)`; emitted rows go to num_destinations partitions.
 
-    reads maps each channel the tasks read to the round that emitted it.
+    reads maps each channel the tasks read to the round that emitted it. reads_last: those of them that no later round
+    reads; their files are deleted once every task of this round is done.
     """
 
     name: str
@@ -49,6 +57,7 @@ class Round:
     num_destinations: int
     function: Callable[[int, Inbox], TaskOutput]
     reads: dict[str, str] = field(default_factory=dict)
+    reads_last: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -79,19 +88,28 @@ class RoundTiming:
 
 
 class RoundRunner:
-    """Runs the rounds of one stage in its work folder, resuming what an earlier attempt left."""
+    """Runs the rounds of one stage in its work folder, resuming what an earlier attempt left.
 
-    def __init__(self, work: str, scheduler: Scheduler, progress: Progress | None = None) -> None:
+    artifact: where the tasks commit files, "" where they commit none; those of an earlier attempt are looked at again.
+    """
+
+    def __init__(
+        self, work: str, scheduler: Scheduler, progress: Progress | None = None, *, artifact: str = ""
+    ) -> None:
         self.work = work
+        self.artifact = artifact
         self.scheduler = scheduler
         self.progress: Progress = progress or Silent()
         self.timings: list[RoundTiming] = []
         self._tasks: dict[str, int] = {}
+        self._forgotten: set[tuple[str, str]] = set()
         self.started = time.monotonic()
 
     def run(self, step: Round) -> list[TaskRecord]:
         """Run a round's missing tasks and return all records in task order."""
         begin = time.monotonic()
+        assert self._forgotten.isdisjoint(step.reads.items()), f"round {step.name} reads what is deleted"
+        assert step.reads_last <= step.reads.keys(), f"round {step.name} ends channels that it does not read"
         channels = {channel: (name, self._tasks[name]) for channel, name in step.reads.items()}
         records = self._committed(step)
         missing = [index for index in range(step.num_tasks) if index not in records]
@@ -102,17 +120,24 @@ class RoundRunner:
             self.progress.task_finished(step.name, record.index, record.counts)
         self._tasks[step.name] = step.num_tasks
         ordered = [records[index] for index in range(step.num_tasks)]
+        self._forget(step)
         self._time(step, begin, ordered)
         return ordered
 
     def _committed(self, step: Round) -> dict[int, TaskRecord]:
+        """Return the records of an earlier attempt by task."""
         names = [name for name in list_names(join(self.work, step.name)) if name.endswith(".json")]
-        contents = [read_json(join(self.work, step.name, name)) for name in names]
-        files = [tuple(FileEntry(**entry) for entry in content["files"]) for content in contents]
-        return {
-            content["index"]: TaskRecord(**{**content, "files": held})
-            for content, held in zip(contents, files, strict=True)
-        }
+        found = (_read_record(join(self.work, step.name, name)) for name in names)
+        return {record.index: record for record in found if record is not None and self._stands(record, step)}
+
+    def _stands(self, record: TaskRecord, step: Round) -> bool:
+        return record.index < step.num_tasks and all(is_whole(self.artifact, entry) for entry in record.files)
+
+    def _forget(self, step: Round) -> None:
+        """Delete what no later round reads."""
+        for channel in sorted(step.reads_last):
+            remove_tree(channel_folder(self.work, step.reads[channel], channel))
+            self._forgotten.add((channel, step.reads[channel]))
 
     def _time(self, step: Round, begin: float, records: Sequence[TaskRecord]) -> None:
         seconds = time.monotonic() - begin
@@ -137,8 +162,27 @@ def run_task(index: int, *, step: Round, work: str, channels: dict[str, tuple[st
         peak_bytes=_peak_bytes(),
         exchanged_bytes=sent,
     )
-    write_json(join(work, step.name, f"{index:05d}.json"), asdict(record))
+    # Not synced: after a power failure the task runs again where its record is lost or its files are.
+    document = {**asdict(record), _VERSION: __version__}
+    write_document(_record_file(work, step.name, index), document, durable=False)
     return record
+
+
+def _record_file(work: str, round_name: str, index: int) -> str:
+    return join(work, round_name, f"{index:05d}.json")
+
+
+def _read_record(uri: str) -> TaskRecord | None:
+    """Return a task's record; None where it is damaged, or of a version of gnnflow that kept other things."""
+    try:
+        content = read_document(uri, fix="")
+        if content.pop(_VERSION) != __version__:
+            return None
+        files = entries_of(content["files"], where=uri, fix="")
+        record = TaskRecord(**{**content, "files": files})
+        return record if uri.endswith(f"/{record.index:05d}.json") else None
+    except (StorageError, TypeError, KeyError, ValueError):
+        return None
 
 
 def _peak_bytes() -> int:

@@ -5,6 +5,9 @@ A node keeps as many as the largest fan-out takes; each hop then takes a prefix,
 all reducers, each keeps its own first edges, and the owner merges what they send. Top-k merges exactly, so the sample
 is that of one reducer.
 
+A weighted sample also needs to know when the first edge it left out would have arrived (`gnnflow.graph.edges` says
+why): one more edge than is kept travels until the end, where each kept edge gets the arrival of the one after it.
+
 Shapes: E edges of a piece.
 """
 
@@ -20,8 +23,8 @@ import pyarrow as pa
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
-from gnnflow.neighbors.selected import edges_file
-from gnnflow.sampling import priorities, top_k, top_k_ungrouped
+from gnnflow.neighbors.selected import NEXT_ARRIVAL, edges_file
+from gnnflow.sampling import arrivals, priorities, top_k, top_k_ungrouped
 from gnnflow.storage.columns import take_rows, to_numpy
 from gnnflow.storage.tables import commit_table
 
@@ -51,8 +54,13 @@ class SelectJob:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of a selected edge."""
+        """The columns of an in-edge in the store."""
         return ("dst", "src", *self.store.edge_columns)
+
+    @property
+    def carried(self) -> int:
+        """The most in-edges of a node that go from round to round."""
+        return self.kept + 1 if self.sampling == "weighted" else self.kept
 
 
 @dataclass(frozen=True)
@@ -70,7 +78,8 @@ def run_rounds(job: SelectJob, runner: RoundRunner) -> SelectResult:
     records = runner.run(Round("select", parts, parts, partial(select_partition, job=job)))
     num_hubs = sum(record.counts["hubs"] for record in records)
     if num_hubs:
-        runner.run(Round("select_hubs", parts, parts, partial(select_hubs, job=job), {"hub_edges": "select"}))
+        dealt = {"hub_edges": "select"}
+        runner.run(Round("select_hubs", parts, parts, partial(select_hubs, job=job), dealt, frozenset(dealt)))
         reads = {"selected": "select", "hub_selected": "select_hubs"}
         merged = runner.run(Round("select_merge", parts, parts, partial(merge_hubs, job=job), reads))
         records = [late if late.files else early for early, late in zip(records, merged, strict=True)]
@@ -89,15 +98,15 @@ def select_partition(index: int, _: Inbox, *, job: SelectJob) -> TaskOutput:
         # whether each edge leads to a hub [E]
         to_hub = is_hub[to_numpy(piece["dst"]) - start]
         hubs.append(_with_priority(piece, priority, np.flatnonzero(to_hub)))
-        pieces.append(_first_edges(_with_priority(piece, priority, np.flatnonzero(~to_hub)), job.kept))
+        pieces.append(_first_edges(_with_priority(piece, priority, np.flatnonzero(~to_hub)), job.carried))
     # a node may be cut by two pieces: its first edges are then among the first of each
-    kept = pieces[0] if len(pieces) == 1 else _first_edges(pa.concat_tables(pieces).combine_chunks(), job.kept)
-    selected = kept.select(job.columns)
+    first = pieces[0] if len(pieces) == 1 else _first_edges(pa.concat_tables(pieces).combine_chunks(), job.carried)
+    kept = _finished(first, job)
     dealt = pa.concat_tables(hubs).combine_chunks()
     # the reducer of each hub edge, by its own key [hub edges]
     salt = (to_numpy(dealt["edge_key"]) % np.uint64(store.num_partitions)).astype(np.int64)
-    files = () if is_hub.any() else (_commit(index, selected, job),)
-    waiting = selected.slice(0, 0) if files else selected
+    files = () if is_hub.any() else (_commit(index, kept, job),)
+    waiting = kept.slice(0, 0) if files else kept
     return TaskOutput(
         emits=(Emit("selected", waiting, np.full(waiting.num_rows, index)), Emit("hub_edges", dealt, salt)),
         files=files,
@@ -107,7 +116,7 @@ def select_partition(index: int, _: Inbox, *, job: SelectJob) -> TaskOutput:
 
 def select_hubs(index: int, inbox: Inbox, *, job: SelectJob) -> TaskOutput:
     """Keep each hub's first edges among those this reducer was dealt, and send them to the hub's owner."""
-    kept = _first_edges(inbox.read("hub_edges").combine_chunks(), job.kept)
+    kept = _first_edges(inbox.read("hub_edges").combine_chunks(), job.carried)
     return TaskOutput(
         emits=(Emit("hub_selected", kept, job.store.book.owner(to_numpy(kept["dst"]))),),
         counts={"kept": kept.num_rows},
@@ -119,11 +128,27 @@ def merge_hubs(index: int, inbox: Inbox, *, job: SelectJob) -> TaskOutput:
     sent = inbox.read("hub_selected").combine_chunks()
     if not sent.num_rows:
         return TaskOutput()
-    merged = _first_edges(sent, job.kept).select(job.columns)
+    merged = _finished(_first_edges(sent, job.carried), job)
     table = pa.concat_tables([inbox.read("selected"), merged]).combine_chunks()
     # edges back in the order of their destinations; a stable sort keeps each node's priority order
     table = take_rows(table, np.argsort(to_numpy(table["dst"]), kind="stable"))
     return TaskOutput(files=(_commit(index, table, job),), counts={"kept": table.num_rows})
+
+
+def _finished(table: pa.Table, job: SelectJob) -> pa.Table:
+    """Return the columns of selected edges, from edges with their priorities in order, cut to those that are kept."""
+    if job.sampling != "weighted":
+        return table.select(job.columns)
+    dst, arrival = to_numpy(table["dst"]), arrivals(to_numpy(table["priority"]))
+    # whether an edge is the last of its node [E]
+    last = np.append(dst[1:] != dst[:-1], [True] * bool(len(dst)))
+    following = np.where(last, np.inf, np.append(arrival[1:], [np.inf] * bool(len(dst))))
+    table = table.select(job.columns).append_column(NEXT_ARRIVAL, pa.array(following))
+    # each edge's place among those of its node [E]
+    ends = np.flatnonzero(last) + 1
+    lengths = np.diff(ends, prepend=0)
+    place = np.arange(len(dst)) - np.repeat(ends - lengths, lengths)
+    return take_rows(table, np.flatnonzero(place < job.kept))
 
 
 def _commit(index: int, table: pa.Table, job: SelectJob) -> FileEntry:

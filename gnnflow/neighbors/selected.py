@@ -10,8 +10,7 @@ import numpy as np
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.edges import InEdges
 from gnnflow.storage.columns import to_matrix, to_numpy
-from gnnflow.storage.filesystem import join
-from gnnflow.storage.tables import read_table
+from gnnflow.storage.tables import read_artifact_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,6 +18,9 @@ if TYPE_CHECKING:
     from gnnflow.graph.arrays import IntArray
     from gnnflow.sampling import SamplingKind
     from gnnflow.storage.graph_store import GraphStore
+
+NEXT_ARRIVAL = "next_arrival"
+"""The column of a weighted sample that `InEdges.next_arrival` is read from."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ class Neighbors:
         """Return the in-edges of a partition's nodes, by local row; sources are dense ids."""
         columns = ("dst", "src", *self.store.edge_columns)
         if self.artifact:
-            table = read_table(join(self.artifact, edges_file(partition)), columns)
+            drawn = (NEXT_ARRIVAL,) if self.sampling == "weighted" else ()
+            table = read_artifact_table(self.artifact, edges_file(partition), (*columns, *drawn))
         else:
             table = self.store.edges(partition, columns)
         book = self.store.book
@@ -50,9 +53,9 @@ class Neighbors:
 
 
 def edges_by_row(table: pa.Table, rows: IntArray, *, num_rows: int) -> InEdges:
-    """Return edges with columns src and perhaps weight and attributes, grouped by the row each leads to [E].
+    """Return edges with columns src and perhaps weight, attributes and next_arrival, grouped by the row each leads to.
 
-    A row's edges keep the order of the table.
+    rows: [E]. A row's edges keep the order of the table.
     """
     names = table.column_names
     edges = InEdges(
@@ -60,6 +63,7 @@ def edges_by_row(table: pa.Table, rows: IntArray, *, num_rows: int) -> InEdges:
         sources=to_numpy(table["src"]),
         weight=to_numpy(table["weight"]) if "weight" in names else None,
         attributes=to_matrix(table["attributes"]) if "attributes" in names else None,
+        next_arrival=to_numpy(table[NEXT_ARRIVAL]) if NEXT_ARRIVAL in names else None,
     )
     if np.all(rows[1:] >= rows[:-1]):
         return edges

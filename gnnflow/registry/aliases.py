@@ -12,10 +12,11 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from gnnflow.graph.errors import RegistryError
+from gnnflow.graph.errors import RegistryError, StorageError
 from gnnflow.registry.names import model_folder, numbered
 from gnnflow.registry.versions import Version, read_version, unknown_version
-from gnnflow.storage.filesystem import create_exclusive, encode_json, join, read_json
+from gnnflow.storage.documents import encode_document, read_document
+from gnnflow.storage.filesystem import create_exclusive, join
 
 Alias = Literal["champion", "candidate"]
 
@@ -145,13 +146,30 @@ def _read(folder: str) -> tuple[int, Aliases]:
     revisions = numbered(folder, suffix=".json")
     if not revisions:
         return 0, Aliases()
-    held = read_json(_document(folder, revisions[-1]))
-    return revisions[-1], Aliases(
-        champion=held["champion"],
-        candidate=held["candidate"],
-        former=tuple(held["former"]),
-        withdrawn=tuple(held["withdrawn"]),
-        history=tuple(held["history"]),
+    where = _document(folder, revisions[-1])
+    fix = _remedy(folder, revisions)
+    held = read_document(where, fix=fix)
+    try:
+        return revisions[-1], _aliases_of(held)
+    except (TypeError, KeyError, ValueError) as error:
+        raise StorageError(f"is not a state of aliases ({error})", where=where, fix=fix) from error
+
+
+def _aliases_of(held: dict[str, Any]) -> Aliases:
+    champion, candidate = (None if held[alias] is None else int(held[alias]) for alias in ("champion", "candidate"))
+    former, withdrawn = (tuple(int(number) for number in held[kept]) for kept in ("former", "withdrawn"))
+    return Aliases(champion, candidate, former, withdrawn, history=tuple(dict(move) for move in held["history"]))
+
+
+def _remedy(folder: str, revisions: list[int]) -> str:
+    """Return what to do about a damaged last revision. The others hold the history, so they have to stay."""
+    copy = "Restore this one file from a copy."
+    if len(revisions) == 1:
+        return f"{copy} It is the first state, so without a copy: delete it and promote a version again."
+    before = _document("aliases", revisions[-2])
+    return (
+        f"{copy} Without one, delete this one file and keep the others: {before} is then in force, with the whole "
+        "history before the last move, and the last move can be made again."
     )
 
 
@@ -165,5 +183,5 @@ def _change(workspace: str, name: str, change: Callable[[Aliases], Aliases]) -> 
     while True:
         revision, before = _read(folder)
         after = change(before)
-        if after == before or create_exclusive(_document(folder, revision + 1), encode_json(asdict(after))):
+        if after == before or create_exclusive(_document(folder, revision + 1), encode_document(asdict(after))):
             return after

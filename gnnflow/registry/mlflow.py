@@ -12,8 +12,8 @@ import os
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from gnnflow.config.base import without_credentials
 from gnnflow.graph.errors import RegistryError
+from gnnflow.graph.secrets import without_secrets
 from gnnflow.registry.versions import CONFIG
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.model_files import WEIGHTS
@@ -47,7 +47,7 @@ def log_version(version: Version, *, tracking_uri: str) -> str:
         return _log(MlflowClient(tracking_uri=tracking_uri), version)
     except MlflowException as error:
         raise RegistryError(
-            f"MLflow did not take version {version.version} ({without_credentials(str(error)).rstrip('.')})",
+            f"MLflow did not take version {version.version} ({without_secrets(str(error)).rstrip('.')})",
             where="MLFLOW_TRACKING_URI",
             fix="Publish again once it does.",
         ) from error

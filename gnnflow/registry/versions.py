@@ -19,6 +19,7 @@ from gnnflow.graph.errors import RegistryError, StorageError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.registry.names import model_folder, numbered
 from gnnflow.registry.signature import Signature, signature_of
+from gnnflow.storage.documents import encode_document, read_document, write_document
 from gnnflow.storage.filesystem import (
     FileEntry,
     create_exclusive,
@@ -27,17 +28,17 @@ from gnnflow.storage.filesystem import (
     join,
     list_names,
     read_bytes,
-    read_json,
     write_atomic,
 )
 from gnnflow.storage.manifest import read_facts, read_manifest
 from gnnflow.storage.model_files import MODEL_FILES
-from gnnflow.storage.workspace import Workspace
+from gnnflow.storage.run_folder import METRICS, check_run, read_metrics, read_run
+from gnnflow.storage.verified import entries_of, read_verified
+from gnnflow.storage.workspace import VERSION, Workspace
 
 CONFIG = "config.json"
-METRICS = "metrics.json"
-VERSION = "version.json"
 _CLAIMS = "claims"
+_DAMAGED = "The file is damaged: restore it from a copy, or delete it alone and publish the run again."
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,11 @@ class Version:
         (entry,) = (entry for entry in self.files if entry.name == name)
         where = join(self.uri, name)
         content = read_bytes(where)
-        if hashlib.sha256(content).hexdigest() != entry.sha256:
+        if (found := hashlib.sha256(content).hexdigest()) != entry.sha256:
             raise StorageError(
-                "is not the file that was published", where=where, fix="Restore it, or publish the run again."
+                f"is not the file that was published: its sha256 is {found}, {VERSION} says {entry.sha256}",
+                where=where,
+                fix="Restore it from a copy, or publish the run again.",
             )
         return content
 
@@ -86,13 +89,11 @@ class Version:
 def register(workspace: str, run_uri: str, *, name: str | None = None, revision: str | None = None) -> Version:
     """Publish a completed run as the next version of a model, and return it. The same run gives the same version.
 
-    name defaults to the run's. Costs one small read for every number below. Raises StorageError where there is no such
-    run, RegistryError for a bad name.
+    name defaults to the run's. Costs one small read for every number below, and one of the run's predictions. Raises
+    StorageError where there is no such run or its files are not what it wrote, RegistryError for a bad name.
     """
-    where = join(run_uri, "run.json")
-    if not exists(where):
-        raise StorageError("this run is not complete", where=run_uri, fix="Run `gnnflow run CONFIG` first.")
-    record = read_json(where)
+    record = read_run(run_uri)
+    check_run(run_uri)
     name = name or str(record["name"])
     number, claim = _claim(model_folder(workspace, name), run_uri, revision)
     uri = join(model_folder(workspace, name), str(number))
@@ -107,9 +108,11 @@ def _claim(folder: str, run_uri: str, revision: str | None) -> tuple[int, dict[s
     taken = set(numbered(join(folder, _CLAIMS), suffix=".json"))
     for number in count(1):
         where = join(folder, _CLAIMS, f"{number}.json")
-        if number not in taken and create_exclusive(where, encode_json(own)):
+        if number not in taken and create_exclusive(where, encode_document(own)):
             return number, own
-        claim = read_json(where)
+        claim = read_document(where, fix=_DAMAGED)
+        if claim.keys() != own.keys():
+            raise StorageError(f"is not a claim: it holds {', '.join(sorted(claim))}", where=where, fix=_DAMAGED)
         if claim["run"] == run_uri:
             return number, claim
     raise AssertionError("numbers do not end")
@@ -118,10 +121,10 @@ def _claim(folder: str, run_uri: str, revision: str | None) -> tuple[int, dict[s
 def _write(uri: str, name: str, number: int, *, claim: dict[str, Any], record: dict[str, Any]) -> None:
     """Copy what the run made, then commit the version."""
     manifests = {stage: read_manifest(artifact) for stage, artifact in record["artifacts"].items()}
-    trained, metrics = record["artifacts"]["train"], read_json(join(claim["run"], METRICS))
+    trained, metrics = record["artifacts"]["train"], read_metrics(claim["run"])
     store = record["artifacts"][record["store"]]
     documents = {
-        **{file: read_bytes(join(trained, file)) for file in MODEL_FILES},
+        **{file: read_verified(trained, file) for file in MODEL_FILES},
         CONFIG: encode_json(record["config"]),
         METRICS: encode_json(metrics),
     }
@@ -140,7 +143,7 @@ def _write(uri: str, name: str, number: int, *, claim: dict[str, Any], record: d
         tables={side: graph[side] for side in ("nodes", "edges")},
         files=files,
     )
-    write_atomic(join(uri, VERSION), encode_json({key: held for key, held in asdict(version).items() if key != "uri"}))
+    write_document(join(uri, VERSION), {key: held for key, held in asdict(version).items() if key != "uri"})
 
 
 def read_version(workspace: str, name: str, number: int) -> Version:
@@ -148,18 +151,17 @@ def read_version(workspace: str, name: str, number: int) -> Version:
     uri = join(model_folder(workspace, name), str(number))
     if not exists(join(uri, VERSION)):
         raise unknown_version(workspace, name, str(number))
-    content = read_json(join(uri, VERSION))
+    where = join(uri, VERSION)
+    content = read_document(where, fix=_DAMAGED)
     try:
         held = {
             **content,
             "signature": Signature(**content["signature"]),
-            "files": tuple(FileEntry(**entry) for entry in content["files"]),
+            "files": entries_of(content["files"], where=where, fix=_DAMAGED),
         }
         return Version(**held, uri=uri)
     except (TypeError, KeyError) as error:
-        raise StorageError(
-            f"is not a version ({error})", where=join(uri, VERSION), fix="The file is damaged: publish the run again."
-        ) from error
+        raise StorageError(f"is not a version ({error})", where=where, fix=_DAMAGED) from error
 
 
 def list_versions(workspace: str, name: str) -> tuple[int, ...]:

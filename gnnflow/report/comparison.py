@@ -33,11 +33,18 @@ def ranked(runs: Sequence[ComparedRun], metric: str) -> list[ComparedRun]:
     return sorted(runs, key=lambda run: (metric not in run.metrics, sign * run.metrics.get(metric, 0.0), run.label))
 
 
+def reported(metric: str) -> str:
+    """Return the same metric on the test split: what is told of a run, and never chooses one."""
+    return f"test.{metric.partition('.')[2]}"
+
+
 def columns_of(runs: Sequence[ComparedRun], metric: str) -> list[str]:
-    """Return the metrics every run has: the chosen one, then scores, then the rest."""
+    """Return the metric that chooses, then what every run has: the same on test, other scores, the rest."""
     shared = set.intersection(*(set(run.metrics) for run in runs))
     scores = sorted(key for key in shared if key.startswith(("test.", "valid.")))
-    return list(dict.fromkeys([metric, *scores, *sorted(key for key in shared if key.endswith("seconds_per_epoch"))]))
+    first = [key for key in [reported(metric)] if key in shared]
+    rest = sorted(key for key in shared if key.endswith("seconds_per_epoch"))
+    return list(dict.fromkeys([metric, *first, *scores, *rest]))
 
 
 def comparison_bars(runs: Sequence[ComparedRun], metric: str) -> Picture:
@@ -71,6 +78,15 @@ def _paint(figure: Figure, *, runs: Sequence[ComparedRun], metric: str) -> None:
     plain_axes(axes, x_label=metric_name(metric), y_label="", grid="x")
 
 
+def _verdict(first: ComparedRun, metric: str, num_runs: int) -> str:
+    if metric not in first.metrics:
+        return f"No run is called best of {num_runs}: none has a score on a validation split, and test must not choose."
+    test = reported(metric)
+    told = f"; {metric_name(test)} is {score_text(first.metrics[test])}" if test in first.metrics else ""
+    chosen = f"{metric_name(metric)} is {score_text(first.metrics[metric])}"
+    return f"{first.label} is best of {num_runs} runs: its {chosen}{told}."
+
+
 def render_comparison(runs: Sequence[ComparedRun], *, name: str, metric: str) -> str:
     """Return the page."""
     from gnnflow.report.render import environment, template_source
@@ -86,6 +102,7 @@ def render_comparison(runs: Sequence[ComparedRun], *, name: str, metric: str) ->
         .render(
             name=name,
             picture=comparison_bars(runs, metric),
+            verdict=_verdict(rows[0][0], metric, len(rows)),
             columns=columns,
             rows=rows,
             style=template_source("report.css"),

@@ -18,9 +18,11 @@ from gnnflow.report.formats import (
     short_count,
     signed_text,
 )
-from gnnflow.report.inputs import ReportInputs
+from gnnflow.report.inputs import Parity, ReportInputs
 
 Mood = Literal["plain", "good", "bad", "absent"]
+
+_TRAINING_FIGURES = frozenset({"train.epochs", "train.best_epoch"})
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def verdict(inputs: ReportInputs) -> str:
     if parity is None:
         return f"{first} Its predictions carry no parity certificate."
     if parity.passed:
-        return f"{first} Predictions agree with the k-hop path to {parity.max_difference:.1e}."
+        return f"{first} Predictions agree with the k-hop path to {parity.max_difference:.1e}{_over(parity)}."
     return f"{first} Predictions disagree with the k-hop path and must not be used."
 
 
@@ -83,14 +85,14 @@ def metric_table(inputs: ReportInputs) -> MetricTable:
     found = dict(inputs.metrics)
     present = {key.partition(".")[0] for key in found}
     splits = [split for split in SPLITS if split in present]
-    scores = [key for key in found if key.partition(".")[0] in splits and "second" not in key]
+    scores = [key for key in found if key.partition(".")[0] in splits and _is_score(key)]
     baseline = {f"no edges: {key}": value for key, value in (inputs.baseline or {}).items()}
     names = list(dict.fromkeys(key.partition(".")[2] for key in scores))
     rows = [
         MetricRow(sentence(metric_name(name)), tuple(_cell(found.get(f"{split}.{name}")) for split in splits))
         for name in names
     ]
-    base_names = list(dict.fromkeys(key.partition(".")[2] for key in inputs.baseline or {} if "second" not in key))
+    base_names = list(dict.fromkeys(key.partition(".")[2] for key in inputs.baseline or {} if _is_score(key)))
     rows += [
         MetricRow(
             f"{sentence(metric_name(name))}, without edges",
@@ -100,6 +102,11 @@ def metric_table(inputs: ReportInputs) -> MetricTable:
     ]
     others = [(sentence(metric_name(key)), _value(key, value)) for key, value in found.items() if key not in scores]
     return MetricTable(tuple(splits), tuple(rows), tuple(others))
+
+
+def _is_score(key: str) -> bool:
+    """Whether a figure of a split is a score; training's own figures share the prefix of its split."""
+    return "second" not in key and key not in _TRAINING_FIGURES
 
 
 def _against(inputs: ReportInputs, key: str) -> str:
@@ -142,11 +149,17 @@ def _baseline_tile(inputs: ReportInputs) -> Tile:
 def _parity_tile(inputs: ReportInputs) -> Tile:
     parity = inputs.parity
     if parity is None:
-        return Tile("Parity certificate", "none", "no targets were scored again", "absent")
+        return Tile("Parity certificate", "none", "no target was scored again: set infer.parity_samples", "absent")
     note = (
-        f"{count_text(parity.samples)} targets, {parity.max_difference:.1e} apart at most, {parity.limit:.0e} allowed"
+        f"{count_text(parity.samples)} targets, {parity.max_difference:.1e} apart at most, "
+        f"{parity.limit:.0e} allowed{_over(parity)}"
     )
     return Tile("Parity certificate", *(("Pass", note, "good") if parity.passed else ("Fail", note, "bad")))
+
+
+def _over(parity: Parity) -> str:
+    """Say which neighbours both paths scored over, where they are not those that training saw."""
+    return ", both over all edges, where training saw a sample" if parity.compared == "all edges" else ""
 
 
 def _time_tile(inputs: ReportInputs) -> Tile:

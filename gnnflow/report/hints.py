@@ -262,10 +262,11 @@ def _slow_stage(inputs: ReportInputs) -> Hint | None:
         return None
     if slowest.seconds < MOST_OF_TIME * total:
         return None
+    advice = "The timeline shows which of its rounds; more cluster.workers help where rounds have many tasks."
+    if not slowest.rounds:
+        advice = "It runs in one process: train.threads and train.batch_size decide how fast, train.epochs how long."
     return Hint(
         "idea",
         f"{sentence(slowest.name)} took {percent_text(slowest.seconds / total)} of the time",
-        f"{seconds_text(slowest.seconds)} of {seconds_text(total)}. The timeline shows which of its "
-        "rounds; more "
-        "cluster.workers help where rounds have many tasks.",
+        f"{seconds_text(slowest.seconds)} of {seconds_text(total)}. {advice}",
     )

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gnnflow.graph.facts import Compared
 from gnnflow.graph.labels import LabelKind
 
 Array = npt.NDArray[Any]
@@ -81,11 +82,15 @@ class BlowUp:
 
 @dataclass(frozen=True)
 class Parity:
-    """The parity certificate: random targets scored again by the k-hop path, and the largest difference."""
+    """The parity certificate: random targets scored again by the k-hop path, and the largest difference.
+
+    compared: `like training`, or `all edges` where training saw a sample of them.
+    """
 
     samples: int
     max_difference: float
     limit: float
+    compared: Compared = "like training"
 
     @property
     def passed(self) -> bool:

@@ -7,7 +7,8 @@ Read `priority.py` first, then `top_k.py`.
 
 from __future__ import annotations
 
-from gnnflow.sampling.priority import SamplingKind, edge_keys, priorities
+from gnnflow.graph.edges import SamplingKind
+from gnnflow.sampling.priority import arrivals, edge_keys, priorities
 from gnnflow.sampling.top_k import TopK, top_k, top_k_ungrouped
 
-__all__ = ["SamplingKind", "TopK", "edge_keys", "priorities", "top_k", "top_k_ungrouped"]
+__all__ = ["SamplingKind", "TopK", "arrivals", "edge_keys", "priorities", "top_k", "top_k_ungrouped"]

@@ -20,15 +20,14 @@ faster than whole-array temporaries.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 
 from gnnflow.graph.arrays import Array, FloatArray, KeyArray
+from gnnflow.graph.edges import SamplingKind, TimeArray
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.hashing import combine, seed_word
-
-SamplingKind = Literal["none", "uniform", "weighted", "top_k"]
 
 _SLICE = 1 << 15
 _LAST = np.uint64(1 << 63)
@@ -81,6 +80,11 @@ def priorities(
         hashed = combine(edge_key[rows], word)
         out[rows] = hashed if weight is None else rule(hashed, weight[rows])
     return out
+
+
+def arrivals(priority: KeyArray) -> TimeArray:
+    """Return when each edge arrives [E], from priorities of kind `weighted`; infinity for an edge of weight 0."""
+    return np.where(priority < _LAST, priority.view(np.float64), np.inf)
 
 
 def _uniform(hashed: KeyArray, _weight: FloatArray) -> KeyArray:

@@ -7,22 +7,33 @@ an earlier attempt left in the work folder, and one manifest is written last, he
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnflow.config import STAGES
 from gnnflow.config.pipelines import load_named
-from gnnflow.graph.errors import ConfigError, LayerError, ParityError, StorageError, TableError, TrainingError
+from gnnflow.graph.errors import (
+    ConfigError,
+    LayerError,
+    ParityError,
+    ScoringError,
+    StorageError,
+    TableError,
+    TrainingError,
+)
 from gnnflow.graph.facts import SelectFacts
+from gnnflow.mapreduce.exchange import ExchangeError
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.progress import Silent
+from gnnflow.stages.check import check_run
 from gnnflow.stages.resolve import ResolvedRun, resolve
-from gnnflow.storage.filesystem import join, remove_tree
+from gnnflow.storage.filesystem import join, list_names, remove_tree
 from gnnflow.storage.graph_store import GraphStore
-from gnnflow.storage.lease import sole_worker
-from gnnflow.storage.manifest import MANIFEST, Manifest, commit, committed, read_facts, read_manifest
+from gnnflow.storage.lease import LEASE, sole_worker
+from gnnflow.storage.manifest import Manifest, commit, committed, read_facts, read_manifest
+from gnnflow.storage.workspace import MANIFEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,7 +46,7 @@ if TYPE_CHECKING:
 Facts = TypeVar("Facts")
 
 # The same inputs would fail again, so nothing of the attempt is worth keeping.
-_REPEATABLE = (TableError, StorageError, ConfigError, LayerError, TrainingError, ParityError)
+_REPEATABLE = (TableError, StorageError, ConfigError, LayerError, TrainingError, ParityError, ScoringError)
 
 
 @dataclass(frozen=True)
@@ -180,6 +191,7 @@ class ArtifactResult(StageResult):
 def run_stage(context: StageContext, stage: str) -> StageResult:
     """Run one stage by its name. Raises StorageError where an earlier stage has not run."""
     if STAGES[stage].keys is not None:
+        check_run(context.run, (stage,))
         return make_artifact(context, stage)
     result: StageResult = load_named(STAGES[stage].work)(context)
     return result
@@ -225,8 +237,9 @@ def do_once(
         with sole_worker(folder, done=lambda: committed(artifact), progress=context.progress) as alone:
             reused = not alone or committed(artifact)
             if not reused:
-                rounds = RoundRunner(folder, context.scheduler, context.progress)
-                _do(StageRun(stage, context, artifact, inputs, rounds), work, fingerprint=fingerprint)
+                rounds = RoundRunner(folder, context.scheduler, context.progress, artifact=artifact)
+                run = StageRun(stage, context, artifact, inputs, rounds)
+                reused = not _do(run, work, fingerprint=fingerprint)
     seconds = time.monotonic() - begin
     context.progress.stage_finished(stage, seconds, reused=reused)
     return ArtifactResult(
@@ -234,29 +247,53 @@ def do_once(
     )
 
 
-def _do(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) -> None:
-    begin = time.monotonic()
+def _do(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) -> bool:
+    """Do the work and commit it. Returns False where another run committed it before this one could."""
     run.context.progress.stage_started(run.stage)
+    # An artifact's folder that holds files which no attempt of this work wrote is not ours to delete.
+    ours = not list_names(run.artifact) or set(list_names(run.rounds.work)) > {LEASE}
     try:
-        made = work(run)
-        rounds = [asdict(timing) for timing in run.rounds.timings]
-        manifest = Manifest(
-            stage=run.stage,
-            fingerprint=fingerprint,
-            format_version=STAGES[run.stage].version,
-            files=made.files,
-            inputs={need: artifact.manifest.fingerprint for need, artifact in run.inputs.items()},
-            rows_in=made.rows_in,
-            rows_out=made.rows_out,
-            rows_quarantined=made.rows_quarantined,
-            facts=asdict(made.facts),
-            timings={"rounds": rounds, "seconds": time.monotonic() - begin},
-            versions=dict(made.versions),
-        )
-        commit(run.artifact, manifest)
+        _make_whole(run, work, fingerprint=fingerprint)
     except _REPEATABLE:
-        if not committed(run.artifact):
+        done_elsewhere = committed(run.artifact)
+        if ours and not done_elsewhere:
             remove_tree(run.artifact)
-        remove_tree(run.rounds.work)
+        remove_tree(run.rounds.work, keep=(LEASE,))
+        if done_elsewhere:
+            return False
         raise
-    remove_tree(run.rounds.work)
+    remove_tree(run.rounds.work, keep=(LEASE,))
+    return True
+
+
+def _make_whole(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) -> None:
+    """Do the work, once more from its start where files between its rounds are not what they were."""
+    try:
+        _make(run, work, fingerprint=fingerprint)
+    except ExchangeError as error:
+        if committed(run.artifact):
+            raise  # another run was done first and removed them
+        run.context.progress.message(f"{run.stage} starts anew: {error}")
+        remove_tree(run.rounds.work, keep=(LEASE,))
+        rounds = RoundRunner(run.rounds.work, run.rounds.scheduler, run.rounds.progress, artifact=run.artifact)
+        _make(replace(run, rounds=rounds), work, fingerprint=fingerprint)
+
+
+def _make(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) -> None:
+    begin = time.monotonic()
+    made = work(run)
+    rounds = [asdict(timing) for timing in run.rounds.timings]
+    manifest = Manifest(
+        stage=run.stage,
+        fingerprint=fingerprint,
+        format_version=STAGES[run.stage].version,
+        files=made.files,
+        inputs={need: artifact.manifest.fingerprint for need, artifact in run.inputs.items()},
+        rows_in=made.rows_in,
+        rows_out=made.rows_out,
+        rows_quarantined=made.rows_quarantined,
+        facts=asdict(made.facts),
+        timings={"rounds": rounds, "seconds": time.monotonic() - begin},
+        versions=dict(made.versions),
+    )
+    commit(run.artifact, manifest)

@@ -13,6 +13,7 @@ from gnnflow.registry.signature import misfits
 
 if TYPE_CHECKING:
     from gnnflow.config import TrainConfig
+    from gnnflow.graph.edges import SamplingKind
     from gnnflow.graph.labels import LabelKind
     from gnnflow.layers.model import Model
     from gnnflow.registry import Version
@@ -46,6 +47,7 @@ class _TestShards:
 
     flat: str
     facts: FlatFacts
+    sampling: SamplingKind
     label_kind: LabelKind
 
     @property
@@ -60,7 +62,8 @@ def compare(context: StageContext, *, candidate: Version, champion: Version, met
     Raises RegistryError where the test labels do not define the metric, StorageError for damaged weights.
     """
     flat, graph = context.artifact("flat"), context.artifact(context.run.store_stage).facts(GraphFacts)
-    shards = _TestShards(flat.uri, flat.facts(FlatFacts), graph.label_kind)
+    sampling = context.config.neighbors.sampling.kind
+    shards = _TestShards(flat.uri, flat.facts(FlatFacts), sampling, graph.label_kind)
     if not shards.entries:
         return Comparison(metric, obstacle="no target is in the test split")
     if found := misfits(champion.signature, candidate.signature):
@@ -83,7 +86,14 @@ def _score(version: Version, *, shards: _TestShards, train: TrainConfig, metric:
     facts, kind = shards.facts, shards.label_kind
     with compute_settings(train.threads):
         model = load_model(version, num_hops=facts.num_hops)
-        outputs = outputs_on_shards(model, shards.entries, artifact=shards.flat, fanouts=facts.fanouts, train=train)
+        outputs = outputs_on_shards(
+            model,
+            shards.entries,
+            artifact=shards.flat,
+            fanouts=facts.fanouts,
+            sampling=shards.sampling,
+            train=train,
+        )
     scores = outputs.metrics(kind)
     named = {**scores.named("test"), "test.loss": outputs.loss(Objective(kind))}
     if f"test.{metric}" not in named:

@@ -2,26 +2,103 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING
 
 from gnnflow.config import STAGES
-from gnnflow.graph.errors import LayerError
-from gnnflow.storage.manifest import committed
+from gnnflow.graph.errors import GnnflowError, LayerError, TrainingError
+from gnnflow.graph.facts import GraphFacts
+from gnnflow.graph.labels import LABEL_KINDS
+from gnnflow.storage.filesystem import absolute, join, remove_file, write_atomic
+from gnnflow.storage.manifest import committed, read_facts, read_manifest
+from gnnflow.storage.user_tables import scan
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gnnflow.config import Config
+    from gnnflow.graph.labels import LabelKind
     from gnnflow.stages.resolve import ResolvedRun
 
+_PROBE = b"gnnflow asks whether it can write here\n"
 
-def check_run(run: ResolvedRun) -> None:
-    """Raise the GnnflowError that a stage still to be done would raise for the config's own code, hours from now.
 
-    Built-in layers run on every execution: the contract suite holds that. So torch is loaded for layers of one's own
-    alone, and not at all where nothing is left to do.
+def check_run(run: ResolvedRun, stages: Sequence[str] | None = None) -> None:
+    """Raise the GnnflowError that a stage still to be done would raise hours from now for what is known already.
+
+    stages: those that are about to run; by default all of the run's. Built-in layers run on every execution: the
+    contract suite holds that. So torch is loaded for layers of one's own alone, and not at all where nothing is left to
+    do; tables are opened only where training is left to do and no graph store says what they hold.
     """
-    missing = [stage for stage in run.stages if not committed(run.artifact(stage))]
+    missing = _missing(run, stages or run.stages)
     if any(STAGES[stage].own_code(run.config) for stage in missing):
         _check_own_layer(run.config)
+    if "train" in missing:
+        _check_labels(run)
+    if missing:
+        _check_workspace(run.workspace.uri)
+
+
+def _missing(run: ResolvedRun, stages: Sequence[str]) -> list[str]:
+    """Return the stages whose artifacts are not there. Raises the storage's error where that cannot be asked."""
+    try:
+        return [stage for stage in stages if not committed(run.artifact(stage))]
+    except GnnflowError as error:
+        problem = f"the workspace cannot be read: {error.problem}"
+        raise type(error)(problem, where=run.workspace.uri, fix=error.fix) from error
+
+
+def _check_labels(run: ResolvedRun) -> None:
+    """Raise TrainingError where the tables hold no labels or splits, or labels that train.metric does not measure."""
+    config, known = run.config, _known_labels(run)
+    if known is None:
+        return
+    kind, has_split = known
+    if not LABEL_KINDS[kind].has_labels:
+        raise TrainingError(
+            f"the node table has no label column {config.graph.label!r}, so nothing can be trained",
+            where="graph.label",
+            fix="Name the column, or run the stages that need no labels: ingest, select, flat.",
+        )
+    if not has_split:
+        raise TrainingError(
+            f"the node table has no split column {config.graph.split!r}, so no node is marked as train",
+            where="graph.split",
+            fix="Name the column, or write one that says train, valid, test or null.",
+        )
+    metric = config.train.metric
+    if metric != "loss" and metric not in LABEL_KINDS[kind].metrics:
+        raise TrainingError(f"{metric} is not defined for {kind} labels", where="train.metric", fix="Set it to loss.")
+
+
+def _known_labels(run: ResolvedRun) -> tuple[LabelKind, bool] | None:
+    """Return the kind of label and whether there may be splits: from the graph store, or the tables' schemas.
+
+    None where a table is text: what its columns hold is known once all of it was read, and ingest says it then.
+    """
+    from gnnflow.ingest.schema import read_schema
+    from gnnflow.ingest.text import edge_source, node_source
+
+    store, graph = run.artifact(run.store_stage), run.config.graph
+    if committed(store):
+        return read_facts(store, read_manifest(store), GraphFacts).label_kind, True
+    nodes = node_source(scan(absolute(str(graph.nodes))), graph)
+    edges = edge_source(scan(absolute(str(graph.edges))), graph)
+    if any(chunk.csv for chunk in (*nodes.chunks, *edges.chunks)):
+        return None
+    schema = read_schema(nodes, edges, graph)
+    return schema.label_kind, schema.has_split
+
+
+def _check_workspace(uri: str) -> None:
+    """Raise the storage's error where nothing can be written to the workspace: a file is written and removed again."""
+    probe = join(uri, f".probe-{uuid.uuid4().hex}")
+    try:
+        write_atomic(probe, _PROBE)
+        remove_file(probe)
+    except GnnflowError as error:
+        problem = f"the workspace cannot be written: {error.problem}"
+        raise type(error)(problem, where=uri, fix=error.fix) from error
 
 
 def _check_own_layer(config: Config) -> None:

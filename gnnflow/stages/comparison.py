@@ -8,9 +8,17 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gnnflow.report.comparison import ComparedRun, columns_of, comparison_bars, ranked, render_comparison
+from gnnflow.report.comparison import (
+    ComparedRun,
+    columns_of,
+    comparison_bars,
+    ranked,
+    render_comparison,
+    reported,
+)
 from gnnflow.report.formats import score_text
-from gnnflow.storage.filesystem import absolute, join, read_json, write_atomic
+from gnnflow.storage.filesystem import absolute, join, write_atomic
+from gnnflow.storage.run_folder import read_metrics, read_run
 
 
 @dataclass(frozen=True)
@@ -26,11 +34,12 @@ class ComparisonResult:
 def compare_runs(runs: Mapping[str, str], *, name: str, workspace: str) -> ComparisonResult:
     """Write comparisons/<name>/<runs' hash>/ with comparison.csv, comparison.svg and comparison.html.
 
-    runs maps labels to URIs of completed runs. The runs' own metric on the test split ranks them. Raises StorageError
-    where a run is not complete.
+    runs maps labels to URIs of completed runs. The runs' own metric on the validation split ranks them, and test is
+    reported beside it: a test score that chose would no longer be one on unseen targets. Runs without a validation
+    score are listed and none is called best. Raises StorageError where a run is not complete.
     """
-    found = [ComparedRun(label, uri, read_json(join(uri, "metrics.json"))) for label, uri in runs.items()]
-    first = read_json(join(found[0].uri, "run.json"))["config"]
+    found = [ComparedRun(label, uri, read_metrics(uri)) for label, uri in runs.items()]
+    first = read_run(found[0].uri)["config"]
     metric = _metric(found, first["train"]["metric"])
     key = hashlib.sha256("\n".join(sorted(runs.values())).encode()).hexdigest()[:16]
     folder = join(absolute(workspace), "comparisons", name, key)
@@ -42,10 +51,10 @@ def compare_runs(runs: Mapping[str, str], *, name: str, workspace: str) -> Compa
 
 
 def _metric(runs: Sequence[ComparedRun], wanted: str) -> str:
-    """Return the test metric that ranks: the runs' own, or the first score all of them have."""
-    if all(f"test.{wanted}" in run.metrics for run in runs):
-        return f"test.{wanted}"
-    return next((key for key in columns_of(runs, f"test.{wanted}")[1:] if key.startswith("test.")), f"test.{wanted}")
+    """Return the validation metric that ranks: the runs' own, or the first score all of them have."""
+    if all(f"valid.{wanted}" in run.metrics for run in runs):
+        return f"valid.{wanted}"
+    return next((key for key in columns_of(runs, f"valid.{wanted}")[1:] if key.startswith("valid.")), f"valid.{wanted}")
 
 
 def _csv(runs: Sequence[ComparedRun], metric: str) -> str:
@@ -59,7 +68,12 @@ def _csv(runs: Sequence[ComparedRun], metric: str) -> str:
 
 
 def _lines(runs: Sequence[ComparedRun], metric: str) -> list[str]:
-    width = max(len(run.label) for run in runs)
-    figures = [(run, run.metrics.get(metric)) for run in ranked(runs, metric)]
-    body = [f"{run.label:<{width}}  {'' if value is None else score_text(value)}" for run, value in figures]
-    return [f"{'run':<{width}}  {metric}", *body]
+    width = max(len("run"), *(len(run.label) for run in runs))
+    keys = [metric, reported(metric)]
+    rows = [(run.label, [_cell(run, key) for key in keys]) for run in ranked(runs, metric)]
+    body = [f"{label:<{width}}  {chosen:<{len(metric)}}  {test}".rstrip() for label, (chosen, test) in rows]
+    return [f"{'run':<{width}}  {'  '.join(keys)}", *body]
+
+
+def _cell(run: ComparedRun, key: str) -> str:
+    return score_text(run.metrics[key]) if key in run.metrics else ""

@@ -15,8 +15,8 @@ from gnnflow.graph.errors import GuardError, StorageError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.ingest.drift import Drift, drift_of
 from gnnflow.stages.base import Artifact, StageResult
-from gnnflow.storage.filesystem import exists, join, read_json
 from gnnflow.storage.manifest import committed, read_manifest
+from gnnflow.storage.run_folder import latest_run, read_run
 
 if TYPE_CHECKING:
     from gnnflow.config import GuardsConfig
@@ -100,10 +100,9 @@ class _Compared:
 
 
 def _compared(context: StageContext, now: GraphFacts) -> _Compared:
-    latest = context.run.workspace.latest(context.config.name)
-    if not exists(latest):
+    run = latest_run(context.run.workspace, context.config.name)
+    if run is None:
         return _Compared(notes=("no earlier run of this name: nothing to compare with",))
-    run = str(read_json(latest)["run"])
     artifact = _ingested(run)
     try:
         before = artifact.facts(GraphFacts)
@@ -115,7 +114,7 @@ def _compared(context: StageContext, now: GraphFacts) -> _Compared:
 
 def _ingested(run: str) -> Artifact:
     """Return the graph store that ingest made for an earlier run."""
-    uri = read_json(join(run, "run.json"))["artifacts"]["ingest"]
+    uri = read_run(run)["artifacts"]["ingest"]
     if not committed(uri):
         raise GuardError(
             "the last run's graph store is gone, so nothing can be compared with it",

@@ -1,7 +1,9 @@
 """GraphInfer: graph store and trained model in, predictions with the user's ids out, and the parity certificate.
 
-The certificate scores random targets a second time the way training saw them: GraphFlat cuts their k-hop
-neighbourhoods and the mini-batch execution runs on them. Where the two differ by more than 1e-4 nothing is published.
+The certificate scores random targets a second time by the path that training takes: GraphFlat cuts their k-hop
+neighbourhoods and the mini-batch execution runs on them. Where the two differ by more than 1e-4, or one of them is not
+a number, nothing is published. Both paths read the same neighbours: training's own, or all of them where
+`infer.sampling` is `none`; the facts say which.
 """
 
 from __future__ import annotations
@@ -22,9 +24,13 @@ from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.stages.base import Made
 from gnnflow.storage.filesystem import join
+from gnnflow.storage.verified import expect_files
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from gnnflow.graph.arrays import FloatArray, IntArray
+    from gnnflow.graph.facts import Compared
     from gnnflow.infer.job import InferJob
     from gnnflow.stages.base import StageRun
 
@@ -32,7 +38,10 @@ _PARITY_SHARD = 256
 
 
 def work(run: StageRun) -> Made:
-    """Score the config's targets with the trained model. Raises ParityError where the two paths disagree."""
+    """Score the config's targets with the trained model.
+
+    Raises ScoringError where a score is not finite, ParityError where the two paths disagree.
+    """
     return score_graph(run, model=run.inputs["train"].uri)
 
 
@@ -44,12 +53,16 @@ def score_graph(run: StageRun, *, model: str) -> Made:
     begin = time.monotonic()
     result = run_rounds(job, run.rounds)
     seconds = time.monotonic() - begin
-    parity = _certify(job, run.rounds, result.parity)
+    sampled = run.config.fanouts is not None
+    parity = _certify(job, run.rounds, result.parity, trained_on_sample=sampled)
+    run.context.progress.message(f"certificate: {parity.text}")
     metrics = {
         "infer.seconds": seconds,
         "infer.nodes_per_second": result.num_targets / max(seconds, 1e-9),
-        "infer.parity_max_difference": parity.max_difference,
+        "infer.parity_samples": parity.samples,
     }
+    if parity.max_difference is not None:
+        metrics["infer.parity_max_difference"] = parity.max_difference
     targets = result.num_targets
     return Made(result.files, rows_in=targets, rows_out=targets, facts=InferFacts(metrics, parity))
 
@@ -74,21 +87,28 @@ def _job(run: StageRun, model: str) -> InferJob:
     )
 
 
-def _certify(job: InferJob, runner: RoundRunner, scored: dict[int, list[float]]) -> Parity:
+def _certify(job: InferJob, runner: RoundRunner, scored: dict[int, list[float]], *, trained_on_sample: bool) -> Parity:
     """Return the certificate for the sampled targets' scores. Raises ParityError where it cannot be given."""
     from gnnflow.infer.job import PARITY_LIMIT
 
-    difference = 0.0
-    if scored:
-        again = _score_by_neighborhood(job, runner, np.array(sorted(scored)))
-        difference = max(float(np.max(np.abs(np.array(row) - again[node]))) for node, row in scored.items())
+    if not scored:
+        return Parity(0, None, PARITY_LIMIT, "nothing")
+    difference = largest_difference(scored, _score_by_neighborhood(job, runner, np.array(sorted(scored))))
     if not difference <= PARITY_LIMIT:
         raise ParityError(
             f"GraphInfer and the k-hop path differ by {difference:.3g} on {len(scored)} targets, over {PARITY_LIMIT}",
             where=job.artifact,
             fix="Nothing was published. A layer of your own may keep state between calls or mix rows of a batch.",
         )
-    return Parity(len(scored), difference, PARITY_LIMIT)
+    compared: Compared = "all edges" if trained_on_sample and job.fanouts is None else "like training"
+    return Parity(len(scored), difference, PARITY_LIMIT, compared)
+
+
+def largest_difference(scored: Mapping[int, Sequence[float]], again: Mapping[int, FloatArray]) -> float:
+    """Return the largest difference between two scores of the same targets; NaN where either holds a NaN."""
+    nodes = sorted(scored)
+    # NumPy's maximum keeps a NaN where Python's drops it.
+    return float(np.max(np.abs(np.array([scored[node] for node in nodes]) - np.stack([again[n] for n in nodes]))))
 
 
 def _score_by_neighborhood(job: InferJob, runner: RoundRunner, targets: IntArray) -> dict[int, FloatArray]:
@@ -101,9 +121,11 @@ def _score_by_neighborhood(job: InferJob, runner: RoundRunner, targets: IntArray
     from gnnflow.kernels.threads import compute_threads
 
     work_folder = join(runner.work, "parity")
-    inner = RoundRunner(work_folder, runner.scheduler, runner.progress)
-    flat = FlatJob(join(work_folder, "shards"), job.neighbors, job.num_layers, "shared", targets)
+    shards = join(work_folder, "shards")
+    inner = RoundRunner(work_folder, runner.scheduler, runner.progress, artifact=shards)
+    flat = FlatJob(shards, job.neighbors, job.num_layers, "shared", targets)
     result = cut_neighborhoods(flat, inner, shard_size=_PARITY_SHARD)
+    expect_files(shards, result.files)
     later = inner.started - runner.started
     runner.timings += [replace(t, name=f"parity_{t.name}", start=t.start + later) for t in inner.timings]
     scores: dict[int, FloatArray] = {}
@@ -111,6 +133,12 @@ def _score_by_neighborhood(job: InferJob, runner: RoundRunner, targets: IntArray
         model = job.load_model()
         for entry in result.facts.shards:
             shard = read_shard(flat.artifact, entry)
-            batch = build_minibatch(shard.neighborhood, shard.rows, fanouts=job.fanouts, num_layers=job.num_layers)
+            batch = build_minibatch(
+                shard.neighborhood,
+                shard.rows,
+                fanouts=job.fanouts,
+                num_layers=job.num_layers,
+                sampling=job.neighbors.sampling,
+            )
             scores |= dict(zip(shard.targets.tolist(), scores_of(forward(model, batch), job.label_kind), strict=True))
     return scores

@@ -4,24 +4,32 @@
     runs/<name>/latest.json
 
 The fingerprint covers every stage's, so the same config on the same tables is the same run: the second time its folder
-is found and nothing is done. `run.json` is written last and is the run's commit.
+is found and nothing is done. `run.json` is written last and is the run's commit; it lists the folder's files, and what
+is gone or damaged of them is made again from the artifacts.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from gnnflow.graph.errors import StorageError
 from gnnflow.graph.facts import InferFacts, TrainFacts
 from gnnflow.stages.base import ArtifactResult, StageContext, StageResult, make_artifact
 from gnnflow.stages.check import check_run
 from gnnflow.stages.report import write_report
-from gnnflow.storage.filesystem import copy_file, exists, join, read_json, write_json
+from gnnflow.storage.documents import write_document
+from gnnflow.storage.filesystem import exists, join, write_atomic, write_json
 from gnnflow.storage.manifest import committed
+from gnnflow.storage.run_folder import METRICS, PREDICTIONS, REPORT, damaged_files, read_metrics, read_run
+from gnnflow.storage.verified import read_verified
 
 if TYPE_CHECKING:
     from gnnflow.config import Config
+
+
+_NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +43,12 @@ class RunResult(StageResult):
     @property
     def predictions(self) -> str:
         """Folder of the predictions."""
-        return join(self.uri, "predictions")
+        return join(self.uri, PREDICTIONS)
 
     @property
     def report(self) -> str:
         """The HTML report."""
-        return join(self.uri, "report.html")
+        return join(self.uri, REPORT)
 
     def summary(self) -> dict[str, Any]:
         """Return where the run lies, its metrics, and each stage's artifact."""
@@ -60,18 +68,21 @@ def run(context: StageContext) -> RunResult:
     begin = time.monotonic()
     check_run(context.run)
     results = {stage: make_artifact(context, stage) for stage in context.run.stages}
-    uri, reused = context.run.uri, exists(context.run.record)
-    if reused:
+    uri, complete = context.run.uri, exists(context.run.record)
+    damaged = damaged_files(uri) if complete else ()
+    if complete and not damaged:
         context.progress.message("nothing to do: this run is complete")
     else:
+        if damaged:
+            context.progress.message(f"{_named(damaged)} of this run: gone or damaged, made again from the artifacts")
         _commit_run(context, results)
     write_json(context.run.workspace.latest(context.config.name), {"run": uri})
     return RunResult(
         stage="run",
         seconds=time.monotonic() - begin,
-        reused=reused,
+        reused=complete and not damaged,
         uri=uri,
-        metrics=read_json(join(uri, "metrics.json")),
+        metrics=read_metrics(uri),
         stages=results,
     )
 
@@ -84,21 +95,36 @@ def is_quick(context: StageContext) -> bool:
 
 def _commit_run(context: StageContext, results: dict[str, ArtifactResult]) -> None:
     uri, scored = context.run.uri, results["infer"]
-    for entry in scored.manifest.files:
-        if entry.name.startswith("predictions/"):
-            copy_file(join(scored.artifact, entry.name), join(uri, entry.name))
+    files = [entry for entry in scored.manifest.files if entry.name.startswith(f"{PREDICTIONS}/")]
+    for entry in files:
+        write_atomic(join(uri, entry.name), read_verified(scored.artifact, entry.name))
     metrics = {**results["train"].facts(TrainFacts).metrics, **scored.facts(InferFacts).metrics}
-    write_json(join(uri, "metrics.json"), metrics)
+    files.append(write_json(join(uri, METRICS), metrics))
     record = {
         "name": context.config.name,
         "config": context.config.model_dump(mode="json"),
         "store": context.run.store_stage,
         "artifacts": {name: result.artifact for name, result in results.items()},
         "digests": {name: result.digest for name, result in results.items()},
-        "reused": {name: result.reused for name, result in results.items()},
+        "reused": _reused(context, results),
     }
-    write_report(uri, record, metrics)
-    write_json(context.run.record, record)
+    files.append(write_report(uri, record, metrics))
+    write_document(context.run.record, {**record, "files": [asdict(entry) for entry in files]})
+
+
+def _reused(context: StageContext, results: dict[str, ArtifactResult]) -> dict[str, bool]:
+    """Return which stages cost this run nothing: what its record says, where it has a readable one."""
+    try:
+        held = read_run(context.run.uri).get("reused")
+    except StorageError:
+        held = None
+    found = {name: result.reused for name, result in results.items()}
+    return {**found, **held} if isinstance(held, dict) and held.keys() == found.keys() else found
+
+
+def _named(files: tuple[str, ...]) -> str:
+    more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+    return ", ".join(files[:_NAMED]) + more
 
 
 def run_quietly(config: Config) -> RunResult:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow import registry
 from gnnflow.graph.errors import RegistryError
+from gnnflow.graph.facts import InferFacts
 from gnnflow.registry.mlflow import log_version
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageResult
@@ -59,7 +60,7 @@ def run(context: StageContext) -> PublishResult:
 
     The version records the git revision of the folder the config was read from, or the variable GNNFLOW_REVISION where
     it is not a checkout (an image, an object store). Raises StorageError where a stage has not run, RegistryError
-    where the test labels do not define the metric.
+    where the run has no parity certificate or the test labels do not define the metric.
     """
     begin = time.monotonic()
     context.progress.stage_started("publish")
@@ -82,6 +83,7 @@ def is_quick(context: StageContext) -> bool:
 def _publish(context: StageContext, begin: float) -> PublishResult:
     config = context.config
     name = config.publish.name or config.name
+    _check_certificate(context)
     revision = registry.git_revision(context.config_uri) or os.environ.get("GNNFLOW_REVISION") or None
     version = registry.register(config.workspace, _completed_run(context), name=name, revision=revision)
     verdict, aliases = _decide(context, version)
@@ -102,6 +104,15 @@ def _publish(context: StageContext, begin: float) -> PublishResult:
         champion=verdict.comparison.champion,
         mlflow_run=mlflow_run,
     )
+
+
+def _check_certificate(context: StageContext) -> None:
+    if context.artifact("infer").facts(InferFacts).parity.compared == "nothing":
+        raise RegistryError(
+            "this run has no parity certificate: no target was scored again by the k-hop path",
+            where="infer.parity_samples",
+            fix="Set it to 1 or more (the default is 256), with targets to score, and run again; training is reused.",
+        )
 
 
 def _mirror(context: StageContext, version: Version) -> str:

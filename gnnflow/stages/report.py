@@ -24,11 +24,14 @@ from gnnflow.report.inputs import (
 )
 from gnnflow.stages.base import Artifact
 from gnnflow.storage.columns import to_matrix, to_numpy
-from gnnflow.storage.filesystem import absolute, exists, join, read_json, write_atomic
+from gnnflow.storage.documents import write_document
+from gnnflow.storage.filesystem import FileEntry, absolute, exists, join, write_atomic
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import read_manifest
-from gnnflow.storage.tables import read_table
-from gnnflow.storage.workspace import Workspace
+from gnnflow.storage.run_folder import PREDICTIONS, REPORT, files_of, latest_run, read_metrics, read_run
+from gnnflow.storage.tables import read_artifact_table
+from gnnflow.storage.verified import is_whole
+from gnnflow.storage.workspace import RUN, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from gnnflow.graph.arrays import IntArray
+    from gnnflow.graph.facts import Parity as CertificateFacts
     from gnnflow.graph.labels import LabelKind
     from gnnflow.storage.manifest import Manifest
 
@@ -45,28 +49,32 @@ _EMBEDDING_ROWS = 2_000
 
 
 def report_of(run: str, *, workspace: str) -> str:
-    """Return the path of a run's report, writing it where it is missing. run: a URI, or a name in the workspace.
+    """Return the path of a run's report, made again where it is gone or damaged. run: a URI or a name in the workspace.
 
     Raises StorageError where there is no such run.
     """
     uri = absolute(run)
-    if not exists(join(uri, "run.json")):
-        latest = Workspace.at(workspace).latest(run)
-        if not exists(latest):
+    if not exists(join(uri, RUN)):
+        latest = latest_run(Workspace.at(workspace), run)
+        if latest is None:
             raise StorageError("no such run", where=run, fix="Give a run's folder, or the name of a completed run.")
-        uri = read_json(latest)["run"]
-    report = join(uri, "report.html")
-    if not exists(report):
-        write_report(uri, read_json(join(uri, "run.json")), read_json(join(uri, "metrics.json")))
-    return report
+        uri = latest
+    record = read_run(uri)
+    files = {entry.name: entry for entry in files_of(uri, record)}
+    listed = files.get(REPORT)
+    if not (is_whole(uri, listed) if listed else exists(join(uri, REPORT))):
+        files[REPORT] = write_report(uri, record, read_metrics(uri))
+        if listed:
+            write_document(join(uri, RUN), {**record, "files": [asdict(entry) for entry in files.values()]})
+    return join(uri, REPORT)
 
 
-def write_report(uri: str, record: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
-    """Render and commit a run's report. record is what run.json holds."""
+def write_report(uri: str, record: Mapping[str, Any], metrics: Mapping[str, float]) -> FileEntry:
+    """Render and commit a run's report, and return its entry. record is what run.json holds."""
     from gnnflow.report.render import render_report
 
     artifacts = {stage: Artifact(artifact, read_manifest(artifact)) for stage, artifact in record["artifacts"].items()}
-    write_atomic(join(uri, "report.html"), render_report(_inputs(uri, record, metrics, artifacts)).encode())
+    return write_atomic(join(uri, REPORT), render_report(_inputs(uri, record, metrics, artifacts)).encode())
 
 
 def _inputs(
@@ -74,7 +82,6 @@ def _inputs(
 ) -> ReportInputs:
     stored = artifacts[record["store"]]
     graph, trained = stored.facts(GraphFacts), artifacts["train"].facts(TrainFacts)
-    parity = artifacts["infer"].facts(InferFacts).parity
     table = _sample(GraphStore.of(stored.uri, stored.manifest), artifacts["infer"])
     baseline = {key.removeprefix("baseline."): value for key, value in metrics.items() if key.startswith("baseline.")}
     return ReportInputs(
@@ -92,9 +99,9 @@ def _inputs(
         best_epoch=trained.best_epoch,
         baseline=baseline or None,
         predictions=_predictions(table, graph.label_kind),
-        predictions_uri=join(uri, "predictions"),
+        predictions_uri=join(uri, PREDICTIONS),
         embeddings=_embeddings(table),
-        parity=Parity(**asdict(parity)) if parity.samples else None,
+        parity=_parity(artifacts["infer"].facts(InferFacts).parity),
         quarantined={f"{name} rows": rows.rows_quarantined for name, rows in graph.tables.items()},
         versions={**stored.manifest.versions, **artifacts["train"].manifest.versions},
     )
@@ -107,6 +114,13 @@ def _stage_row(stage: str, manifest: Manifest, record: Mapping[str, Any]) -> Sta
     seconds = manifest.timings.get("seconds", sum(row.seconds for row in rounds))
     counts = {"rows in": manifest.rows_in, "rows out": manifest.rows_out, "quarantined": manifest.rows_quarantined}
     return StageRow(stage, seconds, record["reused"][stage], manifest.digest, rounds, counts)
+
+
+def _parity(found: CertificateFacts) -> Parity | None:
+    """Return the certificate; None where nothing was compared."""
+    if found.max_difference is None:
+        return None
+    return Parity(found.samples, found.max_difference, found.limit, found.compared)
 
 
 def _blow_up(artifacts: Mapping[str, Artifact]) -> BlowUp | None:
@@ -140,7 +154,7 @@ def _sample(store: GraphStore, scored: Artifact) -> pa.Table:
     pieces: list[pa.Table] = []
     for entry in scored.manifest.files:
         partition = int(entry.name.rsplit("-", 1)[-1].split(".")[0])
-        predicted = read_table(join(scored.uri, entry.name))
+        predicted = read_artifact_table(scored.uri, entry.name)
         nodes = store.nodes(partition, ["id", "split", "labelled", *label])
         rows = _rows_of(nodes, predicted)
         for name in ("split", "labelled", *label):

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnflow.config import PIPELINES, STAGES
+from gnnflow.config.cluster_section import LocalCluster
+from gnnflow.config.deployment import Deployment
 from gnnflow.config.stages import needs_of
 from gnnflow.graph.errors import ConfigError
-from gnnflow.storage.filesystem import absolute, join, stamp
+from gnnflow.storage.filesystem import absolute, has_pattern, join, stamp
 from gnnflow.storage.manifest import fingerprint_of
-from gnnflow.storage.tables import table_files
-from gnnflow.storage.workspace import Workspace
+from gnnflow.storage.table_files import find_table_files, format_of
+from gnnflow.storage.workspace import RUN, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 Tables = dict[str, tuple["Stamp", ...]]
 
 _FORMAT_VERSION = 1
+FEWEST_PARTITIONS, MOST_PARTITIONS = 4, 65536
+_PARTS_OF_MEMORY = 16
+_USUAL_MEMORY = 2 << 30
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ class ResolvedRun:
     @property
     def record(self) -> str:
         """The run's commit: its folder is a completed run when this file is there."""
-        return join(self.uri, "run.json")
+        return join(self.uri, RUN)
 
     def needs(self, stage: str) -> tuple[str, ...]:
         """Return the stages whose artifacts a stage reads in this run."""
@@ -83,7 +88,10 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
 
     Raises StorageError for tables that are not there, ConfigError for what no stage can do yet.
     """
-    tables = stamps_of(config.graph) if tables is None else tables
+    if tables is None:
+        tables = stamps_of(config.graph)
+        _refuse_own_files(config)
+    config = _with_partitions(config, tables)
     found: dict[str, str] = {}
     for name in PIPELINES[config.train.strategy].stages:
         stage = STAGES[name]
@@ -97,6 +105,27 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
     return ResolvedRun(config, tables, found)
 
 
+def _with_partitions(config: Config, tables: Tables) -> Config:
+    """Return the config with a number of partitions: its own, or one that follows from the tables' bytes.
+
+    Text takes about its size in memory, Parquet and what is zipped several times that; a task holds its partition a few
+    times over, sorted and on its way. So a partition gets a sixteenth of a worker's memory, which is taken as 2 GiB
+    where the config does not say it.
+    """
+    if config.graph.partitions is not None:
+        return config
+    limit = config.cluster.memory_limit if isinstance(config.cluster, LocalCluster) else 0
+    held = sum(each.size * _growth(each.name) for stamps in tables.values() for each in stamps)
+    count = -(-held * _PARTS_OF_MEMORY // (limit or _USUAL_MEMORY))
+    graph = config.graph.model_copy(update={"partitions": min(max(count, FEWEST_PARTITIONS), MOST_PARTITIONS)})
+    return config.model_copy(update={"graph": graph})
+
+
+def _growth(name: str) -> int:
+    """Return how many times its size a file takes in memory, about."""
+    return 4 if format_of(name) == "parquet" or name.lower().endswith(".gz") else 1
+
+
 def stamps_of(graph: GraphConfig) -> Tables:
     """Return the stamps of each table's files, in file order. Opens none of them."""
     if not isinstance(graph.nodes, str) or not isinstance(graph.edges, str):
@@ -106,11 +135,32 @@ def stamps_of(graph: GraphConfig) -> Tables:
             fix="Give one node table and one edge table.",
         )
     tables = {"nodes": graph.nodes, "edges": graph.edges}
-    return {name: tuple(stamp(file) for file in table_files(absolute(uri))) for name, uri in tables.items()}
+    # The name below the table's folder: a file moved from one `key=value` folder to another holds other rows.
+    return {
+        name: tuple(replace(stamp(file.uri), name=file.name) for file in find_table_files(absolute(uri)).files)
+        for name, uri in tables.items()
+    }
+
+
+def _refuse_own_files(config: Config) -> None:
+    """Raise ConfigError where a table would take in what stages write to the workspace."""
+    workspace = Workspace.at(config.workspace)
+    for name in ("nodes", "edges"):
+        table = str(getattr(config.graph, name))
+        taken = workspace.lies_in(table)
+        if has_pattern(table):
+            taken = any(workspace.owns(file.uri) for file in find_table_files(absolute(table)).files)
+        if taken:
+            raise ConfigError(
+                f"{config.workspace!r} lies among the files of graph.{name} ({table}), which would read it as a table",
+                where="workspace",
+                fix="Give a folder outside of the table's.",
+            )
 
 
 def _source_digest(name: str) -> str:
     """Return a hash of the module that `module:name` is in. One that cannot be found is refused where it runs."""
+    Deployment.here().check_module(name)  # looking for a module imports the packages it lies in
     try:
         spec = importlib.util.find_spec(name.partition(":")[0])
     except (ImportError, ValueError):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow import registry
 from gnnflow.config import STAGES, Config
-from gnnflow.graph.errors import RegistryError
+from gnnflow.graph.errors import ConfigError, RegistryError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.registry.versions import CONFIG
 from gnnflow.stages.base import StageResult, do_once, make_artifact
@@ -23,6 +23,7 @@ from gnnflow.stages.infer import score_graph
 from gnnflow.stages.resolve import resolve
 from gnnflow.storage.filesystem import exists, join
 from gnnflow.storage.manifest import committed, fingerprint_of
+from gnnflow.storage.run_folder import check_run
 
 if TYPE_CHECKING:
     from gnnflow.registry import Version
@@ -51,10 +52,17 @@ class ScoreResult(StageResult):
 def run(context: StageContext) -> ScoreResult:
     """Return the champion's predictions.
 
-    Raises RegistryError where nothing is in service, or the champion cannot read this graph.
+    Raises RegistryError where nothing is in service, or the champion cannot read this graph; ConfigError where the
+    config turns the certificate off.
     """
     begin = time.monotonic()
     config = context.config
+    if not config.infer.parity_samples:
+        raise ConfigError(
+            "0 would score without a parity certificate",
+            where="infer.parity_samples",
+            fix="Set it to 1 or more (the default is 256): what a published model scores must be certified.",
+        )
     name = config.publish.name or config.name
     champion = registry.read_aliases(config.workspace, name).champion
     if champion is None:
@@ -62,6 +70,7 @@ def run(context: StageContext) -> ScoreResult:
     version = registry.read_version(config.workspace, name, champion)
     result = partial(ScoreResult, stage="score", name=name, version=champion)
     if _is_of_this_run(context, version):
+        check_run(version.run)
         rows = context.artifact("infer").manifest.rows_out
         seconds, reads = time.monotonic() - begin, _reads(context, version)
         return result(seconds=seconds, reused=True, reads=reads, predictions=version.predictions, rows=rows)
@@ -140,6 +149,7 @@ def _as_trained(config: Config, version: Version) -> Config:
 
     # Read first: a version of an older format may hold keys that a config no longer has.
     model = read_description(version.uri, read=version.read).config
-    held = Config.model_validate(json.loads(version.read(CONFIG)))
-    trained = {"neighbors": held.neighbors, "flat": held.flat, "model": model, "seed": held.seed}
-    return config.model_copy(update=trained)
+    held = json.loads(version.read(CONFIG))
+    # Only what decides its scores: other keys of that time may be gone.
+    trained = {"model": model.model_dump(mode="json"), **{key: held[key] for key in ("neighbors", "flat", "seed")}}
+    return Config.model_validate({**config.model_dump(mode="json"), **trained})

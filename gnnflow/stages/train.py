@@ -51,6 +51,7 @@ def work(run: StageRun) -> Made:
         num_classes=graph.num_classes,
         train=config.train,
         seed=config.seed,
+        sampling=run.neighbors.sampling,
         checkpoint_uri=join(run.rounds.work, "checkpoints"),
     )
     # Found now rather than after hours of training: every execution of this run must be able to run the model.

@@ -29,12 +29,12 @@ def to_numpy(column: Column) -> Array:
     return array
 
 
-def to_matrix(column: Column) -> FloatArray:
-    """Return a fixed-size-list column without nulls as float32 [n, width]."""
+def to_matrix(column: Column, dtype: type[np.floating[Any]] = np.float32) -> FloatArray:
+    """Return a fixed-size-list column without nulls as a matrix [n, width] of the given type."""
     array = combine(column)
     width = array.type.list_size
     flat = array.flatten().to_numpy(zero_copy_only=False)
-    return np.ascontiguousarray(flat, np.float32).reshape(len(array), width)
+    return np.ascontiguousarray(flat, dtype).reshape(len(array), width)
 
 
 def from_matrix(matrix: Array) -> Any:
@@ -46,6 +46,9 @@ def from_matrix(matrix: Array) -> Any:
 def to_ragged(column: Column) -> tuple[IntArray, Array]:
     """Return a list column without nulls as (offsets [n + 1] from 0, values)."""
     array = combine(column)
+    if pa.types.is_fixed_size_list(array.type):
+        flat = array.flatten().to_numpy(zero_copy_only=False)
+        return np.arange(len(array) + 1, dtype=np.int64) * array.type.list_size, flat
     offsets = array.offsets.to_numpy().astype(np.int64)
     values = array.values.to_numpy(zero_copy_only=False)[offsets[0] : offsets[-1]]
     return offsets - offsets[0], values
@@ -59,14 +62,20 @@ def from_ragged(offsets: Array, values: Array) -> Any:
 def take_rows(table: pa.Table, rows: Array) -> pa.Table:
     """Return the given rows in order; matrices go through NumPy, which gathers whole rows at once."""
     index = pa.array(rows)
-    columns = []
-    for column in map(combine, table.columns):
-        if pa.types.is_fixed_size_list(column.type):
-            flat = column.flatten().to_numpy(zero_copy_only=False)  # of its own type, where to_matrix gives float32
-            columns.append(from_matrix(flat.reshape(len(column), column.type.list_size)[rows]))
-        else:
-            columns.append(column.take(index))
+    columns = [
+        from_matrix(_matrix(column)[rows]) if _is_matrix(column) else column.take(index)
+        for column in map(combine, table.columns)
+    ]
     return pa.table(columns, schema=table.schema)
+
+
+def _is_matrix(array: Any) -> bool:
+    return bool(pa.types.is_fixed_size_list(array.type)) and not array.null_count and not array.flatten().null_count
+
+
+def _matrix(array: Any) -> Array:
+    flat: Array = array.flatten().to_numpy(zero_copy_only=False)
+    return flat.reshape(len(array), array.type.list_size)
 
 
 def id_keys(column: Column) -> KeyArray:

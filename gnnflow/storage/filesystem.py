@@ -1,17 +1,20 @@
 """Bytes at a URI: a folder, `memory://` or any object store fsspec knows.
 
 Every write appears whole or not at all. Object stores and `memory://` replace an object in one PUT; a local file is
-written beside its place and renamed. Filesystems are opened where they are used, never carried across a fork.
+written beside its place, synced to the disk and renamed, so that a name never precedes its content. Deletion names
+exact keys: no text is expanded as a pattern. Filesystems are opened where they are used, never carried across a fork.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import io
 import json
 import mimetypes
 import os
+import shutil
 import threading
 import time
 import uuid
@@ -27,14 +30,18 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from gnnflow.graph.errors import StorageError
+from gnnflow.storage.refusals import located, locating
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator
 
 _memory_claims = threading.Lock()
 _SMALL_BYTES = 1 << 20
 _CLAIM_ATTEMPTS = 20
 _CLAIM_PAUSE_SECONDS = 0.1
+_REMOVALS = 20
+_REMOVAL_PAUSE_SECONDS = 0.05
+_PATTERN = "*?["
 _MISSING = "Check the path, or run the stage that makes it."
 
 
@@ -82,12 +89,14 @@ def absolute(uri: str) -> str:
     return os.path.abspath(os.path.expanduser(uri))  # noqa: PTH100, PTH111 - pathlib would resolve symlinks
 
 
+@located
 def exists(uri: str) -> bool:
     """Return whether a file or folder is there."""
     fs, path = resolve(uri)
     return bool(fs.exists(path))
 
 
+@located
 def size_of(uri: str) -> int | None:
     """Return a file's size in bytes, or None where there is no such file."""
     fs, path = resolve(uri)
@@ -97,6 +106,7 @@ def size_of(uri: str) -> int | None:
         return None
 
 
+@located
 def list_names(uri: str) -> list[str]:
     """Return the sorted names directly below a folder; empty where it does not exist."""
     fs, path = resolve(uri)
@@ -106,6 +116,7 @@ def list_names(uri: str) -> list[str]:
         return []
 
 
+@located
 def open_input(uri: str) -> IO[bytes]:
     """Open a file for random reads. Raises StorageError where it is missing."""
     fs, path = resolve(uri)
@@ -115,6 +126,7 @@ def open_input(uri: str) -> IO[bytes]:
         raise StorageError("no such file", where=uri, fix=_MISSING) from error
 
 
+@located
 def open_arrow(uri: str) -> pa.NativeFile:
     """Open a file for Arrow's readers; a local one is memory-mapped. Raises StorageError where it is missing."""
     fs, path = resolve(uri)
@@ -141,21 +153,50 @@ def _open(fs: fsspec.AbstractFileSystem, path: str) -> IO[bytes]:
     return opened
 
 
+@located
 def read_bytes(uri: str) -> bytes:
     """Return a whole file. Raises StorageError where it is missing."""
     with open_input(uri) as stream:
         return stream.read()
 
 
-def write_atomic(uri: str, content: bytes | memoryview) -> FileEntry:
-    """Write a file so that readers see all of it or none, replacing what was there."""
+@located
+def write_atomic(uri: str, content: bytes | memoryview, *, durable: bool = True) -> FileEntry:
+    """Write a file so that readers see all of it or none, replacing what was there.
+
+    durable: a local file's content is on the disk before its name is. What a restart can do without need not be.
+    """
     fs, path = resolve(uri)
     if isinstance(fs, LocalFileSystem):
         with _renamed_at_the_end(path) as temporary:
-            temporary.write_bytes(content)
+            _write_local(temporary, content, durable=durable)
     else:
         fs.pipe_file(path, bytes(content), **_content_type(fs, path))
     return FileEntry(uri.rsplit("/", 1)[-1], len(content), hashlib.sha256(content).hexdigest())
+
+
+def _write_local(path: Path, content: bytes | memoryview, *, durable: bool) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+@located
+def sync_folder(uri: str) -> None:
+    """Bring the names in a local folder to the disk. Object stores keep what they have accepted."""
+    fs, path = resolve(uri)
+    if not isinstance(fs, LocalFileSystem):
+        return
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:  # a mounted store that has no folders to sync
+            raise
+    finally:
+        os.close(folder)
 
 
 def _content_type(fs: fsspec.AbstractFileSystem, path: str) -> dict[str, str]:
@@ -168,16 +209,18 @@ def _content_type(fs: fsspec.AbstractFileSystem, path: str) -> dict[str, str]:
 def open_output(uri: str) -> Iterator[pa.NativeFile]:
     """Open a file for Arrow's writers. It appears whole at the end of the block, and not at all where that raises.
 
-    A local file is written as it comes; for an object store it is held in memory until then.
+    A local file is written as it comes, and not synced: what is written so can be made again. For an object store it
+    is held in memory until then.
     """
     fs, path = resolve(uri)
-    if isinstance(fs, LocalFileSystem):
-        with _renamed_at_the_end(path) as temporary, pa.OSFile(str(temporary), "wb") as sink:
-            yield sink
-    else:
-        held = pa.BufferOutputStream()
-        yield held
-        fs.pipe_file(path, held.getvalue().to_pybytes())
+    with locating(uri):
+        if isinstance(fs, LocalFileSystem):
+            with _renamed_at_the_end(path) as temporary, pa.OSFile(str(temporary), "wb") as sink:
+                yield sink
+        else:
+            held = pa.BufferOutputStream()
+            yield held
+            fs.pipe_file(path, held.getvalue().to_pybytes())
 
 
 @contextmanager
@@ -193,6 +236,7 @@ def _renamed_at_the_end(path: str) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+@located
 def create_exclusive(uri: str, content: bytes) -> bool:
     """Write a file only where there is none, and return whether it was written: one of many claimants gets True.
 
@@ -226,7 +270,7 @@ def _linked_where_free(target: Path, content: bytes) -> bool:
     """Give a finished temporary file its name, which fails where the name is taken."""
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-    temporary.write_bytes(content)
+    _write_local(temporary, content, durable=True)
     try:
         os.link(temporary, target)
     except FileExistsError:
@@ -262,15 +306,75 @@ def copy_file(source: str, destination: str) -> FileEntry:
     return write_atomic(destination, read_bytes(source))
 
 
-def remove_tree(uri: str) -> None:
-    """Delete a folder and everything below it; a missing one is fine."""
+@located
+def remove_tree(uri: str, *, keep: Collection[str] = ()) -> None:
+    """Delete a folder and everything below it; a missing one is fine, and so are files that come meanwhile.
+
+    keep: names of files directly below that stay, and the folder with them.
+    """
     fs, path = resolve(uri)
-    try:
-        fs.rm(path, recursive=True)
-    except FileNotFoundError:
+    if isinstance(fs, LocalFileSystem):
+        _remove_local(Path(path), keep)
         return
+    below = [str(key) for key in fs.find(path) if str(key).startswith(path.rstrip("/") + "/")]
+    kept = {f"{path.rstrip('/')}/{name}" for name in keep}
+    _remove_keys(fs, [key for key in below if key not in kept])
 
 
+def _remove_keys(fs: fsspec.AbstractFileSystem, keys: list[str]) -> None:
+    """Delete exactly these keys. fsspec expands patterns where it deletes many: a name that reads as one goes alone."""
+    literal = [key for key in keys if not has_pattern(key)]
+    if literal:
+        with contextlib.suppress(FileNotFoundError):
+            fs.rm(literal)
+    for key in keys:
+        if has_pattern(key):
+            with contextlib.suppress(FileNotFoundError):
+                fs.rm_file(key)
+
+
+def _remove_local(folder: Path, keep: Collection[str]) -> None:
+    """Delete a local folder, again where a file came while it was emptied."""
+    for _ in range(_REMOVALS):
+        try:
+            # A file is written under a temporary name that holds its own.
+            for entry in [entry for entry in folder.iterdir() if not any(name in entry.name for name in keep)]:
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry)
+                else:
+                    entry.unlink()
+            if not keep:
+                folder.rmdir()
+        except FileNotFoundError:
+            if not folder.exists():
+                return
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            time.sleep(_REMOVAL_PAUSE_SECONDS)
+        else:
+            return
+    raise StorageError(
+        f"files are still written to this folder after {_REMOVALS} attempts to delete it",
+        where=str(folder),
+        fix="Stop what writes there, then run again.",
+    )
+
+
+def remove_empty_folder(uri: str) -> None:
+    """Delete a local folder that holds nothing; one that holds something stays. Object stores have no folders."""
+    fs, path = resolve(uri)
+    if isinstance(fs, LocalFileSystem):
+        with contextlib.suppress(OSError):
+            Path(path).rmdir()
+
+
+def has_pattern(text: str) -> bool:
+    """Return whether a filesystem could read the text as a pattern of names."""
+    return any(symbol in text for symbol in _PATTERN)
+
+
+@located
 def remove_file(uri: str) -> None:
     """Delete a file; a missing one is fine."""
     fs, path = resolve(uri)
@@ -278,6 +382,7 @@ def remove_file(uri: str) -> None:
         fs.rm_file(path)
 
 
+@located
 def stamp(uri: str) -> Stamp:
     """Return what identifies an input file's version, unread. Raises StorageError where it is missing."""
     fs, path = resolve(uri)
@@ -289,25 +394,3 @@ def stamp(uri: str) -> Stamp:
         (str(found[key]) for key in ("ETag", "etag", "mtime", "LastModified", "created") if found.get(key)), ""
     )
     return Stamp(path.rsplit("/", 1)[-1], int(found["size"]), version)
-
-
-def expand(uri: str, suffixes: Sequence[str]) -> list[str]:
-    """Return the files a URI means: itself, a glob's matches, or a folder's files with one of the suffixes, sorted.
-
-    Names that start with `_` or `.` are skipped, as the writers of partitioned tables expect. Raises StorageError where
-    nothing is found.
-    """
-    fs, path = resolve(uri)
-    scheme = uri.split("://", 1)[0] + "://" if "://" in uri else ""
-    if any(symbol in path for symbol in "*?["):
-        found = [str(name) for name in fs.glob(path)]
-    elif fs.isdir(path):
-        found = [str(name) for name in fs.find(path) if str(name).endswith(tuple(suffixes))]
-        found = [name for name in found if not name.rsplit("/", 1)[-1].startswith(("_", "."))]
-    else:
-        found = [path] if fs.exists(path) else []
-    if not found:
-        raise StorageError(
-            "no such table", where=uri, fix=f"Give a file, a folder or a glob of {', '.join(suffixes)} files."
-        )
-    return [scheme + name if scheme and "://" not in name else name for name in sorted(found)]

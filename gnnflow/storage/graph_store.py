@@ -14,9 +14,8 @@ from gnnflow.graph.batch import Degrees, Features
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.storage.columns import to_matrix, to_numpy, to_ragged
-from gnnflow.storage.filesystem import join
 from gnnflow.storage.manifest import read_facts
-from gnnflow.storage.tables import iter_table, read_table
+from gnnflow.storage.tables import iter_artifact_table, read_artifact_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -68,15 +67,15 @@ class GraphStore:
 
     def nodes(self, partition: int, columns: Sequence[str]) -> pa.Table:
         """Return columns of a partition's nodes, in dense id order."""
-        return read_table(join(self.artifact, f"nodes-{partition:05d}.parquet"), columns)
+        return read_artifact_table(self.artifact, f"nodes-{partition:05d}.parquet", columns)
 
     def edges(self, partition: int, columns: Sequence[str]) -> pa.Table:
         """Return columns of a partition's in-edges, sorted by (dst, src, occurrence)."""
-        return read_table(join(self.artifact, f"edges-{partition:05d}.parquet"), columns)
+        return read_artifact_table(self.artifact, f"edges-{partition:05d}.parquet", columns)
 
     def iter_edges(self, partition: int, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield a partition's in-edges in pieces of bounded size."""
-        return iter_table(join(self.artifact, f"edges-{partition:05d}.parquet"), columns)
+        return iter_artifact_table(self.artifact, f"edges-{partition:05d}.parquet", columns)
 
 
 def features_of(table: pa.Table, width: int) -> Features:

@@ -1,9 +1,10 @@
 """One run does a stage's work; another that wants the same waits for it.
 
 The lease is a file in the stage's work folder that its holder renews. A waiter takes it over when it stops changing, or
-at once when its holder was a process of this host that is gone, so a killed run never blocks the next. A lease only
-saves work: stages write the same bytes whoever runs them, so two holders for a moment (a stalled disk, a split network)
-corrupt nothing.
+at once when its holder was a process that this one could see and that is gone, so a killed run never blocks the next.
+Who can be seen is a matter of the machine's boot and the pid namespace: host names and pids repeat between containers.
+A lease that cannot be read is one whose holder is unknown: it goes by time alone. A lease only saves work: stages write
+the same bytes whoever runs them, so two holders for a moment (a stalled disk, a split network) corrupt nothing.
 """
 
 from __future__ import annotations
@@ -14,27 +15,49 @@ import socket
 import threading
 import time
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gnnflow.graph.errors import StorageError
-from gnnflow.storage.filesystem import create_exclusive, join, read_bytes, remove_file, write_atomic
+from gnnflow.storage.filesystem import (
+    create_exclusive,
+    join,
+    read_bytes,
+    remove_empty_folder,
+    remove_file,
+    write_atomic,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gnnflow.progress import Progress
 
+LEASE = "lease.json"
 _RENEW_SECONDS = 5.0
 _EXPIRE_SECONDS = 45.0
 _POLL_SECONDS = 0.5
 
 
+@dataclass(frozen=True)
+class _Holder:
+    """Who holds a lease. place: where its pid means something, "" where that is not known; born: its start there."""
+
+    owner: str
+    place: str
+    pid: int
+    born: str
+
+
 @contextmanager
 def sole_worker(work: str, *, done: Callable[[], bool], progress: Progress) -> Iterator[bool]:
-    """Yield True once this process holds the lease of a work folder, or False when the work got done meanwhile."""
-    uri = join(work, "lease.json")
+    """Yield True once this process holds the lease of a work folder, or False when the work got done meanwhile.
+
+    A work folder that the block has emptied but for the lease is gone at its end.
+    """
+    uri = join(work, LEASE)
     owner = uuid.uuid4().hex
     if not _acquire(uri, owner, done, progress):
         yield False
@@ -47,7 +70,11 @@ def sole_worker(work: str, *, done: Callable[[], bool], progress: Progress) -> I
     finally:
         stop.set()
         renewer.join()
-        remove_file(uri)
+        # The work is done or has failed already: a store that does not answer now leaves a lease that expires.
+        with suppress(OSError, StorageError):
+            if _holds(uri, owner):
+                remove_file(uri)
+        remove_empty_folder(work)
 
 
 def _acquire(uri: str, owner: str, done: Callable[[], bool], progress: Progress) -> bool:
@@ -58,17 +85,17 @@ def _acquire(uri: str, owner: str, done: Callable[[], bool], progress: Progress)
         held = _read(uri)
         if held != seen:
             seen, changed = held, time.monotonic()
-        if held is not None and _is_gone(held):
-            break
-        if time.monotonic() - changed > _EXPIRE_SECONDS:
-            break
+        holder = _holder_of(held)
+        if (holder is not None and _is_gone(holder)) or time.monotonic() - changed > _EXPIRE_SECONDS:
+            write_atomic(uri, _content(owner, 0), durable=False)
+            time.sleep(_POLL_SECONDS)  # of several that take it over at once, the last to write holds it
+            if _holds(uri, owner):
+                return True
+            continue
         if not announced:
             progress.message("another run is doing this work; waiting for it")
             announced = True
         time.sleep(_POLL_SECONDS)
-    else:
-        return True
-    write_atomic(uri, _content(owner, 0))
     return True
 
 
@@ -76,35 +103,72 @@ def _renew(uri: str, owner: str, stop: threading.Event) -> None:
     count = 0
     while not stop.wait(_RENEW_SECONDS):
         count += 1
-        write_atomic(uri, _content(owner, count))
+        try:
+            if not _holds(uri, owner):
+                return  # it stalled for so long that another took over
+            write_atomic(uri, _content(owner, count), durable=False)
+        except (OSError, StorageError):
+            continue  # the next renewal may get through; if none does, the lease expires
+
+
+def _holds(uri: str, owner: str) -> bool:
+    holder = _holder_of(_read(uri))
+    return holder is not None and holder.owner == owner
 
 
 def _content(owner: str, count: int) -> bytes:
-    holder = {
-        "owner": owner,
-        "count": count,
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "born": _start_ticks(os.getpid()),
-    }
-    return json.dumps(holder).encode()
+    holder = _Holder(owner, _place(), os.getpid(), _start_ticks(os.getpid()))
+    return json.dumps({**asdict(holder), "count": count, "host": socket.gethostname()}).encode()
 
 
-def _read(uri: str) -> dict[str, Any] | None:
+def _read(uri: str) -> bytes | None:
     try:
-        content: dict[str, Any] = json.loads(read_bytes(uri))
-    except (StorageError, ValueError):
-        return None  # released, or being written, just now
-    return content
+        return read_bytes(uri)
+    except StorageError:
+        return None  # released just now
 
 
-def _is_gone(held: dict[str, Any]) -> bool:
-    """Return whether the holder was a process of this host that no longer runs."""
-    return bool(held["host"] == socket.gethostname() and _start_ticks(held["pid"]) != held["born"])
+def _holder_of(content: bytes | None) -> _Holder | None:
+    """Return who holds the lease; None where it does not say so as this version writes it."""
+    try:
+        held = json.loads(content or b"")
+        holder = _Holder(str(held["owner"]), str(held["place"]), int(held["pid"]), str(held["born"]))
+    except (ValueError, TypeError, KeyError):
+        return None
+    return holder if holder.pid > 0 else None
+
+
+def _is_gone(holder: _Holder) -> bool:
+    """Return whether the holder was a process this one could see, and no longer runs."""
+    if not holder.place or holder.place != _place():
+        return False
+    try:
+        os.kill(holder.pid, 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        pass  # it runs and is another user's, or is no pid at all
+    born = _start_ticks(holder.pid)
+    return bool(born and holder.born and born != holder.born)
+
+
+def _place() -> str:
+    """Return what tells apart the places where a pid means one process: this boot of the machine and pid namespace.
+
+    "" where the system does not say, or shows the processes of another namespace.
+    """
+    proc = Path("/proc")
+    try:
+        if (proc / "self").readlink() != Path(str(os.getpid())):
+            return ""
+        boot = (proc / "sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {(proc / 'self/ns/pid').readlink()}" if boot else ""
+    except OSError:
+        return ""
 
 
 def _start_ticks(pid: int) -> str:
-    """Return when a process of this host started, in the kernel's ticks; "" where it does not run."""
+    """Return when a process of this place started, in the kernel's ticks; "" where that cannot be seen."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
     except (OSError, IndexError):

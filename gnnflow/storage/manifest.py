@@ -1,7 +1,8 @@
 """The manifest: a stage's one commit point.
 
 A stage writes its files, then one `manifest.json` naming them. Without it the folder is no artifact; with it the
-artifact never changes. The digest covers the files' digests in order, so equal content means an equal digest.
+artifact never changes. The digest covers the files' digests in order, so equal content means an equal digest; the
+document's own checksum covers all that the manifest says.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from gnnflow.graph.errors import StorageError
-from gnnflow.storage.filesystem import FileEntry, exists, join, read_json, size_of, write_json
+from gnnflow.storage.documents import CHECKSUM, check_document, load_document, write_document
+from gnnflow.storage.filesystem import FileEntry, exists, join, size_of, sync_folder
+from gnnflow.storage.verified import entries_of, remedy
+from gnnflow.storage.workspace import MANIFEST
 
 Facts = TypeVar("Facts")
-
-MANIFEST = "manifest.json"
-_RERUN = "Delete the artifact's folder and run again."
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,15 @@ def digest_of(files: tuple[FileEntry, ...]) -> str:
 
 
 def commit(artifact: str, manifest: Manifest) -> Manifest:
-    """Write the manifest, which makes the artifact exist, and return it with digest and versions filled in."""
+    """Write the manifest, which makes the artifact exist, and return it with digest and versions filled in.
+
+    On a local disk the files' names are on it before the manifest's is.
+    """
     versions = {**library_versions(), **manifest.versions}
     complete = replace(manifest, digest=digest_of(manifest.files), versions=versions)
-    write_json(join(artifact, MANIFEST), asdict(complete))
+    for folder in sorted({join(artifact, entry.name).rsplit("/", 1)[0] for entry in manifest.files}):
+        sync_folder(folder)
+    write_document(join(artifact, MANIFEST), asdict(complete))
     return complete
 
 
@@ -72,14 +78,16 @@ def committed(artifact: str) -> bool:
 def read_manifest(artifact: str) -> Manifest:
     """Return an artifact's manifest. Raises StorageError where it is missing or damaged, or its files are."""
     uri = join(artifact, MANIFEST)
-    content = read_json(uri)
+    fix = remedy(artifact)
+    content = load_document(uri, fix=fix)
     try:
-        files = tuple(FileEntry(**entry) for entry in content["files"])
-        manifest = Manifest(**{**content, "files": files})
+        files = entries_of(content["files"], where=uri, fix=fix)
+        manifest = Manifest(**{key: held for key, held in content.items() if key != CHECKSUM} | {"files": files})
     except (TypeError, KeyError) as error:
-        raise StorageError(f"is not a manifest ({error})", where=uri, fix=_RERUN) from error
+        raise StorageError(f"is not a manifest ({error})", where=uri, fix=fix) from error
     if manifest.digest != digest_of(files):
-        raise StorageError("the digest does not match the files it lists", where=uri, fix=_RERUN)
+        raise StorageError("the digest does not match the files it lists", where=uri, fix=fix)
+    check_document(content, uri=uri, fix=fix)
     _check_files(artifact, files)
     return manifest
 
@@ -94,7 +102,7 @@ def read_facts(artifact: str, manifest: Manifest, kind: type[Facts]) -> Facts:
         raise StorageError(
             f"its facts are not those of stage {manifest.stage} (facts.{place}: {first['msg']})",
             where=join(artifact, MANIFEST),
-            fix="It was written by another version of gnnflow, or damaged: run again.",
+            fix=f"It was written by another version of gnnflow, or damaged. {remedy(artifact)}",
         ) from error
 
 
@@ -103,9 +111,10 @@ def _check_files(artifact: str, files: tuple[FileEntry, ...]) -> None:
         where = join(artifact, entry.name)
         size = size_of(where)
         if size is None:
-            raise StorageError("the manifest lists this file, but it is missing", where=where, fix=_RERUN)
+            raise StorageError("the manifest lists this file, but it is missing", where=where, fix=remedy(artifact))
         if size != entry.size:
-            raise StorageError(f"has {size} bytes, the manifest says {entry.size}", where=where, fix=_RERUN)
+            fix = remedy(artifact)
+            raise StorageError(f"has {size} bytes, the manifest says {entry.size}", where=where, fix=fix)
 
 
 def library_versions() -> dict[str, str]:

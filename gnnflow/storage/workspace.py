@@ -10,7 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gnnflow.storage.filesystem import absolute, join
+from gnnflow.graph.errors import StorageError
+from gnnflow.storage.filesystem import absolute, has_pattern, join, resolve
+
+# What lists the files of an artifact, of a run and of a published version: written last, it makes them exist.
+MANIFEST = "manifest.json"
+RUN = "run.json"
+VERSION = "version.json"
+_AREAS = ("artifacts", "work", "runs", "registry", "comparisons")
 
 
 @dataclass(frozen=True)
@@ -21,8 +28,25 @@ class Workspace:
 
     @staticmethod
     def at(uri: str) -> Workspace:
-        """Return the workspace at a URI; local paths become absolute, so that every worker means the same folder."""
+        """Return the workspace at a URI; local paths become absolute, so that every worker means the same folder.
+
+        Raises StorageError for a pattern: object stores would read it as many workspaces.
+        """
+        if has_pattern(uri):
+            raise StorageError(
+                "holds one of the characters * ? [, which object stores read as a pattern",
+                where=uri,
+                fix="Give the workspace another name.",
+            )
         return Workspace(absolute(uri))
+
+    def lies_in(self, folder: str) -> bool:
+        """Return whether the workspace is a folder or lies below it."""
+        return _is_below(self.uri, folder)
+
+    def owns(self, file: str) -> bool:
+        """Return whether a file lies where the workspace keeps what stages make."""
+        return any(_is_below(file, join(self.uri, area)) for area in _AREAS)
 
     def artifact(self, stage: str, fingerprint: str) -> str:
         """Return the folder of a finished stage."""
@@ -39,3 +63,9 @@ class Workspace:
     def latest(self, name: str) -> str:
         """Return the pointer to the last completed run of a name."""
         return join(self.uri, "runs", name, "latest.json")
+
+
+def _is_below(uri: str, folder: str) -> bool:
+    """Return whether a URI is a folder or something below it, however the two are written."""
+    (fs, path), (other, above) = resolve(absolute(uri)), resolve(absolute(folder))
+    return fs.protocol == other.protocol and f"{path.rstrip('/')}/".startswith(f"{above.rstrip('/')}/")

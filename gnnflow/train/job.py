@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gnnflow.config import ModelConfig, TrainConfig
+from gnnflow.graph.edges import SamplingKind
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.labels import LABEL_KINDS, LabelKind
@@ -21,7 +22,8 @@ _NO_INFLUENCE = {"prefetch", "cache", "checkpoint_steps"}
 class TrainJob:
     """What to train on and how.
 
-    entries are the GraphFlat manifest's shards; fanouts are targets first, None keeps every edge.
+    entries are the GraphFlat manifest's shards; fanouts are targets first, None keeps every edge. sampling says how
+    the edges of a fan-out were chosen.
     checkpoint_uri is a folder for checkpoints, which the caller deletes once the result is committed; ""
     writes none.
     """
@@ -36,6 +38,7 @@ class TrainJob:
     train: TrainConfig
     seed: int
     checkpoint_uri: str = ""
+    sampling: SamplingKind = "uniform"
 
 
 def check_job(job: TrainJob) -> None:
@@ -63,6 +66,7 @@ def fit_digest(job: TrainJob, name: str) -> str:
         "artifact": job.artifact,
         "entries": [asdict(entry) for entry in job.entries],
         "fanouts": job.fanouts,
+        "sampling": job.sampling,
         "model": job.model.model_dump(mode="json"),
         "inputs": asdict(job.inputs),
         "label_kind": job.label_kind,

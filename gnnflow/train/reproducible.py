@@ -41,8 +41,11 @@ def _nonnegative(word: np.uint64) -> int:
 
 
 @contextmanager
-def compute_settings(threads: int | None) -> Iterator[None]:
-    """Compute with so many threads (None: as many as before) and deterministic kernels; restored on leaving.
+def compute_settings(threads: int) -> Iterator[None]:
+    """Compute with so many threads and deterministic kernels; restored on leaving.
+
+    The number of threads is part of what decides the bits: MKL cuts the inner dimension of a matrix product over them,
+    and so do reductions to a single number (docs/decisions/0007-threads.md).
 
     On a CPU only the accumulating index kernels change. Filling uninitialised memory, which the deterministic
     mode also turns on, is left off: it costs a pass over every buffer and nothing reads one before writing

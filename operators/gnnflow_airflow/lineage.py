@@ -76,7 +76,7 @@ def datasets_of(stage: str, config: Config, outcome: Mapping[str, Any]) -> tuple
 
 def _table(uri: str) -> Dataset:
     from gnnflow.storage.filesystem import absolute
-    from gnnflow.storage.tables import scan, schema_of
+    from gnnflow.storage.user_tables import scan, schema_of
 
     where = absolute(uri)
     chunks = scan(where)

@@ -45,12 +45,10 @@ class PrepareOperator(BaseOperator):
         """Return the URI of the config's copy in the workspace."""
         from gnnflow.graph.errors import GnnflowError
         from gnnflow_airflow.reading import keep_config
-        from gnnflow_airflow.service import as_service
 
         try:
-            with as_service():
-                config = self._read(context)
-                uri = keep_config(config)
+            config = self._read(context)
+            uri = keep_config(config)
         except GnnflowError as error:
             raise AirflowFailException(str(error)) from error
         self.log.info("config of %s: %s", config.name, uri)
@@ -65,5 +63,4 @@ class PrepareOperator(BaseOperator):
             return read_config(self.config, overrides=overrides, workspace=workspace)
         if self.values is not None:
             return config_of(self.values, overrides=overrides, workspace=workspace, environment=os.environ)
-        typed = nested(context["params"])
-        return config_of(typed, overrides=overrides, workspace=workspace, environment={})
+        return config_of(nested(context["params"]), overrides=overrides, workspace=workspace)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,11 +18,15 @@ def read_config(uri: str, *, overrides: Sequence[str] = (), workspace: str | Non
     Variables are read in the file only: overrides and workspace may come from a form.
     """
     from gnnflow.config import load_config
+    from gnnflow.config.loading import with_absolute_paths
     from gnnflow.storage.filesystem import read_bytes
+    from gnnflow_airflow.service import as_service
 
     refuse_variables(overrides=overrides, workspace=workspace)
     text = read_bytes(uri).decode()
-    return as_airflow_runs_it(load_config(text, overrides=overrides, workspace=workspace or None, source=uri))
+    with as_service():
+        config = load_config(text, overrides=overrides, workspace=workspace or None, source=uri)
+    return with_absolute_paths(config)
 
 
 def config_of(
@@ -31,14 +34,20 @@ def config_of(
     *,
     overrides: Sequence[str] = (),
     workspace: str | None = None,
-    environment: Mapping[str, str],
+    environment: Mapping[str, str] | None = None,
 ) -> Config:
-    """Return the config of plain values, as Airflow runs it. environment: empty for values that a person typed."""
+    """Return the config of plain values, as Airflow runs it.
+
+    environment: where the values come from a file, what its variables are read from.
+    """
     from gnnflow.config import config_from_dict
+    from gnnflow.config.loading import with_absolute_paths
+    from gnnflow_airflow.service import as_service
 
     refuse_variables(overrides=overrides, workspace=workspace)
-    given = config_from_dict(values, overrides=overrides, workspace=workspace or None, environment=environment)
-    return as_airflow_runs_it(given)
+    with as_service():
+        config = config_from_dict(values, overrides=overrides, workspace=workspace or None, environment=environment)
+    return with_absolute_paths(config)
 
 
 def refuse_variables(*, overrides: Sequence[str], workspace: str | None) -> None:
@@ -54,29 +63,6 @@ def refuse_variables(*, overrides: Sequence[str], workspace: str | None) -> None
                 where=where,
                 fix="Write the value itself.",
             )
-
-
-def as_airflow_runs_it(config: Config) -> Config:
-    """Return the config with local paths made absolute: a relative one is another folder in every process.
-
-    Raises ConfigError where it names a Dask scheduler of its own.
-    """
-    from gnnflow.graph.errors import ConfigError
-    from gnnflow.storage.filesystem import absolute
-
-    if config.cluster.kind == "address" and config.cluster.address != os.environ.get("GNNFLOW_DASK_ADDRESS"):
-        raise ConfigError(
-            "a config does not say which Dask scheduler Airflow uses: whoever answers there could run code",
-            where="cluster.address",
-            fix="Leave `cluster` out and name the scheduler in a connection of type dask (GNNFLOW_DASK_CONN_ID).",
-        )
-
-    def placed(table: str | dict[str, str]) -> str | dict[str, str]:
-        return absolute(table) if isinstance(table, str) else {name: absolute(uri) for name, uri in table.items()}
-
-    tables = {"nodes": placed(config.graph.nodes), "edges": placed(config.graph.edges)}
-    graph = config.graph.model_copy(update=tables)
-    return config.model_copy(update={"workspace": absolute(config.workspace), "graph": graph})
 
 
 def read_raw(uri: str) -> Any:

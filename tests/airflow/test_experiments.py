@@ -92,7 +92,7 @@ def test_an_experiment_ends_with_a_comparison(tmp_path, monkeypatch, airflow_db)
     (table,) = tmp_path.glob("runs/comparisons/small/*/comparison.csv")
     rows = list(csv.DictReader(table.read_text().splitlines()))
     assert {row["run"] for row in rows} == {"kind=gcn", "kind=sage"}
-    assert float(rows[0]["test.accuracy"]) >= float(rows[1]["test.accuracy"])
+    assert float(rows[0]["valid.accuracy"]) >= float(rows[1]["valid.accuracy"])
     assert "is best of 2 runs" in table.with_name("comparison.html").read_text()
     assert table.with_name("comparison.svg").read_text().startswith("<svg")
 

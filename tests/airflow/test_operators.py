@@ -34,9 +34,9 @@ def test_a_run_from_the_form_gives_the_predictions_of_the_command_line(dag, tmp_
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"graph.nodes": "${PLANTED_SECRET}"}, "PLANTED_SECRET"),
-        ({"model.kind": "gcn", "graph.features": ["${PLANTED_SECRET}"]}, "PLANTED_SECRET"),
-        ({"cluster.kind": "address", "cluster.address": "tcp://127.0.0.1:1"}, "connection of type dask"),
+        ({"graph.nodes": "${PLANTED_SECRET}"}, "holds a variable"),
+        ({"cluster.kind": "address", "cluster.address": "tcp://127.0.0.1:1"}, "comes from the connection"),
+        ({"model.kind": "my_layers:Own"}, "GNNFLOW_MODULES"),
         ({"train.lr": 0}, "train.lr"),
     ],
 )
@@ -51,6 +51,17 @@ def test_what_a_person_may_not_ask_for_is_said_by_the_first_task(tmp_path, monke
     with pytest.raises(AirflowFailException, match=told) as refused:
         PrepareOperator(task_id="prepare").execute({"params": params})
     assert "the-value-itself" not in str(refused.value)
+
+
+def test_a_text_of_the_form_stays_what_was_typed(tmp_path, monkeypatch):
+    from gnnflow_airflow.prepare import PrepareOperator
+    from gnnflow_airflow.reading import read_config
+
+    monkeypatch.setenv("PLANTED_SECRET", "the-value-itself")
+    write_graph(tmp_path)
+    params = form_of(graph_config(tmp_path, train=TRAIN), **{"graph.features": ["${PLANTED_SECRET}"]})
+    kept = PrepareOperator(task_id="prepare").execute({"params": params})
+    assert read_config(kept).graph.features == ("${PLANTED_SECRET}",)
 
 
 def test_overrides_and_workspace_of_a_task_read_no_variables(tmp_path, monkeypatch):

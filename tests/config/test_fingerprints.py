@@ -43,6 +43,8 @@ def changed(*overrides: str, base: tuple[str, ...] = ()) -> set[str]:
         ("train.prefetch=0", set()),
         ("train.cache=1MiB", set()),
         ("train.threads=1", set()),
+        ("train.threads=null", set()),
+        ("train.threads=2", {"train"}),
         ("train.eval_batch_size=1", set()),
         ("train.checkpoint_steps=7", set()),
         ("infer.embeddings=true", {"infer"}),
@@ -79,3 +81,9 @@ def test_keys_are_plain_json_in_a_fixed_form():
     assert keys["select"] == {"neighbors": {"kind": "direct", "sampling": "uniform", "kept": 10}, "seed": 0}
     assert keys["flat"]["fanouts"] == [10, 5]
     assert keys["flat"]["hops"] == 2
+
+
+@pytest.mark.parametrize(("kind", "scale"), [("weighted", "rank conditioning"), ("top_k", "none")])
+def test_samples_whose_sums_changed_are_selected_anew(kind, scale):
+    sampled = config(f"neighbors={{sampling: {{kind: {kind}, fanout: [10, 5]}}}}")
+    assert STAGES["select"].keys(sampled)["neighbors"]["scale"] == scale

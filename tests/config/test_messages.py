@@ -46,6 +46,13 @@ def refusal(extra: str = "", *, overrides: tuple[str, ...] = (), text: str = MIN
         ("seed=4294967296", "seed", "4294967296 is not allowed: must be at most 4294967295"),
         ("name=a/b", "name", "'a/b' is not allowed: must be letters, digits, dots, dashes and underscores"),
         ("workspace=''", "workspace", "'' is not allowed: must be longer than nothing"),
+        (
+            "workspace=s3://bucket/*",
+            "workspace",
+            "'s3://bucket/*' holds a wildcard (*, ? or [)",
+        ),
+        ("workspace='runs[1]'", "workspace", "'runs[1]' holds a wildcard (*, ? or [)"),
+        ("workspace='runs?'", "workspace", "'runs?' holds a wildcard (*, ? or [)"),
         ("model.dropout=1", "model.dropout", "1 is not allowed: must be less than 1"),
         ("model.hidden=0", "model.hidden", "0 is not allowed: must be at least 1"),
         ("model.layers=99", "model.layers", "99 is not allowed: must be at most 16"),
@@ -230,7 +237,7 @@ def test_an_edge_type_joins_two_node_types(edge):
         "graph.nodes={user: 'ftp://me:hunter2@h/n'}",
         "workspace=s3://me:hunter2/p@ss@bucket",
         "cluster={kind: address, address: 'tls://me:hunter2@host:8786'}",
-        "workspace=${SECRET_URL:-s3://me:hunter2@bucket/runs}",
+        "workspace=${PLACE_URL:-s3://me:hunter2@bucket/runs}",
     ],
 )
 def test_credentials_in_a_url_are_refused_and_never_shown(override):
@@ -269,3 +276,10 @@ def test_an_error_starts_with_the_file_it_came_from():
     assert str(caught.value) == (
         "configs/tiny.yaml: train.lr: -1 is not allowed: must be greater than 0. Learning rate; the default is 0.01."
     )
+
+
+def test_a_key_that_did_nothing_is_refused_with_what_to_use_instead():
+    error = refusal("cluster: {kind: local, threads: 4}")
+    assert error.where == "cluster.threads"
+    assert "did nothing" in error.problem
+    assert error.fix.startswith("Delete it; cluster.workers")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
+import time
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnflow.config.yaml_text import read_yaml
+from gnnflow.config.yaml_text import read_yaml, refuse_oversized
 from gnnflow.graph.errors import ConfigError
 
 
@@ -45,10 +47,14 @@ def test_scalars_mean_what_they_look_like(text, value):
     assert type(read) is type(value)
 
 
+# YAML 1.1's writer does not quote 0E0, which is a number in 1.2.
+_TEXT = st.text(max_size=50).filter(lambda text: not re.fullmatch(r"[-+]?[.0-9]+[eE][-+0-9]+", text))
+
+
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-        lambda below: st.lists(below, max_size=3) | st.dictionaries(st.text(), below, max_size=3),
+        st.none() | st.booleans() | st.integers(-(10**18), 10**18) | st.floats(allow_nan=False) | _TEXT,
+        lambda below: st.lists(below, max_size=3) | st.dictionaries(_TEXT, below, max_size=3),
     )
 )
 def test_what_yaml_writes_is_read_back(value):
@@ -84,3 +90,52 @@ def test_a_mistake_names_its_line(text, where, what):
 def test_a_binary_file_is_refused():
     with pytest.raises(ConfigError, match="not allowed"):
         read_yaml("PAR1\x00\x15")
+
+
+_LAUGHS = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"a{level}: &a{level} [{','.join([f'*a{level - 1}'] * 10)}]\n" for level in range(1, 10)
+)
+_MERGES = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{level}: &a{level} {{<<: [{','.join([f'*a{level - 1}'] * 9)}]}}\n" for level in range(1, 10)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        pytest.param(_LAUGHS, "more than 10000 values", id="a billion laughs"),
+        pytest.param(_MERGES, "more than 10000 values", id="merges of merges"),
+        pytest.param("a: &a [*a]\n", "inside what it names", id="an alias of itself"),
+        pytest.param("a: " + "[" * 100_000, "nested more than 32 deep", id="deep lists"),
+        pytest.param("x:\n" + "- " * 100_000, "nested more than 32 deep", id="deep blocks"),
+        pytest.param("a: " + "x" * 20_000_000, "20,000,003 characters", id="twenty megabytes"),
+        pytest.param("seed: 1" + "0" * 30, "more than 19 digits", id="ten to the thirty"),
+        pytest.param("seed: " + "9" * 250_000, "more than 19 digits", id="a quarter million digits"),
+        pytest.param("? " + "k" * 200_000 + "\n: 1\n", "a key of 200000 characters", id="a huge key"),
+        pytest.param("\n".join(f"k{number}: 1" for number in range(20_000)), "more than 10000 values", id="many keys"),
+    ],
+)
+def test_a_text_made_to_be_slow_is_refused_at_once(text, what):
+    begin = time.monotonic()
+    with pytest.raises(ConfigError, match=what) as caught:
+        read_yaml(text)
+    assert time.monotonic() - begin < 5  # well under one on an idle machine
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"a": [0] * 20_000}, {"a": "x" * 300_000}, {str(number): number for number in range(20_000)}],
+    ids=["list", "text", "keys"],
+)
+def test_a_form_is_bound_like_a_file(values):
+    with pytest.raises(ConfigError, match="a page or two"):
+        refuse_oversized(values)
+
+
+def test_a_form_cannot_nest_without_end():
+    deep: dict[str, object] = {}
+    for _ in range(5_000):
+        deep = {"a": deep}
+    with pytest.raises(ConfigError, match="nested more than 32 deep"):
+        refuse_oversized(deep)

@@ -66,7 +66,10 @@ def _features(shape: GraphShape, rng: np.random.Generator) -> Features:
 
 
 def sampled_blocks(graph: WholeGraph, *, num_layers: int, seed: int) -> list[Block]:
-    """Return per layer a random part of every node's in-edges, at least one, with the scale that makes up for it."""
+    """Return per layer a random part of every node's in-edges, at least one, with the scale that makes up for it.
+
+    In a graph with weights each edge has a scale of its own, as weighted sampling gives it.
+    """
     rng = np.random.default_rng(seed)
     full = graph.adjacency.edges
     blocks = []
@@ -77,7 +80,11 @@ def sampled_blocks(graph: WholeGraph, *, num_layers: int, seed: int) -> list[Blo
         kept = np.bincount(targets, minlength=full.num_targets)
         scale = (full.lengths / np.maximum(kept, 1)).astype(np.float32)
         sampled = full.take(np.flatnonzero(keep), offsets=offsets_of(kept))
-        blocks.append(Block(sampled, graph.adjacency.num_sources, sample_scale=scale))
+        if full.weight is None:
+            blocks.append(Block(sampled, graph.adjacency.num_sources, sample_scale=scale))
+        else:
+            own = rng.uniform(1, 4, sampled.num_edges).astype(np.float32)
+            blocks.append(Block(sampled, graph.adjacency.num_sources, edge_scale=own))
     return blocks
 
 
@@ -93,6 +100,7 @@ def rows_of(adjacency: Block, targets: np.ndarray) -> tuple[Block, np.ndarray]:
         adjacency.edges.take(picked.positions, offsets=picked.offsets, sources=row_of_node[found]),
         num_sources=len(nodes),
         sample_scale=None if adjacency.sample_scale is None else adjacency.sample_scale[targets],
+        edge_scale=None if adjacency.edge_scale is None else adjacency.edge_scale[picked.positions],
     )
     return block, nodes
 

@@ -26,7 +26,7 @@ from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.neighbors.direct import SelectJob
 from gnnflow.neighbors.direct import run_rounds as select_rounds
 from gnnflow.neighbors.selected import Neighbors
-from gnnflow.sampling import priorities
+from gnnflow.sampling import SamplingKind, priorities
 from gnnflow.stages.base import StageContext, make_artifact
 from gnnflow.storage.columns import to_matrix
 from gnnflow.storage.graph_store import DEGREE_COLUMNS, GraphStore, degrees_of, features_of
@@ -48,7 +48,14 @@ MODELS: dict[str, dict[str, Any]] = {
     "jumping head": {"kind": "gat", "heads": 2, "head": "jumping", "layers": 3},
     "one layer": {"kind": "sage", "layers": 1},
 }
-SAMPLINGS: dict[str, Any] = {"whole": None, "uniform": (4, 3, 2), "widening": (2, 3, 5)}
+SAMPLINGS: dict[str, Any] = {
+    "whole": ("none", None),
+    "uniform": ("uniform", (4, 3, 2)),
+    "widening": ("uniform", (2, 3, 5)),
+    "weighted": ("weighted", (4, 3, 2)),
+    "weighted and widening": ("weighted", (2, 3, 5)),
+    "top_k": ("top_k", (4, 3, 2)),
+}
 
 
 @dataclass(frozen=True)
@@ -71,26 +78,33 @@ def stored(name: str) -> Stored:
     return Stored(store, nodes.combine_chunks(), edges.combine_chunks())
 
 
-def block_of(graph: Stored, kind: str, fanout: int | None, seed: int) -> Block:
-    """Return the whole graph's adjacency, or its sample, by the plain definition of sampling."""
-    dst, src, key = (graph.edges[name].to_numpy() for name in ("dst", "src", "edge_key"))
+def block_of(graph: Stored, kind: SamplingKind, fanout: int | None, seed: int) -> Block:
+    """Return the whole graph's adjacency, or its sample with its scale, by the plain definition of sampling."""
+    dst, src, key, weight = (graph.edges[name].to_numpy() for name in ("dst", "src", "edge_key", "weight"))
     in_degree = graph.nodes["in_degree"].to_numpy()
-    rows = np.arange(len(dst))
-    scale = None
+    rows, sample_scale, edge_scale = np.arange(len(dst)), None, None
     if fanout is not None:
-        order = np.lexsort((key, priorities(key, kind="uniform", seed=seed), dst))
+        priority = priorities(key, kind=kind, seed=seed, weight=None if kind == "uniform" else weight)
+        order = np.lexsort((key, priority, dst))
         rank = np.arange(len(dst)) - offsets_of(in_degree)[dst[order]]
         rows = order[rank < fanout]
-        scale = (in_degree / np.maximum(np.minimum(in_degree, fanout), 1)).astype(np.float32)
-        scale[in_degree == 0] = 1
-    del kind
+        if kind == "uniform":
+            sample_scale = (in_degree / np.maximum(np.minimum(in_degree, fanout), 1)).astype(np.float32)
+            sample_scale[in_degree == 0] = 1
+        if kind == "weighted":
+            # when the first edge that was not kept arrives at each node, infinity where all were kept
+            tau = np.full(len(in_degree), np.inf)
+            left_out = order[rank == fanout]
+            tau[dst[left_out]] = priority[left_out].view(np.float64)
+            chance = 1 - np.exp(-weight[rows].astype(np.float64) * tau[dst[rows]])
+            edge_scale = (1 / chance).astype(np.float32)
     edges = InEdges(
         offsets=offsets_of(np.bincount(dst[rows], minlength=len(in_degree))),
         sources=src[rows],
-        weight=graph.edges["weight"].to_numpy()[rows],
+        weight=weight[rows],
         attributes=to_matrix(graph.edges["attributes"])[rows],
     )
-    return Block(edges, num_sources=len(in_degree), sample_scale=scale)
+    return Block(edges, num_sources=len(in_degree), sample_scale=sample_scale, edge_scale=edge_scale)
 
 
 def reference(graph: Stored, job: InferJob) -> np.ndarray:
@@ -101,20 +115,21 @@ def reference(graph: Stored, job: InferJob) -> np.ndarray:
     )
     sampled = None
     if job.fanouts:
-        sampled = [block_of(graph, "uniform", fanout, job.seed) for fanout in reversed(job.fanouts)]
+        sampled = [block_of(graph, job.neighbors.sampling, fanout, job.seed) for fanout in reversed(job.fanouts)]
     with torch.no_grad():
         return torch.softmax(forward(job.load_model(), whole, sampled=sampled), 1).numpy()
 
 
-def neighbors_of(graph: Stored, folder: Path, fanouts: Any) -> Neighbors:
+def neighbors_of(graph: Stored, folder: Path, kind: SamplingKind, fanouts: Any) -> Neighbors:
     if not fanouts:
         return Neighbors(graph.store, "", "none", None)
-    job = SelectJob(str(folder / "selected"), graph.store, "uniform", max(fanouts), 3, hub_threshold=50)
+    job = SelectJob(str(folder / "selected"), graph.store, kind, max(fanouts), 3, hub_threshold=50)
     select_rounds(job, RoundRunner(str(folder / "select"), Synchronous()))
-    return Neighbors(graph.store, job.artifact, "uniform", fanouts)
+    return Neighbors(graph.store, job.artifact, kind, fanouts)
 
 
-def prepare(graph: Stored, folder: Path, model: dict[str, Any], fanouts: Any, **changes: Any) -> InferJob:
+def prepare(graph: Stored, folder: Path, model: dict[str, Any], sampling: Any, **changes: Any) -> InferJob:
+    kind, fanouts = sampling
     config = model_from_dict({"hidden": 6, "dropout": 0.3, **model})
     inputs = ModelInputs(feature_width=5, num_outputs=4, attribute_width=2)
     torch.manual_seed(1)
@@ -123,7 +138,7 @@ def prepare(graph: Stored, folder: Path, model: dict[str, Any], fanouts: Any, **
     fanouts = fanouts and fanouts[: config.layers]
     return InferJob(
         artifact=str(folder / "artifact"),
-        neighbors=neighbors_of(graph, folder, fanouts),
+        neighbors=neighbors_of(graph, folder, kind, fanouts),
         model=str(folder / "model"),
         num_layers=config.layers,
         label_kind="single",

@@ -58,7 +58,7 @@ def test_a_node_table_decides_the_type_of_ids(write, tmp_path):
         ("a,b\n1,2\n", {"dst": 5}, "has no column 5"),
         ("a,b\n1,2\n,3\n", {}, "column 'src' is empty in row 1"),
         ("a,b\nx,y\nz,\n", {}, "column 'dst' is empty in row 1"),
-        ("a,b\n1,2\n1,2,3\n", {}, "Expected 2 columns, got 3"),
+        ("a,b\n1,2\n1,2,3\n", {}, "line 3 has 3 fields, the header has 2"),
         ("a,b,src\n1,2,3\n", {}, "two columns would be called 'src'"),
     ],
 )

@@ -1,3 +1,4 @@
+import os
 import re
 import sys
 import urllib.error
@@ -7,9 +8,11 @@ import pytest
 
 from gnnflow.config import GraphConfig
 from gnnflow.datasets import import_graph, import_spec
-from gnnflow.graph.errors import ConfigError, GnnflowError, TableError
+from gnnflow.graph.errors import ConfigError, GnnflowError, StorageError, TableError
 from gnnflow.ingest.schema import read_schema
-from gnnflow.storage.tables import read_table, scan
+from gnnflow.ingest.text import edge_source, node_source
+from gnnflow.storage.tables import read_table
+from gnnflow.storage.user_tables import scan
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +25,14 @@ def networkx():
     return pytest.importorskip("networkx", reason="needs gnnflow[networkx]")
 
 
+def _schema_of(nodes, edges):
+    config = GraphConfig(nodes=nodes, edges=edges)
+    return read_schema(node_source(scan(nodes), config), edge_source(scan(edges), config), config)
+
+
 def test_an_imported_graph_is_what_ingest_reads(pyg, tmp_path):
     nodes, edges = import_graph("pyg:KarateClub", out=str(tmp_path))
-    schema = read_schema(scan(nodes), scan(edges), GraphConfig(nodes=nodes, edges=edges))
+    schema = _schema_of(nodes, edges)
     assert (schema.id_type, schema.feature_width, schema.label_kind, schema.has_split) == ("int64", 34, "single", True)
     assert read_table(edges).num_rows == 156
 
@@ -141,3 +149,39 @@ def test_files_that_do_not_parse_are_refused(networkx, tmp_path, name, content, 
     (tmp_path / name).write_text(content)
     with pytest.raises(TableError, match=message):
         import_spec(f"networkx:{tmp_path / name}")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sep": ""}, "'' is no separator"),
+        ({"sep": "ab"}, "'ab' is no separator"),
+        ({"src": "0", "dst": "0"}, "not columns of their own"),
+        ({"weight": "a"}, "not columns of their own"),
+        ({"src": "9" * 5000}, "has no column"),
+    ],
+)
+def test_odd_options_of_a_csv_are_refused(tmp_path, options, message):
+    path = tmp_path / "e.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(GnnflowError, match=message):
+        import_graph(f"csv:{path}", out=str(tmp_path / "o"), options=options)
+
+
+@pytest.mark.timeout(20)
+def test_what_is_no_file_is_refused_unread(tmp_path):
+    os.mkfifo(tmp_path / "p.csv")
+    os.mkfifo(tmp_path / "p.gml")
+    (tmp_path / "e.csv").write_text("a,b\n1,2\n")
+    for spec in (f"csv:{tmp_path}/p.csv", f"networkx:{tmp_path}/p.gml", f"csv:{tmp_path}"):
+        with pytest.raises(StorageError, match="not a file"):
+            import_graph(spec, out=str(tmp_path / "o"))
+    with pytest.raises(StorageError, match="cannot be written"):
+        import_graph(f"csv:{tmp_path}/e.csv", out=str(tmp_path / "e.csv"))
+
+
+def test_ids_of_an_edge_list_arrive_letter_by_letter(tmp_path):
+    path = tmp_path / "e.csv"
+    path.write_text("a,b\n0x33,1e5\n2,NA\n")
+    _, edges = import_graph(f"csv:{path}", out=str(tmp_path / "o"))
+    assert read_table(edges).to_pydict() == {"src": ["0x33", "2"], "dst": ["1e5", "NA"]}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnflow.graph.arrays import offsets_of
-from gnnflow.graph.edges import InEdges, sample_scale
+from gnnflow.graph.edges import InEdges, edge_scale, sample_scale
 
 limits = st.one_of(st.none(), st.integers(0, 7))
 
@@ -108,3 +108,25 @@ def test_taking_a_prefix_of_a_prefix_is_taking_the_smaller(drawn: Drawn, first: 
 def test_the_scale_of_a_sample_is_full_degree_over_edges_kept():
     scale = sample_scale(np.array([10, 3, 0, 7]), np.array([4, 3, 0, 0]))
     np.testing.assert_array_equal(scale, np.array([2.5, 1, 1, 1], np.float32), strict=True)
+
+
+def test_the_scale_of_an_edge_is_one_over_the_chance_that_it_came_before_the_first_left_out():
+    edges = InEdges(
+        offsets=np.array([0, 2, 2, 5]),
+        sources=np.zeros(5, np.int64),
+        weight=np.array([2, 1, 3, 1, 0], np.float32),
+        next_arrival=np.array([0.1, 0.5, 0.1, 0.2, np.inf]),
+    )
+    expected = [1 / (1 - np.exp(-2 * 0.5)), 1 / (1 - np.exp(-0.5)), 1, 1, 1]
+    np.testing.assert_allclose(edge_scale(edges), np.array(expected, np.float32), rtol=1e-6)
+    assert edge_scale(edges.take(np.zeros(0, np.int64), offsets=np.zeros(2, np.int64))).tolist() == []
+
+
+def test_scales_are_finite_for_any_weight():
+    edges = InEdges(
+        offsets=np.array([0, 1, 2, 3]),
+        sources=np.zeros(3, np.int64),
+        weight=np.array([1e-45, 3e38, 1], np.float32),
+        next_arrival=np.array([1e30, 1e-54, 1e-16]),
+    )
+    assert np.isfinite(edge_scale(edges)).all()

@@ -17,8 +17,11 @@ FEATURE_WIDTH = 5
 
 
 @st.composite
-def graphs(draw: st.DrawFn, *, min_nodes: int = 1) -> Neighborhood:
-    """A whole graph: every in-edge stored, degrees as they are. Self-loops, parallel edges and lone nodes occur."""
+def graphs(draw: st.DrawFn, *, min_nodes: int = 1, arrives: bool = False) -> Neighborhood:
+    """A whole graph: every in-edge stored, degrees as they are. Self-loops, parallel edges and lone nodes occur.
+
+    arrives: its edges say when the next one arrives, as those of a weighted sample do.
+    """
     lists = draw(st.lists(st.lists(st.integers(0, 11), max_size=6), min_size=min_nodes, max_size=12))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     n = len(lists)
@@ -37,8 +40,14 @@ def graphs(draw: st.DrawFn, *, min_nodes: int = 1) -> Neighborhood:
             sources,
             weight=weight,
             attributes=rng.random((e, 2), np.float32) if draw(st.booleans()) else None,
+            next_arrival=_next_arrivals(rng, in_degree) if arrives else None,
         ),
     )
+
+
+def _next_arrivals(rng: np.random.Generator, in_degree: np.ndarray) -> np.ndarray:
+    arrivals = [np.append(np.sort(rng.random(degree))[1:], np.inf) for degree in in_degree if degree]
+    return np.concatenate([np.zeros(0), *arrivals])
 
 
 def features(rng: np.random.Generator, n: int, form: str) -> Features:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -87,6 +88,33 @@ def test_scratch_serves_again_and_again(graph: Neighborhood, seed: int, fanouts:
     for part in (rows, rows[::-1], rows[:1]):
         shared = build_minibatch(graph, part, fanouts=fanouts, num_layers=3, scratch=scratch)
         assert_same(shared, build_minibatch(graph, part, fanouts=fanouts, num_layers=3))
+
+
+@given(graphs(arrives=True), st.integers(0, 99), fanouts_of)
+def test_weighted_samples_scale_each_edge_by_the_first_that_was_left_out(
+    graph: Neighborhood, seed: int, fanouts: Fanouts
+):
+    weighted = replace(graph.edges, weight=np.ones(graph.num_edges, np.float32))
+    graph = replace(graph, edges=weighted)
+    batch = build_minibatch(graph, rows_of(graph, seed), fanouts=fanouts, num_layers=3, sampling="weighted")
+    for block in batch.blocks:
+        assert block.sample_scale is None
+        if fanouts is None:
+            assert block.edge_scale is None
+            continue
+        for target in range(block.num_targets):
+            mine = slice(*block.edges.offsets[target : target + 2])
+            tau = block.edges.next_arrival[mine][-1:]
+            np.testing.assert_allclose(
+                block.edge_scale[mine],
+                np.repeat(1 / (1 - np.exp(-tau)), len(tau) and mine.stop - mine.start),
+                rtol=1e-6,
+            )
+
+
+def test_top_k_is_not_scaled():
+    batch = build_minibatch(path(), np.array([2, 0]), fanouts=[1, 1], num_layers=2, sampling="top_k")
+    assert all(block.sample_scale is None and block.edge_scale is None for block in batch.blocks)
 
 
 def test_fanout_zero_leaves_only_the_targets():

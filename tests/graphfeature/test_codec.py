@@ -57,12 +57,12 @@ def triangle() -> Neighborhood:
     )
 
 
-@given(graphs(min_nodes=0))
+@given(graphs(min_nodes=0) | graphs(arrives=True))
 def test_a_neighbourhood_comes_back(graph: Neighborhood):
     assert_same(decode(encode(graph)), graph)
 
 
-@given(graphs())
+@given(graphs() | graphs(arrives=True))
 def test_rows_come_back_from_any_kind_of_column(graph: Neighborhood):
     rows = rows_of(graph)
     column = encode_rows(rows)
@@ -72,7 +72,7 @@ def test_rows_come_back_from_any_kind_of_column(graph: Neighborhood):
     assert_same(decode_rows(pa.concat_arrays([column, column])[len(rows) :]), rows)
 
 
-@given(graphs())
+@given(graphs() | graphs(arrives=True))
 def test_each_row_is_its_own_message(graph: Neighborhood):
     for target, message in zip(graph.roots, encode_rows(rows_of(graph)), strict=True):
         alone = extract_rows(graph, np.array([target]), fanouts=None, num_layers=2).neighborhood
@@ -85,7 +85,7 @@ def test_no_rows():
     assert len(decode_rows(column)) == 0
 
 
-@given(graphs())
+@given(graphs() | graphs(arrives=True))
 def test_messages_are_protobuf(graph: Neighborhood):
     rows = rows_of(graph)
     union, edges = rows.neighborhood, rows.edge_offsets
@@ -105,6 +105,8 @@ def test_messages_are_protobuf(graph: Neighborhood):
         assert union.edges.weight is None or message.edge_weight == union.edges.weight[edge].tobytes()
         assert message.HasField("edge_attributes") == (union.edges.attributes is not None)
         assert union.edges.attributes is None or message.edge_attributes == union.edges.attributes[edge].tobytes()
+        assert message.HasField("edge_next_arrival") == (union.edges.next_arrival is not None)
+        assert union.edges.next_arrival is None or message.edge_next_arrival == union.edges.next_arrival[edge].tobytes()
         assert_features(message, union.features.take(np.arange(start, stop)))
 
 

@@ -246,3 +246,13 @@ def test_notes_say_what_to_do_next(rendered_sets):
     assert "helm -n graphs test gnnflow" in rendered_sets["defaults"].notes
     assert "gnnflow run CONFIG.yaml" in rendered_sets["defaults"].notes
     assert "port-forward service/gnnflow-api-server" in rendered_sets["laptop"].notes
+
+
+def test_pods_serve_others_and_allow_what_the_values_say(render):
+    closed = render({}).one("ConfigMap", "gnnflow-environment")["data"]
+    assert (closed["GNNFLOW_SERVICE"], closed["GNNFLOW_MODULES"]) == ("1", "")
+    assert "GNNFLOW_ENV_ALLOW" not in closed
+    allowed = {"modules": ["mine.layers", "ours"], "variables": ["TEAM_*"], "urls": ["s3://my-bucket/"]}
+    opened = render({"allowed": allowed}).one("ConfigMap", "gnnflow-environment")["data"]
+    assert opened["GNNFLOW_MODULES"] == "mine.layers ours"
+    assert (opened["GNNFLOW_ENV_ALLOW"], opened["GNNFLOW_ALLOWED_URLS"]) == ("TEAM_*", "s3://my-bucket/")

@@ -24,8 +24,9 @@ def name_classes(path: Path, stated: str) -> None:
     pq.write_table(table.replace_schema_metadata({"label_classes": stated}), path)
 
 
-def class_names(folder: Path, **graph: object) -> list[str]:
-    result = make_artifact(StageContext.of(graph_config(folder, graph=graph)), "ingest")
+def class_names(folder: Path, *, metric: str = "accuracy", **graph: object) -> list[str]:
+    config = graph_config(folder, graph=graph, train={"metric": metric})
+    result = make_artifact(StageContext.of(config), "ingest")
     return list(result.facts(GraphFacts).class_names)
 
 
@@ -48,7 +49,7 @@ def test_numbers_have_no_class_names(tmp_path: Path) -> None:
     table = table.set_column(table.column_names.index("label"), "label", [label])
     pq.write_table(table, tmp_path / "nodes.parquet")
     name_classes(tmp_path / "nodes.parquet", '["low"]')
-    assert class_names(tmp_path) == []
+    assert class_names(tmp_path, metric="loss") == []
 
 
 @pytest.mark.parametrize("stated", ["[low", '{"low": 0}', "[0, 1]", '"low"'])

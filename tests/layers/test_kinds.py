@@ -7,7 +7,7 @@ from torch import nn
 
 from gnnflow.config import Config, GATConfig, GCNConfig, model_from_dict
 from gnnflow.config.unions import is_free, tagged_members
-from gnnflow.graph.errors import LayerError
+from gnnflow.graph.errors import ConfigError, LayerError
 from gnnflow.layers import GAT, GCN, Layer, Place, SoftmaxAttention, Sum, Terms, build_layer, load_layer_class
 
 
@@ -136,3 +136,19 @@ def test_a_module_that_does_not_import_is_explained(tmp_path, monkeypatch):
         built("needs_absent:A")
     with pytest.raises(LayerError, match="importing module 'falls_over' failed: ZeroDivisionError"):
         built("falls_over:A")
+
+
+def test_nothing_is_imported_that_the_place_does_not_allow(monkeypatch, tmp_path):
+    (tmp_path / "careless.py").write_text("raise SystemExit('imported')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(LayerError, match="importing module 'careless' failed: SystemExit"):
+        load_layer_class("careless:Layer")
+    monkeypatch.setenv("GNNFLOW_MODULES", "tests")
+    with pytest.raises(ConfigError, match="module 'careless' may not be imported here"):
+        load_layer_class("careless:Layer")
+    assert load_layer_class("tests.contracts.own_layers:Gated").__name__ == "Gated"
+    monkeypatch.delenv("GNNFLOW_MODULES")
+    monkeypatch.setenv("GNNFLOW_SERVICE", "1")
+    with pytest.raises(ConfigError, match="allowed are: none"):
+        load_layer_class("careless:Layer")
+    assert build_layer(GCNConfig(), Place(3, 2, is_last=True))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gnnflow.config import model_from_dict
-from gnnflow.graph.errors import StorageError
+from gnnflow.graph.errors import ConfigError, StorageError
 from gnnflow.layers import ModelInputs, build_model
 from gnnflow.layers.saved import (
     ModelFormatError,
@@ -103,3 +103,13 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
 
 def test_weights_come_back_digit_for_digit() -> None:
     assert torch.equal(decode_weights(encode_weights({"w": torch.arange(4.0)}))["w"], torch.arange(4.0))
+
+
+def test_a_saved_model_imports_no_module_that_the_place_does_not_allow(tmp_path: Path, monkeypatch) -> None:
+    saved(tmp_path, KINDS["gat"])
+    path = tmp_path / "model.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "model": {**KINDS["own"], "layers": 2}}))
+    monkeypatch.setenv("GNNFLOW_SERVICE", "1")
+    with pytest.raises(ConfigError, match="may not be imported here"):
+        load_model(str(tmp_path))

@@ -79,3 +79,10 @@ def test_lower_errors_count_as_better(make_inputs):
 def test_the_gravest_comes_first(make_inputs):
     changes = {"parity": Parity(10, 1.0, 1e-4), "best_epoch": 10, "quarantined": {"nodes": 1}}
     assert [hint.kind for hint in find_hints(make_inputs(**changes))] == ["problem", "warning", "idea"]
+
+
+def test_training_is_not_told_about_rounds(make_inputs):
+    stages = [StageRow("ingest", 10), StageRow("flat", 50), StageRow("train", 300)]
+    (hint,) = [hint for hint in find_hints(make_inputs(stages=stages)) if "Train took" in hint.title]
+    assert "rounds" not in hint.text
+    assert "train.threads" in hint.text

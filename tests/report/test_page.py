@@ -234,3 +234,10 @@ def test_browser_runs_the_page_s_script_under_its_policy(make_inputs, tmp_path):
         timeout=60,
     ).stdout
     assert '<button type="button" data-copy="config">Copy</button>' in shown
+
+
+def test_epochs_are_counted_in_whole_numbers(make_inputs):
+    metrics = {**make_inputs().metrics, "train.epochs": 20.0, "train.best_epoch": 12.0}
+    text = words(Page(render_report(make_inputs(metrics=metrics, embeddings=None))).text)
+    assert "12.000" not in text
+    assert "Train best epoch 12 " in text

@@ -51,6 +51,12 @@ def test_a_loss_that_was_never_a_number_is_said(make_inputs):
     assert "no finite loss" in loss.missing
 
 
+def test_speed_is_no_second_curve(make_inputs):
+    rows = [{"epoch": epoch, "train_loss": 1.0, "valid_loss": 1.0, "samples_per_second": 9e3} for epoch in range(3)]
+    pictures = learning_curves(make_inputs(curves=rows, metric="loss", best_epoch=2))
+    assert [picture.key for picture in pictures] == ["loss"]
+
+
 def test_long_training_keeps_its_best_epoch_in_the_drawing(make_inputs):
     rows = [{"epoch": e, "train_loss": 1.0 / e, "valid_loss": 0.25 if e == 1234 else 0.5} for e in range(1, 3001)]
     (loss,) = learning_curves(make_inputs(curves=rows, best_epoch=1234))

@@ -46,7 +46,7 @@ def relabel(folder: Path) -> None:
 
 def config_of(folder: Path, train: dict[str, Any] = GOOD, **sections: Any) -> Config:
     model = {"kind": "sage", "layers": 1, "head": "linear", "hidden": 16, "dropout": 0.0}
-    cheap: dict[str, Any] = {"graph": {"partitions": 1}, "infer": {"parity_samples": 0}}
+    cheap: dict[str, Any] = {"graph": {"partitions": 1}, "infer": {"parity_samples": 5}}
     return graph_config(folder, train=train, **{"model": model, **cheap, **sections})
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import threading
+import time
 import uuid
 from typing import TYPE_CHECKING
 
@@ -31,7 +33,8 @@ from gnnflow.storage.filesystem import (
     write_atomic,
     write_json,
 )
-from gnnflow.storage.tables import read_table, scan, write_table
+from gnnflow.storage.tables import read_table, write_table
+from gnnflow.storage.user_tables import scan
 from tests.conftest import REPOSITORY
 from tests.small_graphs import graph_config, write_graph
 
@@ -107,6 +110,51 @@ def test_a_folder_is_no_empty_file(folder: str) -> None:
     write_atomic(join(folder, "a", "one.bin"), b"12345")
     with pytest.raises((StorageError, IsADirectoryError)):
         read_bytes(join(folder, "a"))
+
+
+@pytest.mark.parametrize("name", ["*", "a*", "[ab]", "?"])
+@pytest.mark.parametrize("folder", BACKENDS, indirect=True)
+def test_deleting_names_exact_keys_and_expands_nothing(folder: str, name: str) -> None:
+    for other in ("a", "ab", "b"):
+        write_atomic(join(folder, other, "file.bin"), b"other")
+    write_atomic(join(folder, name, "below", "[x]*.bin"), b"ours")
+    write_atomic(join(folder, name, "plain.bin"), b"ours")
+    remove_tree(join(folder, name))
+    assert list_names(join(folder, name)) == []
+    assert [read_bytes(join(folder, other, "file.bin")) for other in ("a", "ab", "b")] == [b"other"] * 3
+    remove_tree(join(folder, "nothing*"))
+    assert list_names(folder) == ["a", "ab", "b"]
+
+
+@pytest.mark.parametrize("folder", BACKENDS, indirect=True)
+def test_what_is_kept_stays(folder: str) -> None:
+    for name in ("lease.json", "round/00000.json", "round/channel/00000.arrow"):
+        write_atomic(join(folder, name), b"1")
+    remove_tree(folder, keep=("lease.json",))
+    assert list_names(folder) == ["lease.json"]
+
+
+def test_a_folder_goes_although_files_come_while_it_is_deleted(tmp_path: Path) -> None:
+    folder, stop = tmp_path / "work", threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            with contextlib.suppress(OSError):  # its folder goes while it writes
+                write_atomic(str(folder / "round" / f"{number % 50}.json"), b"1", durable=False)
+
+    writers = [threading.Thread(target=write) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    time.sleep(0.05)
+    threading.Timer(0.2, stop.set).start()
+    remove_tree(str(folder))
+    stop.set()
+    for writer in writers:
+        writer.join()
+    remove_tree(str(folder))
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("folder", BACKENDS, indirect=True)

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from gnnflow.progress import Silent
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
 from gnnflow.storage import lease
-from gnnflow.storage.filesystem import create_exclusive
+from gnnflow.storage.filesystem import create_exclusive, remove_tree, write_atomic
 from tests.small_graphs import graph_config, write_graph
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-    import pytest
 
 
 class Counting(Silent):
@@ -77,6 +78,116 @@ def test_a_lease_that_is_not_renewed_expires(tmp_path: Path, monkeypatch: pytest
     create_exclusive(str(tmp_path / "lease.json"), json.dumps(held).encode())
     with lease.sole_worker(str(tmp_path), done=lambda: False, progress=Silent()) as alone:
         assert alone
+
+
+def holder(**changes: Any) -> bytes:
+    """A lease of this process, with changes."""
+    return json.dumps({**json.loads(lease._content("x", 0)), **changes}).encode()
+
+
+ELSEWHERE: dict[str, Any] = {
+    "another pid namespace": {"place": lease._place().split()[0] + " pid:[1]", "pid": 4_000_000, "born": "1"},
+    "another machine of the same host name": {"place": "another-boot pid:[4026531836]", "pid": 4_000_000},
+    "a place that is not known": {"place": "", "pid": 4_000_000, "born": "1"},
+}
+
+
+@pytest.mark.parametrize("where", ELSEWHERE)
+def test_a_lease_is_not_taken_because_its_pid_means_nothing_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    monkeypatch.setattr(lease, "_EXPIRE_SECONDS", 1.5)
+    (tmp_path / "lease.json").write_bytes(holder(**ELSEWHERE[where]))
+    begin = time.monotonic()
+    with lease.sole_worker(str(tmp_path), done=lambda: False, progress=Silent()) as alone:
+        assert alone
+    assert time.monotonic() - begin > 1.5
+
+
+def test_a_lease_of_a_pid_that_another_process_has_now_is_taken_at_once(tmp_path: Path) -> None:
+    (tmp_path / "lease.json").write_bytes(holder(born="1"))
+    begin = time.monotonic()
+    with lease.sole_worker(str(tmp_path), done=lambda: False, progress=Silent()) as alone:
+        assert alone
+    assert time.monotonic() - begin < 3
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare, which makes pid namespaces")
+def test_a_container_of_the_same_host_name_does_not_take_a_live_lease(tmp_path: Path) -> None:
+    code = (
+        "from gnnflow.storage import lease; from gnnflow.progress import Silent; lease._EXPIRE_SECONDS = 60\n"
+        f"with lease.sole_worker({str(tmp_path)!r}, done=lambda: False, progress=Silent()) as alone: print('taken')"
+    )
+    inside = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c"]
+    if subprocess.run([*inside, "pass"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine does not let processes make pid namespaces")
+    with lease.sole_worker(str(tmp_path), done=lambda: False, progress=Silent()):
+        other = subprocess.Popen([*inside, code], stdout=subprocess.PIPE, text=True)
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.communicate(timeout=6)
+    assert other.communicate(timeout=30)[0] == "taken\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[1]", b"null", b"\xff\xfe", b'{"host": "a"}', b'{"owner": 1, "pid": "x", "place": "", "born": 0}'],
+)
+def test_a_lease_that_cannot_be_read_expires_by_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    monkeypatch.setattr(lease, "_EXPIRE_SECONDS", 1.0)
+    (tmp_path / "lease.json").write_bytes(content)
+    begin = time.monotonic()
+    with lease.sole_worker(str(tmp_path), done=lambda: False, progress=Silent()) as alone:
+        assert alone
+    assert time.monotonic() - begin > 1.0
+
+
+def test_a_work_folder_goes_while_its_lease_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lease is renewed every fraction of a millisecond, so its renewals meet every step of the deletion."""
+    monkeypatch.setattr(lease, "_RENEW_SECONDS", 0.0002)
+    for number in range(30):
+        work = tmp_path / f"work-{number}"
+        with lease.sole_worker(str(work), done=lambda: False, progress=Silent()) as alone:
+            assert alone
+            for task in range(20):
+                write_atomic(str(work / "round" / f"{task:05d}.json"), b"1", durable=False)
+            remove_tree(str(work), keep=(lease.LEASE,))
+        assert not work.exists()
+
+
+def test_a_stage_ends_although_its_lease_is_renewed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "_RENEW_SECONDS", 0.001)
+    write_graph(tmp_path)
+    config = graph_config(tmp_path, train={"epochs": 1}, infer={"parity_samples": 5})
+    assert pipeline.run_quietly(config).stages["infer"].manifest.rows_out == 60
+    assert not [path for path in (tmp_path / "runs" / "work").rglob("*") if path.parent.parent.name == "work"]
+
+
+def test_a_renewal_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "_RENEW_SECONDS", 0.01)
+    tried: list[int] = []
+
+    def failing(*given: Any, original: Any = lease.write_atomic, **options: Any) -> Any:
+        tried.append(1)
+        if len(tried) % 2:
+            raise OSError("the disk is full")
+        return original(*given, **options)
+
+    monkeypatch.setattr(lease, "write_atomic", failing)
+    with lease.sole_worker(str(tmp_path / "work"), done=lambda: False, progress=Silent()):
+        time.sleep(0.3)
+        assert json.loads((tmp_path / "work" / "lease.json").read_text())["count"] > 1
+
+
+def test_a_holder_that_was_replaced_leaves_the_lease_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "_RENEW_SECONDS", 0.01)
+    file = tmp_path / "work" / "lease.json"
+    with lease.sole_worker(str(tmp_path / "work"), done=lambda: False, progress=Silent()):
+        write_atomic(str(file), holder(owner="another"))
+        time.sleep(0.1)
+    assert json.loads(file.read_text())["owner"] == "another"
 
 
 def test_a_waiter_is_told_and_leaves_when_the_work_is_done(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ _MOST_TABLE_ROWS = 60
 _CURVE_HEIGHT = 250.0
 _BAR_HEIGHT = 46.0
 _SERIES = {"train": ("quiet", "dash"), "valid": ("accent", "line"), "test": ("warm", "line")}
-_NOT_CURVES = frozenset({"epoch", "seconds"})
+_NOT_CURVES = frozenset({"epoch", "seconds", "samples_per_second"})
 
 
 def learning_curves(inputs: ReportInputs) -> tuple[Picture, ...]:

@@ -30,6 +30,7 @@ import numpy as np
 from gnnflow.executions.tensors import BatchTensors, batch_tensors
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.batch import Degrees, MiniBatch
+from gnnflow.graph.edges import SamplingKind
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graphfeature.blocks import build_minibatch, new_scratch
@@ -50,7 +51,8 @@ class ReadyBatch:
 class BatchLoader:
     """Turns planned batches into mini-batches. Close it, or use it in a `with` block, to end its thread.
 
-    fanouts (targets first, None keeps all edges) and num_layers shape the blocks. `edges=False` gives the
+    fanouts (targets first, None keeps all edges), sampling (how those of a fan-out were chosen) and num_layers shape
+    the blocks. `edges=False` gives the
     graph without its edges: no neighbours and degrees of zero.
     """
 
@@ -62,10 +64,13 @@ class BatchLoader:
         num_layers: int,
         cache_bytes: int,
         prefetch: int,
+        sampling: SamplingKind = "uniform",
         edges: bool = True,
     ) -> None:
         self._read = read
         self._fanouts = fanouts if edges else (0,) * num_layers
+        # Without edges nothing was left out.
+        self._sampling: SamplingKind = sampling if edges else "none"
         self._num_layers = num_layers
         self._prefetch = prefetch
         self._edges = edges
@@ -125,6 +130,7 @@ class BatchLoader:
             shard.rows[batch.positions],
             fanouts=self._fanouts,
             num_layers=self._num_layers,
+            sampling=self._sampling,
             scratch=self._scratch,
         )
         if not self._edges:
@@ -151,7 +157,6 @@ def _labels(shard: Shard) -> Array:
 
 
 def _without_degrees(batch: MiniBatch) -> MiniBatch:
-    """Return a batch as it would be in a graph without edges: no degrees, and nothing was sampled."""
+    """Return a batch with the degrees it would have in a graph without edges."""
     zeros = np.zeros(len(batch.nodes), np.int64)
-    blocks = tuple(replace(block, sample_scale=None) for block in batch.blocks)
-    return replace(batch, blocks=blocks, nodes=Degrees(zeros, zeros, zeros.astype(np.float32)))
+    return replace(batch, nodes=Degrees(zeros, zeros, zeros.astype(np.float32)))

@@ -15,6 +15,7 @@ from torch import Tensor
 from gnnflow.config import TrainConfig
 from gnnflow.executions.minibatch import forward
 from gnnflow.graph.arrays import Array
+from gnnflow.graph.edges import SamplingKind
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.shards import Shard, read_shard
@@ -123,6 +124,7 @@ def open_source(
     loader = BatchLoader(
         read or partial(read_shard, job.artifact),
         fanouts=job.fanouts,
+        sampling=job.sampling,
         num_layers=job.model.layers,
         cache_bytes=job.train.cache,
         prefetch=job.train.prefetch,
@@ -138,16 +140,23 @@ def open_source(
 
 
 def outputs_on_shards(
-    model: Model, entries: Sequence[ShardEntry], *, artifact: str, fanouts: Sequence[int] | None, train: TrainConfig
+    model: Model,
+    entries: Sequence[ShardEntry],
+    *,
+    artifact: str,
+    fanouts: Sequence[int] | None,
+    train: TrainConfig,
+    sampling: SamplingKind = "uniform",
 ) -> Outputs:
     """Return a model's outputs for all targets of some shards of a GraphFlat artifact, in stored order.
 
-    fanouts are GraphFlat's, of which a model with fewer layers uses the first. train says how much memory,
-    prefetching and which batch size that may take. Raises TrainingError where there are no labels.
+    fanouts and sampling are GraphFlat's; of the fan-outs a model with fewer layers uses the first. train says how much
+    memory, prefetching and which batch size that may take. Raises TrainingError where there are no labels.
     """
     with BatchLoader(
         partial(read_shard, artifact),
         fanouts=fanouts and fanouts[: model.num_layers],
+        sampling=sampling,
         num_layers=model.num_layers,
         cache_bytes=train.cache,
         prefetch=train.prefetch,

@@ -1,0 +1,93 @@
+"""Where every error of the command line arrives: one message with place and fix, or two lines about a bug of ours.
+
+With --json, stdout gets the same as an object, {"error": {"kind", "where", "problem", "fix"}}. A traceback is written
+to a log; the variable GNNFLOW_DEBUG shows it on the terminal too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import tempfile
+import traceback
+
+import typer
+
+from gnnflow import __version__
+from gnnflow.graph.errors import GnnflowError
+from gnnflow.graph.secrets import without_secrets
+from gnnflow.storage.refusals import refusal_of
+
+_BUG, _REFUSED, _NO_READER = 1, 2, 141
+# The base of what typer says about arguments; which package defines it depends on typer's version.
+_ArgumentError: type[Exception] = typer.BadParameter.__mro__[2]
+
+
+class UsageError(GnnflowError):
+    """The command's arguments are wrong."""
+
+
+def run_guarded(*, as_json: bool) -> int:
+    """Run the command that sys.argv holds and return its exit code. Raises Interrupted alone."""
+    from gnnflow.cli.commands import build_app
+
+    try:
+        code = build_app()(standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _NO_READER
+    except Exception as error:  # noqa: BLE001 - what nobody foresaw is told too, and its traceback kept
+        return _tell(error, as_json=as_json)
+    return code if isinstance(code, int) else 0
+
+
+def _tell(error: Exception, *, as_json: bool) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":  # typer has shown the help
+        return _REFUSED
+    refusal = _refusal(error)
+    if os.environ.get("GNNFLOW_DEBUG", "") not in {"", "0"}:
+        sys.stderr.write(without_secrets("".join(traceback.format_exception(error))))
+    if refusal is not None:
+        sys.stderr.write(f"error: {_one_line(str(refusal))}\n")
+        document, code = refusal.document(), _REFUSED
+    else:
+        kind, log = type(error).__name__, _write_log(error)
+        problem = f"this is a bug of gnnflow ({kind}); what was finished is kept"
+        fix = f"The log to report it with: {log}"
+        sys.stderr.write(f"error: {problem}\n{fix}\n")
+        document, code = {"kind": kind, "where": "", "problem": problem, "fix": fix}, _BUG
+    if as_json:
+        sys.stdout.write(json.dumps({"error": document}, sort_keys=True) + "\n")
+    return code
+
+
+def _refusal(error: Exception) -> GnnflowError | None:
+    """Return the error as one that a user can act on; None for a bug."""
+    if isinstance(error, GnnflowError):
+        return error
+    if isinstance(error, _ArgumentError):
+        command = getattr(getattr(error, "ctx", None), "command_path", "gnnflow")
+        said = getattr(error, "format_message", lambda: str(error))()
+        return UsageError(said, where=command, fix=f"See `{command} --help`.")
+    return refusal_of(error)
+
+
+def _one_line(text: str) -> str:
+    """Return the text without control characters, which a name in a table or a config may hold; lines are kept."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
+
+
+def _write_log(error: Exception) -> str:
+    """Write the traceback to a file of this user's and return its path, or why there is none."""
+    head = f"gnnflow {__version__}, Python {platform.python_version()}, {platform.platform()}\n{sys.argv[1:]}\n\n"
+    content = without_secrets(head + "".join(traceback.format_exception(error)))
+    try:
+        number, path = tempfile.mkstemp(prefix="gnnflow-", suffix=".log")
+        with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(content)
+    except OSError:
+        return "none could be written (set GNNFLOW_DEBUG=1 to see it here)"
+    return path

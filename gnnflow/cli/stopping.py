@@ -1,0 +1,181 @@
+"""^C and SIGTERM: the process ends within about two seconds, says what was kept, and leaves no other process behind.
+
+SIGINT is blocked and waited for in a thread, for two reasons. Worker processes inherit what is blocked, so ^C in a
+terminal, which reaches them too, makes none of them print a traceback. And the main thread may be inside a library for
+seconds: it is asked to let go of what it holds (a lease, a half-written file) by an exception, and where it does not
+in time, the thread ends the process. That costs nothing: whatever is committed stays, as after any kill.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from gnnflow.graph.errors import Interrupted
+from gnnflow.graph.secrets import without_secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+_GRACE_SECONDS = 1.5
+_LOOK_SECONDS = 0.1
+_SHELL_OFFSET = 128
+# Python's process that clears up after ours would complain on the terminal that there is something to clear up.
+_QUIET = "ignore::UserWarning:multiprocessing.resource_tracker"
+_NAMES = {signal.SIGINT: "^C", signal.SIGTERM: "SIGTERM"}
+
+
+class _Stop:
+    """What is known about stopping this process: the signal once there is one, and what to say then."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.kept = ""
+        self.as_json = False
+        self._ending = threading.Lock()
+
+    def begin(self, number: int) -> None:
+        """Remember the first signal, and keep everything but the last line off the terminal."""
+        if not self.number:
+            self.number = number
+            logging.disable(logging.CRITICAL)
+            sys.unraisablehook = lambda _: None
+
+    def end(self) -> NoReturn:
+        """Say what was kept and end this process with its workers. Does not return."""
+        if not self._ending.acquire(blocking=False):
+            time.sleep(_GRACE_SECONDS)  # the other thread is ending it
+        for starting in _starting_children():
+            with suppress(ProcessLookupError):
+                os.kill(starting, signal.SIGKILL)
+        for child in multiprocessing.active_children():
+            child.kill()
+            child.join(_LOOK_SECONDS)
+        self._say()
+        os._exit(_SHELL_OFFSET + self.number)
+
+    def _say(self) -> None:
+        problem = f"stopped by {_NAMES[signal.Signals(self.number)]}"
+        kept = f"what was finished is kept in {self.kept}" if self.kept else "nothing is half-written"
+        fix = "run the same command again to go on"
+        if sys.stderr.isatty():
+            os.write(2, b"\r\x1b[2K\x1b[?25h")  # the bar's line, and the cursor that bars hide
+        os.write(2, without_secrets(f"{problem}: {kept}; {fix}\n").encode())
+        if self.as_json:
+            parts = {"kind": "Interrupted", "where": self.kept, "problem": problem, "fix": f"{kept}; {fix}"}
+            os.write(1, without_secrets(json.dumps({"error": parts}) + "\n").encode())
+
+
+def _starting_children() -> list[int]:
+    """Return the children that Python's multiprocessing started, also those it does not list yet.
+
+    A child that loses its parent while it starts would print a traceback. Empty where there is no /proc.
+    """
+    found: list[int] = []
+    for listed in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):  # a thread that has ended meanwhile
+            found += [int(number) for number in listed.read_text().split()]
+    return [number for number in found if b"spawn_main" in _command_of(number)]
+
+
+def _command_of(process: int) -> bytes:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:  # it has ended meanwhile
+        return b""
+
+
+_stop = _Stop()
+
+
+def keeps(workspace: str) -> None:
+    """Say where finished work lies, should the process be stopped from here on."""
+    _stop.kept = workspace
+
+
+def before_workers() -> None:
+    """Prepare for worker processes. Call it before the first is started.
+
+    Python's resource tracker unblocks SIGINT in the thread that starts it, and so in every process that thread starts.
+    """
+    resource_tracker.ensure_running()
+    if threading.current_thread() is threading.main_thread():
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+
+def end() -> NoReturn:
+    """End the process after an Interrupted reached the top. Does not return."""
+    _stop.end()
+
+
+@contextmanager
+def watched(*, as_json: bool) -> Iterator[None]:
+    """Turn SIGINT and SIGTERM in the block into Interrupted in this thread, and into an exit where that takes long.
+
+    as_json: whether stdout gets an error object. Outside the main thread nothing is changed: signals are not its own.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _stop.as_json, _stop.kept = as_json, ""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    done = threading.Event()
+    said = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = f"{said},{_QUIET}" if said else _QUIET
+    before = {number: signal.signal(number, _raise_interrupted) for number in _NAMES}
+    wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    watcher = threading.Thread(target=_watch, args=(reader, done), daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+        if said is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = said
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(wakeup)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.close(reader)
+        os.close(writer)
+
+
+def _raise_interrupted(number: int, _: FrameType | None) -> None:
+    if _stop.number and _stop.number != signal.SIGINT:
+        return  # a second SIGTERM: the first is at work
+    _stop.begin(number)
+    raise Interrupted(_stop.number)
+
+
+def _watch(reader: int, done: threading.Event) -> None:
+    main, deadline = threading.main_thread().ident, float("inf")
+    assert main is not None
+    while not done.is_set() and time.monotonic() < deadline:
+        if signal.sigtimedwait({signal.SIGINT}, _LOOK_SECONDS) is not None:
+            if _stop.number:
+                break  # a second ^C: at once
+            _stop.begin(signal.SIGINT)
+            signal.pthread_kill(main, signal.SIGTERM)
+        elif not _stop.number and select.select([reader], [], [], 0)[0]:
+            _stop.begin(signal.SIGTERM if signal.SIGTERM in os.read(reader, 64) else signal.SIGINT)
+        if _stop.number and deadline == float("inf"):
+            deadline = time.monotonic() + _GRACE_SECONDS
+    if not done.is_set():
+        _stop.end()

@@ -1,0 +1,40 @@
+"""What in a URL or a text is a secret, and the same text without it.
+
+A URL carries secrets in two places: before an @ (`s3://user:password@bucket`, `https://TOKEN@host`) and in its query,
+where a link is signed (`?sig=`, `?token=`, `X-Amz-Signature`). Neither may reach a message, a log, a manifest or a
+report.
+"""
+
+from __future__ import annotations
+
+import re
+
+# user:password@ after a scheme. A pasted password may hold a slash; host:port/path@version has no password.
+_PASSWORD = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*://)[^/?#@:\s]*:(?!\d+([/?#]|$))\S*@")
+# In the addresses of these a name before the @ is part of the place: a container, or whom to log in as.
+_NAMES_A_PLACE = r"(?:abfss?|wasbs?|sftp|ssh|hdfs|smb)://"
+_USER = re.compile(rf"(?P<scheme>(?!{_NAMES_A_PLACE})(?<![\w+.-])[A-Za-z][\w+.-]*://)[^/?#@:\s]+@")
+# Parameters whose names end so: sig, X-Amz-Signature, api_key, AWSAccessKeyId, access_token, X-Goog-Credential ...
+_SIGNED = re.compile(
+    r"(?P<name>[?&;#][^=&;#?\s'\"]*(?:sig|signature|key|key[-_]?id|token|secret|passw(?:or)?d|pwd|credentials?|auth|jwt))"
+    r"=[^&;#\s'\"<>)\]]+",
+    re.IGNORECASE,
+)
+_DOTS = "..."
+
+
+def secret_in(uri: str) -> str:
+    """Return what kind of secret a URL holds, as a phrase, or "" where it holds none."""
+    if _PASSWORD.search(uri):
+        return "a user and password"
+    if _USER.search(uri):
+        return "a user or token before the @"
+    return "a signature or key in its query" if _SIGNED.search(uri) else ""
+
+
+def without_secrets(text: str) -> str:
+    """Return the text with the secrets of any URL in it replaced by dots."""
+    if "://" in text:
+        text = _PASSWORD.sub(rf"\g<scheme>{_DOTS}@", text)
+        text = _USER.sub(rf"\g<scheme>{_DOTS}@", text)
+    return _SIGNED.sub(rf"\g<name>={_DOTS}", text) if "=" in text else text

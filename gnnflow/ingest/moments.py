@@ -1,0 +1,63 @@
+"""Means and deviations of columns, merged from parts without losing digits (Chan, Golub and LeVeque 1979).
+
+Sums of squares would: of timestamps that lie seconds apart nothing would be left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from gnnflow.graph.arrays import FloatArray
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of each column: its mean, the sum of squared distances from it, and its smallest and largest value."""
+
+    rows: int
+    mean: Sequence[float]
+    squares: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What `normalize: standard` takes off each column and divides it by."""
+
+    mean: FloatArray
+    deviation: FloatArray
+
+
+def moments_of(matrix: FloatArray) -> Moments:
+    """Return the moments of a float64 matrix [rows, width], in two passes."""
+    rows, width = matrix.shape
+    if not rows:
+        return Moments(0, [0.0] * width, [0.0] * width, [np.inf] * width, [-np.inf] * width)
+    mean = matrix.mean(0)
+    mean += (matrix - mean).mean(0)  # what rounding took from the first sum
+    squares = ((matrix - mean) ** 2).sum(0)
+    return Moments(rows, mean.tolist(), squares.tolist(), matrix.min(0).tolist(), matrix.max(0).tolist())
+
+
+def scale_of(parts: Sequence[Moments]) -> Scale:
+    """Return the scale of all parts together. A column of one value becomes zeros."""
+    every = reduce(_merged, [part for part in parts if part.rows])
+    low, high = np.asarray(every.low), np.asarray(every.high)
+    # Rounding may leave a little of a constant, which must not be blown up.
+    varies = high > low
+    deviation = np.sqrt(np.asarray(every.squares) / every.rows)
+    return Scale(np.where(varies, every.mean, low), np.where(varies & (deviation > 0), deviation, 1.0))
+
+
+def _merged(one: Moments, other: Moments) -> Moments:
+    rows = one.rows + other.rows
+    apart = np.asarray(other.mean) - np.asarray(one.mean)
+    mean = np.asarray(one.mean) + apart * (other.rows / rows)
+    squares = np.asarray(one.squares) + np.asarray(other.squares) + apart**2 * (one.rows * other.rows / rows)
+    low, high = np.minimum(one.low, other.low), np.maximum(one.high, other.high)
+    return Moments(rows, mean.tolist(), squares.tolist(), low.tolist(), high.tolist())

@@ -1,0 +1,275 @@
+"""CSV as text: a file is cut into blocks of bytes at line ends; a block is read as columns of text, letter by letter.
+
+What the text means is decided elsewhere, over all blocks (`text_types.py`). A block holds the lines that begin in its
+span, so a task reads its own bytes and the rest of its last line. A gzipped file cannot be cut and is one block. Where
+a file is cut no quoted field may hold a line break; such a file is refused rather than cut within a field.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+import zlib
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from gnnflow.graph.errors import TableError
+from gnnflow.storage.filesystem import open_input, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BLOCK_BYTES = 32 << 20
+_HEAD_BYTES = 1 << 16
+_LONGEST_LINE = 1 << 24
+_NEWLINE, _RETURN = 10, 13
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_GZIP = b"\x1f\x8b"
+_MARK = b"\xef\xbb\xbf"
+_REWRITE = "Write the table again as UTF-8 CSV, or as Parquet."
+
+
+@dataclass(frozen=True)
+class CsvFile:
+    """A CSV file: its columns, its first byte after the header, and its size (None where it cannot be cut)."""
+
+    uri: str
+    names: tuple[str, ...]
+    start: int
+    size: int | None
+    separator: str = ","
+
+    @property
+    def spans(self) -> list[tuple[int, int | None]]:
+        """The blocks as (first byte, byte after the last); None is the end of the file."""
+        if self.size is None or self.size - self.start <= BLOCK_BYTES:
+            return [(self.start, None)]
+        count = -(-(self.size - self.start) // BLOCK_BYTES)
+        cuts = np.linspace(self.start, self.size, count + 1).astype(np.int64).tolist()
+        return list(pairwise(cuts))
+
+
+def open_csv(uri: str, *, separator: str = ",", header: bool = True, comments: bool = False) -> CsvFile:
+    """Return a CSV file, its head read. comments: lines before the first row that begin with `#` are skipped.
+
+    Raises TableError for an empty file, one that is not UTF-8 text, and a header that does not end.
+    """
+    zipped = uri.lower().endswith(".gz")
+    content = _head(uri, zipped=zipped)
+    _refuse_foreign(uri, content)
+    start = len(_MARK) if content.startswith(_MARK) else 0
+    while comments and content[start : start + 1] == b"#":
+        start = (content.find(b"\n", start) + 1) or len(content)
+    line = _first_line(uri, content[start:])
+    if not line.strip():
+        raise TableError("is empty: it has no header", where=uri, fix="Write the columns' names in the first line.")
+    names = _names(uri, line, separator)
+    if not header:
+        names = tuple(f"f{number}" for number in range(len(names)))
+    size = None if zipped else _size(uri)
+    return CsvFile(uri, names, start + len(line) * header, size, separator)
+
+
+def read_text(file: CsvFile, span: tuple[int, int | None], columns: Sequence[str], *, check: bool) -> pa.Table:
+    """Return columns of one block as large_string, without nulls.
+
+    check: also look whether lines and rows agree, which one pass over a table has to do once. Raises TableError for
+    bytes that are no UTF-8, lines of another number of fields than the header, and quotes that do not close.
+    """
+    data, begin = _block(file, span)
+    if check:
+        _refuse_foreign(file.uri, data)
+        _decode(file.uri, data, begin)
+    ragged: list[Any] = []
+
+    def note(row: Any) -> str:
+        ragged.append(row)
+        return "error"
+
+    if not data.strip():
+        return pa.table({name: pa.array([], pa.large_string()) for name in columns})
+    try:
+        table = pa_csv.read_csv(
+            pa.BufferReader(data),
+            read_options=pa_csv.ReadOptions(
+                column_names=list(file.names), use_threads=False, block_size=min(len(data) + 1, 1 << 30)
+            ),
+            parse_options=pa_csv.ParseOptions(
+                delimiter=file.separator,
+                newlines_in_values=True,
+                invalid_row_handler=note,
+            ),
+            convert_options=pa_csv.ConvertOptions(
+                include_columns=list(columns) or [file.names[0]],
+                column_types=dict.fromkeys(file.names, pa.large_string()),
+                strings_can_be_null=False,
+            ),
+        )
+    except (pa.ArrowException, ValueError) as error:
+        _refuse_quotes(file, span, data, begin)
+        raise _ragged(file, data, begin, ragged) from error
+    if check and (_num_lines(data) != table.num_rows or b'"' in data.rstrip(b"\r\n").rpartition(b"\n")[2]):
+        _refuse_quotes(file, span, data, begin)
+    return table.select(list(columns)) if columns else table
+
+
+def _head(uri: str, *, zipped: bool) -> bytes:
+    """Return the first bytes of the text, up to and with its first line where that is long."""
+    with open_input(uri) as stream:
+        try:
+            text: Any = gzip.GzipFile(fileobj=stream) if zipped else stream
+            content = text.read(_HEAD_BYTES)
+            while b"\n" not in content[-_HEAD_BYTES:] and len(content) < _LONGEST_LINE:
+                more = text.read(_HEAD_BYTES)
+                if not more:
+                    break
+                content += more
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise _no_gzip(uri) from error
+    return bytes(content)
+
+
+def _no_gzip(uri: str) -> TableError:
+    return TableError("is no whole gzip file: truncated or damaged", where=uri, fix="Write or copy the file again.")
+
+
+def _first_line(uri: str, content: bytes) -> bytes:
+    """Return the first line with its end; a line break in a quoted name belongs to the line."""
+    end, line_end = 0, b"\n" if b"\n" in content else b"\r"
+    while True:
+        end = content.find(line_end, end) + 1
+        if not end:
+            break
+        if content.count(b'"', 0, end) % 2 == 0:
+            return content[:end]
+    if len(content) >= _LONGEST_LINE:
+        raise TableError("has no end of its first line", where=uri, fix=_REWRITE)
+    return content
+
+
+def _names(uri: str, line: bytes, separator: str) -> tuple[str, ...]:
+    try:
+        text = line.decode()
+        return tuple(next(csv.reader([text.rstrip("\r\n")], delimiter=separator)))
+    except UnicodeDecodeError as error:
+        raise TableError("line 1 is not UTF-8", where=uri, fix=_REWRITE) from error
+    except csv.Error as error:
+        raise TableError("its first line is no header", where=uri, fix=_REWRITE) from error
+
+
+def _size(uri: str) -> int | None:
+    fs, path = resolve(uri)
+    size = fs.info(path).get("size")
+    return None if size is None else int(size)
+
+
+def _block(file: CsvFile, span: tuple[int, int | None]) -> tuple[bytes, int]:
+    """Return (the lines that begin in a span, the place of their first byte in the file)."""
+    start, stop = span
+    if file.size is None or stop is None:
+        return _whole(file.uri)[start:], start
+    # From the byte before the span: where that ends a line, the span begins with one.
+    before = start if start == file.start else start - 1
+    data = _read(file.uri, before, stop)
+    if before < start:
+        skipped = data.find(b"\n") + 1
+        if not skipped:
+            return b"", start
+        before, data = before + skipped, data[skipped:]
+    step = _HEAD_BYTES
+    while data and not data.endswith(b"\n") and stop < file.size:
+        more = _read(file.uri, stop, min(stop + step, file.size))
+        end = more.find(b"\n") + 1
+        data += more[:end] if end else more
+        stop, step = stop + len(more), 2 * step
+    return data, before
+
+
+def _whole(uri: str) -> bytes:
+    with open_input(uri) as stream:
+        content = stream.read()
+    if not uri.lower().endswith(".gz"):
+        return content
+    try:
+        return gzip.decompress(content)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise _no_gzip(uri) from error
+
+
+def _read(uri: str, start: int, stop: int) -> bytes:
+    fs, path = resolve(uri)
+    found: bytes = fs.cat_file(path, start=start, end=stop)
+    # A web server that knows no ranges sends everything.
+    return found if len(found) <= stop - start else found[start:stop]
+
+
+def _refuse_foreign(uri: str, content: bytes) -> None:
+    if content.startswith(_GZIP):
+        raise TableError("is gzip, not text", where=uri, fix="Give it a name that ends in .csv.gz.")
+    if content.startswith(_UTF16) or b"\0" in content:
+        raise TableError("is not UTF-8 text: UTF-16, or no text at all", where=uri, fix=_REWRITE)
+
+
+def _decode(uri: str, data: bytes, begin: int) -> None:
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        line = _line_of(uri, begin, data, error.start)
+        raise TableError(f"line {line} is not UTF-8", where=uri, fix=_REWRITE) from error
+
+
+def _line_of(uri: str, begin: int, data: bytes, offset: int) -> int:
+    """Return the number of the line, from 1, that a byte of a block is in. Reads what lies before the block again."""
+    line = 1 + data.count(b"\n", 0, offset)
+    if uri.lower().endswith(".gz"):
+        return line + _whole(uri).count(b"\n", 0, begin)
+    return line + sum(_read(uri, at, min(at + BLOCK_BYTES, begin)).count(b"\n") for at in range(0, begin, BLOCK_BYTES))
+
+
+def _num_lines(data: bytes) -> int:
+    """Return how many lines hold anything."""
+    if b"\r" not in data and b"\n\n" not in data and not data.startswith(b"\n"):
+        return data.count(b"\n") + (not data.endswith(b"\n"))
+    values = np.frombuffer(data, np.uint8)
+    ends = (values == _NEWLINE) | (values == _RETURN)
+    return int(np.count_nonzero(~ends & np.r_[True, ends[:-1]]))
+
+
+def _refuse_quotes(file: CsvFile, span: tuple[int, int | None], data: bytes, begin: int) -> None:
+    """Raise TableError for a quoted field that does not close, or that has a line break in a file that is cut."""
+    separator = re.escape(file.separator.encode())
+    quoted = re.compile(rb"(?:\A|(?<=[\r\n])|(?<=" + separator + rb'))"([^"]*+(?:""[^"]*+)*+)("?)')
+    for field in quoted.finditer(data):
+        if not field[2] and span[1] is None:
+            raise TableError(
+                f"line {_line_of(file.uri, begin, data, field.start())}: a quote does not close",
+                where=file.uri,
+                fix="Close it, or double a quote that belongs to the text.",
+            )
+        if span[1] is not None and (not field[2] or b"\n" in field[1]):
+            raise TableError(
+                f"line {_line_of(file.uri, begin, data, field.start())}: a quoted field holds a line break, or a quote "
+                f"does not close; files above {BLOCK_BYTES >> 20} MiB are read in pieces that end with a line",
+                where=file.uri,
+                fix="Take line breaks out of the fields, split the file, or write Parquet.",
+            )
+
+
+def _ragged(file: CsvFile, data: bytes, begin: int, ragged: Sequence[Any]) -> TableError:
+    if not ragged or ragged[0].number is None:
+        return TableError("cannot be read as CSV", where=file.uri, fix=_REWRITE)
+    # the row's first byte, were every row one line
+    ends = [match.start() for match in re.finditer(rb"\n+", data)]
+    offset = ends[min(ragged[0].number - 2, len(ends) - 1)] + 1 if ragged[0].number > 1 and ends else 0
+    return TableError(
+        f"line {_line_of(file.uri, begin, data, offset)} has {ragged[0].actual_columns} fields, "
+        f"the header has {ragged[0].expected_columns}",
+        where=file.uri,
+        fix="Write every row with all fields; quote a field that holds the separator.",
+    )

@@ -1,0 +1,112 @@
+"""What operating systems and storage libraries raise, as our errors: the place, what is the matter, what to do.
+
+`located` goes around every function that touches a filesystem, and the command line asks `refusal_of` once more about
+what no function was around (a stream that broke while it was read). Of a library's message at most a line is kept.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+
+from gnnflow.graph.errors import GnnflowError, MachineError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+_KEPT = "what was finished is kept, so run again"
+_FIXES = {
+    errno.ENOSPC: f"Free some space there, or set another workspace: {_KEPT}.",
+    errno.EDQUOT: f"Free some of your quota there, or set another workspace: {_KEPT}.",
+    errno.EACCES: "Give this user access to it, or set another place.",
+    errno.EPERM: "Give this user access to it, or set another place.",
+    errno.EROFS: "Set a workspace that can be written.",
+    errno.EMFILE: f"Raise the limit of open files (ulimit -n): {_KEPT}.",
+    errno.ENFILE: f"Close other programs' files: {_KEPT}.",
+    errno.ENOMEM: f"Free memory, or raise graph.partitions: {_KEPT}.",
+}
+# A path that cannot be what it is meant to be, whatever the machine's state.
+_WRONG_PATHS = {
+    errno.ENOTDIR: "Part of the path is a file: set another place, or move the file away.",
+    errno.EEXIST: "There is a file where a folder is needed: set another place, or move the file away.",
+    errno.EISDIR: "There is a folder where a file is needed: name the file.",
+    errno.ENAMETOOLONG: "Choose a shorter name or path.",
+    errno.ELOOP: "Its links lead in a circle: name the place itself.",
+    errno.ENOENT: "Check the path: a folder of it is missing, or cannot be made.",
+    errno.EINVAL: "Check the path, or set another place.",
+    errno.ENXIO: "Name an ordinary file.",
+}
+_LIBRARIES = ("aiobotocore", "aiohttp", "adlfs", "azure", "botocore", "fsspec", "gcsfs", "google", "requests", "s3fs")
+_ACCESS = (
+    "Check the address, the network and the keys in the environment (for s3: AWS_ACCESS_KEY_ID and "
+    f"AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL): {_KEPT}."
+)
+_LONGEST_REASON = 200
+
+
+def located(
+    function: Callable[Concatenate[str, Parameters], Result],
+) -> Callable[Concatenate[str, Parameters], Result]:
+    """Return the function, whose first argument is a URI, with what storage raises as our errors about that URI."""
+
+    @wraps(function)
+    def call(uri: str, /, *args: Parameters.args, **options: Parameters.kwargs) -> Result:
+        with locating(uri):
+            return function(uri, *args, **options)
+
+    return call
+
+
+@contextmanager
+def locating(uri: str) -> Iterator[None]:
+    """Raise what storage raises in the block as our errors about the URI."""
+    try:
+        yield
+    except GnnflowError:
+        raise
+    except Exception as error:
+        refusal = refusal_of(error, where=uri)
+        if refusal is None:
+            raise
+        raise refusal from error
+
+
+def refusal_of(error: BaseException, *, where: str = "") -> GnnflowError | None:
+    """Return our error for what the machine or a storage library raised; None for anything else.
+
+    where: the place it is about; without it the one that the error itself names.
+    """
+    if isinstance(error, MemoryError) or _is_torch_memory(error):
+        return MachineError(
+            "there is not enough memory",
+            where=where,
+            fix=f"Raise graph.partitions, lower train.batch_size, or use a larger machine: {_KEPT}.",
+        )
+    if isinstance(error, ValueError) and "null byte" in str(error):
+        return StorageError("holds a NUL character", where=where.replace("\0", "\\0"), fix="Write the path without it.")
+    if not (isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _LIBRARIES):
+        return None
+    number = getattr(error, "errno", None)
+    place = where or str(getattr(error, "filename", None) or "")
+    if number in _WRONG_PATHS:
+        return StorageError(os.strerror(number).lower(), where=place, fix=_WRONG_PATHS[number])
+    if number is not None and number in errno.errorcode:
+        fix = _FIXES.get(number, f"Check the disk and the network: {_KEPT}.")
+        return MachineError(os.strerror(number).lower(), where=place, fix=fix)
+    return MachineError(f"storage failed ({_reason(error)})", where=place, fix=_ACCESS)
+
+
+def _reason(error: BaseException) -> str:
+    line = (str(error).strip().splitlines() or [""])[0].rstrip(".")
+    line = line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]}..."
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__
+
+
+def _is_torch_memory(error: BaseException) -> bool:
+    return isinstance(error, RuntimeError) and "allocate memory" in str(error)

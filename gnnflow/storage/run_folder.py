@@ -1,0 +1,90 @@
+"""A run's folder as it is read: its record, which lists its files, and the metrics.
+
+    runs/<name>/<fingerprint>/run.json, metrics.json, predictions/*.parquet, report.html
+
+The record is written last and is the run's commit. What it lists can be made again from the run's artifacts.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from gnnflow.graph.errors import StorageError
+from gnnflow.storage.documents import read_document
+from gnnflow.storage.filesystem import FileEntry, exists, join, read_json
+from gnnflow.storage.manifest import read_manifest
+from gnnflow.storage.verified import check_file, entries_of, is_whole, read_verified, remedy
+from gnnflow.storage.workspace import RUN, Workspace
+
+METRICS = "metrics.json"
+REPORT = "report.html"
+PREDICTIONS = "predictions"
+_KEYS = {"name", "config", "store", "artifacts"}
+
+
+def latest_run(workspace: Workspace, name: str) -> str | None:
+    """Return the last completed run of a name, None where there is none. Raises StorageError for a damaged pointer."""
+    where = workspace.latest(name)
+    if not exists(where):
+        return None
+    held = read_json(where)
+    if not isinstance(held, dict) or not isinstance(held.get("run"), str):
+        raise StorageError(
+            "does not name a run", where=where, fix="It is damaged: `gnnflow run CONFIG` writes it again."
+        )
+    return str(held["run"])
+
+
+def read_run(run: str) -> dict[str, Any]:
+    """Return a run's record. Raises StorageError where there is none, or it is damaged."""
+    where, fix = join(run, RUN), remedy(run, RUN)
+    if not exists(where):
+        raise StorageError("this run is not complete", where=run, fix="Run `gnnflow run CONFIG` first.")
+    record = read_document(where, fix=fix)
+    if missing := _KEYS - record.keys():
+        raise StorageError(f"is not a run's record: it lacks {', '.join(sorted(missing))}", where=where, fix=fix)
+    return record
+
+
+def read_metrics(run: str) -> dict[str, float]:
+    """Return a run's metrics. Raises StorageError where the file is missing or not as the record lists it."""
+    where, fix = join(run, METRICS), remedy(run, RUN)
+    listed = {entry.name for entry in files_of(run, read_run(run))}
+    try:
+        held = json.loads(read_verified(run, METRICS)) if METRICS in listed else read_json(where)
+    except ValueError as error:
+        raise StorageError(f"not valid JSON ({error})", where=where, fix=fix) from error
+    if not isinstance(held, dict):
+        raise StorageError("does not hold metrics", where=where, fix=fix)
+    return held
+
+
+def files_of(run: str, record: dict[str, Any]) -> tuple[FileEntry, ...]:
+    """Return the files of a run: those its record lists, or, where an earlier version listed none, its predictions."""
+    if "files" in record:
+        return entries_of(record["files"], where=join(run, RUN), fix=remedy(run, RUN))
+    if "infer" not in record["artifacts"]:
+        return ()
+    listed = read_manifest(record["artifacts"]["infer"]).files
+    return tuple(entry for entry in listed if entry.name.startswith(f"{PREDICTIONS}/"))
+
+
+def damaged_files(run: str) -> tuple[str, ...]:
+    """Return which files of a completed run are gone or not as its record lists them; the record itself is one."""
+    try:
+        files = files_of(run, read_run(run))
+    except StorageError:
+        return (RUN,)
+    return tuple(entry.name for entry in files if not is_whole(run, entry))
+
+
+def check_run(run: str) -> None:
+    """Raise StorageError for the first file of a completed run that is gone or not as its record lists it."""
+    record = read_run(run)
+    for entry in files_of(run, record):
+        if "files" in record:
+            check_file(run, entry.name)
+        elif not is_whole(run, entry):
+            fix = remedy(run, RUN)
+            raise StorageError("is gone, or not what the run wrote", where=join(run, entry.name), fix=fix)

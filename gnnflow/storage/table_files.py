@@ -1,0 +1,220 @@
+"""Which files a user's table consists of: one file, a folder's, or a glob's. Nothing is opened here.
+
+The conventions are pyarrow.dataset's. Below the table's folder a name that starts with `_` or `.` is skipped, a
+folder's as well as a file's (`_temporary`, `.ipynb_checkpoints`), and a folder called `key=value` gives every row under
+it a column (hive partitioning). A path that exists is taken literally, also where it holds glob characters.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote
+
+from fsspec.implementations.local import LocalFileSystem
+
+from gnnflow.graph.errors import StorageError
+from gnnflow.storage.filesystem import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+Format = Literal["parquet", "csv", "arrow"]
+Keys = tuple[tuple[str, str | None], ...]
+
+_FORMATS: dict[str, Format] = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".csv.gz": "csv",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+}
+_KERNEL = ("/proc", "/sys")
+_NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """One file of a table.
+
+    name: its path below the table's folder; of a lone file its own name. keys: the columns its folders' names give.
+    """
+
+    uri: str
+    name: str
+    keys: Keys = ()
+
+
+@dataclass(frozen=True)
+class TableFiles:
+    """The files of a table in order, and the names below its folder that were left out."""
+
+    uri: str
+    files: tuple[TableFile, ...]
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """What was taken and what was not, in one line."""
+        count, keys = len(self.files), dict.fromkeys(key for file in self.files for key, _ in file.keys)
+        text = f"{count} file{'s' * (count > 1)} of {self.uri}"
+        if keys:
+            text += f", with {', '.join(keys)} from the folders' names"
+        if self.skipped:
+            shown = ", ".join(self.skipped[:_SHOWN]) + (", ..." if len(self.skipped) > _SHOWN else "")
+            text += f"; skipped {len(self.skipped)}: {shown}"
+        return text
+
+
+def format_of(name: str) -> Format | None:
+    """Return the format a file's name says, whatever its case; None where it says none."""
+    lower = name.lower()
+    return next((found for suffix, found in _FORMATS.items() if lower.endswith(suffix)), None)
+
+
+def find_table_files(uri: str) -> TableFiles:
+    """Return a table's files. Raises StorageError where there are none, and for what is no file or folder."""
+    if "\0" in uri:
+        raise StorageError("a path cannot hold a NUL byte", where=repr(uri), fix="Check the path in the config.")
+    fs, path = resolve(uri)
+    try:
+        base, found = _below_a_glob(fs, path) if _is_glob(fs, path) else _below(fs, path)
+    except OSError as error:
+        raise StorageError(
+            f"cannot be listed ({error.strerror or type(error).__name__})",
+            where=uri,
+            fix="Check the path and its rights.",
+        ) from error
+    return _chosen(uri, base, sorted(found), asked=path)
+
+
+def require_file(uri: str) -> None:
+    """Raise StorageError where a local path is no regular file: reading a pipe or a device may never end."""
+    if "\0" in uri:
+        raise StorageError("a path cannot hold a NUL byte", where=repr(uri), fix="Check the path.")
+    fs, path = resolve(uri)
+    if isinstance(fs, LocalFileSystem) and Path(path).exists():
+        _refuse_special(path, Path(path).stat().st_mode)
+
+
+def _is_glob(fs: Any, path: str) -> bool:
+    return any(symbol in path for symbol in "*?[") and not fs.exists(path)
+
+
+def _below(fs: Any, path: str) -> tuple[str, list[str]]:
+    """Return (folder, paths of files): the path itself, or everything below it. Skips nothing."""
+    try:
+        kind = "directory" if isinstance(fs, LocalFileSystem) and Path(path).is_dir() else fs.info(path)["type"]
+    except FileNotFoundError:
+        return path, []
+    if kind != "directory":
+        if isinstance(fs, LocalFileSystem):
+            _refuse_special(path, Path(path).stat().st_mode)
+        return path.rpartition("/")[0], [path]
+    folder = path.rstrip("/")
+    return folder, list(_walk(folder) if isinstance(fs, LocalFileSystem) else map(str, fs.find(folder)))
+
+
+def _below_a_glob(fs: Any, path: str) -> tuple[str, list[str]]:
+    parts = path.split("/")
+    first = next(number for number, part in enumerate(parts) if any(symbol in part for symbol in "*?["))
+    matches = [str(match) for match in fs.glob(path)]
+    return "/".join(parts[:first]), list({file for match in matches for file in _below(fs, match)[1]})
+
+
+def _walk(folder: str) -> Iterator[str]:
+    """Yield every file below a local folder, links followed; a folder met again ends in `/` and is not entered."""
+    _refuse_special(folder, stat.S_IFREG)
+    seen: set[str] = set()
+    for here, folders, names in os.walk(folder, followlinks=True, onerror=_raise):
+        # Links last: one back up would never end, and one to a sibling would read it twice.
+        folders.sort(key=lambda name: (Path(here, name).is_symlink(), name))
+        again = [name for name in folders if _again(f"{here}/{name}", seen)]
+        folders[:] = [name for name in folders if name not in again]
+        yield from (f"{here}/{name}" for name in names)
+        yield from (f"{here}/{name}/" for name in again)
+
+
+def _again(folder: str, seen: set[str]) -> bool:
+    real = os.path.realpath(folder)
+    before = real in seen
+    seen.add(real)
+    return before or folder.startswith(f"{real}/")
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _refuse_special(path: str, mode: int) -> None:
+    real = os.path.realpath(path)
+    kernel = any(real == root or real.startswith(f"{root}/") for root in _KERNEL)
+    if kernel or not stat.S_ISREG(mode):
+        other = "a folder" if stat.S_ISDIR(mode) else "a pipe, a device or a socket"
+        raise StorageError(
+            f"is {'a view of the kernel' if kernel else other}, not a file",
+            where=path,
+            fix="Write the table to a file first.",
+        )
+
+
+def _chosen(uri: str, base: str, found: Sequence[str], *, asked: str) -> TableFiles:
+    scheme = uri.split("://", 1)[0] + "://" if "://" in uri else ""
+    files: list[TableFile] = []
+    skipped: list[str] = []
+    seen: set[tuple[int, int]] = set()
+    by_word = any(part.startswith(("_", ".")) for part in asked[len(base) :].split("/"))
+    for path in found:
+        name = path[len(base) :].lstrip("/")
+        hidden = any(part.startswith(("_", ".")) for part in name.split("/")) and not by_word
+        left_out = hidden or path.endswith("/") or format_of(name) is None
+        if path != asked and (left_out or (not scheme and _linked_again(path, seen))):
+            skipped.append(name)
+            continue
+        keys = () if path == asked else _keys_of(name)
+        files.append(TableFile(scheme + path if scheme and "://" not in path else path, name, keys))
+    if not files:
+        instead = f" ({len(skipped)} files there are none of these, or hidden)" if skipped else ""
+        raise StorageError(
+            f"no such table{instead}", where=uri, fix=f"Give a file, a folder or a glob of {', '.join(_FORMATS)} files."
+        )
+    _refuse_copies(uri, files)
+    return TableFiles(uri, tuple(files), tuple(skipped))
+
+
+def _linked_again(path: str, seen: set[tuple[int, int]]) -> bool:
+    status = Path(path).stat()
+    _refuse_special(path, status.st_mode)
+    file = (status.st_dev, status.st_ino)
+    before = file in seen
+    seen.add(file)
+    return before
+
+
+def _keys_of(name: str) -> Keys:
+    parts = [part.partition("=") for part in name.split("/")[:-1]]
+    keys = {key: unquote(value) for key, equals, value in parts if key and equals}
+    return tuple((key, None if value == _NULL_KEY else value) for key, value in keys.items())
+
+
+def _refuse_copies(uri: str, files: Sequence[TableFile]) -> None:
+    """Raise StorageError where a folder holds files of two formats: the same rows are likely there twice."""
+    formats = {format_of(file.name): file.name for file in reversed(files)}
+    # the names without their suffix, and a file called so
+    stems: dict[str, str] = {}
+    for file in files:
+        suffix = max((each for each in _FORMATS if file.name.lower().endswith(each)), key=len, default="")
+        twin = stems.setdefault(file.name[: len(file.name) - len(suffix)], file.name)
+        if len(formats) > 1 or twin != file.name:
+            pair = sorted(formats.values())[:2] if len(formats) > 1 else [twin, file.name]
+            raise StorageError(
+                f"holds {pair[0]} and {pair[1]}, which may be the same rows twice",
+                where=uri,
+                fix="Keep one of them there, or name the files by a glob such as *.parquet.",
+            )

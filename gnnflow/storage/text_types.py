@@ -1,0 +1,148 @@
+"""What columns of text mean: found block by block, agreed over all blocks of a table, and only then converted.
+
+A column is of integers where every value is one, of numbers where every value is one, and so on; otherwise it stays
+text. Ids are told more strictly: they are integers only where each is written as Python writes that integer, so that
+`00012`, `0x33` and `1e5` arrive as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gnnflow.storage.columns import combine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Column = Any  # pa.Array | pa.ChunkedArray: pyarrow ships no complete types
+Kind = Literal["integer id", "text id", "integer", "number", "boolean", "text", "nothing"]
+
+_NULLS = pa.array(["", "null", "NULL"], pa.large_string())
+_TRUTH = pa.array(["true", "false"], pa.large_string())
+_HEAD = 100
+_INTEGER = r"^[+-]?[0-9]+$"
+_NUMBER = r"^(?i:[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(nan|inf|infinity))$"
+_TYPES: dict[Kind, pa.DataType] = {
+    "integer id": pa.int64(),
+    "text id": pa.large_string(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "boolean": pa.bool_(),
+    "text": pa.large_string(),
+    "nothing": pa.null(),
+}
+
+
+@dataclass(frozen=True)
+class TextFacts:
+    """What every value of some rows is. text_row: the first row that is no number; None where all are."""
+
+    rows: int
+    values: int
+    exact: bool
+    integer: bool
+    number: bool
+    boolean: bool
+    text_row: int | None = None
+
+
+@dataclass(frozen=True)
+class TextType:
+    """What a column of text is read as. text_row and text_file: where the first value stands that is no number."""
+
+    kind: Kind
+    text_row: int | None = None
+    text_file: str = ""
+
+    @property
+    def type(self) -> pa.DataType:
+        """The Arrow type."""
+        return _TYPES[self.kind]
+
+
+def facts_of(column: Column) -> TextFacts:
+    """Return what the values of a text column are."""
+    raw = combine(column)
+    filled = _without(raw, _NULLS[:1]).drop_null()
+    # Most columns show in their first values what they are not.
+    if _is_exact(filled[:_HEAD]) and _is_exact(filled):
+        return TextFacts(len(raw), len(filled), exact=True, integer=True, number=True, boolean=not len(filled))
+    values = _trimmed(raw)
+    given = values.drop_null()
+    number = _casts(given, pa.float64())
+    integer = number and _all_match(given, _INTEGER) and _casts(_unsigned(given), pa.int64())
+    boolean = not number and bool(pc.all(pc.is_in(pc.utf8_lower(given), value_set=_TRUTH)).as_py())
+    row = None
+    if not number:
+        numeric = pc.fill_null(pc.match_substring_regex(values, _NUMBER), fill_value=True)
+        row = max(0, pc.index(numeric, value=False).as_py())
+    return TextFacts(len(raw), len(given), exact=False, integer=integer, number=number, boolean=boolean, text_row=row)
+
+
+def agreed(found: Sequence[tuple[str, int, TextFacts]]) -> TextType:
+    """Return what a column is read as, from (file, first row, facts) of every block."""
+    given = [(file, first, facts) for file, first, facts in found if facts.values]
+    if not given:
+        return TextType("nothing")
+    if all(facts.integer for _, _, facts in given):
+        return TextType("integer")
+    if all(facts.number for _, _, facts in given):
+        return TextType("number")
+    if all(facts.boolean for _, _, facts in given):
+        return TextType("boolean")
+    file, first, facts = next(each for each in given if not each[2].number)
+    return TextType("text", first + (facts.text_row or 0), file)
+
+
+def convert(column: Column, found: TextType) -> Column:
+    """Return a text column as what it was agreed to be; an empty field is null, outside ids `null` is one too."""
+    text = combine(column)
+    match found.kind:
+        case "text id" | "integer id":
+            return _without(text, _NULLS[:1]).cast(found.type)
+        case "integer":
+            return _unsigned(_trimmed(text)).cast(found.type)
+        case "boolean":
+            return pc.equal(pc.utf8_lower(_trimmed(text)), "true")
+        case "nothing":
+            return pa.nulls(len(text))
+        case "number":
+            return _trimmed(text).cast(found.type)
+        case _:
+            return _without(text, _NULLS)
+
+
+def _without(text: Column, words: Column) -> Column:
+    return pc.if_else(pc.is_in(text, value_set=words), pa.scalar(None, text.type), text)
+
+
+def _trimmed(text: Column) -> Column:
+    return _without(pc.utf8_trim_whitespace(text), _NULLS)
+
+
+def _unsigned(text: Column) -> Column:
+    return pc.replace_substring_regex(text, r"^\+", "")
+
+
+def _is_exact(given: Column) -> bool:
+    try:
+        numbers = given.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return False
+    return bool(pc.all(pc.equal(numbers.cast(pa.large_string()), given)).as_py() is not False)
+
+
+def _casts(text: Column, kind: pa.DataType) -> bool:
+    try:
+        text.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _all_match(text: Column, pattern: str) -> bool:
+    return all(pc.all(pc.match_substring_regex(part, pattern)).as_py() is not False for part in (text[:_HEAD], text))

@@ -1,0 +1,204 @@
+"""The tables users bring (Parquet, CSV, Arrow IPC), read as chunks: a row group, a record batch, a block of a CSV file.
+
+No task needs more than a chunk in memory, and an error can say where the bad row stands. Columns of text, which are
+those of CSV files and the keys of folders' names, have no type until `survey` has seen every block of them and
+`with_types` has told all chunks what was agreed. An error never quotes what a library said of a file: that may hold a
+line of it.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gnnflow.graph.errors import TableError
+from gnnflow.storage.csv_blocks import CsvFile, open_csv, read_text
+from gnnflow.storage.filesystem import open_input
+from gnnflow.storage.table_files import Format, Keys, TableFile, TableFiles, find_table_files, format_of
+from gnnflow.storage.text_types import TextFacts, TextType, agreed, convert, facts_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+_TEXT = TextType("text")
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A piece of a user's table: one row group, record batch or block of a CSV file. first_row counts within the file.
+
+    num_rows: None where it is not known before the piece is read. keys: columns that the folders' names give. types:
+    what columns of text are read as; those it does not name stay text.
+    """
+
+    uri: str
+    format: Format
+    part: int
+    first_row: int
+    num_rows: int | None
+    csv: CsvFile | None = None
+    span: tuple[int, int | None] = (0, None)
+    keys: Keys = ()
+    types: Mapping[str, TextType] = field(default_factory=dict)
+
+    @property
+    def place(self) -> str:
+        """What an error calls this piece."""
+        return f"{self.uri}, row group {self.part}" if self.format == "parquet" else self.uri
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """The columns without a type of their own."""
+        return (*(self.csv.names if self.csv else ()), *(key for key, _ in self.keys))
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What one chunk's columns of text hold, and how many rows it has (None where only reading it all would tell)."""
+
+    rows: int | None
+    columns: dict[str, TextFacts]
+
+
+def scan(table: str | TableFiles) -> list[Chunk]:
+    """Return the chunks of a user's table, in file and row order. Raises TableError for a file that cannot be read."""
+    found = find_table_files(table) if isinstance(table, str) else table
+    return [chunk for file in found.files for chunk in _chunks_of(file)]
+
+
+def schema_of(chunk: Chunk) -> pa.Schema:
+    """Return a chunk's schema, its metadata included; of text a field's metadata says where it is no number."""
+    if chunk.csv:
+        own = pa.schema([_text_field(name, chunk) for name in chunk.csv.names])
+    else:
+        with _decoding(chunk.uri, chunk.format), open_input(chunk.uri) as stream:
+            own = pq.read_schema(stream) if chunk.format == "parquet" else pa.ipc.open_file(stream).schema
+    keys = [_text_field(key, chunk) for key, _ in chunk.keys]
+    return reduce(lambda schema, each: schema.append(each), keys, own)
+
+
+def _text_field(name: str, chunk: Chunk) -> pa.Field:
+    found = chunk.types.get(name, _TEXT)
+    place = None if found.text_row is None else {"text": f"{found.text_file}, row {found.text_row}"}
+    return pa.field(name, found.type, metadata=place)
+
+
+def read_chunk(chunk: Chunk, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return the rows of one chunk. Raises TableError where its bytes do not decode."""
+    keys = dict(chunk.keys)
+    wanted = None if columns is None else [name for name in columns if name not in keys]
+    if chunk.csv:
+        table = read_text(chunk.csv, chunk.span, chunk.csv.names if wanted is None else wanted, check=False)
+        converted = [convert(table.column(name), chunk.types.get(name, _TEXT)) for name in table.column_names]
+        table = pa.table(converted, names=table.column_names)
+        table = table if wanted is None else table.select(wanted)
+    else:
+        table = _read_typed(chunk, wanted)
+    for key, value in chunk.keys:
+        if columns is None or key in columns:
+            text = pa.array([value], pa.large_string())
+            table = table.append_column(key, pa.repeat(convert(text, chunk.types.get(key, _TEXT))[0], table.num_rows))
+    return table if columns is None else table.select(list(columns))
+
+
+def _read_typed(chunk: Chunk, columns: Sequence[str] | None) -> pa.Table:
+    with _decoding(chunk.place, chunk.format), open_input(chunk.uri) as stream:
+        if chunk.format == "parquet":
+            file = pq.ParquetFile(stream)
+            if columns is not None and not columns:  # of a file without columns Arrow would not know the rows
+                return file.read_row_group(chunk.part, columns=file.schema_arrow.names[:1])
+            return file.read_row_group(chunk.part, columns=None if columns is None else list(columns))
+        table = pa.Table.from_batches([pa.ipc.open_file(stream).get_batch(chunk.part)])
+        return table if not columns else table.select(list(columns))
+
+
+def survey(chunk: Chunk, columns: Collection[str]) -> Survey:
+    """Return what those of the columns that are text hold in a chunk, checking its bytes as `read_text` says."""
+    keys = [(key, value) for key, value in chunk.keys if key in columns]
+    facts = {key: facts_of(pa.array([value or ""], pa.large_string())) for key, value in keys}
+    if not chunk.csv:
+        return Survey(chunk.num_rows, facts)
+    names = [name for name in dict.fromkeys(chunk.csv.names) if name in columns]
+    table = read_text(chunk.csv, chunk.span, names, check=True)
+    return Survey(table.num_rows, {name: facts_of(table.column(name)) for name in names} | facts)
+
+
+def with_types(chunks: Sequence[Chunk], surveys: Sequence[Survey], ids: Mapping[str, bool]) -> list[Chunk]:
+    """Return a table's chunks with the rows they hold and what their text is read as.
+
+    ids: the table's columns of ids, and whether all ids of the graph are integers as they are written.
+    """
+    first, file, placed = 0, "", []
+    for chunk, found in zip(chunks, surveys, strict=True):
+        first = first if chunk.uri == file else 0
+        placed.append(replace(chunk, first_row=first, num_rows=found.rows))
+        first, file = first + (found.rows or 0), chunk.uri
+    types: dict[str, TextType] = {}
+    for name in dict.fromkeys(name for found in surveys for name in found.columns):
+        pairs = zip(placed, surveys, strict=True)
+        held = [(chunk, found.columns[name]) for chunk, found in pairs if name in found.columns]
+        if name in ids:
+            types[name] = TextType("integer id" if ids[name] else "text id")
+        else:
+            types[name] = agreed([(chunk.uri, chunk.first_row, facts) for chunk, facts in held])
+    return [replace(chunk, types=types) for chunk in placed]
+
+
+def read_whole(chunks: Sequence[Chunk], *, ids: Sequence[str] = (), text_ids: bool = False) -> pa.Table:
+    """Return a whole table, read in this process. Text columns of ids are integers where all ids of all of them are.
+
+    text_ids: they stay text in any case.
+    """
+    surveys = [survey(chunk, chunk.text_columns) for chunk in chunks]
+    exact = all(found.columns[name].exact for found in surveys for name in ids if name in found.columns)
+    typed = with_types(chunks, surveys, dict.fromkeys(ids, exact and not text_ids))
+    with _decoding(chunks[0].uri, chunks[0].format):
+        return pa.concat_tables([read_chunk(chunk) for chunk in typed]).combine_chunks()
+
+
+def csv_chunks(file: CsvFile, keys: Keys = ()) -> Iterator[Chunk]:
+    """Yield the blocks of a CSV file."""
+    for part, span in enumerate(file.spans):
+        yield Chunk(file.uri, "csv", part, 0, None, file, span, keys)
+
+
+def _chunks_of(file: TableFile) -> Iterator[Chunk]:
+    found = format_of(file.name)
+    if found is None:
+        raise TableError(
+            "unknown table format", where=file.uri, fix="Use .parquet, .pq, .csv, .csv.gz, .arrow, .feather or .ipc."
+        )
+    if found == "csv":
+        yield from csv_chunks(open_csv(file.uri), file.keys)
+        return
+    with _decoding(file.uri, found), open_input(file.uri) as stream:
+        if found == "arrow":
+            reader = pa.ipc.open_file(stream)
+            sizes = [reader.get_batch(part).num_rows for part in range(reader.num_record_batches)]
+        else:
+            metadata = pq.ParquetFile(stream).metadata
+            sizes = [metadata.row_group(part).num_rows for part in range(metadata.num_row_groups)]
+    first = 0
+    for part, rows in enumerate(sizes):
+        yield Chunk(file.uri, found, part, first, rows, keys=file.keys)
+        first += rows
+
+
+@contextmanager
+def _decoding(where: str, kind: str) -> Iterator[None]:
+    """Turn what Arrow raises over a file into a TableError, without the file's content."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, KeyError, RuntimeError) as error:
+        # The system's own errors say nothing of the content; Arrow's may.
+        system = error.strerror if isinstance(error, OSError) and error.errno and error.strerror else ""
+        raise TableError(
+            f"cannot be read as {kind} ({system or 'its bytes do not decode'})",
+            where=where,
+            fix="Check the rights of the file." if system else "Write the table again; it may be truncated.",
+        ) from error

@@ -1,0 +1,39 @@
+"""Progress is one readable line a bar, also at 80 columns, and shows no secret."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from gnnflow.cli.progress import Lines, Terminal
+
+FIGURES = {"train_loss": 0.534123, "valid_metric": 0.81234, "epochs_per_second": 12.345, "seconds_left": 1234.5}
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("name", ["train", "parity_select_frontier_of_neighbourhoods"])
+def test_a_bar_is_one_line(width, name):
+    written = io.StringIO()
+    console = Console(file=written, width=width, force_terminal=True, color_system=None)
+    shown = Terminal(console)
+    shown.step(name, 37, 20_000, FIGURES)
+    shown.round_started("rounds", 128, 0)
+    shown.task_finished("rounds", 0, {})
+    with console.capture() as captured:
+        console.print(shown.bars.get_renderable())
+    lines = captured.get().rstrip("\n").split("\n")
+    assert len(lines) == 2
+    assert all(len(line) <= width for line in lines)
+    if width >= 80:
+        assert "37/20000" in lines[0]
+        assert "1/128" in lines[1]
+    if width >= 80 and name == "train":
+        assert "train loss 0.5341" in lines[0]
+        assert "…" not in "".join(lines)
+
+
+def test_a_message_is_shown_as_it_is_but_for_secrets(capsys):
+    Lines().message("took [all] of https://TOKEN@host/n?sig=TOKEN")
+    assert capsys.readouterr().err == "took [all] of https://...@host/n?sig=...\n"

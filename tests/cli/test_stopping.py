@@ -1,0 +1,91 @@
+"""^C and SIGTERM end a run within about two seconds with one line, and the same command goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+from tests.small_graphs import write_graph
+
+TIMES = 20
+
+
+def write_config(folder: Path, kind: str, epochs: int) -> Path:
+    write_graph(folder, num_nodes=1000, num_edges=10_000)
+    content = {
+        "name": "stopped",
+        "workspace": str(folder / "runs"),
+        "graph": {"nodes": str(folder / "nodes.parquet"), "edges": str(folder / "edges.parquet"), "partitions": 3},
+        "train": {"epochs": epochs, "patience": 0, "batch_size": 32},
+        "cluster": {"kind": "local", "workers": 2} if kind == "local" else {"kind": "synchronous"},
+    }
+    file = folder / "config.yaml"
+    file.write_text(json.dumps(content))
+    return file
+
+
+def start(config: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "gnnflow.cli", "run", str(config), "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        cwd=REPOSITORY,
+    )
+
+
+def living(session: int) -> list[str]:
+    """Return the processes of a session that still run; dead ones that nobody waited for do not count."""
+    shown = subprocess.run(["ps", "-o", "stat=,args=", "-s", str(session)], capture_output=True, text=True, check=False)
+    return [line for line in shown.stdout.splitlines() if not line.startswith("Z")]
+
+
+def stop(config: Path, number: signal.Signals, after: float) -> None:
+    process = start(config)
+    time.sleep(after)
+    begin = time.monotonic()
+    # ^C in a terminal reaches every process of the group, a service manager's SIGTERM the first one.
+    os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+    try:
+        out, err = process.communicate(timeout=60)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    took = time.monotonic() - begin
+    assert process.returncode == 128 + number, err
+    assert took < 4  # 2 on an idle machine
+    assert "Traceback" not in err
+    last = err.rstrip("\n").splitlines()[-1]
+    assert last.startswith("stopped by ^C: " if number == signal.SIGINT else "stopped by SIGTERM: ")
+    assert last.endswith("run the same command again to go on")
+    assert json.loads(out)["error"]["kind"] == "Interrupted"
+    deadline = time.monotonic() + 5
+    while living(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert living(process.pid) == []
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["local", "synchronous"])
+def test_a_run_stops_at_any_moment_and_goes_on(kind: str, tmp_path: Path) -> None:
+    config, chance = write_config(tmp_path, kind, epochs=100_000), random.Random(0)
+    for number in [signal.SIGINT, signal.SIGTERM] * (TIMES // 4):
+        stop(config, number, chance.uniform(1.0, 8.0))
+    write_config(tmp_path, kind, epochs=2)
+    process = start(config)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert json.loads(out)["metrics"]

@@ -1,0 +1,94 @@
+"""A table's files are those pyarrow.dataset would take; what is left out is said, and nothing is read twice."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gnnflow.graph.errors import StorageError
+from gnnflow.storage.table_files import find_table_files
+
+
+def make(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+
+
+def names(uri: str) -> list[str]:
+    return [file.name for file in find_table_files(uri).files]
+
+
+def test_hidden_files_and_folders_are_skipped_and_said(tmp_path: Path) -> None:
+    make(tmp_path, "a.parquet", "_temporary/0/b.parquet", ".ipynb_checkpoints/a.parquet", "s/.c.parquet", "_SUCCESS")
+    make(tmp_path, "s/d.PARQUET", "readme.md")
+    found = find_table_files(str(tmp_path))
+    assert [file.name for file in found.files] == ["a.parquet", "s/d.PARQUET"]
+    assert "2 files" in found.summary
+    assert "skipped 5" in found.summary
+    assert "_temporary/0/b.parquet" in found.skipped
+
+
+def test_a_hidden_parent_above_the_table_hides_nothing(tmp_path: Path) -> None:
+    make(tmp_path, "_data/.cache/t/a.csv")
+    assert names(str(tmp_path / "_data/.cache/t")) == ["a.csv"]
+    assert names(str(tmp_path / "_data/.cache/t/a.csv")) == ["a.csv"]
+
+
+def test_folders_called_key_value_become_columns(tmp_path: Path) -> None:
+    make(tmp_path, "split=train/weight=0.5/a.csv", "split=a%20b/weight=__HIVE_DEFAULT_PARTITION__/a.csv")
+    keys = {file.name: file.keys for file in find_table_files(str(tmp_path)).files}
+    assert keys["split=train/weight=0.5/a.csv"] == (("split", "train"), ("weight", "0.5"))
+    assert [value for _, value in keys["split=a%20b/weight=__HIVE_DEFAULT_PARTITION__/a.csv"]] == ["a b", None]
+    assert find_table_files(f"{tmp_path}/split=*/weight=0.5/*.csv").files[0].keys == (
+        ("split", "train"),
+        ("weight", "0.5"),
+    )
+
+
+@pytest.mark.parametrize("name", ["nodes[1].csv", "a*b.csv", "what?.csv"])
+def test_a_name_with_glob_characters_that_exists_is_that_file(tmp_path: Path, name: str) -> None:
+    make(tmp_path, name, "nodes1.csv", "aXb.csv", "whatX.csv")
+    assert names(str(tmp_path / name)) == [name]
+
+
+def test_a_glob_takes_each_file_once_and_nothing_hidden(tmp_path: Path) -> None:
+    make(tmp_path, "t/a.csv", "t/s/b.csv", "t/_old/c.csv", "t/x.txt")
+    assert names(f"{tmp_path}/t/**") == ["a.csv", "s/b.csv"]
+    assert names(f"{tmp_path}/t/_*/*.csv") == ["_old/c.csv"]
+
+
+def test_links_lead_to_no_file_twice(tmp_path: Path) -> None:
+    make(tmp_path, "t/day/a.csv")
+    (tmp_path / "t/latest").symlink_to(tmp_path / "t/day")
+    (tmp_path / "t/day/up").symlink_to(tmp_path / "t")
+    (tmp_path / "t/day/b.csv").symlink_to("a.csv")
+    found = find_table_files(str(tmp_path / "t"))
+    assert [file.name for file in found.files] == ["day/a.csv"]
+    assert set(found.skipped) == {"latest/", "day/up/", "day/b.csv"}
+
+
+@pytest.mark.parametrize("other", ["a.csv.gz", "b.parquet"])
+def test_the_same_rows_in_two_formats_are_refused(tmp_path: Path, other: str) -> None:
+    make(tmp_path, "a.csv", other)
+    with pytest.raises(StorageError, match="the same rows twice"):
+        find_table_files(str(tmp_path))
+
+
+@pytest.mark.timeout(10)
+def test_what_is_no_file_is_refused_and_never_opened(tmp_path: Path) -> None:
+    make(tmp_path, "t/a.csv")
+    os.mkfifo(tmp_path / "t/pipe.csv")
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "link.csv").symlink_to("/proc/self/environ")
+    for place in ("t", "pipe.csv", "link.csv"):
+        with pytest.raises(StorageError, match="not a file"):
+            find_table_files(str(tmp_path / place))
+    for place in ("/dev/zero", "/proc/self/environ", "/proc", f"file://{tmp_path}/pipe.csv"):
+        with pytest.raises(StorageError, match="not a file"):
+            find_table_files(place)
+    for place in ("a\0b.csv", "x" * 5000):
+        with pytest.raises(StorageError):
+            find_table_files(place)
