@@ -39,9 +39,7 @@ def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
         runs: dict[str, str] = {}
         last: list[StageOperator] = []
         for number, variant in enumerate(experiment.variants, 1):
-            prepare = PrepareOperator(
-                task_id=f"prepare_{number}", values=experiment.values, overrides=variant.overrides, retries=0
-            )
+            prepare = PrepareOperator(task_id=f"prepare_{number}", values=variant.values, retries=0)
             before: PrepareOperator | StageOperator = prepare
             for stage in variant.stages:
                 key = variant.key(stage)

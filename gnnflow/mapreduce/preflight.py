@@ -42,9 +42,9 @@ _IMPORTED = (
 def question() -> Callable[..., str]:
     """Return a function that any Python of our version can run: it reports what is installed where it runs, as JSON.
 
-    It has no module, so pickle cannot refer to one and sends the function itself.
+    It says that it belongs to the script that runs, and functions of a script are sent themselves, not by name.
     """
-    made = types.FunctionType(_installed.__code__, {}, "gnnflow_preflight")
+    made = types.FunctionType(_installed.__code__, {"__name__": "__main__"}, "gnnflow_preflight")
     made.__defaults__ = _installed.__defaults__
     return made
 

@@ -79,7 +79,7 @@ def drive(stage: str, content: Mapping[str, Any], name: str) -> None:
 
     log = TaskLog(lambda line: report("progress", line=line), stopped=cancelled)
     try:
-        config = config_from_dict(content, environment={})
+        config = config_from_dict(content)
         with worker_client() as client:
             report("finished", **_run(stage, config, Watched(Dask(client, foreign=True, say=log.message), log), log))
     except Stopped:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnnflow.config import STAGES, Config, config_from_dict
+from gnnflow.config.environment import apply_overrides
 from gnnflow.config.stages import run_chain
 from gnnflow.graph.errors import ConfigError
 
@@ -27,10 +28,10 @@ _MOST_RUNS = 100
 
 @dataclass(frozen=True)
 class Variant:
-    """One run of an experiment: its overrides (`key=value`), the values they replace and the config they give."""
+    """One run of an experiment: its values as the file has them, with its part of the matrix, and their config."""
 
     label: str
-    overrides: tuple[str, ...]
+    values: Mapping[str, Any]
     config: Config
 
     @property
@@ -49,10 +50,9 @@ class Variant:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A YAML file of experiments/: the config's values without the matrix, and its runs."""
+    """A YAML file of experiments/: its name and its runs."""
 
     name: str
-    values: Mapping[str, Any]
     variants: tuple[Variant, ...]
 
 
@@ -70,10 +70,10 @@ def read_experiment(raw: Any, *, source: str) -> Experiment:
                 f"matrix has two runs `{label}`", where=source, fix="Leave one out, or set keys of other names."
             )
         overrides = tuple(f"{key}={json.dumps(value)}" for key, value in choice)
-        config = config_from_dict(values, overrides=overrides, source=source, environment=os.environ)
-        variants[label] = Variant(label, overrides, config)
+        chosen = apply_overrides(values, overrides)
+        variants[label] = Variant(label, chosen, config_from_dict(chosen, source=source, environment=os.environ))
     first = next(iter(variants.values()))
-    return Experiment(first.config.name, values, tuple(variants.values()))
+    return Experiment(first.config.name, tuple(variants.values()))
 
 
 def _choices(matrix: Any, source: str) -> Iterator[list[tuple[str, Any]]]:

@@ -16,9 +16,14 @@ from gnnflow.config.messages import show
 from gnnflow.config.unions import common_fields, default_kind, is_free, tagged_members
 
 _FIRST = "Experiment"
-_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "pattern", "minLength", "maxLength")
+# What the form itself keeps. Of any other rule that a value breaks the person sees "Bad Request" and no reason, so
+# those stay out of the schema, stand in the help text, and are checked by the first task, which says what is wrong.
+_BOUNDS = ("minimum", "maximum", "maxLength")
 # pydantic leaves a bound under its own name where a validator of ours stands before the number.
-_PYDANTIC_BOUNDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
+_PYDANTIC_BOUNDS = {"ge": "minimum", "le": "maximum"}
+_SAID_BOUNDS = {"exclusiveMinimum": "Above", "gt": "Above", "exclusiveMaximum": "Below", "lt": "Below"}
+# Whoever answers at a scheduler's address could run code, so it comes from the connection.
+_NOT_FROM_A_FORM = {"cluster": ("address",)}
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,8 @@ def _fields(model: type[Section], *, prefix: str, section: str, required: bool) 
         key, below = f"{prefix}{name}", field.annotation
         title = section if prefix else name.capitalize()
         if members := tagged_members(field):
+            left_out = _NOT_FROM_A_FORM.get(key, ())
+            members = {kind: member for kind, member in members.items() if kind not in left_out}
             yield from _union(key, members, default=default_kind(field), section=title)
         elif isinstance(below, type) and issubclass(below, Section):
             yield from _fields(below, prefix=f"{key}.", section=title, required=required)
@@ -89,7 +96,8 @@ def _union(key: str, members: Mapping[str, type[Section]], *, default: Any, sect
         kinds = [kind for kind, held in schemas.items() if name in held]
         plain = _plain(f"{key}.{name}", schemas[kinds[0]][name], section=section, required=False)
         default = members[kinds[0]].model_fields[name].default
-        left_out = "" if plain.default is None else f" Empty means {show(default)}."
+        needed = members[kinds[0]].model_fields[name].is_required()
+        left_out = " Needed there." if needed else "" if plain.default is None else f" Empty means {show(default)}."
         text = f"For {', '.join(kinds)}. {plain.schema['description']}{left_out}"
         schema = {**plain.schema, "type": _with_null(plain.schema["type"]), "description": text}
         if "enum" in schema:
@@ -134,7 +142,10 @@ def _plain(key: str, given: Mapping[str, Any], *, section: str, required: bool) 
         schema |= {bound: first[bound] for bound in _BOUNDS if bound in first}
         schema |= {bound: first[own] for own, bound in _PYDANTIC_BOUNDS.items() if own in first}
     schema |= {"enum": first["enum"]} if "enum" in first else {}
-    schema |= {"items": first["items"]} if types == ["array"] and "items" in first else {}
+    if types == ["array"] and "items" in first:
+        schema["items"] = {name: first["items"][name] for name in ("type", "enum") if name in first["items"]}
+    limits = [f"{word} {first[bound]:g}." for bound, word in _SAID_BOUNDS.items() if bound in first]
+    schema["description"] = " ".join([schema["description"], *limits]).strip()
     kind = types[0] if len(types) == 1 else types
     schema["type"] = _with_null(kind) if nullable or (default is None and not required) else kind
     if "enum" in schema and nullable:

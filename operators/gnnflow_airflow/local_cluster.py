@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from gnnflow_airflow.service import VARIABLE
 
 _START_SECONDS = 60.0
 
@@ -29,6 +32,7 @@ def start(*, workers: int, memory_limit: str, idle_seconds: float) -> str:
             [sys.executable, "-m", "gnnflow_airflow.local_cluster", str(file), *options],
             stdout=log,
             stderr=log,
+            env={**os.environ, VARIABLE: os.environ.get(VARIABLE, "1")},
             cwd=folder,
             start_new_session=True,
         )

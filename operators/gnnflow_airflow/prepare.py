@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,16 +12,19 @@ from airflow.sdk.exceptions import AirflowFailException
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from gnnflow.config import Config
+
 
 class PrepareOperator(BaseOperator):
     """Validate a config, write it into its workspace and return its URI for the tasks that follow.
 
-    `config` is the path or URL of a YAML file, `values` nested keys and values; with neither, the run's parameters are
-    the config, as the trigger form names them. All are checked here in full, because Airflow's API accepts keys that no
-    form has. Fails without a retry.
+    `config` is the path or URL of a YAML file, `values` nested keys and values of the DAG's author; with neither, the
+    run's parameters are the config, as the trigger form names them. All are checked here in full, because Airflow's API
+    accepts keys that no form has. Environment variables are read into files and values, never into what a person may
+    type: parameters, overrides, workspace. Fails without a retry.
     """
 
-    template_fields: Sequence[str] = ("config", "values", "overrides", "workspace")
+    template_fields: Sequence[str] = ("config", "overrides", "workspace")
 
     def __init__(
         self,
@@ -39,19 +43,24 @@ class PrepareOperator(BaseOperator):
 
     def execute(self, context: Context) -> str:
         """Return the URI of the config's copy in the workspace."""
-        from gnnflow.config import config_from_dict
         from gnnflow.graph.errors import GnnflowError
-        from gnnflow_airflow.form import nested
-        from gnnflow_airflow.reading import keep_config, read_config
+        from gnnflow_airflow.reading import keep_config
 
         try:
-            if self.config:
-                config = read_config(self.config, overrides=self.overrides, workspace=self.workspace)
-            else:
-                values = nested(context["params"]) if self.values is None else self.values
-                config = config_from_dict(values, overrides=self.overrides, workspace=self.workspace or None)
+            config = self._read(context)
             uri = keep_config(config)
         except GnnflowError as error:
             raise AirflowFailException(str(error)) from error
         self.log.info("config of %s: %s", config.name, uri)
         return uri
+
+    def _read(self, context: Context) -> Config:
+        from gnnflow_airflow.form import nested
+        from gnnflow_airflow.reading import config_of, read_config
+
+        overrides, workspace = self.overrides, self.workspace
+        if self.config:
+            return read_config(self.config, overrides=overrides, workspace=workspace)
+        if self.values is not None:
+            return config_of(self.values, overrides=overrides, workspace=workspace, environment=os.environ)
+        return config_of(nested(context["params"]), overrides=overrides, workspace=workspace)

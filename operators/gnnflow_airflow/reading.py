@@ -7,17 +7,62 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gnnflow.config import Config
 
 
 def read_config(uri: str, *, overrides: Sequence[str] = (), workspace: str | None = None) -> Config:
-    """Return the config at a path or URL. Raises ConfigError or StorageError, both made for people."""
-    from gnnflow.config import load_config
-    from gnnflow.storage.filesystem import read_bytes
+    """Return the config at a path or URL, as Airflow runs it. Raises ConfigError or StorageError, made for people.
 
-    return load_config(read_bytes(uri).decode(), overrides=overrides, workspace=workspace or None, source=uri)
+    Variables are read in the file only: overrides and workspace may come from a form.
+    """
+    from gnnflow.config import load_config
+    from gnnflow.config.loading import with_absolute_paths
+    from gnnflow.storage.filesystem import read_bytes
+    from gnnflow_airflow.service import as_service
+
+    refuse_variables(overrides=overrides, workspace=workspace)
+    text = read_bytes(uri).decode()
+    with as_service():
+        config = load_config(text, overrides=overrides, workspace=workspace or None, source=uri)
+    return with_absolute_paths(config)
+
+
+def config_of(
+    values: Mapping[str, Any],
+    *,
+    overrides: Sequence[str] = (),
+    workspace: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Config:
+    """Return the config of plain values, as Airflow runs it.
+
+    environment: where the values come from a file, what its variables are read from.
+    """
+    from gnnflow.config import config_from_dict
+    from gnnflow.config.loading import with_absolute_paths
+    from gnnflow_airflow.service import as_service
+
+    refuse_variables(overrides=overrides, workspace=workspace)
+    with as_service():
+        config = config_from_dict(values, overrides=overrides, workspace=workspace or None, environment=environment)
+    return with_absolute_paths(config)
+
+
+def refuse_variables(*, overrides: Sequence[str], workspace: str | None) -> None:
+    """Raise ConfigError where a text that may come from a form would have a variable of the worker read into it."""
+    from gnnflow.graph.errors import ConfigError
+
+    for where, text in (*(("overrides", each) for each in overrides), ("workspace", workspace or "")):
+        if "${" in text:
+            raise ConfigError(
+                f"{text.partition('=')[0]!r} holds a variable, and variables are read in config files only"
+                if where == "overrides"
+                else "holds a variable, and variables are read in config files only",
+                where=where,
+                fix="Write the value itself.",
+            )
 
 
 def read_raw(uri: str) -> Any:

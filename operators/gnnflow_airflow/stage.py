@@ -23,6 +23,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from gnnflow.remote.task_log import SECONDS_BETWEEN
 from gnnflow_airflow.announce import announce
 from gnnflow_airflow.links import DashboardLink, PredictionsLink, ReportLink
+from gnnflow_airflow.service import as_service
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -42,9 +43,9 @@ class StageOperator(BaseOperator):
     """Run one stage and return its outcome: URIs and counts.
 
     config: path or URL of a YAML file. overrides: `key.path=value`. workspace replaces the config's. The stage is
-    submitted to cluster_address, to the Dask connection dask_conn_id, or to the address in the config, whichever is
-    given first. poll_seconds: time between progress lines. Fails without a retry where one cannot help (a bad config or
-    table). Skips itself where the config's strategy has no such stage.
+    submitted to cluster_address or to the Dask connection dask_conn_id, whichever is given first; a config names no
+    scheduler here. poll_seconds: time between progress lines. Fails without a retry where one cannot help (a bad config
+    or table). Skips itself where the config's strategy has no such stage.
     """
 
     stage: ClassVar[str]
@@ -79,6 +80,10 @@ class StageOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the stage here, or hand it to the cluster and defer."""
+        with as_service():
+            return self._execute(context)
+
+    def _execute(self, context: Context) -> dict[str, Any]:
         from gnnflow.config.stages import run_chain, stages_of_any
 
         config = self._read_config()
@@ -107,10 +112,11 @@ class StageOperator(BaseOperator):
         if losses >= _LOSSES:
             raise AirflowException(f"the stage was lost {losses + 1} times, last because {event['error']}")
         self.log.warning("%s; submitting it again, it resumes at its last finished task", event.get("error", "stopped"))
-        config = self._read_config()
-        endpoint = self._endpoint(config)
-        assert endpoint is not None
-        return self._on_cluster(context, config, endpoint, losses=losses + 1)
+        with as_service():
+            config = self._read_config()
+            endpoint = self._endpoint(config)
+            assert endpoint is not None
+            return self._on_cluster(context, config, endpoint, losses=losses + 1)
 
     def on_kill(self) -> None:
         """Free the cluster when the task's process is told to stop."""

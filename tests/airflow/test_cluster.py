@@ -47,6 +47,35 @@ def test_stages_defer_to_a_cluster_that_lives_as_long_as_the_run(tmp_path, airfl
         asyncio.run(knock())
 
 
+def test_lineage_of_guards_and_score_names_the_last_store_the_selection_and_the_version(tmp_path):
+    from gnnflow import registry
+    from gnnflow.config.stages import retraining_chain
+    from gnnflow.stages.base import StageContext, run_stage
+
+    def retrain():
+        context = StageContext.of(graph_config(tmp_path, train=TRAIN))
+        return context, {stage: run_stage(context, stage).summary() for stage in retraining_chain("mini-batch")}
+
+    write_graph(tmp_path, num_nodes=60, seed=0)
+    _, first = retrain()
+    write_graph(tmp_path, num_nodes=60, seed=1)
+    context, second = retrain()
+    inputs, _ = datasets_of("guards", context.config, second["guards"])
+    assert [read.uri for read in inputs] == [second["ingest"]["artifact"], first["ingest"]["artifact"]]
+    assert [read.rows for read in inputs] == [second["ingest"]["rows_out"], first["ingest"]["rows_out"]]
+
+    registry.promote(context.config.workspace, "small", 1, reason="by hand")  # another run's model scores
+    for scored in (second["score"], run_stage(context, "score").summary()):
+        version = registry.read_version(context.config.workspace, "small", scored["version"])
+        inputs, outputs = datasets_of("score", context.config, scored)
+        assert [read.uri for read in inputs] == [
+            second["ingest"]["artifact"],
+            second["select"]["artifact"],
+            version.uri,
+        ]
+        assert outputs[0].uri == scored["predictions"]
+
+
 def test_lineage_counts_rows_and_columns(tmp_path):
 
     from gnnflow.stages.base import StageContext, run_stage

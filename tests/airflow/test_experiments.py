@@ -52,7 +52,8 @@ def test_a_map_in_the_matrix_sets_keys_that_only_its_kind_has(tmp_path):
         "kind=gat heads=4 seed=0",
         "kind=gat heads=4 seed=1",
     ]
-    assert variants[2].overrides == ('model.kind="gat"', "model.heads=4", "seed=0")
+    assert variants[2].values["model"] == {"hidden": 16, "kind": "gat", "heads": 4}
+    assert "matrix" not in variants[2].values
     assert {run.config.model.hidden for run in variants} == {16}
     assert variants[2].config.model.heads == 4
 

@@ -38,8 +38,8 @@ def test_choices_are_dropdowns_and_numbers_have_ranges():
     assert params["model.layers"].schema["maximum"] == 16
     assert params["train.eval_batch_size"].schema["minimum"] == 1
     assert params["model.dropout"].schema["minimum"] == 0
-    assert params["model.dropout"].schema["exclusiveMaximum"] == 1
-    assert params["train.lr"].description == "Learning rate."
+    assert params["model.dropout"].description.endswith("in training only. Below 1.")
+    assert params["train.lr"].description == "Learning rate. Above 0."
     assert set(params["neighbors.sampling.kind"].schema["enum"]) == {"none", "uniform", "weighted", "top_k"}
 
 
@@ -62,6 +62,31 @@ def test_every_default_is_allowed_by_its_own_schema():
     for key, param in form_params().items():
         if key not in REQUIRED:
             param.resolve()
+
+
+def test_what_the_form_cannot_keep_a_person_from_typing_reaches_the_first_task():
+    # Of a value that breaks a schema the person sees "Bad Request" and no reason.
+    kept_by_the_form = {"type", "enum", "minimum", "maximum", "maxLength", "items"}
+    shown = {"title", "description", "section", "examples"}
+    for key, param in form_params().items():
+        assert set(param.schema) <= kept_by_the_form | shown, key
+        assert set(param.schema.get("items", {})) <= {"type", "enum"}, key
+    with pytest.raises(ConfigError, match=r"train\.lr"):
+        config_from_dict(nested(values(train__lr=0)))
+    with pytest.raises(ConfigError, match=r"name"):
+        config_from_dict(nested(values(name="no spaces, please")))
+
+
+def test_fanout_says_which_kinds_take_it_and_need_it():
+    text = form_params()["neighbors.sampling.fanout"].description
+    assert text.startswith("For uniform, weighted, top_k. ")
+    assert text.endswith("Needed there.")
+
+
+def test_no_scheduler_is_named_in_a_form():
+    params = form_params()
+    assert "cluster.address" not in params
+    assert params["cluster.kind"].schema["enum"] == ["synchronous", "local"]
 
 
 def test_keys_no_form_has_are_refused():

@@ -31,6 +31,105 @@ def test_a_run_from_the_form_gives_the_predictions_of_the_command_line(dag, tmp_
     assert pq.read_table(f"{latest}/predictions").equals(pq.read_table(expected.predictions))
 
 
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"graph.nodes": "${PLANTED_SECRET}"}, "holds a variable"),
+        ({"cluster.kind": "address", "cluster.address": "tcp://127.0.0.1:1"}, "comes from the connection"),
+        ({"model.kind": "my_layers:Own"}, "GNNFLOW_MODULES"),
+        ({"train.lr": 0}, "train.lr"),
+    ],
+)
+def test_what_a_person_may_not_ask_for_is_said_by_the_first_task(tmp_path, monkeypatch, changed, told):
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from gnnflow_airflow.prepare import PrepareOperator
+
+    monkeypatch.setenv("PLANTED_SECRET", "the-value-itself")
+    write_graph(tmp_path)
+    params = form_of(graph_config(tmp_path, train=TRAIN), **changed)
+    with pytest.raises(AirflowFailException, match=told) as refused:
+        PrepareOperator(task_id="prepare").execute({"params": params})
+    assert "the-value-itself" not in str(refused.value)
+
+
+def test_a_text_of_the_form_stays_what_was_typed(tmp_path, monkeypatch):
+    from gnnflow_airflow.prepare import PrepareOperator
+    from gnnflow_airflow.reading import read_config
+
+    monkeypatch.setenv("PLANTED_SECRET", "the-value-itself")
+    write_graph(tmp_path)
+    params = form_of(graph_config(tmp_path, train=TRAIN), **{"graph.features": ["${PLANTED_SECRET}"]})
+    kept = PrepareOperator(task_id="prepare").execute({"params": params})
+    assert read_config(kept).graph.features == ("${PLANTED_SECRET}",)
+
+
+def test_overrides_and_workspace_of_a_task_read_no_variables(tmp_path, monkeypatch):
+    from gnnflow.graph.errors import ConfigError
+    from gnnflow_airflow.reading import read_config
+
+    monkeypatch.setenv("PLANTED_SECRET", "the-value-itself")
+    file = tmp_path / "config.yaml"
+    file.write_text("{name: small, graph: {nodes: n.parquet, edges: e.parquet}}")
+    for typed in ({"overrides": ["name=${PLANTED_SECRET}"]}, {"workspace": "${PLANTED_SECRET}"}):
+        with pytest.raises(ConfigError, match="holds a variable"):
+            read_config(str(file), **typed)
+
+
+def test_relative_paths_become_those_of_the_first_task(tmp_path, monkeypatch):
+    from gnnflow_airflow.prepare import PrepareOperator
+    from gnnflow_airflow.reading import read_config
+
+    write_graph(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    params = {"name": "small", "workspace": "here", "graph.nodes": "nodes.parquet", "graph.edges": "edges.parquet"}
+    kept = PrepareOperator(task_id="prepare").execute({"params": params})
+    monkeypatch.chdir("/")
+    config = read_config(kept)
+    assert config.workspace == str(tmp_path / "here")
+    assert (config.graph.nodes, config.graph.edges) == (
+        str(tmp_path / "nodes.parquet"),
+        str(tmp_path / "edges.parquet"),
+    )
+
+
+def test_tasks_run_as_a_service_and_leave_the_environment_as_it_was(tmp_path, monkeypatch):
+    import os
+
+    from gnnflow_airflow.service import as_service
+
+    monkeypatch.delenv("GNNFLOW_SERVICE", raising=False)
+    with as_service():
+        assert os.environ["GNNFLOW_SERVICE"] == "1"
+    assert "GNNFLOW_SERVICE" not in os.environ
+    monkeypatch.setenv("GNNFLOW_SERVICE", "0")
+    with as_service():
+        assert os.environ["GNNFLOW_SERVICE"] == "0"
+    assert os.environ["GNNFLOW_SERVICE"] == "0"
+
+
+def test_a_mapped_task_reads_its_own_link(monkeypatch):
+    from gnnflow_airflow.links import DashboardLink
+    from gnnflow_airflow.stages import IngestOperator
+
+    class MappedInstance:
+        """As Airflow answers: every sibling's value, unless an index is named."""
+
+        map_index = 1
+
+        def xcom_pull(self, *, key, map_indexes=None):
+            values = ["http://first", "http://second"]
+            return values if map_indexes is None else values[map_indexes]
+
+        def xcom_push(self, *, key, value):
+            """Keep nothing."""
+
+    operator = IngestOperator(task_id="ingest", config="unread")
+    operator.execute_complete({"ti": MappedInstance(), "outlet_events": {}}, {"kind": "finished", "rows_out": 3})
+    link = DashboardLink()
+    assert link.get_link(operator, ti_key=None) == "http://second"
+
+
 def test_a_bad_key_fails_before_any_stage_runs(dag, tmp_path):
     write_graph(tmp_path)
     run = dag.test(run_conf=form_of(graph_config(tmp_path, train=TRAIN), **{"train.epoch": 3}))
