@@ -53,7 +53,7 @@ class Config(Section):
         for table in ("nodes", "edges"):
             held = getattr(self.graph, table)
             for uri in [held] if isinstance(held, str) else held.values():
-                if anchored(self.workspace).startswith(f"{anchored(uri).rstrip('/')}/"):
+                if f"{anchored(self.workspace)}/".startswith(f"{anchored(uri).rstrip('/')}/"):
                     raise problem(
                         f"{self.workspace!r} lies inside graph.{table}, so a run's own files would be read as a table",
                         key="workspace",

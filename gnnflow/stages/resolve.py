@@ -143,14 +143,12 @@ def stamps_of(graph: GraphConfig) -> Tables:
 
 
 def _refuse_own_files(config: Config) -> None:
-    """Raise ConfigError where a table would take in what stages write to the workspace."""
+    """Raise ConfigError where a pattern would take in what stages write to the workspace."""
     workspace = Workspace.at(config.workspace)
     for name in ("nodes", "edges"):
         table = str(getattr(config.graph, name))
-        taken = workspace.lies_in(table)
-        if has_pattern(table):
-            taken = any(workspace.owns(file.uri) for file in find_table_files(absolute(table)).files)
-        if taken:
+        # A folder that holds the workspace is refused where the config is read.
+        if has_pattern(table) and any(workspace.owns(file.uri) for file in find_table_files(absolute(table)).files):
             raise ConfigError(
                 f"{config.workspace!r} lies among the files of graph.{name} ({table}), which would read it as a table",
                 where="workspace",

@@ -40,10 +40,6 @@ class Workspace:
             )
         return Workspace(absolute(uri))
 
-    def lies_in(self, folder: str) -> bool:
-        """Return whether the workspace is a folder or lies below it."""
-        return _is_below(self.uri, folder)
-
     def owns(self, file: str) -> bool:
         """Return whether a file lies where the workspace keeps what stages make."""
         return any(_is_below(file, join(self.uri, area)) for area in _AREAS)

@@ -10,10 +10,11 @@ from gnnflow.stages.comparison import ComparisonResult, compare_runs
 
 
 def compare(folder: Path, metric: str = "accuracy", **runs: dict[str, float]) -> ComparisonResult:
+    record = {"config": {"train": {"metric": metric}}, "artifacts": {}, "name": "tiny", "store": ""}
     for label, metrics in runs.items():
         (folder / label).mkdir()
         (folder / label / "metrics.json").write_text(json.dumps(metrics))
-        (folder / label / "run.json").write_text(json.dumps({"config": {"train": {"metric": metric}}}))
+        (folder / label / "run.json").write_text(json.dumps(record))
     return compare_runs({label: str(folder / label) for label in runs}, name="sweep", workspace=str(folder))
 
 
