@@ -83,7 +83,9 @@ def _local(config: LocalCluster, stack: ExitStack) -> Any:
             threads_per_worker=1,
             memory_limit=int(config.memory_limit),
             processes=True,
-            dashboard_address=None,
+            # A free port of this machine's own: the usual one is taken where two runs are at work.
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": False},
             silence_logs=50,
         )
     )
