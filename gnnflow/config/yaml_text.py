@@ -115,6 +115,18 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
 _Loader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
 
 
+class _Dumper(yaml.SafeDumper):
+    """SafeDumper that also quotes text which 1.2 reads as a number and 1.1 does not, such as 1e3."""
+
+
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(f"(?:{_FLOAT.pattern})$"), list("-+.0123456789"))
+
+
+def write_yaml(value: Any) -> str:
+    """Return plain values as a text that read_yaml reads back, keys in their order."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False)
+
+
 def read_yaml(text: str, *, source: str = "config") -> Any:
     """Return the value a YAML text describes.
 

@@ -83,9 +83,10 @@ def is_quick(context: StageContext) -> bool:
 def _publish(context: StageContext, begin: float) -> PublishResult:
     config = context.config
     name = config.publish.name or config.name
+    run = _completed_run(context)
     _check_certificate(context)
     revision = registry.git_revision(context.config_uri) or os.environ.get("GNNFLOW_REVISION") or None
-    version = registry.register(config.workspace, _completed_run(context), name=name, revision=revision)
+    version = registry.register(config.workspace, run, name=name, revision=revision)
     verdict, aliases = _decide(context, version)
     mlflow_run = _mirror(context, version)
     return PublishResult(

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import yaml
 
+from gnnflow.config.yaml_text import write_yaml
 from gnnflow.graph.errors import StorageError
 from gnnflow.graph.facts import FlatFacts, GraphFacts, InferFacts, SelectFacts, TrainFacts
 from gnnflow.graph.labels import LABEL_KINDS
@@ -87,7 +87,7 @@ def _inputs(
     return ReportInputs(
         name=record["name"],
         run_uri=uri,
-        config_yaml=yaml.safe_dump(record["config"], sort_keys=False),
+        config_yaml=write_yaml(record["config"]),
         metrics={key: value for key, value in metrics.items() if not key.startswith("baseline.")},
         stages=[_stage_row(stage, artifact.manifest, record) for stage, artifact in artifacts.items()],
         graph=_graph(graph, artifacts["select"].facts(SelectFacts)),

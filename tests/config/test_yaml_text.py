@@ -7,11 +7,10 @@ import re
 import time
 
 import pytest
-import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gnnflow.config.yaml_text import read_yaml, refuse_oversized
+from gnnflow.config.yaml_text import read_yaml, refuse_oversized, write_yaml
 from gnnflow.graph.errors import ConfigError
 
 
@@ -51,6 +50,7 @@ def test_scalars_mean_what_they_look_like(text, value):
 _TEXT = st.text(max_size=50).filter(lambda text: not re.fullmatch(r"[-+]?[.0-9]+[eE][-+0-9]+", text))
 
 
+@example("0E0")  # text that YAML 1.1's writer leaves bare
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-(10**18), 10**18) | st.floats(allow_nan=False) | _TEXT,
@@ -58,8 +58,7 @@ _TEXT = st.text(max_size=50).filter(lambda text: not re.fullmatch(r"[-+]?[.0-9]+
     )
 )
 def test_what_yaml_writes_is_read_back(value):
-    # YAML 1.1's writer quotes whatever 1.1 would misread, which covers all that 1.2 gives a meaning.
-    assert read_yaml(yaml.safe_dump(value)) == value
+    assert read_yaml(write_yaml(value)) == value
 
 
 def test_a_section_can_be_merged_from_an_anchor():

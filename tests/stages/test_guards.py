@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NODES = 400
-CHEAP: dict[str, Any] = {"graph": {"partitions": 1}, "train": {"epochs": 1}, "infer": {"parity_samples": 0}}
+CHEAP: dict[str, Any] = {"graph": {"partitions": 1}, "train": {"epochs": 1}, "infer": {"parity_samples": 5}}
 
 
 class Heard(Silent):
