@@ -44,11 +44,13 @@ def _flat_config(
     try:
         fanout = [int(number) for number in listed.split(",")] if listed else []
     except ValueError:
+        fanout = None
+    if fanout is None or (kind == "none" and listed):
         raise ConfigError(
             f"{sampling!r} is not a sampling",
             where="--sampling",
             fix="Write none, or KIND:FANOUT,FANOUT such as uniform:15,10.",
-        ) from None
+        )
     content: dict[str, Any] = {
         "name": "flat",
         "graph": {"nodes": nodes, "edges": edges},

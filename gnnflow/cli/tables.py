@@ -8,12 +8,22 @@ import typer
 
 from gnnflow.graph.errors import ConfigError
 
+
+def _named(out: str) -> str:
+    """Return --out. Raises ConfigError where it names nothing, which would be the folder one happens to be in."""
+    if not out.strip():
+        raise ConfigError("names no place", where="--out", fix="Give a folder, or . for this one.")
+    return out
+
+
+Out = Annotated[str, typer.Option("--out", callback=_named, help="Folder or URL for the tables.")]
+
 generate_app = typer.Typer(help="Make a graph to try things on.", no_args_is_help=True)
 
 
 def import_tables(
     spec: Annotated[str, typer.Argument(help="pyg:Planetoid/Cora, csv:edges.csv, networkx:graph.graphml, ...")],
-    out: Annotated[str, typer.Option("--out", help="Folder or URL for the tables.")],
+    out: Out,
     options: Annotated[
         list[str] | None,
         typer.Option("--option", metavar="KEY=VALUE", help="For the importer, e.g. root=downloads."),
@@ -37,7 +47,7 @@ def import_tables(
 
 @generate_app.command()
 def payments(
-    out: Annotated[str, typer.Option("--out", help="Folder or URL for nodes.parquet and edges/.")],
+    out: Out,
     nodes: Annotated[int, typer.Option("--nodes", min=100, help="Number of accounts and merchants.")] = 20_000,
     edges: Annotated[int, typer.Option("--edges", min=100, help="Number of payments.")] = 200_000,
     seed: Annotated[int, typer.Option("--seed", min=0)] = 0,

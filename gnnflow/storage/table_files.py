@@ -18,6 +18,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from gnnflow.graph.errors import StorageError
 from gnnflow.storage.filesystem import resolve
+from gnnflow.storage.refusals import located
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -78,6 +79,7 @@ def format_of(name: str) -> Format | None:
     return next((found for suffix, found in _FORMATS.items() if lower.endswith(suffix)), None)
 
 
+@located
 def find_table_files(uri: str) -> TableFiles:
     """Return a table's files. Raises StorageError where there are none, and for what is no file or folder."""
     if "\0" in uri:

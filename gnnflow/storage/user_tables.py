@@ -110,11 +110,26 @@ def _read_typed(chunk: Chunk, columns: Sequence[str] | None) -> pa.Table:
     with _decoding(chunk.place, chunk.format), open_input(chunk.uri) as stream:
         if chunk.format == "parquet":
             file = pq.ParquetFile(stream)
-            if columns is not None and not columns:  # of a file without columns Arrow would not know the rows
-                return file.read_row_group(chunk.part, columns=file.schema_arrow.names[:1])
-            return file.read_row_group(chunk.part, columns=None if columns is None else list(columns))
-        table = pa.Table.from_batches([pa.ipc.open_file(stream).get_batch(chunk.part)])
-        return table if not columns else table.select(list(columns))
+            # of a file without columns Arrow would not know the rows
+            names = file.schema_arrow.names[:1] if columns is not None and not columns else columns
+            table = file.read_row_group(chunk.part, columns=None if names is None else list(names))
+        else:
+            table = pa.Table.from_batches([pa.ipc.open_file(stream).get_batch(chunk.part)])
+            table = table if not columns else table.select(list(columns))
+    _refuse_broken_text(table, chunk.place)
+    return table
+
+
+def _refuse_broken_text(table: pa.Table, where: str) -> None:
+    """Raise TableError where text is not UTF-8: a file may say it is, and Arrow takes its word."""
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise TableError(
+                    f"column {name!r} is not UTF-8", where=where, fix="Write the column as text in UTF-8."
+                ) from error
 
 
 def survey(chunk: Chunk, columns: Collection[str]) -> Survey:

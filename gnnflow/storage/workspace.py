@@ -30,8 +30,10 @@ class Workspace:
     def at(uri: str) -> Workspace:
         """Return the workspace at a URI; local paths become absolute, so that every worker means the same folder.
 
-        Raises StorageError for a pattern: object stores would read it as many workspaces.
+        Raises StorageError for a pattern, which object stores would read as many workspaces, and for a bare scheme.
         """
+        if uri.endswith("://"):
+            raise StorageError("names no place", where=uri, fix="Give a folder, or a bucket such as s3://bucket/runs.")
         if has_pattern(uri):
             raise StorageError(
                 "holds one of the characters * ? [, which object stores read as a pattern",
