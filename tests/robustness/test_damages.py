@@ -12,7 +12,7 @@ import pytest
 from tests.robustness.damage import Template, finished, outcome, random_damage
 
 CHUNKS = 20
-IN_ALL = int(os.environ.get("GNNFLOW_DAMAGES", "1000"))  # more of them for a search by hand
+IN_ALL = int(os.environ.get("GNNFLOW_DAMAGES", "200"))  # a search takes 1000 or more
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_a_few_damages_are_found_or_harmless(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(CHUNKS))
-def test_a_thousand_damages_are_found_or_harmless(
+def test_many_damages_are_found_or_harmless(
     template: Template, seed: int, record_property: Callable[[str, object], None]
 ) -> None:
     damaged(template, seed, IN_ALL // CHUNKS, record_property)
