@@ -146,7 +146,7 @@ def _places() -> Iterator[Case]:
         "/proc/out": "/proc/out",
         "nowhere://out": "nowhere",
         "": "--out|out",
-        "\0": "--out|out|path",
+        "\0": "--out|out|path|written|NUL",
         "http://127.0.0.1:9/out": "http",
     }.items():
         yield refused(
