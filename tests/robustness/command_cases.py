@@ -1,0 +1,113 @@
+"""Commands in the wrong order or with odd arguments, and what a good one gives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from tests.robustness.case import Case, Shown, accepted, either, nothing_odd, refused, run_cli
+from tests.robustness.inputs import Inputs, both, command, disk, line
+from tests.robustness.registry_cases import holding
+
+STAGES = ("ingest", "select", "flat", "train", "infer", "run", "publish", "score")
+
+
+def cases() -> Iterator[Case]:
+    """Yield the cases."""
+    yield from _stages()
+
+
+def _stages() -> Iterator[Case]:
+    for stage in ("select", "flat", "train", "infer"):
+        yield refused(f"{stage} before ingest", command(stage), "ingest", "gnnflow run|gnnflow ingest")
+    yield refused("publish before a run", command("publish"), "ingest|run")
+    yield refused("score before publish", command("score"), "publish")
+    for stage in STAGES:
+        if stage != "flat":
+            yield refused(f"{stage} without a config", line(stage), "CONFIG", usage=True)
+        yield refused(
+            f"{stage} with two configs", line(stage, "a.yaml", "b.yaml"), "b.yaml|unexpected|extra", usage=True
+        )
+        yield refused(
+            f"{stage} with an unknown flag", line(stage, "{folder}/config.yaml", "--nonsense"), "--nonsense", usage=True
+        )
+        if stage != "ingest":
+            yield either(
+                f"{stage} --json of a missing config",
+                line(stage, "{folder}/none.yaml", "--json"),
+                "none.yaml",
+                check=nothing_odd,
+            )
+    yield refused("an unknown command", line("frobnicate"), "frobnicate", usage=True)
+    yield refused("an unknown flag", line("--frobnicate"), "--frobnicate", usage=True)
+    yield refused("--set without a value", line("run", "{folder}/config.yaml", "--set"), "--set", usage=True)
+    for words, word in {
+        "": "-n|CONFIG|tables",
+        "-n {folder}/nodes.parquet": "-e|tables",
+        "-e {folder}/edges.parquet": "-n|tables",
+        "{folder}/config.yaml -n a -e b": "CONFIG",
+        "-n {folder}/none.parquet -e {folder}/edges.parquet": "none.parquet",
+    }.items():
+        yield refused(f"flat {words!r}", line("flat", *words.split()), word)
+    for sampling in (
+        "",
+        ":",
+        "uniform",
+        "uniform:",
+        "uniform:0,0",
+        "uniform:-1,2",
+        "uniform:a",
+        "uniform:1,2,3",
+        "best:3,3",
+        "none:3",
+        "uniform:1e3,2",
+        "uniform:9" + "9" * 40 + ",-1",
+        "uniform:²,2",
+    ):
+        yield either(
+            f"flat --sampling {sampling[:16]!r}",
+            line(
+                "flat",
+                "-n",
+                "{folder}/nodes.parquet",
+                "-e",
+                "{folder}/edges.parquet",
+                "--sampling",
+                sampling,
+                "--workspace",
+                "{folder}/runs",
+                "--set",
+                "cluster.kind=synchronous",
+            ),
+            "sampling",
+            check=nothing_odd,
+        )
+    for hops in ("0", "-1", "17", "9" * 30):
+        yield refused(
+            f"flat --hops {hops[:8]}",
+            line("flat", "-n", "{folder}/nodes.parquet", "-e", "{folder}/edges.parquet", "--hops", hops),
+            "hops|layers",
+            usage=True,
+        )
+    yield refused("flat --hops x", line("flat", "--hops", "x"), "--hops", usage=True)
+    yield accepted("a run asked twice", command("run"), check=_again)
+    yield accepted(
+        "--json is one object",
+        command("run", "--json"),
+        check=_one_object,
+    )
+    yield accepted(
+        "a work folder that another version left",
+        both(disk(holding("runs/work/ingest/other/nodes_read/00000.json", "{}")), command("ingest")),
+    )
+
+
+def _again(inputs: Inputs, shown: Shown) -> list[str]:
+    before = {file: file.read_bytes() for file in inputs.workspace.rglob("*.parquet")}
+    second = run_cli(inputs.arguments())
+    found = [] if second.code == 0 and "nothing to do" in second.err else [f"the second run said {second.err[-200:]}"]
+    return found + [f"{file} changed" for file, held in before.items() if file.read_bytes() != held]
+
+
+def _one_object(inputs: Inputs, shown: Shown) -> list[str]:
+    return [] if {"run", "metrics"} <= set(json.loads(shown.out)) else [shown.out]

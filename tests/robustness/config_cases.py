@@ -1,0 +1,118 @@
+"""Configs: every key of the schema with every wrong type and bound."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ByteSize
+
+from gnnflow.config import Config
+from tests.robustness.case import Case, either, refused
+from tests.robustness.inputs import Inputs, both, command, key
+
+HUGE = 10**30
+
+
+WRONG: dict[str, tuple[Any, ...]] = {  # by what a key holds: values of no such kind
+    "int": ("many", True, 1.5, [1], {"a": 1}, -HUGE, "1e400", ""),
+    "float": ("many", True, [1.0], {"a": 1}, ".nan", "1e999", -1e300, ""),
+    "bool": ("maybe", 2, [True], {"a": 1}, "", 0.5),
+    "str": (5, True, [], {}, 1.5, ""),
+    "choice": ("nonsense", 5, True, [], {}, ""),
+    "size": ("many", "2 parsecs", -1, [1], True, "1e400GiB"),
+    "tuple": ({}, "", 7, [[]], [{}], [None]),
+}
+
+
+def cases() -> Iterator[Case]:
+    """Yield the cases."""
+    yield from _every_key()
+    yield from _choices()
+    yield from _names()
+
+
+def leaves(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each key of the schema with what it holds; of a union, the first kind stands for all."""
+    for name, field in model.model_fields.items():
+        here = f"{path}{name}"
+        if here in {"cluster", "model.options", "neighbors.sampling"} or name == "kind":
+            continue
+        parts = [part for part in _parts(field.annotation) if part is not type(None)]
+        below = next((part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)), None)
+        if below is not None:
+            yield from leaves(below, f"{here}.")
+        else:
+            yield here, _holds(parts)
+
+
+def _parts(annotation: Any) -> list[Any]:
+    if get_origin(annotation) in (UnionType, Union):
+        return [found for part in get_args(annotation) for found in _parts(part)]
+    if hasattr(annotation, "__metadata__"):
+        return _parts(annotation.__origin__)
+    return [annotation]
+
+
+def _holds(parts: list[Any]) -> str:
+    kinds = {tuple: "tuple", dict: "str", Literal: "choice"}
+    plain = {bool: "bool", ByteSize: "size", int: "int", float: "float", str: "str"}
+    found = [kinds.get(get_origin(part)) or plain.get(part, "str") for part in parts]
+    return "tuple" if "tuple" in found else found[0]
+
+
+def _every_key() -> Iterator[Case]:
+    for path, holds in leaves(Config):
+        for value in WRONG[holds]:
+            shown = "a mapping" if value == {} else json.dumps(value)[:14]
+            where = path.rpartition(".")[2]
+            yield refused(f"config {path}: {shown}", key(path, value), f"{where}|line 1" if value == -HUGE else where)
+        if holds in {"int", "float"}:
+            yield refused(f"config {path}: -1", key(path, -1), path.rpartition(".")[2])
+    for section in ("graph", "neighbors", "flat", "model", "train", "infer", "guards", "publish", "cluster"):
+        for value in (5, "text", [1], True):
+            yield refused(f"config {section} is {value!r}", key(section, value), section)
+        yield refused(f"config {section} with an unknown key", key(f"{section}.nonsense", 1), f"{section}.nonsense")
+
+
+def _choices() -> Iterator[Case]:
+    for value in ({"kind": "best"}, {}, 5, "uniform", {"kind": "uniform"}, {"kind": "uniform", "fanout": [0, 1]}):
+        yield refused(f"config neighbors.sampling is {value}", key("neighbors.sampling", value), "neighbors.sampling")
+    for value in ([5], [5, 5, 5], [-1, 5], ["a", 5], [1.5, 2], [True, 2], [HUGE, -HUGE], [], None, "5,5"):
+        spoil = key("neighbors.sampling", {"kind": "uniform", "fanout": value})
+        yield refused(f"config fanout is {str(value)[:20]}", spoil, "neighbors.sampling.fanout|line 1")
+    for value in (
+        {"kind": "cloud"},
+        {"kind": "address"},
+        {"kind": "local", "workers": 0},
+        {"kind": "local", "memory_limit": "x"},
+    ):
+        yield refused(f"config cluster is {value}", key("cluster", value), "cluster")
+    for value in ("transformer", "os:system", "os.path:join", "no.such:Layer", "json:JSONDecoder", "a b:C", ":", "x:"):
+        yield refused(
+            f"config model.kind is {value}",
+            both(command("run"), lambda i, v=value: i.config.update(model={"kind": v})),
+            "model.kind|kind|" + value,
+        )
+    yield refused("config heads of gcn", key("model.heads", 4), "model.heads")
+    yield refused("config hops below layers", key("flat.hops", 1), "flat.hops")
+    yield either("config train.workers 4", both(key("train.workers", 4), command("ingest")), "train.workers")
+
+
+def _names() -> Iterator[Case]:
+    for path in ("name", "graph"):
+        yield refused(
+            f"config without {path}", lambda i, path=path: i.after_write.append(lambda w: _without(w, path)), path
+        )
+    for name in ("", ".", "..", "../x", "a/b", "a b", "-a", "_a", "é", "a" * 101, "a\n", "${HOME}", "a\0"):
+        yield refused(f"config name is {name[:12]!r}", key("name", name), "name")
+    for column in ("", "nonsense", "a" * 5000, "x\0", "${X_UNSET_VARIABLE}"):
+        yield refused(f"config graph.features names {column[:20]!r}", key("graph.features", [column]), "graph.features")
+
+
+def _without(inputs: Inputs, path: str) -> None:
+    held = json.loads(inputs.config_file.read_text())
+    del held[path]
+    inputs.config_file.write_text(json.dumps(held))
