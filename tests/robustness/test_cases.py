@@ -47,6 +47,8 @@ for _source in SOURCES:
         assert _case.name not in CASES, f"two cases are called {_case.name}"
         CASES[_case.name] = (_family, _case)
 
+pytestmark = pytest.mark.robustness
+
 
 def test_the_table_is_large() -> None:
     kinds = Counter(case.must for _, case in CASES.values())
