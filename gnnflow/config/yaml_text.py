@@ -30,7 +30,7 @@ _MOST_VALUES = 10_000
 _DEEPEST = 32
 _LONGEST_KEY = 256
 _MOST_DIGITS = 19
-_SMALLER = "A config is a page or two of keys: give the path of one."
+_SMALLER = "Give the path of a config: a page or two of keys."
 
 
 class _Loader(yaml.SafeLoader):

@@ -150,9 +150,12 @@ def _read(folder: str) -> tuple[int, Aliases]:
     fix = _remedy(folder, revisions)
     held = read_document(where, fix=fix)
     try:
-        return revisions[-1], _aliases_of(held)
+        state = _aliases_of(held)
     except (TypeError, KeyError, ValueError) as error:
         raise StorageError(f"is not a state of aliases ({error})", where=where, fix=fix) from error
+    if len(state.history) != revisions[-1]:  # every revision adds one move
+        raise StorageError(f"is the state after {len(state.history)} moves, not {revisions[-1]}", where=where, fix=fix)
+    return revisions[-1], state
 
 
 def _aliases_of(held: dict[str, Any]) -> Aliases:

@@ -33,7 +33,7 @@ from gnnflow.storage.filesystem import (
 from gnnflow.storage.manifest import read_facts, read_manifest
 from gnnflow.storage.model_files import MODEL_FILES
 from gnnflow.storage.run_folder import METRICS, check_run, read_metrics, read_run
-from gnnflow.storage.verified import entries_of, read_verified
+from gnnflow.storage.verified import entries_of, is_whole, read_verified
 from gnnflow.storage.workspace import VERSION, Workspace
 
 CONFIG = "config.json"
@@ -97,8 +97,11 @@ def register(workspace: str, run_uri: str, *, name: str | None = None, revision:
     name = name or str(record["name"])
     number, claim = _claim(model_folder(workspace, name), run_uri, revision)
     uri = join(model_folder(workspace, name), str(number))
-    if not exists(join(uri, VERSION)):
-        _write(uri, name, number, claim=claim, record=record)
+    if exists(join(uri, VERSION)):
+        version = read_version(workspace, name, number)
+        if all(is_whole(uri, file) for file in version.files):
+            return version
+    _write(uri, name, number, claim=claim, record=record)  # the same bytes again where a file was damaged since
     return read_version(workspace, name, number)
 
 
@@ -108,11 +111,14 @@ def _claim(folder: str, run_uri: str, revision: str | None) -> tuple[int, dict[s
     taken = set(numbered(join(folder, _CLAIMS), suffix=".json"))
     for number in count(1):
         where = join(folder, _CLAIMS, f"{number}.json")
-        if number not in taken and create_exclusive(where, encode_document(own)):
-            return number, own
+        if number not in taken:
+            if exists(join(folder, str(number), VERSION)):
+                raise StorageError("is missing, and its version is there", where=where, fix=_DAMAGED)
+            if create_exclusive(where, encode_document({**own, "version": number})):
+                return number, own
         claim = read_document(where, fix=_DAMAGED)
-        if claim.keys() != own.keys():
-            raise StorageError(f"is not a claim: it holds {', '.join(sorted(claim))}", where=where, fix=_DAMAGED)
+        if claim.pop("version", number) != number or claim.keys() != own.keys():
+            raise StorageError(f"is not the claim of version {number}", where=where, fix=_DAMAGED)
         if claim["run"] == run_uri:
             return number, claim
     raise AssertionError("numbers do not end")
@@ -159,9 +165,12 @@ def read_version(workspace: str, name: str, number: int) -> Version:
             "signature": Signature(**content["signature"]),
             "files": entries_of(content["files"], where=where, fix=_DAMAGED),
         }
-        return Version(**held, uri=uri)
+        version = Version(**held, uri=uri)
     except (TypeError, KeyError) as error:
         raise StorageError(f"is not a version ({error})", where=where, fix=_DAMAGED) from error
+    if (version.name, version.version) != (name, number):
+        raise StorageError(f"says it is {version.name} {version.version}", where=where, fix=_DAMAGED)
+    return version
 
 
 def list_versions(workspace: str, name: str) -> tuple[int, ...]:
