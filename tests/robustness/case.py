@@ -31,7 +31,7 @@ _LONGEST_MESSAGE = 6000
 _SECONDS = 20
 _ADDRESS_KIB = 12 * 1024**2
 # What to do about it: a sentence of its own after the problem, a command to type, or what a value must be.
-_FIX = re.compile(r"(?:[.:)\]'\"?]|\n) +(?:[A-Z][a-z]+|`gnnflow)|\n {2,}\S|must (?:be|have|not)")
+_FIX = re.compile(r"(?:[.:)\]'\"?]|\n) +(?:[A-Z][a-z]*|`gnnflow)|\n {2,}\S|must (?:be|have|not)")
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,10 @@ class KillBusyWorkers(Silent):
     """Sends a signal to a worker that has a task in its hands, a moment after a round began."""
 
     def __init__(self, cluster: Cluster, pick: random.Random) -> None:
-        self.cluster, self.pick = cluster, pick
+        self.pick = pick
+        scheduler = cluster.scheduler()  # started before there is more than one thread
+        assert isinstance(scheduler, Dask)
+        self.client = scheduler.client
         self.hit: Counter[str] = Counter()
         self._threads: list[threading.Thread] = []
 
@@ -152,12 +155,10 @@ class KillBusyWorkers(Silent):
             self._threads[-1].start()
 
     def _kill_one(self, name: str) -> None:
-        scheduler = self.cluster.scheduler()
-        assert isinstance(scheduler, Dask)
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline:
-            workers = dict(scheduler.client.cluster.workers)
-            busy = [key for key, tasks in scheduler.client.processing().items() if tasks]
+            workers = dict(self.client.cluster.workers)
+            busy = [key for key, tasks in self.client.processing().items() if tasks]
             pids = {nanny.worker_address: nanny.pid for nanny in workers.values() if nanny.pid}
             held = [pids[address] for address in busy if address in pids]
             if held:
