@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
 from gnnflow import registry
-from gnnflow.cli.commands import app
+from gnnflow.cli.commands import build_app
 from tests.airflow.live.runs import ENDED, LiveRun
 from tests.airflow.live.services import System, wait_for
 from tests.small_graphs import write_graph
@@ -110,7 +110,7 @@ def rolled_back(live: System, run: dict[str, Any], *, before: dict[str, Any]) ->
     """Roll back by the command line, clear the scoring task, and see the former model's predictions."""
     old = registry.read_version(*MODEL, 1)
     kept = pq.read_table(old.predictions)
-    done = CliRunner().invoke(app, ["models", "rollback", MODEL[1], "--workspace", MODEL[0]])
+    done = CliRunner().invoke(build_app(), ["models", "rollback", MODEL[1], "--workspace", MODEL[0]])
     assert done.exit_code == 0, done.output
     assert registry.read_aliases(*MODEL).champion == 1
     assert pq.read_table(registry.find_version(*MODEL, "champion").predictions).equals(kept)
