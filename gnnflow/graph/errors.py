@@ -9,6 +9,15 @@ from __future__ import annotations
 from gnnflow.graph.secrets import without_secrets
 
 
+def _printable(text: str) -> str:
+    """Return the text with what a terminal would obey, such as an escape sequence in an id, written out."""
+    if text.isprintable():
+        return text
+    return "".join(
+        sign if sign == "\n" or sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text
+    )
+
+
 class GnnflowError(Exception):
     """A problem a user can act on.
 
@@ -24,7 +33,7 @@ class GnnflowError(Exception):
     def __str__(self) -> str:
         """Return `where: problem. fix` without the secrets of any URL in it."""
         head = f"{self.where}: {self.problem}" if self.where else self.problem
-        return without_secrets(f"{head.rstrip('.')}. {self.fix}" if self.fix else head)
+        return _printable(without_secrets(f"{head.rstrip('.')}. {self.fix}" if self.fix else head))
 
     def document(self) -> dict[str, str]:
         """Return its kind and parts as plain text, for programs; without secrets, as `str` gives it."""
