@@ -31,7 +31,7 @@ from gnnflow.stages.check import check_run
 from gnnflow.stages.resolve import ResolvedRun, resolve
 from gnnflow.storage.filesystem import join, list_names, remove_tree
 from gnnflow.storage.graph_store import GraphStore
-from gnnflow.storage.lease import LEASE, sole_worker
+from gnnflow.storage.lease import LEASE, is_abandoned, sole_worker
 from gnnflow.storage.manifest import Manifest, commit, committed, read_facts, read_manifest
 from gnnflow.storage.verified import check_file
 from gnnflow.storage.workspace import MANIFEST
@@ -239,9 +239,11 @@ def do_once(
     begin = time.monotonic()
     workspace = context.run.workspace
     artifact = workspace.artifact(stage, fingerprint)
+    folder = workspace.work(stage, fingerprint)
     reused = committed(artifact)
+    if reused and is_abandoned(folder):  # by a run that was killed between its commit and this
+        remove_tree(folder)
     if not reused:
-        folder = workspace.work(stage, fingerprint)
         with sole_worker(folder, done=lambda: committed(artifact), progress=context.progress) as alone:
             reused = not alone or committed(artifact)
             if not reused:

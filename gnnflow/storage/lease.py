@@ -24,6 +24,7 @@ from gnnflow.graph.errors import StorageError
 from gnnflow.storage.filesystem import (
     create_exclusive,
     join,
+    list_names,
     read_bytes,
     remove_empty_folder,
     remove_file,
@@ -75,6 +76,15 @@ def sole_worker(work: str, *, done: Callable[[], bool], progress: Progress) -> I
             if _holds(uri, owner):
                 remove_file(uri)
         remove_empty_folder(work)
+
+
+def is_abandoned(work: str) -> bool:
+    """Return whether a work folder holds files and its holder was seen to be gone, or it has none."""
+    if not list_names(work):
+        return False
+    held = _read(join(work, LEASE))
+    holder = _holder_of(held)
+    return held is None or (holder is not None and _is_gone(holder))
 
 
 def _acquire(uri: str, owner: str, done: Callable[[], bool], progress: Progress) -> bool:

@@ -252,6 +252,18 @@ def test_a_run_killed_where_channels_are_gone_ends_with_the_same_bytes(graph: Pa
     assert not [path for path in (graph / "killed/work").rglob("*") if path.is_file()]
 
 
+def test_what_a_run_killed_after_its_commit_left_is_removed(graph: Path) -> None:
+    context = StageContext.of(small(graph))
+    made = make_artifact(context, "ingest")
+    work = Path(context.run.workspace.work("ingest", context.run.fingerprints["ingest"]))
+    (work / "nodes_read").mkdir(parents=True)
+    (work / "nodes_read" / "00000.json").write_text("{}")
+    again = make_artifact(context, "ingest")
+    assert again.reused
+    assert again.digest == made.digest
+    assert list_names(str(work)) == []
+
+
 def test_graphinfer_keeps_the_exchange_of_two_slices_at_most(graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[set[str]] = []
 
