@@ -59,7 +59,10 @@ class LiveRun:
         path = f"/api/v2/dags/{self.dag}/clearTaskInstances"
         self.live.request("POST", path, {**asked, "only_failed": only_failed, "reset_dag_runs": True})
 
-    def log(self, task: str, attempt: int = 1) -> str:
+    def log(self, task: str, attempt: int | None = None) -> str:
+        """Return the log of a task's attempt, of its last one by default: Airflow may try a task again on its own."""
+        if attempt is None:
+            attempt = self.live.request("GET", f"{self.path}/taskInstances/{task}")["try_number"]
         found = self.live.request("GET", f"{self.path}/taskInstances/{task}/logs/{attempt}?full_content=true")
         return "\n".join(str(line) for line in found["content"])
 
