@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from fsspec.implementations.local import LocalFileSystem
 
 from gnnflow.graph.errors import StorageError
-from gnnflow.storage.filesystem import resolve
+from gnnflow.storage.filesystem import has_pattern, resolve
 from gnnflow.storage.refusals import located
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def require_file(uri: str) -> None:
 
 
 def _is_glob(fs: Any, path: str) -> bool:
-    return any(symbol in path for symbol in "*?[") and not fs.exists(path)
+    return has_pattern(path) and not fs.exists(path)
 
 
 def _below(fs: Any, path: str) -> tuple[str, list[str]]:
@@ -125,7 +125,7 @@ def _below(fs: Any, path: str) -> tuple[str, list[str]]:
 
 def _below_a_glob(fs: Any, path: str) -> tuple[str, list[str]]:
     parts = path.split("/")
-    first = next(number for number, part in enumerate(parts) if any(symbol in part for symbol in "*?["))
+    first = next(number for number, part in enumerate(parts) if has_pattern(part))
     matches = [str(match) for match in fs.glob(path)]
     return "/".join(parts[:first]), list({file for match in matches for file in _below(fs, match)[1]})
 
