@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import sys
 import tempfile
 from pathlib import Path
 
@@ -14,20 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gnnflow.cli import main
+from gnnflow import cluster
+from tests.command_line import run_cli
+from tests.robustness.case import refusal_faults
 from tests.small_graphs import write_graph
-
-
-def run_cli(*argv: str) -> int:
-    before = sys.argv
-    sys.argv = ["gnnflow", *argv]
-    try:
-        main()
-    except SystemExit as stopped:
-        return int(stopped.code or 0)
-    finally:
-        sys.argv = before
-    return 0
 
 
 @pytest.fixture
@@ -61,10 +50,10 @@ def raising(error: Exception):
     return raise_it
 
 
-def test_an_unforeseen_error_is_two_lines_and_a_log(config, logs, capsys, monkeypatch):
+def test_an_unforeseen_error_is_two_lines_and_a_log(config, logs, monkeypatch):
     monkeypatch.setattr("gnnflow.stages.base.resolve", raising(KeyError("content-of-a-row")))
-    assert run_cli("run", str(config)) == 1
-    shown = capsys.readouterr()
+    shown = run_cli(["run", str(config)])
+    assert shown.code == 1
     first, second = shown.err.splitlines()
     assert first == "error: this is a bug of gnnflow (KeyError); what was finished is kept"
     (log,) = logs.iterdir()
@@ -75,18 +64,20 @@ def test_an_unforeseen_error_is_two_lines_and_a_log(config, logs, capsys, monkey
     assert log.stat().st_mode & 0o077 == 0
 
 
-def test_the_traceback_is_shown_where_it_is_asked_for(config, logs, capsys, monkeypatch):
+def test_the_traceback_is_shown_where_it_is_asked_for(config, logs, monkeypatch):
     monkeypatch.setenv("GNNFLOW_DEBUG", "1")
     monkeypatch.setattr("gnnflow.stages.base.resolve", raising(KeyError("x")))
-    assert run_cli("run", str(config)) == 1
-    assert "Traceback" in capsys.readouterr().err
+    shown = run_cli(["run", str(config)])
+    assert shown.code == 1
+    assert "Traceback" in shown.err
 
 
-def test_a_log_that_cannot_be_written_is_said(config, logs, capsys, monkeypatch):
+def test_a_log_that_cannot_be_written_is_said(config, logs, monkeypatch):
     monkeypatch.setattr("gnnflow.stages.base.resolve", raising(KeyError("x")))
     monkeypatch.setattr(tempfile, "mkstemp", raising(OSError(errno.ENOSPC, "full")))
-    assert run_cli("run", str(config)) == 1
-    assert "GNNFLOW_DEBUG=1" in capsys.readouterr().err
+    shown = run_cli(["run", str(config)])
+    assert shown.code == 1
+    assert "GNNFLOW_DEBUG=1" in shown.err
 
 
 @pytest.mark.parametrize(
@@ -99,14 +90,15 @@ def test_a_log_that_cannot_be_written_is_said(config, logs, capsys, monkeypatch)
     ],
 )
 @pytest.mark.usefixtures("logs")
-def test_json_holds_the_error(error, expected, config, capsys, monkeypatch):
+def test_json_holds_the_error(error, expected, config, monkeypatch):
     code, words = expected
     monkeypatch.setattr("gnnflow.stages.base.resolve", raising(error))
-    assert run_cli("run", str(config), "--json") == code
-    shown = json.loads(capsys.readouterr().out)
-    assert list(shown) == ["error"]
-    assert set(shown["error"]) == {"kind", "where", "problem", "fix"}
-    assert words in shown["error"]["problem"]
+    shown = run_cli(["run", str(config), "--json"])
+    assert shown.code == code
+    printed = json.loads(shown.out)
+    assert list(printed) == ["error"]
+    assert set(printed["error"]) == {"kind", "where", "problem", "fix"}
+    assert words in printed["error"]["problem"]
 
 
 @pytest.mark.parametrize(
@@ -122,9 +114,9 @@ def test_json_holds_the_error(error, expected, config, capsys, monkeypatch):
     ],
 )
 @pytest.mark.parametrize("as_json", [False, True])
-def test_arguments_are_refused_in_one_line(argv, words, as_json, logs, capsys):
-    assert run_cli(*argv, *(["--json"] if as_json and argv[0] != "bogus" else [])) == 2
-    shown = capsys.readouterr()
+def test_arguments_are_refused_in_one_line(argv, words, as_json, logs):
+    shown = run_cli([*argv, *(["--json"] if as_json and argv[0] != "bogus" else [])])
+    assert shown.code == 2
     (line,) = shown.err.splitlines()
     assert line.startswith("error: ")
     assert words in line
@@ -134,10 +126,11 @@ def test_arguments_are_refused_in_one_line(argv, words, as_json, logs, capsys):
         assert words in json.loads(shown.out)["error"]["problem"]
 
 
-def test_a_config_that_is_not_text_is_refused(tmp_path, capsys):
+def test_a_config_that_is_not_text_is_refused(tmp_path):
     (tmp_path / "c.yaml").write_text("name: a", encoding="utf-16")
-    assert run_cli("run", str(tmp_path / "c.yaml")) == 2
-    assert "not UTF-8" in capsys.readouterr().err
+    shown = run_cli(["run", str(tmp_path / "c.yaml")])
+    assert shown.code == 2
+    assert "not UTF-8" in shown.err
 
 
 def without(column: str, folder: Path) -> None:
@@ -164,24 +157,34 @@ def without(column: str, folder: Path) -> None:
     ],
     ids=["no label", "no split", "metric", "workspace is a file"],
 )
-def test_what_is_known_beforehand_is_said_before_the_first_stage(spoil, words, command, config, capsys):
+def test_what_is_known_beforehand_is_said_before_the_first_stage(spoil, words, command, config):
     spoil(config.parent)
     before = {file for file in config.parent.rglob("*") if file.is_file()}
     name, *flags = command.split()
-    assert run_cli(name, str(config), *flags) == 2
-    shown = capsys.readouterr()
+    shown = run_cli([name, str(config), *flags])
+    assert shown.code == 2
     assert words in shown.err
     assert "ingest: started" not in shown.err
     assert {file for file in config.parent.rglob("*") if file.is_file()} == before
 
 
-def test_stages_that_need_no_labels_run_without(config, capsys):
+def test_a_cluster_that_does_not_answer_is_said_and_nothing_is_left(config, monkeypatch):
+    monkeypatch.setattr(cluster, "_CONNECT_SECONDS", 1)
+    before = {file for file in config.parent.rglob("*") if file.is_file()}
+    address = ["--set", "cluster.kind=address", "--set", "cluster.address=tcp://127.0.0.1:9"]
+    shown = run_cli(["ingest", str(config), *address])
+    assert shown.code == 2
+    assert refusal_faults(shown, ("tcp://127.0.0.1:9", "dask scheduler")) == []
+    assert {file for file in config.parent.rglob("*") if file.is_file()} == before
+
+
+def test_stages_that_need_no_labels_run_without(config):
     without("label", config.parent)
     without("split", config.parent)
-    assert run_cli("ingest", str(config)) == 0
+    assert run_cli(["ingest", str(config)]).code == 0
 
 
-def test_a_layer_of_ones_own_that_raises_is_named_with_its_line(config, logs, capsys, monkeypatch):
+def test_a_layer_of_ones_own_that_raises_is_named_with_its_line(config, logs, monkeypatch):
     (config.parent / "careless_layer.py").write_text(
         "from gnnflow.layers import GCN\n"
         "class Careless(GCN):\n"
@@ -192,13 +195,14 @@ def test_a_layer_of_ones_own_that_raises_is_named_with_its_line(config, logs, ca
         "        return {}['missing']\n"
     )
     monkeypatch.syspath_prepend(config.parent)
-    assert run_cli("run", str(config), "--set", "model.kind=careless_layer:Careless") == 2
-    shown = capsys.readouterr().err
-    assert "careless_layer.py, line 7" in shown
-    assert "KeyError" in shown
+    shown = run_cli(["run", str(config), "--set", "model.kind=careless_layer:Careless"])
+    assert shown.code == 2
+    assert "careless_layer.py, line 7" in shown.err
+    assert "KeyError" in shown.err
 
 
-def test_models_are_looked_for_in_the_workspace_of_the_environment(tmp_path, capsys, monkeypatch):
+def test_models_are_looked_for_in_the_workspace_of_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("GNNFLOW_WORKSPACE", str(tmp_path / "elsewhere"))
-    assert run_cli("models", "show", "mine") == 2
-    assert str(tmp_path / "elsewhere") in capsys.readouterr().err
+    shown = run_cli(["models", "show", "mine"])
+    assert shown.code == 2
+    assert str(tmp_path / "elsewhere") in shown.err

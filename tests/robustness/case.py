@@ -6,22 +6,19 @@ accepted: exit code 0, and ids, counts and values arrive as given. either: one o
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
 import subprocess
 import sys
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
-from gnnflow.cli import main
+from tests.command_line import Shown, run_cli
 from tests.robustness.inputs import Inputs, Spoil, valid
 from tests.robustness.stored import differences
 
@@ -32,21 +29,6 @@ _SECONDS = 20
 _ADDRESS_KIB = 12 * 1024**2
 # What to do about it: a sentence of its own after the problem, a command to type, or what a value must be.
 _FIX = re.compile(r"(?:[.:)\]'\"?]|\n) +(?:[A-Z][a-z]*|`gnnflow)|\n {2,}\S|must (?:be|have|not)")
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What a command line gave: its exit code and what it wrote."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def message(self) -> str:
-        """Everything from the first `error: ` on."""
-        start = re.search(r"^error: ", self.err, re.MULTILINE)
-        return self.err[start.start() :].strip() if start else ""
 
 
 @dataclass(frozen=True)
@@ -173,34 +155,6 @@ def files_below(folder: Path) -> set[str]:
         for name in names
         if name != "dask-scratch-space"
     }
-
-
-def run_cli(arguments: list[str], *, environment: dict[str, str] | None = None) -> Shown:
-    """Run the command line in this process."""
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    with _as_process(["gnnflow", *arguments], environment or {}), redirect_stdout(out), redirect_stderr(err):
-        try:
-            main()
-        except SystemExit as stopped:
-            code = stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None)
-        except Exception:  # noqa: BLE001 - what a process would print before it ends with exit code 1
-            code = 1
-            traceback.print_exc(file=err)
-    return Shown(code, out.getvalue(), err.getvalue())
-
-
-@contextmanager
-def _as_process(arguments: list[str], environment: dict[str, str]) -> Iterator[None]:
-    before, held = sys.argv, {name: os.environ.get(name) for name in environment}
-    sys.argv = arguments
-    os.environ.update(environment)
-    try:
-        yield
-    finally:
-        sys.argv = before
-        for name, value in held.items():
-            os.environ.pop(name, None)
-            os.environ.update({name: value} if value is not None else {})
 
 
 def run_alone(arguments: list[str], *, environment: dict[str, str] | None = None, limit: str = "") -> Shown:

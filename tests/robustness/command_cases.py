@@ -1,12 +1,14 @@
-"""Commands in the wrong order or with odd arguments, and what a good one gives."""
+"""Commands in the wrong order, on damaged artifacts or with odd arguments, and what a good one gives."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 
-from tests.robustness.case import Case, Shown, accepted, either, nothing_odd, refused, run_cli
-from tests.robustness.inputs import Inputs, both, command, disk, line
+from tests.command_line import Shown, run_cli
+from tests.robustness.case import Case, accepted, either, nothing_odd, refused
+from tests.robustness.file_cases import BROKEN_BYTES, Rewrite
+from tests.robustness.inputs import Inputs, Spoil, both, command, disk, line
 from tests.robustness.registry_cases import holding
 
 STAGES = ("ingest", "select", "flat", "train", "infer", "run", "publish", "score")
@@ -15,11 +17,12 @@ STAGES = ("ingest", "select", "flat", "train", "infer", "run", "publish", "score
 def cases() -> Iterator[Case]:
     """Yield the cases."""
     yield from _stages()
+    yield from _damaged()
 
 
 def _stages() -> Iterator[Case]:
     for stage in ("select", "flat", "train", "infer"):
-        yield refused(f"{stage} before ingest", command(stage), "ingest", "gnnflow run|gnnflow ingest")
+        yield refused(f"{stage} before ingest", command(stage), "ingest", "gnnflow ingest", "gnnflow run")
     yield refused("publish before a run", command("publish"), "ingest|run")
     yield refused("score before publish", command("score"), "publish")
     for stage in STAGES:
@@ -100,6 +103,57 @@ def _stages() -> Iterator[Case]:
         "a work folder that another version left",
         both(disk(holding("runs/work/ingest/other/nodes_read/00000.json", "{}")), command("ingest")),
     )
+
+
+def _damaged() -> Iterator[Case]:
+    """What an earlier command made is spoilt before the next one reads it."""
+    store, shards = "ingest/*/", "flat/*/shards/"
+    manifest, edges = store + "manifest.json", store + "edges-00001.parquet"
+    cut, zeros = BROKEN_BYTES["without its last bytes"], BROKEN_BYTES["zeros"]
+    for name, file, change, words in (
+        ("a manifest is cut", manifest, cut, ("JSON", "run again")),
+        ("a manifest has a further key", manifest, _with_key("extra", 1), ("not a manifest",)),
+        ("a manifest has another digest", manifest, _with_key("digest", "0"), ("digest",)),
+        ("edges are missing", edges, None, ("missing",)),
+        ("edges are cut", edges, cut, ("bytes",)),
+        ("edges are zeros", edges, zeros, ("run again",)),
+    ):
+        spoil = both(command("flat"), disk(_after("ingest", "select"), _changed(file, change)))
+        yield refused(f"flat where {name}", spoil, file.rpartition("/")[2], *words)
+    for name, file, change, word in (
+        ("a shard is cut", shards + "train-00000.parquet", cut, "bytes"),
+        ("a shard is zeros", shards + "train-00000.graph.parquet", zeros, "run again"),
+    ):
+        spoil = both(command("train"), disk(_after("ingest", "select", "flat"), _changed(file, change)))
+        yield refused(f"train where {name}", spoil, file.rpartition("/")[2], word)
+
+
+def _after(*stages: str) -> Spoil:
+    """Run stages on the inputs as they lie."""
+
+    def spoil(inputs: Inputs) -> None:
+        for stage in stages:
+            done = run_cli([stage, str(inputs.config_file)])
+            assert done.code == 0, done.err
+
+    return spoil
+
+
+def _changed(pattern: str, change: Rewrite | None) -> Spoil:
+    """Rewrite the one artifact's file of that name, or delete it."""
+
+    def spoil(inputs: Inputs) -> None:
+        (file,) = (inputs.workspace / "artifacts").glob(pattern)
+        if change is None:
+            file.unlink()
+        else:
+            file.write_bytes(change(file.read_bytes()))
+
+    return spoil
+
+
+def _with_key(name: str, value: object) -> Rewrite:
+    return lambda held: json.dumps({**json.loads(held), name: value}).encode()
 
 
 def _again(inputs: Inputs, shown: Shown) -> list[str]:

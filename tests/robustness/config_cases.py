@@ -67,20 +67,29 @@ def _every_key() -> Iterator[Case]:
     for path, holds in leaves(Config):
         for value in WRONG[holds]:
             shown = "a mapping" if value == {} else json.dumps(value)[:14]
-            where = path.rpartition(".")[2]
-            yield refused(f"config {path}: {shown}", key(path, value), f"{where}|line 1" if value == -HUGE else where)
+            where = f"{path}|line 1" if value == -HUGE else path
+            yield refused(f"config {path}: {shown}", key(path, value), where, "'many'" if value == "many" else where)
         if holds in {"int", "float"}:
-            yield refused(f"config {path}: -1", key(path, -1), path.rpartition(".")[2])
+            yield refused(f"config {path}: -1", key(path, -1), path, "-1")
+    yield refused("config train.lr: 0", key("train.lr", 0), "train.lr", "0 is not allowed", "greater than 0")
     for section in ("graph", "neighbors", "flat", "model", "train", "infer", "guards", "publish", "cluster"):
         for value in (5, "text", [1], True):
             yield refused(f"config {section} is {value!r}", key(section, value), section)
-        yield refused(f"config {section} with an unknown key", key(f"{section}.nonsense", 1), f"{section}.nonsense")
+        keys = [path.rpartition(".")[2] for path, _ in leaves(Config) if path.startswith(f"{section}.")]
+        spoil = key(f"{section}.nonsense", 1)
+        yield refused(f"config {section} with an unknown key", spoil, f"{section}.nonsense", *keys)
 
 
 def _choices() -> Iterator[Case]:
-    for value in ({"kind": "best"}, {}, 5, "uniform", {"kind": "uniform"}, {"kind": "uniform", "fanout": [0, 1]}):
+    for value in ({"kind": "best"}, {}, 5, "uniform"):
+        spoil = key("neighbors.sampling", value)
+        yield refused(f"config neighbors.sampling is {value}", spoil, "neighbors.sampling", "uniform, weighted, top_k")
+    for value in ({"kind": "uniform"}, {"kind": "uniform", "fanout": [0, 1]}):
         yield refused(f"config neighbors.sampling is {value}", key("neighbors.sampling", value), "neighbors.sampling")
-    for value in ([5], [5, 5, 5], [-1, 5], ["a", 5], [1.5, 2], [True, 2], [HUGE, -HUGE], [], None, "5,5"):
+    for value in ([5], [5, 5, 5]):  # two layers
+        spoil = key("neighbors.sampling", {"kind": "uniform", "fanout": value})
+        yield refused(f"config fanout is {value}", spoil, "neighbors.sampling.fanout", "2 numbers")
+    for value in ([-1, 5], ["a", 5], [1.5, 2], [True, 2], [HUGE, -HUGE], [], None, "5,5"):
         spoil = key("neighbors.sampling", {"kind": "uniform", "fanout": value})
         yield refused(f"config fanout is {str(value)[:20]}", spoil, "neighbors.sampling.fanout|line 1")
     for value in (
@@ -96,6 +105,8 @@ def _choices() -> Iterator[Case]:
             both(command("run"), lambda i, v=value: i.config.update(model={"kind": v})),
             "model.kind|kind|" + value,
         )
+    typed = both(key("graph.nodes", {"a": "n.parquet"}), key("graph.edges", {"a__to__a": "e.parquet"}))
+    yield refused("config of a typed graph", typed, "graph.nodes", "one node table")
     yield refused("config heads of gcn", key("model.heads", 4), "model.heads")
     yield refused("config hops below layers", key("flat.hops", 1), "flat.hops")
     yield either("config train.workers 4", both(key("train.workers", 4), command("ingest")), "train.workers")

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.robustness.case import Shown, refusal_faults, run_cli
+from tests.command_line import Shown, run_cli
+from tests.robustness.case import refusal_faults
 from tests.small_graphs import graph_config, write_graph
 
 KINDS = {

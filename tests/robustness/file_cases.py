@@ -28,9 +28,6 @@ from tests.robustness.inputs import (
 Rewrite = Callable[[bytes], bytes]
 
 
-Rewrite = Callable[[bytes], bytes]
-
-
 BROKEN_TEXT: dict[str, Rewrite] = {
     "empty": lambda _: b"",
     "only line ends": lambda _: b"\n\n\n",
@@ -146,14 +143,13 @@ def _damaged() -> Iterator[Case]:
             )
         for form in ("parquet", "arrow"):
             for name, change in BROKEN_BYTES.items():
-                yield refused(
-                    f"{table} in {form} {name}", both(formats(form), _rewritten(table, change)), f"{table}.{form}"
-                )
+                spoil = both(formats(form), _rewritten(table, change))
+                yield refused(f"{table} in {form} {name}", spoil, f"{table}.{form}", "truncated")
         yield refused(
             f"{table} missing",
             disk(lambda i, table=table: getattr(i, f"{table}_file").unlink()),
             f"{table}.parquet",
-            "no such",
+            "no such table",
         )
         yield refused(
             f"{table}: a column twice in Parquet",
@@ -165,9 +161,8 @@ def _damaged() -> Iterator[Case]:
             both(formats("arrow"), disk(lambda i, table=table: _as_stream(getattr(i, f"{table}_file")))),
             f"{table}.arrow",
         )
-        yield refused(
-            f"{table} of an unknown type", disk(lambda i, table=table: _unknown(i, table)), ".xlsx", ".parquet"
-        )
+        spoil = disk(lambda i, table=table: _unknown(i, table))
+        yield refused(f"{table} of an unknown type", spoil, ".xlsx", "table format", ".parquet")
     yield refused(
         "text that is Latin-1",
         both(ids_like(lambda n: f"né{n}"), formats("csv"), _rewritten("nodes", lambda t: t.decode().encode("latin-1"))),

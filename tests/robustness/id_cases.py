@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.robustness.case import Case, Shown, accepted, either, refused
+from tests.command_line import Shown
+from tests.robustness.case import Case, accepted, either, refused
 from tests.robustness.inputs import (
     FORMATS,
     Inputs,
@@ -24,6 +25,7 @@ from tests.robustness.inputs import (
     key,
     node,
     typed,
+    without,
 )
 from tests.robustness.stored import differences, predictions_of
 
@@ -119,8 +121,14 @@ def _types() -> Iterator[Case]:
             )
     yield accepted("ids: dictionary of integers", typed("id", pa.dictionary(pa.int8(), pa.int64())))
     for name in NO_IDS:
-        yield refused(f"ids: {name} column", _as(name, "id", "nodes"), "nodes.parquet", "'id'")
-        yield refused(f"ids: {name} column of sources", _as(name, "src", "edges"), "edges.parquet", "'src'")
+        for what, column, table in (("column", "id", "nodes"), ("column of sources", "src", "edges")):
+            yield refused(
+                f"ids: {name} {what}",
+                _as(name, column, table),
+                f"{table}.parquet",
+                f"'{column}'",
+                "int64 or string",
+            )
 
 
 def _as(name: str, column: str, table: str) -> Callable[[Inputs], None]:
@@ -149,21 +157,37 @@ def _as(name: str, column: str, table: str) -> Callable[[Inputs], None]:
 def _faults() -> Iterator[Case]:
     for form in FORMATS:
         nodes, edges = f"nodes.{form}", f"edges.{form}"
-        yield refused(f"ids: null node id, {form}", both(formats(form), at(None, "id")), nodes, "id", "null|empty")
+        yield refused(
+            f"ids: null node id, {form}", both(formats(form), at(None, "id")), nodes, "'id'", "null id", "row 5"
+        )
         yield refused(f"ids: repeated node id, {form}", both(formats(form), _repeat), nodes, "more than once")
         for end in ("src", "dst"):
             yield refused(
-                f"ids: null {end}, {form}", both(formats(form), at(None, end, table="edges")), edges, end, "null|empty"
+                f"ids: null {end}, {form}",
+                both(formats(form), at(None, end, table="edges")),
+                edges,
+                f"'{end}'",
+                "null id",
+                "row 5",
             )
             yield refused(
-                f"ids: unknown {end}, {form}", both(formats(form), at(99999, end, table="edges")), edges, end, "99999"
+                f"ids: unknown {end}, {form}",
+                both(formats(form), at(99999, end, table="edges")),
+                edges,
+                f"{end} is not an id of the node table",
+                "row 5",
+                "99999",
             )
+    for table, column in (("nodes", "id"), ("edges", "src"), ("edges", "dst")):
+        yield refused(
+            f"ids: no column {column}", without(table, column), f"{table}.parquet", f"'{column}'", f"graph.{column}"
+        )
     yield refused(
         "ids: uint64 above 2^63", _above("id", "nodes"), "nodes.parquet", "'id'", "int64|2^63|9223372036854775"
     )
     yield refused("ids: uint64 above 2^63 in the edge table", _above("src", "edges"), "edges.parquet", "'src'|src")
-    yield refused("ids: text nodes, integer edges", _only_nodes_text, "src", "string", "int64")
-    yield refused("ids: integer nodes, text edges", edge(src=["a"] * 180), "src", "string", "int64")
+    yield refused("ids: text nodes, integer edges", _only_nodes_text, "'src'", "string", "int64")
+    yield refused("ids: integer nodes, text edges", edge(src=["a"] * 180), "'src'", "string", "int64")
     yield refused("ids: every id null", node(id=pa.nulls(60, pa.int64())), "nodes.parquet", "id")
     yield refused("ids: invalid UTF-8", both(ids_like(lambda n: f"n{n}"), _broken_text), "nodes.parquet", "id")
     yield either("ids: quoted line breaks, csv", both(ids_like(lambda n: f"a\n{n}"), formats("csv")), "csv")

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pyarrow.parquet as pq
 
-from tests.robustness.case import Case, Shown, accepted, anything, either, refused
+from tests.command_line import Shown
+from tests.robustness.case import Case, accepted, anything, either, refused
 from tests.robustness.inputs import Inputs, Spoil, both, disk, line
 
 

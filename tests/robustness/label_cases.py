@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.robustness.case import Case, Shown, accepted, either, refused
+from tests.command_line import Shown
+from tests.robustness.case import Case, accepted, either, refused
 from tests.robustness.inputs import Inputs, Spoil, at, both, command, key, node, typed, without
 from tests.robustness.stored import differences, manifest_of, store_of
 from tests.robustness.value_cases import regression
@@ -34,11 +35,11 @@ def _labels() -> Iterator[Case]:
             "row 5|num_classes|classes",
             alone=True,
         )
-    yield refused("label below -1", at(-2, "label"), NODES, "'label'", "row 5")
-    yield refused("label above num_classes", key("graph.num_classes", 1), NODES, "'label'")
+    yield refused("label below -1", at(-2, "label"), NODES, "'label'", "out of range", "row 5")
+    yield refused("label above num_classes", key("graph.num_classes", 1), NODES, "'label'", "out of range")
     yield refused("label above 2^63", node(label=pa.array([2**63 + 1] * 60, pa.uint64())), NODES, "label")
-    yield refused("labels of text", node(label=["cat", "dog"] * 30), NODES, "'label'")
-    yield refused("labels of dates", node(label=pa.array(range(60), pa.date32())), NODES, "'label'")
+    yield refused("labels of text", node(label=["cat", "dog"] * 30), NODES, "'label'", "integers from 0")
+    yield refused("labels of dates", node(label=pa.array(range(60), pa.date32())), NODES, "'label'", "integers from 0")
     yield refused("labels that do not exist", key("graph.label", "risk"), NODES, "'risk'", "graph.label")
     yield either("labels of booleans", node(label=[n % 2 == 0 for n in range(60)]), NODES, "label")
     yield either("classes as floats", node(label=[float(n % 3) for n in range(60)]), NODES, "label")
@@ -66,7 +67,13 @@ def _labels() -> Iterator[Case]:
         "too long": [0, 1, 1],
         "empty": [],
     }.items():
-        yield refused(f"several labels, one list {name}", _multi(row, pa.int64()), NODES, "'label'")
+        yield refused(
+            f"several labels, one list {name}",
+            _multi(row, pa.int64()),
+            NODES,
+            "'label'",
+            "0 and 1" if len(row) == 2 else "2 long",
+        )
     yield refused("several labels of text", node(label=pa.array([["a", "b"]] * 60)), NODES, "'label'")
 
 
@@ -85,7 +92,7 @@ def _splits() -> Iterator[Case]:
         yield (
             either(f"split {text!r}", at(text, "split"), NODES, "'split'", check=_null_or_same)
             if not text
-            else refused(f"split {text!r}", at(text, "split"), NODES, "'split'")
+            else refused(f"split {text!r}", at(text, "split"), NODES, "'split'", "train, valid, test", text)
         )
     for name, column in {
         "integers": list(range(60)),
@@ -93,17 +100,15 @@ def _splits() -> Iterator[Case]:
         "lists": pa.array([["train"]] * 60),
         "floats": [0.5] * 60,
     }.items():
-        yield refused(f"splits of {name}", node(split=column), NODES, "'split'")
+        yield refused(f"splits of {name}", node(split=column), NODES, "'split'", "train, valid, test")
     for kind in (pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())):
         yield accepted(f"splits of {kind}", typed("split", kind))
     for missing in ("train", "valid"):
         kept = [each for each in ("train", "valid", "test") if each != missing]
-        yield refused(
-            f"no {missing} rows", both(node(split=kept * 30), command("run")), "'split'|graph.split|split", missing
-        )
+        yield refused(f"no {missing} rows", both(node(split=kept * 30), command("run")), "'split'", f"'{missing}'")
     yield refused("every split null", both(node(split=pa.nulls(60, pa.string())), command("run")), "split")
     yield refused("no split column", both(without("nodes", "split"), command("run")), "split")
-    yield refused("split without label", at(None, "label"), NODES, "'split'", "row 5")
+    yield refused("split without label", at(None, "label"), NODES, "'split'", "no label", "row 5")
     yield either(
         "one training target", both(node(split=["train", "valid", "test", *[None] * 57]), command("run")), "split"
     )
@@ -154,21 +159,20 @@ def _sparse() -> Iterator[Case]:
         check=_sparse_arrives,
     )
     yield either("a sparse index twice in a row", sparse([1, 1], [1.5, 2.5]), "x_index", check=_sparse_arrives)
-    wrong: dict[str, tuple[Any, Any]] = {
-        "half": ([0.5, 2.0], pa.list_(pa.float64())),
-        "NaN": ([float("nan"), 2.0], pa.list_(pa.float64())),
-        "text": (["0", "2"], None),
+    fractions = pa.list_(pa.float64())
+    yield refused("a sparse index is half", sparse([0.5, 2.0], [1.0, 2.0], kind=fractions), NODES, "x_index")
+    yield refused("a sparse index is NaN", sparse([float("nan"), 2.0], [1.0, 2.0], kind=fractions), NODES, "x_index")
+    yield refused("a sparse index is text", _text_indices, NODES, "x_index")
+    outside: dict[str, tuple[list[Any], Any]] = {
         "negative": ([-1, 2], None),
         "as wide as feature_dim": ([0, 7], None),
         "beyond int32": ([0, 2**31], pa.list_(pa.int64())),
         "beyond int64": ([0, 2**63], pa.list_(pa.uint64())),
         "null": ([None, 2], None),
     }
-    for name, (row, kind) in wrong.items():
-        if name == "text":
-            yield refused("a sparse index is text", _text_indices, NODES, "x_index")
-            continue
-        yield refused(f"a sparse index is {name}", sparse(row, [1.0, 2.0], kind=kind), NODES, "x_index")
+    for name, (row, kind) in outside.items():
+        spoil = sparse(row, [1.0, 2.0], kind=kind)
+        yield refused(f"a sparse index is {name}", spoil, NODES, "x_index", "0..6", "row 5", "feature_dim")
     yield refused(
         "a sparse index of 2^40 and no feature_dim",
         sparse([0, 2**40], kind=pa.list_(pa.int64()), width=None),
@@ -184,6 +188,8 @@ def _sparse() -> Iterator[Case]:
     yield refused("a sparse row is null", sparse(None, [1.0, 2.0]), NODES, "x_index", "row 5")
     yield refused("sparse values are null", _null_values, NODES, "x_value", "row 5")
     yield refused("more sparse values than indices", sparse([0], [1.0, 2.0]), NODES, "x_value", "row 5")
+    standardised = both(sparse([0, 2]), key("graph.normalize", "standard"))
+    yield refused("sparse features standardised", standardised, NODES, "normalize", "sparse")
     yield refused("sparse values of text", _text_values, NODES, "x_value")
     for text in ("abc", "-1", "0", "1e3", "", "7.5", "[7]", "9" * 30):
         yield refused(

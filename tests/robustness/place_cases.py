@@ -81,10 +81,12 @@ def _urls() -> Iterator[Case]:
         "import": lambda url: lambda i: setattr(i, "argv", ["import", f"csv:{url}", "--out", str(i.folder / "out")]),
         "import --out": lambda url: lambda i: setattr(i, "argv", ["import", f"csv:{i.folder}/edges.csv", "--out", url]),
     }
+    named_keys = {"graph.nodes", "graph.edges", "workspace", "cluster.address"}
     for number, url in enumerate(urls):
         for place, spoil in places.items():
             if number < 6 or place in {"graph.nodes", "workspace"}:
-                yield refused(f"secret {number} in {place}", spoil(url), ":", hidden=(SECRET,))
+                word = place if place in named_keys else ":"
+                yield refused(f"secret {number} in {place}", spoil(url), word, hidden=(SECRET,))
 
 
 def _variables() -> Iterator[Case]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tests.robustness.case import Case, Shown, accepted, anything, either, refused
+from tests.command_line import Shown
+from tests.robustness.case import Case, accepted, anything, either, refused
 from tests.robustness.inputs import Inputs, Spoil, both, disk, line
 
 

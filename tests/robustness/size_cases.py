@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tests.robustness.case import Case, Shown, accepted, either, refused
+from tests.command_line import Shown
+from tests.robustness.case import Case, accepted, either, refused
 from tests.robustness.inputs import Inputs, Spoil, at, both, command, expect, key, node, without
 from tests.robustness.stored import store_of
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.robustness.case import refusal_faults, run_cli
+from tests.command_line import run_cli
+from tests.robustness.case import refusal_faults
 from tests.robustness.flaky_s3 import FlakyS3
 from tests.small_graphs import graph_config, write_graph
 

@@ -19,7 +19,8 @@ from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
 
 from gnnflow.config import Config
-from tests.robustness.case import Case, files_below, judge, run_cli
+from tests.command_line import run_cli
+from tests.robustness.case import Case, files_below, judge
 from tests.robustness.config_cases import leaves
 from tests.robustness.inputs import COLUMNAR, FORMATS, Inputs, valid
 

@@ -72,8 +72,13 @@ def _odd() -> Iterator[Case]:
         "JSON with a trailing comma and more": '{"name": "a",, "graph": {}}',
         "HTML": "<html><body>404</body></html>\n",
     }
+    says = {
+        "empty": ("it is empty",),
+        "an unclosed bracket": ("line 2",),
+        "a key twice": ("'name'", "line 2", "already set"),
+    }
     for name, content in odd.items():
-        yield refused(f"config file: {name}", written(content), "config.yaml")
+        yield refused(f"config file: {name}", written(content), "config.yaml", *says.get(name, ()))
 
 
 def _hanging() -> Iterator[Case]:
@@ -213,7 +218,7 @@ def _overrides() -> Iterator[Case]:
         yield refused(
             f"--set {text[:24]!r}, {len(text)} long",
             command("ingest", "--set", text),
-            "--set|" + (text.partition("=")[0].removesuffix(".x") or "--set")[:60],
+            (text.partition("=")[0].removesuffix(".x") or "--set")[:60],
         )
     yield accepted("--set the same key twice", command("ingest", "--set", "train.epochs=3", "--set", "train.epochs=4"))
     yield accepted("--set a list", command("ingest", "--set", "graph.features=[x]"))

@@ -9,8 +9,24 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tests.robustness.case import Case, Shown, accepted, either, refused
-from tests.robustness.inputs import Inputs, Spoil, as_type, at, both, command, expect, fixed, formats, key, node, typed
+from tests.command_line import Shown
+from tests.robustness.case import Case, accepted, either, refused
+from tests.robustness.inputs import (
+    Inputs,
+    Spoil,
+    as_type,
+    at,
+    both,
+    command,
+    edge,
+    expect,
+    fixed,
+    formats,
+    key,
+    node,
+    typed,
+    without,
+)
 from tests.robustness.stored import differences, predictions_of, store_of
 
 BAD = {
@@ -22,6 +38,7 @@ BAD = {
     "1e308": 1e308,
     "null": None,
 }
+NOT_FINITE = "null, NaN, infinite"
 EDGE_OF_RANGE = {"the largest float32": 3.4028234e38, "a denormal": 1e-40, "minus zero": -0.0, "1e-300": 1e-300}
 SCALARS = ("parquet", "arrow", "csv")
 NUMBERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())
@@ -40,16 +57,24 @@ def _bad_values() -> Iterator[Case]:
         for form in SCALARS:
             nodes, edges = f"nodes.{form}", f"edges.{form}"
             scalar = both(key("graph.features", ["age"]), formats(form))
-            yield refused(f"{name} as a feature, {form}", both(scalar, at(value, "age")), nodes, "age", "row 5|line 7")
             yield refused(
-                f"{name} as a weight, {form}", both(formats(form), at(value, "weight", table="edges")), edges, "weight"
+                f"{name} as a feature, {form}", both(scalar, at(value, "age")), nodes, "'age'", NOT_FINITE, "row 5"
+            )
+            yield refused(
+                f"{name} as a weight, {form}",
+                both(formats(form), at(value, "weight", table="edges")),
+                edges,
+                "'weight'",
+                "negative" if value is not None and value < 0 else NOT_FINITE,
+                "row 5",
             )
             yield refused(
                 f"{name} as an edge attribute, {form}",
                 both(formats(form), at(value, "amount", table="edges")),
                 edges,
-                "amount",
-                "row 5|line 7",
+                "'amount'",
+                NOT_FINITE,
+                "row 5",
             )
             if value is not None and value == value:  # noqa: PLR0124 - a target that is null or NaN is no target
                 yield refused(
@@ -58,7 +83,9 @@ def _bad_values() -> Iterator[Case]:
                     nodes,
                     "label",
                 )
-        yield refused(f"{name} in a list feature", _in_list(value), "nodes.parquet", "'x'", "row 5")
+        yield refused(
+            f"{name} in a list feature", _in_list(value), "nodes.parquet", "'x'", NOT_FINITE, "row group 0", "row 5"
+        )
         yield refused(
             f"{name} on a node without label", both(_in_list(value, row=7), _unlabelled(7)), "nodes.parquet", "x"
         )
@@ -66,6 +93,14 @@ def _bad_values() -> Iterator[Case]:
             yield refused(f"{name} in the values of a sparse feature", _in_sparse(value), "nodes.parquet", "x_value")
     yield refused(
         "negative weight", at(-1.0, "weight", table="edges"), "edges.parquet", "'weight'", "negative", "row 5"
+    )
+    yield refused("weights of text", edge(weight=["a"] * 180), "edges.parquet", "'weight'", "numbers")
+    yield refused(
+        "no column of an edge attribute",
+        without("edges", "amount"),
+        "edges.parquet",
+        "'amount'",
+        "graph.edge_features",
     )
 
 
@@ -125,11 +160,17 @@ def _good_values() -> Iterator[Case]:
     no_number = {"text": [str(n) for n in range(60)], "dates": pa.array(range(60), pa.date32()), "nulls": pa.nulls(60)}
     for name, column in no_number.items():
         yield refused(
-            f"a feature of {name}", both(key("graph.features", ["n"]), node(n=column)), "nodes.parquet", "'n'"
+            f"a feature of {name}",
+            both(key("graph.features", ["n"]), node(n=column)),
+            "nodes.parquet",
+            "'n'",
+            "numbers",
         )
     yield refused("a feature of lists of text", node(x=pa.array([["a"]] * 60)), "nodes.parquet", "'x'")
     for name, row in {"shorter": [0.1], "longer": [0.1] * 4, "empty": [], "null": None}.items():
-        yield refused(f"one feature list is {name}", _one_list(row), "nodes.parquet", "'x'", "row 5")
+        yield refused(
+            f"one feature list is {name}", _one_list(row), "nodes.parquet", "'x'", "null or not 3 long", "row 5"
+        )
     yield refused("the first feature list is null and the rest ragged", _ragged_from_null, "nodes.parquet", "'x'")
     yield refused("nested lists", node(x=pa.array([[[0.1]]] * 60)), "nodes.parquet", "'x'")
 

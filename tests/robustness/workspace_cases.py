@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.robustness.case import Case, Shown, accepted, anything, either, refused
+from tests.command_line import Shown
+from tests.robustness.case import Case, accepted, anything, either, refused
 from tests.robustness.inputs import Inputs, both, command, disk, key
 
 OFFLINE = {  # no answer within a moment, whoever's machine this is
