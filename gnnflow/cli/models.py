@@ -57,7 +57,7 @@ def list_models(
     rows = []
     for model in registry.list_models(workspace) if name is None else (name,):
         aliases = registry.read_aliases(workspace, model)
-        numbers = registry.list_versions(workspace, model)
+        numbers = registry.published_versions(workspace, model)
         rows += [_row(registry.read_version(workspace, model, number), aliases) for number in numbers]
     if as_json:
         typer.echo(json.dumps(rows, sort_keys=True))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _GRACE_SECONDS = 1.5
-_LOOK_SECONDS = 0.1
+_LOOK_SECONDS = 0.02
 _SHELL_OFFSET = 128
 # Python's process that clears up after ours would complain on the terminal that there is something to clear up.
 _QUIET = "ignore::UserWarning:multiprocessing.resource_tracker"

@@ -4,6 +4,7 @@ registry/<name>/claims/<version>.json   which run claimed the number: written on
 registry/<name>/<version>/…             model.safetensors, model.json, config.json, metrics.json
 registry/<name>/<version>/version.json  written last: the version exists when it does
 registry/<name>/aliases/<revision>.json the state of all aliases; a change is the next revision, written exclusively
+registry/<name>/aliases/newest.json     which revision was the last: a deleted one is missed
 
 Read `versions.py` first, then `aliases.py`. Which model deserves promotion is decided in `gnnflow.stages.publish`.
 """
@@ -16,12 +17,13 @@ from gnnflow.registry.aliases import (
     find_version,
     nominate,
     promote,
+    published_versions,
     read_aliases,
     rollback,
 )
 from gnnflow.registry.revision import git_revision
 from gnnflow.registry.signature import Signature, misfits, signature_of
-from gnnflow.registry.versions import Version, list_models, list_versions, read_version, register
+from gnnflow.registry.versions import Version, list_models, read_version, register
 
 __all__ = [
     "Aliases",
@@ -31,10 +33,10 @@ __all__ = [
     "find_version",
     "git_revision",
     "list_models",
-    "list_versions",
     "misfits",
     "nominate",
     "promote",
+    "published_versions",
     "read_aliases",
     "read_version",
     "register",

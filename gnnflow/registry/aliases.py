@@ -2,7 +2,8 @@
 
 The state is one document. A change writes the next revision of it exclusively, so readers see the state before or after
 a change, never between, and of two concurrent changes the second sees the first: nothing is lost and nothing waits for
-a lock. Documents are small and the last one holds the whole history.
+a lock. Documents are small and the last one holds the whole history. `newest.json` names the last revision and is
+written after it: without it a deleted last revision would put the champion before it back in service, unnoticed.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from typing import Any, Literal
 
 from gnnflow.graph.errors import RegistryError, StorageError
 from gnnflow.registry.names import model_folder, numbered
-from gnnflow.registry.versions import Version, read_version, unknown_version
-from gnnflow.storage.documents import encode_document, read_document
-from gnnflow.storage.filesystem import create_exclusive, join
+from gnnflow.registry.versions import ALIASES, Version, list_versions, read_version, unknown_version
+from gnnflow.storage.documents import encode_document, read_document, write_document
+from gnnflow.storage.filesystem import create_exclusive, exists, join
 
 Alias = Literal["champion", "candidate"]
+_NEWEST = "newest.json"
 
 
 class ChampionMovedError(RegistryError):
@@ -47,7 +49,13 @@ class Aliases:
 
 def read_aliases(workspace: str, name: str) -> Aliases:
     """Return a model's aliases; none are set where nothing was published."""
-    return _read(join(model_folder(workspace, name), "aliases"))[1]
+    return _read(join(model_folder(workspace, name), ALIASES))[1]
+
+
+def published_versions(workspace: str, name: str) -> tuple[int, ...]:
+    """Return the numbers of a model's versions, ascending, those included whose files were deleted since."""
+    named = {move["to"] for move in read_aliases(workspace, name).history}
+    return tuple(sorted(named | set(list_versions(workspace, name))))
 
 
 def find_version(workspace: str, name: str, which: str) -> Version:
@@ -143,7 +151,16 @@ def _moved(state: Aliases, alias: Alias, before: int | None, after: int, reason:
 
 
 def _read(folder: str) -> tuple[int, Aliases]:
+    newest = _newest(folder)  # before the revisions are listed: a change meanwhile would look like a loss
     revisions = numbered(folder, suffix=".json")
+    last = revisions[-1] if revisions else 0
+    if last < newest:
+        raise StorageError(
+            f"is missing, and {_NEWEST} names it as the state of the aliases",
+            where=_document(folder, newest),
+            fix=f"Restore it from a copy. Without one, delete {_NEWEST} beside it: "
+            + (f"{_document(ALIASES, last)} is then in force." if last else "no version is then in service."),
+        )
     if not revisions:
         return 0, Aliases()
     where = _document(folder, revisions[-1])
@@ -158,6 +175,18 @@ def _read(folder: str) -> tuple[int, Aliases]:
     return revisions[-1], state
 
 
+def _newest(folder: str) -> int:
+    """Return the revision that was the last when one was last written; 0 where none was."""
+    where = join(folder, _NEWEST)
+    if not exists(where):
+        return 0
+    fix = "Delete this one file: it only guards the revisions beside it."
+    held = read_document(where, fix=fix)
+    if not isinstance(held.get("revision"), int):
+        raise StorageError("does not name a revision", where=where, fix=fix)
+    return int(held["revision"])
+
+
 def _aliases_of(held: dict[str, Any]) -> Aliases:
     champion, candidate = (None if held[alias] is None else int(held[alias]) for alias in ("champion", "candidate"))
     former, withdrawn = (tuple(int(number) for number in held[kept]) for kept in ("former", "withdrawn"))
@@ -168,10 +197,10 @@ def _remedy(folder: str, revisions: list[int]) -> str:
     """Return what to do about a damaged last revision. The others hold the history, so they have to stay."""
     copy = "Restore this one file from a copy."
     if len(revisions) == 1:
-        return f"{copy} It is the first state, so without a copy: delete it and promote a version again."
-    before = _document("aliases", revisions[-2])
+        return f"{copy} It is the first, so without a copy: delete it and {_NEWEST}, and promote a version again."
+    before = _document(ALIASES, revisions[-2])
     return (
-        f"{copy} Without one, delete this one file and keep the others: {before} is then in force, with the whole "
+        f"{copy} Without one, delete it and {_NEWEST} and keep the others: {before} is then in force, with the whole "
         "history before the last move, and the last move can be made again."
     )
 
@@ -182,9 +211,12 @@ def _document(folder: str, revision: int) -> str:
 
 def _change(workspace: str, name: str, change: Callable[[Aliases], Aliases]) -> Aliases:
     """Apply a change to the newest state, again where another change came first."""
-    folder = join(model_folder(workspace, name), "aliases")
+    folder = join(model_folder(workspace, name), ALIASES)
     while True:
         revision, before = _read(folder)
         after = change(before)
-        if after == before or create_exclusive(_document(folder, revision + 1), encode_document(asdict(after))):
+        if after == before:
+            return before
+        if create_exclusive(_document(folder, revision + 1), encode_document(asdict(after))):
+            write_document(join(folder, _NEWEST), {"revision": revision + 1})
             return after

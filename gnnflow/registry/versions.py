@@ -37,8 +37,10 @@ from gnnflow.storage.verified import entries_of, is_whole, read_verified
 from gnnflow.storage.workspace import VERSION, Workspace
 
 CONFIG = "config.json"
+ALIASES = "aliases"
 _CLAIMS = "claims"
 _DAMAGED = "The file is damaged: restore it from a copy, or delete it alone and publish the run again."
+_GONE = "Publish its run again with `gnnflow publish CONFIG`, or restore the file from a copy."
 
 
 @dataclass(frozen=True)
@@ -153,11 +155,17 @@ def _write(uri: str, name: str, number: int, *, claim: dict[str, Any], record: d
 
 
 def read_version(workspace: str, name: str, number: int) -> Version:
-    """Return a version. Raises RegistryError where there is none, naming those there are."""
-    uri = join(model_folder(workspace, name), str(number))
-    if not exists(join(uri, VERSION)):
-        raise unknown_version(workspace, name, str(number))
+    """Return a version.
+
+    Raises RegistryError where there is none, naming those there are, and StorageError where its document is damaged.
+    """
+    folder = model_folder(workspace, name)
+    uri = join(folder, str(number))
     where = join(uri, VERSION)
+    if not exists(where):
+        if not exists(join(folder, _CLAIMS, f"{number}.json")):
+            raise unknown_version(workspace, name, str(number))
+        raise StorageError("is missing: its publication was cut short, or the file was deleted", where=where, fix=_GONE)
     content = read_document(where, fix=_DAMAGED)
     try:
         held = {
@@ -174,15 +182,16 @@ def read_version(workspace: str, name: str, number: int) -> Version:
 
 
 def list_versions(workspace: str, name: str) -> tuple[int, ...]:
-    """Return the numbers of a model's versions, ascending; empty where there is no such model."""
+    """Return the numbers of the versions that were written whole, ascending; empty where there is no such model."""
     folder = model_folder(workspace, name)
     return tuple(number for number in numbered(folder) if exists(join(folder, str(number), VERSION)))
 
 
 def list_models(workspace: str) -> tuple[str, ...]:
-    """Return the names of all models with a version."""
-    names = list_names(join(Workspace.at(workspace).uri, "registry"))
-    return tuple(name for name in names if list_versions(workspace, name))
+    """Return the names of all models that a version was published of."""
+    root = join(Workspace.at(workspace).uri, "registry")
+    names = list_names(root)
+    return tuple(name for name in names if list_names(join(root, name, ALIASES)) or list_versions(workspace, name))
 
 
 def unknown_version(workspace: str, name: str, which: str) -> RegistryError:

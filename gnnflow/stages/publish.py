@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gnnflow import registry
-from gnnflow.graph.errors import RegistryError
+from gnnflow.graph.errors import RegistryError, StorageError
 from gnnflow.graph.facts import InferFacts
 from gnnflow.registry.mlflow import log_version
 from gnnflow.stages import pipeline
@@ -77,7 +77,10 @@ def is_quick(context: StageContext) -> bool:
     champion = registry.read_aliases(config.workspace, name).champion
     if champion is None or not exists(context.run.record):
         return False
-    return registry.read_version(config.workspace, name, champion).run == context.run.uri
+    try:
+        return registry.read_version(config.workspace, name, champion).run == context.run.uri
+    except StorageError:
+        return False  # publishing mends a version's damaged files, or says which is damaged
 
 
 def _publish(context: StageContext, begin: float) -> PublishResult:

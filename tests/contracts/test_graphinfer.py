@@ -69,7 +69,7 @@ class Stored:
 def stored(name: str) -> Stored:
     folder = Path(_FOLDER.name) / name
     write_graph(folder, num_nodes=80, num_edges=700, hub=5)
-    graph = {"partitions": 4, "edge_features": ["amount", "hour"]}
+    graph = {"partitions": 3, "edge_features": ["amount", "hour"]}
     result = make_artifact(StageContext.of(graph_config(folder, graph=graph)), "ingest")
     store = GraphStore.of(result.artifact, result.manifest)
     parts = range(store.num_partitions)

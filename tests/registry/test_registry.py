@@ -17,7 +17,16 @@ import pytest
 from gnnflow import registry
 from gnnflow.graph.errors import RegistryError, StorageError
 from gnnflow.graph.facts import FeatureFacts, GraphFacts, RowCounts
-from gnnflow.storage.filesystem import FileEntry, join, list_names, read_json, remove_file, write_atomic, write_json
+from gnnflow.storage.filesystem import (
+    FileEntry,
+    join,
+    list_names,
+    read_bytes,
+    read_json,
+    remove_file,
+    write_atomic,
+    write_json,
+)
 from gnnflow.storage.manifest import Manifest, commit
 from gnnflow.storage.model_files import DESCRIPTION, WEIGHTS
 from tests.storage.test_filesystem import s3_folder
@@ -96,7 +105,7 @@ def test_versions_count_from_one_and_hold_what_made_them(workspace: str) -> None
     runs = [completed_run(workspace, number) for number in (1, 2)]
     first, second = (registry.register(workspace, run, revision="abc") for run in runs)
     assert (first.version, second.version) == (1, 2)
-    assert registry.list_versions(workspace, "tiny") == (1, 2)
+    assert registry.published_versions(workspace, "tiny") == (1, 2)
     assert registry.list_models(workspace) == ("tiny",)
     assert second.run == runs[1]
     assert second.predictions == join(runs[1], "predictions")
@@ -147,10 +156,10 @@ def test_a_registration_that_died_is_finished_by_the_next(workspace: str) -> Non
     whole = registry.register(workspace, run, revision="abc")
     remove_file(join(whole.uri, "version.json"))
     remove_file(join(whole.uri, WEIGHTS))
-    assert registry.list_versions(workspace, "tiny") == ()
+    assert registry.published_versions(workspace, "tiny") == ()
     assert registry.register(workspace, completed_run(workspace, 2)).version == 2
     assert registry.register(workspace, run) == whole
-    assert registry.list_versions(workspace, "tiny") == (1, 2)
+    assert registry.published_versions(workspace, "tiny") == (1, 2)
 
 
 def test_an_incomplete_run_is_refused(workspace: str) -> None:
@@ -233,7 +242,7 @@ def test_a_promotion_decided_against_another_champion_is_refused(three: str) -> 
         (lambda w: registry.find_version(w, "tiny", "champion"), "no version champion"),
         (lambda w: registry.find_version(w, "tny", "1"), r"no model 'tny'.*Models: tiny"),
         (lambda w: registry.promote(w, "tiny", 7), "no version 7"),
-        (lambda w: registry.list_versions(w, "../escape"), "is not a model name"),
+        (lambda w: registry.published_versions(w, "../escape"), "is not a model name"),
     ],
 )
 def test_errors_name_what_there_is(three: str, call: Callable[[str], Any], text: str) -> None:
@@ -278,3 +287,39 @@ def test_documents_are_plain_json(three: str) -> None:
     folder = join(three, "registry", "tiny")
     assert read_json(join(folder, "aliases", "00000001.json"))["champion"] == 1
     assert json.dumps(read_json(join(folder, "1", "version.json")))
+
+
+def test_a_deleted_last_state_is_missed_and_its_advice_brings_the_one_before_back(three: str) -> None:
+    registry.promote(three, "tiny", 1)
+    before = registry.read_aliases(three, "tiny")
+    registry.promote(three, "tiny", 2)
+    folder = join(three, "registry", "tiny", "aliases")
+    remove_file(join(folder, "00000002.json"))
+    with pytest.raises(StorageError, match=r"00000002\.json: is missing, and newest\.json names it") as caught:
+        registry.read_aliases(three, "tiny")
+    assert "delete newest.json beside it: aliases/00000001.json is then in force" in caught.value.fix
+    remove_file(join(folder, "newest.json"))
+    assert registry.read_aliases(three, "tiny") == before
+
+
+def test_a_move_killed_before_its_end_counts(three: str) -> None:
+    registry.promote(three, "tiny", 1)
+    folder = join(three, "registry", "tiny", "aliases")
+    newest = read_bytes(join(folder, "newest.json"))
+    registry.promote(three, "tiny", 2)
+    write_atomic(join(folder, "newest.json"), newest)
+    assert registry.read_aliases(three, "tiny").champion == 2
+    assert registry.promote(three, "tiny", 3).champion == 3
+
+
+def test_a_deleted_version_is_missed_and_publishing_its_run_again_writes_it(three: str) -> None:
+    registry.promote(three, "tiny", 2)
+    run = registry.read_version(three, "tiny", 2).run
+    held = read_bytes(join(three, "registry", "tiny", "2", "version.json"))
+    remove_file(join(three, "registry", "tiny", "2", "version.json"))
+    assert registry.published_versions(three, "tiny") == (1, 2, 3)
+    with pytest.raises(StorageError, match=r"2/version\.json: is missing") as caught:
+        registry.find_version(three, "tiny", "champion")
+    assert "Publish its run again" in caught.value.fix
+    registry.register(three, run, name="tiny")
+    assert read_bytes(join(three, "registry", "tiny", "2", "version.json")) == held

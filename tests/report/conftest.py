@@ -91,7 +91,7 @@ def healthy() -> ReportInputs:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_inputs() -> MakeInputs:
     def make(**changes: Any) -> ReportInputs:
         return dataclasses.replace(healthy(), **changes)

@@ -62,8 +62,14 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_page_leads_with_score_baseline_parity_time_and_predictions(make_inputs):
-    text = words(Page(render_report(make_inputs())).text)
+@pytest.fixture(scope="module")
+def html(make_inputs):
+    """The page of a run with nothing missing."""
+    return render_report(make_inputs())
+
+
+def test_page_leads_with_score_baseline_parity_time_and_predictions(html):
+    text = words(Page(html).text)
     top = text[: text.index("Scores Learning")]
     assert "Test accuracy is 0.833, 0.233 better than the same classifier without edges." in top
     assert "Predictions agree with the k-hop path to 3.0e-07." in top
@@ -82,8 +88,7 @@ def test_failed_parity_is_impossible_to_miss(make_inputs):
     assert "The parity certificate failed" in text
 
 
-def test_every_picture_is_drawn_and_described(make_inputs):
-    html = render_report(make_inputs())
+def test_every_picture_is_drawn_and_described(html):
     page = Page(html)
     expected = {"baseline", "loss", "metric", "quality", "map", "degrees", "blow-up", "timeline"}
     assert set(page.figures) == expected
@@ -92,8 +97,8 @@ def test_every_picture_is_drawn_and_described(make_inputs):
     assert page.tags["svg"] == len(expected)
 
 
-def test_stage_table_shows_times_reuse_and_short_digests(make_inputs):
-    text = words(Page(render_report(make_inputs(embeddings=None))).text)
+def test_stage_table_shows_times_reuse_and_short_digests(html):
+    text = words(Page(html).text)
     assert "ingest 1.5 s reused aaaaaaaaaaaa nodes 100, edges 600" in text
     assert "train 4.0 s done cccccccccccc" in text
 
@@ -119,16 +124,15 @@ def test_anything_in_names_and_labels_stays_text(make_inputs):
     assert "49" not in page.figures["quality"]
 
 
-def test_page_needs_no_network_and_no_other_file(make_inputs):
-    page = Page(render_report(make_inputs()))
+def test_page_needs_no_network_and_no_other_file(html):
+    page = Page(html)
     addresses = [value for _, name, value in page.attributes if name in {"src", "href", "xlink:href", "action"}]
     assert all(value.startswith(("#", "data:,")) for value in addresses)
     styles = " ".join(value for _, name, value in page.attributes if name in {"style", "clip-path"})
     assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)", styles))
 
 
-def test_policy_allows_exactly_the_page_s_own_script(make_inputs):
-    html = render_report(make_inputs(embeddings=None))
+def test_policy_allows_exactly_the_page_s_own_script(html):
     script = re.search(r"<script>(.*)</script>", html, flags=re.DOTALL).group(1)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"script-src &#39;sha256-{digest}&#39;" in html or f"script-src 'sha256-{digest}'" in html
@@ -150,6 +154,7 @@ def test_missing_pieces_are_said_in_words():
     assert "computed no score" in page.text
 
 
+@pytest.mark.slow
 def test_same_inputs_give_the_same_bytes_in_every_process(make_inputs):
     code = (
         "import sys, hashlib, importlib.util as u; s = u.spec_from_file_location('c', sys.argv[1]);"

@@ -149,8 +149,6 @@ _READS = {
     "aliases": ("publish", "score", "models list", "models show"),
     "manifests": ("run", "infer", "infer again", "publish", "report"),
 }
-# Without such a file the publication, or the move of an alias, has not happened yet: a state that a kill may leave.
-_WRITTEN_LAST = {"versions", "aliases"}
 _COSTLY = {"report", "run again"}  # a page with its pictures takes a second
 
 
@@ -160,8 +158,7 @@ def random_damage(template: Template, pick: random.Random) -> Damage:
     command = pick.choice(_READS[kind] if pick.random() < 0.7 else sorted(COMMANDS))
     if command in _COSTLY and pick.random() < 0.7:
         command = pick.choice([name for name in COMMANDS if name not in _COSTLY])
-    hows = ["flip", "zero", "truncate", "swap", "delete"][: 4 if kind in _WRITTEN_LAST else 5]
-    files, how = template.files_of(kind), pick.choice(hows)
+    files, how = template.files_of(kind), pick.choice(["flip", "zero", "truncate", "swap", "delete"])
     first = pick.choice(files)
     others = [file for file in files if file != first] or template.files_of(pick.choice(sorted(KINDS)))
     return Damage(kind, how, command, (first, pick.choice(others)) if how == "swap" else (first,))

@@ -36,6 +36,7 @@ def damaged(template: Template, seed: int, count: int, record: Callable[[str, ob
         pytest.fail("\n".join([f"{len(wrong)} of {count}", *wrong]), pytrace=False)
 
 
+@pytest.mark.robustness
 def test_a_few_damages_are_found_or_harmless(
     template: Template, record_property: Callable[[str, object], None]
 ) -> None:

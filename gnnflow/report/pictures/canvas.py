@@ -67,6 +67,7 @@ def draw(key: str, painter: Callable[[Figure], None], *, width: float, height: f
     The same painter gives the same bytes on the same matplotlib.
     """
     from matplotlib import style  # reports are rare; importing matplotlib takes a second
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     buffer = io.StringIO()
@@ -76,7 +77,8 @@ def draw(key: str, painter: Callable[[Figure], None], *, width: float, height: f
         figure = Figure(figsize=(width / _UNITS_PER_INCH, height / _UNITS_PER_INCH), layout="constrained")
         painter(figure)
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
+        # Not savefig, which draws every figure twice.
+        FigureCanvasSVG(figure).print_svg(buffer, metadata=nothing)  # type: ignore[no-untyped-call]
     return _trim(buffer.getvalue(), key=key)
 
 
@@ -107,6 +109,8 @@ def _style(key: str) -> dict[str, Any]:
     return {
         "svg.fonttype": "none",
         "svg.hashsalt": key,
+        "figure.facecolor": "none",
+        "axes.facecolor": "none",
         "text.parse_math": False,  # a class may be called $x$
         "font.family": "DejaVu Sans",
         "font.size": 9.5,
