@@ -168,6 +168,7 @@ def test_what_is_known_beforehand_is_said_before_the_first_stage(spoil, words, c
     assert {file for file in config.parent.rglob("*") if file.is_file()} == before
 
 
+@pytest.mark.slow
 def test_a_cluster_that_does_not_answer_is_said_and_nothing_is_left(config, monkeypatch):
     monkeypatch.setattr(cluster, "_CONNECT_SECONDS", 1)
     before = {file for file in config.parent.rglob("*") if file.is_file()}

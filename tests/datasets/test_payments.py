@@ -60,6 +60,7 @@ def test_four_fifths_of_the_people_are_labelled_and_split_60_20_20(graph):
     assert set(pc.unique(label.drop_null()).to_pylist()) == set(range(len(CLASSES)))
 
 
+@pytest.mark.slow
 def test_edge_attributes_and_neighbours_together_solve_what_neither_solves_alone(graph, endpoints):
     src, dst = endpoints
     x = to_matrix(graph.nodes["x"])

@@ -72,6 +72,7 @@ def test_files_that_number_classes_differently_are_refused(tmp_path: Path) -> No
         class_names(tmp_path, nodes=str(tmp_path / "nodes"))
 
 
+@pytest.mark.slow
 def test_the_report_of_a_run_names_the_classes(tmp_path: Path) -> None:
     write_graph(tmp_path)
     name_classes(tmp_path / "nodes.parquet", json.dumps(["Riverbank", "Meadow", "Hillside", "Forest"]))

@@ -45,6 +45,7 @@ def test_a_version_is_logged_once_with_its_figures(tmp_path: Path, tracking_uri:
     assert run.data.tags["mlflow.source.git.commit"] == "abc"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 def test_publishing_logs_where_the_address_is_set(
     tmp_path: Path, tracking_uri: str, monkeypatch: pytest.MonkeyPatch
@@ -68,6 +69,7 @@ def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_mlflow")
 def test_without_mlflow_the_version_is_published_and_the_log_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -169,6 +169,7 @@ def test_same_inputs_give_the_same_bytes_in_every_process(make_inputs):
     assert here == other
 
 
+@pytest.mark.slow
 def test_page_stays_light_for_a_large_run(make_inputs):
     draw = np.random.default_rng(0)
     labels = draw.integers(0, 41, 20_000)
@@ -202,6 +203,7 @@ def test_pictures_leave_matplotlib_as_it_was(make_inputs):
     assert dict(mpl.rcParams) == before
 
 
+@pytest.mark.slow
 def test_a_user_s_matplotlib_settings_do_not_reach_the_page(make_inputs):
     import matplotlib as mpl
 
@@ -211,6 +213,7 @@ def test_a_user_s_matplotlib_settings_do_not_reach_the_page(make_inputs):
         assert render_report(inputs) == plain
 
 
+@pytest.mark.slow
 def test_unlabelled_embeddings_and_regression_shades_are_drawn(make_inputs):
     rows = make_inputs().embeddings.rows
     plain = Page(render_report(make_inputs(embeddings=EmbeddingSample(rows))))

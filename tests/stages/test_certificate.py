@@ -160,6 +160,7 @@ def test_a_nan_on_either_side_is_a_difference() -> None:
     assert math.isnan(largest_difference(whole, {**again, 2: np.array([math.nan, 0.9], np.float32)}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sections", "compared"),
     [

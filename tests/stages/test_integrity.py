@@ -139,6 +139,7 @@ def test_a_run_whose_artifacts_are_damaged_too_names_the_file(graph: Path) -> No
         pipeline.run_quietly(small(graph))
 
 
+@pytest.mark.slow
 def test_a_damaged_report_is_made_again(graph: Path) -> None:
     result = pipeline.run_quietly(small(graph))
     flip(Path(result.report))
@@ -203,6 +204,7 @@ def test_a_damaged_alias_keeps_the_history_if_its_advice_is_followed(graph: Path
     assert registry.read_aliases(workspace, "small") == before
 
 
+@pytest.mark.slow
 def test_a_damaged_pointer_to_the_last_run_is_a_readable_error(graph: Path) -> None:
     pipeline.run_quietly(small(graph))
     pointer = graph / "runs/runs/small/latest.json"
@@ -343,6 +345,7 @@ def test_a_pattern_that_takes_in_the_workspace_is_refused(graph: Path) -> None:
         StageContext.of(config)
 
 
+@pytest.mark.slow
 def test_a_registry_with_a_foreign_claim_is_a_readable_error(graph: Path) -> None:
     pipeline.run_quietly(small(graph))
     write_atomic(str(graph / "runs/registry/small/claims/1.json"), b'{"who": "me"}')
@@ -350,6 +353,7 @@ def test_a_registry_with_a_foreign_claim_is_a_readable_error(graph: Path) -> Non
         publish.run(StageContext.of(small(graph)))
 
 
+@pytest.mark.slow
 def test_run_json_lists_the_files_of_the_run(graph: Path) -> None:
     result = pipeline.run_quietly(small(graph))
     record = read_json(str(Path(result.uri) / "run.json"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+import pytest
+
 from gnnflow.progress import Silent
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
@@ -14,8 +16,6 @@ from tests.small_graphs import graph_config, write_graph
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-    import pytest
 
 
 class Counting(Silent):
@@ -28,6 +28,7 @@ class Counting(Silent):
         self.tasks.append((name, index))
 
 
+@pytest.mark.slow
 def test_concurrent_runs_do_the_shared_work_once(tmp_path: Path) -> None:
     write_graph(tmp_path)
     train = {"epochs": 2}
@@ -53,6 +54,7 @@ def test_concurrent_runs_do_the_shared_work_once(tmp_path: Path) -> None:
     assert [results[0].stages[s].reused + results[1].stages[s].reused for s in results[0].stages] == [1] * 5
 
 
+@pytest.mark.slow
 def test_a_stage_ends_although_its_lease_is_renewed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "_RENEW_SECONDS", 0.01)
     write_graph(tmp_path)

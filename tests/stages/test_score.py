@@ -34,6 +34,7 @@ def test_a_promoted_model_has_scored_everything_already(tmp_path: Path) -> None:
     assert (found.version, found.predictions, found.rows) == (1, result.predictions, 60)
 
 
+@pytest.mark.slow
 def test_a_champion_that_stays_scores_the_new_graph(tmp_path: Path) -> None:
     write_graph(tmp_path)
     published(tmp_path)
@@ -47,6 +48,7 @@ def test_a_champion_that_stays_scores_the_new_graph(tmp_path: Path) -> None:
     assert score.run(context).reused
 
 
+@pytest.mark.slow
 def test_a_model_of_another_format_says_to_train_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_graph(tmp_path)
     published(tmp_path)

@@ -149,6 +149,7 @@ def test_a_table_that_changes_while_ingest_reads_it_is_refused(tmp_path: Path, m
     assert make_artifact(StageContext.of(graph_config(tmp_path)), "ingest").manifest.rows_in == 560
 
 
+@pytest.mark.slow
 def test_a_run_keeps_the_tables_it_was_resolved_with(tmp_path: Path) -> None:
     write_graph(tmp_path)
     config = graph_config(tmp_path, **QUICK)
@@ -188,6 +189,7 @@ def test_a_layer_no_execution_runs_is_refused_before_ingest(tmp_path: Path) -> N
     assert not exists(context.run.artifact("ingest"))
 
 
+@pytest.mark.slow
 def test_deeper_neighbourhoods_serve_a_shallower_model(tmp_path: Path) -> None:
     write_graph(tmp_path)
     sampling = {"kind": "uniform", "fanout": [4, 3, 2]}

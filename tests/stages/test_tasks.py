@@ -35,6 +35,7 @@ def predictions(result: pipeline.RunResult) -> pa.Table:
     return pq.read_table(result.predictions)
 
 
+@pytest.mark.slow
 def test_several_labels_per_node(tmp_path: Path) -> None:
     write_graph(tmp_path, num_nodes=200, num_edges=300)
     relabel(tmp_path, lambda x: from_matrix((x[:, :3] > 0).astype(np.int64)))
@@ -48,6 +49,7 @@ def test_several_labels_per_node(tmp_path: Path) -> None:
     assert np.array_equal(to_matrix(table["prediction"]), scores >= 0.5)
 
 
+@pytest.mark.slow
 def test_a_number_per_node(tmp_path: Path) -> None:
     write_graph(tmp_path, num_nodes=200, num_edges=300)
     relabel(tmp_path, lambda x: pa.array(2 * x[:, 0] - x[:, 1]))
@@ -75,6 +77,7 @@ def test_a_layer_that_an_execution_cannot_run_is_refused_before_training(tmp_pat
         pipeline.run_quietly(graph_config(tmp_path, model=model, train={"epochs": 10_000}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["shared", "inline"])
 def test_training_is_the_same_in_both_layouts(tmp_path: Path, layout: str) -> None:
     write_graph(tmp_path)

@@ -56,6 +56,7 @@ def test_blocks_of_an_object_store_are_ranges(monkeypatch: pytest.MonkeyPatch) -
     assert read(uri) == ROWS
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(st.tuples(st.sampled_from(["1", "007"]), st.text('a,"\n', max_size=6)), min_size=1, max_size=8),

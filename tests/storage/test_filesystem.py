@@ -227,6 +227,7 @@ def test_a_reader_never_sees_half_a_file(folder: str) -> None:
     assert list_names(folder) == ["flip.bin"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["memory", pytest.param("s3", marks=pytest.mark.s3)], indirect=True)
 def test_a_run_lives_in_any_workspace(folder: str, tmp_path: Path) -> None:
     write_graph(tmp_path)
