@@ -101,6 +101,7 @@ def _commit_run(context: StageContext, results: dict[str, ArtifactResult]) -> No
     metrics = {**results["train"].facts(TrainFacts).metrics, **scored.facts(InferFacts).metrics}
     files.append(write_json(join(uri, METRICS), metrics))
     record = {
+        "run": context.run.uri.rsplit("/", 1)[1],
         "name": context.config.name,
         "config": context.config.model_dump(mode="json"),
         "store": context.run.store_stage,

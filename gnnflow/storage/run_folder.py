@@ -44,6 +44,8 @@ def read_run(run: str) -> dict[str, Any]:
     record = read_document(where, fix=fix)
     if missing := _KEYS - record.keys():
         raise StorageError(f"is not a run's record: it lacks {', '.join(sorted(missing))}", where=where, fix=fix)
+    if record.get("run", own := run.rsplit("/", 1)[1]) != own:  # an earlier version did not say whose record it is
+        raise StorageError(f"is the record of run {record['run']}", where=where, fix=fix)
     return record
 
 

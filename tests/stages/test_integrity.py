@@ -140,6 +140,16 @@ def test_a_run_whose_artifacts_are_damaged_too_names_the_file(graph: Path) -> No
 
 
 @pytest.mark.slow
+def test_a_record_of_another_run_is_not_taken_for_a_run_s_own(graph: Path) -> None:
+    runs = [Path(pipeline.run_quietly(small(graph, train={"epochs": epochs})).uri) for epochs in (1, 2)]
+    records = [(run / "run.json").read_bytes() for run in runs]
+    for run, record in zip(runs, reversed(records), strict=True):
+        (run / "run.json").write_bytes(record)
+    with pytest.raises(StorageError, match=rf"{runs[1].name}/run\.json: is the record of run {runs[0].name}"):
+        report_of("small", workspace=str(graph / "runs"))
+
+
+@pytest.mark.slow
 def test_a_damaged_report_is_made_again(graph: Path) -> None:
     result = pipeline.run_quietly(small(graph))
     flip(Path(result.report))

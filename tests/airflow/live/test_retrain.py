@@ -62,11 +62,16 @@ class Retraining:
         self.live.request("POST", "/api/v2/assets/events", {"asset_id": found[0]["id"], "extra": {}})
 
     def next_run(self) -> dict[str, Any]:
-        """Wait until a run that was not seen before has ended, and return it."""
+        """Wait until a run that new edges began and that was not seen before has ended, and return it.
+
+        A DAG that starts its clock also runs for the last date of it, before or after the first edges are announced. It
+        trains on what lies there, so it changes no outcome, and must not be taken for a run of theirs.
+        """
 
         def ended() -> dict[str, Any] | None:
             runs = self.live.request("GET", f"/api/v2/dags/{DAG}/dagRuns?order_by=run_after")["dag_runs"]
-            return next((r for r in runs if r["dag_run_id"] not in self.seen and r["state"] in ENDED), None)
+            theirs = [run for run in runs if run["run_type"] == "asset_triggered"]
+            return next((r for r in theirs if r["dag_run_id"] not in self.seen and r["state"] in ENDED), None)
 
         run: dict[str, Any] = wait_for("a retraining run's end", ended, seconds=500)
         self.seen.add(run["dag_run_id"])
@@ -90,14 +95,14 @@ def test_new_edges_retrain_and_only_a_better_model_goes_into_service(live, retra
     retraining.arrive(epochs=1, lr=1e-7)
     retraining.announce()
     worse = retraining.next_run()
-    assert (worse["state"], worse["run_type"]) == ("success", "asset_triggered")
+    assert worse["state"] == "success"
     assert registry.read_aliases(*MODEL).champion == 1
     assert "version 1 stays: test.accuracy is" in log_of(live, worse, "publish")
 
     retraining.arrive(epochs=80, lr=0.02)
     retraining.announce()
     better = retraining.next_run()
-    assert (better["state"], better["run_type"]) == ("success", "asset_triggered")
+    assert better["state"] == "success"
     assert registry.read_aliases(*MODEL).champion == 3
     assert "promoted: test.accuracy is" in log_of(live, better, "publish")
     promoted = outcome_of(live, better, "score")
