@@ -1,6 +1,6 @@
 # make quickstart   generate a small graph, train on it, score it and write the report
 # make test         the default tests, in as many processes as there are cores (under two minutes on two)
-# make test-all     these and the odd inputs, then one after another those that are slow, start workers or talk to S3
+# make test-all     these, the odd inputs and the slow ones; then one after another those that start workers or talk to S3
 # make test-helm    the Helm chart and the Dockerfile; needs Python 3.12
 # make test-airflow  operators and DAGs, also on a live Airflow, in an environment of its own
 # make lint         style, types, import contracts, generated documentation
@@ -25,8 +25,8 @@ test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 test-all: test
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "robustness and not slow"
-	$(BIN)/python -m pytest -m "slow or distributed or s3"
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "(robustness or slow) and not (distributed or s3)"
+	$(BIN)/python -m pytest -m "distributed or s3"
 
 test-airflow: $(AIRFLOW_VENV)/.installed
 	$(AIRFLOW_VENV)/bin/python -m pytest -m airflow tests/airflow
