@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-_LEAST_SECONDS = 2.0  # an event that comes sooner can meet a scheduler that still counts the task as queued: #67287
-
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
@@ -71,7 +69,7 @@ class StageTrigger(BaseTrigger):
         except TimeoutError:
             await self.on_kill()
             event = {"kind": "failed", "error": "ran past its execution_timeout", "hopeless": False}
-        await asyncio.sleep(_LEAST_SECONDS - (time.monotonic() - begin))
+        await asyncio.sleep(_least_seconds() - (time.monotonic() - begin))
         yield TriggerEvent(event)
 
     async def on_kill(self) -> None:
@@ -106,3 +104,16 @@ class StageTrigger(BaseTrigger):
         from gnnflow_airflow.hook import DaskEndpoint, DaskHook
 
         return await DaskHook(self.dask_conn_id).aget_conn() if self.dask_conn_id else DaskEndpoint(self.address)
+
+
+def _least_seconds() -> float:
+    """Return how long after a task deferred its event may come.
+
+    The process that watched a deferring task may notice its end only at its next heartbeat. An event that comes before
+    that, and before the scheduler heard of it, is taken for an end nobody expected: the task fails and is tried again
+    (apache/airflow#67287).
+    """
+    from airflow.sdk.configuration import conf
+
+    interval: int = conf.getint("workers", "min_heartbeat_interval", fallback=5)
+    return interval + 2.0

@@ -111,6 +111,7 @@ class System:
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "20",
             "AIRFLOW__SCHEDULER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
             "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
+            "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",  # also for how long a task's end may go unnoticed
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
             "AIRFLOW_CONN_DASK_DEFAULT": json.dumps(dask),
             "GNNFLOW_DASK_CONN_ID": "dask_default",
