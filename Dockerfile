@@ -14,6 +14,11 @@ ARG BESIDE="bokeh apache-airflow-providers-fab apache-airflow-providers-postgres
 ARG TORCH_INDEX=""
 RUN python -m venv /opt/gnnflow
 ENV PATH=/opt/gnnflow/bin:$PATH VIRTUAL_ENV=/opt/gnnflow
+# For the native kernels, which are compiled when the package is installed. The base image's release says which version.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
 WORKDIR /source
 # .dockerignore lets through what is installed, and nothing else.
 COPY . .

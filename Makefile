@@ -10,6 +10,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 AIRFLOW_VENV := .venv-airflow
+NATIVE := $(wildcard native/*)
 
 .DELETE_ON_ERROR:
 .PHONY: quickstart test test-all test-airflow test-helm lint docs clean
@@ -53,12 +54,13 @@ $(BIN)/python:
 		{ echo 'gnnflow needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...' >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# The stamps are older than pyproject.toml exactly when what it asks for may not be installed.
-$(VENV)/.installed: pyproject.toml | $(BIN)/python
+# The stamps are older than pyproject.toml exactly when what it asks for may not be installed, or than the native core's
+# sources when it may not be compiled from them.
+$(VENV)/.installed: pyproject.toml $(NATIVE) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable .
 	touch $@
 
-$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+$(VENV)/.installed-dev: pyproject.toml $(NATIVE) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $(VENV)/.installed $@
 

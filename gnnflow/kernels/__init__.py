@@ -1,13 +1,14 @@
 """Sums, maxima and gathers over an adjacency grouped by target: what every layer's aggregation is made of.
 
-Read `csr.py`, then `table.py` (which kernel runs when), then `fused.py`. `reference.py` is the plain definition.
+Read `csr.py`, then `table.py` (which kernel runs when), then `fused.py` and `native`. `reference.py` is the plain
+definition.
 """
 
 from __future__ import annotations
 
 from gnnflow.kernels.csr import Csr, identity
 from gnnflow.kernels.dropout import dropout
-from gnnflow.kernels.softmax import ShiftedExponentials, shifted_exponentials
+from gnnflow.kernels.softmax import SoftmaxSums, softmax_sums
 from gnnflow.kernels.table import (
     TABLE,
     Kernel,
@@ -23,7 +24,7 @@ __all__ = [
     "TABLE",
     "Csr",
     "Kernel",
-    "ShiftedExponentials",
+    "SoftmaxSums",
     "choose",
     "dropout",
     "gather_sources",
@@ -31,6 +32,6 @@ __all__ = [
     "identity",
     "segment_max",
     "segment_sum",
-    "shifted_exponentials",
+    "softmax_sums",
     "weighted_sum",
 ]

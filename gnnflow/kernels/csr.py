@@ -15,6 +15,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from gnnflow.native import Transposed, transpose
+
 
 @dataclass(frozen=True, eq=False)
 class Csr:
@@ -46,6 +48,15 @@ class Csr:
         return self.offsets.diff()
 
     @cached_property
+    def is_sound(self) -> bool:
+        """Whether every edge lies within the rows: what code that checks no index has to ask first."""
+        if not self.num_edges:
+            return int(self.offsets[0]) == int(self.offsets[-1]) == 0
+        within = int(self.sources.min()) >= 0 and int(self.sources.max()) < self.num_sources
+        ordered = int(self.offsets[0]) == 0 and int(self.offsets[-1]) == self.num_edges
+        return within and ordered and bool((self.degree >= 0).all())
+
+    @cached_property
     def targets(self) -> Tensor:
         """The target of each edge, int64 [E]."""
         return torch.repeat_interleave(self.degree, output_size=self.num_edges)
@@ -59,6 +70,11 @@ class Csr:
     @cached_property
     def by_source(self) -> Csr:
         """The positions of each source's out-edges: its targets are our sources, its sources our edges."""
+        if self.is_edgewise:  # each edge is its own source's one out-edge
+            return Csr(torch.arange(self.num_edges + 1, device=self.sources.device), self.sources, self.num_edges)
+        if self._transposed is not None:
+            offsets, order = (torch.from_numpy(array) for array in self._transposed[:2])
+            return Csr(offsets, order, self.num_edges)
         # edges sorted by source, those of one source in edge order [E], and where each source's begin [S + 1]
         order = torch.argsort(self.sources, stable=True)
         offsets = torch.zeros(self.num_sources + 1, dtype=torch.int64, device=self.sources.device)
@@ -68,7 +84,16 @@ class Csr:
     @cached_property
     def transposed(self) -> Csr:
         """The reversed adjacency; its edge i is our edge by_source.sources[i]."""
+        if self._transposed is not None:
+            return Csr(self.by_source.offsets, torch.from_numpy(self._transposed.targets), self.num_targets)
         return Csr(self.by_source.offsets, self.targets.index_select(0, self.by_source.sources), self.num_targets)
+
+    @cached_property
+    def _transposed(self) -> Transposed | None:
+        # One pass over the edges, where torch sorts them.
+        if self.is_edgewise or self.sources.device.type != "cpu":
+            return None
+        return transpose(self.offsets.numpy(), self.sources.numpy(), num_sources=self.num_sources)
 
     def part(self, targets: slice, edges: slice) -> Csr:
         """Return the given targets with the given run of their edges, over the same sources.

@@ -72,12 +72,16 @@ class _WeightedSum(torch.autograd.Function):
         return None, by_coefficient, _value_gradient(csr, coefficient, value, grad) if needs_value else None
 
 
+def edge_gradient(csr: Csr, coefficient: Tensor | None, value: Tensor, grad: Tensor) -> Tensor:
+    """Return the gradient of values that are one row per edge: its target's row, times its coefficient [E, H, D]."""
+    gathered = grad.index_select(0, csr.targets)
+    gradient = gathered if coefficient is None else coefficient[:, :, None] * gathered
+    return gradient if gradient.shape == value.shape else gradient.sum(1, keepdim=True)
+
+
 def _value_gradient(csr: Csr, coefficient: Tensor | None, value: Tensor, grad: Tensor) -> Tensor:
     if csr.is_edgewise:
-        # gradient of each edge's own value: its target's row, times its coefficient [E, H, D]
-        gathered = grad.index_select(0, csr.targets)
-        gradient = gathered if coefficient is None else coefficient[:, :, None] * gathered
-        return gradient if gradient.shape == value.shape else gradient.sum(1, keepdim=True)
+        return edge_gradient(csr, coefficient, value, grad)
     # coefficients in the order of the reversed edges [E, H], then the bag of gradient rows per source [S, H, D]
     reordered = None if coefficient is None else coefficient.index_select(0, csr.by_source.sources)
     gradient = _bags(csr.transposed, _columns(reordered), grad)

@@ -3,6 +3,7 @@
 | kernel      | when                                                              |
 |-------------|-------------------------------------------------------------------|
 | elementwise | every target's one in-edge is itself (a layer's self message)     |
+| native      | float32 on the CPU, where the package's build compiled it         |
 | fused       | float32 or float64 on the CPU                                     |
 | reference   | anything else: torch's bag and CSR kernels are partial elsewhere  |
 """
@@ -15,11 +16,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gnnflow.kernels import elementwise, fused, reference
+from gnnflow.kernels import elementwise, fused, native, reference
 from gnnflow.kernels.csr import Csr
 
 Reduce = Callable[[Csr, Tensor | None, Tensor], Tensor]
 Gather = Callable[[Csr, Tensor], Tensor]
+SoftmaxSums = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Kernel:
     segment_max: Reduce
     gather_sources: Gather
     gather_targets: Gather
+    softmax_sums: SoftmaxSums | None = None
+    """A softmax and its weighted sum at once, where the kernel has that: `kernels.softmax`."""
 
 
 def _is_identity(csr: Csr, _: Tensor) -> bool:
@@ -50,6 +54,15 @@ TABLE = (
         elementwise.segment_max,
         elementwise.gather_sources,
         elementwise.gather_targets,
+    ),
+    Kernel(
+        "native",
+        native.accepts,
+        native.weighted_sum,
+        native.segment_max,
+        fused.gather_sources,
+        fused.gather_targets,
+        native.softmax_sums,
     ),
     Kernel(
         "fused",

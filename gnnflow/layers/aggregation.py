@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from gnnflow.graph.errors import LayerError
-from gnnflow.kernels import Csr, dropout, gather_sources, segment_max, segment_sum, shifted_exponentials, weighted_sum
+from gnnflow.kernels import Csr, dropout, gather_sources, segment_max, segment_sum, softmax_sums, weighted_sum
 
 State = dict[str, Tensor]
 
@@ -81,11 +81,13 @@ class Messages:
 class Aggregation(ABC):
     """How the messages of a target become one row.
 
-    mergeable says whether merge exists; an execution that must merge refuses the others. scaled_by_sample names the
+    mergeable says whether merge exists; an execution that must merge refuses the others. linear says that a linear map
+    of all values gives the same map of the aggregated rows. scaled_by_sample names the
     state tensors that a uniform sample of the edges makes too small; of a weighted sample `Messages.scale` tells.
     """
 
     mergeable: ClassVar[bool] = True
+    linear: ClassVar[bool] = False
     scaled_by_sample: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
@@ -118,6 +120,7 @@ class Aggregation(ABC):
 class Sum(Aggregation):
     """Sum of coefficient x value. State: sum [T, H, W]."""
 
+    linear = True
     scaled_by_sample = ("sum",)
 
     def partial(self, messages: Messages) -> State:
@@ -144,10 +147,16 @@ class Mean(Aggregation):
     one each edge has its own, so that a heavy edge, likelier to be drawn, does not count for its weight twice.
     """
 
+    linear = True
+
     def partial(self, messages: Messages) -> State:
         """Return the sums and the sums of coefficients, the latter without dropout."""
-        coefficient = messages.scaled(messages.ones() if messages.coefficient is None else messages.coefficient)
-        return {"sum": messages.summed(coefficient), "weight": segment_sum(messages.csr, coefficient)}
+        csr, coefficient = messages.csr, messages.coefficient
+        if coefficient is None and messages.scale is None:
+            degree = csr.degree.to(messages.value)[:, None].expand(-1, messages.value.shape[1])
+            return {"sum": messages.summed(None), "weight": degree}
+        coefficient = messages.scaled(messages.ones() if coefficient is None else coefficient)
+        return {"sum": messages.summed(coefficient), "weight": segment_sum(csr, coefficient)}
 
     def merge(self, left: State, right: State) -> State:
         """Add both parts."""
@@ -188,22 +197,24 @@ class SoftmaxAttention(Aggregation):
     softmax of Milakov and Gimelshein (2018), so no logit overflows and states merge.
     """
 
+    linear = True
+
     def partial(self, messages: Messages) -> State:
         """Return maximum, denominator and numerator; dropout acts on the numerator alone, as on normalised weights."""
         if messages.coefficient is None:
             raise LayerError(
-                "softmax attention needs a logit per edge and the layer defines message()",
-                fix="Define coefficient() to return the logits, or aggregate with Sum, Mean or Max.",
+                "softmax attention needs a logit per edge",
+                fix="Let coefficient() return the logits, or aggregate with Sum, Mean or Max.",
             )
-        # largest logit of each target [T, H], and exp(logit - that) of each edge [E, H]
-        maximum, exponential = shifted_exponentials(messages.csr, messages.coefficient)
-        # the same, each edge counted as often as its sample stands for [E, H]
-        weight = messages.scaled(exponential)
-        return {
-            "max": maximum,
-            "denominator": segment_sum(messages.csr, weight),
-            "weighted": messages.summed(weight),
-        }
+        found = softmax_sums(
+            messages.csr,
+            messages.coefficient,
+            messages.value,
+            attributes=messages.attributes,
+            factor=messages.scale,
+            drop=messages.dropout,
+        )
+        return {"max": found.maximum, "denominator": found.denominator, "weighted": found.weighted}
 
     def merge(self, left: State, right: State) -> State:
         """Bring both to the larger maximum, then add."""
@@ -229,4 +240,5 @@ def _decay(maximum: Tensor, larger: Tensor) -> Tensor:
 def _divide(sums: Tensor, by: Tensor) -> Tensor:
     """Return sums [T, H, W] / by [T, H], zero where by is zero."""
     empty = by == 0
-    return (sums / by.masked_fill(empty, 1.0)[:, :, None]).masked_fill(empty[:, :, None], 0.0)
+    # One division per target and head, not one per column.
+    return sums * by.masked_fill(empty, 1.0).reciprocal().masked_fill(empty, 0.0)[:, :, None]

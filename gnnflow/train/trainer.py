@@ -12,6 +12,7 @@ from gnnflow.config.pipelines import PIPELINES, load_named
 from gnnflow.graph.arrays import IntArray
 from gnnflow.layers.model import build_model
 from gnnflow.layers.saved import encode_weights
+from gnnflow.native import remark
 from gnnflow.progress import Progress
 from gnnflow.storage.filesystem import join
 from gnnflow.train.fit import FitOptions, Fitted, fit
@@ -47,6 +48,8 @@ def train(job: TrainJob, *, progress: Progress, open_source: OpenSource | None =
     and started again with the same checkpoint_uri. Raises TrainingError for a job that cannot be trained.
     """
     check_job(job)
+    if absent := remark():
+        progress.message(absent)
     open_source = open_source or load_named(PIPELINES[job.train.strategy].source)
     with compute_settings(job.train.threads):
         with open_source(job, edges=True) as source:

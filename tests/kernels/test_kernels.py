@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnflow.kernels import TABLE, Csr, choose, identity, segment_sum, shifted_exponentials
+from gnnflow.kernels import TABLE, Csr, choose, identity, native, softmax_sums
 from gnnflow.kernels import table as kernels
+from gnnflow.kernels.threads import compute_threads
+from gnnflow.native import core
+
+needs_native = pytest.mark.skipif(core() is None, reason="the native core was not built: no C compiler")
 
 FUSED = next(kernel for kernel in TABLE if kernel.name == "fused")
+NATIVE = next(kernel for kernel in TABLE if kernel.name == "native")
 PLAIN = next(kernel for kernel in TABLE if kernel.name == "reference")
 
 
@@ -40,6 +47,98 @@ def test_weighted_sum_and_its_gradients_equal_the_definition(csr, heads, shared,
     blame = torch.randn_like(expected)
     wanted, found = (torch.autograd.grad((out * blame).sum(), inputs) for out in (expected, actual))
     torch.testing.assert_close(found, wanted)
+
+
+@needs_native
+@given(
+    csr=adjacencies(), heads=st.integers(1, 3), width=st.sampled_from([1, 3, 5, 9, 50, 64, 121, 200]), data=st.data()
+)
+def test_the_native_core_and_its_gradients_equal_the_definition(csr, heads, width, data):
+    weighted = data.draw(st.booleans())
+    shared = weighted and data.draw(st.booleans())
+    operands = [random(csr.num_sources, 1 if shared else heads, width, seed=2)]
+    operands += [random(csr.num_edges, heads, seed=1)] if weighted else []
+    in_float32 = [operand.detach().float().requires_grad_() for operand in operands]
+    blame = torch.randn(csr.num_targets, heads, width, dtype=torch.float64)
+    results = []
+    for kernel, (value, *coefficient) in ((PLAIN, operands), (NATIVE, in_float32)):
+        sums = kernel.weighted_sum(csr, coefficient[0] if coefficient else None, value)
+        results.append([sums, *torch.autograd.grad((sums * blame.to(sums)).sum(), [value, *coefficient])])
+    for expected, actual in zip(*results, strict=True):
+        torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=2e-5)
+
+
+@needs_native
+@given(csr=adjacencies(), heads=st.integers(1, 3), width=st.sampled_from([1, 3, 9, 64, 70]), data=st.data())
+def test_native_maxima_and_their_gradients_equal_the_definition(csr, heads, width, data):
+    weighted = data.draw(st.booleans())
+    coefficient = random(csr.num_edges, heads, seed=1).detach() if weighted else None
+    if data.draw(st.booleans()):
+        csr = csr.edges
+    value = random(csr.num_sources, 1 if weighted and data.draw(st.booleans()) else heads, width, seed=2)
+    in_float32 = value.detach().float().requires_grad_()
+    expected = PLAIN.segment_max(csr, coefficient, value)
+    actual = NATIVE.segment_max(csr, None if coefficient is None else coefficient.float(), in_float32)
+    torch.testing.assert_close(actual.double(), expected, rtol=1e-6, atol=1e-6)
+    # float64 tells apart what float32 may round to a tie: then either edge may receive the gradient
+    blame = torch.where(expected == -torch.inf, 0.0, torch.randn_like(expected))
+    wanted = torch.autograd.grad((expected.masked_fill(expected == -torch.inf, 0) * blame).sum(), value)[0]
+    found = torch.autograd.grad((actual.masked_fill(actual == -torch.inf, 0) * blame.float()).sum(), in_float32)[0]
+    if repeated_edges(csr):
+        wanted, found = wanted.sum(), found.sum()
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=2e-5)
+
+
+def repeated_edges(csr):
+    pairs = torch.stack([csr.targets, csr.sources], 1)
+    return len(pairs.unique(dim=0)) < len(pairs)
+
+
+@needs_native
+def test_a_native_maximum_of_no_number_is_none_and_of_equal_ones_the_first_counts():
+    csr = Csr(torch.tensor([0, 3, 3]), torch.tensor([0, 1, 2]), 3)
+    value = torch.tensor([1.0, torch.nan, 2.0])[:, None, None]
+    assert native.segment_max(csr, None, value)[0].isnan().all()
+    lowest = torch.full((3, 1, 1), -torch.inf, requires_grad=True)
+    native.segment_max(csr, None, lowest)[0].sum().backward()
+    assert lowest.grad.flatten().tolist() == [1.0, 0.0, 0.0]
+
+
+@needs_native
+def test_the_native_core_gives_the_same_bits_on_any_number_of_threads():
+    generator = torch.Generator().manual_seed(0)
+    # a few targets have most of the edges, so chunks are cut between and right beside them
+    degree = (torch.rand(400, generator=generator) ** 12 * 4000).long()
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), degree.cumsum(0)])
+    csr = Csr(offsets, torch.randint(300, (int(offsets[-1]),), generator=generator), 300)
+    value, coefficient = torch.randn(300, 2, 70), torch.randn(csr.num_edges, 2)
+    grad = torch.randn(400, 2, 70)
+    found = []
+    for threads in (1, 2, 3, 8):
+        with compute_threads(threads):
+            found.append((native.sums(csr, coefficient, value), native.products(csr, grad, value)))
+    for sums, products in found[1:]:
+        assert torch.equal(sums, found[0][0])
+        assert torch.equal(products, found[0][1])
+
+
+@needs_native
+def test_the_native_core_reads_nothing_outside_of_its_operands():
+    offsets, one = torch.tensor([0, 2]), torch.ones(3, 1, 4)
+    for csr in (Csr(offsets, torch.tensor([0, 3]), 3), Csr(offsets, torch.tensor([0, -1]), 3)):
+        with pytest.raises(IndexError, match="outside of its rows"):
+            native.sums(csr, None, one)
+    with pytest.raises(IndexError, match="3 rows, where 2 are needed"):
+        native.sums(Csr(offsets, torch.tensor([0, 1]), 2), None, one)
+
+
+@needs_native
+def test_several_threads_may_call_the_native_core_at_once():
+    csr = Csr(torch.arange(0, 40_001, 10), torch.randint(4000, (40_000,)), 4000)
+    value = torch.randn(4000, 1, 64)
+    expected = native.sums(csr, None, value)
+    with ThreadPoolExecutor(4) as pool:
+        assert all(torch.equal(sums, expected) for sums in pool.map(lambda _: native.sums(csr, None, value), range(40)))
 
 
 @given(csr=adjacencies(), heads=st.integers(1, 2), weighted=st.booleans())
@@ -73,18 +172,59 @@ def test_weighted_sum_gradients_equal_finite_differences(csr):
 
 
 @given(csr=adjacencies(), magnitude=st.sampled_from([1.0, 1e4]))
-def test_exponentials_lie_in_the_unit_interval_and_divide_to_a_softmax(csr, magnitude):
-    logit = random(csr.num_edges, 2, seed=3).detach() * magnitude
-    maximum, weight = shifted_exponentials(csr, logit)
-    assert bool((weight >= 0).all())
-    assert bool((weight <= 1).all())
-    total = segment_sum(csr, weight)
+def test_softmax_sums_divide_to_a_softmax(csr, magnitude):
+    logit, value = random(csr.num_edges, 2, seed=3).detach() * magnitude, random(csr.num_sources, 2, 3, seed=4).detach()
+    found = softmax_sums(csr, logit, value)
     for target in range(csr.num_targets):
-        edges = csr.targets == target
-        if edges.any():
-            torch.testing.assert_close(weight[edges] / total[target], logit[edges].softmax(0))
-        else:
-            assert bool((maximum[target] == -torch.inf).all())
+        edges = slice(int(csr.offsets[target]), int(csr.offsets[target + 1]))
+        if edges.start == edges.stop:
+            assert bool((found.maximum[target] == -torch.inf).all())
+            assert not found.weighted[target].any()
+            continue
+        expected = (logit[edges].softmax(0)[:, :, None] * value[csr.sources[edges]]).sum(0)
+        torch.testing.assert_close(found.weighted[target] / found.denominator[target][:, None], expected)
+
+
+@needs_native
+@given(
+    csr=adjacencies(),
+    heads=st.integers(1, 5),
+    width=st.sampled_from([1, 7, 20]),
+    drop=st.sampled_from([0.0, 0.4]),
+    data=st.data(),
+)
+def test_the_native_softmax_sums_and_their_gradients_equal_the_definition(csr, heads, width, drop, data):
+    shared, scaled, attributed = (data.draw(st.booleans()) for _ in range(3))
+    operands = [random(csr.num_edges, heads, seed=3), random(csr.num_sources, 1 if shared else heads, width, seed=4)]
+    factor = random(csr.num_edges, seed=5).detach().abs() if scaled else None
+    attributes = random(csr.num_edges, 2, seed=6).detach() if attributed else None
+    results = []
+    for dtype in (torch.float64, torch.float32):
+        logit, value = (operand.detach().to(dtype).requires_grad_() for operand in operands)
+        beside, times = (None if given is None else given.to(dtype) for given in (attributes, factor))
+        torch.manual_seed(7)
+        found = softmax_sums(csr, logit, value, attributes=beside, factor=times, drop=drop)
+        loss = (found.weighted * torch.linspace(-1, 1, found.weighted.shape[2], dtype=dtype)).sum()
+        gradients = torch.autograd.grad(loss + found.denominator.square().sum(), [logit, value])
+        results.append([*found, *gradients])
+    assert choose(csr, results[1][2]).name == "native"
+    for expected, actual in zip(*results, strict=True):
+        torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=2e-5)
+
+
+@needs_native
+def test_the_native_softmax_has_the_same_bits_on_any_number_of_threads_and_keeps_what_is_not_a_number():
+    csr = Csr(torch.arange(0, 4001, 4), torch.randint(900, (4000,)), 900)
+    logit, value = torch.randn(4000, 4) * 20, torch.randn(900, 4, 30)
+    found = []
+    for threads in (1, 3):
+        with compute_threads(threads):
+            found.append(softmax_sums(csr, logit, value))
+    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+    assert bool((found[0].denominator >= 1).all())
+    logit[17, 2] = torch.nan
+    spoilt = softmax_sums(csr, logit, value)
+    assert spoilt.weighted.isnan().nonzero()[:, :2].unique(dim=0).tolist() == [[4, 2]]
 
 
 @given(csr=adjacencies(), cut=st.floats(0, 1))
@@ -103,7 +243,7 @@ def test_an_identity_adjacency_needs_no_gather_and_gives_the_same():
     csr = identity(4)
     general = Csr(csr.offsets, csr.sources, 4)
     coefficient, value = random(4, 2, seed=1), random(4, 2, 3, seed=2)
-    assert [choose(each, value).name for each in (csr, general)] == ["elementwise", "fused"]
+    assert [choose(each, value).name for each in (csr, general)] == ["elementwise", "fused"]  # in float64
     for operation in (kernels.weighted_sum, kernels.segment_max):
         torch.testing.assert_close(operation(csr, coefficient, value), operation(general, coefficient, value))
     assert torch.equal(kernels.gather_targets(csr, value), value)

@@ -103,7 +103,7 @@ def test_huge_logits_neither_overflow_nor_lose_the_others():
 
 
 def test_softmax_without_logits_is_refused():
-    with pytest.raises(LayerError, match=r"needs a logit per edge.*Define coefficient\(\)"):
+    with pytest.raises(LayerError, match=r"needs a logit per edge.*coefficient\(\) return the logits"):
         SoftmaxAttention().partial(
             Messages(Csr(torch.tensor([0]), torch.tensor([], dtype=torch.int64), 0), torch.zeros(0, 1, 1))
         )

@@ -1,0 +1,14 @@
+"""Kernels of the native core: they ask the memory for rows before they need them, and keep no row per edge.
+
+The core (`gnnflow.native`) takes float32 on the CPU. What belongs to a target is computed by one thread in the order of
+its edges, so the bits do not depend on the number of threads. Measured in docs/decisions/0008-native-core.md.
+"""
+
+from __future__ import annotations
+
+from gnnflow.kernels.native.attention import softmax_sums
+from gnnflow.kernels.native.library import accepts
+from gnnflow.kernels.native.maxima import segment_max
+from gnnflow.kernels.native.sums import products, sums, weighted_sum
+
+__all__ = ["accepts", "products", "segment_max", "softmax_sums", "sums", "weighted_sum"]

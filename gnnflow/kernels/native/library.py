@@ -1,0 +1,32 @@
+"""What of tensors may be given to the native core, and how."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gnnflow.kernels.csr import Csr
+from gnnflow.native import core
+
+
+def accepts(_: Csr, rows: Tensor) -> bool:
+    """Return whether the core computes on such rows."""
+    return rows.dtype == torch.float32 and rows.device.type == "cpu" and core() is not None
+
+
+def call(name: str, csr: Csr, *operands: Tensor | int | None) -> None:
+    """Call a function of the core on an adjacency and on contiguous operands, with as many threads as torch uses.
+
+    The core checks nothing: callers see to it that operands have the rows that the adjacency leads to.
+    """
+    if not csr.is_sound:
+        raise IndexError("an edge of the adjacency leads outside of its rows")
+    given = [each.data_ptr() if isinstance(each, Tensor) else each for each in operands]
+    getattr(core(), name)(csr.num_targets, csr.offsets.data_ptr(), *given, torch.get_num_threads())
+
+
+def rows_of(number: int, tensor: Tensor) -> Tensor:
+    """Return a tensor as one run in memory. Raises IndexError where it has another number of rows."""
+    if len(tensor) != number:
+        raise IndexError(f"{len(tensor)} rows, where {number} are needed")
+    return tensor.contiguous()

@@ -1,0 +1,45 @@
+"""The shared library and what its functions take. Calls release the interpreter's lock."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+
+_LIBRARY = Path(__file__).with_name("_native.so")
+_KINDS = {"A": ctypes.c_void_p, "N": ctypes.c_int64, "T": ctypes.c_int}
+# what each function takes, as native/*.c declare it: N a number, A an address, T a number of threads
+_FUNCTIONS = {
+    "gnnflow_sums": "NAAAANANNAT",
+    "gnnflow_products": "NAAANANNAT",
+    "gnnflow_maxima": "NAAANANNAAT",
+    "gnnflow_maxima_gradient": "NAAAAANAANNAT",
+    "gnnflow_attention": "NAAAAANANNAAAAAT",
+    "gnnflow_logit_gradient": "NAAAAAAANNNAT",
+    "gnnflow_transpose": "NAANAAA",
+}
+_ANSWERING = {"gnnflow_transpose"}  # return whether they could do it
+
+
+@cache
+def core() -> ctypes.CDLL | None:
+    """Return the native core, or None where it was not built for this platform."""
+    try:
+        loaded = ctypes.CDLL(str(_LIBRARY))
+    except OSError:
+        return None
+    for name, kinds in _FUNCTIONS.items():
+        function = getattr(loaded, name)
+        function.argtypes = [_KINDS[kind] for kind in kinds]
+        function.restype = ctypes.c_int if name in _ANSWERING else None
+    return loaded
+
+
+def remark() -> str:
+    """Return "" where the core is there, else one line that says what its absence costs."""
+    if core() is not None:
+        return ""
+    return (
+        "the native kernels were not built (no C compiler when gnnflow was installed): results are the same to "
+        "rounding, and an epoch takes up to three times as long; install gcc, then gnnflow again"
+    )

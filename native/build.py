@@ -1,0 +1,61 @@
+"""Compile the native core beside the module that loads it: part of the package's build, so of `pip install` too.
+
+Without a compiler the package is built without it: gnnflow then computes with torch's kernels, and says so once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+ROOT = Path(__file__).resolve().parents[1]
+LIBRARY = Path("gnnflow/native/_native.so")
+FLAGS = (
+    "-O3",
+    "-std=gnu11",
+    "-Wall",
+    "-ffp-contract=off",  # a fused product and sum would round otherwise than a processor without it
+    "-mprefer-vector-width=512",
+    "-fPIC",
+    "-shared",
+    "-pthread",
+)
+
+
+def compile_core(root: Path = ROOT) -> bool:
+    """Compile the library and return whether that was possible; why not is written to stderr."""
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+    if sys.platform != "linux" or compiler is None:
+        print("gnnflow: no C compiler, so its native kernels are left out", file=sys.stderr)  # noqa: T201
+        return False
+    sources = sorted(str(file) for file in (root / "native").glob("*.c"))
+    # Beside its name first: a process that has the old library loaded keeps it.
+    made = root / LIBRARY.with_suffix(".tmp")
+    flags = [flag for flag in FLAGS if not flag.startswith("-m") or sysconfig.get_platform().endswith("x86_64")]
+    command = [compiler, *flags, "-o", str(made), *sources]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode:
+        print(f"gnnflow: its native kernels could not be compiled:\n{done.stderr}", file=sys.stderr)  # noqa: T201
+        return False
+    made.replace(root / LIBRARY)
+    return True
+
+
+class NativeHook(BuildHookInterface[Any]):
+    """Adds the library to a wheel, then one for this platform alone, and leaves it in a checkout that is installed."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile before the files of the wheel are collected."""
+        if self.target_name != "wheel" or not compile_core(Path(self.root)):
+            return
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+        if version != "editable":
+            build_data["force_include"][str(Path(self.root) / LIBRARY)] = str(LIBRARY)
