@@ -8,6 +8,7 @@ the two together. Decoded arrays are read-only.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -137,7 +138,7 @@ def decode_rows(column: pa.Array | pa.ChunkedArray) -> NeighborhoodRows:
     nodes = offsets_of(num_nodes)
     offsets = _row_offsets(messages, Field.IN_EDGES, num_nodes, num_edges)
     union = Neighborhood(
-        roots=_union_rows(messages, Field.ROOTS, num_roots, nodes),
+        roots=_union_rows(messages, Field.ROOTS, num_roots, nodes).astype(np.int64),
         node_ids=messages.payload(Field.NODE_IDS, "<i8"),
         degrees=Degrees(
             _checked(messages, Field.IN_DEGREE, "<u4", num_nodes).astype(np.int64),
@@ -147,7 +148,7 @@ def decode_rows(column: pa.Array | pa.ChunkedArray) -> NeighborhoodRows:
         features=_features(messages, num_nodes),
         edges=InEdges(
             offsets,
-            _union_rows(messages, Field.SOURCES, num_edges, nodes).astype(np.int32),
+            _union_rows(messages, Field.SOURCES, num_edges, nodes).astype(np.int32, copy=False),
             weight=_checked(messages, Field.EDGE_WEIGHT, "<f4", num_edges) if messages.has(Field.EDGE_WEIGHT) else None,
             attributes=_attributes(messages, num_edges),
             next_arrival=_checked(messages, Field.EDGE_NEXT_ARRIVAL, "<f8", num_edges)
@@ -171,11 +172,13 @@ def _counts(messages: Messages, field: Field, item_bytes: int) -> IntArray:
     return lengths // item_bytes
 
 
-def _checked(messages: Messages, field: Field, dtype: npt.DTypeLike, counts: IntArray, *, width: int = 1) -> Array:
+def _checked(
+    messages: Messages, field: Field, dtype: npt.DTypeLike, counts: IntArray, *, width: int = 1, aligned: bool = True
+) -> Array:
     """Return a field's values [total of counts * width], refusing messages with more or fewer of them."""
     expected = counts * (width * np.dtype(dtype).itemsize)
     refuse(messages.lengths(field) != expected, f"is damaged: {field.name.lower()} has the wrong length")
-    return messages.payload(field, dtype)
+    return messages.payload(field, dtype, aligned=aligned)
 
 
 def _row_offsets(messages: Messages, field: Field, num_rows: IntArray, num_items: IntArray) -> IntArray:
@@ -187,21 +190,25 @@ def _row_offsets(messages: Messages, field: Field, num_rows: IntArray, num_items
     return offsets
 
 
-def _bounded(messages: Messages, field: Field, counts: IntArray, limits: IntArray) -> IntArray:
+def _bounded(messages: Messages, field: Field, counts: IntArray, limits: IntArray) -> Array:
     """Return a field of int32 numbers, refusing messages in which one is not in 0 .. limit - 1. limits: [n]."""
     values = messages.payload(field, "<i4")
-    # the message of each number [total of counts], and whether the number is out of that message's bounds
-    message = np.repeat(np.arange(len(counts)), counts)
-    outside = (values < 0) | (values >= limits[message])
-    # whether a message has such a number [n]
-    beyond = np.bincount(message[outside], minlength=len(counts)) > 0
-    refuse(beyond, f"is damaged: {field.name.lower()} points outside")
-    return values.astype(np.int64)
+    # the bound of each number [total of counts]; of a single message, as shards have, it is the same for all
+    limit: Any = int(limits[0]) if len(counts) == 1 else np.repeat(limits, counts)
+    outside = (values < 0) | (values >= limit)
+    if outside.any():
+        # the message of each number, and whether a message has one that is out of its bounds [n]
+        message = np.repeat(np.arange(len(counts)), counts)
+        beyond = np.bincount(message[outside], minlength=len(counts)) > 0
+        refuse(beyond, f"is damaged: {field.name.lower()} points outside")
+    return values
 
 
-def _union_rows(messages: Messages, field: Field, counts: IntArray, nodes: IntArray) -> IntArray:
+def _union_rows(messages: Messages, field: Field, counts: IntArray, nodes: IntArray) -> Array:
     """Return rows of the union from rows counted within each message."""
-    return _bounded(messages, field, counts, np.diff(nodes)) + np.repeat(nodes[:-1], counts)
+    rows = _bounded(messages, field, counts, np.diff(nodes))
+    # The union of a single message is that message.
+    return rows if len(counts) == 1 else rows + np.repeat(nodes[:-1], counts)
 
 
 def _width(messages: Messages, field: Field) -> int:
@@ -221,12 +228,13 @@ def _attributes(messages: Messages, num_edges: IntArray) -> FloatArray | None:
 def _features(messages: Messages, num_nodes: IntArray) -> Features:
     width = _width(messages, Field.FEATURE_WIDTH)
     if not messages.has(Field.FEATURE_COUNT):
-        dense = _checked(messages, Field.DENSE, "<f4", num_nodes, width=width)
+        # By far the largest field, and only ever read row by row: `Features.take`.
+        dense = _checked(messages, Field.DENSE, "<f4", num_nodes, width=width, aligned=False)
         return Features(width, dense=dense.reshape(int(num_nodes.sum()), width))
     # (index, value) pairs of each message [n], and where each node's begin in the union [N + 1]
     num_pairs = _counts(messages, Field.FEATURE_INDEX, 4)
     offsets = _row_offsets(messages, Field.FEATURE_COUNT, num_nodes, num_pairs)
-    index = _bounded(messages, Field.FEATURE_INDEX, num_pairs, np.full(len(messages), width))
+    index = _bounded(messages, Field.FEATURE_INDEX, num_pairs, np.full(len(messages), width)).astype(np.int64)
     value = _checked(messages, Field.FEATURE_VALUE, "<f4", num_pairs) if messages.has(Field.FEATURE_VALUE) else None
     return Features(width, offsets=offsets, index=index, value=value)
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from gnnflow.graph.errors import StorageError
 from gnnflow.graph.facts import Layout, ShardEntry
 from gnnflow.graphfeature.blocks import extract_rows
-from gnnflow.graphfeature.codec import decode, decode_references, decode_rows, encode_references, encode_rows
+from gnnflow.graphfeature.codec import decode_references, decode_rows, encode_references, encode_rows
 from gnnflow.graphfeature.neighborhood import Neighborhood, merge, side_by_side
 from gnnflow.storage.columns import combine, to_matrix, to_numpy
 from gnnflow.storage.filesystem import join
@@ -111,7 +111,7 @@ def read_shard(artifact: str, entry: ShardEntry) -> Shard:
     column = combine(table["graph_feature"])
     if entry.layout == "shared":
         body = read_artifact_table(artifact, f"shards/{entry.name}.graph.parquet")
-        neighborhood, rows = decode(body["graph_feature"][0].as_buffer()), decode_references(column)
+        neighborhood, rows = decode_rows(body["graph_feature"]).neighborhood, decode_references(column)
     else:
         neighborhood = merge([decode_rows(column).neighborhood])
         rows = np.searchsorted(neighborhood.node_ids, targets)

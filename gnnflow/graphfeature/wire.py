@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from gnnflow.graph.arrays import Array, IntArray, offsets_of
 from gnnflow.graph.errors import StorageError
+from gnnflow.storage.columns import combine
 
 _VARINT, _BYTES = 0, 2
 _PAYLOAD_BITS = 7
@@ -133,11 +134,19 @@ class Messages:
         span = self.spans.get((number, _BYTES))
         return np.zeros(len(self), np.int64) if span is None else span.value
 
-    def payload(self, number: int, dtype: npt.DTypeLike) -> Array:
-        """Return a bytes field of all messages, one after the other, as one array. Read-only."""
+    def payload(self, number: int, dtype: npt.DTypeLike, *, aligned: bool = True) -> Array:
+        """Return a bytes field of all messages, one after the other, as one array. Read-only.
+
+        Of a single message it is a view of the message. Where that begins at an address which the type's size does not
+        divide, NumPy copies it again and again, so it is copied once; aligned=False leaves it where it is.
+        """
         span = self.spans.get((number, _BYTES))
         if span is None:
             return np.zeros(0, dtype)
+        if len(self) == 1:
+            start, length = int(span.start[0]), int(span.value[0])
+            found: Array = np.frombuffer(self.content, np.uint8)[start : start + length].view(dtype)
+            return np.require(found, requirements="A") if aligned else found
         # Slices of the messages and the gaps between them alternate [2n]; take the slices.
         bounds = np.stack([span.start, span.start + span.value], axis=1).ravel()
         pieces = binary_column(self.content, bounds).take(pa.array(np.arange(0, 2 * len(self), 2)))
@@ -153,9 +162,7 @@ def parse(column: pa.Array | pa.ChunkedArray) -> Messages:
     """
     if column.null_count:
         raise StorageError(f"{column.null_count} of {len(column)} GraphFeatures are null", fix=_REPAIR)
-    column = column.cast(pa.large_binary())
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
+    column = combine(column.cast(pa.large_binary()))
     offsets, buffer = _offsets(column), column.buffers()[2] or pa.py_buffer(b"")
     content = np.frombuffer(buffer, np.uint8)
     spans: dict[tuple[int, int], _Span] = {}
