@@ -70,7 +70,7 @@ class Job:
                 "neighbors": {"sampling": {"kind": "uniform", "fanout": list(FANOUT)}},
                 "flat": {"hops": 2, **flat_keys},
                 "model": {"kind": "sage", "layers": 2},
-                "cluster": {"kind": "local", "workers": self.workers, "memory_limit": "2GiB", "threads": 1}
+                "cluster": {"kind": "local", "workers": self.workers, "memory_limit": "2GiB"}
                 if self.workers
                 else {"kind": "synchronous"},
             }
