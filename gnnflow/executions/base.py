@@ -30,10 +30,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
+from torch.nn import functional
 
 from gnnflow.executions.propagate import TermRows, finished, partial_state
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.layers import EdgeContext, Layer, Model, NodeContext, State, Terms
+
+# What one number of a gathered row costs, in multiplications of a matrix product (docs/decisions/0008-native-core.md).
+_GATHER = 4
 
 
 class Part(Protocol):
@@ -52,6 +56,10 @@ class Delivery(Protocol):
     @property
     def num_targets(self) -> int:
         """Number of targets T."""
+
+    @property
+    def num_edges(self) -> int:
+        """About how many in-edges the targets have here: it decides what is computed first, never what."""
 
     @property
     def edge(self) -> EdgeContext:
@@ -89,6 +97,11 @@ class OneBlock:
         return self.block.num_targets
 
     @property
+    def num_edges(self) -> int:
+        """Number of the block's edges."""
+        return self.block.csr.num_edges
+
+    @property
     def edge(self) -> EdgeContext:
         """The block's edge columns."""
         return self.block.edge
@@ -104,25 +117,62 @@ def run_layer(model: Model, index: int, *, h: Tensor, nodes: NodeContext, delive
     h and nodes: rows of the nodes that lie here, the T targets first. Raises LayerError where the layer's terms or
     messages do not have the shapes of the contract.
     """
+    first = maps_first(model.layer(index), h, delivery.num_targets, delivery.num_edges)
     # source terms of all nodes that lie here, target terms of the T targets alone
-    source, target = layer_terms(model, index, h=h, nodes=nodes)
+    source, target = layer_terms(model, index, h=h, nodes=nodes, map_first=first)
     own = {name: rows[: delivery.num_targets] for name, rows in target.items()}
-    return layer_rows(model, index, terms=Terms(source, own), delivery=delivery)
+    return layer_rows(model, index, terms=Terms(source, own), delivery=delivery, map_first=first)
 
 
-def layer_terms(model: Model, index: int, *, h: Tensor, nodes: NodeContext) -> Terms:
-    """Return layer `index`'s terms of the nodes whose input rows are h: the half of a layer at each node's owner."""
-    return model.layer(index).transform(model.pre(index, h), nodes)
+def layer_terms(model: Model, index: int, *, h: Tensor, nodes: NodeContext, map_first: bool) -> Terms:
+    """Return layer `index`'s terms of the nodes whose input rows are h: the half of a layer at each node's owner.
+
+    map_first: apply the layer's value_weight, where it has one, to the values here and not to what they add up to.
+    """
+    layer = model.layer(index)
+    terms = layer.transform(model.pre(index, h), nodes)
+    if layer.value_weight is None or not map_first:
+        return terms
+    value = functional.linear(terms.source["value"], layer.value_weight)
+    return Terms({**terms.source, "value": value}, terms.target)
 
 
-def layer_rows(model: Model, index: int, *, terms: Terms, delivery: Delivery) -> Tensor:
+def layer_rows(model: Model, index: int, *, terms: Terms, delivery: Delivery, map_first: bool) -> Tensor:
     """Return layer `index`'s rows [T, W] from terms: the half of a layer at each target's owner.
 
-    terms: source terms with at least the T targets' own as first rows; target terms of the T targets.
+    terms: source terms with at least the T targets' own as first rows; target terms of the T targets. map_first: as the
+    terms were made.
     """
     layer = model.layer(index)
     # A state per part; a delivery of one part merges nothing.
     state = layer.aggregation.merge_all(part.state(layer, terms.target) for part in delivery.parts(layer, terms))
     # What each target aggregates, its self message included [T, H, D (+ edge attributes)].
     aggregated = finished(layer, state, source=terms.source, target=terms.target, edge=delivery.edge)
-    return model.post(index, layer.update(terms.target, aggregated))
+    return updated_rows(model, index, target=terms.target, aggregated=aggregated, is_mapped=map_first)
+
+
+def updated_rows(model: Model, index: int, *, target: TermRows, aggregated: Tensor, is_mapped: bool) -> Tensor:
+    """Return layer `index`'s rows [T, W] from what its targets aggregated [T, H, D (+ A)].
+
+    target: the T targets' target terms. is_mapped: the layer's value_weight was applied before the aggregation.
+    """
+    layer = model.layer(index)
+    if layer.value_weight is not None and not is_mapped:
+        aggregated = functional.linear(aggregated, layer.value_weight)
+    return model.post(index, layer.update(target, aggregated))
+
+
+def maps_first(layer: Layer, h: Tensor, num_targets: int, num_edges: int) -> bool:
+    """Return whether a layer's value_weight costs less per source, before the aggregation, than per target behind it.
+
+    Counted in multiplications, forward and backward. Where h [S, W] needs no gradient, a map behind the aggregation
+    leaves the aggregation without one too.
+    """
+    weight = layer.value_weight
+    if weight is None:
+        return True
+    narrow, wide = weight.shape[1], weight.shape[0]  # columns to aggregate behind and before the map
+    product, backward = weight.numel(), 2 if h.requires_grad else 1
+    before = (1 + backward) * len(h) * product + 2 * _GATHER * num_edges * wide
+    behind = (1 + backward) * num_targets * product + backward * _GATHER * num_edges * narrow
+    return before < behind

@@ -1,17 +1,31 @@
 """A model over one mini-batch: one pruned block per layer, each layer's rows a prefix of the one before.
 
-Shapes: B targets of the batch, C outputs, W width.
+Where nothing before the first layer's weights depends on them (`aggregates_ahead`), whoever prepares a batch
+aggregates that layer's inputs too, and reads them where they lie. The features of the last hop, by far the most rows of
+a batch, are then neither copied nor mapped nor given a gradient.
+
+Shapes: B targets of the batch, T nodes the first layer computes, C outputs, W width.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from gnnflow.executions.base import OneBlock, run_layer
-from gnnflow.executions.tensors import BatchTensors, batch_tensors
-from gnnflow.graph.batch import MiniBatch
+from gnnflow.executions.base import OneBlock, run_layer, updated_rows
+from gnnflow.executions.propagate import finished, partial_state
+from gnnflow.executions.tensors import (
+    BatchTensors,
+    FirstRows,
+    batch_tensors,
+    block_tensors,
+    node_context,
+    shared_tensor,
+    tensor,
+)
+from gnnflow.graph.batch import Degrees, Features, InPlaceBatch, MiniBatch
 from gnnflow.graph.errors import LayerError
-from gnnflow.layers import Model
+from gnnflow.layers import Model, Terms
 
 
 def forward(model: Model, batch: MiniBatch | BatchTensors) -> Tensor:
@@ -26,18 +40,60 @@ def forward(model: Model, batch: MiniBatch | BatchTensors) -> Tensor:
 def layer_outputs(model: Model, batch: MiniBatch | BatchTensors) -> list[Tensor]:
     """Return the batch's targets' rows [B, W] after each layer, in layer order."""
     tensors = batch if isinstance(batch, BatchTensors) else batch_tensors(batch)
-    if len(tensors.blocks) != model.num_layers:
+    num_layers = len(tensors.blocks) + (tensors.first is not None)
+    if num_layers != model.num_layers:
         raise LayerError(
-            f"the model has {model.num_layers} layers and the batch {len(tensors.blocks)} blocks",
+            f"the model has {model.num_layers} layers and the batch {num_layers} blocks",
             where="mini-batch",
             fix="Build the batch for as many layers as the model has.",
         )
-    num_targets = tensors.blocks[-1].num_targets
-    h = model.encode(tensors.features)
-    outputs = []
-    for index, block in enumerate(tensors.blocks):
+    # rows that every layer has computed so far, those of the first layer if it was aggregated already
+    rows = []
+    if tensors.first is None:
+        assert tensors.features is not None
+        h = model.encode(tensors.features)
+    else:
+        first = tensors.first
+        h = updated_rows(model, 0, target=first.target, aggregated=first.aggregated, is_mapped=False)
+        rows.append(h)
+    for index, block in enumerate(tensors.blocks, len(rows)):
         # The sources of a block are the targets of the one before [S, W].
         assert len(h) == block.csr.num_sources
         h = run_layer(model, index, h=h, nodes=tensors.nodes.prefix(len(h)), delivery=OneBlock(block))
-        outputs.append(h[:num_targets])
-    return outputs
+        rows.append(h)
+    return [each[: len(h)] for each in rows]
+
+
+def aggregates_ahead(model: Model, *, training: bool) -> bool:
+    """Return whether what the first layer aggregates is the same in every step, so that it may be prepared."""
+    layer = model.layer(0)
+    draws = training and (model.config.dropout > 0.0 or layer.coefficient_dropout > 0.0)
+    return model.encoder is None and layer.fixed_terms and not layer.uses_messages and not draws
+
+
+@torch.no_grad()
+def first_terms(model: Model, features: Features, nodes: Degrees) -> Terms:
+    """Return the first layer's terms of all nodes of a neighbourhood: once for all batches that are cut from it.
+
+    features: dense, and never written into. For models that `aggregates_ahead` accepts.
+    """
+    assert features.dense is not None
+    return model.layer(0).transform(shared_tensor(features.dense), node_context(nodes))
+
+
+@torch.no_grad()
+def prepared(model: Model, terms: Terms, batch: InPlaceBatch) -> BatchTensors:
+    """Return a batch whose first layer is aggregated. terms: as `first_terms` gave them for its neighbourhood."""
+    layer, block, rows = model.layer(0), block_tensors(batch.first), tensor(batch.rows)
+    # terms of the T targets; their own messages need the source terms as well
+    target = {name: term.index_select(0, rows) for name, term in terms.target.items()}
+    own = {name: term.index_select(0, rows) for name, term in terms.source.items()} if layer.include_self else {}
+    state = partial_state(layer, source=terms.source, target=target, block=block)
+    aggregated = finished(layer, state, source=own, target=target, edge=block.edge)
+    return BatchTensors(
+        tuple(block_tensors(each) for each in batch.blocks),
+        node_context(batch.nodes),
+        features=None,
+        labels=None,
+        first=FirstRows(target, aggregated),
+    )

@@ -75,10 +75,11 @@ def _coefficient_state(
     layer: Layer, source: TermRows, target: TermRows, csr: Csr, edge: EdgeContext, *, scale: Tensor | None = None
 ) -> State:
     by_source, by_target = _seen_from_edges(source, target, csr)
-    # a scalar per edge and head [E, H]; the value stays a row per source [S, H, D]
+    # a scalar per edge and head [E, H], None for ones; the value stays a row per source [S, H, D]
     coefficient = layer.coefficient(by_source, by_target, edge)
     value = source["value"]
-    _check_rows(layer, "coefficient()", coefficient, (csr.num_edges, value.shape[1]))
+    if coefficient is not None:
+        _check_rows(layer, "coefficient()", coefficient, (csr.num_edges, value.shape[1]))
     messages = Messages(
         csr,
         value,

@@ -81,6 +81,8 @@ def layer_outputs(model: Model, graph: WholeGraph, *, sampled: Sequence[Block] |
 def layer_output(layer: Layer, h: Tensor, *, node: NodeContext, block: Block) -> Tensor:
     """Return one layer's rows [N, W] from its input rows h [N, in_width]."""
     terms = layer.transform(h, node)
+    if layer.value_weight is not None:
+        terms.source["value"] = functional.linear(terms.source["value"], layer.value_weight)
     edges = _edge_list(block, include_self=layer.include_self)
     by_source = GatheredTerms(terms.source, lambda rows: rows[edges.sources])
     by_target = GatheredTerms(terms.target, lambda rows: rows[edges.targets])

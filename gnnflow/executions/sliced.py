@@ -110,16 +110,16 @@ def encode_slice(model: Model, features: Features) -> FloatArray:
 def term_slice(model: Model, index: int, *, h: FloatArray, nodes: Degrees) -> SliceTerms:
     """Return layer `index`'s terms of the nodes whose input rows are h [N, W]."""
     _check_evaluating(model)
-    terms = layer_terms(model, index, h=tensor(h), nodes=node_context(nodes))
+    terms = layer_terms(model, index, h=tensor(h), nodes=node_context(nodes), map_first=_maps_first(model, index))
     return SliceTerms(terms_to_arrays(terms.source), terms_to_arrays(terms.target))
 
 
 @torch.no_grad()
 def term_layouts(model: Model, index: int) -> TermLayouts:
     """Return how layer `index`'s terms are packed. It depends on the model alone, never on the graph."""
-    layer = model.layer(index)
     none = torch.zeros(0)
-    terms = layer.transform(torch.zeros(0, layer.in_width), NodeContext(none, none, none))
+    h, nodes = torch.zeros(0, model.layer(index).in_width), NodeContext(none, none, none)
+    terms = layer_terms(model, index, h=h, nodes=nodes, map_first=_maps_first(model, index))
     return TermLayouts(TermLayout.of(terms.source), TermLayout.of(terms.target))
 
 
@@ -132,7 +132,8 @@ def layer_slice(model: Model, index: int, *, own: TermArrays, source: TermArrays
     """
     _check_evaluating(model)
     terms = Terms(arrays_to_terms(source), arrays_to_terms(own))
-    return _array(layer_rows(model, index, terms=terms, delivery=OneBlock(block_tensors(block))))
+    delivery = OneBlock(block_tensors(block))
+    return _array(layer_rows(model, index, terms=terms, delivery=delivery, map_first=_maps_first(model, index)))
 
 
 @torch.no_grad()
@@ -172,8 +173,8 @@ def finish_slice(
     weight = torch.zeros(0) if has_weight else None
     attributes = torch.zeros(0, attribute_width) if attribute_width else None
     edge = EdgeContext(0, weight, attributes)
-    delivery = _Received(len(terms.source["value"]), edge, states)
-    return _array(layer_rows(model, index, terms=terms, delivery=delivery))
+    delivery = _Received(len(terms.source["value"]), 0, edge, states)
+    return _array(layer_rows(model, index, terms=terms, delivery=delivery, map_first=_maps_first(model, index)))
 
 
 @torch.no_grad()
@@ -203,12 +204,19 @@ class _Received:
     """Delivers states that `partial_slice` computed elsewhere, in the order given."""
 
     num_targets: int
+    num_edges: int
     edge: EdgeContext
     states: Sequence[TermArrays]
 
     def parts(self, layer: Layer, terms: Terms) -> Iterator[_ReceivedPart]:
         for arrays in self.states:
             yield _ReceivedPart(arrays)
+
+
+def _maps_first(model: Model, index: int) -> bool:
+    """Return whether values are mapped before they travel, so that narrow rows do. The model alone decides it."""
+    weight = model.layer(index).value_weight
+    return weight is None or weight.shape[0] <= weight.shape[1]
 
 
 def _check_mergeable(model: Model, index: int) -> None:

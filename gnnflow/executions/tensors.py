@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import overload
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,13 +33,26 @@ class BlockTensors:
 
 
 @dataclass(frozen=True)
+class FirstRows:
+    """The first layer up to its weights: its T targets' terms, and the rows [T, H, D (+ A)] that they aggregated."""
+
+    target: Mapping[str, Tensor]
+    aggregated: Tensor
+
+
+@dataclass(frozen=True)
 class BatchTensors:
-    """A `MiniBatch` ready to compute on; labels None where it has none."""
+    """A batch ready to compute on; labels None where it has none.
+
+    It has either features, and a block for every layer, or first: the first layer was aggregated already, and blocks
+    and nodes belong to the later layers.
+    """
 
     blocks: tuple[BlockTensors, ...]
     nodes: NodeContext
-    features: FeatureTensors
+    features: FeatureTensors | None
     labels: Tensor | None
+    first: FirstRows | None = None
 
 
 @overload
@@ -49,6 +65,11 @@ def tensor(array: Array | None) -> Tensor | None:
         return None
     # torch has no read-only tensors: sharing such memory would let an in-place operation write through the lock.
     return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def shared_tensor(array: Array) -> Tensor:
+    """Return a tensor over the array's own memory, read-only or not: for code known to write nothing into it."""
+    return torch.from_numpy(array)
 
 
 def block_tensors(block: Block) -> BlockTensors:
@@ -90,3 +111,9 @@ def batch_tensors(batch: MiniBatch) -> BatchTensors:
         feature_tensors(batch.features),
         tensor(batch.labels),
     )
+
+
+# torch says once per process that it has no read-only tensors; `shared_tensor` knows.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", UserWarning)
+    shared_tensor(np.frombuffer(bytes(8)))

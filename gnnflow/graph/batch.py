@@ -99,8 +99,9 @@ class Features:
     def take(self, rows: IntArray) -> Features:
         """Return the given rows, in the given order."""
         if self.dense is not None:
-            # np.take gathers whole rows faster than indexing does.
-            return Features(self.width, dense=np.take(self.dense, rows, axis=0))
+            # np.take gathers whole rows faster than indexing does, and as bytes it takes them from any address.
+            gathered = np.take(self.dense.view(np.uint8), rows, axis=0) if self.width else self.dense[rows]
+            return Features(self.width, dense=gathered.view(np.float32))
         assert self.offsets is not None
         assert self.index is not None
         lengths = self.offsets[rows + 1] - self.offsets[rows]
@@ -123,3 +124,19 @@ class MiniBatch:
     features: Features
     targets: IntArray
     labels: Array | None = None
+
+
+@dataclass(frozen=True)
+class InPlaceBatch:
+    """A batch whose first layer reads its sources where they lie, in the neighbourhood it was cut from.
+
+    first holds the in-edges of the T nodes that the first layer computes; its sources are rows of the neighbourhood,
+    and so are rows [T], the T nodes themselves. blocks are those of the later layers, the first of which has these T
+    nodes as sources; nodes belong to them. targets: dense ids of the B targets.
+    """
+
+    first: Block
+    rows: IntArray
+    blocks: tuple[Block, ...]
+    nodes: Degrees
+    targets: IntArray

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnnflow.graph.arrays import Array, IntArray
-from gnnflow.graph.batch import MiniBatch, sampled_block
+from gnnflow.graph.batch import Block, Degrees, InPlaceBatch, MiniBatch, sampled_block
 from gnnflow.graph.edges import Picked, SamplingKind, SourceArray
 from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows, RowArray
 
@@ -66,23 +66,49 @@ def build_minibatch(
     )
     # degrees of each batch row; a layer's own nodes are the first T of them
     degrees = neighborhood.degrees.take(nodes)
-    # rows each layer reads: those the layer before it computes, and for the first layer all of the batch
-    sizes = [layer.num_targets for layer in layers[1:]] + [len(nodes)]
-    blocks = [
-        sampled_block(
-            neighborhood.edges.take(layer.picked.positions, offsets=layer.picked.offsets, sources=layer.sources),
-            num_sources=size,
-            in_degree=degrees.in_degree[: layer.num_targets],
-            sampling="none" if fanouts is None else sampling,
-        )
-        for layer, size in zip(layers, sizes, strict=True)
-    ]
     return MiniBatch(
-        blocks=tuple(reversed(blocks)),
+        blocks=_blocks(neighborhood, layers, degrees, sampling="none" if fanouts is None else sampling),
         nodes=degrees,
         features=neighborhood.features.take(nodes),
         targets=neighborhood.node_ids[rows],
         labels=labels,
+    )
+
+
+def build_in_place(
+    neighborhood: Neighborhood,
+    rows: IntArray,
+    *,
+    fanouts: Sequence[int] | None,
+    num_layers: int,
+    sampling: SamplingKind = "uniform",
+    scratch: RowArray | None = None,
+) -> InPlaceBatch:
+    """Return the same blocks as `build_minibatch`, but for the first layer's sources, which stay where they are.
+
+    The nodes of the last hop, by far the most, are thereby never numbered nor copied.
+    """
+    limits = _limits(fanouts, num_layers)
+    kind: SamplingKind = "none" if fanouts is None else sampling
+    nodes, layers = _reach(
+        neighborhood, rows, limits[:-1], new_scratch(neighborhood.num_nodes) if scratch is None else scratch
+    )
+    degrees = neighborhood.degrees.take(nodes)
+    picked = _prefix(neighborhood, nodes, limits[-1])
+    # the neighbourhood's row of each of these edges' source [E]
+    sources = neighborhood.edges.sources[picked.positions].astype(np.int64)
+    first = sampled_block(
+        neighborhood.edges.take(picked.positions, offsets=picked.offsets, sources=sources),
+        num_sources=neighborhood.num_nodes,
+        in_degree=degrees.in_degree,
+        sampling=kind,
+    )
+    return InPlaceBatch(
+        first=first,
+        rows=nodes.astype(np.int64),
+        blocks=_blocks(neighborhood, layers, degrees, sampling=kind),
+        nodes=degrees,
+        targets=neighborhood.node_ids[rows],
     )
 
 
@@ -111,6 +137,24 @@ def extract_rows(
         followed[np.searchsorted(every, pairs)] = taken + picked.counts
         pairs, taken = every, followed
     return _cut(neighborhood, rows, pairs, taken)
+
+
+def _blocks(
+    neighborhood: Neighborhood, layers: Sequence[_Layer], degrees: Degrees, *, sampling: SamplingKind
+) -> tuple[Block, ...]:
+    """Return a block per layer, first to last. layers: from the last to the first. degrees: of all rows."""
+    # rows each layer reads: those the layer before it computes, and for the first of them all of the batch
+    sizes = [layer.num_targets for layer in layers[1:]] + [len(degrees)]
+    blocks = [
+        sampled_block(
+            neighborhood.edges.take(layer.picked.positions, offsets=layer.picked.offsets, sources=layer.sources),
+            num_sources=size,
+            in_degree=degrees.in_degree[: layer.num_targets],
+            sampling=sampling,
+        )
+        for layer, size in zip(layers, sizes, strict=False)
+    ]
+    return tuple(reversed(blocks))
 
 
 def _limits(fanouts: Sequence[int] | None, num_layers: int) -> Sequence[int | None]:

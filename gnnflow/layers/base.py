@@ -81,8 +81,31 @@ class Layer(nn.Module, ABC):
     def transform(self, h: Tensor, node: NodeContext) -> Terms:
         """Return each node's terms from its row h [N, in_width]; rows stay in order."""
 
-    def coefficient(self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext) -> Tensor:
-        """Return a scalar per edge and head [E, H], a logit under softmax. source["x"] is the term x of each source."""
+    @property
+    def value_weight(self) -> Tensor | None:
+        """The map W [D, I] that is still to be applied to source["value"] [N, H, I]; None where there is none.
+
+        A sum or a mean of W x is W times that of x, so an execution applies W where that is less work: per node before
+        the aggregation, or per target behind it. `update` gets rows that W was applied to, either way. Only for
+        aggregations that are linear in the value (`Aggregation.linear`), without edge attributes beside it.
+        """
+        return None
+
+    @property
+    def fixed_terms(self) -> bool:
+        """Whether `transform` and `coefficient` read no parameter and draw nothing: the value_weight is left to others.
+
+        What the first layer aggregates is then the same in every epoch, and is computed where batches are prepared.
+        """
+        return False
+
+    def coefficient(
+        self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext
+    ) -> Tensor | None:
+        """Return a scalar per edge and head [E, H], a logit under softmax; None where each is one.
+
+        source["x"] is the term x of each edge's source.
+        """
         raise NotImplementedError
 
     def message(self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext) -> Tensor:

@@ -33,13 +33,25 @@ class GCN(Layer):
         nn.init.xavier_uniform_(self.linear.weight)
 
     def transform(self, h: Tensor, node: NodeContext) -> Terms:
-        """Return value = W h / sqrt(d) [N, 1, D], and 1 / sqrt(d) [N, 1] for the target's side."""
+        """Return value = h / sqrt(d) [N, 1, in_width], and 1 / sqrt(d) [N, 1] for the target's side."""
         norm = (node.in_weight + 1.0).rsqrt()[:, None].to(h)
-        return Terms({"value": (self.linear(h) * norm)[:, None]}, {"norm": norm})
+        return Terms({"value": (h * norm)[:, None]}, {"norm": norm})
 
-    def coefficient(self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext) -> Tensor:
+    @property
+    def value_weight(self) -> Tensor:
+        """W, which commutes with the sum."""
+        return self.linear.weight
+
+    @property
+    def fixed_terms(self) -> bool:
+        """Degrees and weights of edges are the graph's."""
+        return True
+
+    def coefficient(
+        self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext
+    ) -> Tensor | None:
         """Return the edge's weight [E, 1]."""
-        return edge.weight_or_one(self.bias)
+        return edge.weight_column(self.bias)
 
     def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:
         """Return the target's share of the norm, then the bias."""

@@ -35,9 +35,16 @@ class GIN(Layer):
         """Return the rows as they are: value [N, 1, in_width]."""
         return Terms({"value": h[:, None]}, {"h": h})
 
-    def coefficient(self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext) -> Tensor:
+    @property
+    def fixed_terms(self) -> bool:
+        """The rows as they are."""
+        return True
+
+    def coefficient(
+        self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext
+    ) -> Tensor | None:
         """Return the edge's weight [E, 1]."""
-        return edge.weight_or_one(self.epsilon)
+        return edge.weight_column(self.epsilon)
 
     def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:
         """Return MLP((1 + eps) h + sum)."""

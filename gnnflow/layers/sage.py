@@ -4,7 +4,7 @@ Algorithm 1 with the mean aggregator, h' = W_self h_v + W_neigh mean(h_u) + b (t
 products), and the pooling aggregator of equation 3, h' = W_self h_v + W_neigh max(relu(W_pool h_u + b_pool)) + b.
 Deviations: rows are not normalised to unit length (line 7), and in a graph with edge weights the mean is the weighted
 one; over a sample drawn in proportion to the weights it is the self-normalised estimate of that mean (`Mean`), which
-applies each weight once. W_neigh commutes with the mean, so it is applied once per node before anything travels.
+applies each weight once.
 
 Shapes: N nodes, E edges, D out_width.
 """
@@ -42,15 +42,25 @@ class GraphSAGE(Layer):
         return cls(place.in_width, place.width, aggregator=config.aggregator)
 
     def transform(self, h: Tensor, node: NodeContext) -> Terms:
-        """Return value [N, 1, D]: W_neigh h, or relu(W_pool h + b_pool); the target keeps h."""
-        value = self.neighbor(h) if self.pool is None else torch.relu(self.pool(h))
+        """Return value [N, 1, in_width or D]: h, or relu(W_pool h + b_pool); the target keeps h."""
+        value = h if self.pool is None else torch.relu(self.pool(h))
         return Terms({"value": value[:, None]}, {"h": h})
 
-    def coefficient(self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext) -> Tensor:
+    @property
+    def value_weight(self) -> Tensor | None:
+        """W_neigh, which commutes with the mean and not with the maximum."""
+        return self.neighbor.weight if self.pool is None else None
+
+    @property
+    def fixed_terms(self) -> bool:
+        """The rows as they are, unless they pass the pooling layer first."""
+        return self.pool is None
+
+    def coefficient(
+        self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext
+    ) -> Tensor | None:
         """Return the edge's weight for the mean, one for the maximum [E, 1]."""
-        if self.pool is not None:
-            return self.own.weight.new_ones(edge.num_edges, 1)
-        return edge.weight_or_one(self.own.weight)
+        return None if self.pool is not None else edge.weight_column(self.own.weight)
 
     def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:
         """Return W_self h + the aggregated neighbours."""

@@ -46,11 +46,18 @@ class EdgeContext:
     attributes: Tensor | None = None
 
     def weight_or_one(self, like: Tensor) -> Tensor:
-        """Return one coefficient per edge [E, 1]: its weight, or one in a graph without weights.
+        """Return each edge's weight as a column [E, 1], ones in a graph without weights: a factor for a message.
 
         like: any tensor of the layer, for its dtype and device.
         """
         return like.new_ones(self.num_edges, 1) if self.weight is None else self.weight[:, None].to(like)
+
+    def weight_column(self, like: Tensor) -> Tensor | None:
+        """Return each edge's weight as a coefficient [E, 1], or None in a graph without weights, where each is one.
+
+        like: any tensor of the layer, for its dtype and device.
+        """
+        return None if self.weight is None else self.weight[:, None].to(like)
 
     def part(self, edges: slice) -> EdgeContext:
         """Return a run of the edges."""

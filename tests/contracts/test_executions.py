@@ -196,6 +196,7 @@ class Chunks:
     blocks: list[BlockTensors]
     sources: list[torch.Tensor]  # per part the node of each of its source rows
     num_targets: int
+    num_edges: int
     edge: EdgeContext
 
     def parts(self, layer, terms):
@@ -211,7 +212,7 @@ def chunks_of(block, salt):
         edges = replace(part.edges, sources=rows)
         blocks.append(block_tensors(replace(part, num_sources=len(nodes), edges=edges)))
         sources.append(torch.from_numpy(nodes))
-    return Chunks(blocks, sources, block.num_targets, block_tensors(block).edge)
+    return Chunks(blocks, sources, block.num_targets, block.num_edges, block_tensors(block).edge)
 
 
 @pytest.mark.parametrize("layer", MERGEABLE)

@@ -90,7 +90,7 @@ class Flat(Layer):
         return Terms({"value": h}, {})
 
     def coefficient(self, source, target, edge):
-        return edge.weight_or_one(source["value"])
+        return edge.weight_column(source["value"])
 
     def update(self, own, aggregated):
         return aggregated

@@ -25,7 +25,7 @@ class Own(Layer):
         return Terms({"value": self.linear(h)[:, None]}, {})
 
     def coefficient(self, source, target, edge):
-        return edge.weight_or_one(source["value"])
+        return edge.weight_column(source["value"])
 
     def update(self, own, aggregated):
         return aggregated[:, 0]

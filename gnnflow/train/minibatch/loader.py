@@ -27,14 +27,16 @@ from typing import Self
 
 import numpy as np
 
+from gnnflow.executions.minibatch import aggregates_ahead, first_terms, prepared
 from gnnflow.executions.tensors import BatchTensors, batch_tensors
 from gnnflow.graph.arrays import Array, IntArray
-from gnnflow.graph.batch import Degrees, MiniBatch
+from gnnflow.graph.batch import Degrees
 from gnnflow.graph.edges import SamplingKind
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
-from gnnflow.graphfeature.blocks import build_minibatch, new_scratch
+from gnnflow.graphfeature.blocks import build_in_place, build_minibatch, new_scratch
 from gnnflow.graphfeature.shards import Shard
+from gnnflow.layers import Model, Terms
 from gnnflow.train.minibatch.batches import OPEN_SHARDS, PlannedBatch
 from gnnflow.train.minibatch.memory import Memory
 
@@ -48,11 +50,19 @@ class ReadyBatch:
     targets: IntArray
 
 
+@dataclass(frozen=True)
+class _Open:
+    """A decoded shard, and the first layer's terms of its nodes where batches are aggregated ahead."""
+
+    shard: Shard
+    terms: Terms | None
+
+
 class BatchLoader:
     """Turns planned batches into mini-batches. Close it, or use it in a `with` block, to end its thread.
 
-    fanouts (targets first, None keeps all edges), sampling (how those of a fan-out were chosen) and num_layers shape
-    the blocks. `edges=False` gives the
+    model: one like that which is trained; only what no weight has a part in is asked of it. fanouts (targets first,
+    None keeps all edges) and sampling (how those of a fan-out were chosen) shape the blocks. `edges=False` gives the
     graph without its edges: no neighbours and degrees of zero.
     """
 
@@ -60,22 +70,22 @@ class BatchLoader:
         self,
         read: Callable[[ShardEntry], Shard],
         *,
+        model: Model,
         fanouts: Sequence[int] | None,
-        num_layers: int,
         cache_bytes: int,
         prefetch: int,
         sampling: SamplingKind = "uniform",
         edges: bool = True,
     ) -> None:
         self._read = read
-        self._fanouts = fanouts if edges else (0,) * num_layers
+        self._model = model
+        self._fanouts = fanouts if edges else (0,) * model.num_layers
         # Without edges nothing was left out.
         self._sampling: SamplingKind = sampling if edges else "none"
-        self._num_layers = num_layers
         self._prefetch = prefetch
         self._edges = edges
         self._scratch = new_scratch(0)
-        self._memory = Memory[ReadyBatch](cache_bytes, open_shards=OPEN_SHARDS)
+        self._memory = Memory[_Open, ReadyBatch](cache_bytes, open_shards=OPEN_SHARDS)
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gnnflow-reader")
 
     def __enter__(self) -> Self:
@@ -111,37 +121,68 @@ class BatchLoader:
 
     def labels(self, entries: Iterable[ShardEntry]) -> Iterator[Array]:
         """Yield the labels of each shard."""
-        return (_labels(self._memory.shard(entry, self._read)) for entry in entries)
+        return (_labels(self._shard(entry).shard) for entry in entries)
 
     def _begin(self, batch: PlannedBatch, *, for_training: bool) -> ReadyBatch | Future[ReadyBatch]:
-        held = self._memory.batch(batch.key)
+        held = self._memory.batch(self._key(batch, for_training=for_training))
         if held is not None:
             return held
         build = partial(self._build, batch, for_training=for_training)
         return self._reader.submit(build) if self._prefetch else build()
 
-    def _build(self, batch: PlannedBatch, *, for_training: bool) -> ReadyBatch:
-        shard = self._memory.shard(batch.entry, self._read)
-        if len(self._scratch) < shard.neighborhood.num_nodes:
-            self._scratch = new_scratch(shard.neighborhood.num_nodes)
-        labels = _labels(shard)[batch.positions]
-        built = build_minibatch(
-            shard.neighborhood,
-            shard.rows[batch.positions],
-            fanouts=self._fanouts,
-            num_layers=self._num_layers,
-            sampling=self._sampling,
-            scratch=self._scratch,
-        )
+    def _key(self, batch: PlannedBatch, *, for_training: bool) -> str:
+        # Dropout keeps training from batches that are aggregated ahead, and not evaluation.
+        ahead = aggregates_ahead(self._model, training=for_training)
+        return f"{batch.key}:ahead" if batch.key and ahead else batch.key
+
+    def _shard(self, entry: ShardEntry) -> _Open:
+        return self._memory.shard(entry, self._open)
+
+    def _open(self, entry: ShardEntry) -> _Open:
+        shard = self._read(entry)
         if not self._edges:
-            built = _without_degrees(built)
-        ready = ReadyBatch(batch_tensors(built), labels, built.targets)
+            zeros = np.zeros(shard.neighborhood.num_nodes, np.int64)
+            degrees = Degrees(zeros, zeros, zeros.astype(np.float32))
+            shard = replace(shard, neighborhood=replace(shard.neighborhood, degrees=degrees))
+        if not aggregates_ahead(self._model, training=False):
+            return _Open(shard, None)
+        return _Open(shard, first_terms(self._model, shard.neighborhood.features, shard.neighborhood.degrees))
+
+    def _build(self, batch: PlannedBatch, *, for_training: bool) -> ReadyBatch:
+        opened = self._shard(batch.entry)
+        if len(self._scratch) < opened.shard.neighborhood.num_nodes:
+            self._scratch = new_scratch(opened.shard.neighborhood.num_nodes)
+        tensors, targets = self._tensors(opened, opened.shard.rows[batch.positions], for_training=for_training)
+        ready = ReadyBatch(tensors, _labels(opened.shard)[batch.positions], targets)
         if for_training:
             # The backward pass sorts the edges by source; sorting here, in the reader, keeps that from the trainer.
             for block in ready.tensors.blocks:
                 _ = block.csr.transposed
-        self._memory.keep(batch.key, ready)
+        self._memory.keep(self._key(batch, for_training=for_training), ready)
         return ready
+
+    def _tensors(self, opened: _Open, rows: IntArray, *, for_training: bool) -> tuple[BatchTensors, IntArray]:
+        """Return the blocks of the targets at some rows of a shard, and the targets' dense ids."""
+        neighborhood = opened.shard.neighborhood
+        if opened.terms is not None and aggregates_ahead(self._model, training=for_training):
+            placed = build_in_place(
+                neighborhood,
+                rows,
+                fanouts=self._fanouts,
+                num_layers=self._model.num_layers,
+                sampling=self._sampling,
+                scratch=self._scratch,
+            )
+            return prepared(self._model, opened.terms, placed), placed.targets
+        built = build_minibatch(
+            neighborhood,
+            rows,
+            fanouts=self._fanouts,
+            num_layers=self._model.num_layers,
+            sampling=self._sampling,
+            scratch=self._scratch,
+        )
+        return batch_tensors(built), built.targets
 
 
 def _ready(batch: ReadyBatch | Future[ReadyBatch]) -> ReadyBatch:
@@ -154,9 +195,3 @@ def _labels(shard: Shard) -> Array:
             "the graph has no labels", where="graph.label", fix="Name the label column of the node table."
         )
     return shard.labels
-
-
-def _without_degrees(batch: MiniBatch) -> MiniBatch:
-    """Return a batch with the degrees it would have in a graph without edges."""
-    zeros = np.zeros(len(batch.nodes), np.int64)
-    return replace(batch, nodes=Degrees(zeros, zeros, zeros.astype(np.float32)))

@@ -10,29 +10,29 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 from torch import Tensor
 
 from gnnflow.graph.facts import ShardEntry
-from gnnflow.graphfeature.shards import Shard
 
-T = TypeVar("T")
+Shard = TypeVar("Shard")
+Batch = TypeVar("Batch")
 
 
-class Memory(Generic[T]):
+class Memory(Generic[Shard, Batch]):
     """Decoded shards and finished batches in `budget` bytes, but never fewer than `open_shards` shards.
 
-    `T` is what a finished batch is. One thread reads and keeps; another may ask for held batches meanwhile.
+    One thread reads and keeps; another may ask for held batches meanwhile.
     """
 
     def __init__(self, budget: int, *, open_shards: int) -> None:
         self._budget = budget
         self._open_shards = open_shards
         self._shards: OrderedDict[str, tuple[Shard, int]] = OrderedDict()
-        self._batches: dict[str, T] = {}
+        self._batches: dict[str, Batch] = {}
         self._shard_bytes = 0
         self._batch_bytes = 0
 
@@ -53,11 +53,11 @@ class Memory(Generic[T]):
         self._shards.move_to_end(entry.name)
         return found[0]
 
-    def batch(self, key: str) -> T | None:
+    def batch(self, key: str) -> Batch | None:
         """Return a finished batch, or None where it is not held. Batches without a key are never held."""
         return self._batches.get(key)
 
-    def keep(self, key: str, batch: T) -> None:
+    def keep(self, key: str, batch: Batch) -> None:
         """Keep a finished batch if it has a key and there is room for it."""
         size = array_bytes(batch)
         if key and key not in self._batches and self._batch_bytes + size <= self._budget // 2:
@@ -72,11 +72,26 @@ class Memory(Generic[T]):
 
 
 def array_bytes(value: Any) -> int:
-    """Return the bytes of all arrays and tensors below a dataclass, with what it has derived and kept so far."""
-    if isinstance(value, np.ndarray | Tensor):
-        return int(value.nbytes)
-    if isinstance(value, tuple | list):
-        return sum(array_bytes(part) for part in value)
-    if dataclasses.is_dataclass(value):
-        return sum(array_bytes(part) for part in vars(value).values())
-    return 0
+    """Return the bytes of all arrays and tensors below a dataclass, with what it has derived and kept so far.
+
+    Memory that several of them share counts once.
+    """
+    sizes: dict[int, int] = {}
+    for address, size in _arrays(value):
+        sizes[address] = max(size, sizes.get(address, 0))
+    return sum(sizes.values())
+
+
+def _arrays(value: Any) -> Iterator[tuple[int, int]]:
+    """Yield where each array begins and its bytes."""
+    if isinstance(value, np.ndarray):
+        yield value.ctypes.data, value.nbytes
+    elif isinstance(value, Tensor):
+        yield value.data_ptr(), value.nbytes
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from _arrays(part)
+    elif isinstance(value, Mapping):
+        yield from _arrays(list(value.values()))
+    elif dataclasses.is_dataclass(value):
+        yield from _arrays(list(vars(value).values()))

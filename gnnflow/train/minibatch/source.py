@@ -19,7 +19,7 @@ from gnnflow.graph.edges import SamplingKind
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.shards import Shard, read_shard
-from gnnflow.layers.model import Model
+from gnnflow.layers.model import Model, build_model
 from gnnflow.train.job import TrainJob
 from gnnflow.train.minibatch.batches import EpochPlan, PlannedBatch, plan_epoch, plan_evaluation
 from gnnflow.train.minibatch.loader import BatchLoader, ReadyBatch
@@ -123,9 +123,9 @@ def open_source(
     """Return the job's shards as a source. `read` replaces reading them from the artifact."""
     loader = BatchLoader(
         read or partial(read_shard, job.artifact),
+        model=build_model(job.model, job.inputs).eval(),
         fanouts=job.fanouts,
         sampling=job.sampling,
-        num_layers=job.model.layers,
         cache_bytes=job.train.cache,
         prefetch=job.train.prefetch,
         edges=edges,
@@ -155,9 +155,9 @@ def outputs_on_shards(
     """
     with BatchLoader(
         partial(read_shard, artifact),
+        model=model,
         fanouts=fanouts and fanouts[: model.num_layers],
         sampling=sampling,
-        num_layers=model.num_layers,
         cache_bytes=train.cache,
         prefetch=train.prefetch,
     ) as loader:

@@ -6,13 +6,18 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 
+from gnnflow.config import model_from_dict
+from gnnflow.executions.minibatch import layer_outputs
 from gnnflow.graph.errors import StorageError, TrainingError
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graphfeature.shards import Shard
+from gnnflow.layers import Model
+from gnnflow.layers.model import ModelInputs, build_model
 from gnnflow.train.minibatch.batches import plan_epoch, plan_evaluation
 from gnnflow.train.minibatch.loader import BatchLoader
-from tests.train.planted import planted
+from tests.train.planted import NUM_CLASSES, WIDTH, planted
 
 GRAPH = planted()
 TRAIN = [entry for entry in GRAPH.entries() if entry.split == "train"]
@@ -33,8 +38,19 @@ class Reads:
         return GRAPH.read(entry)
 
 
-def loader_of(reads: Reads, *, prefetch: int = 2, cache: int = 1 << 26, edges: bool = True) -> BatchLoader:
-    return BatchLoader(reads, fanouts=None, num_layers=2, cache_bytes=cache, prefetch=prefetch, edges=edges)
+def model_of(kind: str = "gat", *, layers: int = 2, dropout: float = 0.0) -> Model:
+    config = model_from_dict({"kind": kind, "hidden": 8, "layers": layers, "dropout": dropout})
+    torch.manual_seed(0)
+    return build_model(config, ModelInputs(WIDTH, NUM_CLASSES)).eval()
+
+
+GAT = model_of()
+
+
+def loader_of(
+    reads: Reads, *, prefetch: int = 2, cache: int = 1 << 26, edges: bool = True, model: Model = GAT
+) -> BatchLoader:
+    return BatchLoader(reads, model=model, fanouts=None, cache_bytes=cache, prefetch=prefetch, edges=edges)
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 5])
@@ -59,7 +75,7 @@ def test_evaluation_batches_are_built_once() -> None:
 def test_without_a_cache_every_epoch_reads_again() -> None:
     many = planted(train_shards=8)
     reads = Reads()
-    with BatchLoader(many.read, fanouts=None, num_layers=2, cache_bytes=0, prefetch=1) as loader:
+    with BatchLoader(many.read, model=GAT, fanouts=None, cache_bytes=0, prefetch=1) as loader:
         loader._read = lambda entry: (reads.names.append(entry.name), many.read(entry))[1]
         entries = [entry for entry in many.entries() if entry.split == "train"]
         for epoch in (0, 1):
@@ -117,7 +133,37 @@ def test_missing_labels_are_refused() -> None:
         return Shard(shard.neighborhood, shard.rows, shard.targets, None)
 
     with (
-        BatchLoader(unlabelled, fanouts=None, num_layers=2, cache_bytes=0, prefetch=1) as loader,
+        BatchLoader(unlabelled, model=GAT, fanouts=None, cache_bytes=0, prefetch=1) as loader,
         pytest.raises(TrainingError, match="the graph has no labels"),
     ):
         list(loader.batches(plan_evaluation(VALID, batch_size=16)))
+
+
+@pytest.mark.parametrize("edges", [True, False])
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["gcn", "sage", "gin"])
+def test_aggregating_ahead_gives_the_rows_and_gradients_of_aggregating_in_the_step(
+    kind: str, layers: int, edges: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, plan = model_of(kind, layers=layers), plan_epoch(TRAIN, seed=0, epoch=0, batch_size=16)
+    with loader_of(Reads(), model=model, edges=edges) as loader:
+        ahead = list(loader.batches(plan.since(0), for_training=True))
+    monkeypatch.setattr("gnnflow.train.minibatch.loader.aggregates_ahead", lambda *_, **__: False)
+    monkeypatch.setattr("gnnflow.executions.base.maps_first", lambda *_: False)
+    with loader_of(Reads(), model=model, edges=edges) as loader:
+        plain = list(loader.batches(plan.since(0), for_training=True))
+    assert all(batch.tensors.first is not None and batch.tensors.features is None for batch in ahead)
+    for one, two in zip(ahead, plain, strict=True):
+        rows = [layer_outputs(model, batch.tensors)[-1] for batch in (one, two)]
+        torch.testing.assert_close(*rows, rtol=0, atol=0)
+        gradients = [torch.autograd.grad(each.sum(), tuple(model.layers.parameters())) for each in rows]
+        torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize(("kind", "dropout"), [("gat", 0.0), ("sage", 0.5)])
+def test_what_weights_or_draws_have_a_part_in_is_not_aggregated_ahead_in_training(kind: str, dropout: float) -> None:
+    with loader_of(Reads(), model=model_of(kind, dropout=dropout)) as loader:
+        trained = next(loader.batches(plan_epoch(TRAIN, seed=0, epoch=0, batch_size=16).since(0), for_training=True))
+        scored = next(loader.batches(plan_evaluation(TRAIN, batch_size=16)))
+    assert trained.tensors.first is None
+    assert (scored.tensors.first is None) == (kind == "gat")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from gnnflow.train.minibatch.memory import Memory, array_bytes
 
@@ -38,9 +39,13 @@ def ask(memory: Memory, reads: Reads, names: str) -> None:
 
 
 def test_bytes_of_nested_arrays() -> None:
-    part = Part("a", np.zeros(3))
-    assert array_bytes(Whole((part, part), None)) == 48
+    assert array_bytes(Whole((Part("a", np.zeros(3)), Part("b", np.zeros(3))), None)) == 48
     assert array_bytes(Whole((), np.zeros(1, np.int32))) == 4
+
+
+def test_memory_that_arrays_and_tensors_share_counts_once() -> None:
+    part = Part("a", np.zeros(3))
+    assert array_bytes((part, part, {"view": torch.from_numpy(part.values)[:2]})) == 24
 
 
 def test_the_least_recently_used_shard_leaves() -> None:
