@@ -10,13 +10,15 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag, ValidationError
+from pydantic import Discriminator, Field, SerializerFunctionWrapHandler, Tag, ValidationError, model_serializer
 
 from gnnflow.config.base import Fraction, Integer, Section
 from gnnflow.config.messages import explain
 
 DEFAULT_KIND = "gcn"
 OWN_KIND = "package.module:Class"
+# Keys that came later: where they are left at their defaults, what was made before them keeps its bytes.
+_LATER = {"norm": "none", "residual": False}
 OWN_SPELLING = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
@@ -30,6 +32,16 @@ class ModelKeys(Section):
     layers: Integer = Field(2, ge=1, le=16, description="Number of layers.")
     dropout: Fraction = Field(0.5, description="Dropout before each layer and before a linear head, in training only.")
     activation: Literal["relu", "elu"] = Field("relu", description="Applied after each hidden layer.")
+    norm: Literal["none", "layer"] = Field(
+        "none",
+        description="layer: each hidden layer's rows are normalised (mean 0, variance 1, then a learned scale and "
+        "shift per column) before the activation.",
+    )
+    residual: bool = Field(
+        default=False,
+        description="Add to each hidden layer's rows, after the activation, what came in; where widths differ, a "
+        "linear map of it. A last layer that gives the scores (head: direct) has neither norm nor residual.",
+    )
     head: Literal["direct", "linear", "jumping"] = Field(
         "direct",
         description="direct: the last layer gives the scores; linear: a linear map of the last layer; "
@@ -39,6 +51,11 @@ class ModelKeys(Section):
         "none",
         description="linear maps dense features to the hidden width; sparse ones are always embedded.",
     )
+
+    @model_serializer(mode="wrap")
+    def _without_later_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = handler(self)
+        return {key: value for key, value in values.items() if key not in _LATER or value != _LATER[key]}
 
 
 class GCNConfig(ModelKeys):

@@ -2,7 +2,7 @@
 
     terms  = layer_terms(h, nodes)                           transform, per node, at the node's owner
     state  = merge of part.state(...) over delivery.parts    in the order the parts come in
-    h      = layer_rows(terms, delivery)                     state, self message, finalize, update, post, per target
+    h      = layer_rows(terms, delivery, shortcut)           state, self message, finalize, update, post, per target
 
 `run_layer` is both halves in one call. An execution whose halves lie in different tasks (`sliced`), or in different
 passes over the graph (one that streams a graph larger than memory), calls them apart.
@@ -120,8 +120,10 @@ def run_layer(model: Model, index: int, *, h: Tensor, nodes: NodeContext, delive
     first = maps_first(model.layer(index), h, delivery.num_targets, delivery.num_edges)
     # source terms of all nodes that lie here, target terms of the T targets alone
     source, target = layer_terms(model, index, h=h, nodes=nodes, map_first=first)
-    own = {name: rows[: delivery.num_targets] for name, rows in target.items()}
-    return layer_rows(model, index, terms=Terms(source, own), delivery=delivery, map_first=first)
+    num_targets = delivery.num_targets
+    own = Terms(source, {name: rows[:num_targets] for name, rows in target.items()})
+    shortcut = model.shortcut(index, h[:num_targets])
+    return layer_rows(model, index, terms=own, delivery=delivery, map_first=first, shortcut=shortcut)
 
 
 def layer_terms(model: Model, index: int, *, h: Tensor, nodes: NodeContext, map_first: bool) -> Terms:
@@ -137,29 +139,36 @@ def layer_terms(model: Model, index: int, *, h: Tensor, nodes: NodeContext, map_
     return Terms({**terms.source, "value": value}, terms.target)
 
 
-def layer_rows(model: Model, index: int, *, terms: Terms, delivery: Delivery, map_first: bool) -> Tensor:
+def layer_rows(
+    model: Model, index: int, *, terms: Terms, delivery: Delivery, map_first: bool, shortcut: Tensor | None
+) -> Tensor:
     """Return layer `index`'s rows [T, W] from terms: the half of a layer at each target's owner.
 
     terms: source terms with at least the T targets' own as first rows; target terms of the T targets. map_first: as the
-    terms were made.
+    terms were made. shortcut: `Model.shortcut` of the T targets' input rows.
     """
     layer = model.layer(index)
     # A state per part; a delivery of one part merges nothing.
     state = layer.aggregation.merge_all(part.state(layer, terms.target) for part in delivery.parts(layer, terms))
     # What each target aggregates, its self message included [T, H, D (+ edge attributes)].
     aggregated = finished(layer, state, source=terms.source, target=terms.target, edge=delivery.edge)
-    return updated_rows(model, index, target=terms.target, aggregated=aggregated, is_mapped=map_first)
+    return updated_rows(
+        model, index, target=terms.target, aggregated=aggregated, is_mapped=map_first, shortcut=shortcut
+    )
 
 
-def updated_rows(model: Model, index: int, *, target: TermRows, aggregated: Tensor, is_mapped: bool) -> Tensor:
+def updated_rows(
+    model: Model, index: int, *, target: TermRows, aggregated: Tensor, is_mapped: bool, shortcut: Tensor | None
+) -> Tensor:
     """Return layer `index`'s rows [T, W] from what its targets aggregated [T, H, D (+ A)].
 
     target: the T targets' target terms. is_mapped: the layer's value_weight was applied before the aggregation.
+    shortcut: what `model.shortcut` gives for the T targets.
     """
     layer = model.layer(index)
     if layer.value_weight is not None and not is_mapped:
         aggregated = functional.linear(aggregated, layer.value_weight)
-    return model.post(index, layer.update(target, aggregated))
+    return model.post(index, layer.update(target, aggregated), shortcut)
 
 
 def maps_first(layer: Layer, h: Tensor, num_targets: int, num_edges: int) -> bool:

@@ -54,7 +54,10 @@ def layer_outputs(model: Model, batch: MiniBatch | BatchTensors) -> list[Tensor]
         h = model.encode(tensors.features)
     else:
         first = tensors.first
-        h = updated_rows(model, 0, target=first.target, aggregated=first.aggregated, is_mapped=False)
+        shortcut = None if first.h is None else model.shortcut(0, first.h)
+        h = updated_rows(
+            model, 0, target=first.target, aggregated=first.aggregated, is_mapped=False, shortcut=shortcut
+        )
         rows.append(h)
     for index, block in enumerate(tensors.blocks, len(rows)):
         # The sources of a block are the targets of the one before [S, W].
@@ -82,18 +85,22 @@ def first_terms(model: Model, features: Features, nodes: Degrees) -> Terms:
 
 
 @torch.no_grad()
-def prepared(model: Model, terms: Terms, batch: InPlaceBatch) -> BatchTensors:
-    """Return a batch whose first layer is aggregated. terms: as `first_terms` gave them for its neighbourhood."""
+def prepared(model: Model, terms: Terms, batch: InPlaceBatch, *, features: Features) -> BatchTensors:
+    """Return a batch whose first layer is aggregated.
+
+    features: of its neighbourhood. terms: as `first_terms` gave them for the same.
+    """
     layer, block, rows = model.layer(0), block_tensors(batch.first), tensor(batch.rows)
     # terms of the T targets; their own messages need the source terms as well
     target = {name: term.index_select(0, rows) for name, term in terms.target.items()}
     own = {name: term.index_select(0, rows) for name, term in terms.source.items()} if layer.include_self else {}
     state = partial_state(layer, source=terms.source, target=target, block=block)
     aggregated = finished(layer, state, source=own, target=target, edge=block.edge)
+    h = tensor(features.take(batch.rows).dense) if model.config.residual else None
     return BatchTensors(
         tuple(block_tensors(each) for each in batch.blocks),
         node_context(batch.nodes),
         features=None,
         labels=None,
-        first=FirstRows(target, aggregated),
+        first=FirstRows(target, aggregated, h),
     )

@@ -73,7 +73,8 @@ def layer_outputs(model: Model, graph: WholeGraph, *, sampled: Sequence[Block] |
     outputs: list[Tensor] = []
     for index in range(model.num_layers):
         block = graph.adjacency if sampled is None else sampled[index]
-        h = model.post(index, layer_output(model.layer(index), model.pre(index, h), node=node, block=block))
+        out = layer_output(model.layer(index), model.pre(index, h), node=node, block=block)
+        h = model.post(index, out, model.shortcut(index, h))
         outputs.append(h)
     return outputs
 

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.executions.base import BlockPart, OneBlock, layer_rows, layer_terms
+from gnnflow.executions.base import BlockPart, Delivery, OneBlock, layer_rows, layer_terms
 from gnnflow.executions.propagate import TermRows
 from gnnflow.executions.tensors import block_tensors, feature_tensors, node_context, tensor
 from gnnflow.graph.arrays import Array, FloatArray
@@ -31,6 +31,9 @@ from gnnflow.graph.errors import LayerError
 from gnnflow.layers import EdgeContext, Layer, Model, NodeContext, State, Terms
 
 TermArrays = Mapping[str, FloatArray]
+
+_SHORTCUT = "model.shortcut"
+"""Where the model has a residual, its part of a row: kept at the node's owner beside the layer's target terms."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ def encode_slice(model: Model, features: Features) -> FloatArray:
 def term_slice(model: Model, index: int, *, h: FloatArray, nodes: Degrees) -> SliceTerms:
     """Return layer `index`'s terms of the nodes whose input rows are h [N, W]."""
     _check_evaluating(model)
-    terms = layer_terms(model, index, h=tensor(h), nodes=node_context(nodes), map_first=_maps_first(model, index))
+    terms = _terms(model, index, tensor(h), node_context(nodes))
     return SliceTerms(terms_to_arrays(terms.source), terms_to_arrays(terms.target))
 
 
@@ -119,7 +122,7 @@ def term_layouts(model: Model, index: int) -> TermLayouts:
     """Return how layer `index`'s terms are packed. It depends on the model alone, never on the graph."""
     none = torch.zeros(0)
     h, nodes = torch.zeros(0, model.layer(index).in_width), NodeContext(none, none, none)
-    terms = layer_terms(model, index, h=h, nodes=nodes, map_first=_maps_first(model, index))
+    terms = _terms(model, index, h, nodes)
     return TermLayouts(TermLayout.of(terms.source), TermLayout.of(terms.target))
 
 
@@ -132,8 +135,7 @@ def layer_slice(model: Model, index: int, *, own: TermArrays, source: TermArrays
     """
     _check_evaluating(model)
     terms = Terms(arrays_to_terms(source), arrays_to_terms(own))
-    delivery = OneBlock(block_tensors(block))
-    return _array(layer_rows(model, index, terms=terms, delivery=delivery, map_first=_maps_first(model, index)))
+    return _rows(model, index, terms, OneBlock(block_tensors(block)))
 
 
 @torch.no_grad()
@@ -173,8 +175,7 @@ def finish_slice(
     weight = torch.zeros(0) if has_weight else None
     attributes = torch.zeros(0, attribute_width) if attribute_width else None
     edge = EdgeContext(0, weight, attributes)
-    delivery = _Received(len(terms.source["value"]), 0, edge, states)
-    return _array(layer_rows(model, index, terms=terms, delivery=delivery, map_first=_maps_first(model, index)))
+    return _rows(model, index, terms, _Received(len(terms.source["value"]), 0, edge, states))
 
 
 @torch.no_grad()
@@ -211,6 +212,23 @@ class _Received:
     def parts(self, layer: Layer, terms: Terms) -> Iterator[_ReceivedPart]:
         for arrays in self.states:
             yield _ReceivedPart(arrays)
+
+
+def _terms(model: Model, index: int, h: Tensor, nodes: NodeContext) -> Terms:
+    """Return a layer's terms of nodes, with the model's shortcut among what stays at their owner."""
+    terms = layer_terms(model, index, h=h, nodes=nodes, map_first=_maps_first(model, index))
+    shortcut = model.shortcut(index, h)
+    return terms if shortcut is None else Terms(terms.source, {**terms.target, _SHORTCUT: shortcut})
+
+
+def _rows(model: Model, index: int, terms: Terms, delivery: Delivery) -> FloatArray:
+    own = dict(terms.target)
+    shortcut = own.pop(_SHORTCUT, None)
+    first = _maps_first(model, index)
+    rows = layer_rows(
+        model, index, terms=Terms(terms.source, own), delivery=delivery, map_first=first, shortcut=shortcut
+    )
+    return _array(rows)
 
 
 def _maps_first(model: Model, index: int) -> bool:

@@ -34,10 +34,14 @@ class BlockTensors:
 
 @dataclass(frozen=True)
 class FirstRows:
-    """The first layer up to its weights: its T targets' terms, and the rows [T, H, D (+ A)] that they aggregated."""
+    """The first layer up to its weights: its T targets' terms, and the rows [T, H, D (+ A)] that they aggregated.
+
+    h: the targets' own input rows, where the model adds them to what the layer gives.
+    """
 
     target: Mapping[str, Tensor]
     aggregated: Tensor
+    h: Tensor | None
 
 
 @dataclass(frozen=True)

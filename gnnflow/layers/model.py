@@ -2,7 +2,11 @@
 
 Nothing here runs the layers over a graph; executions call the pieces in order:
 
-    h = encode(features);  for each layer l: h = post(l, layer l on pre(l, h));  logits = predict(all layers' outputs)
+    h = encode(features)
+    for each layer l: h = post(l, layer l on pre(l, h), shortcut(l, h))
+    logits = predict(all layers' outputs)
+
+Norm and residual are per row, so no execution can change them by how it cuts the graph.
 
 Shapes: N nodes, F features, C outputs.
 """
@@ -89,6 +93,13 @@ class Model(nn.Module):
         width = sum(layers[index].out_width for index in self.head_layers)
         self.head = None if config.head == "direct" else nn.Linear(width, inputs.num_outputs)
         self._activation = ACTIVATIONS[config.activation]
+        # Made last and only where asked for: the draws of all other parameters stay what they are without them.
+        hidden = [index for index in range(config.layers) if not self._gives_scores(index)]
+        normed = hidden if config.norm == "layer" else []
+        self.norms = nn.ModuleDict({str(index): nn.LayerNorm(layers[index].out_width) for index in normed})
+        self._joined = frozenset(hidden if config.residual else [])
+        widths = {index: (layers[index].in_width, layers[index].out_width) for index in sorted(self._joined)}
+        self.joins = nn.ModuleDict({str(index): _join(*pair) for index, pair in widths.items() if pair[0] != pair[1]})
 
     @property
     def num_layers(self) -> int:
@@ -123,10 +134,28 @@ class Model(nn.Module):
         """Return a layer's input after dropout."""
         return self._dropped(h)
 
-    def post(self, index: int, out: Tensor) -> Tensor:
-        """Return a layer's output after the activation; the last layer of a direct head gives scores and has none."""
-        is_score = self.head is None and index == self.num_layers - 1
-        return out if is_score else self._activation(out)
+    def shortcut(self, index: int, h: Tensor) -> Tensor | None:
+        """Return what rows h [N, in_width] of a layer's input add to its output [N, out_width]; None: nothing."""
+        if index not in self._joined:
+            return None
+        name = str(index)
+        rows: Tensor = self.joins[name](h) if name in self.joins else h
+        return rows
+
+    def post(self, index: int, out: Tensor, shortcut: Tensor | None) -> Tensor:
+        """Return a layer's output after norm, activation and residual.
+
+        shortcut: as `shortcut` gives it for the same rows. The last layer of a direct head gives scores: they stay.
+        """
+        if self._gives_scores(index):
+            return out
+        name = str(index)
+        rows = self._activation(self.norms[name](out) if name in self.norms else out)
+        assert (shortcut is None) == (index not in self._joined), f"layer {index} and its shortcut do not agree"
+        return rows if shortcut is None else rows + shortcut
+
+    def _gives_scores(self, index: int) -> bool:
+        return self.config.head == "direct" and index == self.num_layers - 1
 
     def predict(self, outputs: Sequence[Tensor | None]) -> Tensor:
         """Return logits [N, C] from one output [N, W] per layer; only those of `head_layers` are read."""
@@ -175,6 +204,12 @@ def _build_encoder(config: ModelConfig, inputs: ModelInputs) -> tuple[nn.Module 
     if config.encoder == "linear":
         return LinearEncoder(inputs.feature_width, config.hidden), config.hidden
     return None, inputs.feature_width
+
+
+def _join(in_width: int, out_width: int) -> nn.Linear:
+    linear = nn.Linear(in_width, out_width, bias=False)
+    nn.init.xavier_uniform_(linear.weight)
+    return linear
 
 
 def _side_by_side(outputs: Sequence[Tensor | None], indices: Sequence[int]) -> Tensor:

@@ -50,11 +50,14 @@ ARCHITECTURES = st.fixed_dictionaries(
         "head": st.sampled_from(["direct", "linear", "jumping"]),
         "encoder": st.sampled_from(["none", "linear"]),
         "layers": st.integers(1, 3),
+        "norm": st.sampled_from(["none", "layer"]),
+        "residual": st.booleans(),
     }
 )
 # Without the phase that traces why an example fails: every gap fails, and tracing takes seconds.
 FEW = settings(max_examples=20, phases=[Phase.reuse, Phase.generate, Phase.shrink])
 ONE_LAYER = {"head": "linear", "layers": 1}
+JOINED = {"norm": "layer", "residual": True}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -159,7 +162,7 @@ def test_a_strategy_needs_what_trains_by_it_and_what_scores():
 @FEW
 @given(shape=graph_shapes(), parts=st.integers(1, 4))
 def test_states_of_parts_of_a_hub_merge_to_the_whole(layer, shape, parts):
-    graph, model = whole_graph(shape), model_for(layer, ONE_LAYER, shape)
+    graph, model = whole_graph(shape), model_for(layer, ONE_LAYER | JOINED, shape)
     rng = np.random.default_rng(shape.seed)
     h = rng.normal(size=(shape.num_nodes, model.layer(0).in_width)).astype(np.float32)
     terms = sliced.term_slice(model, 0, h=h, nodes=graph.nodes)
@@ -220,7 +223,7 @@ def chunks_of(block, salt):
 @given(shape=graph_shapes(), parts=st.integers(1, 4), sample=st.booleans())
 def test_chunks_of_the_in_edges_give_the_rows_and_gradients_of_the_whole(layer, shape, parts, sample):
     shape = replace(shape, sparse=False)
-    graph, model = whole_graph(shape), model_for(layer, ONE_LAYER, shape)
+    graph, model = whole_graph(shape), model_for(layer, ONE_LAYER | JOINED, shape)
     block = sampled_blocks(graph, num_layers=1, seed=shape.seed)[0] if sample else graph.adjacency
     salt = np.random.default_rng(shape.seed).integers(0, parts, block.num_edges)
     h, nodes = torch.from_numpy(graph.features.dense), node_context(graph.nodes)
@@ -255,7 +258,8 @@ def test_a_batch_for_another_depth_is_refused():
 def test_training_repeats_bit_for_bit_from_the_same_seed(execution, layer):
     rng = np.random.default_rng(1)
     shape = GraphShape(40, tuple(map(tuple, rng.integers(0, 40, (300, 2)).tolist())), seed=1)
-    graph, architecture = whole_graph(shape), {"head": "direct", "layers": 2, "dropout": 0.5}
+    graph = whole_graph(shape)
+    architecture = {"head": "direct", "layers": 2, "dropout": 0.5, "norm": "layer", "residual": True}
     case = Case(graph, [graph.adjacency] * 2, np.arange(20), shape.seed)
     runs = []
     for _ in range(2):

@@ -47,6 +47,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "linear head": {"kind": "gcn", "head": "linear", "encoder": "linear"},
     "jumping head": {"kind": "gat", "heads": 2, "head": "jumping", "layers": 3},
     "one layer": {"kind": "sage", "layers": 1},
+    "norm and residual": {"kind": "sage", "head": "linear", "layers": 3, "norm": "layer", "residual": True},
 }
 SAMPLINGS: dict[str, Any] = {
     "whole": ("none", None),

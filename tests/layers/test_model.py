@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import replace
 
@@ -9,8 +10,11 @@ import pytest
 import torch
 
 from gnnflow.config import GATConfig, GCNConfig, model_from_dict
+from gnnflow.executions import reference
+from gnnflow.executions.tensors import node_context
 from gnnflow.graph.errors import LayerError
 from gnnflow.layers import FeatureTensors, ModelInputs, build_model
+from tests.contracts.in_memory import EDGE_WIDTH, FEATURE_WIDTH, GraphShape, whole_graph
 
 GAT = GATConfig(hidden=4, layers=3, heads=2, output_heads=5)
 JUMPING = GAT.model_copy(update={"head": "jumping"})
@@ -46,8 +50,8 @@ def test_a_direct_head_scores_with_the_last_layer_and_embeds_with_the_one_before
     outputs = [None, torch.randn(2, 8), torch.randn(2, 3)]
     assert model.predict(outputs) is outputs[2]
     assert model.embedding(outputs) is outputs[1]
-    assert torch.equal(model.post(2, -outputs[2].abs()), -outputs[2].abs())
-    assert torch.equal(model.post(1, -outputs[1].abs()), torch.zeros(2, 8))
+    assert torch.equal(model.post(2, -outputs[2].abs(), None), -outputs[2].abs())
+    assert torch.equal(model.post(1, -outputs[1].abs(), None), torch.zeros(2, 8))
 
 
 def test_sparse_and_dense_forms_of_the_same_features_encode_alike():
@@ -72,6 +76,58 @@ def test_dropout_acts_in_training_only():
     h = torch.ones(50, 7)
     assert 0 in model.pre(0, h)
     assert torch.equal(model.eval().pre(0, h), h)
+
+
+JOINED = {"norm": "layer", "residual": True, "dropout": 0.0}
+
+
+@pytest.mark.parametrize("head", ["direct", "linear", "jumping"])
+@pytest.mark.parametrize("kind", ["gcn", "gat", "sage", "gin", "tests.contracts.own_layers:Gated"])
+def test_a_residual_layer_with_norm_is_that_of_pyg(kind, head):
+    pyg = pytest.importorskip("torch_geometric.nn", reason="needs gnnflow[pyg]")
+    graph = whole_graph(GraphShape(5, ((0, 1), (2, 1), (3, 4), (1, 0), (4, 4)), seed=1))
+    config = model_from_dict({"kind": kind, "hidden": 4, "layers": 3, "head": head, **JOINED})
+    model = build_model(config, ModelInputs(FEATURE_WIDTH, 3, attribute_width=EDGE_WIDTH)).eval()
+    for norm in model.norms.values():
+        torch.nn.init.normal_(norm.weight)
+        torch.nn.init.normal_(norm.bias)
+    node, h = node_context(graph.nodes), torch.from_numpy(graph.features.dense)
+    outputs = reference.layer_outputs(model, graph)
+    for index in range(2 if head == "direct" else 3):
+        layer = functools.partial(reference.layer_output, model.layer(index), node=node, block=graph.adjacency)
+        if model.layer(index).in_width != model.layer(index).out_width:  # theirs has no residual between widths
+            plain = pyg.DeepGCNLayer(layer, model.norms[str(index)], torch.relu, block="plain")(h)
+            expected = plain + h @ model.joins[str(index)].weight.T
+        else:
+            expected = pyg.DeepGCNLayer(layer, model.norms[str(index)], torch.relu, block="res")(h)
+        torch.testing.assert_close(outputs[index], expected)
+        h = outputs[index]
+
+
+def test_a_layer_that_gives_the_scores_has_neither_norm_nor_residual():
+    direct = build_model(GCNConfig(layers=2, norm="layer", residual=True), INPUTS)
+    linear = build_model(GCNConfig(layers=2, norm="layer", residual=True, head="linear"), INPUTS)
+    assert (set(direct.norms), set(direct.joins)) == ({"0"}, {"0"})
+    assert (set(linear.norms), set(linear.joins)) == ({"0", "1"}, {"0"})
+    assert direct.shortcut(1, torch.ones(2, 64)) is None
+    assert torch.equal(linear.shortcut(1, torch.ones(2, 64)), torch.ones(2, 64))
+
+
+def test_norm_and_residual_leave_the_draws_of_all_other_weights_alone():
+    states = []
+    for keys in ({}, JOINED):
+        torch.manual_seed(3)
+        states.append(build_model(model_from_dict({"kind": "gat", "layers": 3, "head": "linear", **keys}), INPUTS))
+    plain, joined = (model.state_dict() for model in states)
+    assert set(plain) < set(joined)
+    assert all(torch.equal(plain[name], joined[name]) for name in plain)
+
+
+def test_keys_that_came_later_are_written_where_they_are_set():
+    assert not {"norm", "residual"} & set(GAT.model_dump(mode="json"))
+    later = GATConfig(norm="layer", residual=True)
+    assert {"norm": "layer", "residual": True}.items() <= later.model_dump(mode="json").items()
+    assert model_from_dict(later.model_dump(mode="json")) == later
 
 
 @pytest.mark.parametrize("change", [{"feature_width": 0}, {"num_outputs": -1}])

@@ -26,6 +26,7 @@ KINDS = {
     "gat": {"kind": "gat", "heads": 2, "attention_dropout": 0.25},
     "gat_e": {"kind": "gat_e", "output_heads": 2},
     "own": {"kind": "tests.contracts.own_layers:Gated", "encoder": "linear"},
+    "joined": {"kind": "gin", "norm": "layer", "residual": True},
 }
 
 
@@ -42,6 +43,14 @@ def test_a_model_comes_back_as_it_was_saved(tmp_path: Path, keys) -> None:
     assert not again.training
     assert encode_weights(again.state_dict()) == encode_weights(model.state_dict())
     assert read_description(str(tmp_path)).config == model.config
+
+
+def test_a_model_without_norm_and_residual_is_described_as_before_there_were_any(tmp_path: Path) -> None:
+    saved(tmp_path, KINDS["gcn"])
+    content = (tmp_path / "model.json").read_text()
+    assert "norm" not in content
+    assert "residual" not in content
+    assert (load_model(str(tmp_path)).config.norm, load_model(str(tmp_path)).config.residual) == ("none", False)
 
 
 def test_files_are_read_by_the_function_that_is_given(tmp_path: Path) -> None:

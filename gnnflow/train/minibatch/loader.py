@@ -173,7 +173,7 @@ class BatchLoader:
                 sampling=self._sampling,
                 scratch=self._scratch,
             )
-            return prepared(self._model, opened.terms, placed), placed.targets
+            return prepared(self._model, opened.terms, placed, features=neighborhood.features), placed.targets
         built = build_minibatch(
             neighborhood,
             rows,
