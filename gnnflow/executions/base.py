@@ -14,6 +14,8 @@ A new execution is one module here. It provides
   rows or states between ranks does so inside `parts`, with operations that autograd knows, so that gradients take the
   way back. One that reads chunks yields a part per chunk, so that memory holds a chunk or two and the merged state,
   and takes its reader as a Protocol: executions know nothing of files.
+  A layer that defines `propagate` takes one part alone, whose sources begin with the T targets; a self-loop of target i
+  comes from source i.
 - the function that runs a model: encode, `run_layer` per layer, predict. A delivery serves all of its targets alike;
   where some of them are only context for the others, a mask picks the rows that count after the last layer.
 - a row in `table.EXECUTIONS`, with the reason why it cannot run a layer, where there is one: an execution that yields
@@ -34,6 +36,7 @@ from torch.nn import functional
 
 from gnnflow.executions.propagate import TermRows, finished, partial_state
 from gnnflow.executions.tensors import BlockTensors
+from gnnflow.graph.errors import LayerError
 from gnnflow.layers import EdgeContext, Layer, Model, NodeContext, State, Terms
 
 # What one number of a gathered row costs, in multiplications of a matrix product (docs/decisions/0008-native-core.md).
@@ -148,8 +151,11 @@ def layer_rows(
     terms were made. shortcut: `Model.shortcut` of the T targets' input rows.
     """
     layer = model.layer(index)
+    parts = delivery.parts(layer, terms)
+    if not layer.aggregation.mergeable:
+        parts = iter([_only(parts, layer)])
     # A state per part; a delivery of one part merges nothing.
-    state = layer.aggregation.merge_all(part.state(layer, terms.target) for part in delivery.parts(layer, terms))
+    state = layer.aggregation.merge_all(part.state(layer, terms.target) for part in parts)
     # What each target aggregates, its self message included [T, H, D (+ edge attributes)].
     aggregated = finished(layer, state, source=terms.source, target=terms.target, edge=delivery.edge)
     return updated_rows(
@@ -169,6 +175,18 @@ def updated_rows(
     if layer.value_weight is not None and not is_mapped:
         aggregated = functional.linear(aggregated, layer.value_weight)
     return model.post(index, layer.update(target, aggregated), shortcut)
+
+
+def _only(parts: Iterator[Part], layer: Layer) -> Part:
+    first, *others = parts
+    if others:
+        raise LayerError(
+            f"its targets' in-edges come in {1 + len(others)} parts, and states of {type(layer.aggregation).__name__} "
+            "do not merge",
+            where=type(layer).__name__,
+            fix="Use an execution that has all in-edges of a target in one block.",
+        )
+    return first
 
 
 def maps_first(layer: Layer, h: Tensor, num_targets: int, num_edges: int) -> bool:

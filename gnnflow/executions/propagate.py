@@ -3,6 +3,7 @@
 Every execution that computes on blocks comes through here. Layers that define `coefficient` run on the fused kernels
 and materialise nothing per edge but that scalar; layers that define `message` run over pieces of the edges, and in
 training each piece is computed again during the backward pass rather than kept, so memory stays bounded there too.
+Layers that define `propagate` get the block as it is.
 
 For the same inputs the bits are the same: kernels sum in edge order and states merge in target order.
 
@@ -40,7 +41,11 @@ def partial_state(
     the shapes of the contract.
     """
     _check_terms(layer, source, block)
-    if layer.uses_messages:
+    if layer.uses_propagate:
+        rows = layer.propagate(source, target, block.csr, block.edge)
+        _check_rows(layer, "propagate()", rows, (block.num_targets, None, None))
+        state = {"rows": rows}
+    elif layer.uses_messages:
         state = _message_state(layer, source, target, block, edges_per_piece)
     else:
         state = _coefficient_state(layer, source, target, block.csr, block.edge, scale=block.edge_scale)
@@ -153,5 +158,6 @@ def _check_rows(layer: Layer, what: str, rows: Tensor, expected: tuple[int | Non
         raise LayerError(
             f"{what} has shape {list(rows.shape)}, expected [{shape}]",
             where=type(layer).__name__,
-            fix="Shapes are value [N, H, D], coefficient [E, H], message [E, H, D]; H is 1 in a layer without heads.",
+            fix="Shapes are value [N, H, D], coefficient [E, H], message [E, H, D], propagate [T, H, D]; H is 1 in a "
+            "layer without heads.",
         )

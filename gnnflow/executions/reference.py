@@ -84,6 +84,10 @@ def layer_output(layer: Layer, h: Tensor, *, node: NodeContext, block: Block) ->
     terms = layer.transform(h, node)
     if layer.value_weight is not None:
         terms.source["value"] = functional.linear(terms.source["value"], layer.value_weight)
+    if layer.uses_propagate:
+        csr = Csr(tensor(block.edges.offsets), tensor(block.edges.sources), block.num_sources)
+        edge = EdgeContext(block.num_edges, tensor(block.edges.weight), tensor(block.edges.attributes))
+        return layer.update(terms.target, layer.propagate(terms.source, terms.target, csr, edge))
     edges = _edge_list(block, include_self=layer.include_self)
     by_source = GatheredTerms(terms.source, lambda rows: rows[edges.sources])
     by_target = GatheredTerms(terms.target, lambda rows: rows[edges.targets])

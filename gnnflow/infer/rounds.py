@@ -126,8 +126,10 @@ def _block(index: int, job: InferJob, rows: IntArray, layer: int) -> Block:
     # dense id of each edge's source [E], and of each row received, ascending [S]
     nodes = edges.sources[picked.positions]
     asked = distinct(nodes)
-    # the source row of each edge: received rows lie behind the T targets [E]
-    sources = len(rows) + np.searchsorted(asked, nodes)
+    # the source row of each edge: received rows lie behind the T targets, that of a self-loop is the target's own [E]
+    targets = np.repeat(np.arange(len(rows)), picked.counts)
+    is_loop = nodes == job.neighbors.store.book.start(index) + rows[targets]
+    sources = np.where(is_loop, targets, len(rows) + np.searchsorted(asked, nodes))
     return sampled_block(
         edges.take(picked.positions, offsets=picked.offsets, sources=sources),
         num_sources=len(rows) + len(asked),

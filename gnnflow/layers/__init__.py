@@ -5,7 +5,7 @@ Read `base.py` (the contract), `aggregation.py` (monoids), then `gcn.py` as the 
 
 from __future__ import annotations
 
-from gnnflow.layers.aggregation import Aggregation, Max, Mean, Messages, SoftmaxAttention, State, Sum
+from gnnflow.layers.aggregation import Aggregation, Max, Mean, Messages, SoftmaxAttention, State, Sum, Whole
 from gnnflow.layers.base import Layer
 from gnnflow.layers.gat import GAT
 from gnnflow.layers.gat_e import GATE
@@ -39,6 +39,7 @@ __all__ = [
     "State",
     "Sum",
     "Terms",
+    "Whole",
     "build_layer",
     "build_model",
     "load_layer_class",

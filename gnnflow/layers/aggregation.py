@@ -232,6 +232,31 @@ class SoftmaxAttention(Aggregation):
         return _divide(state["weighted"], state["denominator"])
 
 
+@final
+class Whole(Aggregation):
+    """What a layer that defines `propagate` computed from all in-edges at once. State: rows [T, H, D]."""
+
+    mergeable = False
+
+    def partial(self, messages: Messages) -> State:
+        """Raise: there are no messages per edge."""
+        raise LayerError(
+            "it takes no messages", where="Whole", fix="Aggregate with Sum, Mean, Max or SoftmaxAttention."
+        )
+
+    def merge(self, left: State, right: State) -> State:
+        """Raise: rows of parts of the in-edges say nothing of the rows of all."""
+        raise LayerError(
+            "propagate() needs all in-edges of a target at once",
+            where="Whole",
+            fix="Define coefficient() or message() in the layer: what they send can be merged.",
+        )
+
+    def finalize(self, state: State) -> Tensor:
+        """Return the rows."""
+        return state["rows"]
+
+
 def _decay(maximum: Tensor, larger: Tensor) -> Tensor:
     # exp(maximum - larger), with 0 for a side without messages; -inf minus -inf would be NaN.
     return (maximum - larger.masked_fill(larger == -torch.inf, 0.0)).exp()

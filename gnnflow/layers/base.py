@@ -11,6 +11,9 @@ One pass of a layer is `transform` per node, `coefficient` or `message` per edge
 Put work that depends on one endpoint into `transform`: it then runs once per node, not once per edge, and only source
 terms are sent between partitions. docs/layers.md writes a layer of one's own.
 
+A layer that cannot be said so, such as one of another library, defines `propagate` instead of the edge functions: all
+in-edges of a target at once, which forgoes everything that rests on merging.
+
 Shapes: N nodes, E edges, A edge attributes, H heads, D width of a head.
 """
 
@@ -24,7 +27,8 @@ from torch import Tensor, nn
 
 from gnnflow.config import OwnLayerConfig
 from gnnflow.graph.errors import LayerError
-from gnnflow.layers.aggregation import Aggregation
+from gnnflow.kernels import Csr
+from gnnflow.layers.aggregation import Aggregation, Whole
 from gnnflow.layers.place import Place
 from gnnflow.layers.terms import EdgeContext, NodeContext, Terms
 
@@ -32,8 +36,9 @@ from gnnflow.layers.terms import EdgeContext, NodeContext, Terms
 class Layer(nn.Module, ABC):
     """One round of message passing from rows of in_width to rows of out_width.
 
-    A subclass sets `aggregation` and defines `transform`, `update` and exactly one of `coefficient` and `message`;
-    both or neither is a LayerError when the class is created, unless it lists ABC among its bases and leaves both out.
+    A subclass sets `aggregation` and defines `transform`, `update` and exactly one of `coefficient`, `message` and
+    `propagate`, the last without an `aggregation`; more or none is a LayerError when the class is created, unless it
+    lists ABC among its bases and leaves all out.
     """
 
     aggregation: Aggregation
@@ -45,6 +50,8 @@ class Layer(nn.Module, ABC):
     """Whether the message is coefficient x [source value | edge attributes]; aggregated is then A columns wider."""
     uses_messages: ClassVar[bool] = False
     """Set when the class is created: whether it defines `message`."""
+    uses_propagate: ClassVar[bool] = False
+    """Set when the class is created: whether it defines `propagate`."""
 
     def __init__(self, in_width: int, out_width: int) -> None:
         super().__init__()
@@ -53,20 +60,24 @@ class Layer(nn.Module, ABC):
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
-        has_coefficient = cls.coefficient is not Layer.coefficient
         cls.uses_messages = cls.message is not Layer.message
-        if has_coefficient and cls.uses_messages:
+        cls.uses_propagate = cls.propagate is not Layer.propagate
+        defined = ["coefficient()"] if cls.coefficient is not Layer.coefficient else []
+        defined += ["message()"] * cls.uses_messages + ["propagate()"] * cls.uses_propagate
+        if len(defined) > 1:
             raise LayerError(
-                "it defines both coefficient() and message()",
+                f"it defines both {' and '.join(defined)}",
                 where=_name(cls),
                 fix="Keep one: coefficient() when the message is a scalar per head times the source's value.",
             )
-        if not has_coefficient and not cls.uses_messages and ABC not in cls.__bases__:
+        if not defined and ABC not in cls.__bases__:
             raise LayerError(
-                "it defines neither coefficient() nor message()",
+                "it defines neither coefficient() nor message() nor propagate()",
                 where=_name(cls),
                 fix="Define coefficient() to return [E, H], or message() to return [E, H, D].",
             )
+        if cls.uses_propagate:
+            cls.aggregation = Whole()
 
     @classmethod
     def from_config(cls, config: Any, place: Place) -> Self:
@@ -110,6 +121,17 @@ class Layer(nn.Module, ABC):
 
     def message(self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext) -> Tensor:
         """Return the whole message of each edge [E, H, D]. Runs over slices of the edges, in bounded memory."""
+        raise NotImplementedError
+
+    def propagate(
+        self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], csr: Csr, edge: EdgeContext
+    ) -> Tensor:
+        """Return what each target aggregates [T, H, D], from all of its in-edges at once.
+
+        source: terms of S rows, of which the first T are the targets' own, also as what a self-loop comes from; target:
+        terms of the T targets. A target's row must depend on its own in-edges alone: other targets come and go with how
+        an execution cuts the graph.
+        """
         raise NotImplementedError
 
     @abstractmethod

@@ -1,11 +1,12 @@
 """From a model section to a layer: the class that its kind names, built by the class itself.
 
-A user's class is named `package.module:Class`. Every way this can fail is a LayerError that says what was found and
-what to write instead.
+A user's class is named `package.module:Class`; so is a convolution of PyG, which comes as a layer around it. Every way
+this can fail is a LayerError that says what was found and what to write instead.
 """
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from types import ModuleType
 
@@ -16,6 +17,7 @@ from gnnflow.graph.errors import LayerError
 from gnnflow.layers.aggregation import Aggregation, SoftmaxAttention
 from gnnflow.layers.base import Layer
 from gnnflow.layers.place import Place
+from gnnflow.layers.pyg import is_convolution, layer_of
 
 _KIND = "model.kind"
 
@@ -45,17 +47,19 @@ def load_layer_class(kind: str) -> type[Layer]:
     module = _imported(module_name)
     found = getattr(module, class_name, None)
     if found is None:
-        classes = [name for name, value in vars(module).items() if _is_own_layer(value, module)]
-        raise LayerError(
-            f"module {module_name!r} has no class {class_name!r}",
-            where=_KIND,
-            fix=f"Its layers are: {', '.join(classes) or 'none'}.",
+        own = [name for name, value in vars(module).items() if _is_own_layer(value, module)]
+        near = difflib.get_close_matches(
+            class_name, [name for name, value in vars(module).items() if is_convolution(value)]
         )
+        fix = f"Did you mean {', '.join(near)}?" if near else f"Its layers are: {', '.join(own) or 'none'}."
+        raise LayerError(f"module {module_name!r} has no class {class_name!r}", where=_KIND, fix=fix)
+    if is_convolution(found):
+        return layer_of(found)
     if not (isinstance(found, type) and issubclass(found, Layer)):
         raise LayerError(
             f"{kind!r} is not a gnnflow layer",
             where=_KIND,
-            fix="Derive the class from gnnflow.layers.Layer.",
+            fix="Derive the class from gnnflow.layers.Layer, or from a convolution of torch_geometric.nn.",
         )
     return found
 
@@ -86,11 +90,10 @@ def _imported(module_name: str) -> ModuleType:
                 where=_KIND,
                 fix=f"Install {missing!r} wherever the stages run.",
             ) from error
-        raise LayerError(
-            f"there is no module {module_name!r}",
-            where=_KIND,
-            fix="Install its package or add its folder to PYTHONPATH, wherever the stages run.",
-        ) from error
+        fix = "Install its package or add its folder to PYTHONPATH, wherever the stages run."
+        if missing == "torch_geometric":
+            fix = "Install it wherever the stages run: pip install 'gnnflow[pyg]'."
+        raise LayerError(f"there is no module {module_name!r}", where=_KIND, fix=fix) from error
     except (Exception, SystemExit) as error:
         raise LayerError(
             f"importing module {module_name!r} failed: {type(error).__name__}: {error}",

@@ -5,6 +5,7 @@ A new layer is a line in `LAYERS`; a new execution a row in `EXECUTIONS` and a f
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -45,6 +46,23 @@ LAYERS = {
     "own-median": {"kind": f"{OWN}:MedianLayer"},
     "own-median-with-self": {"kind": f"{OWN}:MedianWithSelf"},
 }
+# PyG's, around which a layer is made. Edge attributes, attention with self-loops, edge weights, a perceptron.
+PYG = {
+    "pyg-sage": {"kind": "torch_geometric.nn:SAGEConv"},
+    "pyg-gatv2": {
+        "kind": "torch_geometric.nn:GATv2Conv",
+        "options": {"heads": 2, "concat": False, "edge_dim": EDGE_WIDTH},
+    },
+    "pyg-gin": {"kind": "torch_geometric.nn:GINConv", "options": {"train_eps": True}},
+    "pyg-graph": {"kind": "torch_geometric.nn:GraphConv"},
+    "pyg-transformer": {
+        "kind": "torch_geometric.nn:TransformerConv",
+        "options": {"heads": 2, "concat": False, "beta": True},
+    },
+    "pyg-le": {"kind": "torch_geometric.nn:LEConv"},
+}
+HAS_PYG = importlib.util.find_spec("torch_geometric") is not None
+LAYERS |= PYG if HAS_PYG else {}
 ARCHITECTURES = st.fixed_dictionaries(
     {
         "head": st.sampled_from(["direct", "linear", "jumping"]),
@@ -57,6 +75,7 @@ ARCHITECTURES = st.fixed_dictionaries(
 # Without the phase that traces why an example fails: every gap fails, and tracing takes seconds.
 FEW = settings(max_examples=20, phases=[Phase.reuse, Phase.generate, Phase.shrink])
 ONE_LAYER = {"head": "linear", "layers": 1}
+NO_EDGES = GraphShape(1, (), seed=0)
 JOINED = {"norm": "layer", "residual": True}
 
 
@@ -76,7 +95,7 @@ def model_for(layer, architecture, shape):
     return build_model(config, inputs).eval()
 
 
-LAYER_OBJECTS = {name: model_for(name, ONE_LAYER, GraphShape(1, (), seed=0)).layer(0) for name in LAYERS}
+LAYER_OBJECTS = {name: model_for(name, ONE_LAYER, NO_EDGES).layer(0) for name in LAYERS}
 TRAINING = sorted({pipeline.execution for pipeline in PIPELINES.values()})
 MERGEABLE = [name for name, layer in LAYER_OBJECTS.items() if layer.aggregation.mergeable]
 
@@ -89,6 +108,9 @@ def every_layer_on(executions):
             reason = EXECUTIONS[execution].supports(layer)
             gap = [] if reason is None else [pytest.mark.xfail(reason=reason, raises=LayerError, strict=True)]
             pairs.append(pytest.param(execution, name, marks=gap, id=f"{execution} x {name}"))
+        absent = [] if HAS_PYG else PYG
+        missing = pytest.mark.skip(reason="needs gnnflow[pyg]")
+        pairs += [pytest.param(execution, name, marks=missing, id=f"{execution} x {name}") for name in absent]
     return pytest.mark.parametrize(("execution", "layer"), pairs)
 
 
@@ -245,6 +267,14 @@ def test_states_that_do_not_merge_are_not_computed_in_parts():
         sliced.partial_slice(model, 0, own=terms.target, source=terms.source, block=graph.adjacency)
     with pytest.raises(LayerError, match="layer 1 aggregates with Median, whose states do not merge"):
         sliced.finish_slice(model, 0, own=terms.target, own_source=terms.source, states=[{}, {}])
+
+
+@pytest.mark.parametrize("layer", [name for name in LAYERS if name not in MERGEABLE])
+def test_a_layer_that_needs_all_in_edges_at_once_refuses_parts_of_them(layer):
+    graph, model = whole_graph(GraphShape(4, ((0, 1), (2, 1), (3, 1)), seed=3)), model_for(layer, ONE_LAYER, NO_EDGES)
+    h, nodes = torch.from_numpy(graph.features.dense), node_context(graph.nodes)
+    with pytest.raises(LayerError, match=r"its targets' in-edges come in 2 parts, and states of \w+ do not merge"):
+        run_layer(model, 0, h=h, nodes=nodes, delivery=chunks_of(graph.adjacency, np.array([0, 1, 1])))
 
 
 def test_a_batch_for_another_depth_is_refused():

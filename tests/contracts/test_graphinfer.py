@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -49,6 +50,9 @@ MODELS: dict[str, dict[str, Any]] = {
     "one layer": {"kind": "sage", "layers": 1},
     "norm and residual": {"kind": "sage", "head": "linear", "layers": 3, "norm": "layer", "residual": True},
 }
+if importlib.util.find_spec("torch_geometric") is not None:
+    GATV2 = {"kind": "torch_geometric.nn:GATv2Conv", "options": {"heads": 2, "edge_dim": 2}}
+    MODELS["layer of PyG"] = {**GATV2, "head": "linear", "residual": True}
 SAMPLINGS: dict[str, Any] = {
     "whole": ("none", None),
     "uniform": ("uniform", (4, 3, 2)),

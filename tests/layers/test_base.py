@@ -27,6 +27,18 @@ def test_defining_neither_edge_function_is_refused():
             def transform(self, h, node): ...
 
 
+def test_all_in_edges_at_once_go_with_no_edge_function_and_do_not_merge():
+    class Own(Layer):
+        def propagate(self, source, target, csr, edge): ...
+
+    assert Own.uses_propagate
+    assert not Own.aggregation.mergeable
+    with pytest.raises(LayerError, match=r"defines both message\(\) and propagate\(\)"):
+
+        class WithMessages(Own):
+            def message(self, source, target, edge): ...
+
+
 def test_an_abstract_family_may_leave_the_edge_function_to_its_members():
     class Family(Layer, ABC):
         def transform(self, h, node): ...
