@@ -18,6 +18,7 @@ from gnnflow.config.deployment import Deployment, anchored
 from gnnflow.config.environment import apply_overrides, expand
 from gnnflow.config.messages import explain
 from gnnflow.config.root import Config
+from gnnflow.config.train_section import published_name
 from gnnflow.config.yaml_text import read_yaml, refuse_oversized
 from gnnflow.graph.errors import ConfigError
 
@@ -95,9 +96,16 @@ def _as_allowed(config: Config, deployment: Deployment) -> Config:
 def with_absolute_paths(config: Config) -> Config:
     """Return the config with local paths that mean the same in every process of this machine."""
     graph = {name: _anchored(getattr(config.graph, name)) for name in ("nodes", "edges")}
-    return config.model_copy(
-        update={"workspace": anchored(config.workspace), "graph": config.graph.model_copy(update=graph)}
-    )
+    update = {"workspace": anchored(config.workspace), "graph": config.graph.model_copy(update=graph)}
+    if (start := _start_location(config)) is not None:
+        update["train"] = config.train.model_copy(update={"start": anchored(start)})
+    return config.model_copy(update=update)
+
+
+def _start_location(config: Config) -> str | None:
+    """Return the path or URL that training starts from, None where it names a published model or nothing."""
+    start = config.train.start
+    return None if start is None or published_name(start) is not None else start
 
 
 def _anchored(table: str | dict[str, str]) -> str | dict[str, str]:
@@ -107,6 +115,8 @@ def _anchored(table: str | dict[str, str]) -> str | dict[str, str]:
 def _locations(config: Config) -> dict[str, str]:
     """Return every location a config names, by its key."""
     found = {"workspace": config.workspace}
+    if (start := _start_location(config)) is not None:
+        found["train.start"] = start
     for name, table in (("graph.nodes", config.graph.nodes), ("graph.edges", config.graph.edges)):
         found |= {name: table} if isinstance(table, str) else {f"{name}.{kind}": uri for kind, uri in table.items()}
     return found

@@ -40,7 +40,8 @@ class Stage:
     needs: the stages whose artifacts it reads, as far as the strategy has them. version: raised when the same config
     and inputs would give other bytes. own_code: the user's own classes and functions that it runs, as `module:name`;
     their source enters the fingerprint. on_demand: a stage that needs it makes it where it is missing. reads_tables:
-    it reads the user's tables; writes_store: its artifact is a graph store. quick: of a stage without keys,
+    it reads the user's tables; starts_from_model: where train.start names a model, what that holds decides its result;
+    writes_store: its artifact is a graph store. quick: of a stage without keys,
     `module:function` that says of a context whether running the stage now takes no more than a few small files.
     """
 
@@ -54,6 +55,7 @@ class Stage:
     on_demand: bool = False
     quick: str = ""
     reads_tables: bool = False
+    starts_from_model: bool = False
     writes_store: bool = False
 
 
@@ -91,7 +93,8 @@ def _layer_fanouts(config: Config) -> list[int] | None:
 
 
 def _train_keys(config: Config) -> Keys:
-    train = config.train.model_dump(mode="json", exclude=_TRAIN_SPEED_ONLY)
+    # The model that training starts from is an input: what it holds decides, not where it lies.
+    train = config.train.model_dump(mode="json", exclude=_TRAIN_SPEED_ONLY | {"start"})
     model = config.model.model_dump(mode="json")
     return {"model": model, "train": train, "fanouts": _layer_fanouts(config), "seed": config.seed}
 
@@ -140,6 +143,7 @@ STAGES: dict[str, Stage] = {
             version=3,
             keys=_train_keys,
             own_code=_own_layers,
+            starts_from_model=True,
         ),
         Stage(
             "infer",

@@ -6,11 +6,12 @@ into a union tagged by `strategy`.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field
 
-from gnnflow.config.base import Integer, Number, Section, Size, problem
+from gnnflow.config.base import Integer, Number, Section, Size, Uri, problem
 from gnnflow.config.pipelines import PIPELINES
 
 
@@ -37,6 +38,15 @@ def _known_strategy(strategy: str) -> str:
 
 def _strategies(schema: dict[str, Any]) -> None:
     schema["enum"] = list(PIPELINES)
+
+
+_PUBLISHED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:/([^/]+))?")
+
+
+def published_name(start: str) -> tuple[str, str] | None:
+    """Return name and version (a number or an alias) of a `train.start` that names a published model, else None."""
+    found = _PUBLISHED.fullmatch(start)
+    return None if found is None else (found[1], found[2] or "champion")
 
 
 Strategy = Annotated[str, AfterValidator(_known_strategy), Field(json_schema_extra=_strategies)]
@@ -77,6 +87,12 @@ class TrainConfig(Section):
     )
     class_weight: Literal["none", "balanced"] = Field(
         "none", description="balanced weighs each class by the inverse of how often it occurs."
+    )
+    start: Uri | None = Field(
+        None,
+        description="Start from the weights of another model of the same architecture: NAME, NAME/VERSION or "
+        "NAME/ALIAS of a model published in this workspace (NAME alone is its champion), or the path or URL of a run "
+        "or of a published version. A head of another width starts fresh. null starts from the seed.",
     )
     baseline: bool = Field(
         default=False,

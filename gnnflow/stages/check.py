@@ -9,6 +9,7 @@ from gnnflow.config import STAGES
 from gnnflow.graph.errors import GnnflowError, LayerError, TrainingError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.labels import LABEL_KINDS
+from gnnflow.stages.start import check_start
 from gnnflow.storage.filesystem import absolute, join, remove_file, write_atomic
 from gnnflow.storage.manifest import committed, read_facts, read_manifest
 from gnnflow.storage.user_tables import scan
@@ -27,14 +28,16 @@ def check_run(run: ResolvedRun, stages: Sequence[str] | None = None) -> None:
     """Raise the GnnflowError that a stage still to be done would raise hours from now for what is known already.
 
     stages: those that are about to run; by default all of the run's. Built-in layers run on every execution: the
-    contract suite holds that. So torch is loaded for layers of one's own alone, and not at all where nothing is left to
-    do; tables are opened only where training is left to do and no graph store says what they hold.
+    contract suite holds that. So torch is loaded for layers of one's own and for the model that train.start names, and
+    not at all where nothing is left to do; tables are opened only where training is left to do and no graph store says
+    what they hold.
     """
     missing = _missing(run, stages or run.stages)
     if any(STAGES[stage].own_code(run.config) for stage in missing):
         _check_own_layer(run.config)
     if "train" in missing:
         _check_labels(run)
+        _check_start(run)
     if missing:
         _check_workspace(run.workspace.uri)
 
@@ -69,6 +72,17 @@ def _check_labels(run: ResolvedRun) -> None:
     metric = config.train.metric
     if metric != "loss" and metric not in LABEL_KINDS[kind].metrics:
         raise TrainingError(f"{metric} is not defined for {kind} labels", where="train.metric", fix="Set it to loss.")
+
+
+def _check_start(run: ResolvedRun) -> None:
+    """Raise what can be said against the model that training starts from; its widths where the graph store is there."""
+    from gnnflow.stages.train import model_inputs
+
+    store = run.artifact(run.store_stage)
+    if run.config.train.start is None:
+        return
+    known = committed(store)
+    check_start(run.config, inputs=model_inputs(read_facts(store, read_manifest(store), GraphFacts)) if known else None)
 
 
 def _known_labels(run: ResolvedRun) -> tuple[LabelKind, bool] | None:

@@ -20,6 +20,7 @@ from gnnflow.config.cluster_section import LocalCluster
 from gnnflow.config.deployment import Deployment
 from gnnflow.config.stages import needs_of
 from gnnflow.graph.errors import ConfigError
+from gnnflow.stages.start import find_start, start_of_version
 from gnnflow.storage.filesystem import absolute, has_pattern, join, stamp
 from gnnflow.storage.manifest import fingerprint_of
 from gnnflow.storage.table_files import find_table_files, format_of
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gnnflow.config import Config, GraphConfig
+    from gnnflow.stages.start import FoundStart
     from gnnflow.storage.filesystem import Stamp
 
 Tables = dict[str, tuple["Stamp", ...]]
@@ -86,12 +88,31 @@ class ResolvedRun:
 def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
     """Return the run of a config. tables: the stamps to go by, where another run of the same tables has read them.
 
-    Raises StorageError for tables that are not there, ConfigError for what no stage can do yet.
+    Raises StorageError for tables that are not there, ConfigError for what no stage can do yet, RegistryError where no
+    such model as `train.start` names is published.
     """
     if tables is None:
         tables = stamps_of(config.graph)
         _refuse_own_files(config)
     config = _with_partitions(config, tables)
+    start = find_start(config)
+    if start is None:
+        return ResolvedRun(config, tables, _fingerprints(config, tables, None))
+    # A version that this very run gave may be what the alias stands for by now: the run is still the one it was.
+    earlier = None if start.version is None else start_of_version(config, start.version)
+    if start.version is not None and earlier is not None:
+        found = _fingerprints(config, tables, earlier)
+        if start.version.fingerprints.get("train") == found["train"]:
+            return ResolvedRun(_with_start(config, earlier), tables, found)
+    return ResolvedRun(_with_start(config, start), tables, _fingerprints(config, tables, start))
+
+
+def _with_start(config: Config, start: FoundStart) -> Config:
+    return config.model_copy(update={"train": config.train.model_copy(update={"start": start.name})})
+
+
+def _fingerprints(config: Config, tables: Tables, start: FoundStart | None) -> dict[str, str]:
+    """Return the fingerprints of the strategy's stages, in order."""
     found: dict[str, str] = {}
     for name in PIPELINES[config.train.strategy].stages:
         stage = STAGES[name]
@@ -99,10 +120,12 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
         inputs: dict[str, Any] = {need: found[need] for need in needs_of(name, config.train.strategy)}
         if stage.reads_tables:
             inputs |= {table: [asdict(each) for each in stamps] for table, stamps in tables.items()}
+        if stage.starts_from_model and start is not None:
+            inputs["start"] = start.digest
         if own := stage.own_code(config):
             inputs["code"] = {name: _source_digest(name) for name in own}
         found[name] = fingerprint_of(name, keys=stage.keys(config), inputs=inputs, format_version=stage.version)
-    return ResolvedRun(config, tables, found)
+    return found
 
 
 def _with_partitions(config: Config, tables: Tables) -> Config:

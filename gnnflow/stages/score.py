@@ -152,4 +152,6 @@ def _as_trained(config: Config, version: Version) -> Config:
     held = json.loads(version.read(CONFIG))
     # Only what decides its scores: other keys of that time may be gone.
     trained = {"model": model.model_dump(mode="json"), **{key: held[key] for key in ("neighbors", "flat", "seed")}}
-    return Config.model_validate({**config.model_dump(mode="json"), **trained})
+    ours = config.model_dump(mode="json")
+    ours["train"]["start"] = None  # where training began changes no score, and may be gone
+    return Config.model_validate({**ours, **trained})

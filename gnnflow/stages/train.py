@@ -36,6 +36,7 @@ def work(run: StageRun) -> Made:
     from gnnflow.executions.table import check_model, executions_of
     from gnnflow.layers.model import build_model
     from gnnflow.layers.saved import save_model
+    from gnnflow.stages.start import load_start
     from gnnflow.train.job import TrainJob
     from gnnflow.train.trainer import train
 
@@ -53,6 +54,7 @@ def work(run: StageRun) -> Made:
         seed=config.seed,
         sampling=run.neighbors.sampling,
         checkpoint_uri=join(run.rounds.work, "checkpoints"),
+        start=load_start(config, inputs=model_inputs(graph)),
     )
     # Found now rather than after hours of training: every execution of this run must be able to run the model.
     check_model(build_model(job.model, job.inputs), names=executions_of(config.train.strategy))

@@ -14,13 +14,16 @@ from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.labels import LABEL_KINDS, LabelKind
 from gnnflow.layers.model import ModelInputs
+from gnnflow.layers.start import Start
 
-_NO_INFLUENCE = {"prefetch", "cache", "checkpoint_steps"}
+_NO_INFLUENCE = {"prefetch", "cache", "checkpoint_steps", "start"}
 
 
 @dataclass(frozen=True)
 class TrainJob:
     """What to train on and how.
+
+    start: a model's weights to start from, in place of the seed's.
 
     entries are the GraphFlat manifest's shards; fanouts are targets first, None keeps every edge. sampling says how
     the edges of a fan-out were chosen.
@@ -39,6 +42,7 @@ class TrainJob:
     seed: int
     checkpoint_uri: str = ""
     sampling: SamplingKind = "uniform"
+    start: Start | None = None
 
 
 def check_job(job: TrainJob) -> None:
@@ -74,4 +78,6 @@ def fit_digest(job: TrainJob, name: str) -> str:
         "train": job.train.model_dump(mode="json", exclude=_NO_INFLUENCE),
         "seed": job.seed,
     }
+    if job.start is not None:
+        content["start"] = job.start.digest
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

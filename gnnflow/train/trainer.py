@@ -12,6 +12,7 @@ from gnnflow.config.pipelines import PIPELINES, load_named
 from gnnflow.graph.arrays import IntArray
 from gnnflow.layers.model import build_model
 from gnnflow.layers.saved import encode_weights
+from gnnflow.layers.start import start_from
 from gnnflow.native import remark
 from gnnflow.progress import Progress
 from gnnflow.storage.filesystem import join
@@ -71,6 +72,9 @@ def train(job: TrainJob, *, progress: Progress, open_source: OpenSource | None =
 def _train_one(job: TrainJob, name: str, *, source: Source, progress: Progress) -> tuple[Fitted, dict[str, Scores]]:
     seed_weights(job.seed)
     model = build_model(job.model, job.inputs)
+    # A baseline shows what the graph adds, so it must not begin with what another model learned from a graph.
+    if job.start is not None and name == "train":
+        progress.message(f"{name}: {start_from(model, job.start)}")
     fitted = fit(
         model,
         _options(job, name),

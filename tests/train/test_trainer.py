@@ -13,6 +13,8 @@ import torch
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graphfeature.shards import Layout, write_shard
 from gnnflow.layers.saved import decode_weights
+from gnnflow.layers.start import Start
+from gnnflow.train.job import fit_digest
 from gnnflow.train.trainer import TrainResult, train
 from tests.train.planted import Planted, Recording, job_for, planted
 
@@ -62,6 +64,17 @@ def test_patience_stops_early_and_says_so() -> None:
 def test_equal_jobs_give_equal_bytes(kind: str) -> None:
     first, second = (run(kind=kind, epochs=3)[0] for _ in range(2))
     assert first.weights == second.weights
+
+
+def test_a_start_moves_the_model_and_not_the_baseline() -> None:
+    fresh, _ = run(epochs=2, baseline=True)
+    job = job_for(GRAPH, epochs=2, baseline=True)
+    started = replace(job, start=Start("other/1", "ab" * 32, run(epochs=20)[0].weights))
+    result = train(started, progress=Recording(), open_source=GRAPH.open_source)
+    assert result.history[0]["train_loss"] < 0.8 * fresh.history[0]["train_loss"]
+    baseline = [name for name in fresh.metrics if name.startswith("baseline.")]
+    assert [result.metrics[name] for name in baseline] == [fresh.metrics[name] for name in baseline]
+    assert fit_digest(started, "train") != fit_digest(job, "train")
 
 
 def test_speed_settings_do_not_change_the_weights() -> None:

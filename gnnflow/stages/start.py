@@ -1,0 +1,127 @@
+"""The model that training starts from (`train.start`): where it lies, what it holds, whether it fits.
+
+A run names it once, when it is resolved: an alias becomes the version it stands for, and the digest of the model's
+files enters the fingerprint of training. A copy elsewhere is the same start, and an alias that moved is another one.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gnnflow import registry
+from gnnflow.config.train_section import published_name
+from gnnflow.graph.errors import ConfigError, LayerError, RegistryError
+from gnnflow.registry.versions import CONFIG
+from gnnflow.storage.documents import read_document
+from gnnflow.storage.filesystem import absolute, exists, join
+from gnnflow.storage.manifest import digest_of, read_manifest
+from gnnflow.storage.model_files import MODEL_FILES, WEIGHTS
+from gnnflow.storage.run_folder import read_run
+from gnnflow.storage.verified import entries_of, read_verified, remedy
+from gnnflow.storage.workspace import MANIFEST, RUN, VERSION
+
+if TYPE_CHECKING:
+    from gnnflow.config import Config
+    from gnnflow.layers.model import ModelInputs
+    from gnnflow.layers.start import Start
+    from gnnflow.storage.filesystem import FileEntry
+
+_KEY = "train.start"
+
+
+@dataclass(frozen=True)
+class FoundStart:
+    """A model that a config starts from. name: as the config would name just this one; digest: over its two files.
+
+    version: where it is a published one of this workspace that an alias stood for.
+    """
+
+    name: str
+    folder: str
+    digest: str
+    version: registry.Version | None = None
+
+
+def find_start(config: Config) -> FoundStart | None:
+    """Return the model that a config's training starts from, None where it starts from its seed.
+
+    Raises RegistryError where no such version is published, ConfigError where nothing that holds a model lies there,
+    StorageError where a document is damaged.
+    """
+    start = config.train.start
+    if start is None:
+        return None
+    if (named := published_name(start)) is not None:
+        name, which = named
+        version = registry.find_version(config.workspace, name, which)
+        pinned = f"{name}/{version.version}"
+        digest = _digest(version.files, where=version.uri)
+        return FoundStart(pinned, version.uri, digest, version=None if which.isdecimal() else version)
+    folder = absolute(start)
+    if exists(join(folder, RUN)):
+        folder = str(read_run(folder)["artifacts"]["train"])
+    return FoundStart(start, folder, _digest(_listed(folder), where=start))
+
+
+def start_of_version(config: Config, version: registry.Version) -> FoundStart | None:
+    """Return what a published version's own training started from, None where that is not known any more."""
+    start = json.loads(version.read(CONFIG))["train"].get("start")
+    if start is None:
+        return None
+    train = config.train.model_copy(update={"start": start})
+    try:
+        return find_start(config.model_copy(update={"train": train}))
+    except RegistryError:
+        return None
+
+
+def check_start(config: Config, *, inputs: ModelInputs | None = None) -> FoundStart | None:
+    """Return `find_start`'s model. Raises LayerError where its architecture is not that of the config's.
+
+    inputs: what the graph decides of the model, where it is known already.
+    """
+    found = find_start(config)
+    if found is None:
+        return None
+    from gnnflow.layers.saved import read_description
+    from gnnflow.layers.start import differences
+
+    if unfit := differences(config.model, read_description(found.folder), inputs=inputs):
+        raise LayerError(
+            f"{config.train.start!r} is a model of another architecture: {'; '.join(unfit)}",
+            where=_KEY,
+            fix="Set these keys as they are there, name another model, or set train.start to null.",
+        )
+    return found
+
+
+def load_start(config: Config, *, inputs: ModelInputs) -> Start | None:
+    """Return the weights that training starts from. Raises as `check_start`, and StorageError for damaged weights."""
+    from gnnflow.layers.start import Start
+
+    found = check_start(config, inputs=inputs)
+    return None if found is None else Start(found.name, found.digest, read_verified(found.folder, WEIGHTS))
+
+
+def _listed(folder: str) -> tuple[FileEntry, ...]:
+    """Return the files that a folder lists. Raises ConfigError where it is no artifact and no version."""
+    if exists(join(folder, MANIFEST)):
+        return read_manifest(folder).files
+    where = join(folder, VERSION)
+    if exists(where):
+        fix = remedy(folder, VERSION)
+        return entries_of(read_document(where, fix=fix).get("files"), where=where, fix=fix)
+    return ()
+
+
+def _digest(files: tuple[FileEntry, ...], *, where: str) -> str:
+    model = tuple(sorted((entry for entry in files if entry.name in MODEL_FILES), key=lambda entry: entry.name))
+    if len(model) < len(MODEL_FILES):
+        raise ConfigError(
+            f"no trained model lies at {where!r}",
+            where=_KEY,
+            fix="Name a published model (NAME or NAME/VERSION), or the folder of a completed run or of a version.",
+        )
+    return digest_of(model)
