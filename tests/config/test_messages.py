@@ -87,8 +87,10 @@ def test_a_wrong_value_shows_path_value_and_what_is_allowed(override, where, pro
         (
             "model: {heads: 3}",
             "model.heads",
-            "Keys here: kind, hidden, layers, dropout, activation, norm, residual, head, encoder. "
-            "Kinds with heads: gat, gat_e.",
+            (
+                "Keys here: kind, hidden, layers, dropout, activation, norm, residual, head, encoder. "
+                "Kinds with heads: gat, gat_e."
+            ),
         ),
         ("model: {kind: gat, aggregator: max}", "model.aggregator", "Keys here: kind, hidden"),
         ("model: {kind: gat, head_s: 3}", "model.head_s", "Did you mean 'heads'?"),
