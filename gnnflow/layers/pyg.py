@@ -26,8 +26,8 @@ from gnnflow.layers.place import Place
 from gnnflow.layers.terms import EdgeContext, NodeContext, Terms
 
 _MESSAGE_PASSING = "torch_geometric.nn.conv.message_passing", "MessagePassing"
-# What PyG's convolutions call the number of edge attributes they are built for.
-_EDGE_WIDTHS = {"edge_dim", "in_edge_channels", "dim"}
+# What PyG's convolutions call the number of edge attributes they are built for; those of PyG read none without it.
+EDGE_WIDTHS = {"edge_dim", "in_edge_channels", "dim"}
 _TOLERANCE = 1e-4
 
 
@@ -67,7 +67,7 @@ class PygLayer(Layer, ABC):
         takes = inspect.signature(self.conv.forward).parameters
         theirs = self.convolution.__module__.startswith("torch_geometric.")
         self._takes_weight = "edge_weight" in takes
-        self._takes_attributes = "edge_attr" in takes and (not theirs or bool(_EDGE_WIDTHS & options.keys()))
+        self._takes_attributes = "edge_attr" in takes and (not theirs or bool(EDGE_WIDTHS & options.keys()))
         self.out_width = self._probed_width(attribute_width)
 
     @classmethod

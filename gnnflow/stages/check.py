@@ -117,9 +117,11 @@ def _check_workspace(uri: str) -> None:
 
 def _check_own_layer(config: Config) -> None:
     """Raise LayerError where a class cannot be loaded, or an execution of the run cannot run its layers."""
+    from gnnflow.config import OwnLayerConfig
     from gnnflow.executions.table import check_model, executions_of
     from gnnflow.layers.kinds import load_layer_class
     from gnnflow.layers.model import ModelInputs, build_model
+    from gnnflow.layers.pyg import EDGE_WIDTHS
 
     load_layer_class(config.model.kind)
     # The graph's own widths are not known before ingest; executions ask nothing of a layer that depends on them.
@@ -127,6 +129,11 @@ def _check_own_layer(config: Config) -> None:
     inputs = ModelInputs(feature_width=width, num_outputs=width, attribute_width=len(config.graph.edge_features))
     try:
         model = build_model(config.model, inputs)
-    except LayerError:
+    except LayerError as error:
+        # Arguments it does not take, and a convolution of PyG that reads no edge attributes: no widths would mend it.
+        options = config.model.options if isinstance(config.model, OwnLayerConfig) else {}
+        edgeless = config.model.kind.startswith("torch_geometric.") and not EDGE_WIDTHS & options.keys()
+        if isinstance(error.__cause__, TypeError) or (edgeless and error.where == "model.kind"):
+            raise
         return  # it may need other widths than these: the train stage builds it with the graph's own, and then says why
     check_model(model, names=executions_of(config.train.strategy))

@@ -5,6 +5,7 @@ The model is saved as `layers.saved` does, with the best epoch's weights.
 
 from __future__ import annotations
 
+import importlib.metadata
 from typing import TYPE_CHECKING
 
 from gnnflow.graph.facts import FlatFacts, TrainFacts
@@ -31,8 +32,6 @@ def model_inputs(graph: GraphFacts) -> ModelInputs:
 
 def work(run: StageRun) -> Made:
     """Train on the shards. Raises TrainingError where they or the config cannot be trained on."""
-    import torch
-
     from gnnflow.executions.table import check_model, executions_of
     from gnnflow.layers.model import build_model
     from gnnflow.layers.saved import save_model
@@ -71,5 +70,10 @@ def work(run: StageRun) -> Made:
         rows_in=flat.num_targets,
         rows_out=flat.num_targets,
         facts=facts,
-        versions={"torch": torch.__version__},
+        versions=_versions(config.model.kind),
     )
+
+
+def _versions(kind: str) -> dict[str, str]:
+    libraries = ("torch", "torch_geometric") if kind.startswith("torch_geometric.") else ("torch",)
+    return {library: importlib.metadata.version(library) for library in libraries}

@@ -165,6 +165,7 @@ def test_a_run_trains_and_scores_with_one_under_certificate(tmp_path):
     context = StageContext.of(config_from_dict(config.model_dump(mode="json")))
     pipeline.run(context)
     parity = context.artifact("infer").facts(InferFacts).parity
+    assert context.artifact("train").manifest.versions["torch_geometric"]
     assert parity.samples == 60
     assert parity.max_difference < 1e-5
 

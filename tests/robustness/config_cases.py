@@ -105,6 +105,23 @@ def _choices() -> Iterator[Case]:
             both(command("run"), lambda i, v=value: i.config.update(model={"kind": v})),
             "model.kind|kind|" + value,
         )
+    for value in ("torch_geometric.nn:GCNConv", "torch_geometric.nn:PNAConv", "torch_geometric.nn:SAGEConf"):
+        yield refused(
+            f"config model.kind is {value}", both(command("run"), key("model", {"kind": value})), "model.", value[19:]
+        )
+    for value in (
+        "nobody",
+        "nobody/3",
+        "nobody/champion",
+        "../nothing",
+        "a/b/c",
+        "memory://nowhere",
+        "a" * 200,
+        ".",
+        "-a",
+    ):
+        spoil = both(command("run"), key("train.start", value))
+        yield refused(f"config train.start is {value[:20]}", spoil, "train.start|registry", value.partition("/")[0])
     typed = both(key("graph.nodes", {"a": "n.parquet"}), key("graph.edges", {"a__to__a": "e.parquet"}))
     yield refused("config of a typed graph", typed, "graph.nodes", "one node table")
     yield refused("config heads of gcn", key("model.heads", 4), "model.heads")
