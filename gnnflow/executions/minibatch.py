@@ -55,9 +55,7 @@ def layer_outputs(model: Model, batch: MiniBatch | BatchTensors) -> list[Tensor]
     else:
         first = tensors.first
         shortcut = None if first.h is None else model.shortcut(0, first.h)
-        h = updated_rows(
-            model, 0, target=first.target, aggregated=first.aggregated, is_mapped=False, shortcut=shortcut
-        )
+        h = updated_rows(model, 0, target=first.target, aggregated=first.aggregated, is_mapped=False, shortcut=shortcut)
         rows.append(h)
     for index, block in enumerate(tensors.blocks, len(rows)):
         # The sources of a block are the targets of the one before [S, W].

@@ -38,8 +38,9 @@ class Reads:
         return GRAPH.read(entry)
 
 
-def model_of(kind: str = "gat", *, layers: int = 2, dropout: float = 0.0) -> Model:
-    config = model_from_dict({"kind": kind, "hidden": 8, "layers": layers, "dropout": dropout})
+def model_of(kind: str = "gat", *, layers: int = 2, dropout: float = 0.0, residual: bool = False) -> Model:
+    given = {"kind": kind, "hidden": 8, "layers": layers, "dropout": dropout, "residual": residual}
+    config = model_from_dict(given)
     torch.manual_seed(0)
     return build_model(config, ModelInputs(WIDTH, NUM_CLASSES)).eval()
 
@@ -140,12 +141,12 @@ def test_missing_labels_are_refused() -> None:
 
 
 @pytest.mark.parametrize("edges", [True, False])
-@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize(("layers", "residual"), [(1, False), (2, True), (3, False)])
 @pytest.mark.parametrize("kind", ["gcn", "sage", "gin"])
 def test_aggregating_ahead_gives_the_rows_and_gradients_of_aggregating_in_the_step(
-    kind: str, layers: int, edges: bool, monkeypatch: pytest.MonkeyPatch
+    kind: str, layers: int, residual: bool, edges: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, plan = model_of(kind, layers=layers), plan_epoch(TRAIN, seed=0, epoch=0, batch_size=16)
+    model, plan = model_of(kind, layers=layers, residual=residual), plan_epoch(TRAIN, seed=0, epoch=0, batch_size=16)
     with loader_of(Reads(), model=model, edges=edges) as loader:
         ahead = list(loader.batches(plan.since(0), for_training=True))
     monkeypatch.setattr("gnnflow.train.minibatch.loader.aggregates_ahead", lambda *_, **__: False)
