@@ -160,8 +160,14 @@ def read_bytes(uri: str) -> bytes:
         return stream.read()
 
 
-@located
 def write_atomic(uri: str, content: bytes | memoryview, *, durable: bool = True) -> FileEntry:
+    """Write a file as `replace_file` does, and return its entry."""
+    replace_file(uri, content, durable=durable)
+    return FileEntry(uri.rsplit("/", 1)[-1], len(content), hashlib.sha256(content).hexdigest())
+
+
+@located
+def replace_file(uri: str, content: bytes | memoryview, *, durable: bool = True) -> None:
     """Write a file so that readers see all of it or none, replacing what was there.
 
     durable: a local file's content is on the disk before its name is. What a restart can do without need not be.
@@ -172,7 +178,6 @@ def write_atomic(uri: str, content: bytes | memoryview, *, durable: bool = True)
             _write_local(temporary, content, durable=durable)
     else:
         fs.pipe_file(path, bytes(content), **_content_type(fs, path))
-    return FileEntry(uri.rsplit("/", 1)[-1], len(content), hashlib.sha256(content).hexdigest())
 
 
 def _write_local(path: Path, content: bytes | memoryview, *, durable: bool) -> None:

@@ -3,6 +3,9 @@
 The object is the sha256 of what follows, then a safetensors file whose metadata carries the JSON part: tensors and
 counters can never be of two different moments, on a local disk or an object store alike, and a changed bit is found
 before training goes on from it. Nothing is unpickled.
+
+The file is put together here and not by safetensors' own writer, which holds Python's lock while it copies: training
+would stand still beside a thread that writes. What is written is read by safetensors.
 """
 
 from __future__ import annotations
@@ -14,25 +17,42 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
 from safetensors import SafetensorError
 from safetensors import torch as safetensors_torch
 from torch import Tensor
 
+from gnnflow.graph.arrays import Array
 from gnnflow.graph.errors import StorageError
-from gnnflow.storage.filesystem import exists, read_bytes, write_atomic
+from gnnflow.storage.filesystem import exists, read_bytes, replace_file
 
 _STATE = "state"
 _HEADER_LENGTH = struct.Struct("<Q")
+_ALIGNMENT = 8
 _DIGEST_BYTES = 32
 _AGAIN = "The file is damaged or of another version of gnnflow: delete it and train again."
 _GROUPS = ("model", "best", "updater")
+# How the format calls what torch holds.
+_NAMES = {
+    torch.float32: "F32",
+    torch.float64: "F64",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """A moment of training.
 
-    `digest` identifies the fit, `state` is JSON, the rest are tensors by name.
+    `digest` identifies the fit, `state` is what JSON can hold, the rest are tensors by name.
     """
 
     digest: str
@@ -44,14 +64,47 @@ class Checkpoint:
 
 def write_checkpoint(uri: str, checkpoint: Checkpoint) -> None:
     """Write a checkpoint in one atomic step, replacing the one before."""
-    tensors = {
-        f"{group}/{name}": tensor.detach().contiguous()
-        for group in _GROUPS
-        for name, tensor in getattr(checkpoint, group).items()
+    # every tensor by its name in the file
+    parts = {f"{group}/{name}": tensor for group in _GROUPS for name, tensor in getattr(checkpoint, group).items()}
+    header = _header(parts, json.dumps({"digest": checkpoint.digest, "state": checkpoint.state}))
+    content = np.empty(_DIGEST_BYTES + len(header) + sum(part.nbytes for part in parts.values()), np.uint8)
+    place = _DIGEST_BYTES
+    for piece in (np.frombuffer(header, np.uint8), *map(_bytes_of, parts.values())):
+        content[place : place + len(piece)] = piece
+        place += len(piece)
+    digest = hashlib.sha256(content.data[_DIGEST_BYTES:]).digest()
+    content[:_DIGEST_BYTES] = np.frombuffer(digest, np.uint8)
+    replace_file(uri, content.data)
+
+
+def _header(parts: Mapping[str, Tensor], state: str) -> bytes:
+    """Return what precedes the tensors' bytes in a safetensors file: the length of a JSON object, and the object."""
+    described: dict[str, Any] = {"__metadata__": {_STATE: state}}
+    start = 0
+    for name, part in parts.items():
+        stop = start + part.nbytes
+        described[name] = {"dtype": _NAMES[part.dtype], "shape": list(part.shape), "data_offsets": [start, stop]}
+        start = stop
+    text = json.dumps(described).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
+    return _HEADER_LENGTH.pack(len(text)) + text
+
+
+def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return copies of tensors, which stay as they are whatever training does next.
+
+    NumPy copies, because torch divides so short a work over its threads and waits for them: 310 ms instead of 40 for
+    160 MB where other programs have the cores.
+    """
+    return {
+        name: torch.from_numpy(_bytes_of(tensor).copy()).view(tensor.dtype).reshape(tensor.shape)
+        for name, tensor in tensors.items()
     }
-    text = json.dumps({"digest": checkpoint.digest, "state": checkpoint.state})
-    content = safetensors_torch.save(tensors, metadata={_STATE: text})
-    write_atomic(uri, hashlib.sha256(content).digest() + content)
+
+
+def _bytes_of(tensor: Tensor) -> Array:
+    """Return a tensor's values as bytes: its own memory, where that is contiguous."""
+    return tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy()
 
 
 def read_checkpoint(uri: str) -> Checkpoint | None:

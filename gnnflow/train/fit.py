@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from torch import Tensor
@@ -17,7 +18,8 @@ from torch import Tensor
 from gnnflow.graph.errors import TrainingError
 from gnnflow.layers.model import Model
 from gnnflow.progress import Progress
-from gnnflow.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from gnnflow.train.background import CheckpointWriter
+from gnnflow.train.checkpoint import Checkpoint, copied, read_checkpoint
 from gnnflow.train.objective import Objective
 from gnnflow.train.source import Source, Step
 from gnnflow.train.state import FitState
@@ -71,22 +73,24 @@ def fit(
     per_epoch = source.steps_per_epoch
     ticker = Ticker(progress, options.name, done=state.steps_done(per_epoch), total=options.epochs * per_epoch)
     best = {} if found is None else dict(found.best)
-    running = _Fit(
-        model=model,
-        options=options,
-        source=source,
-        updater=updater,
-        objective=objective,
-        progress=progress,
-        ticker=ticker,
-        steps_per_epoch=per_epoch,
-        state=state,
-        best=best,
-    )
-    while not running.state.finished:
-        running.train_epoch()
-        running.finish_epoch()
-    return Fitted(running.best or _copy(model.state_dict()), running.state)
+    with CheckpointWriter(options.checkpoint_uri) if options.checkpoint_uri else nullcontext() as writer:
+        running = _Fit(
+            model=model,
+            options=options,
+            source=source,
+            updater=updater,
+            objective=objective,
+            progress=progress,
+            ticker=ticker,
+            steps_per_epoch=per_epoch,
+            state=state,
+            best=best,
+            writer=writer,
+        )
+        while not running.state.finished:
+            running.train_epoch()
+            running.finish_epoch()
+    return Fitted(running.best or copied(model.state_dict()), running.state)
 
 
 def _restore(model: Model, options: FitOptions, *, updater: Updater, progress: Progress) -> Checkpoint | None:
@@ -117,6 +121,7 @@ class _Fit:
     steps_per_epoch: int
     state: FitState
     best: dict[str, Tensor]
+    writer: CheckpointWriter | None = None
     written_at: float = field(default_factory=time.monotonic)
 
     @property
@@ -137,6 +142,8 @@ class _Fit:
             every = self.options.checkpoint_steps
             if every and self.done % every == 0:
                 self.checkpoint()
+            elif self.writer is not None:
+                self.writer.check()
 
     def _step(self, step: Step) -> tuple[float, int]:
         step.seed()
@@ -177,7 +184,7 @@ class _Fit:
         value = -loss if metric == "loss" else outputs.metric(metric, self.objective.label_kind)
         if self.state.is_better(value=value, loss=loss):
             self.state = self.state.with_best(value=value, loss=loss)
-            self.best = _copy(self.model.state_dict())
+            self.best = copied(self.model.state_dict())
         return {"valid_loss": loss} if metric == "loss" else {"valid_loss": loss, f"valid_{metric}": value}
 
     def _is_stale(self) -> bool:
@@ -197,14 +204,9 @@ class _Fit:
         self.ticker.tick(self.done, num_targets=num_targets, fields=fields, final=final)
 
     def checkpoint(self) -> None:
-        """Write where the fit stands."""
-        uri = self.options.checkpoint_uri
-        if not uri:
+        """Have it written where the fit stands."""
+        if self.writer is None:
             return
         model, updater = self.model.state_dict(), self.updater.state()
-        write_checkpoint(uri, Checkpoint(self.options.digest, self.state.to_json(), model, self.best, updater))
+        self.writer.put(Checkpoint(self.options.digest, self.state.to_json(), model, self.best, updater))
         self.written_at = time.monotonic()
-
-
-def _copy(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in weights.items()}

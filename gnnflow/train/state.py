@@ -5,7 +5,7 @@ JSON keeps every digit of a float, so sums continue exactly where they stopped.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Row = dict[str, float]
@@ -72,8 +72,8 @@ class FitState:
         return self.best_epoch < 0 or (value, -loss) > (self.best_value, -self.best_loss)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
+        """Return plain values; the rows of the history are the state's own, since they never change."""
+        return dict(vars(self))
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> FitState:

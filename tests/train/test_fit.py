@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -16,6 +17,7 @@ from gnnflow.config import TrainConfig
 from gnnflow.executions.minibatch import forward
 from gnnflow.executions.tensors import BatchTensors, batch_tensors
 from gnnflow.graph.arrays import Array
+from gnnflow.graph.errors import StorageError
 from gnnflow.graphfeature.blocks import build_minibatch
 from gnnflow.layers.model import Model, build_model
 from gnnflow.train.fit import FitOptions, Fitted, fit
@@ -120,3 +122,10 @@ def test_a_failed_updater_resumes_at_the_step_it_failed_in() -> None:
     assert source.asked == [(1, 2), (2, 0), (3, 0), (4, 0), (5, 0)]
     for name, weights in undisturbed.weights.items():
         assert torch.equal(weights, resumed.weights[name])
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_fit_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="a file where a folder is needed") as caught:
+        run(WholeGraph(), uri=str(tmp_path / "file" / "fit.safetensors"))
+    assert "fit.safetensors" in caught.value.where
