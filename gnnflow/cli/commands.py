@@ -17,7 +17,8 @@ from gnnflow.cli.models import models_app
 from gnnflow.cli.options import AsJson, ConfigPath, Overrides, WorkspaceOption, load, perform, show
 from gnnflow.cli.tables import generate_app, import_tables
 from gnnflow.config import STAGES
-from gnnflow.config.deployment import default_workspace
+from gnnflow.config.deployment import default_workspace, refuse_unusable
+from gnnflow.storage.filesystem import absolute
 
 
 def build_app() -> typer.Typer:
@@ -34,6 +35,7 @@ def build_app() -> typer.Typer:
     for stage in STAGES.values():
         app.command(stage.name, help=stage.summary)(own.get(stage.name) or _stage_command(stage.name))
     app.command()(report)
+    app.command()(inspect)
     app.command(name="import")(import_tables)
     app.add_typer(generate_app, name="generate")
     app.add_typer(models_app, name="models")
@@ -88,6 +90,25 @@ def publish(
     typer.echo(f"{summary['name']} version {summary['version']}: {summary['reason']}")
     typer.echo(f"in service   version {summary['in_service']}")
     typer.echo(f"predictions  {summary['predictions']}")
+
+
+def inspect(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The file that the error about the loss names.")],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show a batch that training kept because its loss was no number: what of it is not finite, or very large."""
+    from gnnflow.train.failed_batch import read_failed_batch
+
+    refuse_unusable(file, where="FILE")
+    summary = read_failed_batch(absolute(file)).summary()
+    if as_json:
+        show(summary, as_json=True)
+        return
+    worst = summary.pop("worst")
+    show({key.replace("_", " "): value for key, value in summary.items()}, as_json=False)
+    for target in worst:
+        typer.echo("target  " + "  ".join(f"{key.replace('_', ' ')} {value}" for key, value in target.items()))
 
 
 def report(

@@ -118,6 +118,11 @@ class StageRun:
         return self.context.config
 
     @property
+    def failed(self) -> str:
+        """A folder for what a person may want to see of a failed attempt; the next that succeeds empties it."""
+        return self.context.run.workspace.failed(self.stage, self.artifact.rsplit("/", 1)[1])
+
+    @property
     def store(self) -> GraphStore:
         """The graph store this run computes on, whichever stage wrote it."""
         written = self.inputs[self.context.run.store_stage]

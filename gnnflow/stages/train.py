@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gnnflow.graph.facts import FlatFacts, TrainFacts
 from gnnflow.stages.base import Made
-from gnnflow.storage.filesystem import join
+from gnnflow.storage.filesystem import join, remove_tree
 
 if TYPE_CHECKING:
     from gnnflow.graph.facts import GraphFacts
@@ -36,6 +36,7 @@ def work(run: StageRun) -> Made:
     from gnnflow.layers.model import build_model
     from gnnflow.layers.saved import save_model
     from gnnflow.stages.start import load_start
+    from gnnflow.train.failed_batch import FailureFolder
     from gnnflow.train.job import TrainJob
     from gnnflow.train.trainer import train
 
@@ -54,10 +55,12 @@ def work(run: StageRun) -> Made:
         sampling=run.neighbors.sampling,
         checkpoint_uri=join(run.rounds.work, "checkpoints"),
         start=load_start(config, inputs=model_inputs(graph)),
+        failures=FailureFolder(run.failed, run.store),
     )
     # Found now rather than after hours of training: every execution of this run must be able to run the model.
     check_model(build_model(job.model, job.inputs), names=executions_of(config.train.strategy))
     result = train(job, progress=run.context.progress)
+    remove_tree(run.failed)
     # Seconds per epoch differ from run to run, so the history is a fact and no file: files enter the digest.
     facts = TrainFacts(
         metrics=result.metrics,

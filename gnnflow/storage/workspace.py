@@ -2,6 +2,7 @@
 
 artifacts/<stage>/<fingerprint>/   written once, shared by every run that asks for the same thing
 work/<stage>/<fingerprint>/        a stage in progress: what a restart resumes from; removed at the commit
+failed/<stage>/<fingerprint>/      what a failed stage kept for a person to look at; removed once the stage succeeds
 runs/<name>/<fingerprint>/         one run's config, metrics, predictions and report
 runs/<name>/latest.json            the last completed run
 """
@@ -17,7 +18,7 @@ from gnnflow.storage.filesystem import absolute, has_pattern, join, resolve
 MANIFEST = "manifest.json"
 RUN = "run.json"
 VERSION = "version.json"
-_AREAS = ("artifacts", "work", "runs", "registry", "comparisons")
+_AREAS = ("artifacts", "work", "failed", "runs", "registry", "comparisons")
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,10 @@ class Workspace:
     def work(self, stage: str, fingerprint: str) -> str:
         """Return the folder of a stage in progress."""
         return join(self.uri, "work", stage, fingerprint)
+
+    def failed(self, stage: str, fingerprint: str) -> str:
+        """Return the folder of what a failed stage kept."""
+        return join(self.uri, "failed", stage, fingerprint)
 
     def run(self, name: str, fingerprint: str) -> str:
         """Return the folder of one run."""

@@ -20,6 +20,7 @@ from gnnflow.layers.model import Model
 from gnnflow.progress import Progress
 from gnnflow.train.background import CheckpointWriter
 from gnnflow.train.checkpoint import Checkpoint, copied, read_checkpoint
+from gnnflow.train.failed_batch import FailureFolder
 from gnnflow.train.objective import Objective
 from gnnflow.train.source import Source, Step
 from gnnflow.train.state import FitState
@@ -34,7 +35,8 @@ CHECKPOINT_SECONDS = 1.0
 class FitOptions:
     """How long one fit goes on and what it writes; the fields that `train` has too are described there.
 
-    `name` labels its progress, `digest` its checkpoints; checkpoint_uri "" writes none.
+    `name` labels its progress, `digest` its checkpoints; checkpoint_uri "" writes none. failures: where a batch whose
+    loss is no number is kept; None keeps none.
     """
 
     name: str
@@ -44,6 +46,7 @@ class FitOptions:
     checkpoint_steps: int = 0
     checkpoint_uri: str = ""
     digest: str = ""
+    failures: FailureFolder | None = None
 
 
 @dataclass(frozen=True)
@@ -147,16 +150,25 @@ class _Fit:
 
     def _step(self, step: Step) -> tuple[float, int]:
         step.seed()
-        loss, count = self.objective.loss(step.logits(self.model), step.labels)
-        self.updater.step(loss)
+        outputs = step.logits(self.model)
+        loss, count = self.objective.loss(outputs, step.labels)
         value = float(loss.detach())
         if not math.isfinite(value):
-            raise TrainingError(
-                f"the training loss is {value} in epoch {self.state.epoch}, step {self.state.step}",
-                where="train",
-                fix="Lower train.lr, or set graph.normalize if features are large.",
-            )
+            raise self._not_finite(step, outputs, value)  # before the update: these are the weights that gave it
+        self.updater.step(loss)
         return value, count
+
+    def _not_finite(self, step: Step, outputs: Tensor, loss: float) -> TrainingError:
+        problem = f"the training loss is {loss} in epoch {self.state.epoch}, step {self.state.step}"
+        fix = "Lower train.lr, or set graph.normalize if features are large."
+        folder, state = self.options.failures, self.state
+        if folder is not None:
+            name, epoch, number = self.options.name, state.epoch, state.step
+            kept = folder.keep(
+                name, epoch=epoch, step=step, number=number, outputs=outputs, loss=loss, model=self.model
+            )
+            problem, fix = f"{problem}; {kept}", f"{fix} `gnnflow inspect FILE` shows the batch."
+        return TrainingError(problem, where="train", fix=fix)
 
     def finish_epoch(self) -> None:
         """Validate, keep the weights if they are the best so far, and decide whether to go on."""

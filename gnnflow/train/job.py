@@ -15,6 +15,7 @@ from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.labels import LABEL_KINDS, LabelKind
 from gnnflow.layers.model import ModelInputs
 from gnnflow.layers.start import Start
+from gnnflow.train.failed_batch import FailureFolder
 
 _NO_INFLUENCE = {"prefetch", "cache", "checkpoint_steps", "start"}
 
@@ -28,7 +29,7 @@ class TrainJob:
     entries are the GraphFlat manifest's shards; fanouts are targets first, None keeps every edge. sampling says how
     the edges of a fan-out were chosen.
     checkpoint_uri is a folder for checkpoints, which the caller deletes once the result is committed; ""
-    writes none.
+    writes none. failures: where a batch whose loss is no number is kept; None keeps none.
     """
 
     artifact: str
@@ -43,6 +44,7 @@ class TrainJob:
     checkpoint_uri: str = ""
     sampling: SamplingKind = "uniform"
     start: Start | None = None
+    failures: FailureFolder | None = None
 
 
 def check_job(job: TrainJob) -> None:

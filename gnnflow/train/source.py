@@ -21,7 +21,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from gnnflow.graph.arrays import Array
+from gnnflow.graph.arrays import Array, IntArray
+from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model
 from gnnflow.train.job import TrainJob
 from gnnflow.train.outputs import Outputs
@@ -31,8 +32,16 @@ class Step(Protocol):
     """One step of one rank: B targets to compute on, C outputs."""
 
     @property
+    def targets(self) -> IntArray:
+        """Dense ids of the step's targets [B]."""
+
+    @property
     def labels(self) -> Array:
         """Labels of the step's targets as MiniBatch has them; unlabelled ones do not count."""
+
+    @property
+    def features(self) -> FeatureTensors:
+        """Input features of the rows that the step computes on, its targets first: kept where the loss is no number."""
 
     def seed(self) -> None:
         """Make the random draws that follow a function of (seed, epoch, step, rank); see `seed_step`."""

@@ -100,6 +100,7 @@ def _options(job: TrainJob, name: str) -> FitOptions:
         checkpoint_steps=job.train.checkpoint_steps,
         checkpoint_uri=join(job.checkpoint_uri, f"{name}.safetensors") if job.checkpoint_uri else "",
         digest=fit_digest(job, name),
+        failures=job.failures,
     )
 
 

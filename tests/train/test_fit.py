@@ -19,6 +19,7 @@ from gnnflow.executions.tensors import BatchTensors, batch_tensors
 from gnnflow.graph.arrays import Array
 from gnnflow.graph.errors import StorageError
 from gnnflow.graphfeature.blocks import build_minibatch
+from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model, build_model
 from gnnflow.train.fit import FitOptions, Fitted, fit
 from gnnflow.train.objective import Objective
@@ -37,6 +38,14 @@ class WholeGraphStep:
     labels: Array
     epoch: int
     step: int
+
+    @property
+    def targets(self) -> Array:
+        return np.arange(len(self.labels))
+
+    @property
+    def features(self) -> FeatureTensors:
+        return self.tensors.features
 
     def seed(self) -> None:
         seed_step(5, epoch=self.epoch, step=self.step, rank=0)

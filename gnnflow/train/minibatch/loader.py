@@ -36,18 +36,19 @@ from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graphfeature.blocks import build_in_place, build_minibatch, new_scratch
 from gnnflow.graphfeature.shards import Shard
-from gnnflow.layers import Model, Terms
+from gnnflow.layers import FeatureTensors, Model, Terms
 from gnnflow.train.minibatch.batches import OPEN_SHARDS, PlannedBatch
 from gnnflow.train.minibatch.memory import Memory
 
 
 @dataclass(frozen=True)
 class ReadyBatch:
-    """Tensors to compute on, with labels (as MiniBatch has them) and dense ids [B] of the targets."""
+    """Tensors to compute on, with labels (as MiniBatch has them) and dense ids [B] of the targets; made as planned."""
 
     tensors: BatchTensors
     labels: Array
     targets: IntArray
+    planned: PlannedBatch
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,18 @@ class BatchLoader:
         """Yield the labels of each shard."""
         return (_labels(self._shard(entry).shard) for entry in entries)
 
+    def features(self, batch: ReadyBatch) -> FeatureTensors:
+        """Return the features of all rows that a batch was made of, its targets first, reading them again if need be."""
+
+        def read_again() -> FeatureTensors | None:
+            opened = self._shard(batch.planned.entry)
+            return self._gathered(opened, opened.shard.rows[batch.planned.positions]).features
+
+        # By the reader's thread, which shards and scratch space belong to.
+        features = batch.tensors.features or self._reader.submit(read_again).result()
+        assert features is not None
+        return features
+
     def _begin(self, batch: PlannedBatch, *, for_training: bool) -> ReadyBatch | Future[ReadyBatch]:
         held = self._memory.batch(self._key(batch, for_training=for_training))
         if held is not None:
@@ -152,8 +165,9 @@ class BatchLoader:
         opened = self._shard(batch.entry)
         if len(self._scratch) < opened.shard.neighborhood.num_nodes:
             self._scratch = new_scratch(opened.shard.neighborhood.num_nodes)
-        tensors, targets = self._tensors(opened, opened.shard.rows[batch.positions], for_training=for_training)
-        ready = ReadyBatch(tensors, _labels(opened.shard)[batch.positions], targets)
+        shard, positions = opened.shard, batch.positions
+        tensors = self._tensors(opened, shard.rows[positions], for_training=for_training)
+        ready = ReadyBatch(tensors, _labels(shard)[positions], shard.targets[positions], batch)
         if for_training:
             # The backward pass sorts the edges by source; sorting here, in the reader, keeps that from the trainer.
             for block in ready.tensors.blocks:
@@ -161,20 +175,12 @@ class BatchLoader:
         self._memory.keep(self._key(batch, for_training=for_training), ready)
         return ready
 
-    def _tensors(self, opened: _Open, rows: IntArray, *, for_training: bool) -> tuple[BatchTensors, IntArray]:
-        """Return the blocks of the targets at some rows of a shard, and the targets' dense ids."""
+    def _tensors(self, opened: _Open, rows: IntArray, *, for_training: bool) -> BatchTensors:
+        """Return the blocks of the targets at some rows of a shard."""
+        if opened.terms is None or not aggregates_ahead(self._model, training=for_training):
+            return self._gathered(opened, rows)
         neighborhood = opened.shard.neighborhood
-        if opened.terms is not None and aggregates_ahead(self._model, training=for_training):
-            placed = build_in_place(
-                neighborhood,
-                rows,
-                fanouts=self._fanouts,
-                num_layers=self._model.num_layers,
-                sampling=self._sampling,
-                scratch=self._scratch,
-            )
-            return prepared(self._model, opened.terms, placed, features=neighborhood.features), placed.targets
-        built = build_minibatch(
+        placed = build_in_place(
             neighborhood,
             rows,
             fanouts=self._fanouts,
@@ -182,7 +188,19 @@ class BatchLoader:
             sampling=self._sampling,
             scratch=self._scratch,
         )
-        return batch_tensors(built), built.targets
+        return prepared(self._model, opened.terms, placed, features=neighborhood.features)
+
+    def _gathered(self, opened: _Open, rows: IntArray) -> BatchTensors:
+        """Return the blocks of these targets with the features of all rows, the targets first."""
+        built = build_minibatch(
+            opened.shard.neighborhood,
+            rows,
+            fanouts=self._fanouts,
+            num_layers=self._model.num_layers,
+            sampling=self._sampling,
+            scratch=self._scratch,
+        )
+        return batch_tensors(built)
 
 
 def _ready(batch: ReadyBatch | Future[ReadyBatch]) -> ReadyBatch:

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from gnnflow.config import TrainConfig
 from gnnflow.executions.minibatch import forward
-from gnnflow.graph.arrays import Array
+from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.edges import SamplingKind
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.shards import Shard, read_shard
+from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model, build_model
 from gnnflow.train.job import TrainJob
 from gnnflow.train.minibatch.batches import EpochPlan, PlannedBatch, plan_epoch, plan_evaluation
@@ -32,15 +33,26 @@ class MiniBatchStep:
     """A prepared batch and the four numbers that its random draws are a function of."""
 
     batch: ReadyBatch
+    loader: BatchLoader
     run_seed: int
     epoch: int
     step: int
     rank: int
 
     @property
+    def targets(self) -> IntArray:
+        """Dense ids of the batch's targets."""
+        return self.batch.targets
+
+    @property
     def labels(self) -> Array:
         """Labels of the batch's targets."""
         return self.batch.labels
+
+    @property
+    def features(self) -> FeatureTensors:
+        """Features of the batch's rows, targets first."""
+        return self.loader.features(self.batch)
 
     def seed(self) -> None:
         """Seed torch's generator, which dropout reads."""
@@ -91,7 +103,7 @@ class MiniBatchSource:
         """Yield the prepared batches of an epoch from step `since` on."""
         ready = self.loader.batches(self._plan(epoch).since(since), for_training=True)
         return (
-            MiniBatchStep(batch, self.seed, epoch=epoch, step=step, rank=self.rank)
+            MiniBatchStep(batch, self.loader, self.seed, epoch=epoch, step=step, rank=self.rank)
             for step, batch in enumerate(ready, since)
         )
 
