@@ -60,7 +60,7 @@ class Stage:
 
 
 # With these keys batches are prepared, cached, evaluated and saved differently; the weights stay the same.
-_TRAIN_SPEED_ONLY = {"prefetch", "cache", "workers", "eval_batch_size", "checkpoint_steps"}
+_TRAIN_SPEED_ONLY = {"prefetch", "cache", "workers", "eval_batch_size", "checkpoint_steps", "log"}
 
 
 def _ingest_keys(config: Config) -> Keys:

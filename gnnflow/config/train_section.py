@@ -6,6 +6,7 @@ into a union tagged by `strategy`.
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from typing import Annotated, Any, Literal
 
@@ -34,6 +35,15 @@ def _known_strategy(strategy: str) -> str:
         known = " or ".join(map(repr, PIPELINES))
         raise problem(f"is not allowed: must be {known}", fix="Choose one of these strategies.")
     return strategy
+
+
+def _installed(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise problem(
+                f"is not allowed here: {name} is not installed", fix=f"pip install 'gnnflow[{name}]', or leave it out."
+            )
+    return names
 
 
 def _strategies(schema: dict[str, Any]) -> None:
@@ -84,6 +94,11 @@ class TrainConfig(Section):
     cache: Size = Field(
         ByteSize(512 * 1024**2),
         description="Memory for decoded shards, such as 512MiB; 0 decodes them every epoch.",
+    )
+    log: Annotated[tuple[Literal["tensorboard", "mlflow"], ...], AfterValidator(_installed)] = Field(
+        (),
+        description="Where learning curves go as they come: tensorboard writes to <workspace>/logs, mlflow to the "
+        "server that MLFLOW_TRACKING_URI names.",
     )
     class_weight: Literal["none", "balanced"] = Field(
         "none", description="balanced weighs each class by the inverse of how often it occurs."

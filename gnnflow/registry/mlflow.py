@@ -1,5 +1,7 @@
 """A published version as a run in MLflow's tracking: parameters, metrics, and where everything lies.
 
+Beside it the learning curves of a training stage, as they come, in a run of their own.
+
 MLflow gets a copy to browse and compare; the registry stays what decides. Weights and predictions are not uploaded:
 tags hold their URIs. A version is logged once, however often it is published.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +22,14 @@ from gnnflow.storage.filesystem import join
 from gnnflow.storage.model_files import WEIGHTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from mlflow import MlflowClient
 
     from gnnflow.registry.versions import Version
 
 _PARAMS_PER_CALL = 100  # MLflow's own limit
+_METRICS_PER_CALL = 1000  # likewise
 _LONGEST = 6000  # characters of a parameter, likewise
 
 
@@ -34,17 +38,11 @@ def log_version(version: Version, *, tracking_uri: str) -> str:
 
     Raises RegistryError where mlflow is not installed, or the tracking server refuses or cannot be reached.
     """
+    client = _client(tracking_uri)
+    from mlflow.exceptions import MlflowException
+
     try:
-        from mlflow import MlflowClient
-        from mlflow.exceptions import MlflowException
-    except ImportError as error:
-        raise RegistryError(
-            "mlflow is not installed", where="MLFLOW_TRACKING_URI", fix="Install 'gnnflow[mlflow]', or unset it."
-        ) from error
-    # Its client prints links to stdout, where `--json` promises one document.
-    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
-    try:
-        return _log(MlflowClient(tracking_uri=tracking_uri), version)
+        return _log(client, version)
     except MlflowException as error:
         raise RegistryError(
             f"MLflow did not take version {version.version} ({without_secrets(str(error)).rstrip('.')})",
@@ -53,9 +51,72 @@ def log_version(version: Version, *, tracking_uri: str) -> str:
         ) from error
 
 
+def _client(tracking_uri: str) -> MlflowClient:
+    try:
+        from mlflow import MlflowClient
+    except ImportError as error:
+        raise RegistryError(
+            "mlflow is not installed", where="MLFLOW_TRACKING_URI", fix="Install 'gnnflow[mlflow]', or unset it."
+        ) from error
+    # Its client prints links to stdout, where `--json` promises one document.
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+    return MlflowClient(tracking_uri=tracking_uri)
+
+
+class MlflowCurves:
+    """A training stage's learning curves as metrics by epoch of one run in the experiment of its config's name.
+
+    A stage that goes on after a kill goes on in its run, which the artifact's URI names. Raises what MLflow raises.
+    """
+
+    def __init__(self, artifact: str, *, name: str, config: Mapping[str, Any], tracking_uri: str) -> None:
+        self._artifact, self._name, self._config, self._uri = artifact, name, config, tracking_uri
+        self._client: MlflowClient | None = None
+        self._run = ""
+        self._last: dict[str, float] = {}
+
+    def write(self, rows: Sequence[tuple[str, Mapping[str, float]]]) -> None:
+        """Log the rows that the run does not hold yet; figures of other fits than `train` begin with the fit's name."""
+        from mlflow.entities import Metric
+
+        if self._client is None:
+            self._client = _client(self._uri)
+            self._run = self._open(self._client)
+        found, now = [], int(time.time() * 1000)
+        for fit, row in rows:
+            prefix, epoch = "" if fit == "train" else f"{fit}.", row["epoch"]
+            if epoch <= self._last.get(f"{prefix}epoch", -1):
+                continue
+            held = {f"{prefix}{key}": value for key, value in row.items() if math.isfinite(value)}
+            found += [Metric(key, value, now, int(epoch)) for key, value in held.items()]
+        for start in range(0, len(found), _METRICS_PER_CALL):
+            self._client.log_batch(self._run, metrics=found[start : start + _METRICS_PER_CALL])
+
+    def close(self, *, finished: bool) -> None:
+        """Give the run its end."""
+        if self._client is not None:
+            self._client.set_terminated(self._run, "FINISHED" if finished else "FAILED")
+
+    def _open(self, client: MlflowClient) -> str:
+        experiment = _experiment(client, self._name)
+        mine = f"tags.`gnnflow.artifact` = '{self._artifact}'"
+        begun = client.search_runs([experiment], filter_string=mine, max_results=1)
+        if begun:
+            self._last = dict(begun[0].data.metrics)
+            client.update_run(begun[0].info.run_id, status="RUNNING")
+            return str(begun[0].info.run_id)
+        run = client.create_run(experiment, run_name="training", tags={"gnnflow.artifact": self._artifact})
+        _log_params(client, str(run.info.run_id), self._config)
+        return str(run.info.run_id)
+
+
+def _experiment(client: MlflowClient, name: str) -> str:
+    found = client.get_experiment_by_name(name)
+    return str(found.experiment_id if found else client.create_experiment(name))
+
+
 def _log(client: MlflowClient, version: Version) -> str:
-    found = client.get_experiment_by_name(version.name)
-    experiment = found.experiment_id if found else client.create_experiment(version.name)
+    experiment = _experiment(client, version.name)
     mine = f"tags.`gnnflow.uri` = '{version.uri}' and attributes.status = 'FINISHED'"
     logged = client.search_runs([experiment], filter_string=mine, max_results=1)
     if logged:
@@ -68,12 +129,18 @@ def _log(client: MlflowClient, version: Version) -> str:
 
 
 def _log_figures(client: MlflowClient, identity: str, version: Version) -> None:
-    from mlflow.entities import Metric, Param
+    from mlflow.entities import Metric
 
     at = int(datetime.fromisoformat(version.created).timestamp() * 1000)
     finite = {key: held for key, held in version.metrics.items() if math.isfinite(held)}
     client.log_batch(identity, metrics=[Metric(key, held, at, 0) for key, held in finite.items()])
-    params = [Param(key, held[:_LONGEST]) for key, held in _flat(json.loads(version.read(CONFIG)))]
+    _log_params(client, identity, json.loads(version.read(CONFIG)))
+
+
+def _log_params(client: MlflowClient, identity: str, config: Mapping[str, Any]) -> None:
+    from mlflow.entities import Param
+
+    params = [Param(key, held[:_LONGEST]) for key, held in _flat(config)]
     for start in range(0, len(params), _PARAMS_PER_CALL):
         client.log_batch(identity, params=params[start : start + _PARAMS_PER_CALL])
 

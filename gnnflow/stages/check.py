@@ -9,6 +9,7 @@ from gnnflow.config import STAGES
 from gnnflow.graph.errors import GnnflowError, LayerError, TrainingError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.labels import LABEL_KINDS
+from gnnflow.stages.curves import check_log
 from gnnflow.stages.start import check_start
 from gnnflow.storage.filesystem import absolute, join, remove_file, write_atomic
 from gnnflow.storage.manifest import committed, read_facts, read_manifest
@@ -36,6 +37,7 @@ def check_run(run: ResolvedRun, stages: Sequence[str] | None = None) -> None:
     if any(STAGES[stage].own_code(run.config) for stage in missing):
         _check_own_layer(run.config)
     if "train" in missing:
+        check_log(run.config)
         _check_labels(run)
         _check_start(run)
     if missing:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gnnflow.graph.facts import FlatFacts, TrainFacts
 from gnnflow.stages.base import Made
+from gnnflow.stages.curves import open_curves
 from gnnflow.storage.filesystem import join, remove_tree
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ def work(run: StageRun) -> Made:
     )
     # Found now rather than after hours of training: every execution of this run must be able to run the model.
     check_model(build_model(job.model, job.inputs), names=executions_of(config.train.strategy))
-    result = train(job, progress=run.context.progress)
+    with open_curves(run) as curves:
+        result = train(job, progress=run.context.progress, log=curves)
     remove_tree(run.failed)
     # Seconds per epoch differ from run to run, so the history is a fact and no file: files enter the digest.
     facts = TrainFacts(

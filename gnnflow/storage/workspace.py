@@ -3,6 +3,7 @@
 artifacts/<stage>/<fingerprint>/   written once, shared by every run that asks for the same thing
 work/<stage>/<fingerprint>/        a stage in progress: what a restart resumes from; removed at the commit
 failed/<stage>/<fingerprint>/      what a failed stage kept for a person to look at; removed once the stage succeeds
+logs/<name>/<fingerprint>/         TensorBoard's event files of a training stage, where train.log asks for them
 runs/<name>/<fingerprint>/         one run's config, metrics, predictions and report
 runs/<name>/latest.json            the last completed run
 """
@@ -18,7 +19,7 @@ from gnnflow.storage.filesystem import absolute, has_pattern, join, resolve
 MANIFEST = "manifest.json"
 RUN = "run.json"
 VERSION = "version.json"
-_AREAS = ("artifacts", "work", "failed", "runs", "registry", "comparisons")
+_AREAS = ("artifacts", "work", "failed", "logs", "runs", "registry", "comparisons")
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,10 @@ class Workspace:
     def failed(self, stage: str, fingerprint: str) -> str:
         """Return the folder of what a failed stage kept."""
         return join(self.uri, "failed", stage, fingerprint)
+
+    def logs(self, name: str, fingerprint: str) -> str:
+        """Return the folder of a training stage's event files."""
+        return join(self.uri, "logs", name, fingerprint)
 
     def run(self, name: str, fingerprint: str) -> str:
         """Return the folder of one run."""

@@ -20,6 +20,7 @@ from gnnflow.layers.model import Model
 from gnnflow.progress import Progress
 from gnnflow.train.background import CheckpointWriter
 from gnnflow.train.checkpoint import Checkpoint, copied, read_checkpoint
+from gnnflow.train.curves import EpochLog, NoLog
 from gnnflow.train.failed_batch import FailureFolder
 from gnnflow.train.objective import Objective
 from gnnflow.train.source import Source, Step
@@ -65,17 +66,20 @@ def fit(
     updater: Updater,
     objective: Objective,
     progress: Progress,
+    log: EpochLog | None = None,
 ) -> Fitted:
     """Train the model in place and return the weights to keep.
 
-    Goes on from the checkpoint where there is one. Raises TrainingError where the loss leaves the finite numbers
-    or the validation split does not define the metric.
+    Goes on from the checkpoint where there is one. log: hears of every epoch as it ends. Raises TrainingError where the
+    loss leaves the finite numbers or the validation split does not define the metric.
     """
     found = _restore(model, options, updater=updater, progress=progress)
     state = FitState() if found is None else FitState.from_json(found.state)
     per_epoch = source.steps_per_epoch
     ticker = Ticker(progress, options.name, done=state.steps_done(per_epoch), total=options.epochs * per_epoch)
     best = {} if found is None else dict(found.best)
+    log = log or NoLog()
+    log.epochs(options.name, state.history)
     with CheckpointWriter(options.checkpoint_uri) if options.checkpoint_uri else nullcontext() as writer:
         running = _Fit(
             model=model,
@@ -89,6 +93,7 @@ def fit(
             state=state,
             best=best,
             writer=writer,
+            log=log,
         )
         while not running.state.finished:
             running.train_epoch()
@@ -124,6 +129,7 @@ class _Fit:
     steps_per_epoch: int
     state: FitState
     best: dict[str, Tensor]
+    log: EpochLog
     writer: CheckpointWriter | None = None
     written_at: float = field(default_factory=time.monotonic)
 
@@ -181,6 +187,7 @@ class _Fit:
         if "valid" in self.source.splits:
             row |= self._validate()
         self.state = self.state.after_epoch(row)
+        self.log.epochs(self.options.name, [row])
         finished = self._is_stale() or self.state.epoch == self.options.epochs
         self.state = replace(self.state, finished=finished)
         waited = time.monotonic() - self.written_at

@@ -17,7 +17,7 @@ from gnnflow.layers.model import ModelInputs
 from gnnflow.layers.start import Start
 from gnnflow.train.failed_batch import FailureFolder
 
-_NO_INFLUENCE = {"prefetch", "cache", "checkpoint_steps", "start"}
+_NO_INFLUENCE = {"prefetch", "cache", "checkpoint_steps", "log", "start"}
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from gnnflow.layers.start import start_from
 from gnnflow.native import remark
 from gnnflow.progress import Progress
 from gnnflow.storage.filesystem import join
+from gnnflow.train.curves import EpochLog
 from gnnflow.train.fit import FitOptions, Fitted, fit
 from gnnflow.train.job import TrainJob, check_job, fit_digest
 from gnnflow.train.metrics import Scores
@@ -42,11 +43,14 @@ class TrainResult:
     confusion: dict[str, IntArray] = field(default_factory=dict)
 
 
-def train(job: TrainJob, *, progress: Progress, open_source: OpenSource | None = None) -> TrainResult:
+def train(
+    job: TrainJob, *, progress: Progress, open_source: OpenSource | None = None, log: EpochLog | None = None
+) -> TrainResult:
     """Train, evaluate every split with the best epoch's weights, and likewise the baseline if asked for.
 
-    `open_source` replaces the strategy's. Equal jobs give equal weights, byte for byte, also when a run was killed
-    and started again with the same checkpoint_uri. Raises TrainingError for a job that cannot be trained.
+    `open_source` replaces the strategy's, `log` hears of every epoch as it ends. Equal jobs give equal weights, byte
+    for byte, also when a run was killed and started again with the same checkpoint_uri. Raises TrainingError for a job
+    that cannot be trained.
     """
     check_job(job)
     if absent := remark():
@@ -54,11 +58,11 @@ def train(job: TrainJob, *, progress: Progress, open_source: OpenSource | None =
     open_source = open_source or load_named(PIPELINES[job.train.strategy].source)
     with compute_settings(job.train.threads):
         with open_source(job, edges=True) as source:
-            fitted, scores = _train_one(job, "train", source=source, progress=progress)
+            fitted, scores = _train_one(job, "train", source=source, progress=progress, log=log)
         metrics = _figures(fitted) | _named(scores)
         if job.train.baseline:
             with open_source(job, edges=False) as source:
-                _, without_edges = _train_one(job, "baseline", source=source, progress=progress)
+                _, without_edges = _train_one(job, "baseline", source=source, progress=progress, log=log)
             metrics |= {f"baseline.{name}": value for name, value in _named(without_edges).items()}
     return TrainResult(
         weights=encode_weights(fitted.weights),
@@ -69,7 +73,9 @@ def train(job: TrainJob, *, progress: Progress, open_source: OpenSource | None =
     )
 
 
-def _train_one(job: TrainJob, name: str, *, source: Source, progress: Progress) -> tuple[Fitted, dict[str, Scores]]:
+def _train_one(
+    job: TrainJob, name: str, *, source: Source, progress: Progress, log: EpochLog | None
+) -> tuple[Fitted, dict[str, Scores]]:
     seed_weights(job.seed)
     model = build_model(job.model, job.inputs)
     # A baseline shows what the graph adds, so it must not begin with what another model learned from a graph.
@@ -82,6 +88,7 @@ def _train_one(job: TrainJob, name: str, *, source: Source, progress: Progress) 
         updater=LocalUpdater(model, job.train),
         objective=_objective(job, source),
         progress=progress,
+        log=log,
     )
     model.load_state_dict(fitted.weights)
     scores = {split: source.outputs(model, split).metrics(job.label_kind) for split in source.splits}

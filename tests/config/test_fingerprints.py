@@ -51,6 +51,7 @@ def changed(*overrides: str, base: tuple[str, ...] = ()) -> set[str]:
         ("train.eval_batch_size=1", set()),
         ("train.checkpoint_steps=7", set()),
         ("train.start=other/3", set()),  # what that model holds is an input, see tests/stages/test_start.py
+        ("train.log=[mlflow]", set()),
         ("infer.embeddings=true", {"infer"}),
         ("infer.targets=[test]", {"infer"}),
         ("guards.psi=null", set()),

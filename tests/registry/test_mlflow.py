@@ -10,7 +10,7 @@ import pytest
 
 from gnnflow import registry
 from gnnflow.graph.errors import RegistryError
-from gnnflow.registry.mlflow import log_version
+from gnnflow.registry.mlflow import MlflowCurves, log_version
 from gnnflow.stages import pipeline, publish
 from gnnflow.stages.base import StageContext
 from tests.registry.test_registry import completed_run
@@ -62,6 +62,32 @@ def test_publishing_logs_where_the_address_is_set(
     assert run.data.params["train.epochs"] == "1"
     assert run.data.params["neighbors.sampling.kind"] == "none"
     assert json.loads(run.data.params["graph.features"]) == ["x"]
+
+
+@pytest.mark.filterwarnings("default")
+def test_curves_are_logged_by_epoch_and_a_killed_training_goes_on_in_its_run(tracking_uri: str) -> None:
+    from mlflow import MlflowClient
+
+    rows = [{"epoch": epoch, "train_loss": 1 / (1 + epoch)} for epoch in range(5)]
+
+    def curves() -> MlflowCurves:
+        return MlflowCurves("file:///a", name="tiny", config={"train": {"lr": 0.1}}, tracking_uri=tracking_uri)
+
+    curves().write([("train", row) for row in rows[:3]])  # killed here
+    again = curves()
+    again.write([("train", row) for row in rows[:2]])
+    again.write([("train", row) for row in rows[2:]])
+    again.write([("baseline", rows[0])])
+    again.close(finished=True)
+    client = MlflowClient(tracking_uri=tracking_uri)
+    experiment = client.get_experiment_by_name("tiny")
+    assert experiment is not None
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.status == "FINISHED"
+    assert run.data.params == {"train.lr": "0.1"}
+    told = client.get_metric_history(run.info.run_id, "train_loss")
+    assert sorted((each.step, each.value) for each in told) == [(row["epoch"], row["train_loss"]) for row in rows]
+    assert run.data.metrics["baseline.train_loss"] == 1.0
 
 
 @pytest.fixture
