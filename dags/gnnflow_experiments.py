@@ -13,10 +13,10 @@ from pathlib import Path
 
 from airflow.sdk import DAG
 
+from gnnflow.config.experiments import Experiment, read_experiment
 from gnnflow_airflow.broken import BrokenDag
 from gnnflow_airflow.build import default_args, stage_options
 from gnnflow_airflow.compare import CompareOperator
-from gnnflow_airflow.experiments import Experiment, read_experiment
 from gnnflow_airflow.prepare import PrepareOperator
 from gnnflow_airflow.reading import list_experiments, read_raw
 from gnnflow_airflow.stage import StageOperator

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,17 @@ def data_dir() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no public graphs at {folder}; set GNNFLOW_DATA to the folder that holds them")
     return folder
+
+
+@pytest.fixture
+def blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the report's pictures blank: to render them is half of a small run, and tests/report does."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    def print_svg(_: FigureCanvasSVG, out: StringIO, **given: object) -> None:
+        out.write('<svg viewBox="0 0 1 1"></svg>')
+
+    monkeypatch.setattr(FigureCanvasSVG, "print_svg", print_svg)
 
 
 def pytest_terminal_summary(terminalreporter):

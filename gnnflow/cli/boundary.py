@@ -29,6 +29,16 @@ class UsageError(GnnflowError):
     """The command's arguments are wrong."""
 
 
+class BugError(GnnflowError):
+    """A bug of ours, with its traceback in a log: what a list of failures holds of it."""
+
+
+def listed(error: Exception) -> GnnflowError:
+    """Return an error that one of several runs ended with as what is listed beside the others' results."""
+    refusal = _refusal(error)
+    return refusal if refusal is not None else _bug(error)
+
+
 def run_guarded(*, as_json: bool) -> int:
     """Run the command that sys.argv holds and return its exit code. Raises Interrupted alone."""
     from gnnflow.cli.commands import build_app
@@ -54,11 +64,9 @@ def _tell(error: Exception, *, as_json: bool) -> int:
         sys.stderr.write(f"error: {_one_line(str(refusal))}\n")
         document, code = refusal.document(), _REFUSED
     else:
-        kind, log = type(error).__name__, _write_log(error)
-        problem = f"this is a bug of gnnflow ({kind}); what was finished is kept"
-        fix = f"The log to report it with: {log}"
-        sys.stderr.write(f"error: {problem}\n{fix}\n")
-        document, code = {"kind": kind, "where": "", "problem": problem, "fix": fix}, _BUG
+        bug = _bug(error)
+        sys.stderr.write(f"error: {bug.problem}\n{bug.fix}\n")
+        document, code = {**bug.document(), "kind": type(error).__name__}, _BUG
     if as_json:
         sys.stdout.write(json.dumps({"error": document}, sort_keys=True) + "\n")
     return code
@@ -73,6 +81,14 @@ def _refusal(error: Exception) -> GnnflowError | None:
         said = getattr(error, "format_message", lambda: str(error))()
         return UsageError(said, where=command, fix=f"See `{command} --help`.")
     return refusal_of(error)
+
+
+def _bug(error: Exception) -> BugError:
+    """Write an error's traceback to a log and return what is told of it."""
+    return BugError(
+        f"this is a bug of gnnflow ({type(error).__name__}); what was finished is kept",
+        fix=f"The log to report it with: {_write_log(error)}",
+    )
 
 
 def _one_line(text: str) -> str:

@@ -17,9 +17,11 @@ from gnnflow.graph.errors import ConfigError, GnnflowError, LayerError
 from gnnflow.storage.filesystem import read_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from gnnflow.cluster import Cluster
     from gnnflow.config import Config
+    from gnnflow.progress import Progress
     from gnnflow.stages.base import StageResult
 
 ConfigPath = Annotated[str, typer.Argument(metavar="CONFIG", help="YAML file: a path or any fsspec URL.")]
@@ -34,33 +36,51 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on s
 
 def load(config: str, overrides: list[str] | None, workspace: str | None) -> Config:
     """Return the config a command names."""
+    return load_config(read_text(config), overrides=overrides or (), workspace=workspace, source=config)
+
+
+def read_text(config: str) -> str:
+    """Return the text of the file a command names."""
     refuse_unusable(config, where="CONFIG")
     if Path(config).exists() and not Path(config).is_file():
         raise ConfigError("is not a file", where=config, fix="Name a YAML file.")  # a pipe would be waited for
     try:
-        text = read_bytes(config).decode()
+        return read_bytes(config).decode()
     except UnicodeDecodeError as error:
         raise ConfigError("is not UTF-8 text", where=config, fix="Save it as UTF-8; is it a YAML file?") from error
-    return load_config(text, overrides=overrides or (), workspace=workspace, source=config)
 
 
 def perform(config: Config, *stages: str, config_uri: str = "") -> StageResult:
     """Run stages in order with progress on stderr, on the cluster the config names; return the last one's result."""
     from gnnflow.cli.progress import for_terminal
+
+    with for_terminal() as progress, cluster_of(config, progress) as cluster:
+        return run_stages(config, stages, cluster=cluster, progress=progress, config_uri=config_uri)
+
+
+def cluster_of(config: Config, progress: Progress) -> Cluster:
+    """Return the cluster a config names, to be used in a `with` block; it starts with the first task that needs it."""
     from gnnflow.cluster import Cluster
-    from gnnflow.stages.base import StageContext, run_stage
 
     if config.cluster.kind == "local":
         stopping.before_workers()
-    with for_terminal() as progress, Cluster(config.cluster, say=progress.message) as cluster:
-        context = StageContext.of(config, cluster, progress, config_uri=config_uri)
-        stopping.keeps(context.run.workspace.uri)
-        try:
-            return [run_stage(context, stage) for stage in stages][-1]
-        except Exception as error:
-            if refusal := _own_code_refusal(config, error):
-                raise refusal from error
-            raise
+    return Cluster(config.cluster, say=progress.message)
+
+
+def run_stages(
+    config: Config, stages: Sequence[str], *, cluster: Cluster, progress: Progress, config_uri: str
+) -> StageResult:
+    """Run stages in order on a cluster and return the last one's result."""
+    from gnnflow.stages.base import StageContext, run_stage
+
+    context = StageContext.of(config, cluster, progress, config_uri=config_uri)
+    stopping.keeps(context.run.workspace.uri)
+    try:
+        return [run_stage(context, stage) for stage in stages][-1]
+    except Exception as error:
+        if refusal := _own_code_refusal(config, error):
+            raise refusal from error
+        raise
 
 
 def _own_code_refusal(config: Config, error: Exception) -> LayerError | None:

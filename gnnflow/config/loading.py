@@ -45,6 +45,12 @@ def load_config(
         raise ConfigError(
             f"a config is a mapping of keys and {found}", where=source, fix="Start with `name:` and `graph:`."
         )
+    if "matrix" in raw:
+        raise ConfigError(
+            "matrix is a key of experiments, which are several runs",
+            where=source,
+            fix="Run them with `gnnflow sweep CONFIG`, or leave matrix out.",
+        )
     here = os.environ if environment is None else environment
     return config_from_dict(raw, overrides=overrides, workspace=workspace, source=source, environment=here)
 

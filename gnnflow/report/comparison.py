@@ -87,8 +87,8 @@ def _verdict(first: ComparedRun, metric: str, num_runs: int) -> str:
     return f"{first.label} is best of {num_runs} runs: its {chosen}{told}."
 
 
-def render_comparison(runs: Sequence[ComparedRun], *, name: str, metric: str) -> str:
-    """Return the page."""
+def render_comparison(runs: Sequence[ComparedRun], *, name: str, metric: str, failed: Mapping[str, str]) -> str:
+    """Return the page. failed: labels of runs that did not complete, and why."""
     from gnnflow.report.render import environment, template_source
 
     columns = columns_of(runs, metric)
@@ -105,6 +105,7 @@ def render_comparison(runs: Sequence[ComparedRun], *, name: str, metric: str) ->
             verdict=_verdict(rows[0][0], metric, len(rows)),
             columns=columns,
             rows=rows,
+            failed=failed,
             style=template_source("report.css"),
         )
     )

@@ -23,18 +23,26 @@ from gnnflow.storage.run_folder import read_metrics, read_run
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """Where a comparison lies, and its table as lines for a log, best run first."""
+    """Where a comparison lies, the metric that ranked, and the completed runs' labels, best first.
+
+    lines: the table for a log, failed runs last.
+    """
 
     page: str
     table: str
     plot: str
+    metric: str
+    order: tuple[str, ...]
     lines: tuple[str, ...]
 
 
-def compare_runs(runs: Mapping[str, str], *, name: str, workspace: str) -> ComparisonResult:
+def compare_runs(
+    runs: Mapping[str, str], *, name: str, workspace: str, failed: Mapping[str, str] | None = None
+) -> ComparisonResult:
     """Write comparisons/<name>/<runs' hash>/ with comparison.csv, comparison.svg and comparison.html.
 
-    runs maps labels to URIs of completed runs. The runs' own metric on the validation split ranks them, and test is
+    runs maps labels to URIs of completed runs, failed those of the others to why they did not complete; these are
+    listed last. The runs' own metric on the validation split ranks them, and test is
     reported beside it: a test score that chose would no longer be one on unseen targets. Runs without a validation
     score are listed and none is called best. Raises StorageError where a run is not complete.
     """
@@ -44,10 +52,12 @@ def compare_runs(runs: Mapping[str, str], *, name: str, workspace: str) -> Compa
     key = hashlib.sha256("\n".join(sorted(runs.values())).encode()).hexdigest()[:16]
     folder = join(absolute(workspace), "comparisons", name, key)
     page, table, plot = (join(folder, f"comparison.{kind}") for kind in ("html", "csv", "svg"))
-    write_atomic(table, _csv(found, metric).encode())
+    others = dict(failed or {})
+    write_atomic(table, _csv(found, metric, others).encode())
     write_atomic(plot, comparison_bars(found, metric).svg.encode())
-    write_atomic(page, render_comparison(found, name=name, metric=metric).encode())
-    return ComparisonResult(page, table, plot, tuple(_lines(found, metric)))
+    write_atomic(page, render_comparison(found, name=name, metric=metric, failed=others).encode())
+    order = tuple(run.label for run in ranked(found, metric))
+    return ComparisonResult(page, table, plot, metric, order, tuple(_lines(found, metric, others)))
 
 
 def _metric(runs: Sequence[ComparedRun], wanted: str) -> str:
@@ -57,22 +67,24 @@ def _metric(runs: Sequence[ComparedRun], wanted: str) -> str:
     return next((key for key in columns_of(runs, f"valid.{wanted}")[1:] if key.startswith("valid.")), f"valid.{wanted}")
 
 
-def _csv(runs: Sequence[ComparedRun], metric: str) -> str:
+def _csv(runs: Sequence[ComparedRun], metric: str, failed: Mapping[str, str]) -> str:
     columns, text = columns_of(runs, metric), io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["run", *columns, "uri"])
     writer.writerows(
         [run.label, *(run.metrics.get(key, "") for key in columns), run.uri] for run in ranked(runs, metric)
     )
+    writer.writerows([label, *[""] * len(columns), ""] for label in failed)
     return text.getvalue()
 
 
-def _lines(runs: Sequence[ComparedRun], metric: str) -> list[str]:
-    width = max(len("run"), *(len(run.label) for run in runs))
+def _lines(runs: Sequence[ComparedRun], metric: str, failed: Mapping[str, str]) -> list[str]:
+    width = max(map(len, ["run", *failed, *(run.label for run in runs)]))
     keys = [metric, reported(metric)]
     rows = [(run.label, [_cell(run, key) for key in keys]) for run in ranked(runs, metric)]
     body = [f"{label:<{width}}  {chosen:<{len(metric)}}  {test}".rstrip() for label, (chosen, test) in rows]
-    return [f"{'run':<{width}}  {'  '.join(keys)}", *body]
+    broken = [f"{label:<{width}}  failed: {why}" for label, why in failed.items()]
+    return [f"{'run':<{width}}  {'  '.join(keys)}", *body, *broken]
 
 
 def _cell(run: ComparedRun, key: str) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class CompareOperator(BaseOperator):
     """Write a comparison of completed runs into their workspace and return where it is.
 
-    runs maps a run's label to its URI; runs that failed have none and are left out.
+    runs maps a run's label to its URI; runs that failed have none and are listed last.
     """
 
     template_fields: Sequence[str] = ("runs", "workspace")
@@ -35,9 +35,10 @@ class CompareOperator(BaseOperator):
         from gnnflow.stages.comparison import compare_runs
 
         completed = {label: uri for label, uri in self.runs.items() if uri and uri != "None"}
+        failed = {label: "see the log of its tasks" for label in self.runs if label not in completed}
         if not completed:
             raise AirflowException("no run of this experiment completed")
-        result = compare_runs(completed, name=self.name, workspace=self.workspace)
+        result = compare_runs(completed, name=self.name, workspace=self.workspace, failed=failed)
         for line in result.lines:
             self.log.info(line)
         self.links[ComparisonLink.xcom_key] = result.page

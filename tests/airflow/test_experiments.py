@@ -10,9 +10,6 @@ import yaml
 
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
-from gnnflow.graph.errors import ConfigError
-from gnnflow_airflow.experiments import read_experiment
-from gnnflow_airflow.reading import read_raw
 from tests.airflow.running import TRAIN, load
 from tests.conftest import REPOSITORY
 from tests.small_graphs import graph_config, write_graph
@@ -29,52 +26,6 @@ def written(folder, name, **changed):
     experiments.mkdir(exist_ok=True)
     (experiments / f"{name}.yaml").write_text(yaml.safe_dump(values))
     return values
-
-
-def test_runs_share_the_stages_whose_keys_are_equal(tmp_path):
-    values = written(tmp_path, "layers")
-    gcn, sage = read_experiment(values, source="layers.yaml").variants
-    assert gcn.key("ingest") == sage.key("ingest")
-    assert gcn.key("select") == sage.key("select")
-    assert gcn.key("flat") == sage.key("flat")
-    assert gcn.key("train") != sage.key("train")
-    assert gcn.key("run") != sage.key("run")
-
-
-def test_a_map_in_the_matrix_sets_keys_that_only_its_kind_has(tmp_path):
-    matrix = {"model": [{"kind": "gcn"}, {"kind": "gat", "heads": 4}], "seed": [0, 1]}
-    variants = read_experiment(
-        written(tmp_path, "heads", matrix=matrix, model={"hidden": 16}), source="heads.yaml"
-    ).variants
-    assert [run.label for run in variants] == [
-        "kind=gcn seed=0",
-        "kind=gcn seed=1",
-        "kind=gat heads=4 seed=0",
-        "kind=gat heads=4 seed=1",
-    ]
-    assert variants[2].values["model"] == {"hidden": 16, "kind": "gat", "heads": 4}
-    assert "matrix" not in variants[2].values
-    assert {run.config.model.hidden for run in variants} == {16}
-    assert variants[2].config.model.heads == 4
-
-
-def test_the_payments_experiment_names_each_of_its_runs():
-    source = str(REPOSITORY / "configs" / "experiments" / "payments.yaml")
-    experiment = read_experiment(read_raw(source), source=source)
-    assert [run.label for run in experiment.variants] == [
-        "kind=gcn seed=0",
-        "kind=sage seed=0",
-        "kind=gat_e heads=4 seed=0",
-    ]
-
-
-@pytest.mark.parametrize(
-    "matrix",
-    [{"seed": [0, 0]}, {"model": [{"kind": "gcn"}, {"kind": "gcn"}]}, {"train": [{"lr": 0.1}, {}, {}]}],
-)
-def test_runs_that_cannot_be_told_apart_are_refused(tmp_path, matrix):
-    with pytest.raises(ConfigError, match="matrix has two runs"):
-        read_experiment(written(tmp_path, "layers", matrix=matrix), source="layers.yaml")
 
 
 def test_an_experiment_ends_with_a_comparison(tmp_path, monkeypatch, airflow_db):
@@ -112,7 +63,13 @@ def test_a_broken_file_is_its_own_import_error(tmp_path, monkeypatch, airflow_db
     assert "gcm" in errors["experiments/bad.yaml"]
 
 
-@pytest.mark.parametrize("matrix", [["gcn"], {"model.kind": "gcn"}, {"model.kind": []}, {"seed": list(range(101))}])
-def test_a_matrix_that_is_none_is_refused(tmp_path, matrix):
-    with pytest.raises(ConfigError, match="matrix"):
-        read_experiment(written(tmp_path, "layers", matrix=matrix), source="layers.yaml")
+def test_a_run_that_fails_is_listed_and_the_others_are_compared(tmp_path, monkeypatch, airflow_db):
+    written(tmp_path, "lrs", matrix={"train": [{"lr": 0.01}, {"lr": 1e30, "optimizer": "sgd"}]})
+    monkeypatch.setenv("GNNFLOW_EXPERIMENTS", str(tmp_path / "experiments"))
+    monkeypatch.setenv("GNNFLOW_RETRIES", "0")
+    load("gnnflow_experiments.lrs").test()
+    (table,) = tmp_path.glob("runs/comparisons/small/*/comparison.csv")
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert [row["run"] for row in rows] == ["lr=0.01", "lr=1e+30 optimizer=sgd"]
+    assert [bool(row["uri"]) for row in rows] == [True, False]
+    assert "failed: see the log of its tasks" in table.with_name("comparison.html").read_text()

@@ -9,13 +9,27 @@ from pathlib import Path
 from gnnflow.stages.comparison import ComparisonResult, compare_runs
 
 
-def compare(folder: Path, metric: str = "accuracy", **runs: dict[str, float]) -> ComparisonResult:
+def compare(
+    folder: Path, metric: str = "accuracy", failed: dict[str, str] | None = None, **runs: dict[str, float]
+) -> ComparisonResult:
     record = {"config": {"train": {"metric": metric}}, "artifacts": {}, "name": "tiny", "store": ""}
     for label, metrics in runs.items():
         (folder / label).mkdir()
         (folder / label / "metrics.json").write_text(json.dumps(metrics))
         (folder / label / "run.json").write_text(json.dumps(record))
-    return compare_runs({label: str(folder / label) for label in runs}, name="sweep", workspace=str(folder))
+    return compare_runs(
+        {label: str(folder / label) for label in runs}, name="sweep", workspace=str(folder), failed=failed
+    )
+
+
+def test_runs_that_failed_are_listed_last(tmp_path: Path) -> None:
+    result = compare(tmp_path, failed={"broken": "the <loss> is nan"}, sound={"valid.accuracy": 0.8})
+    assert order(result) == ["sound", "broken"]
+    assert result.order == ("sound",)
+    assert result.lines[-1] == "broken  failed: the <loss> is nan"
+    page = Path(result.page).read_text()
+    assert "failed: the &lt;loss&gt; is nan" in page
+    assert "sound is best of 1 runs" in page
 
 
 def order(result: ComparisonResult) -> list[str]:
