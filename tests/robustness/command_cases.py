@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tests.command_line import Shown, run_cli
 from tests.robustness.case import Case, accepted, either, nothing_odd, refused
 from tests.robustness.file_cases import BROKEN_BYTES, Rewrite
-from tests.robustness.inputs import Inputs, Spoil, both, command, disk, line
+from tests.robustness.inputs import Inputs, Spoil, both, command, disk, key, line
 from tests.robustness.registry_cases import holding
 
 STAGES = ("ingest", "select", "flat", "train", "infer", "run", "publish", "score")
@@ -93,6 +93,7 @@ def _stages() -> Iterator[Case]:
             usage=True,
         )
     yield refused("flat --hops x", line("flat", "--hops", "x"), "--hops", usage=True)
+    yield from _sweeps()
     yield accepted("a run asked twice", command("run"), check=_again)
     yield accepted(
         "--json is one object",
@@ -103,6 +104,38 @@ def _stages() -> Iterator[Case]:
         "a work folder that another version left",
         both(disk(holding("runs/work/ingest/other/nodes_read/00000.json", "{}")), command("ingest")),
     )
+
+
+def _sweeps() -> Iterator[Case]:
+    for name, matrix, word in (
+        ("is a list", ["gcn"], "matrix"),
+        ("is a number", 5, "matrix"),
+        ("holds no values", {"seed": []}, "matrix"),
+        ("holds a value", {"seed": 1}, "matrix"),
+        ("has two equal runs", {"seed": [0, 0]}, "two runs"),
+        ("has a key that is none", {"train.nonsense": [1]}, "train.nonsense"),
+        ("has an empty key", {"": [1]}, "matrix|=1"),
+        ("has a key with an empty part", {"train..lr": [1]}, "train..lr"),
+        ("has nothing but wrong values", {"train.lr": [-1, "x"]}, "train.lr"),
+        ("is too large", {"seed": [*range(400)], "train.epochs": [*range(1, 400)]}, "159600 runs"),
+    ):
+        spoil = both(command("sweep"), lambda i, matrix=matrix: i.config.update(matrix=matrix))
+        yield refused(f"sweep: the matrix {name}", spoil, word)
+    one = both(command("run"), lambda i: i.config.update(matrix={"seed": [0]}))
+    yield refused("run with a matrix", one, "gnnflow sweep")
+    exploding = both(command("run"), key("train.lr", 1e30), key("train.optimizer", "sgd"))
+    yield refused(
+        "run where the loss explodes",
+        exploding,
+        "training loss",
+        "runs/failed/train/",
+        "gnnflow inspect",
+        leaves=("runs/artifacts/", "runs/failed/train/"),
+    )
+    yield refused("inspect of a table", line("inspect", "{folder}/nodes.parquet"), "nodes.parquet", "no batch")
+    yield refused("inspect of nothing", line("inspect", "{folder}/none"), "none", "no such file")
+    yield refused("inspect of a folder", line("inspect", "{folder}"), "folder")
+    yield refused("inspect without a file", line("inspect"), "FILE", usage=True)
 
 
 def _damaged() -> Iterator[Case]:

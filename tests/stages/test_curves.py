@@ -34,6 +34,7 @@ class Reading(Silent):
 
 def test_the_history_can_be_read_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curves, "SECONDS_BETWEEN", 0.0)
+    monkeypatch.setattr(curves, "_SHARE", 0)
     monkeypatch.setattr(ticker, "SECONDS_BETWEEN", 0.0)
     monkeypatch.setattr(fit, "CHECKPOINT_SECONDS", 0.0)
     write_graph(tmp_path)

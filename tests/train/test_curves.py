@@ -20,6 +20,7 @@ from tests.train.planted import Recording, job_for, planted
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SECONDS_BETWEEN", 0.0)
+    monkeypatch.setattr(module, "_SHARE", 0)
 
 
 class Kept:
