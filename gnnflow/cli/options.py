@@ -104,4 +104,4 @@ def show(summary: Mapping[str, Any], *, as_json: bool) -> None:
         typer.echo(json.dumps(summary, sort_keys=True))
         return
     for key, value in summary.items():
-        typer.echo(f"{key:18} {value}")
+        typer.echo(f"{key:20} {value}")
