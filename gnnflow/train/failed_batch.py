@@ -45,7 +45,7 @@ class FailureFolder:
     store: GraphStore
 
     def keep(self, fit: str, *, epoch: int, step: Step, number: int, outputs: Tensor, loss: float, model: Model) -> str:
-        """Write step `number` of an epoch and return the file, or why there is none: the loss is what must be told."""
+        """Write step `number` of an epoch and return where it is, or why it is not: the loss must be told whatever happens."""
         where = join(self.uri, f"{fit}.safetensors")
         try:
             ids = _user_ids(self.store, step.targets)
@@ -53,7 +53,7 @@ class FailureFolder:
             write_atomic(where, _encode(step, outputs, model, said))
         except GnnflowError as error:
             return f"the batch could not be kept ({error})"
-        return f"the batch is kept in {where}"
+        return f"the batch is kept in {where}, which `gnnflow inspect FILE` shows"
 
 
 def _user_ids(store: GraphStore, targets: IntArray) -> list[Any]:

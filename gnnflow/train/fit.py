@@ -166,14 +166,14 @@ class _Fit:
 
     def _not_finite(self, step: Step, outputs: Tensor, loss: float) -> TrainingError:
         problem = f"the training loss is {loss} in epoch {self.state.epoch}, step {self.state.step}"
-        fix = "Lower train.lr, or set graph.normalize if features are large."
         folder, state = self.options.failures, self.state
         if folder is not None:
             name, epoch, number = self.options.name, state.epoch, state.step
             kept = folder.keep(
                 name, epoch=epoch, step=step, number=number, outputs=outputs, loss=loss, model=self.model
             )
-            problem, fix = f"{problem}; {kept}", f"{fix} `gnnflow inspect FILE` shows the batch."
+            problem = f"{problem}; {kept}"
+        fix = "Lower train.lr, or set graph.normalize if features are large."
         return TrainingError(problem, where="train", fix=fix)
 
     def finish_epoch(self) -> None:

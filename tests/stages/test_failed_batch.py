@@ -40,7 +40,7 @@ def failing(folder: Path) -> tuple[TrainingError, Path]:
 def test_the_error_names_the_file_and_how_to_look_at_it(tmp_path: Path) -> None:
     error, kept = failing(tmp_path)
     assert str(kept) in error.problem
-    assert "gnnflow inspect FILE" in error.fix
+    assert "gnnflow inspect FILE" in error.problem
     assert not any((tmp_path / "runs" / "work").rglob("*.safetensors"))
 
 
