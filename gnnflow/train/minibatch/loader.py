@@ -125,7 +125,7 @@ class BatchLoader:
         return (_labels(self._shard(entry).shard) for entry in entries)
 
     def features(self, batch: ReadyBatch) -> FeatureTensors:
-        """Return the features of all rows that a batch was made of, its targets first, reading them again if need be."""
+        """Return the features of all rows that a batch was made of, its targets first; reads them again if need be."""
 
         def read_again() -> FeatureTensors | None:
             opened = self._shard(batch.planned.entry)

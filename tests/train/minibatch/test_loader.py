@@ -149,12 +149,14 @@ def test_aggregating_ahead_gives_the_rows_and_gradients_of_aggregating_in_the_st
     model, plan = model_of(kind, layers=layers, residual=residual), plan_epoch(TRAIN, seed=0, epoch=0, batch_size=16)
     with loader_of(Reads(), model=model, edges=edges) as loader:
         ahead = list(loader.batches(plan.since(0), for_training=True))
+        features = [loader.features(batch).dense for batch in ahead]
     monkeypatch.setattr("gnnflow.train.minibatch.loader.aggregates_ahead", lambda *_, **__: False)
     monkeypatch.setattr("gnnflow.executions.base.maps_first", lambda *_: False)
     with loader_of(Reads(), model=model, edges=edges) as loader:
         plain = list(loader.batches(plan.since(0), for_training=True))
     assert all(batch.tensors.first is not None and batch.tensors.features is None for batch in ahead)
-    for one, two in zip(ahead, plain, strict=True):
+    for one, two, rows_read in zip(ahead, plain, features, strict=True):
+        assert torch.equal(rows_read, two.tensors.features.dense)
         rows = [layer_outputs(model, batch.tensors)[-1] for batch in (one, two)]
         torch.testing.assert_close(*rows, rtol=0, atol=0)
         gradients = [torch.autograd.grad(each.sum(), tuple(model.layers.parameters())) for each in rows]
