@@ -22,6 +22,7 @@ from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.batch import Block, Degrees, InPlaceBatch, MiniBatch, sampled_block
 from gnnflow.graph.edges import Picked, SamplingKind, SourceArray
 from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows, RowArray
+from gnnflow.native import number
 
 _UNSEEN = -1
 
@@ -193,10 +194,10 @@ def _reach(
         picked = _prefix(neighborhood, fresh, limit)
         # the neighbourhood's row of each of these edges' source [E]
         found = neighborhood.edges.sources[picked.positions]
-        # the same nodes, then those met here for the first time
-        nodes = np.concatenate([nodes, _admit(found, row_of, first_row=len(nodes))])
-        # the batch row of each edge's source [E]
-        layer = _Layer(picked, row_of[found].astype(np.int64))
+        # the batch row of each edge's source [E], and the nodes met here for the first time
+        sources, new = number(found, row_of, first_row=len(nodes)) or _number(found, row_of, first_row=len(nodes))
+        nodes = np.concatenate([nodes, new])
+        layer = _Layer(picked, sources)
         layers.append(layer if known is None else _append(known, layer))
     # Back to unseen, so that the scratch array serves the next batch.
     row_of[nodes] = _UNSEEN
@@ -204,8 +205,8 @@ def _reach(
     return nodes, layers
 
 
-def _admit(found: SourceArray, row_of: RowArray, *, first_row: int) -> SourceArray:
-    """Give rows to nodes found for the first time, in order of appearance, and return them."""
+def _number(found: SourceArray, row_of: RowArray, *, first_row: int) -> tuple[IntArray, SourceArray]:
+    """Do what `native.number` does, without the core."""
     # those without a row yet, a node as often as it was found [U]
     unseen = found[row_of[found] < 0]
     # Of equal indices the last assignment stays: written backwards, each node holds its first position.
@@ -214,7 +215,7 @@ def _admit(found: SourceArray, row_of: RowArray, *, first_row: int) -> SourceArr
     # each such node once, where it was found first
     new: SourceArray = unseen[row_of[unseen] == positions]
     row_of[new] = np.arange(first_row, first_row + len(new), dtype=np.int32)
-    return new
+    return row_of[found].astype(np.int64), new
 
 
 def _append(known: _Layer, more: _Layer) -> _Layer:

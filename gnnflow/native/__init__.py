@@ -6,6 +6,6 @@ The package's build compiles it (`native/build.py`); where that was not possible
 from __future__ import annotations
 
 from gnnflow.native.library import core, remark
-from gnnflow.native.orders import Transposed, transpose
+from gnnflow.native.orders import Transposed, number, transpose
 
-__all__ = ["Transposed", "core", "remark", "transpose"]
+__all__ = ["Transposed", "core", "number", "remark", "transpose"]

@@ -17,8 +17,9 @@ _FUNCTIONS = {
     "gnnflow_attention": "NAAAAANANNAAAAAT",
     "gnnflow_logit_gradient": "NAAAAAAANNNAT",
     "gnnflow_transpose": "NAANAAA",
+    "gnnflow_number": "NAANAA",
 }
-_ANSWERING = {"gnnflow_transpose"}  # return whether they could do it
+_ANSWERS = {"gnnflow_transpose": ctypes.c_int, "gnnflow_number": ctypes.c_int64}
 
 
 @cache
@@ -31,7 +32,7 @@ def core() -> ctypes.CDLL | None:
     for name, kinds in _FUNCTIONS.items():
         function = getattr(loaded, name)
         function.argtypes = [_KINDS[kind] for kind in kinds]
-        function.restype = ctypes.c_int if name in _ANSWERING else None
+        function.restype = _ANSWERS.get(name)
     return loaded
 
 

@@ -1,6 +1,6 @@
-"""Orders of edges.
+"""Orders of edges and of nodes.
 
-Shapes: T targets, S sources, E edges.
+Shapes: T targets, S sources, E edges, F nodes found, N nodes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from gnnflow.native.library import core
 
 IntArray = npt.NDArray[np.int64]
+RowArray = npt.NDArray[np.int32]
 
 
 class Transposed(NamedTuple):
@@ -28,14 +29,34 @@ def transpose(offsets: IntArray, sources: IntArray, *, num_sources: int) -> Tran
 
     Raises IndexError where an edge comes from no source.
     """
-    found = core()
-    if found is None:
+    native = core()
+    if native is None:
         return None
     offsets, sources = np.ascontiguousarray(offsets, np.int64), np.ascontiguousarray(sources, np.int64)
     if len(sources) != offsets[-1] - offsets[0] or offsets[0] != 0 or (np.diff(offsets) < 0).any():
         raise IndexError("offsets do not lead to the edges")
     made = Transposed(*(np.empty(size, np.int64) for size in (num_sources + 1, len(sources), len(sources))))
     addresses = [array.ctypes.data for array in (offsets, sources, *made)]
-    if found.gnnflow_transpose(len(offsets) - 1, *addresses[:2], num_sources, *addresses[2:]):
+    if native.gnnflow_transpose(len(offsets) - 1, *addresses[:2], num_sources, *addresses[2:]):
         raise IndexError("an edge comes from no source")
     return made
+
+
+def number(found: RowArray, row_of: RowArray, *, first_row: int) -> tuple[IntArray, RowArray] | None:
+    """Give rows from first_row on to nodes met for the first time, in the order of found [F]; None without the core.
+
+    row_of [N] holds each node's row, negative before it is met, and is filled in. Returns the row of each node found
+    [F], and the nodes met for the first time. Raises IndexError where one of found is no index of row_of.
+    """
+    native = core()
+    if native is None:
+        return None
+    found = np.ascontiguousarray(found, np.int32)
+    if len(found) and not 0 <= found.min() <= found.max() < len(row_of):
+        raise IndexError("a node lies outside of the rows")
+    assert row_of.dtype == np.int32
+    assert row_of.flags.c_contiguous
+    rows, fresh = np.empty(len(found), np.int64), np.empty(len(found), np.int32)
+    addresses = [array.ctypes.data for array in (found, row_of, rows, fresh)]
+    met = native.gnnflow_number(len(found), *addresses[:2], first_row, *addresses[2:])
+    return rows, fresh[:met]

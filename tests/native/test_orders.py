@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnflow.graph.arrays import offsets_of
-from gnnflow.native import core, remark, transpose
+from gnnflow.graphfeature.blocks import _number
+from gnnflow.native import core, number, remark, transpose
 
 needs_native = pytest.mark.skipif(core() is None, reason="the native core was not built: no C compiler")
 
@@ -34,6 +35,26 @@ def test_edges_by_source_are_a_stable_sort_by_source(degrees, num_sources, seed)
 def test_edges_that_lead_outside_are_refused(offsets, sources):
     with pytest.raises(IndexError):
         transpose(np.array(offsets), np.array(sources), num_sources=3)
+
+
+@needs_native
+@given(found=st.lists(st.integers(0, 8), max_size=30), known=st.lists(st.integers(0, 8), max_size=4, unique=True))
+def test_nodes_are_numbered_in_the_order_they_are_met_as_without_the_core(found, known):
+    results = []
+    for way in (number, _number):
+        row_of = np.full(9, -1, np.int32)
+        row_of[known] = np.arange(len(known))
+        rows, fresh = way(np.array(found, np.int32), row_of, first_row=len(known))
+        assert list(dict.fromkeys(each for each in found if each not in known)) == fresh.tolist()
+        results.append((rows.tolist(), row_of.tolist()))
+    assert results[0] == results[1]
+
+
+@needs_native
+def test_a_node_outside_of_the_rows_is_refused():
+    for outside in (-1, 3):
+        with pytest.raises(IndexError):
+            number(np.array([0, outside], np.int32), np.full(3, -1, np.int32), first_row=0)
 
 
 def test_without_the_native_core_one_line_says_what_that_costs(monkeypatch):
