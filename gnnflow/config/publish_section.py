@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gnnflow.config.base import Number, Section
+from gnnflow.graph.labels import Metric
 
 ModelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 
@@ -18,7 +19,7 @@ class PublishConfig(Section):
     """How a model is registered and compared with the one in service."""
 
     name: ModelName | None = Field(None, description="Name in the registry; null means the config's name.")
-    metric: Literal["accuracy", "micro_f1", "roc_auc", "loss"] | None = Field(
+    metric: Metric | None = Field(
         None,
         description="Metric on the test split, where a model must match or beat the champion; null: train.metric.",
     )

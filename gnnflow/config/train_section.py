@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, ByteSize, Field
 
 from gnnflow.config.base import Integer, Number, Section, Size, Uri, problem
 from gnnflow.config.pipelines import PIPELINES
+from gnnflow.graph.labels import Metric
 
 
 def _one_worker(workers: int) -> int:
@@ -82,8 +83,10 @@ class TrainConfig(Section):
         description="Stop after this many epochs without a better validation metric; 0 never stops early.",
     )
     workers: Annotated[Integer, Field(ge=1), AfterValidator(_one_worker)] = Field(1, description="Training processes.")
-    metric: Literal["accuracy", "micro_f1", "roc_auc", "loss"] = Field(
-        "accuracy", description="Validation metric that picks the best epoch."
+    metric: Metric = Field(
+        "accuracy",
+        description="Validation metric that picks the best epoch: mae or rmse where labels are numbers, "
+        "roc_auc_micro only where a node has several labels, loss for all, the others where labels are classes.",
     )
     prefetch: Integer = Field(
         2, ge=0, le=64, description="Batches prepared ahead of the one in training; 0 prepares in turn."

@@ -10,7 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from gnnflow.graph.errors import TrainingError
+
 LabelKind = Literal["single", "multi", "regression", "none"]
+Metric = Literal["accuracy", "micro_f1", "macro_f1", "roc_auc", "roc_auc_micro", "mae", "rmse", "loss"]
 
 UNLABELLED = -1
 """The class number of a node without a label."""
@@ -56,6 +59,22 @@ LABEL_KINDS: dict[LabelKind, LabelTraits] = {
 }
 
 _LOWER_IS_BETTER = frozenset({"loss", "mae", "mse", "rmse"})
+
+
+def metrics_to_choose(label_kind: LabelKind) -> tuple[str, ...]:
+    """Return what models on labels of a kind can be chosen by: the kind's metrics, and the loss."""
+    return (*LABEL_KINDS[label_kind].metrics, "loss")
+
+
+def check_metric(metric: str, label_kind: LabelKind) -> None:
+    """Raise TrainingError where labels of a kind do not define a metric."""
+    allowed = metrics_to_choose(label_kind)
+    if metric not in allowed:
+        raise TrainingError(
+            f"{metric} is not defined for {label_kind} labels",
+            where="train.metric",
+            fix=f"Set it to {' or '.join(allowed)}.",
+        )
 
 
 def lower_is_better(metric: str) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gnnflow.config import STAGES
 from gnnflow.graph.errors import GnnflowError, LayerError, TrainingError
 from gnnflow.graph.facts import GraphFacts
-from gnnflow.graph.labels import LABEL_KINDS
+from gnnflow.graph.labels import LABEL_KINDS, check_metric
 from gnnflow.stages.curves import check_log
 from gnnflow.stages.start import check_start
 from gnnflow.storage.filesystem import absolute, join, remove_file, write_atomic
@@ -71,9 +71,7 @@ def _check_labels(run: ResolvedRun) -> None:
             where="graph.split",
             fix="Name the column, or write one that says train, valid, test or null.",
         )
-    metric = config.train.metric
-    if metric != "loss" and metric not in LABEL_KINDS[kind].metrics:
-        raise TrainingError(f"{metric} is not defined for {kind} labels", where="train.metric", fix="Set it to loss.")
+    check_metric(config.train.metric, kind)
 
 
 def _check_start(run: ResolvedRun) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gnnflow.graph.errors import TableError
-from gnnflow.graph.labels import LABEL_KINDS
+from gnnflow.graph.labels import metrics_to_choose
 from gnnflow.ingest.job import IngestJob, run_rounds
 from gnnflow.ingest.schema import read_schema
 from gnnflow.ingest.text import edge_source, node_source, settle_text
@@ -61,14 +61,15 @@ def _check_partitions(run: StageRun, nodes: SourceTable) -> None:
 def _check_metric(run: StageRun, schema: SourceSchema) -> None:
     """Raise TableError for a metric that the labels do not define, before anything is computed for it."""
     metric, kind = run.config.train.metric, schema.label_kind
-    if not schema.has_labels or metric == "loss" or metric in LABEL_KINDS[kind].metrics:
+    if not schema.has_labels or metric in metrics_to_choose(kind):
         return
-    label = run.config.graph.label
-    raise TableError(
-        f"column {label!r} holds floats, numbers to predict, and train.metric is {metric}, which measures classes",
-        where=str(run.config.graph.nodes),
-        fix="For classes set graph.num_classes, or write them as integers; for numbers set train.metric: loss.",
-    )
+    label, choices = run.config.graph.label, " or ".join(metrics_to_choose(kind))
+    if kind == "regression":
+        found = f"column {label!r} holds floats, which are numbers to predict, and train.metric {metric} needs classes"
+        fix = f"For classes set graph.num_classes, or write them as integers; for numbers set train.metric: {choices}."
+    else:
+        found, fix = f"{metric} is not defined for {kind} labels", f"Set train.metric: {choices}."
+    raise TableError(found, where=str(run.config.graph.nodes), fix=fix)
 
 
 def _refuse_changed_tables(run: ResolvedRun) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from gnnflow.graph.errors import TrainingError
+from gnnflow.graph.labels import lower_is_better
 from gnnflow.layers.model import Model
 from gnnflow.progress import Progress
 from gnnflow.train.background import CheckpointWriter
@@ -200,9 +201,10 @@ class _Fit:
         metric = self.options.metric
         outputs = self.source.outputs(self.model, "valid")
         loss = outputs.loss(self.objective)
-        value = -loss if metric == "loss" else outputs.metric(metric, self.objective.label_kind)
-        if self.state.is_better(value=value, loss=loss):
-            self.state = self.state.with_best(value=value, loss=loss)
+        value = loss if metric == "loss" else outputs.metric(metric, self.objective.label_kind)
+        height = -value if lower_is_better(metric) else value
+        if self.state.is_better(value=height, loss=loss):
+            self.state = self.state.with_best(value=height, loss=loss)
             self.best = copied(self.model.state_dict())
         return {"valid_loss": loss} if metric == "loss" else {"valid_loss": loss, f"valid_{metric}": value}
 

@@ -12,7 +12,7 @@ from gnnflow.config import ModelConfig, TrainConfig
 from gnnflow.graph.edges import SamplingKind
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
-from gnnflow.graph.labels import LABEL_KINDS, LabelKind
+from gnnflow.graph.labels import LabelKind, check_metric
 from gnnflow.layers.model import ModelInputs
 from gnnflow.layers.start import Start
 from gnnflow.train.failed_batch import FailureFolder
@@ -59,10 +59,8 @@ def check_job(job: TrainJob) -> None:
             where="train.patience",
             fix="Set it to 0, or mark some nodes as valid.",
         )
-    if "valid" in splits and metric != "loss" and metric not in LABEL_KINDS[job.label_kind].metrics:
-        raise TrainingError(
-            f"{metric} is not defined for {job.label_kind} labels", where="train.metric", fix="Set it to loss."
-        )
+    if "valid" in splits:
+        check_metric(metric, job.label_kind)
 
 
 def fit_digest(job: TrainJob, name: str) -> str:

@@ -67,7 +67,7 @@ class FitState:
     def is_better(self, *, value: float, loss: float) -> bool:
         """Return whether a validation beats the best: by its value, or by its loss where the values tie.
 
-        `value` is larger-is-better (the negative loss where the metric is the loss).
+        `value` is larger-is-better: the negative of a metric that is better low, such as a loss or an error.
         """
         return self.best_epoch < 0 or (value, -loss) > (self.best_value, -self.best_loss)
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from gnnflow.graph.labels import LABEL_KINDS, LabelKind, lower_is_better
+from gnnflow.graph.errors import TrainingError
+from gnnflow.graph.labels import LABEL_KINDS, LabelKind, Metric, check_metric, lower_is_better, metrics_to_choose
 from gnnflow.infer.predictions import prediction_columns, scores_of
 from gnnflow.ingest import labels as ingest_labels
 from gnnflow.ingest import schema as ingest_schema
@@ -42,6 +43,17 @@ def test_classes_are_balanced_where_there_are_any():
 @pytest.mark.parametrize("kind", LABEL_KINDS)
 def test_the_named_metrics_are_those_that_are_computed(kind: LabelKind):
     assert tuple(metrics._MEASURES[kind].metrics) == LABEL_KINDS[kind].metrics
+
+
+@pytest.mark.parametrize("kind", LABEL_KINDS)
+def test_every_metric_of_a_kind_can_be_chosen(kind: LabelKind):
+    assert set(metrics_to_choose(kind)) <= set(get_args(Metric))
+    for metric in get_args(Metric):
+        if metric in metrics_to_choose(kind):
+            check_metric(metric, kind)
+        else:
+            with pytest.raises(TrainingError, match=f"{metric} is not defined for {kind} labels"):
+                check_metric(metric, kind)
 
 
 @pytest.mark.parametrize("kind", LABELLED)

@@ -48,6 +48,7 @@ def _labels() -> Iterator[Case]:
     yield refused(
         "accuracy of a regression", both(regression, key("train.metric", "accuracy"), command("run")), "metric"
     )
+    yield refused("error of classes", both(key("train.metric", "mae"), command("run")), "metric", "accuracy")
     yield refused(
         "every label null",
         both(node(label=pa.nulls(60, pa.int64()), split=pa.nulls(60, pa.string())), command("run")),

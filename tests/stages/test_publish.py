@@ -99,6 +99,17 @@ def test_a_lower_loss_is_better(graph: Path) -> None:
     assert not published(config_of(graph, {**BAD, "lr": 1e-7}, **sections)).promoted
 
 
+def test_of_two_regressions_the_smaller_error_is_in_service(graph: Path) -> None:
+    table = pq.read_table(graph / "nodes.parquet")
+    value = to_matrix(table["x"])[:, 0].astype(np.float32)
+    pq.write_table(table.set_column(2, "label", [value]), graph / "nodes.parquet")
+    errors = [{**GOOD, "metric": "mae"}, {**BAD, "metric": "mae"}, {**GOOD, "epochs": 60, "metric": "mae"}]
+    results = [published(config_of(graph, train)) for train in errors]
+    assert [result.in_service for result in results] == [1, 1, 3]
+    assert results[1].candidate["test.mae"] > results[1].champion["test.mae"]
+    assert "promoted: test.mae is" in results[2].reason
+
+
 def test_an_equal_model_is_promoted(graph: Path) -> None:
     published(config_of(graph))
     same = published(config_of(graph, {**GOOD, "batch_size": 255}))

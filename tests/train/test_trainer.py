@@ -112,10 +112,19 @@ def test_multi_label() -> None:
     assert result.confusion["test"].shape == (3, 2, 2)
 
 
-def test_regression() -> None:
-    result, _ = run(planted("regression"), label_kind="regression", metric="loss", epochs=60, lr=0.01)
+@pytest.mark.parametrize("metric", ["loss", "mae", "rmse"])
+def test_regression_keeps_the_epoch_with_the_smallest_error(metric: str) -> None:
+    result, _ = run(planted("regression"), label_kind="regression", metric=metric, epochs=60, lr=0.01)
     assert result.metrics["test.rmse"] < 0.75
-    assert result.history[result.best_epoch]["valid_loss"] == min(row["valid_loss"] for row in result.history)
+    errors = [row[f"valid_{metric}"] for row in result.history]
+    assert errors[result.best_epoch] == min(errors) < errors[0]
+
+
+def test_patience_waits_for_a_smaller_error() -> None:
+    graph = planted("regression")
+    result, progress = run(graph, label_kind="regression", metric="mae", epochs=200, patience=3, lr=0.05)
+    assert len(result.history) == result.best_epoch + 4 < 200
+    assert any("the best mae was in epoch" in text for text in progress.messages)
 
 
 def test_progress_is_reported_with_speed_and_remaining_time() -> None:
@@ -161,7 +170,13 @@ def test_an_undefined_metric_is_absent_and_named() -> None:
     ("label_kind", "keys", "where"),
     [
         ("single", {"metric": "roc_auc", "one_class": True}, "train.metric: roc_auc is undefined"),
-        ("regression", {}, "train.metric: accuracy is not defined for regression labels. Set it to loss"),
+        (
+            "regression",
+            {},
+            "train.metric: accuracy is not defined for regression labels. Set it to mae or rmse or loss",
+        ),
+        ("single", {"metric": "mae"}, "mae is not defined for single labels. Set it to accuracy or micro_f1"),
+        ("single", {"metric": "roc_auc_micro"}, "train.metric: roc_auc_micro is not defined for single labels"),
         ("regression", {"metric": "loss", "class_weight": "balanced"}, "train.class_weight: balanced needs classes"),
         ("single", {"lr": 1e30, "optimizer": "sgd"}, "train: the training loss is nan"),
     ],
