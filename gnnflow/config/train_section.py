@@ -77,6 +77,15 @@ class TrainConfig(Section):
     lr: Number = Field(0.01, gt=0, description="Learning rate.")
     optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="Optimiser.")
     weight_decay: Number = Field(0.0, ge=0, description="L2 penalty (adam, sgd) or decoupled decay (adamw).")
+    clip_norm: Annotated[Number, Field(gt=0)] | None = Field(
+        None, description="Largest norm of all gradients together; longer ones are scaled down to it. null: any."
+    )
+    accumulate: Integer = Field(
+        1,
+        ge=1,
+        description="Batches per update of the weights: their gradients become the mean over all their targets, as of "
+        "one batch that large, in the memory of one. An epoch's last update may have fewer.",
+    )
     patience: Integer = Field(
         0,
         ge=0,

@@ -45,6 +45,7 @@ class FitOptions:
     epochs: int
     metric: str
     patience: int = 0
+    accumulate: int = 1
     checkpoint_steps: int = 0
     checkpoint_uri: str = ""
     digest: str = ""
@@ -162,7 +163,7 @@ class _Fit:
         value = float(loss.detach())
         if not math.isfinite(value):
             raise self._not_finite(step, outputs, value)  # before the update: these are the weights that gave it
-        self.updater.step(loss)
+        self._descend(loss, step)
         return value, count
 
     def _not_finite(self, step: Step, outputs: Tensor, loss: float) -> TrainingError:
@@ -176,6 +177,16 @@ class _Fit:
             problem = f"{problem}; {kept}"
         fix = "Lower train.lr, or set graph.normalize if features are large."
         return TrainingError(problem, where="train", fix=fix)
+
+    def _descend(self, loss: Tensor, step: Step) -> None:
+        """Update the weights, or keep the loss for the update that ends its group of steps."""
+        group, taken = self.options.accumulate, self.state.step + 1
+        if group == 1:
+            self.updater.step(loss)
+        elif taken % group == 0 or taken == self.steps_per_epoch:
+            self.updater.step(loss, weight=self.objective.weight_of(step.labels))
+        else:
+            self.updater.hold(loss, weight=self.objective.weight_of(step.labels))
 
     def finish_epoch(self) -> None:
         """Validate, keep the weights if they are the best so far, and decide whether to go on."""

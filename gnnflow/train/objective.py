@@ -32,6 +32,13 @@ class Objective:
     label_kind: LabelKind
     class_weight: Tensor | None = None
 
+    def weight_of(self, labels: Array) -> float:
+        """Return what the mean loss of a batch counts for in a mean over several batches: the divisor of its mean."""
+        labels = labels[labelled_rows(labels)]
+        if self.class_weight is None or not LABEL_KINDS[self.label_kind].is_class:
+            return float(len(labels))
+        return float(self.class_weight[torch.from_numpy(labels)].sum())
+
     def loss(self, logits: Tensor, labels: Array) -> tuple[Tensor, int]:
         """Return the mean loss over the labelled targets of a batch and their number.
 

@@ -104,6 +104,7 @@ def _options(job: TrainJob, name: str) -> FitOptions:
         epochs=job.train.epochs,
         metric=job.train.metric,
         patience=job.train.patience,
+        accumulate=job.train.accumulate,
         checkpoint_steps=job.train.checkpoint_steps,
         checkpoint_uri=join(job.checkpoint_uri, f"{name}.safetensors") if job.checkpoint_uri else "",
         digest=fit_digest(job, name),

@@ -47,7 +47,23 @@ def digest(weights: bytes) -> str:
 @pytest.mark.parametrize("kind", ["sage", "gat"])
 @pytest.mark.parametrize("checkpoint_steps", [1, 3, 7])
 def test_many_interruptions_change_nothing(tmp_path: Path, kind: str, checkpoint_steps: int) -> None:
-    keys = {**KEYS, "kind": kind, "checkpoint_steps": checkpoint_steps}
+    resumes_to_the_same_bytes(tmp_path, kind=kind, checkpoint_steps=checkpoint_steps)
+
+
+@pytest.mark.parametrize("checkpoint_steps", [1, 7])
+@pytest.mark.parametrize(
+    "settings",
+    [{"accumulate": 3, "clip_norm": 0.5}, {"accumulate": 100}],
+    ids=["groups of three, clipped", "one group per epoch"],
+)
+def test_interruptions_within_an_update_change_nothing(
+    tmp_path: Path, checkpoint_steps: int, settings: dict[str, object]
+) -> None:
+    resumes_to_the_same_bytes(tmp_path, kind="sage", checkpoint_steps=checkpoint_steps, **settings)
+
+
+def resumes_to_the_same_bytes(tmp_path: Path, **settings: object) -> None:
+    keys = {**KEYS, **settings}
     undisturbed = train(job_for(GRAPH, **keys), progress=Recording(), open_source=GRAPH.open_source)
     job = job_for(GRAPH, uri=str(tmp_path), **keys)
     resumed, attempts = None, 0

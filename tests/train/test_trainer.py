@@ -99,6 +99,17 @@ def test_other_seeds_give_other_weights() -> None:
     assert len(weights) == 2
 
 
+def test_accumulated_batches_train_as_one_large_batch() -> None:
+    graph = planted(train_shards=1)
+    keys = {"epochs": 3, "optimizer": "sgd", "lr": 0.3}
+    jobs = [job_for(graph, batch_size=120, **keys), job_for(graph, batch_size=32, accumulate=100, **keys)]
+    jobs = [replace(job, model=job.model.model_copy(update={"dropout": 0.0})) for job in jobs]
+    one, many = (train(job, progress=Recording(), open_source=graph.open_source) for job in jobs)
+    for name, weights in decode_weights(one.weights).items():
+        torch.testing.assert_close(decode_weights(many.weights)[name], weights, atol=1e-5, rtol=1e-4)
+    assert many.history[-1]["train_loss"] == pytest.approx(one.history[-1]["train_loss"], rel=1e-5)
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
 def test_optimisers_learn(optimizer: str) -> None:
     result, _ = run(epochs=8, optimizer=optimizer, lr=0.3 if optimizer == "sgd" else 0.02)
