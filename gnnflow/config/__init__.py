@@ -34,6 +34,13 @@ from gnnflow.config.neighbors_section import (
 from gnnflow.config.pipelines import PIPELINES
 from gnnflow.config.publish_section import GuardsConfig, PublishConfig
 from gnnflow.config.root import Config
+from gnnflow.config.schedule_section import (
+    ConstantSchedule,
+    CosineSchedule,
+    LinearSchedule,
+    PlateauSchedule,
+    ScheduleConfig,
+)
 from gnnflow.config.stages import STAGES, Stage
 from gnnflow.config.train_section import TrainConfig
 
@@ -43,6 +50,8 @@ __all__ = [
     "AddressCluster",
     "ClusterConfig",
     "Config",
+    "ConstantSchedule",
+    "CosineSchedule",
     "FlatConfig",
     "GATConfig",
     "GATEConfig",
@@ -51,15 +60,18 @@ __all__ = [
     "GraphConfig",
     "GuardsConfig",
     "InferConfig",
+    "LinearSchedule",
     "LocalCluster",
     "ModelConfig",
     "ModelKeys",
     "NeighborsConfig",
     "NoSampling",
     "OwnLayerConfig",
+    "PlateauSchedule",
     "PublishConfig",
     "SAGEConfig",
     "Sampling",
+    "ScheduleConfig",
     "Section",
     "Stage",
     "SynchronousCluster",

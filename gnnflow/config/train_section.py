@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, ByteSize, Field
+from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, model_validator
 
 from gnnflow.config.base import Integer, Number, Section, Size, Uri, problem
 from gnnflow.config.pipelines import PIPELINES
+from gnnflow.config.schedule_section import ConstantSchedule, CosineSchedule, LinearSchedule, ScheduleConfig
 from gnnflow.graph.labels import Metric
 
 
@@ -75,6 +76,9 @@ class TrainConfig(Section):
         description="Targets in an evaluation batch; null means batch_size. Does not change results.",
     )
     lr: Number = Field(0.01, gt=0, description="Learning rate.")
+    schedule: ScheduleConfig = Field(
+        ConstantSchedule(), description="How the learning rate changes while training goes on."
+    )
     optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="Optimiser.")
     weight_decay: Number = Field(0.0, ge=0, description="L2 penalty (adam, sgd) or decoupled decay (adamw).")
     clip_norm: Annotated[Number, Field(gt=0)] | None = Field(
@@ -130,3 +134,14 @@ class TrainConfig(Section):
         description="Threads that training computes with, whatever the environment says (OMP_NUM_THREADS). Another "
         "number sums in another order and gives other weights, so it is part of a run's fingerprint.",
     )
+
+    @model_validator(mode="after")
+    def _warm_up_ends(self) -> Self:
+        schedule = self.schedule
+        if isinstance(schedule, LinearSchedule | CosineSchedule) and schedule.warmup >= self.epochs:
+            raise problem(
+                f"{schedule.warmup:g} is not allowed: must be less than {self.epochs}, as train.epochs",
+                key="schedule.warmup",
+                fix="Lower it, or train for more epochs.",
+            )
+        return self

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
+from gnnflow.config import ConstantSchedule, ScheduleConfig
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.labels import lower_is_better
 from gnnflow.layers.model import Model
@@ -24,6 +25,7 @@ from gnnflow.train.checkpoint import Checkpoint, copied, read_checkpoint
 from gnnflow.train.curves import EpochLog, NoLog
 from gnnflow.train.failed_batch import FailureFolder
 from gnnflow.train.objective import Objective
+from gnnflow.train.schedule import Schedule, build_schedule
 from gnnflow.train.source import Source, Step
 from gnnflow.train.state import FitState
 from gnnflow.train.ticker import Ticker
@@ -44,6 +46,8 @@ class FitOptions:
     name: str
     epochs: int
     metric: str
+    lr: float
+    schedule: ScheduleConfig = field(default_factory=ConstantSchedule)
     patience: int = 0
     accumulate: int = 1
     checkpoint_steps: int = 0
@@ -94,6 +98,8 @@ def fit(
             steps_per_epoch=per_epoch,
             state=state,
             best=best,
+            schedule=_schedule(options, state, steps_per_epoch=per_epoch),
+            rate=options.lr,
             writer=writer,
             log=log,
         )
@@ -101,6 +107,30 @@ def fit(
             running.train_epoch()
             running.finish_epoch()
     return Fitted(running.best or copied(model.state_dict()), running.state)
+
+
+def _schedule(options: FitOptions, state: FitState, *, steps_per_epoch: int) -> Schedule:
+    """Return the schedule as the epochs so far have left it."""
+    made = build_schedule(
+        options.schedule,
+        lr=options.lr,
+        epochs=options.epochs,
+        updates_per_epoch=_updates(steps_per_epoch, options),
+        metric=options.metric,
+    )
+    for row in state.history:
+        _tell(made, row, options.metric)
+    return made
+
+
+def _tell(schedule: Schedule, row: Mapping[str, float], metric: str) -> None:
+    if f"valid_{metric}" in row:
+        schedule.validated(row[f"valid_{metric}"])
+
+
+def _updates(steps_per_epoch: int, options: FitOptions) -> int:
+    """Return how often an epoch changes the weights."""
+    return -(-steps_per_epoch // options.accumulate)
 
 
 def _restore(model: Model, options: FitOptions, *, updater: Updater, progress: Progress) -> Checkpoint | None:
@@ -131,6 +161,8 @@ class _Fit:
     steps_per_epoch: int
     state: FitState
     best: dict[str, Tensor]
+    schedule: Schedule
+    rate: float
     log: EpochLog
     writer: CheckpointWriter | None = None
     written_at: float = field(default_factory=time.monotonic)
@@ -181,6 +213,9 @@ class _Fit:
     def _descend(self, loss: Tensor, step: Step) -> None:
         """Update the weights, or keep the loss for the update that ends its group of steps."""
         group, taken = self.options.accumulate, self.state.step + 1
+        if (rate := self._rate_of(self.state.step)) != self.rate:
+            self.updater.set_rate(rate)
+            self.rate = rate
         if group == 1:
             self.updater.step(loss)
         elif taken % group == 0 or taken == self.steps_per_epoch:
@@ -188,16 +223,23 @@ class _Fit:
         else:
             self.updater.hold(loss, weight=self.objective.weight_of(step.labels))
 
+    def _rate_of(self, step: int) -> float:
+        """Return the learning rate of the update that a step of this epoch belongs to."""
+        updates = _updates(self.steps_per_epoch, self.options)
+        return self.schedule.rate(self.state.epoch * updates + step // self.options.accumulate)
+
     def finish_epoch(self) -> None:
         """Validate, keep the weights if they are the best so far, and decide whether to go on."""
         row = {
             "epoch": self.state.epoch,
             "train_loss": self.state.mean_loss,
+            "lr": self._rate_of(self.steps_per_epoch - 1),
             "seconds": self.state.seconds,
             "samples_per_second": self.state.num_targets / max(self.state.seconds, 1e-9),
         }
         if "valid" in self.source.splits:
             row |= self._validate()
+        _tell(self.schedule, row, self.options.metric)
         self.state = self.state.after_epoch(row)
         self.log.epochs(self.options.name, [row])
         finished = self._is_stale() or self.state.epoch == self.options.epochs

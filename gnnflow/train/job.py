@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gnnflow.config import ModelConfig, TrainConfig
+from gnnflow.config import ModelConfig, PlateauSchedule, TrainConfig
 from gnnflow.graph.edges import SamplingKind
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
@@ -58,6 +58,12 @@ def check_job(job: TrainJob) -> None:
             f"patience {job.train.patience} needs a validation split, and no target is in it",
             where="train.patience",
             fix="Set it to 0, or mark some nodes as valid.",
+        )
+    if isinstance(job.train.schedule, PlateauSchedule) and "valid" not in splits:
+        raise TrainingError(
+            "a plateau is one of the validation metric, and no target is in the valid split",
+            where="train.schedule.kind",
+            fix="Choose another kind, or mark some nodes as valid.",
         )
     if "valid" in splits:
         check_metric(metric, job.label_kind)

@@ -31,9 +31,9 @@ from gnnflow.train.updater import LocalUpdater
 class TrainResult:
     """The kept weights as a safetensors file, one history row per epoch, and flat metrics.
 
-    Rows hold epoch, train_loss, seconds, samples_per_second and, with a validation split, valid_loss and
-    valid_<metric>. Metrics are `<split>.<name>`, `baseline.<split>.<name>` and `train.*` figures. confusion:
-    by split, see `Scores`.
+    Rows hold epoch, train_loss, lr (of the last update), seconds, samples_per_second and, with a validation split,
+    valid_loss and valid_<metric>. Metrics are `<split>.<name>`, `baseline.<split>.<name>` and `train.*` figures.
+    confusion: by split, see `Scores`.
     """
 
     weights: bytes
@@ -103,6 +103,8 @@ def _options(job: TrainJob, name: str) -> FitOptions:
         name,
         epochs=job.train.epochs,
         metric=job.train.metric,
+        lr=job.train.lr,
+        schedule=job.train.schedule,
         patience=job.train.patience,
         accumulate=job.train.accumulate,
         checkpoint_steps=job.train.checkpoint_steps,

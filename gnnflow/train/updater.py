@@ -5,8 +5,11 @@ A new updater (all-reduce, parameter server) is one class here, or a file of its
 1. `step(loss)`: the gradients of the loss, whatever is exchanged with other ranks, and new weights in the model it
    was made with, before it returns. The loss is a mean over this rank's labelled targets.
 2. `hold(loss)`: the gradients of a loss that the next step counts in; asked for under `train.accumulate` alone.
-3. `state()` and `restore()`: everything that the next step depends on beside the weights, as tensors by name. The
-   loop stores them with the weights, so that a restored updater takes the step the other would have taken.
+3. `set_rate(rate)`: another learning rate than that of the config or of the last call; asked for under a
+   `train.schedule` alone.
+4. `state()` and `restore()`: everything that the next step depends on beside the weights, as tensors by name. The
+   loop stores them with the weights, so that a restored updater takes the step the other would have taken. The rate
+   is none of it: the loop sets it again.
 """
 
 from __future__ import annotations
@@ -29,6 +32,9 @@ class Updater(Protocol):
 
     def hold(self, loss: Tensor, *, weight: float) -> None:
         """Count a loss in the next step. Its gradients are computed now, so its graph can be freed."""
+
+    def set_rate(self, rate: float) -> None:
+        """Use a learning rate from the next step on."""
 
     def state(self) -> dict[str, Tensor]:
         """Return what the next step depends on beside the weights, and the config does not say."""
@@ -69,6 +75,11 @@ class LocalUpdater:
             loss = loss * (weight / total)
         loss.backward()  # type: ignore[no-untyped-call]
         self._held = total
+
+    def set_rate(self, rate: float) -> None:
+        """Use a learning rate from the next step on."""
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
 
     def update(self) -> None:
         """Change the weights by the held gradients, clipped where the config says so, and forget them."""

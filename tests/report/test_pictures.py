@@ -57,6 +57,16 @@ def test_speed_is_no_second_curve(make_inputs):
     assert [picture.key for picture in pictures] == ["loss"]
 
 
+def test_a_learning_rate_that_changes_has_a_curve_and_a_constant_one_has_none(make_inputs):
+    rows = [{"epoch": epoch, "train_loss": 1.0, "lr": 0.01} for epoch in range(4)]
+    assert [picture.key for picture in learning_curves(make_inputs(curves=rows))] == ["loss"]
+    rows = [{**row, "lr": 0.01 / (row["epoch"] + 1)} for row in rows]
+    loss, rate = learning_curves(make_inputs(curves=rows))
+    assert (loss.key, rate.title) == ("loss", "Learning rate by epoch")
+    assert rate.caption == "The learning rate goes from 0.01 to 0.0025; it is at most 0.01."
+    assert "learning rate" in texts(rate)
+
+
 def test_long_training_keeps_its_best_epoch_in_the_drawing(make_inputs):
     rows = [{"epoch": e, "train_loss": 1.0 / e, "valid_loss": 0.25 if e == 1234 else 0.5} for e in range(1, 3001)]
     (loss,) = learning_curves(make_inputs(curves=rows, best_epoch=1234))

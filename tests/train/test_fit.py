@@ -110,7 +110,7 @@ def run(source: WholeGraph, *, uri: str = "", steps: int | None = None) -> Fitte
     seed_weights(job.seed)
     model = build_model(job.model, job.inputs)
     updater = LocalUpdater(model, job.train) if steps is None else Interrupted(model, job.train, steps=steps)
-    options = FitOptions("fit", epochs=6, metric="accuracy", checkpoint_steps=1, checkpoint_uri=uri)
+    options = FitOptions("fit", epochs=6, metric="accuracy", lr=job.train.lr, checkpoint_steps=1, checkpoint_uri=uri)
     objective = Objective("single")
     return fit(model, options, source=source, updater=updater, objective=objective, progress=Recording())
 

@@ -19,7 +19,7 @@ from gnnflow.graph.facts import ShardEntry
 from gnnflow.graphfeature.shards import Shard
 from gnnflow.train.checkpoint import read_checkpoint
 from gnnflow.train.minibatch import open_source
-from gnnflow.train.trainer import train
+from gnnflow.train.trainer import TrainResult, train
 from tests.train.planted import Planted, Recording, job_for, planted
 
 GRAPH = planted(train_shards=8)
@@ -62,7 +62,25 @@ def test_interruptions_within_an_update_change_nothing(
     resumes_to_the_same_bytes(tmp_path, kind="sage", checkpoint_steps=checkpoint_steps, **settings)
 
 
-def resumes_to_the_same_bytes(tmp_path: Path, **settings: object) -> None:
+@pytest.mark.parametrize("checkpoint_steps", [1, 7, 16])
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        {"kind": "linear", "warmup": 1.5},
+        {"kind": "cosine", "warmup": 0.5, "floor": 0.1},
+        {"kind": "plateau", "patience": 1, "factor": 0.3},
+    ],
+    ids=lambda schedule: str(schedule["kind"]),
+)
+def test_interruptions_leave_the_learning_rate_as_it_was(
+    tmp_path: Path, checkpoint_steps: int, schedule: dict[str, object]
+) -> None:
+    settings = {"schedule": schedule, "accumulate": 2, "metric": "loss", "lr": 0.2}
+    resumed = resumes_to_the_same_bytes(tmp_path, kind="sage", checkpoint_steps=checkpoint_steps, **settings)
+    assert len({row["lr"] for row in resumed.history}) > 1
+
+
+def resumes_to_the_same_bytes(tmp_path: Path, **settings: object) -> TrainResult:
     keys = {**KEYS, **settings}
     undisturbed = train(job_for(GRAPH, **keys), progress=Recording(), open_source=GRAPH.open_source)
     job = job_for(GRAPH, uri=str(tmp_path), **keys)
@@ -78,6 +96,7 @@ def resumes_to_the_same_bytes(tmp_path: Path, **settings: object) -> None:
     assert resumed.best_epoch == undisturbed.best_epoch
     for one, two in zip(resumed.history, undisturbed.history, strict=True):
         assert {**one, "seconds": 0, "samples_per_second": 0} == {**two, "seconds": 0, "samples_per_second": 0}
+    return resumed
 
 
 def test_a_finished_fit_is_not_repeated(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_every_epoch_is_in_the_history() -> None:
     result, _ = run(epochs=4)
     assert [row["epoch"] for row in result.history] == [0, 1, 2, 3]
     assert set(result.history[0]) == {
-        "epoch", "train_loss", "valid_loss", "valid_accuracy", "seconds", "samples_per_second",
+        "epoch", "train_loss", "lr", "valid_loss", "valid_accuracy", "seconds", "samples_per_second",
     }  # fmt: skip
     assert result.history[-1]["train_loss"] < result.history[0]["train_loss"]
     assert result.metrics["train.epochs"] == 4

@@ -31,23 +31,28 @@ _MOST_TABLE_ROWS = 60
 _CURVE_HEIGHT = 250.0
 _BAR_HEIGHT = 46.0
 _SERIES = {"train": ("quiet", "dash"), "valid": ("accent", "line"), "test": ("warm", "line")}
-_NOT_CURVES = frozenset({"epoch", "seconds", "samples_per_second"})
+_RATE = "lr"
+_NOT_SCORES = frozenset({"epoch", "seconds", "samples_per_second", _RATE})
 
 
 def learning_curves(inputs: ReportInputs) -> tuple[Picture, ...]:
-    """Return the loss of each epoch and, where epochs carry one, the metric; both mark the best epoch."""
+    """Return the loss of each epoch and the metric, where epochs carry one; both mark the best epoch.
+
+    The learning rate follows where it changed.
+    """
     rows = [row for row in inputs.curves if "epoch" in row]
     if not rows:
         words = "No epochs were recorded: the model was not trained in this run, or stopped before its first one."
         return (Picture(key="loss", title="Loss by epoch", missing=words),)
-    keys = list(dict.fromkeys(key for row in rows for key in row if key not in _NOT_CURVES))
+    keys = list(dict.fromkeys(key for row in rows for key in row if key not in _NOT_SCORES))
     losses = [key for key in keys if key.endswith("loss")]
     scores = _metric_columns([key for key in keys if key not in losses], metric=inputs.metric)
     loss = _curve(rows, losses, key="loss", label="loss", best_epoch=inputs.best_epoch)
+    rate = _rate_curve(rows)
     if not scores:
-        return (loss,)
+        return (loss, *rate)
     label = metric_name(scores[0].partition("_")[2])
-    return (loss, _curve(rows, scores, key="metric", label=label, best_epoch=inputs.best_epoch, table=True))
+    return (loss, _curve(rows, scores, key="metric", label=label, best_epoch=inputs.best_epoch, table=True), *rate)
 
 
 def baseline_bars(inputs: ReportInputs) -> Picture:
@@ -142,6 +147,26 @@ def _curve(
     )
 
 
+def _rate_curve(rows: Sequence[Mapping[str, float]]) -> tuple[Picture, ...]:
+    """Return the learning rate by epoch; nothing where it is constant."""
+    rates = np.array([row.get(_RATE, math.nan) for row in rows], dtype=float)
+    if not np.isfinite(rates).all() or (rates == rates[0]).all():
+        return ()
+    epochs = np.array([row["epoch"] for row in rows], dtype=float)
+    label = "learning rate"
+    said = f"The {label} goes from {rates[0]:.3g} to {rates[-1]:.3g}; it is at most {rates.max():.3g}."
+    painter = partial(_paint_curve, epochs=epochs, series={_RATE: rates}, label=label, best_epoch=None)
+    return (
+        Picture(
+            key="rate",
+            title=f"{sentence(label)} by epoch",
+            alt=f"Line chart over {len(rows)} epochs. {said}",
+            caption=said,
+            svg=draw("rate", painter, width=HALF_WIDTH, height=_CURVE_HEIGHT),
+        ),
+    )
+
+
 def _split(column: str) -> str:
     return column.partition("_")[0]
 
@@ -201,7 +226,7 @@ def _thin(epochs: FloatArray, *, best_epoch: int | None) -> Array:
 
 
 def _epoch_table(rows: Sequence[Mapping[str, float]]) -> Table:
-    columns = list(dict.fromkeys(key for row in rows for key in row if key not in _NOT_CURVES))
+    columns = list(dict.fromkeys(key for row in rows for key in row if key not in _NOT_SCORES))
     chosen = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _MOST_TABLE_ROWS)).astype(int))
     head = ("epoch", *(metric_name(column.replace("_", ".", 1)) for column in columns), "time")
     body = []
