@@ -12,6 +12,7 @@ from gnnflow.config.flat_section import FlatConfig
 from gnnflow.config.graph_section import GraphConfig
 from gnnflow.config.infer_section import InferConfig
 from gnnflow.config.loading import config_from_dict, load_config
+from gnnflow.config.loss_section import FocalLoss, HuberLoss, LossConfig, OwnLoss, StandardLoss
 from gnnflow.config.model_section import (
     GATConfig,
     GATEConfig,
@@ -53,20 +54,24 @@ __all__ = [
     "ConstantSchedule",
     "CosineSchedule",
     "FlatConfig",
+    "FocalLoss",
     "GATConfig",
     "GATEConfig",
     "GCNConfig",
     "GINConfig",
     "GraphConfig",
     "GuardsConfig",
+    "HuberLoss",
     "InferConfig",
     "LinearSchedule",
     "LocalCluster",
+    "LossConfig",
     "ModelConfig",
     "ModelKeys",
     "NeighborsConfig",
     "NoSampling",
     "OwnLayerConfig",
+    "OwnLoss",
     "PlateauSchedule",
     "PublishConfig",
     "SAGEConfig",
@@ -74,6 +79,7 @@ __all__ = [
     "ScheduleConfig",
     "Section",
     "Stage",
+    "StandardLoss",
     "SynchronousCluster",
     "TopKSampling",
     "TrainConfig",

@@ -7,7 +7,7 @@ a service allows less than a command line, whose user could do everything withou
 |---|---|---|---|
 | GNNFLOW_SERVICE | 1: this process serves others | - | - |
 | GNNFLOW_WORKSPACE | the workspace of configs that name none | runs | runs |
-| GNNFLOW_MODULES | packages whose layer classes may be imported | all | none |
+| GNNFLOW_MODULES | packages whose layer classes and losses may be imported | all | none |
 | GNNFLOW_ENV_ALLOW | variables that `${VAR}` may read: names, and prefixes as NAME_* | all but secrets | GNNFLOW_* |
 | GNNFLOW_ALLOWED_URLS | prefixes of tables and workspaces | all | local paths and object stores |
 | GNNFLOW_DASK_ADDRESS | the scheduler that cluster.address may name in a service | - | none |
@@ -65,7 +65,7 @@ class Deployment:
         )
 
     def check_module(self, kind: str, *, where: str = "model.kind") -> None:
-        """Raise ConfigError where the class `package.module:Class` may not be imported here."""
+        """Raise ConfigError where what is named `package.module:Name` may not be imported here."""
         module = kind.partition(":")[0]
         allowed = self.modules if self.modules is not None else (() if self.service else None)
         if allowed is None or any(_is_below(module, package) for package in (*allowed, _OWN_LAYERS)):

@@ -107,6 +107,10 @@ def _own_layers(config: Config) -> tuple[str, ...]:
     return (config.model.kind,) if ":" in config.model.kind else ()
 
 
+def _own_training_code(config: Config) -> tuple[str, ...]:
+    return (*_own_layers(config), *((config.train.loss.kind,) if ":" in config.train.loss.kind else ()))
+
+
 STAGES: dict[str, Stage] = {
     stage.name: stage
     for stage in (
@@ -142,7 +146,7 @@ STAGES: dict[str, Stage] = {
             needs=(STORE, "select", "flat"),
             version=3,
             keys=_train_keys,
-            own_code=_own_layers,
+            own_code=_own_training_code,
             starts_from_model=True,
         ),
         Stage(

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, model_validator
 
 from gnnflow.config.base import Integer, Number, Section, Size, Uri, problem
+from gnnflow.config.loss_section import LossConfig, StandardLoss
 from gnnflow.config.pipelines import PIPELINES
 from gnnflow.config.schedule_section import ConstantSchedule, CosineSchedule, LinearSchedule, ScheduleConfig
 from gnnflow.graph.labels import Metric
@@ -76,6 +77,7 @@ class TrainConfig(Section):
         description="Targets in an evaluation batch; null means batch_size. Does not change results.",
     )
     lr: Number = Field(0.01, gt=0, description="Learning rate.")
+    loss: LossConfig = Field(StandardLoss(), description="What training makes small.")
     schedule: ScheduleConfig = Field(
         ConstantSchedule(), description="How the learning rate changes while training goes on."
     )

@@ -1,7 +1,7 @@
 """What a node's label is: one class, several labels at once, a number, or nothing; and what follows from that.
 
 A new kind of label is a row of LABEL_KINDS and an entry in each table that LabelKind keys: how a label column is
-recognised (`ingest/schema.py`), checked and read (`ingest/labels.py`), its loss (`train/objective.py`), its metrics
+recognised (`ingest/schema.py`), checked and read (`ingest/labels.py`), its losses (`train/losses.py`), its metrics
 (`train/metrics.py`), what is published (`infer/predictions.py`) and drawn (`report/pictures/quality.py`).
 """
 
@@ -26,7 +26,8 @@ class LabelTraits:
     has_labels: a node may carry one. has_classes: model outputs stand for classes, which may have names. is_class:
     the label is the number of one class, so the number of outputs is found by counting the classes that occur;
     otherwise it is the width of the label. is_list: a label is a list of numbers. metrics: what predictions are
-    measured by, in the order in which they are shown. columns: what is published, the scores last.
+    measured by, in the order in which they are shown. losses: the kinds of `train.loss` that they can be trained with,
+    beside one's own. columns: what is published, the scores last.
     """
 
     has_labels: bool
@@ -34,15 +35,23 @@ class LabelTraits:
     is_class: bool
     is_list: bool
     metrics: tuple[str, ...]
+    losses: tuple[str, ...]
     columns: tuple[str, ...]
 
 
 _SCORES = ("accuracy", "micro_f1", "macro_f1", "roc_auc")
+_CLASS_LOSSES = ("standard", "focal")
 _CLASS_COLUMNS = ("prediction", "probabilities")
 
 LABEL_KINDS: dict[LabelKind, LabelTraits] = {
     "single": LabelTraits(
-        has_labels=True, has_classes=True, is_class=True, is_list=False, metrics=_SCORES, columns=_CLASS_COLUMNS
+        has_labels=True,
+        has_classes=True,
+        is_class=True,
+        is_list=False,
+        metrics=_SCORES,
+        losses=_CLASS_LOSSES,
+        columns=_CLASS_COLUMNS,
     ),
     "multi": LabelTraits(
         has_labels=True,
@@ -50,12 +59,21 @@ LABEL_KINDS: dict[LabelKind, LabelTraits] = {
         is_class=False,
         is_list=True,
         metrics=(*_SCORES, "roc_auc_micro"),
+        losses=_CLASS_LOSSES,
         columns=_CLASS_COLUMNS,
     ),
     "regression": LabelTraits(
-        has_labels=True, has_classes=False, is_class=False, is_list=False, metrics=("mae", "rmse"), columns=("value",)
+        has_labels=True,
+        has_classes=False,
+        is_class=False,
+        is_list=False,
+        metrics=("mae", "rmse"),
+        losses=("standard", "huber"),
+        columns=("value",),
     ),
-    "none": LabelTraits(has_labels=False, has_classes=False, is_class=False, is_list=False, metrics=(), columns=()),
+    "none": LabelTraits(
+        has_labels=False, has_classes=False, is_class=False, is_list=False, metrics=(), losses=(), columns=()
+    ),
 }
 
 _LOWER_IS_BETTER = frozenset({"loss", "mae", "mse", "rmse"})
@@ -80,3 +98,14 @@ def check_metric(metric: str, label_kind: LabelKind) -> None:
 def lower_is_better(metric: str) -> bool:
     """Return whether a smaller value of a metric is the better one. metric: its name, or a key such as `test.mae`."""
     return metric.rpartition(".")[2] in _LOWER_IS_BETTER
+
+
+def check_loss(loss: str, label_kind: LabelKind) -> None:
+    """Raise TrainingError where labels of a kind cannot be trained with a kind of loss."""
+    allowed = LABEL_KINDS[label_kind].losses
+    if ":" not in loss and loss not in allowed:
+        raise TrainingError(
+            f"{loss} is no loss for {label_kind} labels",
+            where="train.loss.kind",
+            fix=f"Set it to {' or '.join(allowed)}, or to a function of your own.",
+        )

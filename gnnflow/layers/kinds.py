@@ -42,9 +42,8 @@ def load_layer_class(kind: str) -> type[Layer]:
     """
     if not OWN_SPELLING.fullmatch(kind):
         raise LayerError(f"{kind!r} does not name a layer class", where=_KIND, fix=f"Write it as {OWN_KIND}.")
-    Deployment.here().check_module(kind)
     module_name, class_name = kind.split(":")
-    module = _imported(module_name)
+    module = own_module(kind, where=_KIND)
     found = getattr(module, class_name, None)
     if found is None:
         own = [name for name, value in vars(module).items() if _is_own_layer(value, module)]
@@ -62,6 +61,15 @@ def load_layer_class(kind: str) -> type[Layer]:
             fix="Derive the class from gnnflow.layers.Layer, or from a convolution of torch_geometric.nn.",
         )
     return found
+
+
+def own_module(name: str, *, where: str) -> ModuleType:
+    """Return the module of a user's own `package.module:Name`, which `where` in a config asks for.
+
+    Raises ConfigError where this place does not allow it, LayerError where it cannot be imported.
+    """
+    Deployment.here().check_module(name, where=where)
+    return _imported(name.partition(":")[0])
 
 
 def _own(config: OwnLayerConfig, place: Place) -> Layer:

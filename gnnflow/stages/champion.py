@@ -95,7 +95,7 @@ def _score(version: Version, *, shards: _TestShards, train: TrainConfig, metric:
             train=train,
         )
     scores = outputs.metrics(kind)
-    named = {**scores.named("test"), "test.loss": outputs.loss(Objective(kind))}
+    named = {**scores.named("test"), "test.loss": outputs.loss(Objective(kind, config=train.loss))}
     if f"test.{metric}" not in named:
         why = "; ".join(scores.notes) or f"{metric} is not defined for {kind} labels"
         raise RegistryError(f"{why} in the test split", where="publish.metric", fix="Choose another metric.")

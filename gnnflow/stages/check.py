@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gnnflow.config import STAGES
 from gnnflow.graph.errors import GnnflowError, LayerError, TrainingError
 from gnnflow.graph.facts import GraphFacts
-from gnnflow.graph.labels import LABEL_KINDS, check_metric
+from gnnflow.graph.labels import LABEL_KINDS, check_loss, check_metric
 from gnnflow.stages.curves import check_log
 from gnnflow.stages.start import check_start
 from gnnflow.storage.filesystem import absolute, join, remove_file, write_atomic
@@ -34,8 +34,11 @@ def check_run(run: ResolvedRun, stages: Sequence[str] | None = None) -> None:
     what they hold.
     """
     missing = _missing(run, stages or run.stages)
-    if any(STAGES[stage].own_code(run.config) for stage in missing):
+    own = {name for stage in missing for name in STAGES[stage].own_code(run.config)}
+    if run.config.model.kind in own:
         _check_own_layer(run.config)
+    if run.config.train.loss.kind in own:
+        _check_own_loss(run.config)
     if "train" in missing:
         check_log(run.config)
         _check_labels(run)
@@ -54,7 +57,7 @@ def _missing(run: ResolvedRun, stages: Sequence[str]) -> list[str]:
 
 
 def _check_labels(run: ResolvedRun) -> None:
-    """Raise TrainingError where the tables hold no labels or splits, or labels that train.metric does not measure."""
+    """Raise TrainingError where the tables hold no labels or splits, or labels that metric or loss do not fit."""
     config, known = run.config, _known_labels(run)
     if known is None:
         return
@@ -72,6 +75,7 @@ def _check_labels(run: ResolvedRun) -> None:
             fix="Name the column, or write one that says train, valid, test or null.",
         )
     check_metric(config.train.metric, kind)
+    check_loss(config.train.loss.kind, kind)
 
 
 def _check_start(run: ResolvedRun) -> None:
@@ -113,6 +117,13 @@ def _check_workspace(uri: str) -> None:
     except GnnflowError as error:
         problem = f"the workspace cannot be written: {error.problem}"
         raise type(error)(problem, where=uri, fix=error.fix) from error
+
+
+def _check_own_loss(config: Config) -> None:
+    """Raise TrainingError where a loss of one's own cannot be found."""
+    from gnnflow.train.losses import load_loss
+
+    load_loss(config.train.loss.kind)
 
 
 def _check_own_layer(config: Config) -> None:

@@ -219,9 +219,9 @@ class _Fit:
         if group == 1:
             self.updater.step(loss)
         elif taken % group == 0 or taken == self.steps_per_epoch:
-            self.updater.step(loss, weight=self.objective.weight_of(step.labels))
+            self.updater.step(loss, weight=self.objective.weight(step.labels))
         else:
-            self.updater.hold(loss, weight=self.objective.weight_of(step.labels))
+            self.updater.hold(loss, weight=self.objective.weight(step.labels))
 
     def _rate_of(self, step: int) -> float:
         """Return the learning rate of the update that a step of this epoch belongs to."""

@@ -12,7 +12,7 @@ from gnnflow.config import ModelConfig, PlateauSchedule, TrainConfig
 from gnnflow.graph.edges import SamplingKind
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
-from gnnflow.graph.labels import LabelKind, check_metric
+from gnnflow.graph.labels import LabelKind, check_loss, check_metric
 from gnnflow.layers.model import ModelInputs
 from gnnflow.layers.start import Start
 from gnnflow.train.failed_batch import FailureFolder
@@ -59,6 +59,7 @@ def check_job(job: TrainJob) -> None:
             where="train.patience",
             fix="Set it to 0, or mark some nodes as valid.",
         )
+    check_loss(job.train.loss.kind, job.label_kind)
     if isinstance(job.train.schedule, PlateauSchedule) and "valid" not in splits:
         raise TrainingError(
             "a plateau is one of the validation metric, and no target is in the valid split",

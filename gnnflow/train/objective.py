@@ -1,9 +1,8 @@
-"""What training minimises and how it steps: the loss of each label kind and the configured optimiser.
+"""What training minimises and how it steps: the configured loss over labelled targets, and the optimiser.
 
-The loss of a batch is a mean over its labelled targets. Single-label: cross entropy. Multi-label: binary
-cross entropy per class. Regression: squared error. `balanced` weighs class c by n / (C n_c) as scikit-learn
-does, counted over the whole train split; multi-label weighs positives of class c by its negatives /
-positives.
+The loss of a batch is a mean over its labelled targets; `losses.py` has the losses. `balanced` weighs class c by
+n / (C n_c) as scikit-learn does, counted over the whole train split; multi-label weighs positives of class c by its
+negatives / positives.
 
 Shapes: B batch, C classes.
 """
@@ -11,17 +10,18 @@ Shapes: B batch, C classes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from gnnflow.config import TrainConfig
+from gnnflow.config import LossConfig, OwnLoss, StandardLoss, TrainConfig
 from gnnflow.graph.arrays import Array
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.labels import LABEL_KINDS, LabelKind
+from gnnflow.train.losses import LossFunction, loss_function
 from gnnflow.train.metrics import labelled_rows
 
 
@@ -31,11 +31,17 @@ class Objective:
 
     label_kind: LabelKind
     class_weight: Tensor | None = None
+    config: LossConfig = field(default_factory=StandardLoss)
 
-    def weight_of(self, labels: Array) -> float:
+    @cached_property
+    def _function(self) -> LossFunction:
+        return loss_function(self.config, self.label_kind)
+
+    def weight(self, labels: Array) -> float:
         """Return what the mean loss of a batch counts for in a mean over several batches: the divisor of its mean."""
         labels = labels[labelled_rows(labels)]
-        if self.class_weight is None or not LABEL_KINDS[self.label_kind].is_class:
+        by_class = LABEL_KINDS[self.label_kind].is_class and not isinstance(self.config, OwnLoss)
+        if self.class_weight is None or not by_class:
             return float(len(labels))
         return float(self.class_weight[torch.from_numpy(labels)].sum())
 
@@ -51,27 +57,7 @@ class Objective:
             return logits.sum() * 0.0, 0
         if count < len(kept):
             logits, labels = logits[torch.from_numpy(np.flatnonzero(kept))], labels[kept]
-        return _LOSSES[self.label_kind](logits, torch.from_numpy(labels), self.class_weight), count
-
-
-def _cross_entropy(logits: Tensor, labels: Tensor, class_weight: Tensor | None) -> Tensor:
-    return functional.cross_entropy(logits, labels, weight=class_weight)
-
-
-def _binary_cross_entropy(logits: Tensor, labels: Tensor, class_weight: Tensor | None) -> Tensor:
-    return functional.binary_cross_entropy_with_logits(logits, labels, pos_weight=class_weight)
-
-
-def _squared_error(logits: Tensor, labels: Tensor, class_weight: Tensor | None) -> Tensor:
-    return functional.mse_loss(logits[:, 0], labels)
-
-
-# The mean loss of logits [B, C] against labels, all of them known.
-_LOSSES: dict[LabelKind, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
-    "single": _cross_entropy,
-    "multi": _binary_cross_entropy,
-    "regression": _squared_error,
-}
+        return self._function(logits, torch.from_numpy(labels), self.class_weight), count
 
 
 # What labels of one part add to the counts of each class [C].

@@ -116,9 +116,9 @@ def _options(job: TrainJob, name: str) -> FitOptions:
 
 def _objective(job: TrainJob, source: Source) -> Objective:
     if job.train.class_weight == "none":
-        return Objective(job.label_kind)
+        return Objective(job.label_kind, config=job.train.loss)
     weights = balanced_weights(source.train_labels(), label_kind=job.label_kind, num_classes=job.num_classes)
-    return Objective(job.label_kind, weights)
+    return Objective(job.label_kind, weights, job.train.loss)
 
 
 def _named(scores: dict[str, Scores]) -> dict[str, float]:

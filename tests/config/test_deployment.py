@@ -126,6 +126,14 @@ def test_modules_are_allowed_by_package(allowed, fine, monkeypatch):
             config_from_dict(read)
 
 
+def test_a_loss_is_imported_where_a_layer_would_be(service, monkeypatch):
+    read = {**VALUES, "train": {"loss": {"kind": "mine.losses:focal"}}}
+    with pytest.raises(ConfigError, match=r"train\.loss\.kind: module 'mine\.losses' may not be imported here"):
+        config_from_dict(read)
+    monkeypatch.setenv("GNNFLOW_MODULES", "mine")
+    assert config_from_dict(read).train.loss.kind == "mine.losses:focal"
+
+
 def test_a_service_imports_nothing_unless_told(service, monkeypatch):
     read = {**VALUES, "model": {"kind": "os:system"}}
     with pytest.raises(ConfigError, match="GNNFLOW_MODULES"):

@@ -14,14 +14,14 @@ from gnnflow.infer.predictions import prediction_columns, scores_of
 from gnnflow.ingest import labels as ingest_labels
 from gnnflow.ingest import schema as ingest_schema
 from gnnflow.report.pictures import quality
-from gnnflow.train import metrics, objective
+from gnnflow.train import losses, metrics, objective
 
 LABELLED = [kind for kind, traits in LABEL_KINDS.items() if traits.has_labels]
 TABLES = {
     "recognised": ingest_schema._LABEL_TYPES,
     "read": ingest_labels._COLUMNS,
     "measured": {kind: held for kind, held in metrics._MEASURES.items() if held.metrics},
-    "minimised": objective._LOSSES,
+    "minimised": losses._STANDARD,
     "drawn": quality._PAINTERS,
 }
 

@@ -9,7 +9,7 @@ import pytest
 
 from gnnflow.config.pipelines import PIPELINES
 from gnnflow.config.stages import STAGES, needs_of, retraining_chain, run_chain, stages_of_any
-from gnnflow.graph.errors import ConfigError, LayerError, TableError
+from gnnflow.graph.errors import ConfigError, LayerError, TableError, TrainingError
 from gnnflow.stages import ingest, pipeline
 from gnnflow.stages.base import ArtifactResult, StageContext, make_artifact, run_stage
 from gnnflow.stages.resolve import resolve
@@ -178,6 +178,24 @@ def test_editing_a_layer_of_ones_own_trains_again(tmp_path: Path, monkeypatch: p
     after = resolve(config)
     changed = {stage for stage in before.stages if before.fingerprints[stage] != after.fingerprints[stage]}
     assert changed == {"train", "infer"}
+
+
+def test_editing_a_loss_of_ones_own_trains_again_and_a_missing_one_is_refused_before_ingest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_graph(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = tmp_path / "edited_loss.py"
+    module.write_text("from torch.nn.functional import cross_entropy\n\n\ndef mine(x, y, w):\n    return 0.0\n")
+    before = resolve(graph_config(tmp_path, train={"loss": {"kind": "edited_loss:mine"}}))
+    module.write_text(module.read_text().replace("return 0.0", "return cross_entropy(x, y, w)"))
+    after = resolve(before.config)
+    changed = {stage for stage in before.stages if before.fingerprints[stage] != after.fingerprints[stage]}
+    assert changed == {"train", "infer"}
+    context = StageContext.of(graph_config(tmp_path, train={"loss": {"kind": "edited_loss:yours"}}))
+    with pytest.raises(TrainingError, match=r"has no function 'yours'\. Its functions are: mine"):
+        run_stage(context, "run")
+    assert not exists(context.run.artifact("ingest"))
 
 
 def test_a_layer_no_execution_runs_is_refused_before_ingest(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_accumulated_gradients_are_those_of_one_large_batch(sizes: tuple[int, ..
     updater = LocalUpdater(small, config)
     for place, (rows, labels) in enumerate(parts, start=1):
         take = updater.step if place == len(parts) else updater.hold
-        take(objective.loss(small(rows), labels)[0], weight=objective.weight_of(labels))
+        take(objective.loss(small(rows), labels)[0], weight=objective.weight(labels))
     LocalUpdater(large, config).step(objective.loss(large(whole[0]), whole[1])[0])
     torch.testing.assert_close(small.weight, large.weight, atol=1e-6, rtol=1e-5)
 
