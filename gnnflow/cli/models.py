@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gnnflow import registry
+from gnnflow.graph.labels import is_bound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on
 
 
 def _row(version: registry.Version, aliases: registry.Aliases) -> dict[str, Any]:
-    tested = [(key, held) for key, held in sorted(version.metrics.items()) if key.startswith("test.")]
+    tested = [
+        (key, held) for key, held in sorted(version.metrics.items()) if key.startswith("test.") and not is_bound(key)
+    ]
     return {
         "name": version.name,
         "version": version.version,

@@ -77,6 +77,13 @@ LABEL_KINDS: dict[LabelKind, LabelTraits] = {
 }
 
 _LOWER_IS_BETTER = frozenset({"loss", "mae", "mse", "rmse"})
+BOUNDS = ("_low", "_high")
+"""What follows a metric's name where the value is an end of its confidence interval: `test.accuracy_low`."""
+
+
+def is_bound(metric: str) -> bool:
+    """Return whether a metric's name or key is that of an end of an interval."""
+    return metric.endswith(BOUNDS)
 
 
 def metrics_to_choose(label_kind: LabelKind) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gnnflow.graph.labels import lower_is_better
+from gnnflow.graph.labels import is_bound, lower_is_better
 from gnnflow.report.formats import metric_name, score_text
 from gnnflow.report.pictures.canvas import FULL_WIDTH, Picture, draw, plain_axes
 from gnnflow.report.pictures.palette import colour
@@ -41,7 +41,7 @@ def reported(metric: str) -> str:
 def columns_of(runs: Sequence[ComparedRun], metric: str) -> list[str]:
     """Return the metric that chooses, then what every run has: the same on test, other scores, the rest."""
     shared = set.intersection(*(set(run.metrics) for run in runs))
-    scores = sorted(key for key in shared if key.startswith(("test.", "valid.")))
+    scores = sorted(key for key in shared if key.startswith(("test.", "valid.")) and not is_bound(key))
     first = [key for key in [reported(metric)] if key in shared]
     rest = sorted(key for key in shared if key.endswith("seconds_per_epoch"))
     return list(dict.fromkeys([metric, *first, *scores, *rest]))

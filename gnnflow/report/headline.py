@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from gnnflow.graph.labels import lower_is_better
+from gnnflow.graph.labels import BOUNDS, is_bound, lower_is_better
 from gnnflow.graph.splits import SPLITS
 from gnnflow.report.formats import (
     count_text,
@@ -47,11 +48,12 @@ class MetricRow:
 
 @dataclass(frozen=True)
 class MetricTable:
-    """Scores by split, then what is not a score (times, sizes) as name and value."""
+    """Scores by split, then what is not a score (times, sizes) as name and value; bounded: some have an interval."""
 
     splits: tuple[str, ...]
     rows: tuple[MetricRow, ...]
     others: tuple[tuple[str, str], ...]
+    bounded: bool = False
 
 
 def verdict(inputs: ReportInputs) -> str:
@@ -82,26 +84,26 @@ def tiles(inputs: ReportInputs) -> tuple[Tile, ...]:
 
 def metric_table(inputs: ReportInputs) -> MetricTable:
     """Return every metric of the run and of its baseline, scores by split."""
-    found = dict(inputs.metrics)
+    found = {key: value for key, value in inputs.metrics.items() if not is_bound(key)}
     present = {key.partition(".")[0] for key in found}
     splits = [split for split in SPLITS if split in present]
     scores = [key for key in found if key.partition(".")[0] in splits and _is_score(key)]
-    baseline = {f"no edges: {key}": value for key, value in (inputs.baseline or {}).items()}
+    baseline = inputs.baseline or {}
     names = list(dict.fromkeys(key.partition(".")[2] for key in scores))
     rows = [
-        MetricRow(sentence(metric_name(name)), tuple(_cell(found.get(f"{split}.{name}")) for split in splits))
+        MetricRow(sentence(metric_name(name)), tuple(_cell(inputs.metrics, f"{split}.{name}") for split in splits))
         for name in names
     ]
-    base_names = list(dict.fromkeys(key.partition(".")[2] for key in inputs.baseline or {} if _is_score(key)))
+    base_names = list(dict.fromkeys(key.partition(".")[2] for key in baseline if _is_score(key)))
     rows += [
         MetricRow(
             f"{sentence(metric_name(name))}, without edges",
-            tuple(_cell(baseline.get(f"no edges: {split}.{name}")) for split in splits),
+            tuple(_cell(baseline, f"{split}.{name}") for split in splits),
         )
         for name in base_names
     ]
     others = [(sentence(metric_name(key)), _value(key, value)) for key, value in found.items() if key not in scores]
-    return MetricTable(tuple(splits), tuple(rows), tuple(others))
+    return MetricTable(tuple(splits), tuple(rows), tuple(others), bounded=len(found) < len(inputs.metrics))
 
 
 def _is_score(key: str) -> bool:
@@ -125,7 +127,9 @@ def _score_tile(inputs: ReportInputs) -> Tile:
     if key is None:
         return Tile("Score", "none", "no labelled valid or test nodes", "absent")
     split, _, name = key.partition(".")
-    beside = [
+    interval = _interval(inputs.metrics, key)
+    beside = [f"95 % interval {interval}"] if interval else []
+    beside += [
         f"{other} {score_text(inputs.metrics[f'{other}.{name}'])}"
         for other in ("valid", "train")
         if other != split and f"{other}.{name}" in inputs.metrics
@@ -179,8 +183,17 @@ def _predictions_tile(inputs: ReportInputs) -> Tile:
     return Tile("Predictions", inputs.predictions_uri, "Parquet, with your own ids", is_path=True)
 
 
-def _cell(value: float | None) -> str:
-    return "" if value is None else score_text(value)
+def _cell(metrics: Mapping[str, float], key: str) -> str:
+    if key not in metrics:
+        return ""
+    interval = _interval(metrics, key)
+    return f"{score_text(metrics[key])} ({interval})" if interval else score_text(metrics[key])
+
+
+def _interval(metrics: Mapping[str, float], key: str) -> str:
+    """Return a metric's confidence interval in words; nothing where it has none."""
+    bounds = [metrics[f"{key}{side}"] for side in BOUNDS if f"{key}{side}" in metrics]
+    return " to ".join(map(score_text, bounds)) if len(bounds) == len(BOUNDS) else ""
 
 
 def _value(key: str, value: float) -> str:

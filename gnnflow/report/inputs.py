@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gnnflow.graph.facts import Compared
-from gnnflow.graph.labels import LabelKind
+from gnnflow.graph.labels import BOUNDS, LabelKind
 
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.floating[Any]]
@@ -124,8 +124,8 @@ class EmbeddingSample:
 class ReportInputs:
     """Everything `render_report` shows.
 
-    metrics and baseline have the flat keys of metrics.json (`test.accuracy`); baseline is the same classifier
-    trained without edges. curves has one mapping per epoch: `epoch`, `train_loss`, `valid_<metric>`...,
+    metrics and baseline have the flat keys of metrics.json (`test.accuracy`, `test.accuracy_low`); baseline is the
+    same classifier trained without edges. curves has one mapping per epoch: `epoch`, `train_loss`, `valid_<metric>`...,
     `seconds`. metric is the configured one (`accuracy`, `micro_f1`, `roc_auc`, `loss`); where it is empty the
     first of the test metrics is the headline.
     """
@@ -167,7 +167,7 @@ class ReportInputs:
             if self.metric and f"{split}.{self.metric}" in self.metrics:
                 return f"{split}.{self.metric}"
         for split in ("test.", "valid."):
-            found = [key for key in self.metrics if key.startswith(split) and not key.endswith("loss")]
+            found = [key for key in self.metrics if key.startswith(split) and not key.endswith(("loss", *BOUNDS))]
             if found:
                 return found[0]
         return None

@@ -94,7 +94,7 @@ def _score(version: Version, *, shards: _TestShards, train: TrainConfig, metric:
             sampling=shards.sampling,
             train=train,
         )
-    scores = outputs.metrics(kind)
+    scores = outputs.metrics(kind, intervals=True)
     named = {**scores.named("test"), "test.loss": outputs.loss(Objective(kind, config=train.loss))}
     if f"test.{metric}" not in named:
         why = "; ".join(scores.notes) or f"{metric} is not defined for {kind} labels"

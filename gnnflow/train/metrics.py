@@ -16,7 +16,8 @@ import numpy.typing as npt
 from sklearn import metrics as sk
 
 from gnnflow.graph.arrays import Array, FloatArray, IntArray
-from gnnflow.graph.labels import LABEL_KINDS, UNLABELLED, LabelKind
+from gnnflow.graph.labels import BOUNDS, LABEL_KINDS, UNLABELLED, LabelKind
+from gnnflow.train.intervals import Interval, intervals_of, one_against_rest
 
 _CONFUSION_CLASSES = 200  # more make a table too large to read: 200 x 200 counts are 320 kB
 
@@ -27,7 +28,7 @@ class UndefinedMetricError(ValueError):
 
 @dataclass(frozen=True)
 class Scores:
-    """Metrics by name, a note for each that is undefined or partial, and the confusion counts.
+    """Metrics by name, a note for each that is undefined or partial, the confusion counts, and intervals if asked for.
 
     confusion: int64 [C, C] (row: label, column: prediction) or, for multi-label, [C, 2, 2]; None for
     regression.
@@ -36,10 +37,16 @@ class Scores:
     values: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     confusion: IntArray | None = None
+    intervals: dict[str, Interval] = field(default_factory=dict)
 
     def named(self, split: str) -> dict[str, float]:
-        """Return the values under flat names such as `test.accuracy`."""
-        return {f"{split}.{name}": value for name, value in self.values.items()}
+        """Return the values under flat names such as `test.accuracy`, bounds as `test.accuracy_low` and `..._high`."""
+        bounds = {
+            f"{split}.{name}{side}": value
+            for name, interval in self.intervals.items()
+            for side, value in zip(BOUNDS, interval, strict=True)
+        }
+        return {f"{split}.{name}": value for name, value in self.values.items()} | bounds
 
 
 def labelled_rows(labels: Array) -> npt.NDArray[np.bool_]:
@@ -50,12 +57,17 @@ def labelled_rows(labels: Array) -> npt.NDArray[np.bool_]:
 
 
 def metrics_of(
-    logits: FloatArray, labels: Array, *, label_kind: LabelKind, names: Sequence[str] | None = None
+    logits: FloatArray,
+    labels: Array,
+    *,
+    label_kind: LabelKind,
+    names: Sequence[str] | None = None,
+    intervals: bool = False,
 ) -> Scores:
     """Score logits [N, C] against labels (int64 [N], float32 [N, C] multi-label, float32 [N] regression).
 
     `names` limits the work to some metrics; without it every metric of the label kind and the confusion counts are
-    computed.
+    computed. With `intervals` each has its 95 % confidence interval.
     """
     kept = labelled_rows(labels)
     logits, labels = logits[kept], labels[kept]
@@ -68,7 +80,8 @@ def metrics_of(
         except UndefinedMetricError as reason:
             notes.append(f"{name} is undefined: {reason}")
     counts = measures.confusion(logits, labels) if names is None and len(labels) else None
-    return Scores(values, tuple(notes), counts)
+    bounds = intervals_of(values, logits, labels, label_kind=label_kind) if intervals else {}
+    return Scores(values, tuple(notes), counts, bounds)
 
 
 def _predicted_class(logits: FloatArray, labels: Array) -> IntArray:
@@ -90,11 +103,7 @@ def _f1(average: str) -> Callable[[FloatArray, Array, list[str]], float]:
 
 def _roc_auc(logits: FloatArray, labels: Array, notes: list[str]) -> float:
     """Two classes: the area for class 1. More: the mean over classes of one against the rest (softmax)."""
-    if logits.shape[1] == 2:  # noqa: PLR2004 - binary
-        return _macro_auc((logits[:, 1:] - logits[:, :1]), labels[:, None] == 1, notes)
-    shifted = np.exp(logits - logits.max(axis=1, keepdims=True)) if len(logits) else logits
-    probability = shifted / shifted.sum(axis=1, keepdims=True)
-    return _macro_auc(probability, labels[:, None] == np.arange(logits.shape[1]), notes)
+    return _macro_auc(*one_against_rest(logits, labels), notes)
 
 
 def _macro_auc(scores: FloatArray, truth: Array, notes: list[str]) -> float:

@@ -40,9 +40,9 @@ class Outputs:
         """Return the mean loss over all labelled targets, however they were batched."""
         return float(objective.loss(torch.from_numpy(self.logits), self.labels)[0])
 
-    def metrics(self, label_kind: LabelKind) -> Scores:
-        """Return every metric that the labels define, and the confusion counts."""
-        return metrics_of(self.logits, self.labels, label_kind=label_kind)
+    def metrics(self, label_kind: LabelKind, *, intervals: bool = False) -> Scores:
+        """Return every metric that the labels define, its interval if asked for, and the confusion counts."""
+        return metrics_of(self.logits, self.labels, label_kind=label_kind, intervals=intervals)
 
     def metric(self, name: str, label_kind: LabelKind) -> float:
         """Return one metric. Raises TrainingError where the labels do not define it."""

@@ -91,7 +91,10 @@ def _train_one(
         log=log,
     )
     model.load_state_dict(fitted.weights)
-    scores = {split: source.outputs(model, split).metrics(job.label_kind) for split in source.splits}
+    scores = {
+        split: source.outputs(model, split).metrics(job.label_kind, intervals=split == "test" and name == "train")
+        for split in source.splits
+    }
     for split, each in scores.items():
         for note in each.notes:
             progress.message(f"{name}: {split}: {note}")

@@ -5,7 +5,16 @@ import re
 import numpy as np
 import pytest
 
-from gnnflow.report import BlowUp, EmbeddingSample, GraphSummary, PredictionSample, RoundRow, StageRow
+from gnnflow.report import (
+    BlowUp,
+    EmbeddingSample,
+    GraphSummary,
+    PredictionSample,
+    RoundRow,
+    StageRow,
+    render_report,
+)
+from gnnflow.report.headline import metric_table, tiles
 from gnnflow.report.pictures import (
     baseline_bars,
     blow_up_bars,
@@ -65,6 +74,21 @@ def test_a_learning_rate_that_changes_has_a_curve_and_a_constant_one_has_none(ma
     assert (loss.key, rate.title) == ("loss", "Learning rate by epoch")
     assert rate.caption == "The learning rate goes from 0.01 to 0.0025; it is at most 0.01."
     assert "learning rate" in texts(rate)
+
+
+def test_intervals_stand_beside_their_metric_and_nowhere_else(make_inputs):
+    metrics = {"test.accuracy": 0.8, "test.accuracy_low": 0.75, "test.accuracy_high": 0.84, "valid.accuracy": 0.9}
+    inputs = make_inputs(metrics=metrics, baseline={"test.accuracy": 0.7}, metric="accuracy")
+    assert tiles(inputs)[0].note == "95 % interval 0.750 to 0.840, valid 0.900"
+    table = metric_table(inputs)
+    assert [(row.name, row.cells) for row in table.rows] == [
+        ("Accuracy", ("0.900", "0.800 (0.750 to 0.840)")),
+        ("Accuracy, without edges", ("", "0.700")),
+    ]
+    assert table.others == ()
+    page = render_report(inputs)
+    assert "in brackets 95 % confidence intervals" in page
+    assert "accuracy low" not in page.lower()
 
 
 def test_long_training_keeps_its_best_epoch_in_the_drawing(make_inputs):

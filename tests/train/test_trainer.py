@@ -34,6 +34,14 @@ def test_neighbours_are_learned_and_beat_the_baseline() -> None:
     assert result.confusion["test"].sum() == 80
 
 
+def test_the_test_metrics_have_intervals() -> None:
+    metrics = run(epochs=3, baseline=True)[0].metrics
+    bounded = {key.rpartition("_")[0] for key in metrics if key.endswith("_low")}
+    assert bounded == {"test.accuracy", "test.micro_f1", "test.macro_f1", "test.roc_auc"}
+    for key in bounded:
+        assert metrics[f"{key}_low"] < metrics[key] < metrics[f"{key}_high"]
+
+
 def test_every_epoch_is_in_the_history() -> None:
     result, _ = run(epochs=4)
     assert [row["epoch"] for row in result.history] == [0, 1, 2, 3]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnflow.graph.labels import lower_is_better
+from gnnflow.graph.labels import is_bound, lower_is_better
 from gnnflow.report.formats import (
     metric_name,
     score_text,
@@ -94,7 +94,7 @@ def _shared_scores(inputs: ReportInputs, *, baseline: Mapping[str, float]) -> li
     """Return (name, with edges, without) of every score both have on the headline's split, the headline first."""
     headline = inputs.headline_key or "test."
     split = headline.partition(".")[0]
-    shared = [key for key in inputs.metrics if key in baseline and key.startswith(f"{split}.")]
+    shared = [key for key in inputs.metrics if key in baseline and key.startswith(f"{split}.") and not is_bound(key)]
     shared = [key for key in shared if _one_scale(key, headline)]
     shared.sort(key=lambda key: key != headline)
     pairs = [(metric_name(key), inputs.metrics[key], baseline[key]) for key in shared]

@@ -1,0 +1,195 @@
+"""95 % confidence intervals of a split's metrics: how far another sample of as many targets could move them.
+
+Targets count as drawn independently of each other. They are nodes of one graph, so the intervals are rather too narrow
+where the labels of neighbours depend on each other. Shares of targets: Wilson (1927). Areas under the ROC curve: DeLong
+et al. (1988), on the scale of log odds. What is computed from sums over targets: bias-corrected percentiles of a
+bootstrap (Efron, 1981), whose seed is fixed, so equal scores give equal intervals.
+
+Shapes: N targets, C classes, G groups of targets, B resamples, K sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from statistics import NormalDist
+
+import numpy as np
+
+from gnnflow.graph.arrays import Array, FloatArray, IntArray
+from gnnflow.graph.labels import LabelKind
+
+Interval = tuple[float, float]
+Values = dict[str, float]
+
+LEVEL = 0.95
+RESAMPLES = 1000
+GROUPS = 1000
+"""Targets are resampled in so many random groups: sums spread as those of single targets, and the cost is bounded."""
+MOST_CLASSES = 2000  # F1 needs three sums per class: more would take longer than everything else
+_NORMAL = NormalDist()
+_Z = _NORMAL.inv_cdf((1 + LEVEL) / 2)
+
+
+def intervals_of(values: Values, logits: FloatArray, labels: Array, *, label_kind: LabelKind) -> dict[str, Interval]:
+    """Return low and high of each metric in `values`, which are those of these targets, all of them labelled.
+
+    A metric is left out where the targets show no spread of it, or F1 has more than MOST_CLASSES classes.
+    """
+    found = _INTERVALS[label_kind](values, logits, labels) if len(labels) > 1 else {}
+    return {name: found[name] for name in values if name in found and found[name][0] < found[name][1]}
+
+
+def one_against_rest(logits: FloatArray, labels: Array) -> tuple[Array, Array]:
+    """Return what areas under the ROC curve are taken of: a score per column, and whether the target is of its class.
+
+    Two classes: one column, the difference of the logits for class 1. More: a column per class, its probability.
+    """
+    if logits.shape[1] == 2:  # noqa: PLR2004 - binary
+        return logits[:, 1:] - logits[:, :1], labels[:, None] == 1
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True)) if len(logits) else logits
+    return shifted / shifted.sum(axis=1, keepdims=True), labels[:, None] == np.arange(logits.shape[1])
+
+
+def _of_classes(values: Values, logits: FloatArray, labels: Array) -> dict[str, Interval]:
+    share = _wilson(values["accuracy"], len(labels))
+    found = {"accuracy": share, "micro_f1": share}  # with one class per target these two are one number
+    # truth and guess of each target, as places among the classes that occur [N]
+    classes, places = np.unique(np.concatenate([labels, logits.argmax(axis=1)]), return_inverse=True)
+    truth, guess = places[: len(labels)], places[len(labels) :]
+    if len(classes) <= MOST_CLASSES:
+        group, num_groups = _groups(len(labels))
+        hit, size = truth == guess, num_groups * len(classes)
+        keys = [group[hit] * len(classes) + truth[hit], group * len(classes) + truth, group * len(classes) + guess]
+        counts = [np.bincount(key, minlength=size).reshape(num_groups, -1) for key in keys]
+        found["macro_f1"] = _percentiles(_macro_f1(*_resampled(counts)), values["macro_f1"])
+    if "roc_auc" in values:
+        found["roc_auc"] = _area(values["roc_auc"], _mean_pull(*one_against_rest(logits, labels)))
+    return found
+
+
+def _of_labels(values: Values, logits: FloatArray, labels: Array) -> dict[str, Interval]:
+    truth, guess = labels > 0, logits > 0
+    found = {"accuracy": _wilson(values["accuracy"], len(labels))}
+    if labels.shape[1] <= MOST_CLASSES:
+        group, num_groups = _groups(len(labels))
+        order = np.argsort(group, kind="stable")
+        starts = np.searchsorted(group[order], np.arange(num_groups))
+        parts = (truth & guess, truth, guess)
+        hits, true, guessed = _resampled([np.add.reduceat(each[order], starts, dtype=np.int64) for each in parts])
+        if "macro_f1" in values:
+            found["macro_f1"] = _percentiles(_macro_f1(hits, true, guessed), values["macro_f1"])
+        if "micro_f1" in values:
+            micro = _ratio(2 * hits.sum(axis=1), true.sum(axis=1) + guessed.sum(axis=1))
+            found["micro_f1"] = _percentiles(micro, values["micro_f1"])
+    if "roc_auc" in values:
+        found["roc_auc"] = _area(values["roc_auc"], _mean_pull(logits, truth))
+    if "roc_auc_micro" in values:
+        # the entries of one target are not independent, so each target's are added up [N]
+        pull = _pull(logits.ravel(), truth.ravel()).reshape(labels.shape).sum(axis=1)
+        found["roc_auc_micro"] = _area(values["roc_auc_micro"], pull)
+    return found
+
+
+def _of_numbers(values: Values, logits: FloatArray, labels: Array) -> dict[str, Interval]:
+    error = np.abs(logits[:, 0].astype(np.float64) - labels)
+    group, num_groups = _groups(len(labels))
+    sums = [np.bincount(group, weights, minlength=num_groups)[:, None] for weights in (error, error**2, None)]
+    absolute, squared, count = (each[:, 0] for each in _resampled(sums))
+    return {
+        "mae": _percentiles(absolute / count, values["mae"]),
+        "rmse": _percentiles(np.sqrt(squared / count), values["rmse"]),
+    }
+
+
+_INTERVALS: dict[LabelKind, Callable[[Values, FloatArray, Array], dict[str, Interval]]] = {
+    "single": _of_classes,
+    "multi": _of_labels,
+    "regression": _of_numbers,
+}
+
+
+def _wilson(share: float, count: int) -> Interval:
+    weight = _Z**2 / count
+    middle = (share + weight / 2) / (1 + weight)
+    margin = _Z * math.sqrt(share * (1 - share) / count + weight / (4 * count)) / (1 + weight)
+    return max(0.0, middle - margin), min(1.0, middle + margin)
+
+
+def _groups(num_targets: int) -> tuple[IntArray, int]:
+    """Return the group of each target [N], and how many groups there are; few targets are a group each."""
+    count = min(num_targets, GROUPS)
+    return np.random.default_rng(0).permutation(num_targets) % count, count
+
+
+def _resampled(sums: list[Array]) -> list[Array]:
+    """Return sums [G, K] over the groups of each resample [B, K]."""
+    size = len(sums[0])
+    drawn = np.random.default_rng(1).integers(0, size, (RESAMPLES, size)) + size * np.arange(RESAMPLES)[:, None]
+    # how often each resample has each group [B, G]
+    times = np.bincount(drawn.ravel(), minlength=RESAMPLES * size).reshape(RESAMPLES, size).astype(np.float64)
+    return [times @ each.astype(np.float64) for each in sums]
+
+
+def _macro_f1(hits: Array, true: Array, guessed: Array) -> Array:
+    """Return the mean F1 of each resample [B] over the classes that it holds or guesses."""
+    scores = _ratio(2 * hits, true + guessed)
+    defined = np.isfinite(scores)
+    return _ratio(np.where(defined, scores, 0.0).sum(axis=1), defined.sum(axis=1))
+
+
+def _ratio(above: Array, below: Array) -> Array:
+    return np.asarray(np.divide(above, below, out=np.full(above.shape, np.nan), where=below > 0))
+
+
+def _percentiles(resampled: Array, value: float) -> Interval:
+    """Return the bias-corrected percentiles: moved by twice the resamples' median's distance from the value."""
+    resampled = resampled[np.isfinite(resampled)]
+    if not len(resampled):
+        return value, value
+    below = (np.count_nonzero(resampled < value) + np.count_nonzero(resampled <= value)) / (2 * len(resampled))
+    shift = 2 * _NORMAL.inv_cdf(min(max(below, 1 / RESAMPLES), 1 - 1 / RESAMPLES))
+    low, high = np.quantile(resampled, [_NORMAL.cdf(shift - _Z), _NORMAL.cdf(shift + _Z)])
+    return float(low), float(high)
+
+
+def _area(value: float, pull: Array) -> Interval:
+    """Return the interval of an area that each target moves by its pull [N]."""
+    slope = value * (1 - value)
+    if slope <= 0:
+        return value, value
+    odds, margin = math.log(value / (1 - value)), _Z * math.sqrt(float(np.square(pull).sum())) / slope
+    return (1 + math.tanh((odds - margin) / 2)) / 2, (1 + math.tanh((odds + margin) / 2)) / 2
+
+
+def _mean_pull(scores: Array, truth: Array) -> Array:
+    """Return each target's pull [N] on the mean area over the columns that have both kinds of target."""
+    positives = truth.sum(axis=0)
+    defined = np.flatnonzero((positives > 0) & (positives < len(truth)))
+    total = np.zeros(len(truth))
+    for column in defined:
+        total += _pull(scores[:, column], truth[:, column])
+    return total / len(defined)
+
+
+def _pull(scores: Array, truth: Array) -> Array:
+    """Return by how much each target moves the area [N]; the sum of squares is DeLong's variance."""
+    order = np.argsort(scores, kind="stable")
+    scores, truth = scores[order], truth[order]
+    high, low = scores[truth], scores[~truth]
+    # share of the other kind that each target is ranked right against, ties by half
+    right = np.empty(len(scores))
+    right[truth] = _share_below(low, high)
+    right[~truth] = 1 - _share_below(high, low)
+    for kind in (truth, ~truth):
+        count = int(np.count_nonzero(kind))
+        right[kind] = (right[kind] - right[kind].mean()) / math.sqrt(count * max(count - 1, 1))
+    pull = np.empty(len(scores))
+    pull[order] = right
+    return pull
+
+
+def _share_below(others: Array, scores: Array) -> Array:
+    """Return the share of others, which ascend, below each score."""
+    twice = np.searchsorted(others, scores, "left") + np.searchsorted(others, scores, "right")
+    return np.asarray(twice / (2 * len(others)))
