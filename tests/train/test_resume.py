@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import signal
 import subprocess
 import sys
@@ -129,22 +130,32 @@ def test_checkpoints_on_object_storage_resume() -> None:
 
 
 KILLED = """
-import sys
+import json, sys
 from tests.train.planted import Recording, job_for, planted
 from gnnflow.train.trainer import train
 graph = planted()
-job = job_for(graph, uri=sys.argv[1], epochs=150, checkpoint_steps=3)
+job = job_for(graph, uri=sys.argv[1], **json.loads(sys.argv[2]))
 train(job, progress=Recording(), open_source=graph.open_source)
 """
 
 
 @pytest.mark.slow
-def test_a_killed_process_continues_to_the_same_weights(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"schedule": {"kind": "cosine", "warmup": 2}, "accumulate": 2, "clip_norm": 0.5},
+        {"schedule": {"kind": "plateau", "patience": 2}, "accumulate": 3, "loss": {"kind": "focal"}},
+    ],
+    ids=["plain", "cosine", "plateau"],
+)
+def test_a_killed_process_continues_to_the_same_weights(tmp_path: Path, settings: dict[str, object]) -> None:
     graph = planted()
-    job = job_for(graph, epochs=150, checkpoint_steps=3)
+    keys = {"epochs": 150, "checkpoint_steps": 3, **settings}
+    job = job_for(graph, **keys)
     undisturbed = train(job, progress=Recording(), open_source=graph.open_source)
     repository = Path(__file__).resolve().parents[2]
-    process = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], cwd=repository)
+    process = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path), json.dumps(keys)], cwd=repository)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         found = read_checkpoint(str(tmp_path / "train.safetensors"))

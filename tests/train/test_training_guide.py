@@ -1,0 +1,32 @@
+"""The guide's loss of one's own runs as printed, from the config that names it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+from gnnflow.train.trainer import train
+from tests.train.planted import Planted, Recording, job_for, planted
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "training.md"
+
+
+def test_the_guides_loss_misses_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    (loss,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    (config,) = re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    module = ModuleType("my_losses")
+    monkeypatch.setitem(sys.modules, "my_losses", module)
+    exec(loss, vars(module))
+    graph = planted()
+    rare = Planted(graph.neighborhood, (graph.labels == 0).astype("int64"), graph.targets)
+    keys = {"epochs": 10, "kind": "gcn"}
+    plain, costly = (
+        train(job_for(rare, **keys, **more), progress=Recording(), open_source=rare.open_source)
+        for more in ({}, yaml.safe_load(config)["train"])
+    )
+    assert costly.confusion["test"][1, 1] > plain.confusion["test"][1, 1]
