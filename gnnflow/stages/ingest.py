@@ -65,7 +65,7 @@ def _check_metric(run: StageRun, schema: SourceSchema) -> None:
         return
     label, choices = run.config.graph.label, " or ".join(metrics_to_choose(kind))
     if kind == "regression":
-        found = f"column {label!r} holds floats, which are numbers to predict, and train.metric {metric} needs classes"
+        found = f"column {label!r} holds floats, numbers to predict, and train.metric is {metric}, a metric of classes"
         fix = f"For classes set graph.num_classes, or write them as integers; for numbers set train.metric: {choices}."
     else:
         found, fix = f"{metric} is not defined for {kind} labels", f"Set train.metric: {choices}."
