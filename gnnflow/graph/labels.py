@@ -91,13 +91,13 @@ def metrics_to_choose(label_kind: LabelKind) -> tuple[str, ...]:
     return (*LABEL_KINDS[label_kind].metrics, "loss")
 
 
-def check_metric(metric: str, label_kind: LabelKind) -> None:
-    """Raise TrainingError where labels of a kind do not define a metric."""
+def check_metric(metric: str, label_kind: LabelKind, *, where: str = "train.metric") -> None:
+    """Raise TrainingError where labels of a kind do not define the metric of a key."""
     allowed = metrics_to_choose(label_kind)
     if metric not in allowed:
         raise TrainingError(
             f"{metric} is not defined for {label_kind} labels",
-            where="train.metric",
+            where=where,
             fix=f"Set it to {' or '.join(allowed)}.",
         )
 

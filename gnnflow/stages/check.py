@@ -75,6 +75,8 @@ def _check_labels(run: ResolvedRun) -> None:
             fix="Name the column, or write one that says train, valid, test or null.",
         )
     check_metric(config.train.metric, kind)
+    if config.publish.metric is not None:
+        check_metric(config.publish.metric, kind, where="publish.metric")
     check_loss(config.train.loss.kind, kind)
 
 

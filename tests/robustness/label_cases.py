@@ -48,6 +48,13 @@ def _labels() -> Iterator[Case]:
     yield refused(
         "accuracy of a regression", both(regression, key("train.metric", "accuracy"), command("run")), "metric"
     )
+    yield refused(
+        "publishing by an error of classes", both(key("publish.metric", "rmse"), command("run")), "publish.metric"
+    )
+    yield refused(
+        "focal loss of numbers", both(regression, key("train.loss", {"kind": "focal"}), command("run")), "loss"
+    )
+    yield refused("huber loss of classes", both(key("train.loss", {"kind": "huber"}), command("run")), "train.loss")
     yield refused("error of classes", both(key("train.metric", "mae"), command("run")), "metric", "accuracy")
     yield refused(
         "every label null",

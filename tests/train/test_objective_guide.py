@@ -13,7 +13,7 @@ import yaml
 from gnnflow.train.trainer import train
 from tests.train.planted import Planted, Recording, job_for, planted
 
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "training.md"
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "objective.md"
 
 
 def test_the_guides_loss_misses_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
