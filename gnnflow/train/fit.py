@@ -29,7 +29,7 @@ from gnnflow.train.schedule import Schedule, build_schedule
 from gnnflow.train.source import Source, Step
 from gnnflow.train.state import FitState
 from gnnflow.train.ticker import Ticker
-from gnnflow.train.updater import Updater
+from gnnflow.train.updater import StepLoss, Updater
 
 CHECKPOINT_SECONDS = 1.0
 """With checkpoint_steps 0 an epoch writes one unless the last is younger: a kill costs this or an epoch."""
@@ -195,8 +195,10 @@ class _Fit:
         value = float(loss.detach())
         if not math.isfinite(value):
             raise self._not_finite(step, outputs, value)  # before the update: these are the weights that gave it
-        self._descend(loss, step)
-        return value, count
+        taken = self._descend(loss, step, count)
+        if not math.isfinite(taken.mean):
+            raise self._not_finite(step, outputs, taken.mean)
+        return taken.mean, taken.num_targets
 
     def _not_finite(self, step: Step, outputs: Tensor, loss: float) -> TrainingError:
         problem = f"the training loss is {loss} in epoch {self.state.epoch}, step {self.state.step}"
@@ -210,18 +212,16 @@ class _Fit:
         fix = "Lower train.lr, or set graph.normalize if features are large."
         return TrainingError(problem, where="train", fix=fix)
 
-    def _descend(self, loss: Tensor, step: Step) -> None:
-        """Update the weights, or keep the loss for the update that ends its group of steps."""
-        group, taken = self.options.accumulate, self.state.step + 1
+    def _descend(self, loss: Tensor, step: Step, num_targets: int) -> StepLoss:
+        """Update the weights, or keep the loss for the update that ends its group of steps and tells of it."""
         if (rate := self._rate_of(self.state.step)) != self.rate:
             self.updater.set_rate(rate)
             self.rate = rate
-        if group == 1:
-            self.updater.step(loss)
-        elif taken % group == 0 or taken == self.steps_per_epoch:
-            self.updater.step(loss, weight=self.objective.weight(step.labels))
-        else:
-            self.updater.hold(loss, weight=self.objective.weight(step.labels))
+        weight, taken = self.objective.weight(step.labels), self.state.step + 1
+        if taken % self.options.accumulate == 0 or taken == self.steps_per_epoch:
+            return self.updater.step(loss, num_targets=num_targets, weight=weight)
+        self.updater.hold(loss, num_targets=num_targets, weight=weight)
+        return StepLoss(0.0, 0)
 
     def _rate_of(self, step: int) -> float:
         """Return the learning rate of the update that a step of this epoch belongs to."""
@@ -271,7 +271,11 @@ class _Fit:
         return True
 
     def _report(self, num_targets: int, *, final: bool = False) -> None:
-        fields = {"loss": self.state.mean_loss if self.state.step else self.state.history[-1]["train_loss"]}
+        fields = {}
+        if self.state.num_targets:
+            fields["loss"] = self.state.mean_loss
+        elif self.state.history:
+            fields["loss"] = self.state.history[-1]["train_loss"]
         if self.state.best_epoch >= 0:
             last = self.state.history[-1]
             fields["valid_metric"] = last.get(f"valid_{self.options.metric}", last["valid_loss"])

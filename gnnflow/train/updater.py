@@ -2,9 +2,10 @@
 
 A new updater (all-reduce, parameter server) is one class here, or a file of its own, that provides:
 
-1. `step(loss)`: the gradients of the loss, whatever is exchanged with other ranks, and new weights in the model it
-   was made with, before it returns. The loss is a mean over this rank's labelled targets.
-2. `hold(loss)`: the gradients of a loss that the next step counts in; asked for under `train.accumulate` alone.
+1. `step(loss, ...)`: the gradients of the loss, whatever is exchanged with other ranks, and new weights in the model
+   it was made with, before it returns. The loss is a mean over this rank's labelled targets; what comes back is that
+   of all ranks and of all losses that the step counts.
+2. `hold(loss, ...)`: the gradients of a loss that the next step counts in; asked for under `train.accumulate` alone.
 3. `set_rate(rate)`: another learning rate than that of the config or of the last call; asked for under a
    `train.schedule` alone.
 4. `state()` and `restore()`: everything that the next step depends on beside the weights, as tensors by name. The
@@ -15,6 +16,7 @@ A new updater (all-reduce, parameter server) is one class here, or a file of its
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -24,13 +26,24 @@ from gnnflow.config import TrainConfig
 from gnnflow.train.objective import build_optimizer
 
 
+@dataclass(frozen=True)
+class StepLoss:
+    """The mean loss over the labelled targets of a step, of all ranks, before the step; and their number."""
+
+    mean: float
+    num_targets: int
+
+
 class Updater(Protocol):
     """Changes the weights of the model it was made with."""
 
-    def step(self, loss: Tensor, *, weight: float = 1.0) -> None:
-        """Take one step down the mean of the loss and of those held since the last step, each counted by its weight."""
+    def step(self, loss: Tensor, *, num_targets: int = 1, weight: float = 1.0) -> StepLoss:
+        """Take one step down the mean of the loss and of those held since the last step.
 
-    def hold(self, loss: Tensor, *, weight: float) -> None:
+        The loss is the mean over this rank's num_targets; weight: what the mean was divided by.
+        """
+
+    def hold(self, loss: Tensor, *, num_targets: int, weight: float) -> None:
         """Count a loss in the next step. Its gradients are computed now, so its graph can be freed."""
 
     def set_rate(self, rate: float) -> None:
@@ -43,75 +56,105 @@ class Updater(Protocol):
         """Put back what `state` of an updater of the same model and config returned."""
 
 
-_HELD = "held"
-_WEIGHT = "weight"
+_HELD = "held/"
+_FIGURES = "figures"
+
+
+class HeldGradients:
+    """The gradients of a model as the mean over losses that wait for one step.
+
+    They lie in the parameters, so whoever exchanges them with other ranks finds them where those of a single batch
+    would be. weight: what they count for together; loss: the mean of the losses; num_targets: how many these are of.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._parameters = list(model.parameters())
+        self.weight, self.loss, self.num_targets = 0.0, 0.0, 0
+        self.forget()
+
+    def count(self, loss: Tensor, *, num_targets: int, weight: float) -> Tensor:
+        """Count a loss in the mean, and return that whose backward pass adds its part to the gradients.
+
+        The first loss comes back as it is, so a step of one batch has no other bits.
+        """
+        before, total = self.weight, self.weight + weight
+        self.num_targets += num_targets
+        self.weight = total
+        if not before:
+            self.loss = float(loss.detach())
+            return loss
+        self.loss += (float(loss.detach()) - self.loss) * (weight / total)
+        for gradient in self._gradients().values():
+            gradient.mul_(before / total)
+        return loss.mul(weight / total)
+
+    def forget(self) -> None:
+        """Begin with none."""
+        self.weight, self.loss, self.num_targets = 0.0, 0.0, 0
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def state(self) -> dict[str, Tensor]:
+        """Return them as `held/<place of the parameter>`, with their figures; nothing where none is held."""
+        if not self.weight:
+            return {}
+        figures = torch.tensor([self.weight, self.loss, self.num_targets], dtype=torch.float64)
+        gradients = {f"{_HELD}{place}": gradient for place, gradient in self._gradients().items()}
+        return gradients | {f"{_HELD}{_FIGURES}": figures}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Put back what `state` returned, and return the tensors that are not of it."""
+        self.forget()
+        held = {key.removeprefix(_HELD): tensor for key, tensor in tensors.items() if key.startswith(_HELD)}
+        if held:
+            self.weight, self.loss, num_targets = held.pop(_FIGURES).tolist()
+            self.num_targets = int(num_targets)
+        for place, gradient in held.items():
+            self._parameters[int(place)].grad = gradient.clone()
+        return {key: tensor for key, tensor in tensors.items() if not key.startswith(_HELD)}
+
+    def _gradients(self) -> dict[int, Tensor]:
+        return {place: each.grad for place, each in enumerate(self._parameters) if each.grad is not None}
 
 
 class LocalUpdater:
-    """One rank with the configured optimiser.
-
-    Between `hold` and `update` the parameters' gradients are the mean over all that is held, so an updater of several
-    ranks can exchange them as they are.
-    """
+    """One rank with the configured optimiser."""
 
     def __init__(self, model: nn.Module, config: TrainConfig) -> None:
-        self._parameters = list(model.parameters())
+        self._model = model
+        self._held = HeldGradients(model)
         self._optimizer = build_optimizer(model, config)
         self._clip_norm = config.clip_norm
-        self._held = 0.0  # weight of the losses in the gradients
-        self._optimizer.zero_grad()
 
-    def step(self, loss: Tensor, *, weight: float = 1.0) -> None:
-        """Take one step down the mean of the loss and of those held since the last step, each counted by its weight."""
-        self.hold(loss, weight=weight)
-        self.update()
+    def step(self, loss: Tensor, *, num_targets: int = 1, weight: float = 1.0) -> StepLoss:
+        """Take one step down the mean of the loss and of those held since the last step."""
+        self.hold(loss, num_targets=num_targets, weight=weight)
+        taken = StepLoss(self._held.loss, self._held.num_targets)
+        if self._clip_norm is not None:
+            nn.utils.clip_grad_norm_(self._model.parameters(), self._clip_norm)
+        self._optimizer.step()
+        self._held.forget()
+        return taken
 
-    def hold(self, loss: Tensor, *, weight: float) -> None:
-        """Make the gradients the mean of this loss's and those already held."""
-        total = self._held + weight
-        if self._held:  # the first one of a step is taken as it is, so a step of one batch has no other bits
-            for gradient in self._gradients().values():
-                gradient.mul_(self._held / total)
-            loss = loss * (weight / total)
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._held = total
+    def hold(self, loss: Tensor, *, num_targets: int, weight: float) -> None:
+        """Count a loss in the next step."""
+        self._held.count(loss, num_targets=num_targets, weight=weight).backward()  # type: ignore[no-untyped-call]
 
     def set_rate(self, rate: float) -> None:
         """Use a learning rate from the next step on."""
         for group in self._optimizer.param_groups:
             group["lr"] = rate
 
-    def update(self) -> None:
-        """Change the weights by the held gradients, clipped where the config says so, and forget them."""
-        if self._clip_norm is not None:
-            nn.utils.clip_grad_norm_(self._parameters, self._clip_norm)
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
-        self._held = 0.0
-
     def state(self) -> dict[str, Tensor]:
-        """Return the optimiser's state as `<place of the parameter>/<name>`, held gradients as `held/<place>`."""
+        """Return the optimiser's state as `<place of the parameter>/<name>`, and what is held."""
         state = self._optimizer.state_dict()["state"]
         found = {f"{place}/{name}": tensor for place, tensors in state.items() for name, tensor in tensors.items()}
-        if self._held:
-            found |= {f"{_HELD}/{place}": gradient for place, gradient in self._gradients().items()}
-            found[f"{_HELD}/{_WEIGHT}"] = torch.tensor(self._held, dtype=torch.float64)
-        return found
+        return found | self._held.state()
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Put back what `state` returned."""
         state: dict[int, dict[str, Tensor]] = {}
-        self._optimizer.zero_grad(set_to_none=True)
-        self._held = 0.0
-        for key, tensor in tensors.items():
+        for key, tensor in self._held.restore(tensors).items():
             place, _, name = key.partition("/")
-            if key == f"{_HELD}/{_WEIGHT}":
-                self._held = float(tensor)
-            elif place == _HELD:
-                self._parameters[int(name)].grad = tensor.clone()
-            else:
-                state.setdefault(int(place), {})[name] = tensor
+            state.setdefault(int(place), {})[name] = tensor
         self._optimizer.load_state_dict({"state": state, "param_groups": self._optimizer.state_dict()["param_groups"]})
-
-    def _gradients(self) -> dict[int, Tensor]:
-        return {place: each.grad for place, each in enumerate(self._parameters) if each.grad is not None}

@@ -25,7 +25,7 @@ from gnnflow.train.fit import FitOptions, Fitted, fit
 from gnnflow.train.objective import Objective
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.reproducible import seed_step, seed_weights
-from gnnflow.train.updater import LocalUpdater
+from gnnflow.train.updater import LocalUpdater, StepLoss
 from tests.train.planted import Recording, job_for, planted
 
 GRAPH = planted()
@@ -98,11 +98,11 @@ class Interrupted(LocalUpdater):
         super().__init__(model, config)
         self.left = steps
 
-    def step(self, loss: torch.Tensor) -> None:
+    def step(self, loss: torch.Tensor, **figures: float) -> StepLoss:
         if self.left == 0:
             raise ConnectionError("the parameter server left")
         self.left -= 1
-        super().step(loss)
+        return super().step(loss, **figures)
 
 
 def run(source: WholeGraph, *, uri: str = "", steps: int | None = None) -> Fitted:

@@ -58,7 +58,8 @@ def test_accumulated_gradients_are_those_of_one_large_batch(sizes: tuple[int, ..
     updater = LocalUpdater(small, config)
     for place, (rows, labels) in enumerate(parts, start=1):
         take = updater.step if place == len(parts) else updater.hold
-        take(objective.loss(small(rows), labels)[0], weight=objective.weight(labels))
+        loss, count = objective.loss(small(rows), labels)
+        take(loss, num_targets=count, weight=objective.weight(labels))
     LocalUpdater(large, config).step(objective.loss(large(whole[0]), whole[1])[0])
     torch.testing.assert_close(small.weight, large.weight, atol=1e-6, rtol=1e-5)
 
@@ -69,7 +70,7 @@ def test_held_gradients_survive_a_restart() -> None:
     model = torch.nn.Linear(3, 3)
     updater = LocalUpdater(model, config)
     updater.step(objective.loss(model(first[0]), first[1])[0])
-    updater.hold(objective.loss(model(second[0]), second[1])[0], weight=9.0)
+    updater.hold(objective.loss(model(second[0]), second[1])[0], num_targets=9, weight=9.0)
     again = torch.nn.Linear(3, 3)
     again.load_state_dict(model.state_dict())
     restored = LocalUpdater(again, config)
