@@ -9,8 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnflow.kernels import TABLE, Csr, choose, identity, softmax_sums
-from gnnflow.kernels import native
+from gnnflow.kernels import TABLE, Csr, choose, identity, native, softmax_sums
 from gnnflow.kernels import table as kernels
 from gnnflow.kernels.threads import compute_threads
 from gnnflow.native import core
@@ -51,7 +50,9 @@ def test_weighted_sum_and_its_gradients_equal_the_definition(csr, heads, shared,
 
 
 @needs_native
-@given(csr=adjacencies(), heads=st.integers(1, 3), width=st.sampled_from([1, 3, 5, 9, 50, 64, 121, 200]), data=st.data())
+@given(
+    csr=adjacencies(), heads=st.integers(1, 3), width=st.sampled_from([1, 3, 5, 9, 50, 64, 121, 200]), data=st.data()
+)
 def test_the_native_core_and_its_gradients_equal_the_definition(csr, heads, width, data):
     weighted = data.draw(st.booleans())
     shared = weighted and data.draw(st.booleans())
