@@ -14,57 +14,90 @@ import json
 import resource
 import statistics
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from gnnflow.config import model_from_dict
-from gnnflow.executions import minibatch
-from gnnflow.executions.tensors import BatchTensors, BlockTensors
+from gnnflow.executions.minibatch import aggregates_ahead, first_terms, forward, prepared
+from gnnflow.executions.tensors import BatchTensors, batch_tensors
 from gnnflow.graph.arrays import offsets_of
-from gnnflow.kernels import Csr
-from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext
-from gnnflow.layers.model import ModelInputs, build_model
+from gnnflow.graph.batch import Block, Degrees, Features, InPlaceBatch, MiniBatch
+from gnnflow.graph.edges import InEdges
+from gnnflow.layers.gat import GAT
+from gnnflow.layers.model import Model, ModelInputs, build_model
+from gnnflow.train.reproducible import compute_settings
 
+WIDTH, HEADS = 64, 4
 MODELS: dict[str, dict[str, Any]] = {
-    "gcn": {"kind": "gcn", "hidden": 64},
-    "sage": {"kind": "sage", "hidden": 64},
-    "gat": {"kind": "gat", "hidden": 256, "heads": 4, "activation": "elu"},
+    "gcn": {"kind": "gcn", "hidden": WIDTH},
+    "sage": {"kind": "sage", "hidden": WIDTH},
+    "gat": {"kind": "gat", "hidden": WIDTH, "heads": HEADS, "activation": "elu"},
 }
 
 
-def whole_graph(file: str, layers: int) -> BatchTensors:
-    """Return the graph as one batch whose every block is the whole adjacency."""
+@dataclass(frozen=True)
+class Graph:
+    """The graph within the mask: adjacency, degrees, features and labels of its N nodes."""
+
+    adjacency: Block
+    degrees: Degrees
+    features: Features
+    labels: Tensor
+
+
+def read_graph(file: str) -> Graph:
+    """Return the edges with both ends in the mask, grouped by target."""
     with np.load(file) as held:
         x, y, (source, target), mask = (held[name] for name in ("x", "y", "edge_index", "train_mask"))
     inside = mask[source] & mask[target]
     row = np.cumsum(mask) - 1
     source, target = row[source[inside]], row[target[inside]]
     order = np.lexsort((source, target))
-    degree = np.bincount(target, minlength=int(mask.sum()))
-    csr = Csr(torch.from_numpy(offsets_of(degree)), torch.from_numpy(source[order]), len(degree))
-    block = BlockTensors(csr, EdgeContext(csr.num_edges), None)
-    degrees = torch.from_numpy(degree).float()
-    nodes = NodeContext(degrees, torch.from_numpy(np.bincount(source, minlength=len(degree))).float(), degrees)
-    features = FeatureTensors(x.shape[1], dense=torch.from_numpy(x[mask]))
-    return BatchTensors((block,) * layers, nodes, features, torch.from_numpy(y[mask]).float())
+    in_degree, out_degree = (np.bincount(ends, minlength=int(mask.sum())) for ends in (target, source))
+    return Graph(
+        Block(InEdges(offsets_of(in_degree), source[order]), len(in_degree)),
+        Degrees(in_degree, out_degree, in_degree.astype(np.float32)),
+        Features(x.shape[1], dense=x[mask]),
+        torch.from_numpy(y[mask]).float(),
+    )
+
+
+def model_of(name: str, layers: int, inputs: ModelInputs) -> Model:
+    """Return the model; every layer of gat has its heads side by side, also the last."""
+    config = model_from_dict({**MODELS[name], "layers": layers, "head": "linear", "dropout": 0.0})
+    if name != "gat":
+        return build_model(config, inputs)
+    widths = [inputs.feature_width, *(HEADS * WIDTH for _ in range(layers - 1))]
+    return Model(config, inputs, encoder=None, layers=[GAT(width, WIDTH, heads=HEADS) for width in widths])
+
+
+def batch_of(model: Model, graph: Graph) -> BatchTensors:
+    """Return the whole graph as one batch, as training would keep it from one epoch to the next."""
+    rows, blocks = np.arange(graph.adjacency.num_targets), (graph.adjacency,) * model.num_layers
+    if not aggregates_ahead(model, training=True):
+        return batch_tensors(MiniBatch(blocks, graph.degrees, graph.features, rows))
+    terms = first_terms(model, graph.features, graph.degrees)
+    placed = InPlaceBatch(blocks[0], rows, blocks[1:], graph.degrees, rows)
+    return prepared(model, terms, placed, features=graph.features)
 
 
 def epochs(name: str, layers: int, chosen: argparse.Namespace) -> dict[str, Any]:
     """Return the seconds of each measured epoch."""
-    batch = whole_graph(chosen.graph, layers)
-    assert batch.labels is not None
+    graph = read_graph(chosen.graph)
     torch.manual_seed(0)
-    config = model_from_dict({**MODELS[name], "layers": layers, "head": "linear", "dropout": 0.0})
-    model = build_model(config, ModelInputs(batch.features.width, batch.labels.shape[1])).train()
+    model = model_of(name, layers, ModelInputs(graph.features.width, graph.labels.shape[1])).train()
+    batch = batch_of(model, graph)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
     times = []
     for number in range(chosen.warmup + chosen.repeats):
         begin = time.perf_counter()
         optimizer.zero_grad()
-        loss = functional.binary_cross_entropy_with_logits(minibatch.forward(model, batch), batch.labels)
+        loss = functional.binary_cross_entropy_with_logits(forward(model, batch), graph.labels)
         loss.backward()
         optimizer.step()
         if number >= chosen.warmup:
@@ -89,12 +122,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=2)
     chosen = parser.parse_args()
-    torch.set_num_threads(chosen.threads)
-    results = {
-        f"{name}/{layers}/full": epochs(name, int(layers), chosen)
-        for name in chosen.model.split(",")
-        for layers in chosen.layers.split(",")
-    }
+    with compute_settings(chosen.threads):
+        results = {
+            f"{name}/{layers}/full": epochs(name, int(layers), chosen)
+            for name in chosen.model.split(",")
+            for layers in chosen.layers.split(",")
+        }
     print(json.dumps({"bench": "epoch", "lib": "gnnflow", "threads": chosen.threads, "results": results}))
 
 

@@ -17,6 +17,7 @@ import torch
 from torch.utils import deterministic as _untyped
 
 from gnnflow.graph.hashing import mix, seed_word
+from gnnflow.kernels.memory import kept_memory
 from gnnflow.kernels.threads import compute_threads
 
 
@@ -42,7 +43,7 @@ def _nonnegative(word: np.uint64) -> int:
 
 @contextmanager
 def compute_settings(threads: int) -> Iterator[None]:
-    """Compute with so many threads and deterministic kernels; restored on leaving.
+    """Compute with so many threads, deterministic kernels and memory that is kept; restored on leaving.
 
     The number of threads is part of what decides the bits: MKL cuts the inner dimension of a matrix product over them,
     and so do reductions to a single number (docs/decisions/0007-threads.md).
@@ -54,7 +55,7 @@ def compute_settings(threads: int) -> Iterator[None]:
     deterministic: Any = _untyped  # a module whose setting is a property, which no stub declares
     mode = torch.get_deterministic_debug_mode()
     filling = deterministic.fill_uninitialized_memory
-    with torch.random.fork_rng(devices=[]), compute_threads(threads):
+    with torch.random.fork_rng(devices=[]), compute_threads(threads), kept_memory():
         try:
             torch.use_deterministic_algorithms(True)  # noqa: FBT003 - torch's own signature
             deterministic.fill_uninitialized_memory = False
