@@ -34,7 +34,7 @@ from typing import Protocol
 from torch import Tensor
 from torch.nn import functional
 
-from gnnflow.executions.propagate import TermRows, finished, partial_state
+from gnnflow.executions.propagate import TermRows, finished, partial_state, takes_self
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.errors import LayerError
 from gnnflow.layers import EdgeContext, Layer, Model, NodeContext, State, Terms
@@ -150,17 +150,23 @@ def layer_rows(
     terms: source terms with at least the T targets' own as first rows; target terms of the T targets. map_first: as the
     terms were made. shortcut: `Model.shortcut` of the T targets' input rows.
     """
-    layer = model.layer(index)
+    aggregated = _aggregated(model.layer(index), terms, delivery)
+    return updated_rows(
+        model, index, target=terms.target, aggregated=aggregated, is_mapped=map_first, shortcut=shortcut
+    )
+
+
+def _aggregated(layer: Layer, terms: Terms, delivery: Delivery) -> Tensor:
+    """Return what each target aggregates, its self message included [T, H, D (+ edge attributes)]."""
+    if isinstance(delivery, OneBlock) and takes_self(layer, delivery.block):
+        block = delivery.block.with_self
+        return layer.aggregation.finalize(partial_state(layer, source=terms.source, target=terms.target, block=block))
     parts = delivery.parts(layer, terms)
     if not layer.aggregation.mergeable:
         parts = iter([_only(parts, layer)])
     # A state per part; a delivery of one part merges nothing.
     state = layer.aggregation.merge_all(part.state(layer, terms.target) for part in parts)
-    # What each target aggregates, its self message included [T, H, D (+ edge attributes)].
-    aggregated = finished(layer, state, source=terms.source, target=terms.target, edge=delivery.edge)
-    return updated_rows(
-        model, index, target=terms.target, aggregated=aggregated, is_mapped=map_first, shortcut=shortcut
-    )
+    return finished(layer, state, source=terms.source, target=terms.target, edge=delivery.edge)
 
 
 def updated_rows(

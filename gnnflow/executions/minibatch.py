@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gnnflow.executions.base import OneBlock, run_layer, updated_rows
-from gnnflow.executions.propagate import finished, partial_state
+from gnnflow.executions.propagate import finished, partial_state, takes_self
 from gnnflow.executions.tensors import (
     BatchTensors,
     FirstRows,
@@ -65,6 +65,13 @@ def layer_outputs(model: Model, batch: MiniBatch | BatchTensors) -> list[Tensor]
     return [each[: len(h)] for each in rows]
 
 
+def sort_for_backward(model: Model, batch: BatchTensors) -> None:
+    """Compute, and keep in the batch, the orders of edges that the backward pass of a model reads."""
+    for index, block in enumerate(batch.blocks, model.num_layers - len(batch.blocks)):
+        layer = model.layer(index)
+        _ = (block.with_self if takes_self(layer, block) else block).csr.transposed
+
+
 def aggregates_ahead(model: Model, *, training: bool) -> bool:
     """Return whether what the first layer aggregates is the same in every step, so that it may be prepared."""
     layer = model.layer(0)
@@ -89,11 +96,16 @@ def prepared(model: Model, terms: Terms, batch: InPlaceBatch, *, features: Featu
     features: of its neighbourhood. terms: as `first_terms` gave them for the same.
     """
     layer, block, rows = model.layer(0), block_tensors(batch.first), tensor(batch.rows)
-    # terms of the T targets; their own messages need the source terms as well
+    # terms of the T targets
     target = {name: term.index_select(0, rows) for name, term in terms.target.items()}
-    own = {name: term.index_select(0, rows) for name, term in terms.source.items()} if layer.include_self else {}
-    state = partial_state(layer, source=terms.source, target=target, block=block)
-    aggregated = finished(layer, state, source=own, target=target, edge=block.edge)
+    if takes_self(layer, block):
+        joined = block.joined_by(rows)
+        state = partial_state(layer, source=terms.source, target=target, block=joined)
+        aggregated = layer.aggregation.finalize(state)
+    else:
+        own = {name: term.index_select(0, rows) for name, term in terms.source.items()} if layer.include_self else {}
+        state = partial_state(layer, source=terms.source, target=target, block=block)
+        aggregated = finished(layer, state, source=own, target=target, edge=block.edge)
     h = tensor(features.take(batch.rows).dense) if model.config.residual else None
     return BatchTensors(
         tuple(block_tensors(each) for each in batch.blocks),

@@ -64,6 +64,15 @@ def finished(layer: Layer, state: State, *, source: TermRows, target: TermRows, 
     return layer.aggregation.finalize(state)
 
 
+def takes_self(layer: Layer, block: BlockTensors) -> bool:
+    """Return whether the self messages may be edges of the block: its scale would multiply them where sums are scaled.
+
+    That saves merging two states, a pass over all rows forward and several backward.
+    """
+    scaled = block.sample_scale is not None and layer.aggregation.scaled_by_sample
+    return layer.include_self and not (layer.uses_messages or layer.uses_propagate or scaled)
+
+
 def self_state(layer: Layer, *, source: TermRows, target: TermRows, edge: EdgeContext) -> State:
     """Return the state of one message from each target to itself: edge weight one, edge attributes zero.
 

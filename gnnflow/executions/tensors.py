@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import overload
 
 import numpy as np
@@ -17,7 +18,7 @@ from gnnflow.kernels import Csr
 from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BlockTensors:
     """A block ready to compute on. The scales of a sample, sample_scale [T] and edge_scale [E], are as in `Block`."""
 
@@ -30,6 +31,39 @@ class BlockTensors:
     def num_targets(self) -> int:
         """Number of targets T."""
         return self.csr.num_targets
+
+    @cached_property
+    def with_self(self) -> BlockTensors:
+        """The block with an edge from each target to itself, where source t is target t."""
+        return self.joined_by(torch.arange(self.num_targets, device=self.csr.sources.device))
+
+    def joined_by(self, rows: Tensor) -> BlockTensors:
+        """Return the block with one more in-edge per target, its last, from source rows [T].
+
+        Its weight is one and its attributes are zero, as `EdgeContext.self_edges` says. sample_scale is left as it is.
+        """
+        csr, targets = self.csr, torch.arange(self.num_targets + 1, device=self.csr.sources.device)
+        # where each target's new edge comes to lie [T], and where the edges it has do [E]
+        last = csr.offsets[1:] + targets[:-1]
+        others = torch.arange(csr.num_edges, device=last.device) + csr.targets
+        size = csr.num_edges + self.num_targets
+
+        def joined(column: Tensor, new: Tensor) -> Tensor:
+            out = column.new_empty(size, *column.shape[1:])
+            return out.index_copy_(0, others, column).index_copy_(0, last, new)
+
+        own, edge = self.edge.self_edges(self.num_targets), self.edge
+        weight = None if edge.weight is None or own.weight is None else joined(edge.weight, own.weight)
+        attributes = (
+            None if edge.attributes is None or own.attributes is None else joined(edge.attributes, own.attributes)
+        )
+        scale = self.edge_scale
+        return BlockTensors(
+            Csr(csr.offsets + targets, joined(csr.sources, rows), csr.num_sources),
+            EdgeContext(size, weight, attributes),
+            self.sample_scale,
+            None if scale is None else joined(scale, scale.new_ones(self.num_targets)),
+        )
 
 
 @dataclass(frozen=True)

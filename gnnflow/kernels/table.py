@@ -60,8 +60,8 @@ TABLE = (
         native.accepts,
         native.weighted_sum,
         native.segment_max,
-        fused.gather_sources,
-        fused.gather_targets,
+        native.gather_sources,
+        native.gather_targets,
         native.softmax_sums,
     ),
     Kernel(

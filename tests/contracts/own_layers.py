@@ -78,7 +78,27 @@ class MedianLayer(Layer):
         return aggregated[:, 0]
 
 
-class MedianWithSelf(MedianLayer):
-    """The median of the neighbours and the node itself."""
+class MedianAndSelf(MedianLayer):
+    """The median of the neighbours and the node itself, whose message is one more edge."""
 
     include_self = True
+
+
+class MedianWithSelf(Layer):
+    """The same of whole messages, of which the node's own is a state by itself."""
+
+    aggregation = Median()
+    include_self = True
+
+    def __init__(self, in_width, out_width):
+        super().__init__(in_width, out_width)
+        self.linear = nn.Linear(in_width, out_width)
+
+    def transform(self, h, node):
+        return Terms({"value": self.linear(h)[:, None]}, {})
+
+    def message(self, source, target, edge):
+        return source["value"]
+
+    def update(self, own, aggregated):
+        return aggregated[:, 0]

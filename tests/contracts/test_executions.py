@@ -44,6 +44,7 @@ LAYERS = {
     "own-message": {"kind": f"{OWN}:Gated"},
     "own-message-mean": {"kind": f"{OWN}:GatedMean"},
     "own-median": {"kind": f"{OWN}:MedianLayer"},
+    "own-median-and-self": {"kind": f"{OWN}:MedianAndSelf"},
     "own-median-with-self": {"kind": f"{OWN}:MedianWithSelf"},
 }
 # PyG's, around which a layer is made. Edge attributes, attention with self-loops, edge weights, a perceptron.

@@ -27,7 +27,7 @@ from typing import Self
 
 import numpy as np
 
-from gnnflow.executions.minibatch import aggregates_ahead, first_terms, prepared
+from gnnflow.executions.minibatch import aggregates_ahead, first_terms, prepared, sort_for_backward
 from gnnflow.executions.tensors import BatchTensors, batch_tensors
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.batch import Degrees
@@ -170,8 +170,7 @@ class BatchLoader:
         ready = ReadyBatch(tensors, _labels(shard)[positions], shard.targets[positions], batch)
         if for_training:
             # The backward pass sorts the edges by source; sorting here, in the reader, keeps that from the trainer.
-            for block in ready.tensors.blocks:
-                _ = block.csr.transposed
+            sort_for_backward(self._model, ready.tensors)
         self._memory.keep(self._key(batch, for_training=for_training), ready)
         return ready
 
