@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from gnnflow.config import model_from_dict
 from gnnflow.executions.minibatch import aggregates_ahead, first_terms, forward, prepared
@@ -28,6 +27,7 @@ from gnnflow.executions.tensors import BatchTensors, batch_tensors
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Block, Degrees, Features, InPlaceBatch, MiniBatch
 from gnnflow.graph.edges import InEdges
+from gnnflow.kernels import binary_cross_entropy
 from gnnflow.layers.gat import GAT
 from gnnflow.layers.model import Model, ModelInputs, build_model
 from gnnflow.train.reproducible import compute_settings
@@ -97,7 +97,7 @@ def epochs(name: str, layers: int, chosen: argparse.Namespace) -> dict[str, Any]
     for number in range(chosen.warmup + chosen.repeats):
         begin = time.perf_counter()
         optimizer.zero_grad()
-        loss = functional.binary_cross_entropy_with_logits(forward(model, batch), graph.labels)
+        loss = binary_cross_entropy(forward(model, batch), graph.labels)
         loss.backward()
         optimizer.step()
         if number >= chosen.warmup:

@@ -124,8 +124,10 @@ def run_layer(model: Model, index: int, *, h: Tensor, nodes: NodeContext, delive
     # source terms of all nodes that lie here, target terms of the T targets alone
     source, target = layer_terms(model, index, h=h, nodes=nodes, map_first=first)
     num_targets = delivery.num_targets
-    own = Terms(source, {name: rows[:num_targets] for name, rows in target.items()})
-    shortcut = model.shortcut(index, h[:num_targets])
+    if num_targets < len(h):  # a slice of all rows would cost a pass over them in the backward pass
+        target, h = {name: rows[:num_targets] for name, rows in target.items()}, h[:num_targets]
+    own = Terms(source, target)
+    shortcut = model.shortcut(index, h)
     return layer_rows(model, index, terms=own, delivery=delivery, map_first=first, shortcut=shortcut)
 
 

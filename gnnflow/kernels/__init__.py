@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from gnnflow.kernels.csr import Csr, identity
 from gnnflow.kernels.dropout import dropout
+from gnnflow.kernels.native import binary_cross_entropy
 from gnnflow.kernels.softmax import SoftmaxSums, softmax_sums
 from gnnflow.kernels.table import (
     TABLE,
@@ -25,6 +26,7 @@ __all__ = [
     "Csr",
     "Kernel",
     "SoftmaxSums",
+    "binary_cross_entropy",
     "choose",
     "dropout",
     "gather_sources",

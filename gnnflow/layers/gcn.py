@@ -55,4 +55,4 @@ class GCN(Layer):
 
     def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:
         """Return the target's share of the norm, then the bias."""
-        return aggregated[:, 0] * own["norm"] + self.bias
+        return aggregated.flatten(1) * own["norm"] + self.bias

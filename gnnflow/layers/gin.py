@@ -48,5 +48,5 @@ class GIN(Layer):
 
     def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:
         """Return MLP((1 + eps) h + sum)."""
-        result: Tensor = self.mlp((1.0 + self.epsilon) * own["h"] + aggregated[:, 0])
+        result: Tensor = self.mlp((1.0 + self.epsilon) * own["h"] + aggregated.flatten(1))
         return result

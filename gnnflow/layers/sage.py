@@ -64,7 +64,7 @@ class GraphSAGE(Layer):
 
     def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:
         """Return W_self h + the aggregated neighbours."""
-        neighbors = aggregated[:, 0] if self.pool is None else self.neighbor(aggregated[:, 0])
+        neighbors = aggregated.flatten(1) if self.pool is None else self.neighbor(aggregated.flatten(1))
         result: Tensor = self.own(own["h"]) + neighbors
         return result
 

@@ -16,6 +16,7 @@ _FUNCTIONS = {
     "gnnflow_maxima_gradient": "NAAAAANAANNAT",
     "gnnflow_attention": "NAAAAANANNAAAAAT",
     "gnnflow_logit_gradient": "NAAAAAAANNNAT",
+    "gnnflow_cross_entropy": "NAAAAT",
     "gnnflow_transpose": "NAANAAA",
     "gnnflow_number": "NAANAA",
 }

@@ -15,6 +15,7 @@ from torch.nn import functional
 from gnnflow.config import FocalLoss, HuberLoss, LossConfig, OwnLoss
 from gnnflow.graph.errors import GnnflowError, LayerError, TrainingError
 from gnnflow.graph.labels import LabelKind
+from gnnflow.kernels import binary_cross_entropy
 from gnnflow.layers.kinds import own_module
 
 _KIND = "train.loss.kind"
@@ -94,6 +95,8 @@ def _cross_entropy(logits: Tensor, labels: Tensor, weight: Tensor | None) -> Ten
 
 
 def _binary_cross_entropy(logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
+    if weight is None:
+        return binary_cross_entropy(logits, labels)
     return functional.binary_cross_entropy_with_logits(logits, labels, pos_weight=weight)
 
 

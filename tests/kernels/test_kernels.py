@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnflow.kernels import TABLE, Csr, choose, identity, native, softmax_sums
+from gnnflow.kernels import TABLE, Csr, binary_cross_entropy, choose, identity, native, softmax_sums
 from gnnflow.kernels import table as kernels
 from gnnflow.kernels.threads import compute_threads
 from gnnflow.native import core
@@ -280,3 +280,29 @@ def test_sums_have_the_same_bits_whatever_the_number_of_threads(threads):
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(first, second) for first, second in zip(*runs, strict=True))
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (1, 1), (7, 5), (500, 121)])
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 40.0])
+def test_binary_cross_entropy_and_its_gradient_equal_torchs(shape, scale):
+    generator = torch.Generator().manual_seed(0)
+    logits = (torch.randn(shape, generator=generator) * scale).requires_grad_()
+    labels = (torch.rand(shape, generator=generator) < 0.3).float()
+    exact = logits.detach().double().requires_grad_()
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(exact, labels.double())
+    found = binary_cross_entropy(logits, labels)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=1e-7, equal_nan=True)
+    if logits.numel():
+        wanted, got = (torch.autograd.grad(3 * loss, x)[0] for loss, x in ((expected, exact), (found, logits)))
+        torch.testing.assert_close(got.double(), wanted, rtol=1e-6, atol=3e-7 / logits.numel())
+
+
+def test_binary_cross_entropy_keeps_what_is_no_number_and_its_bits_on_any_number_of_threads():
+    logits, labels = torch.randn(300, 121), torch.ones(300, 121)
+    found = []
+    for threads in (1, 2, 5):
+        with compute_threads(threads):
+            found.append(binary_cross_entropy(logits, labels))
+    assert all(torch.equal(each, found[0]) for each in found)
+    logits[7, 3] = torch.nan
+    assert binary_cross_entropy(logits, labels).isnan()
