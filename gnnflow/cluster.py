@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
+    from distributed import Client
+
     from gnnflow.config import AddressCluster, ClusterConfig, LocalCluster
     from gnnflow.mapreduce.schedulers import Scheduler
 
@@ -49,6 +51,10 @@ class Cluster:
         if not indices:
             return iter(())
         return self.scheduler().run(function, indices)
+
+    def dask_client(self) -> Client | None:
+        """Return the cluster's Dask client, starting or joining it first; None where tasks run in this process."""
+        return self.scheduler().dask_client()
 
     def scheduler(self) -> Scheduler:
         """Return the scheduler itself. Raises ClusterError where an address does not answer."""

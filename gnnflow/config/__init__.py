@@ -44,11 +44,13 @@ from gnnflow.config.schedule_section import (
 )
 from gnnflow.config.stages import STAGES, Stage
 from gnnflow.config.train_section import TrainConfig
+from gnnflow.config.updater_section import AllReduceConfig, ParameterServerConfig, UpdaterConfig
 
 __all__ = [
     "PIPELINES",
     "STAGES",
     "AddressCluster",
+    "AllReduceConfig",
     "ClusterConfig",
     "Config",
     "ConstantSchedule",
@@ -72,6 +74,7 @@ __all__ = [
     "NoSampling",
     "OwnLayerConfig",
     "OwnLoss",
+    "ParameterServerConfig",
     "PlateauSchedule",
     "PublishConfig",
     "SAGEConfig",
@@ -84,6 +87,7 @@ __all__ = [
     "TopKSampling",
     "TrainConfig",
     "UniformSampling",
+    "UpdaterConfig",
     "WeightedSampling",
     "config_from_dict",
     "load_config",

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, field_validator, model_validator
 
 from gnnflow.config.base import MAX_SEED, Integer, Section, Uri, problem
-from gnnflow.config.cluster_section import ClusterConfig, LocalCluster
+from gnnflow.config.cluster_section import AddressCluster, ClusterConfig, LocalCluster, SynchronousCluster
 from gnnflow.config.deployment import anchored, default_workspace
 from gnnflow.config.flat_section import FlatConfig
 from gnnflow.config.graph_section import GraphConfig
@@ -15,7 +15,7 @@ from gnnflow.config.infer_section import InferConfig
 from gnnflow.config.model_section import GCNConfig, ModelConfig
 from gnnflow.config.neighbors_section import NeighborsConfig, NoSampling
 from gnnflow.config.publish_section import GuardsConfig, PublishConfig
-from gnnflow.config.train_section import TrainConfig
+from gnnflow.config.train_section import TrainConfig, needs_ranks
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 
@@ -79,6 +79,25 @@ class Config(Section):
                 f"{self.flat.hops} is not allowed: must be at least {self.model.layers}, as model.layers",
                 key="flat.hops",
                 fix="Leave it out, or raise it: neighbourhoods of more hops serve models of fewer layers too.",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _ranks_have_workers(self) -> Self:
+        if not needs_ranks(self.train) or isinstance(self.cluster, AddressCluster):
+            return self
+        if isinstance(self.cluster, SynchronousCluster):
+            raise problem(
+                f"train.workers is {self.train.workers} with train.updater {self.train.updater.kind}, and ranks are "
+                "tasks of a Dask cluster, which cluster.kind: synchronous is not",
+                key="train.workers",
+                fix=f"Set cluster to {{kind: local, workers: {self.train.workers}}}, or train.workers to 1.",
+            )
+        if self.cluster.workers < self.train.workers and not self.train.elastic:
+            raise problem(
+                f"{self.train.workers} ranks need as many Dask workers, and cluster.workers is {self.cluster.workers}",
+                key="train.workers",
+                fix=f"Set cluster.workers to {self.train.workers}, or train.elastic to true.",
             )
         return self
 

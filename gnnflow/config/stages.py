@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gnnflow.config.pipelines import PIPELINES
+from gnnflow.config.train_section import RANKS_PLACE_ONLY, several_ranks
 
 if TYPE_CHECKING:
     from gnnflow.config.root import Config
@@ -60,7 +61,7 @@ class Stage:
 
 
 # With these keys batches are prepared, cached, evaluated and saved differently; the weights stay the same.
-_TRAIN_SPEED_ONLY = {"prefetch", "cache", "workers", "eval_batch_size", "checkpoint_steps", "log"}
+_TRAIN_SPEED_ONLY = {"prefetch", "cache", "eval_batch_size", "checkpoint_steps", "log", *RANKS_PLACE_ONLY}
 
 
 def _ingest_keys(config: Config) -> Keys:
@@ -94,7 +95,8 @@ def _layer_fanouts(config: Config) -> list[int] | None:
 
 def _train_keys(config: Config) -> Keys:
     # The model that training starts from is an input: what it holds decides, not where it lies.
-    train = config.train.model_dump(mode="json", exclude=_TRAIN_SPEED_ONLY | {"start"})
+    train = config.train.model_dump(mode="json", exclude=_TRAIN_SPEED_ONLY | {"start", "workers", "updater"})
+    train |= several_ranks(config.train)
     model = config.model.model_dump(mode="json")
     return {"model": model, "train": train, "fanouts": _layer_fanouts(config), "seed": config.seed}
 

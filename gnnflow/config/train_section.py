@@ -16,16 +16,8 @@ from gnnflow.config.base import Integer, Number, Section, Size, Uri, problem
 from gnnflow.config.loss_section import LossConfig, StandardLoss
 from gnnflow.config.pipelines import PIPELINES
 from gnnflow.config.schedule_section import ConstantSchedule, CosineSchedule, LinearSchedule, ScheduleConfig
+from gnnflow.config.updater_section import AllReduceConfig, UpdaterConfig
 from gnnflow.graph.labels import Metric
-
-
-def _one_worker(workers: int) -> int:
-    if workers > 1:
-        raise problem(
-            "is not allowed yet: must be 1",
-            fix="Distributed training is not there yet; set train.workers to 1.",
-        )
-    return workers
 
 
 def _one_if_null(threads: Any) -> Any:
@@ -62,6 +54,9 @@ def published_name(start: str) -> tuple[str, str] | None:
     return None if found is None else (found[1], found[2] or "champion")
 
 
+RANKS_PLACE_ONLY = frozenset({"elastic", "restarts", "start_seconds", "step_seconds"})
+"""Keys that say what happens when ranks are lost or late, and nothing about the weights."""
+
 Strategy = Annotated[str, AfterValidator(_known_strategy), Field(json_schema_extra=_strategies)]
 
 
@@ -70,7 +65,7 @@ class TrainConfig(Section):
 
     strategy: Strategy = Field("mini-batch", description="How the graph is cut for training.")
     epochs: Integer = Field(100, ge=1, description="Most passes over the training targets.")
-    batch_size: Integer = Field(256, ge=1, description="Targets in a training batch.")
+    batch_size: Integer = Field(256, ge=1, description="Targets in a training batch of one rank.")
     eval_batch_size: Integer | None = Field(
         None,
         ge=1,
@@ -97,7 +92,31 @@ class TrainConfig(Section):
         ge=0,
         description="Stop after this many epochs without a better validation metric; 0 never stops early.",
     )
-    workers: Annotated[Integer, Field(ge=1), AfterValidator(_one_worker)] = Field(1, description="Training processes.")
+    workers: Integer = Field(
+        1,
+        ge=1,
+        le=1024,
+        description="Ranks: training processes, each on a Dask worker of its own with its share of the targets. A step "
+        "takes batch_size targets on each, so n ranks at batch_size B/n train as one does at B.",
+    )
+    updater: UpdaterConfig = Field(AllReduceConfig(), description="How the weights of several ranks stay one model.")
+    elastic: bool = Field(
+        default=False,
+        description="Go on with the workers that are there, where they are fewer than `workers`: a rank then computes "
+        "several shares of each step, and the result is the same to rounding.",
+    )
+    restarts: Integer = Field(
+        5, ge=0, le=1000, description="How often lost ranks are started again from the last checkpoint."
+    )
+    start_seconds: Number = Field(
+        120.0, gt=0, le=86400, description="Seconds within which all ranks must have begun; else the run stops."
+    )
+    step_seconds: Number = Field(
+        1800.0,
+        gt=0,
+        le=604800,
+        description="Seconds that a step, or scoring a split, may take on a rank of several; else the run stops.",
+    )
     metric: Metric = Field(
         "accuracy",
         description="Validation metric that picks the best epoch: mae or rmse where labels are numbers, "
@@ -147,3 +166,15 @@ class TrainConfig(Section):
                 fix="Lower it, or train for more epochs.",
             )
         return self
+
+
+def several_ranks(train: TrainConfig) -> dict[str, Any]:
+    """Return the keys about ranks that weights depend on, where they are other than one rank's."""
+    updater = train.updater.model_dump(mode="json")
+    keys = {"workers": train.workers} if train.workers > 1 else {}
+    return keys if train.updater.kind == "all_reduce" else {**keys, "updater": updater}
+
+
+def needs_ranks(train: TrainConfig) -> bool:
+    """Return whether training runs as ranks on the cluster's workers, and not in the stage's own process."""
+    return bool(several_ranks(train))

@@ -133,13 +133,25 @@ class FlatFacts:
 
 
 @dataclass(frozen=True)
+class RankAttempt:
+    """Ranks that trained together until they were done, or one was lost: then `lost` says which and how."""
+
+    ranks: int
+    lost: str = ""
+
+
+@dataclass(frozen=True)
 class TrainFacts:
-    """How training went: flat metrics, one row of figures per epoch, and confusion counts by split."""
+    """How training went: flat metrics, one row of figures per epoch, and confusion counts by split.
+
+    attempts: how several ranks fared, in order; empty where training was one process.
+    """
 
     metrics: Figures
     best_epoch: int
     history: tuple[Figures, ...]
     confusion: dict[str, list[list[int]] | list[list[list[int]]]]
+    attempts: tuple[RankAttempt, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ Shapes: N nodes, E edges, A edge attributes, H heads, D width of a head.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -105,6 +105,38 @@ class FeatureTensors:
     offsets: Tensor | None = None
     index: Tensor | None = None
     value: Tensor | None = None
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        if self.dense is not None:
+            return len(self.dense)
+        assert self.offsets is not None
+        return len(self.offsets) - 1
+
+    def rows(self, start: int, stop: int) -> FeatureTensors:
+        """Return a run of the rows."""
+        if self.dense is not None:
+            return FeatureTensors(self.width, dense=self.dense[start:stop])
+        assert self.offsets is not None
+        assert self.index is not None
+        offsets = self.offsets[start : stop + 1]
+        held = slice(int(offsets[0]), int(offsets[-1]))
+        value = None if self.value is None else self.value[held]
+        return FeatureTensors(self.width, offsets=offsets - offsets[0], index=self.index[held], value=value)
+
+    @classmethod
+    def joined(cls, parts: Sequence[FeatureTensors]) -> FeatureTensors:
+        """Return the rows of all parts, of one form and width, one part after the other."""
+
+        def column(name: str) -> Tensor | None:
+            held = [getattr(part, name) for part in parts]
+            return None if held[0] is None else torch.cat(held)
+
+        if parts[0].offsets is None:
+            return cls(parts[0].width, dense=column("dense"))
+        lengths = torch.cat([part.offsets.diff() for part in parts if part.offsets is not None])
+        offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+        return cls(parts[0].width, offsets=offsets, index=column("index"), value=column("value"))
 
 
 def attention_halves(h: Tensor, linear: Tensor, attend: Tensor) -> Tensor:

@@ -28,6 +28,9 @@ class Scheduler(Protocol):
     def run(self, function: Callable[[int], Result], indices: Sequence[int]) -> Iterator[Result]:
         """Yield each index's result as it becomes ready. The first error ends the run and is raised as it is."""
 
+    def dask_client(self) -> Client | None:
+        """Return the client of the Dask cluster that tasks run on, for work that rounds do not fit; None without."""
+
 
 class Synchronous:
     """Runs tasks one after another in this process."""
@@ -36,6 +39,9 @@ class Synchronous:
         """Yield results in index order."""
         for index in indices:
             yield function(index)
+
+    def dask_client(self) -> None:
+        """Return None: tasks run in this process."""
 
 
 def say_nothing(_: str) -> None:
@@ -63,9 +69,7 @@ class Dask:
         from distributed.client import FutureCancelledError
         from distributed.scheduler import KilledWorker
 
-        if self.foreign:
-            # At each round, because workers come and go.
-            self._fit = self.client.sync(refuse_unfit, self.client, known=self._fit)
+        self.dask_client()
         futures = self.client.map(function, list(indices), pure=False, retries=0)
         try:
             yield from self._results(futures)
@@ -81,6 +85,13 @@ class Dask:
             ) from error
         finally:
             self.client.cancel(futures, force=True)
+
+    def dask_client(self) -> Client:
+        """Return the client. Raises ClusterError where a worker that others started lacks something."""
+        if self.foreign:
+            # Each time, because workers come and go.
+            self._fit = self.client.sync(refuse_unfit, self.client, known=self._fit)
+        return self.client
 
     def _results(self, futures: list[Any]) -> Iterator[Any]:
         """Yield results as they come. A cluster without workers would wait forever: after a while that is an error."""

@@ -19,6 +19,8 @@ from gnnflow.remote.task_log import Stopped, TaskLog, never
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from distributed import Client
+
     from gnnflow.mapreduce.schedulers import Scheduler
 
 Result = TypeVar("Result")
@@ -37,6 +39,11 @@ class Watched:
         for result in self.scheduler.run(function, indices):
             self.log.check()
             yield result
+
+    def dask_client(self) -> Client | None:
+        """Return the scheduler's Dask client. Raises Stopped where the work is no longer wanted."""
+        self.log.check()
+        return self.scheduler.dask_client()
 
 
 def run_here(

@@ -8,15 +8,19 @@ from __future__ import annotations
 import importlib.metadata
 from typing import TYPE_CHECKING
 
+from gnnflow.config.train_section import needs_ranks
+from gnnflow.graph.errors import ClusterError
 from gnnflow.graph.facts import FlatFacts, TrainFacts
 from gnnflow.stages.base import Made
 from gnnflow.stages.curves import open_curves
 from gnnflow.storage.filesystem import join, remove_tree
 
 if TYPE_CHECKING:
-    from gnnflow.graph.facts import GraphFacts
+    from gnnflow.graph.facts import GraphFacts, RankAttempt
     from gnnflow.layers.model import ModelInputs
     from gnnflow.stages.base import StageRun
+    from gnnflow.train.job import TrainJob
+    from gnnflow.train.trainer import TrainResult
 
 
 def model_inputs(graph: GraphFacts) -> ModelInputs:
@@ -39,7 +43,6 @@ def work(run: StageRun) -> Made:
     from gnnflow.stages.start import load_start
     from gnnflow.train.failed_batch import FailureFolder
     from gnnflow.train.job import TrainJob
-    from gnnflow.train.trainer import train
 
     config, graph = run.config, run.store.facts
     flat = run.facts("flat", FlatFacts)
@@ -60,8 +63,7 @@ def work(run: StageRun) -> Made:
     )
     # Found now rather than after hours of training: every execution of this run must be able to run the model.
     check_model(build_model(job.model, job.inputs), names=executions_of(config.train.strategy))
-    with open_curves(run) as curves:
-        result = train(job, progress=run.context.progress, log=curves)
+    result, attempts = _trained(run, job)
     remove_tree(run.failed)
     # Seconds per epoch differ from run to run, so the history is a fact and no file: files enter the digest.
     facts = TrainFacts(
@@ -69,6 +71,7 @@ def work(run: StageRun) -> Made:
         best_epoch=result.best_epoch,
         history=tuple(dict(row) for row in result.history),
         confusion={split: counts.tolist() for split, counts in result.confusion.items()},
+        attempts=attempts,
     )
     return Made(
         save_model(run.artifact, config.model, job.inputs, weights=result.weights),
@@ -82,3 +85,26 @@ def work(run: StageRun) -> Made:
 def _versions(kind: str) -> dict[str, str]:
     libraries = ("torch", "torch_geometric") if kind.startswith("torch_geometric.") else ("torch",)
     return {library: importlib.metadata.version(library) for library in libraries}
+
+
+def _trained(run: StageRun, job: TrainJob) -> tuple[TrainResult, tuple[RankAttempt, ...]]:
+    """Return the job's result, from this process or from ranks on the cluster, and how the ranks fared."""
+    from gnnflow.train.trainer import train
+
+    progress = run.context.progress
+    if not needs_ranks(job.train):
+        with open_curves(run) as curves:
+            return train(job, progress=progress, log=curves), ()
+    client = run.context.scheduler.dask_client()
+    if client is None:
+        raise ClusterError(
+            f"{job.train.workers} ranks are tasks of a Dask cluster, and this stage runs without one",
+            where="train.workers",
+            fix="Run it with cluster.kind local or address, or set train.workers to 1.",
+        )
+    from gnnflow.train.ranks.gang import train_on_ranks
+
+    trained = train_on_ranks(job, client, progress=progress)
+    with open_curves(run) as curves:
+        curves.epochs("train", trained.result.history)
+    return trained.result, trained.attempts

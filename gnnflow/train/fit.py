@@ -39,8 +39,9 @@ CHECKPOINT_SECONDS = 1.0
 class FitOptions:
     """How long one fit goes on and what it writes; the fields that `train` has too are described there.
 
-    `name` labels its progress, `digest` its checkpoints; checkpoint_uri "" writes none. failures: where a batch whose
-    loss is no number is kept; None keeps none.
+    `name` labels its progress, `digest` its checkpoints; checkpoint_uri "" has none. Of several ranks, which all go on
+    from the same checkpoint, one `writes_checkpoints`, and none within an update (not `checkpoints_held`): what a rank
+    holds for it is its own. failures: where a batch whose loss is no number is kept; None keeps none.
     """
 
     name: str
@@ -53,6 +54,8 @@ class FitOptions:
     checkpoint_steps: int = 0
     checkpoint_uri: str = ""
     digest: str = ""
+    writes_checkpoints: bool = True
+    checkpoints_held: bool = True
     failures: FailureFolder | None = None
 
 
@@ -86,7 +89,8 @@ def fit(
     best = {} if found is None else dict(found.best)
     log = log or NoLog()
     log.epochs(options.name, state.history)
-    with CheckpointWriter(options.checkpoint_uri) if options.checkpoint_uri else nullcontext() as writer:
+    writes = bool(options.checkpoint_uri) and options.writes_checkpoints
+    with CheckpointWriter(options.checkpoint_uri) if writes else nullcontext() as writer:
         running = _Fit(
             model=model,
             options=options,
@@ -165,6 +169,7 @@ class _Fit:
     rate: float
     log: EpochLog
     writer: CheckpointWriter | None = None
+    due: bool = False
     written_at: float = field(default_factory=time.monotonic)
 
     @property
@@ -183,7 +188,8 @@ class _Fit:
             last = now
             self._report(count)
             every = self.options.checkpoint_steps
-            if every and self.done % every == 0:
+            self.due |= bool(every) and self.done % every == 0
+            if self.due and (self.options.checkpoints_held or self._ends_update(self.state.step)):
                 self.checkpoint()
             elif self.writer is not None:
                 self.writer.check()
@@ -194,21 +200,24 @@ class _Fit:
         loss, count = self.objective.loss(outputs, step.labels)
         value = float(loss.detach())
         if not math.isfinite(value):
-            raise self._not_finite(step, outputs, value)  # before the update: these are the weights that gave it
+            # before the update: these are the weights that gave it
+            raise self._not_finite(value, kept=self._keep(step, outputs, value))
         taken = self._descend(loss, step, count)
-        if not math.isfinite(taken.mean):
-            raise self._not_finite(step, outputs, taken.mean)
+        if not math.isfinite(taken.mean):  # the loss of another rank, which keeps its batch
+            raise self._not_finite(taken.mean, kept="")
         return taken.mean, taken.num_targets
 
-    def _not_finite(self, step: Step, outputs: Tensor, loss: float) -> TrainingError:
-        problem = f"the training loss is {loss} in epoch {self.state.epoch}, step {self.state.step}"
+    def _keep(self, step: Step, outputs: Tensor, loss: float) -> str:
+        """Keep a step's batch for a person to look at, where that is asked for, and return what to say of it."""
         folder, state = self.options.failures, self.state
-        if folder is not None:
-            name, epoch, number = self.options.name, state.epoch, state.step
-            kept = folder.keep(
-                name, epoch=epoch, step=step, number=number, outputs=outputs, loss=loss, model=self.model
-            )
-            problem = f"{problem}; {kept}"
+        if folder is None:
+            return ""
+        name, epoch, number = self.options.name, state.epoch, state.step
+        said = folder.keep(name, epoch=epoch, step=step, number=number, outputs=outputs, loss=loss, model=self.model)
+        return f"; {said}"
+
+    def _not_finite(self, loss: float, *, kept: str) -> TrainingError:
+        problem = f"the training loss is {loss} in epoch {self.state.epoch}, step {self.state.step}{kept}"
         fix = "Lower train.lr, or set graph.normalize if features are large."
         return TrainingError(problem, where="train", fix=fix)
 
@@ -217,11 +226,15 @@ class _Fit:
         if (rate := self._rate_of(self.state.step)) != self.rate:
             self.updater.set_rate(rate)
             self.rate = rate
-        weight, taken = self.objective.weight(step.labels), self.state.step + 1
-        if taken % self.options.accumulate == 0 or taken == self.steps_per_epoch:
+        weight = self.objective.weight(step.labels)
+        if self._ends_update(self.state.step + 1):
             return self.updater.step(loss, num_targets=num_targets, weight=weight)
         self.updater.hold(loss, num_targets=num_targets, weight=weight)
         return StepLoss(0.0, 0)
+
+    def _ends_update(self, taken: int) -> bool:
+        """Return whether an update ends with so many steps of the epoch."""
+        return taken % self.options.accumulate == 0 or taken == self.steps_per_epoch
 
     def _rate_of(self, step: int) -> float:
         """Return the learning rate of the update that a step of this epoch belongs to."""
@@ -287,4 +300,4 @@ class _Fit:
             return
         model, updater = self.model.state_dict(), self.updater.state()
         self.writer.put(Checkpoint(self.options.digest, self.state.to_json(), model, self.best, updater))
-        self.written_at = time.monotonic()
+        self.written_at, self.due = time.monotonic(), False

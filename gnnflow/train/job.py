@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gnnflow.config import ModelConfig, PlateauSchedule, TrainConfig
+from gnnflow.config.train_section import RANKS_PLACE_ONLY, several_ranks
 from gnnflow.graph.edges import SamplingKind
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
@@ -17,7 +18,16 @@ from gnnflow.layers.model import ModelInputs
 from gnnflow.layers.start import Start
 from gnnflow.train.failed_batch import FailureFolder
 
-_NO_INFLUENCE = {"prefetch", "cache", "checkpoint_steps", "log", "start"}
+_NO_INFLUENCE = {
+    "prefetch",
+    "cache",
+    "checkpoint_steps",
+    "log",
+    "start",
+    "workers",
+    "updater",
+    *RANKS_PLACE_ONLY,
+}
 
 
 @dataclass(frozen=True)
@@ -29,7 +39,8 @@ class TrainJob:
     entries are the GraphFlat manifest's shards; fanouts are targets first, None keeps every edge. sampling says how
     the edges of a fan-out were chosen.
     checkpoint_uri is a folder for checkpoints, which the caller deletes once the result is committed; ""
-    writes none. failures: where a batch whose loss is no number is kept; None keeps none.
+    writes none. failures: where a batch whose loss is no number is kept; None keeps none. rank and num_ranks say which
+    share of each step, and of each split's scoring, is computed here.
     """
 
     artifact: str
@@ -45,6 +56,8 @@ class TrainJob:
     sampling: SamplingKind = "uniform"
     start: Start | None = None
     failures: FailureFolder | None = None
+    rank: int = 0
+    num_ranks: int = 1
 
 
 def check_job(job: TrainJob) -> None:
@@ -82,7 +95,7 @@ def fit_digest(job: TrainJob, name: str) -> str:
         "inputs": asdict(job.inputs),
         "label_kind": job.label_kind,
         "num_classes": job.num_classes,
-        "train": job.train.model_dump(mode="json", exclude=_NO_INFLUENCE),
+        "train": job.train.model_dump(mode="json", exclude=_NO_INFLUENCE) | several_ranks(job.train),
         "seed": job.seed,
     }
     if job.start is not None:

@@ -10,7 +10,8 @@ has to provide:
    would yield from step s on, and so do a step's draws after `seed`. A killed run resumes at any step and ends
    on the same weights.
 2. As many steps in every epoch and on every rank, because ranks wait for each other in the updater.
-3. Outputs that depend on the weights alone, for every target of a split, in the same order each time.
+3. Outputs that depend on the weights alone, for every target of a split, in the same order each time: of several
+   ranks (`TrainJob.rank`, `num_ranks`) each gives its part, and the parts in rank order are the whole.
 """
 
 from __future__ import annotations
@@ -65,13 +66,13 @@ class Source(AbstractContextManager["Source"], Protocol):
         """Yield step `since` and all later steps of an epoch. One epoch is iterated at a time."""
 
     def outputs(self, model: Model, split: str) -> Outputs:
-        """Return the model's outputs for all targets of a split that has any. Leaves training mode.
+        """Return the model's outputs for this rank's targets of a split that has any. Leaves training mode.
 
         No step of an epoch may be under way.
         """
 
     def train_labels(self) -> Iterable[Array]:
-        """Yield the labels of the whole train split in parts: what class weights are counted over."""
+        """Yield the labels of this rank's part of the train split: what class weights are counted over."""
 
 
 class OpenSource(Protocol):

@@ -6,9 +6,10 @@ the graph adds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gnnflow.config.pipelines import PIPELINES, load_named
+from gnnflow.config.train_section import needs_ranks
 from gnnflow.graph.arrays import IntArray
 from gnnflow.layers.model import build_model
 from gnnflow.layers.saved import encode_weights
@@ -21,10 +22,10 @@ from gnnflow.train.fit import FitOptions, Fitted, fit
 from gnnflow.train.job import TrainJob, check_job, fit_digest
 from gnnflow.train.metrics import Scores
 from gnnflow.train.objective import Objective, balanced_weights
+from gnnflow.train.rank import OnlyRank, Rank
 from gnnflow.train.reproducible import compute_settings, seed_weights
 from gnnflow.train.source import OpenSource, Source
 from gnnflow.train.state import Row
-from gnnflow.train.updater import LocalUpdater
 
 
 @dataclass(frozen=True)
@@ -44,25 +45,31 @@ class TrainResult:
 
 
 def train(
-    job: TrainJob, *, progress: Progress, open_source: OpenSource | None = None, log: EpochLog | None = None
+    job: TrainJob,
+    *,
+    progress: Progress,
+    open_source: OpenSource | None = None,
+    rank: Rank | None = None,
+    log: EpochLog | None = None,
 ) -> TrainResult:
     """Train, evaluate every split with the best epoch's weights, and likewise the baseline if asked for.
 
-    `open_source` replaces the strategy's, `log` hears of every epoch as it ends. Equal jobs give equal weights, byte
-    for byte, also when a run was killed and started again with the same checkpoint_uri. Raises TrainingError for a job
-    that cannot be trained.
+    `open_source` replaces the strategy's, `log` hears of every epoch as it ends. `rank` is this process's part among
+    several; all of them give the result. Equal jobs give equal weights, byte for byte, also when a run was killed and
+    started again with the same checkpoint_uri. Raises TrainingError for a job that cannot be trained.
     """
     check_job(job)
     if absent := remark():
         progress.message(absent)
     open_source = open_source or load_named(PIPELINES[job.train.strategy].source)
+    rank = rank or OnlyRank()
     with compute_settings(job.train.threads):
-        with open_source(job, edges=True) as source:
-            fitted, scores = _train_one(job, "train", source=source, progress=progress, log=log)
+        with rank.open(open_source, job, edges=True) as source:
+            fitted, scores = _train_one(job, "train", source=source, rank=rank, progress=progress, log=log)
         metrics = _figures(fitted) | _named(scores)
         if job.train.baseline:
-            with open_source(job, edges=False) as source:
-                _, without_edges = _train_one(job, "baseline", source=source, progress=progress, log=log)
+            with rank.open(open_source, job, edges=False) as source:
+                _, without_edges = _train_one(job, "baseline", source=source, rank=rank, progress=progress, log=log)
             metrics |= {f"baseline.{name}": value for name, value in _named(without_edges).items()}
     return TrainResult(
         weights=encode_weights(fitted.weights),
@@ -74,7 +81,7 @@ def train(
 
 
 def _train_one(
-    job: TrainJob, name: str, *, source: Source, progress: Progress, log: EpochLog | None
+    job: TrainJob, name: str, *, source: Source, rank: Rank, progress: Progress, log: EpochLog | None
 ) -> tuple[Fitted, dict[str, Scores]]:
     seed_weights(job.seed)
     model = build_model(job.model, job.inputs)
@@ -83,9 +90,9 @@ def _train_one(
         progress.message(f"{name}: {start_from(model, job.start)}")
     fitted = fit(
         model,
-        _options(job, name),
+        replace(_options(job, name), writes_checkpoints=rank.writes_checkpoints),
         source=source,
-        updater=LocalUpdater(model, job.train),
+        updater=rank.updater(model, job.train),
         objective=_objective(job, source),
         progress=progress,
         log=log,
@@ -113,6 +120,7 @@ def _options(job: TrainJob, name: str) -> FitOptions:
         checkpoint_steps=job.train.checkpoint_steps,
         checkpoint_uri=join(job.checkpoint_uri, f"{name}.safetensors") if job.checkpoint_uri else "",
         digest=fit_digest(job, name),
+        checkpoints_held=not needs_ranks(job.train),
         failures=job.failures,
     )
 

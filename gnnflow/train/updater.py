@@ -4,7 +4,7 @@ A new updater (all-reduce, parameter server) is one class here, or a file of its
 
 1. `step(loss, ...)`: the gradients of the loss, whatever is exchanged with other ranks, and new weights in the model
    it was made with, before it returns. The loss is a mean over this rank's labelled targets; what comes back is that
-   of all ranks and of all losses that the step counts.
+   of all ranks.
 2. `hold(loss, ...)`: the gradients of a loss that the next step counts in; asked for under `train.accumulate` alone.
 3. `set_rate(rate)`: another learning rate than that of the config or of the last call; asked for under a
    `train.schedule` alone.
@@ -28,7 +28,7 @@ from gnnflow.train.objective import build_optimizer
 
 @dataclass(frozen=True)
 class StepLoss:
-    """The mean loss over the labelled targets of a step, of all ranks, before the step; and their number."""
+    """A step's mean loss over the labelled targets of all ranks, before the step, and their number."""
 
     mean: float
     num_targets: int
@@ -54,6 +54,28 @@ class Updater(Protocol):
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Put back what `state` of an updater of the same model and config returned."""
+
+
+class Exchange(Protocol):
+    """Makes the gradients of one rank those of all."""
+
+    def begin(self, *, loss: float, weight: float, num_targets: int) -> None:
+        """Hear of a step before its backward pass (the last one, where a step has several)."""
+
+    def finish(self) -> StepLoss:
+        """Leave the gradient of the mean over all ranks' targets in the parameters, and return that mean."""
+
+
+class NoExchange:
+    """One rank: its gradients are those of all."""
+
+    def begin(self, *, loss: float, weight: float, num_targets: int) -> None:
+        """Keep the figures."""
+        self._loss = StepLoss(loss, num_targets)
+
+    def finish(self) -> StepLoss:
+        """Return them."""
+        return self._loss
 
 
 _HELD = "held/"
@@ -118,22 +140,26 @@ class HeldGradients:
 
 
 class LocalUpdater:
-    """One rank with the configured optimiser."""
+    """The configured optimiser on this rank, which steps with the gradients that the exchange leaves it."""
 
-    def __init__(self, model: nn.Module, config: TrainConfig) -> None:
+    def __init__(self, model: nn.Module, config: TrainConfig, *, exchange: Exchange | None = None) -> None:
         self._model = model
         self._held = HeldGradients(model)
         self._optimizer = build_optimizer(model, config)
         self._clip_norm = config.clip_norm
+        self._exchange = exchange or NoExchange()
 
     def step(self, loss: Tensor, *, num_targets: int = 1, weight: float = 1.0) -> StepLoss:
         """Take one step down the mean of the loss and of those held since the last step."""
-        self.hold(loss, num_targets=num_targets, weight=weight)
-        taken = StepLoss(self._held.loss, self._held.num_targets)
+        held = self._held
+        loss = held.count(loss, num_targets=num_targets, weight=weight)
+        self._exchange.begin(loss=held.loss, weight=held.weight, num_targets=held.num_targets)
+        loss.backward()  # type: ignore[no-untyped-call]
+        taken = self._exchange.finish()
         if self._clip_norm is not None:
             nn.utils.clip_grad_norm_(self._model.parameters(), self._clip_norm)
         self._optimizer.step()
-        self._held.forget()
+        held.forget()
         return taken
 
     def hold(self, loss: Tensor, *, num_targets: int, weight: float) -> None:

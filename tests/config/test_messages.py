@@ -44,7 +44,19 @@ def refusal(extra: str = "", *, overrides: tuple[str, ...] = (), text: str = MIN
         ("train.epochs=2.5", "train.epochs", "2.5 is not allowed: must be a whole number"),
         ("train.epochs=true", "train.epochs", "true is not allowed: must be a number, not a boolean"),
         ("train.lr=false", "train.lr", "false is not allowed: must be a number, not a boolean"),
-        ("train.workers=4", "train.workers", "4 is not allowed yet: must be 1"),
+        ("train.workers=0", "train.workers", "0 is not allowed: must be at least 1"),
+        (
+            "train.workers=4",
+            "train.workers",
+            "4 ranks need as many Dask workers, and cluster.workers is 2",
+        ),
+        ("train.updater.kind=gossip", "train.updater.kind", "'gossip' is not allowed: must be one of"),
+        ("train.updater={kind: all_reduce, servers: 2}", "train.updater.servers", "unknown key"),
+        (
+            "train.updater={kind: parameter_server, mode: late}",
+            "train.updater.mode",
+            "'late' is not allowed: must be 'synchronous', 'bounded' or 'asynchronous'",
+        ),
         ("train.cache=-1", "train.cache", "-1 is not allowed: must be a size such as 512MiB or 2GiB"),
         (
             "train.cache=5 bananas",

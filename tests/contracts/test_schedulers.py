@@ -100,6 +100,15 @@ def test_each_index_is_given_to_the_function_and_yields_one_result(scheduler):
     assert sorted(scheduler.run(squared, indices)) == [(index, index**2) for index in sorted(indices)]
 
 
+def test_a_scheduler_tells_its_dask_client_and_none_where_tasks_run_here(named):
+    scheduler, name = named
+    client = scheduler.dask_client()
+    if name in IN_THIS_PROCESS:
+        assert client is None
+    else:
+        assert client.submit(squared, 3, pure=False).result() == (3, 9)
+
+
 def test_one_scheduler_runs_several_rounds(scheduler):
     assert [sorted(scheduler.run(squared, range(size))) for size in (3, 1)] == [[(0, 0), (1, 1), (2, 4)], [(0, 0)]]
 

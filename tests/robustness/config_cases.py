@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ByteSize
 
 from gnnflow.config import Config
-from tests.robustness.case import Case, either, refused
+from tests.robustness.case import Case, refused
 from tests.robustness.inputs import Inputs, both, command, key
 
 HUGE = 10**30
@@ -31,6 +31,7 @@ def cases() -> Iterator[Case]:
     """Yield the cases."""
     yield from _every_key()
     yield from _choices()
+    yield from _ranks()
     yield from _names()
 
 
@@ -126,7 +127,26 @@ def _choices() -> Iterator[Case]:
     yield refused("config of a typed graph", typed, "graph.nodes", "one node table")
     yield refused("config heads of gcn", key("model.heads", 4), "model.heads")
     yield refused("config hops below layers", key("flat.hops", 1), "flat.hops")
-    yield either("config train.workers 4", both(key("train.workers", 4), command("ingest")), "train.workers")
+
+
+def _ranks() -> Iterator[Case]:
+    spoil = both(key("train.workers", 4), command("ingest"))
+    yield refused("config train.workers 4 without a cluster", spoil, "train.workers", "cluster")
+    for value in (0, -1, 2.5, True, HUGE, "many", None, [2]):
+        yield refused(f"config train.workers {str(value)[:20]}", key("train.workers", value), "train.workers|line 1")
+    for name in ("start_seconds", "step_seconds"):
+        for value in (0, -1, "soon", True):
+            yield refused(f"config train.{name} {value}", key(f"train.{name}", value), f"train.{name}")
+    for value in (
+        "all_reduce",
+        {},
+        {"kind": "gossip"},
+        {"kind": "all_reduce", "servers": 2},
+        {"kind": "parameter_server", "servers": 0},
+        {"kind": "parameter_server", "mode": "late"},
+        {"kind": "parameter_server", "staleness": -1},
+    ):
+        yield refused(f"config train.updater is {value}", key("train.updater", value), "train.updater")
 
 
 def _names() -> Iterator[Case]:

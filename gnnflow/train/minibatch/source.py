@@ -65,7 +65,7 @@ class MiniBatchStep:
 
 @dataclass(frozen=True, kw_only=True)
 class MiniBatchSource:
-    """One rank's mini-batches of some shards. Every rank scores all targets of a split.
+    """One rank's mini-batches of some shards, its part of each split's scoring and of the labels.
 
     Closes its loader when the `with` block ends.
     """
@@ -108,12 +108,20 @@ class MiniBatchSource:
         )
 
     def outputs(self, model: Model, split: str) -> Outputs:
-        """Return the outputs of a split's targets in stored order; the batch size does not change them."""
-        return _outputs(model, plan_evaluation(self._of(split), batch_size=self.eval_batch_size), loader=self.loader)
+        """Return the outputs of this rank's part of a split in stored order; the batch size does not change them.
+
+        The ranks' parts follow each other. A rank without any has outputs for no target.
+        """
+        entries = self._of(split)
+        planned = plan_evaluation(entries, batch_size=self.eval_batch_size, rank=self.rank, world_size=self.world_size)
+        if planned:
+            return _outputs(model, planned, loader=self.loader)
+        labels = next(iter(self.loader.labels(entries[:1])))[:0]
+        return Outputs(np.empty((0, model.inputs.num_outputs), np.float32), labels, np.empty(0, np.int64))
 
     def train_labels(self) -> Iterable[Array]:
-        """Yield the labels of each shard of the train split."""
-        return self.loader.labels(self._of("train"))
+        """Yield the labels of each shard of the train split that this rank tells of."""
+        return self.loader.labels(self._of("train")[self.rank :: self.world_size])
 
     def _plan(self, epoch: int) -> EpochPlan:
         return plan_epoch(
@@ -148,6 +156,8 @@ def open_source(
         seed=job.seed,
         batch_size=job.train.batch_size,
         eval_batch_size=_eval_batch_size(job.train),
+        rank=job.rank,
+        world_size=job.num_ranks,
     )
 
 

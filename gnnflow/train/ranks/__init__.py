@@ -1,0 +1,9 @@
+"""Training on several ranks, which are tasks of a Dask cluster: how they begin together, and what they exchange.
+
+Read `gang.py` first: the stage's own process starts the ranks, watches them and starts them again. `task.py` is what
+runs on a worker. There `group.py` joins the ranks, `source.py` deals them their shares, and an exchange makes their
+gradients one: `gradients.py` by all-reduce, `servers.py` through parameter servers. The loop (`gnnflow.train.fit`) runs
+on every rank and knows none of it.
+"""
+
+from __future__ import annotations

@@ -1,0 +1,155 @@
+"""All-reduce: the gradient of a step is the mean over the labelled targets of all ranks, weighed as one rank would.
+
+Parameters are put into buckets in the reverse order of the model, which is about the order in which the backward pass
+reaches them. A bucket is sent as soon as its last gradient is there and all buckets before it are under way, so that
+every rank sends them in one order while the backward pass goes on. A step's draws, shares and sums are functions of
+(seed, epoch, step, rank), and every rank gets the same bits: the weights stay equal without being sent.
+
+Each bucket carries, beside the gradients times the rank's weight, one number per parameter that counts the ranks with a
+gradient of it, so that a parameter that no rank used keeps none, as it would on one rank.
+"""
+
+from __future__ import annotations
+
+import weakref
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from gnnflow.train.ranks.group import Pending, RankGroup
+from gnnflow.train.updater import StepLoss
+
+BUCKET_BYTES = 1 << 20
+
+
+@dataclass
+class _Bucket:
+    """Parameters that travel together: their gradients one after the other, then a flag per parameter."""
+
+    parameters: list[nn.Parameter]
+    content: Tensor
+    places: list[tuple[int, int]]
+    missing: int = 0
+    pending: Pending | None = field(default=None)
+
+    @staticmethod
+    def of(parameters: Sequence[nn.Parameter]) -> _Bucket:
+        places, stop = [], 0
+        for parameter in parameters:
+            places.append((stop, stop + parameter.numel()))
+            stop += parameter.numel()
+        content = torch.zeros(stop + len(parameters), dtype=parameters[0].dtype, device=parameters[0].device)
+        return _Bucket(list(parameters), content, places)
+
+    def fill(self, weight: float) -> None:
+        """Put the gradients in, times the weight of this rank."""
+        flags = self.content[self.places[-1][1] :]
+        for index, (parameter, (start, stop)) in enumerate(zip(self.parameters, self.places, strict=True)):
+            flags[index] = float(parameter.grad is not None)
+            if parameter.grad is None:
+                self.content[start:stop].zero_()
+            else:
+                torch.mul(parameter.grad.reshape(-1), weight, out=self.content[start:stop])
+
+    def give(self, total_weight: float) -> None:
+        """Make the received sums, divided by the weight of all ranks, the parameters' gradients."""
+        used = self.content[self.places[-1][1] :].tolist()
+        for parameter, (start, stop), ranks in zip(self.parameters, self.places, used, strict=True):
+            if not ranks:
+                parameter.grad = None
+                continue
+            if parameter.grad is None:
+                parameter.grad = torch.empty_like(parameter)
+            torch.div(self.content[start:stop].view_as(parameter), total_weight, out=parameter.grad)
+
+
+class AllReduce:
+    """Exchanges the gradients of a model's parameters with the other ranks of a group."""
+
+    def __init__(self, model: nn.Module, group: RankGroup, *, bucket_bytes: int = BUCKET_BYTES) -> None:
+        self._model = model
+        self._group = group
+        self._buckets = _buckets(model, bucket_bytes)
+        self._numbers = {id(one): number for number, each in enumerate(self._buckets) for one in each.parameters}
+        self._sent = 0
+        self._weight = 0.0
+        self._figures: Pending | None = None
+        self._agreed = False
+        # A parameter must not keep alive what holds the connections.
+        came = weakref.WeakMethod(self._came)
+        for bucket in self._buckets:
+            for parameter in bucket.parameters:
+                parameter.register_post_accumulate_grad_hook(partial(_pass_on, came))  # type: ignore[no-untyped-call]
+
+    def begin(self, *, loss: float, weight: float, num_targets: int) -> None:
+        """Note a step's loss, before its backward pass; gradients are sent as they come from now on."""
+        self._agree()
+        self._weight, self._sent = weight, 0
+        for bucket in self._buckets:
+            bucket.missing = len(bucket.parameters)
+        figures = torch.tensor([loss * weight, weight, num_targets], dtype=torch.float64)
+        self._figures = self._group.all_reduce(figures)
+
+    def finish(self) -> StepLoss:
+        """Make the model's gradients those of all ranks, after the backward pass."""
+        assert self._figures is not None, "finish follows begin"
+        self._send(everything=True)
+        loss_sum, weight, num_targets = self._figures.wait().tolist()
+        self._figures = None
+        for bucket in self._buckets:
+            assert bucket.pending is not None
+            bucket.pending.wait()
+            bucket.give(weight or 1.0)
+            bucket.pending = None
+        return StepLoss(loss_sum / (weight or 1.0), int(num_targets))
+
+    def _came(self, parameter: Tensor) -> None:
+        if self._figures is None:
+            return  # a backward pass whose gradients are not sent yet
+        self._buckets[self._numbers[id(parameter)]].missing -= 1
+        self._send(everything=False)
+
+    def _send(self, *, everything: bool) -> None:
+        while self._sent < len(self._buckets) and (everything or not self._buckets[self._sent].missing):
+            bucket = self._buckets[self._sent]
+            bucket.fill(self._weight)
+            bucket.pending = self._group.all_reduce(bucket.content)
+            self._sent += 1
+
+    def _agree(self) -> None:
+        """Before the first step: all ranks must begin at the same weights."""
+        if not self._agreed:
+            self._group.agree("weights", weights_checksum(self._model))
+            self._agreed = True
+
+
+def _pass_on(came: Callable[[], Callable[[Tensor], None] | None], parameter: Tensor) -> None:
+    if (function := came()) is not None:
+        function(parameter)
+
+
+def weights_checksum(model: nn.Module) -> int:
+    """Return a checksum of a model's parameters."""
+    checksum = 0
+    for parameter in model.parameters():
+        content = parameter.detach().cpu().reshape(-1).view(torch.uint8).numpy()
+        checksum = zlib.crc32(content.tobytes(), checksum)
+    return checksum
+
+
+def _buckets(model: nn.Module, bucket_bytes: int) -> list[_Bucket]:
+    """Return the parameters in buckets of one dtype and about so many bytes, the model's last parameters first."""
+    found: list[list[nn.Parameter]] = []
+    size = 0
+    for parameter in reversed([each for each in model.parameters() if each.requires_grad]):
+        fits = found and size + parameter.nbytes <= bucket_bytes and found[-1][0].dtype == parameter.dtype
+        if not fits:
+            found.append([])
+            size = 0
+        found[-1].append(parameter)
+        size += parameter.nbytes
+    return [_Bucket.of(each) for each in found]

@@ -1,0 +1,259 @@
+"""The ranks of one training run, joined: collective operations that end when a rank is lost, late or told to stop.
+
+torch.distributed carries them (gloo, and NCCL for tensors that lie on GPUs), without its process-wide default group,
+over the address that Dask reaches the worker by. A store on rank 0's host, on any free port of that address, is where
+the ranks find each other; nothing else listens there.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch import distributed as _untyped
+
+from gnnflow.graph.arrays import Array
+from gnnflow.graph.errors import ClusterError
+
+dist: Any = _untyped  # classes of its C++ part, which no stub declares as they are
+_LOOK_SECONDS = 0.5
+_ASK_SECONDS = 0.02
+_ARRIVED, _GREETING = "arrived", "group"
+
+
+class RankLostError(ClusterError):
+    """A rank died, or cannot be reached by another one: the ranks can begin again from the last checkpoint."""
+
+
+class RankLateError(ClusterError):
+    """A rank did not arrive in time."""
+
+
+class RankStoppedError(Exception):
+    """This rank was told to stop."""
+
+
+@dataclass
+class Position:
+    """Where a rank is, for whoever watches it. `moves` grows with every change; `waiting`: for other ranks."""
+
+    epoch: int = 0
+    step: int = 0
+    moves: int = 0
+    doing: str = "beginning"
+    waiting: bool = False
+    stop: bool = False
+
+    def at(self, doing: str, *, epoch: int | None = None, step: int | None = None) -> None:
+        """Note what the rank does from now on."""
+        self.epoch = self.epoch if epoch is None else epoch
+        self.step = self.step if step is None else step
+        self.doing, self.waiting = doing, False
+        self.moves += 1
+
+    def wait(self, *, over: bool) -> None:
+        """Note that the rank waits for the others, or that this is over."""
+        self.waiting = not over
+        self.moves += 1
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which rank of how many this is, and how long it waits: for the others to begin, and for one operation."""
+
+    rank: int
+    size: int
+    start_seconds: float
+    step_seconds: float
+
+
+@dataclass
+class RankGroup:
+    """One rank's connection to the others. Every rank calls the same operations in the same order."""
+
+    place: Place
+    position: Position
+    store: Any
+    backend: Any
+    _devices: list[Any] = field(default_factory=list)
+
+    @property
+    def rank(self) -> int:
+        """Number of this rank, from 0."""
+        return self.place.rank
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return self.place.size
+
+    def all_reduce(self, tensor: Tensor) -> Pending:
+        """Begin to replace a tensor by its sum over all ranks, which has the same bits on each."""
+        backend = self._between_devices() if tensor.is_cuda else self.backend
+        return Pending(self, backend.allreduce([tensor]), tensor)
+
+    def gather(self, arrays: Sequence[Array]) -> list[list[Array]]:
+        """Return every rank's arrays, in rank order."""
+        own = _packed(arrays)
+        sizes = torch.zeros(self.size, dtype=torch.int64)
+        sizes[self.rank] = len(own)
+        self.all_reduce(sizes).wait()
+        found = []
+        for rank, size in enumerate(sizes.tolist()):
+            content = torch.empty(size, dtype=torch.uint8)
+            if rank == self.rank:
+                content.numpy()[:] = np.frombuffer(own, np.uint8)
+            if size:
+                options = dist.BroadcastOptions()
+                options.rootRank = rank
+                Pending(self, self.backend.broadcast([content], options), content).wait()
+            found.append(_unpacked(content))
+        return found
+
+    def agree(self, what: str, value: object) -> None:
+        """Raise RankLostError where the ranks do not hold the same value."""
+        text = json.dumps(value, sort_keys=True).encode()
+        held = [bytes(each) for (each,) in self.gather([np.frombuffer(text, np.uint8)])]
+        if len(set(held)) > 1:
+            told = ", ".join(f"rank {rank}: {each.decode()}" for rank, each in enumerate(held))
+            raise RankLostError(f"the ranks do not have the same {what} ({told})", where="train.workers")
+
+    def _between_devices(self) -> Any:
+        """Return NCCL's connection, made when the first tensor on a GPU is sent."""
+        if not self._devices:
+            options = dist.ProcessGroupNCCL.Options()
+            options._timeout = _limit(self.place)  # noqa: SLF001 - torch's own names for them
+            store = dist.PrefixStore("devices", self.store)
+            self._devices.append(dist.ProcessGroupNCCL(store, self.place.rank, self.place.size, options))
+        return self._devices[0]
+
+    def check(self) -> None:
+        """Raise RankStoppedError where the training is no longer wanted."""
+        if self.position.stop:
+            raise RankStoppedError
+
+
+@dataclass
+class Pending:
+    """An operation under way."""
+
+    group: RankGroup
+    work: Any
+    tensor: Tensor
+
+    def wait(self) -> Tensor:
+        """Return the tensor when the operation is done. Raises RankLostError where another rank is gone or too late."""
+        group, begin = self.group, time.monotonic()
+        group.position.wait(over=False)
+        while True:
+            group.check()
+            try:
+                self.work.wait(timedelta(seconds=_LOOK_SECONDS))
+            except RuntimeError as error:
+                waited = time.monotonic() - begin
+                if "Operation timed out" not in str(error) or waited > group.place.step_seconds:
+                    raise _lost(group, error) from error
+            else:
+                group.position.wait(over=True)
+                return self.tensor
+
+
+def _lost(group: RankGroup, error: RuntimeError) -> RankLostError:
+    position = group.position
+    said = str(error).partition("] ")[2] or str(error)
+    return RankLostError(
+        f"rank {group.rank} of {group.size} lost the others in epoch {position.epoch}, step {position.step} "
+        f"({said.partition('. This is')[0].splitlines()[0]})",
+        where="train.workers",
+    )
+
+
+def open_store(host: str, *, start_seconds: float) -> Any:
+    """Return a store that listens on this host, at a free port of that address alone."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.create_server((host, 0), family=family)
+    port, wait = listening.getsockname()[1], timedelta(seconds=start_seconds)
+    return dist.TCPStore(
+        host, port, None, is_master=True, timeout=wait, wait_for_workers=False, master_listen_fd=listening.detach()
+    )
+
+
+def find_store(host: str, port: int, *, start_seconds: float) -> Any:
+    """Return a connection to rank 0's store. Raises RankLostError where it does not answer."""
+    try:
+        wait = timedelta(seconds=start_seconds)
+        return dist.TCPStore(host, port, None, is_master=False, timeout=wait, wait_for_workers=False)
+    except (RuntimeError, ValueError) as error:
+        raise RankLostError(
+            f"rank 0's store at {host}:{port} does not answer ({error})", where="train.workers"
+        ) from error
+
+
+def join_group(store: Any, place: Place, *, host: str, position: Position) -> RankGroup:
+    """Return the group when every rank has come. Raises RankLateError that names those that have not in time."""
+    position.at("joining the other ranks")
+    store.set(f"{_ARRIVED}/{place.rank}", b"1")
+    names = [f"{_ARRIVED}/{rank}" for rank in range(place.size)]
+    deadline = time.monotonic() + place.start_seconds
+    position.wait(over=False)
+    while not store.check(names):  # asked again and again: a wait that times out writes to stderr
+        if position.stop:
+            raise RankStoppedError
+        if time.monotonic() > deadline:
+            raise late([rank for rank, name in enumerate(names) if not store.check([name])], place.start_seconds)
+        time.sleep(_ASK_SECONDS)
+    position.wait(over=True)
+    group = dist.PrefixStore(_GREETING, store)
+    try:
+        backend = _between_hosts(group, place, host=host)
+        joined = RankGroup(place, position, group, backend)
+        joined.all_reduce(torch.zeros(1)).wait()  # connections are made now, not in the first step
+    except RuntimeError as error:
+        raise RankLostError(f"rank {place.rank} cannot reach the others ({error})", where="train.workers") from error
+    return joined
+
+
+def late(ranks: Sequence[int], seconds: float, why: str = "") -> RankLateError:
+    """Return the error about ranks that did not arrive."""
+    named = ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
+    return RankLateError(
+        f"{named} did not arrive within {seconds:g} s{why}",
+        where="train.start_seconds",
+        fix="See what that worker does, or raise the limit where workers take longer to begin.",
+    )
+
+
+def _between_hosts(store: Any, place: Place, *, host: str) -> Any:
+    gloo = dist.ProcessGroupGloo._Options()  # noqa: SLF001 - torch's own names for them
+    gloo._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]  # noqa: SLF001
+    gloo._timeout = _limit(place)  # noqa: SLF001
+    return dist.ProcessGroupGloo(store, place.rank, place.size, gloo)
+
+
+def _limit(place: Place) -> timedelta:
+    # Longer than our own limit, which says more: this one ends what nobody waits for any longer.
+    return timedelta(seconds=place.step_seconds + 60)
+
+
+def _packed(arrays: Sequence[Array]) -> bytes:
+    content = BytesIO()
+    for array in arrays:
+        np.save(content, array)
+    return content.getvalue()
+
+
+def _unpacked(content: Tensor) -> list[Array]:
+    held = BytesIO(content.numpy().tobytes())
+    arrays = []
+    while held.tell() < content.numel():
+        arrays.append(np.load(held))
+    return arrays

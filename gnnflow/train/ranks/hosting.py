@@ -1,0 +1,75 @@
+"""Starts the parameter servers of one attempt as Dask actors, and ends them with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+
+from gnnflow.train.ranks.group import RankLateError, RankLostError
+from gnnflow.train.ranks.servers import Server
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+    from gnnflow.train.job import TrainJob
+
+_CLOSE_SECONDS = 2.0
+
+
+class Hosting:
+    """The parameter servers of one attempt; none where `train.updater` asks for none."""
+
+    def __init__(
+        self, job: TrainJob, client: Client, topic: str, *, ranks: Sequence[str], others: Sequence[str]
+    ) -> None:
+        asked = job.train.updater.servers if job.train.updater.kind == "parameter_server" else 0
+        self._job = job
+        self._client = client
+        self._topic = topic
+        self._num_ranks = len(ranks)
+        # On workers without a rank while there are some.
+        self._workers = [place for place, _ in zip(cycle([*others, *reversed(ranks)]), range(asked), strict=False)]
+        self._futures: list[Future[Any]] = []
+        self.actors: tuple[Any, ...] = ()
+
+    def start(self) -> None:
+        """Start them. Raises RankLateError where one does not begin in time."""
+        seconds = self._job.train.start_seconds
+        for number, worker in enumerate(self._workers):
+            future = self._client.submit(
+                Server,
+                self._job.train,
+                self._num_ranks,
+                actor=True,
+                workers=[worker],
+                allow_other_workers=False,
+                pure=False,
+                key=f"{self._topic}-server-{number}",
+            )
+            self._futures.append(future)
+            try:
+                self.actors += (future.result(timeout=seconds),)
+            except TimeoutError as error:
+                raise RankLateError(
+                    f"parameter server {number} did not begin within {seconds:g} s on its worker {worker}",
+                    where="train.start_seconds",
+                    fix="See what that worker does, or raise the limit where workers take longer to begin.",
+                ) from error
+
+    def check(self, there: Mapping[str, Any]) -> None:
+        """Raise RankLostError where a server's worker is gone."""
+        for number, worker in enumerate(self._workers):
+            if worker not in there:
+                raise RankLostError(
+                    f"parameter server {number} was lost: its worker {worker} died", where="train.updater"
+                )
+
+    def end(self) -> None:
+        """Release what waits for them, and them."""
+        for actor, future in zip(self.actors, self._futures, strict=False):
+            if future.status == "finished":
+                with suppress(OSError, RuntimeError, KeyError):
+                    actor.close().result(timeout=_CLOSE_SECONDS)
+        self._client.cancel(self._futures, force=True)

@@ -1,0 +1,243 @@
+"""Parameter servers: Dask actors that hold the weights and the optimiser, each of some of the parameters.
+
+(AGL, section 3.3.) A rank computes a gradient, pushes it to every server and gets weights back, in one call per server
+and step. When a server steps is the mode:
+
+- synchronous: once per step, with the gradients of all ranks in rank order, weighed as all-reduce weighs them. Every
+  rank waits for all; the weights are those of all-reduce to rounding.
+- bounded: with each gradient as it comes. A rank waits only where it would begin a step more than `staleness` steps
+  ahead of the slowest rank (stale synchronous parallel: Ho et al., NeurIPS 2013).
+- asynchronous: with each gradient as it comes, and nobody waits.
+
+In the last two the order of arrival decides, so runs differ, and an epoch takes as many optimiser steps as there are
+batches on all ranks. At the end of an epoch all ranks meet and fetch the same weights, which are scored and kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gnnflow.config import ParameterServerConfig, TrainConfig
+from gnnflow.graph.arrays import Array, FloatArray
+from gnnflow.graph.errors import ClusterError
+from gnnflow.train.updater import LocalUpdater, StepLoss
+
+State = dict[str, Array]
+
+
+class ServerClosedError(ClusterError):
+    """The attempt that this server belongs to is over."""
+
+
+@dataclass(frozen=True)
+class Push:
+    """One rank's part of a step: gradients of a server's parameters, one after the other, and which there are.
+
+    loss: the mean over num_targets labelled targets; weight: what that mean was divided by. rate: the learning rate,
+    where it is another than the config's.
+    """
+
+    rank: int
+    step: int
+    gradients: FloatArray
+    present: Array
+    loss: float
+    weight: float
+    num_targets: int
+    rate: float | None = None
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The weights after a push, and the loss of the targets that the weights have seen since this rank's last one."""
+
+    weights: FloatArray
+    loss: StepLoss
+
+
+@dataclass
+class _Tally:
+    """Losses to report to one rank."""
+
+    loss_sum: float = 0.0
+    weight: float = 0.0
+    num_targets: int = 0
+
+    def add(self, push: Push) -> None:
+        self.loss_sum += push.loss * push.weight
+        self.weight += push.weight
+        self.num_targets += push.num_targets
+
+    def take(self) -> StepLoss:
+        taken = StepLoss(self.loss_sum / (self.weight or 1.0), self.num_targets)
+        self.loss_sum, self.weight, self.num_targets = 0.0, 0.0, 0
+        return taken
+
+
+class Server:
+    """One server. Its methods run on its worker's event loop, one at a time between their waits."""
+
+    def __init__(self, train: TrainConfig, num_ranks: int) -> None:
+        assert isinstance(train.updater, ParameterServerConfig)
+        self._train = train
+        self._mode, self._staleness = train.updater.mode, train.updater.staleness
+        self._num_ranks = num_ranks
+        self._fit = -1
+        self._closed = False
+        self._turn = asyncio.Condition()
+
+    async def begin(self, fit: int, parameters: Sequence[FloatArray] | None = None, state: State | None = None) -> None:
+        """Start a fit with the weights and the optimiser's state that rank 0 gives; other ranks wait for it."""
+        async with self._turn:
+            if parameters is None:
+                await self._until(lambda: self._fit >= fit)
+                return
+            self._shard = Shard(parameters, self._train)
+            self._shard.restore(state or {})
+            self._waiting: dict[int, Push] = {}
+            self._clocks = [0] * self._num_ranks
+            self._tallies = [_Tally() for _ in range(self._num_ranks)]
+            self._fit = fit
+            self._turn.notify_all()
+
+    async def push(self, push: Push) -> Reply:
+        """Take a rank's gradients and return weights when the mode lets it go on."""
+        async with self._turn:
+            if self._mode == "synchronous":
+                await self._together(push)
+            else:
+                self._at_once(push)
+                if self._mode == "bounded":
+                    await self._until(lambda: self._clocks[push.rank] - min(self._clocks) <= self._staleness)
+            return Reply(self._shard.weights(), self._tallies[push.rank].take())
+
+    async def fetch(self) -> FloatArray:
+        """Return the weights as they are."""
+        return self._shard.weights()
+
+    async def state(self) -> State:
+        """Return the optimiser's state."""
+        return self._shard.state()
+
+    async def clocks(self) -> list[int]:
+        """Return how many steps each rank has pushed in this fit."""
+        return list(self._clocks)
+
+    async def close(self) -> None:
+        """Let go of whoever waits."""
+        async with self._turn:
+            self._closed = True
+            self._turn.notify_all()
+
+    async def _together(self, push: Push) -> None:
+        self._waiting[push.rank] = push
+        if len(self._waiting) == self._num_ranks:
+            pushes = [self._waiting.pop(rank) for rank in range(self._num_ranks)]
+            for tally in self._tallies:
+                for each in pushes:
+                    tally.add(each)
+            self._shard.step(pushes)
+            self._clocks = [each.step + 1 for each in pushes]
+            self._turn.notify_all()
+        await self._until(lambda: self._clocks[push.rank] > push.step)
+
+    def _at_once(self, push: Push) -> None:
+        for tally in self._tallies:
+            tally.add(push)
+        self._shard.step([push])
+        self._clocks[push.rank] = push.step + 1
+        self._turn.notify_all()
+
+    async def _until(self, ready: Callable[[], bool]) -> None:
+        await self._turn.wait_for(lambda: self._closed or ready())
+        if self._closed:
+            raise ServerClosedError("the parameter server was told to end", where="train.updater")
+
+
+class Shard:
+    """Some parameters and their optimiser."""
+
+    def __init__(self, parameters: Sequence[FloatArray], train: TrainConfig) -> None:
+        self._parameters = nn.ParameterList([torch.tensor(each) for each in parameters])
+        self._updater = LocalUpdater(self._parameters, train)
+        self._bounds = bounds_of([tuple(each.shape) for each in parameters])
+
+    def step(self, pushes: Sequence[Push]) -> None:
+        """Step with the mean of the pushes' gradients, weighed and in their order."""
+        if pushes[0].rate is not None:
+            self._updater.set_rate(pushes[0].rate)
+        total = sum(each.weight for each in pushes) or 1.0
+        mean = np.zeros(self._bounds[-1], np.float32)
+        for each in pushes:
+            mean += each.gradients * np.float32(each.weight)
+        mean /= np.float32(total)
+        present = np.any([each.present for each in pushes], axis=0)
+        # The gradient of the sum of parameters times constants is those constants, to the bit.
+        parts = zip(self._parameters, self._bounds, self._bounds[1:], present, strict=False)
+        products = [
+            (parameter * torch.from_numpy(mean[start:stop]).view_as(parameter)).sum()
+            for parameter, start, stop, there in parts
+            if there
+        ]
+        if products:
+            self._updater.step(torch.stack(products).sum())
+
+    def weights(self) -> FloatArray:
+        """Return all parameters, one after the other."""
+        return np.concatenate([each.detach().numpy().ravel() for each in self._parameters])
+
+    def state(self) -> State:
+        """Return the optimiser's state by name."""
+        return {name: tensor.numpy() for name, tensor in self._updater.state().items()}
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Put back what `state` returned."""
+        self._updater.restore({name: torch.tensor(array) for name, array in state.items()})
+
+
+def bounds_of(shapes: Sequence[tuple[int, ...]]) -> list[int]:
+    """Return where each of some arrays begins, and the last ends, when they lie one after the other."""
+    return list(accumulate((int(np.prod(shape)) for shape in shapes), initial=0))
+
+
+def dealt(parameters: Sequence[Tensor], num_servers: int) -> list[list[int]]:
+    """Return the numbers of the parameters of each server, about as many bytes each: the largest are dealt first."""
+    held: list[list[int]] = [[] for _ in range(num_servers)]
+    sizes = [0] * num_servers
+    for number in sorted(range(len(parameters)), key=lambda number: (-parameters[number].numel(), number)):
+        server = sizes.index(min(sizes))
+        held[server].append(number)
+        sizes[server] += parameters[number].numel()
+    return [sorted(numbers) for numbers in held if numbers]
+
+
+@dataclass
+class Part:
+    """What one server holds of a model: its parameters here, and where they lie in what is sent."""
+
+    parameters: list[nn.Parameter]
+    bounds: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bounds = bounds_of([tuple(each.shape) for each in self.parameters])
+
+    def gradients(self) -> tuple[FloatArray, Array]:
+        """Return the gradients, one after the other, and which there are."""
+        content = np.zeros(self.bounds[-1], np.float32)
+        for parameter, start, stop in zip(self.parameters, self.bounds, self.bounds[1:], strict=False):
+            if parameter.grad is not None:
+                content[start:stop] = parameter.grad.detach().cpu().numpy().ravel()
+        return content, np.array([parameter.grad is not None for parameter in self.parameters])
+
+    def take(self, weights: FloatArray) -> None:
+        """Put weights into the parameters."""
+        with torch.no_grad():
+            for parameter, start, stop in zip(self.parameters, self.bounds, self.bounds[1:], strict=False):
+                parameter.copy_(torch.from_numpy(weights[start:stop]).view_as(parameter))

@@ -1,0 +1,151 @@
+"""One rank's part of a strategy's steps and outputs.
+
+The steps of an epoch are planned for `train.workers` shares. Where there are as many ranks, each has one; where there
+are fewer (`train.elastic`), a rank computes its shares of a step together, so that steps, cursor and learning rate stay
+what they were and the result is the same to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gnnflow.graph.arrays import Array, IntArray
+from gnnflow.layers import FeatureTensors
+from gnnflow.layers.model import Model
+from gnnflow.train.job import TrainJob
+from gnnflow.train.outputs import Outputs
+from gnnflow.train.ranks.group import RankGroup
+from gnnflow.train.source import OpenSource, Source, Step
+
+
+@dataclass(frozen=True)
+class JointStep:
+    """Several shares of one step, computed one after the other on one rank."""
+
+    shares: Sequence[Step]
+
+    @property
+    def labels(self) -> Array:
+        """Labels of all shares' targets."""
+        return np.concatenate([share.labels for share in self.shares])
+
+    @property
+    def targets(self) -> IntArray:
+        """Dense ids of all shares' targets."""
+        return np.concatenate([share.targets for share in self.shares])
+
+    @property
+    def features(self) -> FeatureTensors:
+        """Features of the rows that the shares compute on: the targets of all, then the others share by share."""
+        each = [(share.features, len(share.targets)) for share in self.shares]
+        own = [features.rows(0, count) for features, count in each]
+        return FeatureTensors.joined([*own, *(features.rows(count, len(features)) for features, count in each)])
+
+    def seed(self) -> None:
+        """Each share is seeded when its outputs are computed."""
+
+    def logits(self, model: Model) -> Tensor:
+        """Return the outputs of all shares' targets; each share draws what it would draw on a rank of its own."""
+        rows = []
+        for share in self.shares:
+            share.seed()
+            rows.append(share.logits(model))
+        return torch.cat(rows)
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class SharedSource:
+    """The shares of one rank. What is said of a whole split is joined from all ranks, on every rank.
+
+    settle: called when the last step of an epoch is taken, before anything is scored.
+    """
+
+    shares: Sequence[Source]
+    group: RankGroup
+    settle: Callable[[], None] = _nothing
+    _closing: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        for share in self.shares:
+            self._closing.enter_context(share)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the shares."""
+        self._closing.close()
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Names of the splits that have targets."""
+        return self.shares[0].splits
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Number of steps, the same on every rank."""
+        return self.shares[0].steps_per_epoch
+
+    def steps(self, epoch: int, *, since: int) -> Iterator[Step]:
+        """Yield the rank's part of each step from `since` on."""
+        position = self.group.position
+        position.at("reading the first batch", epoch=epoch, step=since)
+        self.group.agree("place in training", [epoch, since])
+        each = [share.steps(epoch, since=since) for share in self.shares]
+        for number, parts in enumerate(zip(*each, strict=True), since):
+            position.at("a step", epoch=epoch, step=number)
+            yield parts[0] if len(parts) == 1 else JointStep(parts)
+            self.group.check()
+        self.settle()
+
+    def outputs(self, model: Model, split: str) -> Outputs:
+        """Return the outputs of a split's targets in stored order, which the ranks have computed in parts."""
+        self.group.position.at(f"scoring the {split} split")
+        parts = [share.outputs(model, split) for share in self.shares]
+        joined = self._joined([[each.logits, each.labels, each.targets] for each in parts])
+        return Outputs(*joined)
+
+    def train_labels(self) -> Iterable[Array]:
+        """Yield the labels of the whole train split, of which each rank reads its part."""
+        parts = [list(share.train_labels()) for share in self.shares]
+        return (part for rank in self.group.gather([each for labels in parts for each in labels]) for part in rank)
+
+    def _joined(self, parts: Sequence[Sequence[Array]]) -> list[Array]:
+        """Return the arrays of all shares, joined in the order of the shares."""
+        width, size = len(parts[0]), self.group.size
+        held = self.group.gather([array for part in parts for array in part])
+        # share number `share` is the (share // size)-th of rank share % size
+        ordered = [
+            held[share % size][width * (share // size) : width * (share // size + 1)]
+            for share in range(sum(len(each) for each in held) // width)
+        ]
+        return [np.concatenate(column) for column in zip(*ordered, strict=True)]
+
+
+def open_shares(
+    open_source: OpenSource,
+    job: TrainJob,
+    *,
+    edges: bool,
+    group: RankGroup,
+    settle: Callable[[], None] = _nothing,
+) -> SharedSource:
+    """Return this rank's shares of a job."""
+    numbers = range(group.rank, job.train.workers, group.size)
+    cache = job.train.cache // len(numbers)
+    train = job.train.model_copy(update={"cache": cache})
+    shares = [replace(job, rank=number, num_ranks=job.train.workers, train=train) for number in numbers]
+    return SharedSource([open_source(share, edges=edges) for share in shares], group, settle)

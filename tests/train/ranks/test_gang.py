@@ -1,0 +1,335 @@
+"""Ranks on Dask workers: they begin together, end on the same weights, and survive what kills one of them."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from gnnflow.cluster import Cluster
+from gnnflow.config import LocalCluster, model_from_dict
+from gnnflow.graph.errors import ClusterError, TrainingError
+from gnnflow.layers.saved import decode_weights
+from gnnflow.train.ranks.gang import PREFIX, train_on_ranks
+from gnnflow.train.trainer import train
+from tests.train.planted import Planted, Recording, job_for, planted
+
+pytestmark = pytest.mark.distributed
+
+WORKERS = 3
+KILLS = int(os.environ.get("GNNFLOW_KILLS", "20")) // 10
+GRAPH = planted(train_shards=1)
+SHARDS = planted(train_shards=8)
+
+
+def job_of(graph: Planted, *, dropout: float = 0.0, **keys: object):
+    """A job without dropout, whose draws differ by rank, so that one rank and several can be compared."""
+    job = job_for(graph, **{"start_seconds": 20, **keys})
+    return replace(job, model=model_from_dict({"kind": "sage", "hidden": 16, "dropout": dropout}))
+
+
+@pytest.fixture(scope="module")
+def client():
+    with Cluster(LocalCluster(workers=WORKERS, memory_limit="2GiB")) as cluster:
+        client = cluster.dask_client()
+        client.wait_for_workers(WORKERS, timeout=60)
+        yield client
+
+
+def ranks(client, job, graph, *, progress=None):
+    return train_on_ranks(job, client, progress=progress or Recording(), open_source=graph.open_source)
+
+
+def alone(job, graph):
+    return train(job, progress=Recording(), open_source=graph.open_source)
+
+
+def rows_of(result):
+    return [{**row, "seconds": 0, "samples_per_second": 0} for row in result.history]
+
+
+def assert_close(one, two, *, rtol=1e-4):
+    for name, value in decode_weights(one.weights).items():
+        np.testing.assert_allclose(decode_weights(two.weights)[name], value, rtol=rtol, atol=1e-5, err_msg=name)
+
+
+def nothing_is_left(client, *, events=0):
+    """events: what the scheduler may still hold, where nobody was left to drop it; it keeps a thousand of a name."""
+    assert not [key for keys in client.processing().values() for key in keys if str(key).startswith(PREFIX)]
+    assert client.run_on_scheduler(events_kept) <= events
+    told = client.run(rank_threads_and_sockets)
+    assert all(threads == [] for threads, _ in told.values()), told
+    return {worker: sockets for worker, (_, sockets) in told.items()}
+
+
+def events_kept(dask_scheduler):
+    """Number of our events that the scheduler still holds."""
+    topics = dask_scheduler._broker._topics
+    return sum(len(topic.events) for name, topic in topics.items() if name.startswith(PREFIX))
+
+
+def rank_threads_and_sockets():
+    """Names of a worker's rank threads, and its number of open connections."""
+    names = [each.name for each in threading.enumerate() if "gnnflow" in each.name]
+    return names, len(psutil.Process().net_connections("tcp"))
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_ranks_at_a_share_of_the_batch_train_as_one_rank_at_the_whole(client, size):
+    keys = {"epochs": 10, "optimizer": "sgd", "lr": 0.5, "class_weight": "balanced"}
+    whole = alone(job_of(GRAPH, batch_size=120, **keys), GRAPH)
+    trained = ranks(client, job_of(GRAPH, batch_size=120 // size, workers=size, **keys), GRAPH)
+    assert_close(trained.result, whole)
+    assert [attempt.ranks for attempt in trained.attempts] == [size]
+    assert trained.result.best_epoch == whole.best_epoch
+    assert trained.result.metrics["test.accuracy"] == whole.metrics["test.accuracy"]
+    for one, two in zip(rows_of(trained.result), rows_of(whole), strict=True):
+        assert one == pytest.approx(two, rel=1e-4)
+
+
+def test_the_same_seed_and_ranks_give_the_same_bits(client):
+    job = job_of(SHARDS, batch_size=8, workers=2, dropout=0.5, epochs=5, baseline=True)
+    first, second = (ranks(client, job, SHARDS).result for _ in range(2))
+    assert first.weights == second.weights
+    assert rows_of(first) == rows_of(second)
+    assert {name for name in first.metrics if name.startswith("baseline.")}
+    nothing_is_left(client)
+
+
+def test_fewer_workers_than_ranks_is_refused_with_the_numbers(client):
+    with pytest.raises(ClusterError, match=r"5 ranks need as many workers, and after 1 s 3 of 3 are free"):
+        ranks(client, job_of(GRAPH, batch_size=8, workers=5, start_seconds=1), GRAPH)
+    nothing_is_left(client)
+
+
+def test_elastic_training_goes_on_with_the_workers_that_are_there_to_the_same_result(client):
+    keys = {"batch_size": 8, "epochs": 6, "optimizer": "sgd", "lr": 0.2}
+    progress = Recording()
+    job = job_of(SHARDS, workers=5, elastic=True, start_seconds=1, **keys)
+    trained = ranks(client, job, SHARDS, progress=progress)
+    assert [attempt.ranks for attempt in trained.attempts] == [3]
+    assert "train: goes on with 3 ranks instead of 5, on the workers that are there" in progress.messages
+    assert ranks(client, job, SHARDS).result.weights == trained.result.weights
+    with Cluster(LocalCluster(workers=5, memory_limit="2GiB")) as cluster:
+        plenty = replace(job, train=job.train.model_copy(update={"start_seconds": 30.0}))
+        whole = train_on_ranks(plenty, cluster.dask_client(), progress=Recording(), open_source=SHARDS.open_source)
+    assert [attempt.ranks for attempt in whole.attempts] == [5]
+    assert_close(trained.result, whole.result)
+    for one, two in zip(rows_of(trained.result), rows_of(whole.result), strict=True):
+        assert one == pytest.approx(two, rel=1e-4)
+
+
+def servers(mode, **keys):
+    return {"kind": "parameter_server", "mode": mode, **keys}
+
+
+@pytest.mark.parametrize("num_servers", [1, 2])
+def test_synchronous_parameter_servers_train_as_all_reduce_does(client, num_servers):
+    keys = {"batch_size": 8, "workers": 2, "epochs": 6, "optimizer": "sgd", "lr": 0.2, "baseline": True}
+    reduced = ranks(client, job_of(SHARDS, **keys), SHARDS).result
+    held = ranks(client, job_of(SHARDS, updater=servers("synchronous", servers=num_servers), **keys), SHARDS).result
+    assert_close(held, reduced)
+    for one, two in zip(rows_of(held), rows_of(reduced), strict=True):
+        assert one == pytest.approx(two, rel=1e-4)
+    nothing_is_left(client)
+
+
+@pytest.mark.parametrize("mode", ["bounded", "asynchronous"])
+def test_parameter_servers_that_do_not_wait_learn_as_well(client, mode):
+    keys = {"batch_size": 15, "epochs": 25, "lr": 0.01}
+    found = ranks(client, job_of(SHARDS, workers=2, updater=servers(mode), **keys), SHARDS).result
+    assert len(found.history) == 25
+    assert found.metrics["test.accuracy"] > alone(job_of(SHARDS, **keys), SHARDS).metrics["test.accuracy"] - 0.1
+    nothing_is_left(client)
+
+
+def test_one_rank_may_have_a_server_too(client):
+    keys = {"batch_size": 30, "epochs": 4, "optimizer": "sgd", "lr": 0.2}
+    held = ranks(client, job_of(SHARDS, updater=servers("synchronous"), **keys), SHARDS).result
+    assert_close(held, alone(job_of(SHARDS, **keys), SHARDS))
+
+
+class Failing:
+    """Opens the planted source; on one rank's share a read fails."""
+
+    def __init__(self, graph, rank):
+        self.graph, self.rank = graph, rank
+
+    def __call__(self, job, *, edges):
+        if job.rank == self.rank:
+            raise TrainingError("this share is spoiled", where="shard 7", fix="Make it again.")
+        return self.graph.open_source(job, edges=edges)
+
+
+def test_an_error_of_one_rank_ends_all_of_them_and_comes_through(client):
+    begin = time.monotonic()
+    with pytest.raises(TrainingError, match="shard 7: this share is spoiled"):
+        train_on_ranks(
+            job_of(GRAPH, batch_size=8, workers=3), client, progress=Recording(), open_source=Failing(GRAPH, 1)
+        )
+    assert time.monotonic() - begin < 15
+    nothing_is_left(client)
+
+
+class Stuck(Failing):
+    """On one rank's share opening takes for ever, in code that no one can interrupt."""
+
+    def __call__(self, job, *, edges):
+        while job.rank == self.rank:
+            time.sleep(0.05)
+        return self.graph.open_source(job, edges=edges)
+
+
+def test_a_stuck_rank_is_named_and_the_run_stops(client):
+    job = job_of(GRAPH, batch_size=8, workers=2, step_seconds=8)
+    with pytest.raises(ClusterError, match=r"rank 1 is stuck: .* is still at opening its shards after 8 s"):
+        train_on_ranks(job, client, progress=Recording(), open_source=Stuck(GRAPH, 1))
+    client.wait_for_workers(WORKERS, timeout=30)
+    nothing_is_left(client)
+
+
+def wait_in_the_way(seconds):
+    time.sleep(seconds)
+
+
+def test_a_rank_whose_worker_is_busy_is_named(client):
+    workers = sorted(client.nthreads())
+    futures = [client.submit(wait_in_the_way, 6, workers=[worker], pure=False) for worker in workers]
+    time.sleep(0.5)
+    with pytest.raises(ClusterError, match=r"rank 0 did not arrive within 2 s"):
+        ranks(client, job_of(GRAPH, batch_size=8, workers=2, start_seconds=2), GRAPH)
+    client.gather(futures)
+    nothing_is_left(client)
+
+
+class Killing(Recording):
+    """Kills the worker of a rank, or of `server-0`, when training has come to a step."""
+
+    def __init__(self, client, at, *, times=1, which=1):
+        super().__init__()
+        self.client, self.at, self.left, self.which = client, at, times, which
+        self.delay = 0.0
+
+    def step(self, name, done, total, fields):
+        super().step(name, done, total, fields)
+        if self.left and name == "train" and done >= self.at:
+            self.left -= 1
+            time.sleep(self.delay)
+            (worker,) = self.workers()
+            pid = self.client.run(os.getpid, workers=[worker])[worker]
+            os.kill(pid, signal.SIGKILL)
+
+    def workers(self):
+        running = {key: [worker] for worker, keys in self.client.processing().items() for key in keys}
+        held = {**self.client.who_has(), **running}
+        ours = [key for key in held if key.startswith(PREFIX) and key.endswith(f"-{self.which}")]
+        return {worker for key in ours if "server" not in key or self.which == "server-0" for worker in held[key]}
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_killed_rank_costs_the_time_since_the_last_checkpoint_and_no_bit(client, tmp_path: Path, which):
+    keys = {"batch_size": 8, "workers": 2, "epochs": 60, "dropout": 0.3, "checkpoint_steps": 4}
+    undisturbed = ranks(client, job_of(SHARDS, **keys), SHARDS)
+    progress = Killing(client, 150, which=which)
+    job = replace(job_of(SHARDS, **keys), checkpoint_uri=str(tmp_path))
+    trained = ranks(client, job, SHARDS, progress=progress)
+    assert progress.left == 0
+    assert [attempt.ranks for attempt in trained.attempts] == [2, 2]
+    assert f"rank {which} was lost" in trained.attempts[0].lost
+    assert trained.result.weights == undisturbed.result.weights
+    assert rows_of(trained.result) == rows_of(undisturbed.result)
+    assert any("train: goes on from epoch" in text for text in progress.messages)
+    nothing_is_left(client)
+
+
+@pytest.mark.parametrize("which", [1, "server-0"])
+def test_a_killed_server_or_its_rank_costs_the_time_since_the_last_checkpoint(client, tmp_path: Path, which):
+    keys = {"batch_size": 8, "workers": 2, "epochs": 40, "dropout": 0.3, "checkpoint_steps": 4}
+    keys["updater"] = servers("synchronous")
+    undisturbed = ranks(client, job_of(SHARDS, **keys), SHARDS)
+    progress = Killing(client, 100, which=which)
+    job = replace(job_of(SHARDS, **keys), checkpoint_uri=str(tmp_path))
+    trained = ranks(client, job, SHARDS, progress=progress)
+    assert [attempt.ranks for attempt in trained.attempts] == [2, 2]
+    lost = "parameter server 0 was lost" if which == "server-0" else "rank 1 was lost"
+    assert lost in trained.attempts[0].lost
+    assert trained.result.weights == undisturbed.result.weights
+    nothing_is_left(client)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("updater", [{"kind": "all_reduce"}, servers("synchronous")], ids=lambda each: each["kind"])
+def test_kills_at_random_moments_change_no_bit(client, tmp_path: Path, updater):
+    keys = {"batch_size": 8, "workers": 2, "epochs": 40, "dropout": 0.3, "checkpoint_steps": 5, "updater": updater}
+    undisturbed = ranks(client, job_of(SHARDS, **keys), SHARDS).result
+    targets = [0, 1] if updater["kind"] == "all_reduce" else [0, 1, "server-0"]
+    pick, hits = random.Random(len(targets)), 0
+    for attempt in range(KILLS):
+        progress = Killing(client, pick.randrange(1, 300), which=pick.choice(targets))
+        progress.delay = pick.uniform(0, 0.05)
+        job = replace(job_of(SHARDS, **keys), checkpoint_uri=str(tmp_path / str(attempt)))
+        trained = ranks(client, job, SHARDS, progress=progress)
+        hits += len(trained.attempts) - 1
+        assert trained.result.weights == undisturbed.weights
+        assert rows_of(trained.result) == rows_of(undisturbed)
+        nothing_is_left(client)
+    assert hits >= 0.8 * KILLS
+
+
+def test_ranks_that_keep_dying_end_the_run_with_the_reason(client, tmp_path: Path):
+    progress = Killing(client, 20, times=2, which=1)
+    job = job_of(SHARDS, batch_size=8, workers=2, epochs=500, restarts=1)
+    with pytest.raises(ClusterError, match=r"ranks were lost 2 times, the last time so: rank 1 was lost"):
+        ranks(client, replace(job, checkpoint_uri=str(tmp_path)), SHARDS, progress=progress)
+    client.wait_for_workers(WORKERS, timeout=30)
+    nothing_is_left(client)
+
+
+def test_a_hundred_epochs_and_ten_trainings_leave_no_connection_behind(client):
+    job = job_of(GRAPH, batch_size=60, workers=2, epochs=10)
+    ranks(client, job, GRAPH)
+    before = nothing_is_left(client)
+    for _ in range(10):
+        ranks(client, job, GRAPH)
+    after = nothing_is_left(client)
+    assert sum(after.values()) <= sum(before.values()) + 2  # Dask's own between workers come and go
+
+
+def in_a_driver(job, graph):
+    """What a stage's driver does when it is itself a task of the cluster."""
+    from distributed import worker_client
+
+    with worker_client() as client:
+        return train_on_ranks(job, client, progress=Recording(), open_source=graph.open_source).result.weights
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_trainings_that_begin_at_once_follow_each_other(threads):
+    from distributed import Client
+    from distributed import LocalCluster as DaskLocalCluster
+
+    job = job_of(SHARDS, batch_size=8, workers=2, epochs=10, start_seconds=120, dropout=0.3)
+    kept = {"n_workers": 2, "threads_per_worker": threads, "dashboard_address": "127.0.0.1:0"}
+    with DaskLocalCluster(**kept) as cluster, ThreadPoolExecutor(3) as pool:
+        clients = [Client(cluster) for _ in range(3)]
+        found = list(pool.map(lambda client: ranks(client, job, SHARDS).result.weights, clients))
+        nothing_is_left(clients[0], events=20)  # a rank that had just begun where another was told something
+        for client in clients:
+            client.close()
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_driver_that_is_a_task_leaves_room_for_as_many_ranks_as_there_are_workers(client):
+    job = job_of(GRAPH, batch_size=40, workers=WORKERS, epochs=3)
+    expected = ranks(client, job, GRAPH).result.weights
+    assert client.submit(in_a_driver, job, GRAPH, pure=False).result(timeout=60) == expected

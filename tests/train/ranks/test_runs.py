@@ -1,0 +1,120 @@
+"""Whole runs on ranks: what is killed goes on to the same bytes, and no process, task or file is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from gnnflow.cluster import Cluster
+from gnnflow.config import LocalCluster, SynchronousCluster
+from gnnflow.graph.errors import ClusterError, ConfigError
+from gnnflow.graph.facts import TrainFacts
+from gnnflow.stages import pipeline
+from gnnflow.stages.base import StageContext, run_stage
+from tests.robustness.processes import start
+from tests.small_graphs import graph_config, write_graph
+from tests.train.ranks.test_gang import nothing_is_left
+
+LOCAL = {"kind": "local", "workers": 2, "memory_limit": "2GiB"}
+SECONDS = 240
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ranks")
+    write_graph(folder, num_nodes=300, num_edges=3000)
+    return folder
+
+
+def config_of(folder: Path, workspace: str, cluster=LOCAL, **train: object):
+    return graph_config(
+        folder,
+        workspace=str(folder / workspace),
+        model={"kind": "sage", "hidden": 8},
+        train={"epochs": 60, "batch_size": 16, "checkpoint_steps": 2, "workers": 2, "start_seconds": 120, **train},
+        infer={"parity_samples": 20},
+        cluster=cluster,
+    )
+
+
+def run_of(folder: Path, config, name: str):
+    (folder / f"{name}.yaml").write_text(config.model_dump_json(exclude_none=True))
+    return start(["run", str(folder / f"{name}.yaml"), "--json"], folder, name)
+
+
+def digests(out: Path) -> dict[str, str]:
+    return {name: stage["digest"] for name, stage in json.loads(out.read_text())["stages"].items()}
+
+
+def killed_in_training(running, workspace: Path) -> None:
+    """Wait until a run has written a checkpoint, and kill it."""
+    deadline = time.monotonic() + SECONDS
+    while not list((workspace / "work").rglob("train.safetensors")):
+        assert time.monotonic() < deadline, running.said
+        assert running.alive, running.said
+        time.sleep(0.02)
+    os.kill(running.process.pid, signal.SIGKILL)
+    assert running.wait(SECONDS) == -signal.SIGKILL
+
+
+def test_ranks_without_a_dask_cluster_are_refused_when_the_config_is_read(folder: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config_of(folder, "none", cluster={"kind": "synchronous"})
+    assert caught.value.where == "train.workers"
+    assert "Set cluster to {kind: local, workers: 2}" in caught.value.fix
+
+
+def test_ranks_on_a_scheduler_without_a_cluster_are_refused(folder: Path) -> None:
+    config = config_of(folder, "in-process")
+    context = StageContext.of(config, Cluster(SynchronousCluster()))
+    for stage in ("ingest", "select", "flat"):
+        run_stage(context, stage)
+    with pytest.raises(ClusterError, match="2 ranks are tasks of a Dask cluster, and this stage runs without one"):
+        run_stage(context, "train")
+
+
+@pytest.mark.distributed
+@pytest.mark.slow
+def test_a_killed_run_leaves_no_process_and_goes_on_to_the_same_bytes(folder: Path) -> None:
+    undisturbed = run_of(folder, config_of(folder, "undisturbed"), "undisturbed")
+    assert undisturbed.wait(SECONDS) == 0, undisturbed.said
+    config = config_of(folder, "killed")
+    killed = run_of(folder, config, "killed")
+    killed_in_training(killed, folder / "killed")
+    assert not killed.orphans()
+    again = run_of(folder, config, "again")
+    assert again.wait(SECONDS) == 0, again.said
+    assert "goes on from epoch" in again.said
+    assert digests(again.out) == digests(undisturbed.out)
+    assert not [file for file in (folder / "killed" / "work").rglob("*") if file.is_file()]
+
+
+@pytest.mark.distributed
+@pytest.mark.slow
+def test_ranks_on_a_shared_cluster_end_with_the_run_that_started_them(folder: Path) -> None:
+    with Cluster(LocalCluster(workers=2, memory_limit="2GiB")) as cluster:
+        client = cluster.dask_client()
+        client.wait_for_workers(2, timeout=60)
+        there = {"kind": "address", "address": client.scheduler.address}
+        config = config_of(folder, "shared", there, epochs=5000)
+        killed = run_of(folder, config, "shared")
+        killed_in_training(killed, folder / "shared")
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            try:
+                nothing_is_left(client, events=1000)
+                break
+            except AssertionError:
+                time.sleep(0.5)
+        nothing_is_left(client, events=1000)
+        short = config_of(folder, "shared", there, epochs=10)
+        context = StageContext.of(short, cluster)
+        assert pipeline.run(context).metrics["train.epochs"] == 10
+        facts = context.artifact("train").facts(TrainFacts)
+        assert [attempt.ranks for attempt in facts.attempts] == [2]
+        nothing_is_left(client, events=1000)

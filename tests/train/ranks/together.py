@@ -1,0 +1,28 @@
+"""Ranks as threads of one process, joined as ranks on workers are: for what needs no process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from gnnflow.train.ranks.group import Place, Position, RankGroup, find_store, join_group, open_store
+
+HOST = "127.0.0.1"
+
+
+def together(function: Callable[[RankGroup], Any], size: int, *, seconds: float = 20.0) -> list[Any]:
+    """Return what the function returns on each rank; an error of a rank stands in its place."""
+    store = open_store(HOST, start_seconds=seconds)
+
+    def one(rank: int) -> Any:
+        place = Place(rank, size, start_seconds=seconds, step_seconds=seconds)
+        found = store if rank == 0 else find_store(HOST, store.port, start_seconds=seconds)
+        try:
+            return function(join_group(found, place, host=HOST, position=Position()))
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            error.__cause__ = error.__context__ = None
+            return error.with_traceback(None)
+
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(one, range(size)))
