@@ -54,7 +54,8 @@ def digests(out: Path) -> dict[str, str]:
 def killed_in_training(running, workspace: Path) -> None:
     """Wait until a run has written a checkpoint, and kill it."""
     deadline = time.monotonic() + SECONDS
-    while not list((workspace / "work").rglob("train.safetensors")):
+    # os.walk, unlike rglob, goes on where a folder is removed meanwhile
+    while not any("train.safetensors" in files for _, _, files in os.walk(workspace / "work")):
         assert time.monotonic() < deadline, running.said
         assert running.alive, running.said
         time.sleep(0.02)
