@@ -43,5 +43,5 @@ def remark() -> str:
         return ""
     return (
         "the native kernels were not built (no C compiler when gnnflow was installed): results are the same to "
-        "rounding, and an epoch takes up to three times as long; install gcc, then gnnflow again"
+        "rounding, and an epoch takes several times as long; install gcc, then gnnflow again"
     )

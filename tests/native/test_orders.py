@@ -60,4 +60,4 @@ def test_a_node_outside_of_the_rows_is_refused():
 def test_without_the_native_core_one_line_says_what_that_costs(monkeypatch):
     assert core() is None or remark() == ""
     monkeypatch.setattr(sys.modules["gnnflow.native.library"], "core", lambda: None)
-    assert "up to three times as long" in remark()
+    assert "several times as long" in remark()
