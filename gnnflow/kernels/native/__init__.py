@@ -7,11 +7,10 @@ its edges, so the bits do not depend on the number of threads. Measured in docs/
 from __future__ import annotations
 
 from gnnflow.kernels.native.attention import softmax_sums
-from gnnflow.kernels.native.gathers import gather_sources, gather_targets
 from gnnflow.kernels.native.library import accepts
 from gnnflow.kernels.native.losses import binary_cross_entropy
 from gnnflow.kernels.native.maxima import segment_max
-from gnnflow.kernels.native.sums import products, sums, weighted_sum
+from gnnflow.kernels.native.sums import gather_sources, gather_targets, products, sums, weighted_sum
 
 __all__ = [
     "accepts",

@@ -14,8 +14,9 @@ from torch.autograd.function import once_differentiable
 
 from gnnflow.kernels.csr import Csr
 from gnnflow.kernels.dropout import dropout
+from gnnflow.kernels.gradients import value_gradient
 from gnnflow.kernels.native.library import call, rows_of
-from gnnflow.kernels.native.sums import products, sums, value_gradient
+from gnnflow.kernels.native.sums import LOOPS, products, sums
 
 
 @dataclass(frozen=True)
@@ -74,4 +75,5 @@ class _Attention(torch.autograd.Function):
             call("gnnflow_logit_gradient", csr, *given, by_logit)
             if attributes is not None:
                 by_logit += used * products(csr.edges, by_attributes, attributes[:, None])
-        return None, by_logit, value_gradient(csr, used, value, by_value) if ctx.needs_input_grad[2] else None, None
+        gradient = value_gradient(LOOPS, csr, used, value, by_value) if ctx.needs_input_grad[2] else None
+        return None, by_logit, gradient, None

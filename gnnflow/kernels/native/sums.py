@@ -1,17 +1,13 @@
-"""Weighted sums over in-edges, and their gradients.
+"""Weighted sums over in-edges and products per edge, on the core.
 
 Shapes: T targets, S sources, E edges, H heads, D width of a head.
 """
 
 from __future__ import annotations
 
-from typing import Any, cast
-
-import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from gnnflow.kernels import fused
+from gnnflow.kernels import gradients
 from gnnflow.kernels.csr import Csr
 from gnnflow.kernels.native.library import call, rows_of
 
@@ -21,7 +17,17 @@ def weighted_sum(csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
 
     A missing coefficient is one; a value with a single head serves every head. Targets without in-edges give zero.
     """
-    return cast("Tensor", _WeightedSum.apply(csr, coefficient, value))  # type: ignore[no-untyped-call]
+    return gradients.weighted_sum(LOOPS, csr, coefficient, value)
+
+
+def gather_sources(csr: Csr, term: Tensor) -> Tensor:
+    """Return term [S, ...] of each edge's source: [E, ...]."""
+    return gradients.gather_sources(LOOPS, csr, term)
+
+
+def gather_targets(csr: Csr, term: Tensor) -> Tensor:
+    """Return term [T, ...] of each edge's target: [E, ...]."""
+    return gradients.gather_targets(LOOPS, csr, term)
 
 
 def sums(csr: Csr, coefficient: Tensor | None, value: Tensor, *, edges: Tensor | None = None) -> Tensor:
@@ -50,28 +56,4 @@ def products(csr: Csr, left: Tensor, right: Tensor) -> Tensor:
     return out
 
 
-def value_gradient(csr: Csr, coefficient: Tensor | None, value: Tensor, grad: Tensor) -> Tensor:
-    """Return the gradient of value [S, H or 1, D], from that of the sums [T, H, D]."""
-    if csr.is_edgewise:
-        return fused.edge_gradient(csr, coefficient, value, grad)
-    # each source's sum over its out-edges of coefficient x its target's gradient row [S, H, D]
-    gradient = sums(csr.transposed, coefficient, grad, edges=csr.by_source.sources)
-    # a value that serves every head collects the gradients of all
-    return gradient if gradient.shape == value.shape else gradient.sum(1, keepdim=True)
-
-
-class _WeightedSum(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
-        ctx.csr = csr
-        ctx.save_for_backward(coefficient, value)
-        return sums(csr, coefficient, value)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
-        coefficient, value = ctx.saved_tensors
-        csr: Csr = ctx.csr
-        _, needs_coefficient, needs_value = ctx.needs_input_grad
-        by_coefficient = products(csr, grad, value) if needs_coefficient else None
-        return None, by_coefficient, value_gradient(csr, coefficient, value, grad) if needs_value else None
+LOOPS = gradients.Loops(sums, products)

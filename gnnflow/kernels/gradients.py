@@ -1,0 +1,105 @@
+"""Weighted sums and gathers with their gradients, from the two loops over edges that any implementation has.
+
+The gradient of a sum's values is the same sum over the reversed edges, that of its coefficients a product per edge, and
+that of a gather the sum over each row's edges. So an implementation brings no gradient of its own.
+
+Shapes: T targets, S sources, E edges, H heads, D width of a head.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from gnnflow.kernels.csr import Csr
+
+
+class Sums(Protocol):
+    """Weighted sums without a gradient."""
+
+    def __call__(self, csr: Csr, coefficient: Tensor | None, value: Tensor, *, edges: Tensor | None = None) -> Tensor:
+        """Return the sum per target of coefficient [E, H] x value [S, H or 1, D]: [T, H, D].
+
+        A missing coefficient is one. edges [E]: the row of each edge among the coefficients, where that is not its own.
+        """
+
+
+@dataclass(frozen=True)
+class Loops:
+    """The loops over edges of one implementation.
+
+    products(csr, left [T, H, D], right [S, H or 1, D]): per edge and head the dot product of its target's row of left
+    and its source's of right [E, H].
+    """
+
+    sums: Sums
+    products: Callable[[Csr, Tensor, Tensor], Tensor]
+
+
+def weighted_sum(loops: Loops, csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
+    """Return the sum over each target's in-edges of coefficient [E, H] x value [S, H or 1, D]: [T, H, D].
+
+    A missing coefficient is one; a value with a single head serves every head. Targets without in-edges give zero.
+    """
+    return cast("Tensor", _WeightedSum.apply(loops, csr, coefficient, value))  # type: ignore[no-untyped-call]
+
+
+def gather_sources(loops: Loops, csr: Csr, term: Tensor) -> Tensor:
+    """Return term [S, ...] of each edge's source: [E, ...]."""
+    return cast("Tensor", _Gather.apply(loops, csr, csr.sources, term))  # type: ignore[no-untyped-call]
+
+
+def gather_targets(loops: Loops, csr: Csr, term: Tensor) -> Tensor:
+    """Return term [T, ...] of each edge's target: [E, ...]."""
+    return cast("Tensor", _Gather.apply(loops, csr, csr.targets, term))  # type: ignore[no-untyped-call]
+
+
+def value_gradient(loops: Loops, csr: Csr, coefficient: Tensor | None, value: Tensor, grad: Tensor) -> Tensor:
+    """Return the gradient of a sum's value [S, H or 1, D], from that of the sums [T, H, D]."""
+    if csr.is_edgewise:  # a value is one edge's: its target's row, times its coefficient [E, H, D]
+        gathered = grad.index_select(0, csr.targets)
+        gradient = gathered if coefficient is None else coefficient[:, :, None] * gathered
+    else:  # each source's sum over its out-edges of coefficient x its target's gradient row [S, H, D]
+        gradient = loops.sums(csr.transposed, coefficient, grad, edges=csr.by_source.sources)
+    # A value that serves every head collects the gradients of all.
+    return gradient if gradient.shape == value.shape else gradient.sum(1, keepdim=True)
+
+
+class _WeightedSum(Function):
+    @staticmethod
+    def forward(ctx: Any, loops: Loops, csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
+        ctx.loops, ctx.csr = loops, csr
+        ctx.save_for_backward(coefficient, value)
+        return loops.sums(csr, coefficient, value)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor | None, Tensor | None]:
+        coefficient, value = ctx.saved_tensors
+        loops: Loops = ctx.loops
+        needs_coefficient, needs_value = ctx.needs_input_grad[2:]
+        by_coefficient = loops.products(ctx.csr, grad, value) if needs_coefficient else None
+        by_value = value_gradient(loops, ctx.csr, coefficient, value, grad) if needs_value else None
+        return None, None, by_coefficient, by_value
+
+
+class _Gather(Function):
+    @staticmethod
+    def forward(ctx: Any, loops: Loops, csr: Csr, rows: Tensor, term: Tensor) -> Tensor:
+        ctx.loops, ctx.csr, ctx.by_source = loops, csr, rows is csr.sources
+        return term.index_select(0, rows)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, None, Tensor]:
+        # the edges of each gathered row: of each source, or of each target
+        groups = ctx.csr.by_source if ctx.by_source else ctx.csr.edges
+        # all trailing dimensions as columns of one head [E, 1, K]
+        added = ctx.loops.sums(groups, None, grad.reshape(len(grad), 1, math.prod(grad.shape[1:])))
+        return None, None, None, added.reshape(len(added), *grad.shape[1:])
