@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from gnnflow.config.base import Number, Section
-from gnnflow.config.model_section import OWN_SPELLING
+from gnnflow.config.model_section import OWN_SPELLING, tag_of
 
 OWN_LOSS = "package.module:function"
 
@@ -59,9 +59,7 @@ class OwnLoss(Section):
 def _tag(value: Any) -> str | None:
     """Return which member of the union reads a value; None where it names no kind."""
     kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
-    if kind is None:
-        return None
-    return OWN_LOSS if isinstance(kind, str) and OWN_SPELLING.fullmatch(kind) else str(kind)
+    return None if kind is None else tag_of(kind, own=OWN_LOSS)
 
 
 LossConfig = Annotated[

@@ -123,7 +123,12 @@ def _tag(value: Any) -> str | None:
         kind = value.kind
     else:
         return None
-    return OWN_KIND if isinstance(kind, str) and OWN_SPELLING.fullmatch(kind) else str(kind)
+    return tag_of(kind, own=OWN_KIND)
+
+
+def tag_of(kind: Any, *, own: str) -> str:
+    """Return the tag of a kind in a union: itself, or `own` for what is spelled as something of a user's own."""
+    return own if isinstance(kind, str) and OWN_SPELLING.fullmatch(kind) else str(kind)
 
 
 ModelConfig = Annotated[

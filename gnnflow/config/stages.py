@@ -110,7 +110,7 @@ def _own_layers(config: Config) -> tuple[str, ...]:
 
 
 def _own_training_code(config: Config) -> tuple[str, ...]:
-    return (*_own_layers(config), *((config.train.loss.kind,) if ":" in config.train.loss.kind else ()))
+    return tuple(kind for kind in (config.model.kind, config.train.loss.kind) if ":" in kind)
 
 
 STAGES: dict[str, Stage] = {

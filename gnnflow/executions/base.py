@@ -39,7 +39,7 @@ from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.errors import LayerError
 from gnnflow.layers import EdgeContext, Layer, Model, NodeContext, State, Terms
 
-# What one number of a gathered row costs, in multiplications of a matrix product (docs/decisions/0008-native-core.md).
+# About what one number of a gathered row costs, in multiplications of a matrix product, which run many at a time.
 _GATHER = 4
 
 

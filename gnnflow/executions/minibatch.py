@@ -76,7 +76,7 @@ def aggregates_ahead(model: Model, *, training: bool) -> bool:
     """Return whether what the first layer aggregates is the same in every step, so that it may be prepared."""
     layer = model.layer(0)
     draws = training and (model.config.dropout > 0.0 or layer.coefficient_dropout > 0.0)
-    return model.encoder is None and layer.fixed_terms and not layer.uses_messages and not draws
+    return model.encoder is None and layer.fixed_terms and layer.uses_coefficients and not draws
 
 
 @torch.no_grad()

@@ -70,7 +70,7 @@ def takes_self(layer: Layer, block: BlockTensors) -> bool:
     That saves merging two states, a pass over all rows forward and several backward.
     """
     scaled = block.sample_scale is not None and layer.aggregation.scaled_by_sample
-    return layer.include_self and not (layer.uses_messages or layer.uses_propagate or scaled)
+    return layer.include_self and layer.uses_coefficients and not scaled
 
 
 def self_state(layer: Layer, *, source: TermRows, target: TermRows, edge: EdgeContext) -> State:

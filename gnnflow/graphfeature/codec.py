@@ -21,7 +21,6 @@ from gnnflow.graph.errors import StorageError
 from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows
 from gnnflow.graphfeature.wire import (
     Messages,
-    binary_column,
     bytes_field,
     integer_field,
     join_fields,
@@ -112,11 +111,6 @@ def _packed(field: Field, values: Array, dtype: str, offsets: IntArray) -> tuple
 def _local(union_rows: Array, nodes: IntArray, offsets: IntArray) -> Array:
     """Return rows counted from the start of each neighbourhood's own nodes."""
     return union_rows - np.repeat(nodes[:-1], np.diff(offsets))
-
-
-def decode(message: bytes | pa.Buffer) -> Neighborhood:
-    """Return the neighbourhood of one message. Raises StorageError where the bytes are not a whole GraphFeature."""
-    return decode_rows(binary_column(message, np.array([0, len(message)], np.int64))).neighborhood
 
 
 def decode_rows(column: pa.Array | pa.ChunkedArray) -> NeighborhoodRows:

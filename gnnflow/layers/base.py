@@ -53,6 +53,11 @@ class Layer(nn.Module, ABC):
     uses_propagate: ClassVar[bool] = False
     """Set when the class is created: whether it defines `propagate`."""
 
+    @property
+    def uses_coefficients(self) -> bool:
+        """Whether it defines `coefficient`: what travels along an edge is then a scalar times the source's value."""
+        return not (self.uses_messages or self.uses_propagate)
+
     def __init__(self, in_width: int, out_width: int) -> None:
         super().__init__()
         self.in_width = in_width

@@ -50,7 +50,8 @@ class EdgeContext:
 
         like: any tensor of the layer, for its dtype and device.
         """
-        return like.new_ones(self.num_edges, 1) if self.weight is None else self.weight[:, None].to(like)
+        column = self.weight_column(like)
+        return like.new_ones(self.num_edges, 1) if column is None else column
 
     def weight_column(self, like: Tensor) -> Tensor | None:
         """Return each edge's weight as a coefficient [E, 1], or None in a graph without weights, where each is one.

@@ -84,9 +84,9 @@ def _check_start(run: ResolvedRun) -> None:
     """Raise what can be said against the model that training starts from; its widths where the graph store is there."""
     from gnnflow.stages.train import model_inputs
 
-    store = run.artifact(run.store_stage)
     if run.config.train.start is None:
         return
+    store = run.artifact(run.store_stage)
     known = committed(store)
     check_start(run.config, inputs=model_inputs(read_facts(store, read_manifest(store), GraphFacts)) if known else None)
 

@@ -45,20 +45,20 @@ def work(run: StageRun) -> Made:
     from gnnflow.train.job import TrainJob
 
     config, graph = run.config, run.store.facts
-    flat = run.facts("flat", FlatFacts)
+    flat, inputs = run.facts("flat", FlatFacts), model_inputs(graph)
     job = TrainJob(
         artifact=run.inputs["flat"].uri,
         entries=flat.shards,
         fanouts=flat.fanouts and flat.fanouts[: config.model.layers],
         model=config.model,
-        inputs=model_inputs(graph),
+        inputs=inputs,
         label_kind=graph.label_kind,
         num_classes=graph.num_classes,
         train=config.train,
         seed=config.seed,
         sampling=run.neighbors.sampling,
         checkpoint_uri=join(run.rounds.work, "checkpoints"),
-        start=load_start(config, inputs=model_inputs(graph)),
+        start=load_start(config, inputs=inputs),
         failures=FailureFolder(run.failed, run.store),
     )
     # Found now rather than after hours of training: every execution of this run must be able to run the model.

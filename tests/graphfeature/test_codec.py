@@ -19,7 +19,6 @@ from gnnflow.graphfeature import graph_feature_pb2
 from gnnflow.graphfeature.blocks import extract_rows
 from gnnflow.graphfeature.codec import (
     Field,
-    decode,
     decode_references,
     decode_rows,
     encode_references,
@@ -40,6 +39,10 @@ def rows_of(graph: Neighborhood) -> NeighborhoodRows:
 def encode(graph: Neighborhood) -> bytes:
     message: bytes = encode_rows(side_by_side([graph]))[0].as_py()
     return message
+
+
+def decode(message: bytes) -> Neighborhood:
+    return decode_rows(pa.array([message], pa.large_binary())).neighborhood
 
 
 def triangle() -> Neighborhood:

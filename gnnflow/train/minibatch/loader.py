@@ -23,7 +23,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 
@@ -39,6 +39,8 @@ from gnnflow.graphfeature.shards import Shard
 from gnnflow.layers import FeatureTensors, Model, Terms
 from gnnflow.train.minibatch.batches import OPEN_SHARDS, PlannedBatch
 from gnnflow.train.minibatch.memory import Memory
+
+Built = TypeVar("Built")
 
 
 @dataclass(frozen=True)
@@ -178,20 +180,16 @@ class BatchLoader:
         """Return the blocks of the targets at some rows of a shard."""
         if opened.terms is None or not aggregates_ahead(self._model, training=for_training):
             return self._gathered(opened, rows)
-        neighborhood = opened.shard.neighborhood
-        placed = build_in_place(
-            neighborhood,
-            rows,
-            fanouts=self._fanouts,
-            num_layers=self._model.num_layers,
-            sampling=self._sampling,
-            scratch=self._scratch,
-        )
-        return prepared(self._model, opened.terms, placed, features=neighborhood.features)
+        placed = self._built(build_in_place, opened, rows)
+        return prepared(self._model, opened.terms, placed, features=opened.shard.neighborhood.features)
 
     def _gathered(self, opened: _Open, rows: IntArray) -> BatchTensors:
         """Return the blocks of these targets with the features of all rows, the targets first."""
-        built = build_minibatch(
+        return batch_tensors(self._built(build_minibatch, opened, rows))
+
+    def _built(self, build: Callable[..., Built], opened: _Open, rows: IntArray) -> Built:
+        """Return what one of the builders of blocks makes of these targets."""
+        return build(
             opened.shard.neighborhood,
             rows,
             fanouts=self._fanouts,
@@ -199,7 +197,6 @@ class BatchLoader:
             sampling=self._sampling,
             scratch=self._scratch,
         )
-        return batch_tensors(built)
 
 
 def _ready(batch: ReadyBatch | Future[ReadyBatch]) -> ReadyBatch:

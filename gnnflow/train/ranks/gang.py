@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gnnflow.graph.errors import ClusterError, GnnflowError
+from gnnflow.graph.errors import ClusterError
 from gnnflow.graph.facts import RankAttempt
 from gnnflow.train.ranks.group import Place, RankLateError, RankLostError, RankStoppedError, late
 from gnnflow.train.ranks.hosting import Hosting
@@ -346,4 +346,4 @@ def _where(seen: _Seen) -> str:
 
 def _error_of(future: Future[Any]) -> BaseException:
     error: BaseException = future.exception()
-    return error if isinstance(error, GnnflowError | RankStoppedError | Exception) else RuntimeError(str(error))
+    return error if isinstance(error, Exception) else RuntimeError(str(error))

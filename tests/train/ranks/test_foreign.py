@@ -14,7 +14,7 @@ from gnnflow.graph.errors import ClusterError
 from gnnflow.train.ranks.gang import train_on_ranks
 from tests.mapreduce.foreign_cluster import foreign_cluster
 from tests.train.planted import Recording, planted
-from tests.train.ranks.test_gang import SHARDS, job_of, nothing_is_left
+from tests.train.ranks.test_gang import SHARDS, job_of, nothing_is_left_soon
 
 pytestmark = [
     pytest.mark.distributed,
@@ -87,14 +87,7 @@ def test_a_rank_whose_process_stands_still_is_named(foreign):
         with pytest.raises(ClusterError, match=r"rank 1 is stuck: .* says nothing after 15 s"):
             train_on_ranks(job(step_seconds=15), client, progress=At(20, stop), open_source=SHARDS.open_source)
         os.kill(stopped[0], signal.SIGCONT)
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            try:
-                nothing_is_left(client, events=1000)
-                break
-            except AssertionError:
-                time.sleep(0.5)
-        nothing_is_left(client, events=1000)
+        nothing_is_left_soon(client, events=1000)
 
 
 def test_a_worker_that_never_comes_back_is_waited_for_and_named_by_number(foreign):

@@ -71,6 +71,17 @@ def nothing_is_left(client, *, events=0):
     return {worker: sockets for worker, (_, sockets) in told.items()}
 
 
+def nothing_is_left_soon(client, *, seconds=30, **limits):
+    """The same within some seconds: ranks whose driver is gone notice that themselves."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            return nothing_is_left(client, **limits)
+        except AssertionError:
+            time.sleep(0.5)
+    return nothing_is_left(client, **limits)
+
+
 def events_kept(dask_scheduler):
     """Number of our events that the scheduler still holds."""
     topics = dask_scheduler._broker._topics

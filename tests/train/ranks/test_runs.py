@@ -18,7 +18,7 @@ from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext, run_stage
 from tests.robustness.processes import start
 from tests.small_graphs import graph_config, write_graph
-from tests.train.ranks.test_gang import nothing_is_left
+from tests.train.ranks.test_gang import nothing_is_left, nothing_is_left_soon
 
 LOCAL = {"kind": "local", "workers": 2, "memory_limit": "2GiB"}
 SECONDS = 240
@@ -105,14 +105,7 @@ def test_ranks_on_a_shared_cluster_end_with_the_run_that_started_them(folder: Pa
         config = config_of(folder, "shared", there, epochs=5000)
         killed = run_of(folder, config, "shared")
         killed_in_training(killed, folder / "shared")
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            try:
-                nothing_is_left(client, events=1000)
-                break
-            except AssertionError:
-                time.sleep(0.5)
-        nothing_is_left(client, events=1000)
+        nothing_is_left_soon(client, events=1000)
         short = config_of(folder, "shared", there, epochs=10)
         context = StageContext.of(short, cluster)
         assert pipeline.run(context).metrics["train.epochs"] == 10
