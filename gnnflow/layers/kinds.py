@@ -129,6 +129,14 @@ def _checked(layer: Layer, *, kind: str, attribute_width: int) -> Layer:
             where=_KIND,
             fix="Define coefficient() instead, or read edge.attributes inside message() and aggregate otherwise.",
         )
+    commutes = aggregation.linear and layer.uses_coefficients and not layer.uses_edge_attributes
+    if layer.value_weight is not None and not commutes:
+        raise LayerError(
+            f"{kind} leaves its value_weight to executions, which apply it before or behind the aggregation; here that "
+            "is not the same",
+            where=_KIND,
+            fix="Apply the map in transform(). value_weight is for coefficient() with Sum, Mean or softmax attention.",
+        )
     if layer.uses_edge_attributes and attribute_width == 0:
         raise LayerError(
             f"{kind} needs edge attributes and the graph has none",

@@ -8,7 +8,7 @@ from torch import nn
 from gnnflow.config import Config, GATConfig, GCNConfig, model_from_dict
 from gnnflow.config.unions import is_free, tagged_members
 from gnnflow.graph.errors import ConfigError, LayerError
-from gnnflow.layers import GAT, GCN, Layer, Place, SoftmaxAttention, Sum, Terms, build_layer, load_layer_class
+from gnnflow.layers import GAT, GCN, Layer, Max, Place, SoftmaxAttention, Sum, Terms, build_layer, load_layer_class
 
 
 class Own(Layer):
@@ -37,6 +37,15 @@ class WithoutAggregation(Own):
 
 class WithAttributes(Own):
     uses_edge_attributes = True
+
+
+class MapsBehindMax(Own):
+    aggregation = Max()
+    value_weight = property(lambda self: self.linear.weight)
+
+
+class MapsBehindAttributes(WithAttributes):
+    value_weight = property(lambda self: self.linear.weight)
 
 
 class SoftmaxOfMessages(Layer):
@@ -113,6 +122,8 @@ def test_a_layer_builds_itself_from_its_section_and_place():
         (f"{__name__}:Own", {"slope": -1}, "slope must not be negative"),
         (f"{__name__}:WithoutAggregation", {}, r"has no aggregation \('sum' found\)"),
         (f"{__name__}:WithAttributes", {}, r"needs edge attributes.*graph\.edge_features"),
+        (f"{__name__}:MapsBehindMax", {}, r"before or behind the aggregation.*Apply the map in transform\(\)"),
+        (f"{__name__}:MapsBehindAttributes", {}, r"before or behind the aggregation"),
         (f"{__name__}:SoftmaxOfMessages", {}, "softmax attention and uses_edge_attributes do not go with"),
         ("gat_e", {}, r"gat_e needs edge attributes and the graph has none.*graph\.edge_features"),
     ],
