@@ -1,0 +1,292 @@
+"""GCN, GraphSAGE and GAT as each library has them, over the merged batches of `agl_cells.py`.
+
+PPI: layers 64 wide (GAT: 4 heads of 64), each with its activation, then a linear map to the labels. Citation graphs:
+the last layer gives the scores; 16 wide (GAT: 8 heads of 8, then one head), dropout as in the models' papers.
+
+What a library computes with: gnnflow blocks, whose forms are the ablation; PyG every edge of the batch in every layer,
+in torch_sparse's SparseTensor where that is installed, or torch's CSR (attention: edge by edge); DGL pruned blocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+WIDTH, HEADS = 64, 4
+CITATION_WIDTH, CITATION_HEAD, CITATION_HEADS = 16, 8, 8
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A model: its kind, layers, widths of features and outputs, and whether it is the small one of citation graphs."""
+
+    name: str
+    layers: int
+    in_width: int
+    out_width: int
+    citation: bool = False
+
+    @property
+    def dropout(self) -> float:
+        """Share of each layer's inputs that is dropped in training."""
+        return (0.6 if self.name == "gat" else 0.5) if self.citation else 0.0
+
+    def widths(self) -> list[tuple[int, int, int]]:
+        """Return each layer's input width, width of a head, and heads."""
+        heads = {False: HEADS, True: CITATION_HEADS}[self.citation] if self.name == "gat" else 1
+        head = WIDTH if not self.citation else CITATION_HEAD if self.name == "gat" else CITATION_WIDTH
+        shapes = [(self.in_width if layer == 0 else head * heads, head, heads) for layer in range(self.layers)]
+        if self.citation:
+            shapes[-1] = (shapes[-1][0], self.out_width, 1)
+        return shapes
+
+
+class Library(Protocol):
+    """How a library trains on a merged batch."""
+
+    def model(self, spec: Spec) -> nn.Module:
+        """Return a new model."""
+
+    def prepare(self, net: nn.Module, batch: Any, x: Any, *, form: str) -> Any:
+        """Return what the model reads of a batch, with x [N, F] of its rows."""
+
+    def outputs(self, net: nn.Module, prepared: Any) -> Tensor:
+        """Return the outputs of the batch's targets."""
+
+    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return the mean loss: of one class per row, or of many labels."""
+
+    def setting(self, form: str) -> contextlib.AbstractContextManager[None]:
+        """Compute in this form."""
+
+
+class Gnnflow:
+    """This library, with the ablation's switches, which exist here alone.
+
+    Forms: base; pruning, where a layer's block holds what the next one reads, and else all edges of the batch;
+    partitioning, where threads share the edges of an aggregation, and else one thread aggregates; both; ahead: both,
+    and the first layer's sums, where no weight has a part in them, are made once, as training's reader does.
+    """
+
+    def model(self, spec: Spec) -> nn.Module:
+        """Return the model as a config would build it, or that of `epoch.py`."""
+        from epoch import model_of
+
+        from gnnflow.config import model_from_dict
+        from gnnflow.layers.model import ModelInputs, build_model
+
+        inputs = ModelInputs(spec.in_width, spec.out_width)
+        if not spec.citation:
+            return model_of(spec.name, spec.layers, inputs)
+        keys: dict[str, Any] = {"kind": spec.name, "layers": spec.layers, "dropout": spec.dropout, "hidden": WIDTH}
+        keys["hidden"] = CITATION_HEAD if spec.name == "gat" else CITATION_WIDTH
+        if spec.name == "gat":
+            keys |= {"heads": CITATION_HEADS, "output_heads": 1, "activation": "elu"}
+        return build_model(model_from_dict(keys), inputs)
+
+    def prepare(self, net: Any, batch: Any, x: Any, *, form: str) -> Any:
+        """Return blocks."""
+        from gnnflow.executions.minibatch import aggregates_ahead, first_terms, prepared
+        from gnnflow.executions.tensors import batch_tensors
+        from gnnflow.graph.batch import Block, Degrees, Features, InPlaceBatch, MiniBatch
+        from gnnflow.graph.edges import InEdges
+
+        pruned = form not in {"base", "partitioning"}
+        layers = [batch.layer(index, pruned=pruned) for index in range(net.num_layers)]
+        blocks = tuple(Block(InEdges(offsets, sources), rows) for offsets, sources, rows in layers)
+        degrees = Degrees(batch.in_degree, batch.out_degree, batch.in_degree.astype(np.float32))
+        features, targets = Features(x.shape[1], dense=x), batch.sizes[0]
+        if form != "ahead":
+            return batch_tensors(MiniBatch(blocks, degrees, features, np.arange(targets))), targets
+        if not aggregates_ahead(net, training=True):
+            raise NotImplementedError
+        rows, terms = np.arange(blocks[0].num_targets), first_terms(net, features, degrees)
+        placed = InPlaceBatch(blocks[0], rows, blocks[1:], degrees.take(rows), np.arange(targets))
+        return prepared(net, terms, placed, features=features), targets
+
+    def outputs(self, net: Any, prepared: Any) -> Tensor:
+        """Return the outputs of the first rows after the last layer."""
+        from gnnflow.executions.minibatch import layer_outputs
+
+        batch, targets = prepared
+        found: Tensor = net.predict([each[:targets] for each in layer_outputs(net, batch)])
+        return found
+
+    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return the mean loss as training computes it."""
+        from gnnflow.kernels import binary_cross_entropy
+
+        return functional.cross_entropy(outputs, labels) if labels.ndim == 1 else binary_cross_entropy(outputs, labels)
+
+    @contextlib.contextmanager
+    def setting(self, form: str) -> Iterator[None]:
+        """Let one thread aggregate where the form has no partitioning."""
+        from gnnflow.kernels.native import attention, library, maxima, sums
+        from gnnflow.kernels.threads import compute_threads
+        from gnnflow.train.reproducible import compute_settings
+
+        def alone(*given: Any) -> None:
+            with compute_threads(1):
+                library.call(*given)
+
+        with compute_settings(torch.get_num_threads()):
+            for module in (attention, maxima, sums):
+                module.call = alone if form in {"base", "pruning"} else library.call  # type: ignore[attr-defined]
+            try:
+                yield
+            finally:
+                for module in (attention, maxima, sums):
+                    module.call = library.call  # type: ignore[attr-defined]
+
+
+def torch_loss(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean loss by torch's own functions."""
+    if labels.ndim == 1:
+        return functional.cross_entropy(outputs, labels)
+    return functional.binary_cross_entropy_with_logits(outputs, labels)
+
+
+class Stack(nn.Module):
+    """Another library's layers with their activations, and a linear map where the last one does not give the scores."""
+
+    def __init__(self, spec: Spec, make: Callable[[int, int, int], nn.Module]) -> None:
+        super().__init__()
+        self.convolutions = nn.ModuleList([make(*shape) for shape in spec.widths()])
+        _, head, heads = spec.widths()[-1]
+        self.join = None if spec.citation else nn.Linear(head * heads, spec.out_width)
+        self.activate = functional.elu if spec.name == "gat" else functional.relu
+        self.dropout = spec.dropout
+
+    def forward(self, call: Callable[[nn.Module, int, Tensor], Tensor], x: Tensor, targets: int) -> Tensor:
+        """Return the scores of the first rows; `call` runs a layer by its number."""
+        last = len(self.convolutions) - 1
+        for index, layer in enumerate(self.convolutions):
+            x = call(layer, index, functional.dropout(x, self.dropout, self.training)).flatten(1)
+            if index < last or self.join is not None:
+                x = self.activate(x)
+        return x[:targets] if self.join is None else self.join(x[:targets])
+
+
+def with_self(offsets: Any, sources: Any) -> tuple[Any, Any]:
+    """Return in-edges with one more per target, from itself."""
+    rows = np.arange(len(offsets) - 1)
+    return offsets + np.arange(len(offsets)), np.insert(sources, offsets[1:], rows)
+
+
+class PyG:
+    """PyTorch Geometric."""
+
+    loss = staticmethod(torch_loss)
+
+    def model(self, spec: Spec) -> nn.Module:
+        """Return its own layers."""
+        from torch_geometric.nn import GATConv, GCNConv, SAGEConv
+
+        drop = spec.dropout
+        return Stack(
+            spec,
+            {
+                "gcn": lambda width, head, _: GCNConv(width, head, normalize=False),
+                "sage": lambda width, head, _: SAGEConv(width, head),
+                "gat": lambda width, head, heads: GATConv(width, head, heads, add_self_loops=False, dropout=drop),
+            }[spec.name],
+        )
+
+    def prepare(self, net: nn.Module, batch: Any, x: Any, *, form: str) -> Any:
+        """Return the whole batch as one adjacency: rows are targets."""
+        from torch_geometric.nn import GCNConv, SAGEConv
+
+        kind = type(net.convolutions[0])  # type: ignore[index]
+        offsets, sources, rows = batch.layer(0, pruned=False)
+        if kind is not SAGEConv:
+            offsets, sources = with_self(offsets, sources)
+        degree = np.diff(offsets)
+        targets = np.repeat(np.arange(rows), degree)
+        weight = None
+        if kind is GCNConv:
+            scale = (batch.in_degree + 1.0) ** -0.5
+            weight = torch.from_numpy((scale[targets] * scale[sources]).astype(np.float32))
+        edges: Any
+        if kind not in {GCNConv, SAGEConv}:
+            edges = torch.from_numpy(np.stack([sources, targets]))
+        elif importlib.util.find_spec("torch_sparse"):
+            from torch_sparse import SparseTensor
+
+            edges = SparseTensor(
+                rowptr=torch.from_numpy(offsets), col=torch.from_numpy(sources), value=weight, sparse_sizes=(rows, rows)
+            )
+        else:
+            values = torch.ones(len(sources)) if weight is None else weight
+            edges = torch.sparse_csr_tensor(torch.from_numpy(offsets), torch.from_numpy(sources), values, (rows, rows))
+        return edges, torch.from_numpy(x), batch.sizes[0]
+
+    def outputs(self, net: nn.Module, prepared: Any) -> Tensor:
+        """Return the outputs of the targets."""
+        edges, x, targets = prepared
+        found: Tensor = net(lambda layer, _, h: layer(h, edges), x, targets)
+        return found
+
+    def setting(self, form: str) -> contextlib.AbstractContextManager[None]:
+        """Change nothing."""
+        return contextlib.nullcontext()
+
+
+class DGL:
+    """Deep Graph Library."""
+
+    loss = staticmethod(torch_loss)
+
+    def model(self, spec: Spec) -> nn.Module:
+        """Return its own layers."""
+        with contextlib.suppress(ImportError):
+            import dgl_shim  # noqa: F401 - lets DGL's core run on a newer torch, where such a module is at hand
+        from dgl.nn import GATConv, GraphConv, SAGEConv
+
+        given = {"allow_zero_in_degree": True}
+        drop = spec.dropout
+        return Stack(
+            spec,
+            {
+                "gcn": lambda width, head, _: GraphConv(width, head, norm="both", **given),
+                "sage": lambda width, head, _: SAGEConv(width, head, "mean"),
+                "gat": lambda width, head, heads: GATConv(width, head, heads, attn_drop=drop, **given),
+            }[spec.name],
+        )
+
+    def prepare(self, net: nn.Module, batch: Any, x: Any, *, form: str) -> Any:
+        """Return its blocks."""
+        import dgl
+        from dgl.nn import SAGEConv
+
+        convolutions: Any = net.convolutions
+        blocks = []
+        for index, layer in enumerate(convolutions):
+            offsets, sources, rows = batch.layer(index, pruned=True)
+            if not isinstance(layer, SAGEConv):
+                offsets, sources = with_self(offsets, sources)
+            csc = (torch.from_numpy(offsets), torch.from_numpy(sources), torch.empty(0, dtype=torch.int64))
+            block = dgl.create_block(("csc", csc), num_src_nodes=rows, num_dst_nodes=len(offsets) - 1)
+            block.create_formats_()
+            blocks.append(block)
+        return blocks, torch.from_numpy(x), batch.sizes[0]
+
+    def outputs(self, net: nn.Module, prepared: Any) -> Tensor:
+        """Return the outputs of the targets."""
+        blocks, x, targets = prepared
+        found: Tensor = net(lambda layer, index, h: layer(blocks[index], h), x, targets)
+        return found
+
+    def setting(self, form: str) -> contextlib.AbstractContextManager[None]:
+        """Change nothing."""
+        return contextlib.nullcontext()
+
+
+LIBRARIES: dict[str, Callable[[], Library]] = {"gnnflow": Gnnflow, "pyg": PyG, "dgl": DGL}

@@ -1,0 +1,199 @@
+"""Speed-up of synchronous and served training to 1,024 ranks, simulated from what this machine measures.
+
+    python benchmarks/scaling.py --data DATA --save measured.json            # measure, validate, simulate, draw
+    python benchmarks/scaling.py --load measured.json --bandwidth 25 --latency 20    # another cluster, at once
+
+Measured, on a graph prepared as by `graphflat.py` (GraphSAGE or GAT of 2 layers, fan-out 15 then 10, --batch-size
+targets per rank, however many ranks there are):
+
+- steps: n processes of one thread train on their shares at the same time, apart, without an exchange. What n processes
+  take from each other on this machine is thereby in the figures that predict n ranks of it; what predicts a cluster,
+  where a rank has a core of its own and one for its reader, is the one process that was measured alone.
+- messages: the model's parameters in the buckets that all-reduce sends, and when in the backward pass each is full.
+- the network of this machine: all-reduces of 256 bytes to 4 MiB between n processes, to which a latency and a
+  bandwidth are fitted; a parameter server: pushes of as many processes as there are for it.
+
+Validated: the same n ranks train together (`train_on_ranks`), and their seconds per step stand beside the simulated
+ones. Then clusters of up to --ranks ranks are simulated, with --latency microseconds and --bandwidth Gbit/s, which
+nothing here measures. Speed-up is samples per second over those of one rank; AGL (figure 8) reports a slope of 0.8 at
+100 workers. `simulator.py` has the model and its assumptions. Same measurements and seed, same figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from distributed import Client
+from graphflat import FANOUT, tables_in
+from plots import draw_lines
+from ranks import job_of
+from simulator import Measured, Network, Servers, all_reduced, from_document, served, speed_ups, to_document
+from step_times import apart, network_of, service_of
+
+from gnnflow.cluster import Cluster
+from gnnflow.config import Config, config_from_dict
+from gnnflow.progress import Silent
+from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.train.job import TrainJob
+from gnnflow.train.ranks.gang import train_on_ranks
+
+RANKS = (1, 2, 4, 8, 16, 32, 64, 100, 128, 256, 512, 1024)
+AGL_SLOPE, AGL_RANKS = 0.8, 100
+MODELS: dict[str, dict[str, Any]] = {
+    "sage": {"kind": "sage", "hidden": 64},
+    "gat": {"kind": "gat", "hidden": 16, "heads": 4},
+}
+Table = dict[str, dict[int, float]]
+
+
+def config_of(chosen: argparse.Namespace, *, ranks: int) -> Config:
+    """Return the run of so many ranks, each with a batch of its own."""
+    nodes, edges = tables_in(chosen.data, num_nodes=chosen.nodes, num_edges=chosen.edges)
+    content = {
+        "name": "scaling",
+        "workspace": str(chosen.data / "workspace"),
+        "graph": {"nodes": nodes, "edges": edges, "partitions": 4},
+        "neighbors": {"sampling": {"kind": "uniform", "fanout": list(FANOUT)}},
+        "flat": {"hops": 2, "shard_size": 2048},
+        "model": {**MODELS[chosen.model], "layers": 2, "dropout": 0.0},
+        "train": {"epochs": chosen.epochs + 1, "batch_size": chosen.batch_size, "lr": 0.003, "workers": ranks},
+        "cluster": {"kind": "local", "workers": ranks, "memory_limit": 0},
+    }
+    return config_from_dict(content)
+
+
+def seconds_per_step(job: TrainJob, client: Client, *, steps: int) -> float:
+    """Return what one of so many steps per epoch takes the ranks together, the first epoch left out."""
+    history = train_on_ranks(job, client, progress=Silent()).result.history
+    return statistics.mean(row["seconds"] for row in history[1:]) / steps
+
+
+def measure(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Return, as JSON knows it, what was measured for each number of ranks, and the real steps beside it."""
+    sizes = [int(size) for size in chosen.real.split(",")]
+    found: dict[str, Any] = {"cores": os.cpu_count(), "load": os.getloadavg()[0], "model": chosen.model, "ranks": {}}
+    with Cluster(config_of(chosen, ranks=max(sizes)).cluster) as cluster:
+        client: Any = cluster.dask_client()
+        contexts = {size: StageContext.of(config_of(chosen, ranks=size), cluster) for size in sizes}
+        for stage in ("ingest", "select", "flat"):
+            make_artifact(contexts[sizes[0]], stage)
+        for size, context in contexts.items():
+            job = job_of(context)
+            steps = apart(job, client, ranks=size)
+            network = network_of(client, ranks=size) if size > 1 else Network(0.0, 1.0)
+            real = seconds_per_step(job, client, steps=steps.rest.shape[1] // chosen.epochs)
+            links = {"latency": network.latency, "bandwidth": network.bandwidth}
+            found["ranks"][str(size)] = {"steps": to_document(steps), "network": links, "real": real}
+        callers = max(max(sizes) - 1, 1)
+        found["service"] = service_of(client, model_bytes=steps.model_bytes, callers=callers) if callers > 1 else 0.0
+    return found
+
+
+def validation(found: Mapping[str, Any], *, steps: int, seed: int) -> dict[int, tuple[float, float]]:
+    """Return by number of ranks the seconds of a step: simulated, and of real ranks on the same machine."""
+    result = {}
+    for name, each in found["ranks"].items():
+        measured, network = from_document(each["steps"]), Network(**each["network"])
+        result[int(name)] = (all_reduced(measured, network, ranks=int(name), steps=steps, seed=seed), each["real"])
+    return result
+
+
+def simulated(found: Mapping[str, Any], chosen: argparse.Namespace) -> Table:
+    """Return the speed-ups on a cluster by way of exchange and number of ranks."""
+    alone: Measured = from_document(found["ranks"]["1"]["steps"])
+    network = Network(chosen.latency * 1e-6, chosen.bandwidth * 1e9 / 8)
+    drawing = {"steps": chosen.steps, "seed": chosen.seed, "spread": chosen.spread}
+    longer = replace(alone, rest=alone.rest * chosen.longer, backward=alone.backward * chosen.longer)
+    ways = {
+        "all-reduce, ring (in use)": partial(all_reduced, alone, network, **drawing),
+        "all-reduce, tree (not in use)": partial(all_reduced, alone, network, algorithm="tree", **drawing),
+        f"ring, steps {chosen.longer:g} times as long": partial(all_reduced, longer, network, **drawing),
+    }
+    if found["service"]:
+        for name, staleness in (("synchronous", 0), ("bounded, 2", 2), ("asynchronous", float("inf"))):
+            servers = Servers(chosen.servers, found["service"], staleness)
+            ways[f"{chosen.servers} servers, {name}"] = partial(served, alone, network, servers, **drawing)
+    counts = [ranks for ranks in RANKS if 1 < ranks <= chosen.ranks]
+    table = {}
+    for name, way in ways.items():
+        one = all_reduced(longer if "times as long" in name else alone, network, ranks=1, **drawing)
+        table[name] = speed_ups({1: one} | {ranks: way(ranks=ranks) for ranks in counts})
+    return table
+
+
+def report(found: Mapping[str, Any], table: Table, chosen: argparse.Namespace) -> str:
+    """Return the validation and the speed-ups as Markdown tables."""
+    lines = ["| ranks here | simulated, ms per step | real | simulated / real |", "|---" * 4 + "|"]
+    for ranks, (guessed, real) in validation(found, steps=chosen.steps, seed=chosen.seed).items():
+        lines.append(f"| {ranks} | {guessed * 1e3:.1f} | {real * 1e3:.1f} | {guessed / real:.2f} |")
+    counts = list(next(iter(table.values())))
+    lines += ["", "| speed-up at ranks | " + " | ".join(map(str, counts)) + " |", "|---" * (len(counts) + 1) + "|"]
+    for name, row in table.items():
+        lines.append(f"| {name} | " + " | ".join(f"{row[ranks]:.1f}" for ranks in counts) + " |")
+    lines.append("| AGL's slope | " + " | ".join(f"{max(AGL_SLOPE * ranks, 1):.1f}" for ranks in counts) + " |")
+    return "\n".join(lines)
+
+
+def draw(table: Table, path: Path) -> None:
+    """Draw the speed-ups beside AGL's slope, which was measured to 100 workers."""
+    lines: dict[str, Any] = {name: (list(row), list(row.values())) for name, row in table.items()}
+    measured = [ranks for ranks in next(iter(table.values())) if 1 < ranks <= AGL_RANKS]
+    lines["AGL: slope 0.8"] = (measured, [AGL_SLOPE * ranks for ranks in measured])
+    labels = {"x_label": "ranks", "y_label": "times the samples per second of one rank"}
+    draw_lines(path, lines, **labels, logarithmic=True, dashed="AGL: slope 0.8")
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="folder of the graph, written there where it has none")
+    parser.add_argument("--load", type=Path, help="what --save wrote, in place of measuring")
+    parser.add_argument("--save", type=Path)
+    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--nodes", type=int, default=200_000)
+    parser.add_argument("--edges", type=int, default=2_000_000)
+    parser.add_argument("--model", choices=tuple(MODELS), default="sage")
+    parser.add_argument("--batch-size", type=int, default=1024, help="targets of one rank's step")
+    parser.add_argument("--epochs", type=int, default=4, help="measured ones, after a first that is not")
+    parser.add_argument("--real", default="1,2,4", help="numbers of ranks to measure and validate with; 1 among them")
+    parser.add_argument("--ranks", type=int, default=1024, help="simulate up to so many")
+    parser.add_argument("--steps", type=int, default=200, help="simulated ones")
+    parser.add_argument("--bandwidth", type=float, default=10.0, help="of a link of the cluster, Gbit/s")
+    parser.add_argument("--latency", type=float, default=50.0, help="between two ranks of the cluster, microseconds")
+    parser.add_argument("--longer", type=float, default=10.0, help="draw a line of steps so many times as long too")
+    parser.add_argument("--servers", type=int, default=4)
+    parser.add_argument("--spread", type=float, default=0.0, help="of the hosts' speed: standard deviation of its log")
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args()
+    if (chosen.data is None) == (chosen.load is None):
+        parser.error("give either --data or --load")
+    if "1" not in chosen.real.split(","):
+        parser.error("--real needs 1 among its numbers: it is what the others are compared with")
+    return chosen
+
+
+def main() -> None:
+    """Measure or load, and print."""
+    chosen = arguments()
+    found = json.loads(chosen.load.read_text()) if chosen.load else measure(chosen)
+    if chosen.save:
+        chosen.save.write_text(json.dumps(found))
+    table = simulated(found, chosen)
+    if chosen.plot:
+        draw(table, chosen.plot)
+    print(report(found, table, chosen))
+    print(f"\n{found['model']}, measured on {found['cores']} cores at load {found['load']:.1f}")
+    print(f"a push takes a server {1e6 * found['service']:.0f} us")
+    print(f"simulated cluster of {chosen.bandwidth:g} Gbit/s and {chosen.latency:g} us")
+
+
+if __name__ == "__main__":
+    main()

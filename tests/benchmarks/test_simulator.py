@@ -1,0 +1,134 @@
+"""The simulator gives what can be worked out by hand, and what it is fed with is what training does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from simulator import (
+    Measured,
+    Network,
+    Servers,
+    all_reduced,
+    drawn,
+    fitted_network,
+    from_document,
+    served,
+    speed_ups,
+    to_document,
+)
+from step_times import in_buckets, steps_of
+from torch import nn
+
+from gnnflow.train.ranks.gradients import _buckets
+from tests.train.planted import job_for, planted
+
+FREE = Network(0.0, 1e18)
+DRAWING = {"steps": 50, "seed": 0}
+
+
+def equal_steps(*, rest=0.02, backward=0.01, sizes=(1000,), ready=(1.0,)) -> Measured:
+    return Measured(np.full((1, 4), rest), np.full((1, 4), backward), sizes, ready)
+
+
+def uneven_steps() -> Measured:
+    random = np.random.default_rng(3)
+    return Measured(random.uniform(0.01, 0.03, (2, 40)), random.uniform(0.005, 0.02, (2, 40)), (50_000,), (0.9,))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 7, 300])
+def test_equal_steps_over_a_free_network_scale_with_the_ranks(ranks):
+    assert all_reduced(equal_steps(), FREE, ranks=ranks, **DRAWING) == pytest.approx(0.03)
+    assert speed_ups({1: 0.03, ranks: 0.03})[ranks] == pytest.approx(ranks)
+
+
+def test_a_message_that_is_ready_last_is_added_to_the_step():
+    network = Network(1e-3, 1e6)
+    expected = 0.03 + 6 * 1e-3 + 2 * 3 / 4 * 1000 / 1e6
+    assert all_reduced(equal_steps(), network, ranks=4, **DRAWING) == pytest.approx(expected)
+
+
+def test_a_message_that_is_ready_early_travels_during_the_backward_pass():
+    early = equal_steps(sizes=(1000, 1000), ready=(0.0, 0.1))
+    assert all_reduced(early, Network(1e-4, 1e9), ranks=2, **DRAWING) == pytest.approx(0.03, rel=1e-3)
+
+
+def test_a_third_message_waits_for_one_of_two_threads():
+    network, hop = Network(0.02, 1e18), 2 * 0.02
+    at_once = equal_steps(backward=1e-9, sizes=(8, 8), ready=(0.0, 0.0))
+    assert all_reduced(at_once, network, ranks=2, **DRAWING) == pytest.approx(0.02 + 2 * hop, rel=1e-6)
+
+
+def test_a_step_takes_as_long_as_the_slowest_rank():
+    measured = uneven_steps()
+    rest, backward = drawn(measured, ranks=6, **DRAWING)
+    expected = (rest + backward).max(axis=1).mean()
+    assert all_reduced(measured, FREE, ranks=6, **DRAWING) == pytest.approx(expected)
+
+
+def test_a_tree_takes_fewer_hops_than_a_ring():
+    network = Network(1e-3, 1e18)
+    assert network.all_reduce(8, ranks=1024, algorithm="tree") == pytest.approx(20e-3)
+    assert network.all_reduce(8, ranks=1024) == pytest.approx(2.046)
+
+
+def test_measured_ranks_are_simulated_themselves_before_any_is_drawn_twice():
+    measured = Measured(np.arange(3.0)[:, None] + np.zeros((3, 5)), np.zeros((3, 5)), (4,), (1.0,))
+    rest, _ = drawn(measured, ranks=3, **DRAWING)
+    assert sorted(rest[0]) == [0, 1, 2]
+    assert (rest == rest[0]).all()
+
+
+def test_a_seed_gives_the_same_figures():
+    one, two, other = (
+        all_reduced(uneven_steps(), Network(1e-4, 1e9), ranks=9, steps=50, seed=seed, spread=0.1) for seed in (1, 1, 2)
+    )
+    assert one == two != other
+
+
+def test_synchronous_servers_without_a_cost_wait_as_all_reduce_does():
+    measured = uneven_steps()
+    together = all_reduced(measured, FREE, ranks=6, **DRAWING)
+    assert served(measured, FREE, Servers(1, 0.0, 0), ranks=6, **DRAWING) == pytest.approx(together)
+
+
+def test_ranks_that_may_run_ahead_wait_less():
+    measured = uneven_steps()
+    found = [served(measured, FREE, Servers(1, 0.0, ahead), ranks=8, **DRAWING) for ahead in (0, 2, float("inf"))]
+    rest, backward = drawn(measured, ranks=8, **DRAWING)
+    assert found[0] > found[1] > found[2]
+    assert found[2] == pytest.approx((rest + backward).sum(axis=0).max() / 50)
+
+
+def test_a_server_takes_pushes_one_after_the_other():
+    seconds = served(equal_steps(), FREE, Servers(1, 0.01, float("inf")), ranks=100, **DRAWING)
+    assert seconds == pytest.approx(1.0, rel=0.03)
+
+
+def test_a_network_is_fitted_to_its_own_times():
+    network, sizes = Network(4e-5, 2e9), (256, 1 << 16, 1 << 22)
+    found = fitted_network(sizes, [network.all_reduce(size, ranks=4) for size in sizes], ranks=4)
+    assert (found.latency, found.bandwidth) == pytest.approx((4e-5, 2e9))
+
+
+def test_what_was_measured_is_read_as_it_was_written():
+    measured = uneven_steps()
+    again = from_document(to_document(measured))
+    np.testing.assert_allclose(again.rest, measured.rest, atol=1e-7)
+    assert (again.bucket_bytes, again.bucket_ready) == ([50_000], [0.9])
+
+
+@pytest.mark.parametrize("bucket_bytes", [1, 100, 1000, 1 << 20])
+def test_buckets_are_those_that_all_reduce_sends(bucket_bytes):
+    model = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 7), nn.Linear(7, 2))
+    numbers = {id(each): number for number, each in enumerate(model.parameters())}
+    sent = [[numbers[id(each)] for each in bucket.parameters] for bucket in _buckets(model, bucket_bytes)]
+    assert in_buckets([each.nbytes for each in model.parameters()], bucket_bytes) == sent
+
+
+def test_a_rank_alone_is_measured_step_by_step():
+    graph = planted()
+    rest, backward, ready = steps_of(job_for(graph, epochs=3, batch_size=30, patience=0), graph.open_source)
+    assert len(rest) == len(backward) == 2 * 4
+    assert min(rest) > 0
+    assert min(backward) > 0
+    assert all(0 < share <= 1 for share in ready)
