@@ -147,7 +147,12 @@ def epoch_of(graph: Graph, spec: Spec, form: str, chosen: argparse.Namespace) ->
                 optimizer.step()
             if number >= chosen.warmup:
                 times.append((time.perf_counter() - begin) * whole / targets)
-    return {"times": times, "min": min(times), "median": statistics.median(times), "loss": round(float(loss.detach()), 4)}
+    return {
+        "times": times,
+        "min": min(times),
+        "median": statistics.median(times),
+        "loss": round(float(loss.detach()), 4),
+    }
 
 
 def score_of(outputs: Tensor, labels: Tensor) -> float:

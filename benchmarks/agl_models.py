@@ -272,8 +272,10 @@ class DGL:
             offsets, sources, rows = batch.layer(index, pruned=True)
             if not isinstance(layer, SAGEConv):
                 offsets, sources = with_self(offsets, sources)
-            csc = (torch.from_numpy(offsets), torch.from_numpy(sources), torch.empty(0, dtype=torch.int64))
-            block = dgl.create_block(("csc", csc), num_src_nodes=rows, num_dst_nodes=len(offsets) - 1)
+            count = len(offsets) - 1
+            targets = np.repeat(np.arange(count), np.diff(offsets))
+            edges = torch.from_numpy(sources), torch.from_numpy(targets)
+            block = dgl.create_block(edges, num_src_nodes=rows, num_dst_nodes=count)
             block.create_formats_()
             blocks.append(block)
         return blocks, torch.from_numpy(x), batch.sizes[0]

@@ -11,7 +11,7 @@ targets per rank, however many ranks there are):
   where a rank has a core of its own and one for its reader, is the one process that was measured alone.
 - messages: the model's parameters in the buckets that all-reduce sends, and when in the backward pass each is full.
 - the network of this machine: all-reduces of 256 bytes to 4 MiB between n processes, to which a latency and a
-  bandwidth are fitted; a parameter server: pushes of as many processes as there are for it.
+  bandwidth are fitted; a parameter server: pushes of one process, and of as many as there are beside the server's.
 
 Validated: the same n ranks train together (`train_on_ranks`), and their seconds per step stand beside the simulated
 ones. Then clusters of up to --ranks ranks are simulated, with --latency microseconds and --bandwidth Gbit/s, which
@@ -24,9 +24,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ from graphflat import FANOUT, tables_in
 from plots import draw_lines
 from ranks import job_of
 from simulator import Measured, Network, Servers, all_reduced, from_document, served, speed_ups, to_document
-from step_times import apart, network_of, service_of
+from step_times import apart, network_of, seconds_per_push
 
 from gnnflow.cluster import Cluster
 from gnnflow.config import Config, config_from_dict
@@ -54,9 +53,10 @@ MODELS: dict[str, dict[str, Any]] = {
 Table = dict[str, dict[int, float]]
 
 
-def config_of(chosen: argparse.Namespace, *, ranks: int) -> Config:
-    """Return the run of so many ranks, each with a batch of its own."""
+def config_of(chosen: argparse.Namespace, *, ranks: int, servers: int = 0) -> Config:
+    """Return the run of so many ranks, each with a batch of its own; without servers they all-reduce."""
     nodes, edges = tables_in(chosen.data, num_nodes=chosen.nodes, num_edges=chosen.edges)
+    updater = {"kind": "parameter_server", "servers": servers} if servers else {"kind": "all_reduce"}
     content = {
         "name": "scaling",
         "workspace": str(chosen.data / "workspace"),
@@ -64,16 +64,22 @@ def config_of(chosen: argparse.Namespace, *, ranks: int) -> Config:
         "neighbors": {"sampling": {"kind": "uniform", "fanout": list(FANOUT)}},
         "flat": {"hops": 2, "shard_size": 2048},
         "model": {**MODELS[chosen.model], "layers": 2, "dropout": 0.0},
-        "train": {"epochs": chosen.epochs + 1, "batch_size": chosen.batch_size, "lr": 0.003, "workers": ranks},
+        "train": {
+            "epochs": chosen.epochs + 1,
+            "batch_size": chosen.batch_size,
+            "lr": 0.003,
+            "workers": ranks,
+            "updater": updater,
+        },
         "cluster": {"kind": "local", "workers": ranks, "memory_limit": 0},
     }
     return config_from_dict(content)
 
 
-def seconds_per_step(job: TrainJob, client: Client, *, steps: int) -> float:
-    """Return what one of so many steps per epoch takes the ranks together, the first epoch left out."""
+def seconds_per_step(job: TrainJob, client: Client, *, steps: Measured) -> float:
+    """Return what a step takes the ranks together, in the epochs after the first, which have as many as those apart."""
     history = train_on_ranks(job, client, progress=Silent()).result.history
-    return statistics.mean(row["seconds"] for row in history[1:]) / steps
+    return sum(row["seconds"] for row in history[1:]) / steps.rest.shape[1]
 
 
 def measure(chosen: argparse.Namespace) -> dict[str, Any]:
@@ -88,21 +94,39 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
         for size, context in contexts.items():
             job = job_of(context)
             steps = apart(job, client, ranks=size)
-            network = network_of(client, ranks=size) if size > 1 else Network(0.0, 1.0)
-            real = seconds_per_step(job, client, steps=steps.rest.shape[1] // chosen.epochs)
-            links = {"latency": network.latency, "bandwidth": network.bandwidth}
-            found["ranks"][str(size)] = {"steps": to_document(steps), "network": links, "real": real}
-        callers = max(max(sizes) - 1, 1)
-        found["service"] = service_of(client, model_bytes=steps.model_bytes, callers=callers) if callers > 1 else 0.0
+            each = {"steps": to_document(steps), "real": seconds_per_step(job, client, steps=steps)}
+            if size > 1:
+                each["network"] = asdict(network_of(client, ranks=size))
+                job = job_of(StageContext.of(config_of(chosen, ranks=size, servers=1), cluster))
+                each["served"] = seconds_per_step(job, client, steps=steps)
+            found["ranks"][str(size)] = each
+        callers = {"alone": 1, "many": max(max(sizes) - 1, 1)}
+        found["push"] = {
+            name: seconds_per_push(client, model_bytes=steps.model_bytes, callers=number)
+            for name, number in callers.items()
+        }
     return found
 
 
-def validation(found: Mapping[str, Any], *, steps: int, seed: int) -> dict[int, tuple[float, float]]:
-    """Return by number of ranks the seconds of a step: simulated, and of real ranks on the same machine."""
+def servers_of(found: Mapping[str, Any], *, count: int, staleness: float) -> Servers:
+    """Return parameter servers that take pushes as the measured one did."""
+    alone, many = found["push"]["alone"], found["push"]["many"]
+    service = min(alone, many)
+    return Servers(count, service, staleness, overhead=alone - service)
+
+
+def validation(found: Mapping[str, Any], *, steps: int, seed: int) -> dict[str, tuple[float, float]]:
+    """Return by kind of run the seconds of a step: simulated, and of real ranks on the same machine."""
     result = {}
+    drawing = {"steps": steps, "seed": seed}
     for name, each in found["ranks"].items():
-        measured, network = from_document(each["steps"]), Network(**each["network"])
-        result[int(name)] = (all_reduced(measured, network, ranks=int(name), steps=steps, seed=seed), each["real"])
+        measured, ranks = from_document(each["steps"]), int(name)
+        network = Network(**each.get("network", {"latency": 0.0, "bandwidth": 1.0}))
+        result[f"{ranks}, all-reduce"] = (all_reduced(measured, network, ranks=ranks, **drawing), each["real"])
+        if "served" in each:
+            servers, loopback = servers_of(found, count=1, staleness=0), Network(0.0, network.bandwidth)
+            guess = served(measured, loopback, servers, ranks=ranks, **drawing)
+            result[f"{ranks}, one server"] = (guess, each["served"])
     return result
 
 
@@ -117,10 +141,9 @@ def simulated(found: Mapping[str, Any], chosen: argparse.Namespace) -> Table:
         "all-reduce, tree (not in use)": partial(all_reduced, alone, network, algorithm="tree", **drawing),
         f"ring, steps {chosen.longer:g} times as long": partial(all_reduced, longer, network, **drawing),
     }
-    if found["service"]:
-        for name, staleness in (("synchronous", 0), ("bounded, 2", 2), ("asynchronous", float("inf"))):
-            servers = Servers(chosen.servers, found["service"], staleness)
-            ways[f"{chosen.servers} servers, {name}"] = partial(served, alone, network, servers, **drawing)
+    for name, staleness in (("synchronous", 0), ("bounded, 2", 2), ("asynchronous", float("inf"))):
+        servers = servers_of(found, count=chosen.servers, staleness=staleness)
+        ways[f"{chosen.servers} servers, {name}"] = partial(served, alone, network, servers, **drawing)
     counts = [ranks for ranks in RANKS if 1 < ranks <= chosen.ranks]
     table = {}
     for name, way in ways.items():
@@ -132,8 +155,8 @@ def simulated(found: Mapping[str, Any], chosen: argparse.Namespace) -> Table:
 def report(found: Mapping[str, Any], table: Table, chosen: argparse.Namespace) -> str:
     """Return the validation and the speed-ups as Markdown tables."""
     lines = ["| ranks here | simulated, ms per step | real | simulated / real |", "|---" * 4 + "|"]
-    for ranks, (guessed, real) in validation(found, steps=chosen.steps, seed=chosen.seed).items():
-        lines.append(f"| {ranks} | {guessed * 1e3:.1f} | {real * 1e3:.1f} | {guessed / real:.2f} |")
+    for run, (guessed, real) in validation(found, steps=chosen.steps, seed=chosen.seed).items():
+        lines.append(f"| {run} | {guessed * 1e3:.1f} | {real * 1e3:.1f} | {guessed / real:.2f} |")
     counts = list(next(iter(table.values())))
     lines += ["", "| speed-up at ranks | " + " | ".join(map(str, counts)) + " |", "|---" * (len(counts) + 1) + "|"]
     for name, row in table.items():
@@ -170,7 +193,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--latency", type=float, default=50.0, help="between two ranks of the cluster, microseconds")
     parser.add_argument("--longer", type=float, default=10.0, help="draw a line of steps so many times as long too")
     parser.add_argument("--servers", type=int, default=4)
-    parser.add_argument("--spread", type=float, default=0.0, help="of the hosts' speed: standard deviation of its log")
+    parser.add_argument("--spread", type=float, default=0.05, help="of the hosts' speed: standard deviation of its log")
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
     if (chosen.data is None) == (chosen.load is None):
@@ -190,8 +213,9 @@ def main() -> None:
     if chosen.plot:
         draw(table, chosen.plot)
     print(report(found, table, chosen))
-    print(f"\n{found['model']}, measured on {found['cores']} cores at load {found['load']:.1f}")
-    print(f"a push takes a server {1e6 * found['service']:.0f} us")
+    servers, size = servers_of(found, count=1, staleness=0), from_document(found["ranks"]["1"]["steps"]).model_bytes
+    print(f"\n{found['model']}, {size >> 10} KiB, measured on {found['cores']} cores at load {found['load']:.1f}")
+    print(f"a push takes a server {1e6 * servers.service:.0f} us and {1e6 * servers.overhead:.0f} us beside")
     print(f"simulated cluster of {chosen.bandwidth:g} Gbit/s and {chosen.latency:g} us")
 
 

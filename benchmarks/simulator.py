@@ -12,9 +12,10 @@ Assumptions, beside those that `scaling.py` writes down for its measurements:
 - Bucket k is ready after a measured share of the backward pass; the step's figures (24 bytes) as it begins.
 - A rank waits for its own reader as long as it did when it was alone, although its reader goes on while it waits for
   other ranks: this errs against the ranks.
-- A parameter server takes pushes one after the other, `service` seconds each and the time its link needs for the bytes
-  in and out. Servers share the parameters evenly, behave alike, and ranks push to all of them at once, after the whole
-  backward pass. A rank goes on when it is at most `staleness` steps ahead of the slowest: 0 is the synchronous mode.
+- A parameter server takes pushes one after the other, `service` seconds each; its link sends one reply after the other,
+  and a push reaches it at its rank's bandwidth, after what Dask takes beside (`overhead`). Servers share the parameters
+  evenly, behave alike, and ranks push to all of them at once, after the whole backward pass. A rank goes on when it is
+  at most `staleness` steps ahead of the slowest: 0 is the synchronous mode.
 - Scoring, checkpoints, restarts, and reading shards over the same network are left out.
 
 Shapes: R measured ranks, S measured steps of each, K buckets, n simulated ranks, T simulated steps.
@@ -69,11 +70,15 @@ class Network:
 
 @dataclass(frozen=True)
 class Servers:
-    """Parameter servers: how many, seconds each takes per push, and steps that a rank may be ahead of the slowest."""
+    """Parameter servers: how many, seconds each takes per push, and steps that a rank may be ahead of the slowest.
+
+    overhead: seconds more that a push takes which do not keep the server from others.
+    """
 
     count: int
     service: float
     staleness: float
+    overhead: float = 0.0
 
 
 def drawn(measured: Measured, *, ranks: int, steps: int, seed: int, spread: float = 0.0) -> tuple[Floats, Floats]:
@@ -130,7 +135,7 @@ def served(
     rest, backward = drawn(measured, ranks=ranks, steps=steps, seed=seed, spread=spread)
     computing = rest + backward
     sending = measured.model_bytes / servers.count / network.bandwidth
-    way = network.latency + sending
+    way = network.latency + sending + servers.overhead
     arrivals = [(float(computing[0, rank]) + way, rank) for rank in range(ranks)]
     heapq.heapify(arrivals)
     taken = [0] * ranks  # steps whose push was served, by rank

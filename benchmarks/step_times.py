@@ -93,8 +93,12 @@ def steps_of(job: TrainJob, open_source: OpenSource | None = None) -> tuple[list
 
 
 def apart(job: TrainJob, client: Client, *, ranks: int, open_source: OpenSource | None = None) -> Measured:
-    """Have each of n workers train on its share at the same time, without an exchange, and return their steps."""
-    shares = [replace(job, rank=rank, num_ranks=ranks) for rank in range(ranks)]
+    """Have each of n workers train on its share at the same time, without an exchange, and return their steps.
+
+    Nothing is scored: a share of a small split may have no target, which only ranks together can do without.
+    """
+    entries = [entry for entry in job.entries if entry.split == "train"]
+    shares = [replace(job, entries=entries, rank=rank, num_ranks=ranks) for rank in range(ranks)]
     workers = sorted(client.nthreads())[:ranks]
     futures = [
         client.submit(steps_of, share, open_source, workers=[worker], pure=False)
@@ -158,15 +162,16 @@ def all_reduces(rank: int, ranks: int, port: int, *, repeats: int = 30) -> list[
     return found
 
 
-def service_of(client: Client, *, model_bytes: int, callers: int, pushes: int = 200) -> float:
-    """Return the seconds that a parameter server takes per push when as many workers push as fast as they can.
+def seconds_per_push(client: Client, *, model_bytes: int, callers: int, pushes: int = 200) -> float:
+    """Return the seconds between two pushes that a server has taken, when so many workers push one after the other.
 
-    The last worker holds the server. On fewer processors than callers it is an upper bound: they compute there too.
+    Of one caller it is the way there and back; of many, what a server takes per push: on fewer processors than callers
+    an upper bound, since they compute there too. The last worker holds the server.
     """
     *pushing, hosting = sorted(client.nthreads())
     document = {"workers": callers, "updater": {"kind": "parameter_server", "mode": "asynchronous"}}
     graph, cluster = {"nodes": "none", "edges": "none"}, {"kind": "local", "workers": callers}
-    config = config_from_dict({"name": "service", "graph": graph, "train": document, "cluster": cluster})
+    config = config_from_dict({"name": "pushes", "graph": graph, "train": document, "cluster": cluster})
     server: Any = client.submit(Server, config.train, callers, actor=True, workers=[hosting], pure=False).result()
     server.begin(0, [np.zeros(model_bytes // 4, np.float32)]).result()
     begin = time.perf_counter()
