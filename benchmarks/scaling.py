@@ -13,10 +13,12 @@ targets per rank, however many ranks there are):
 - the network of this machine: all-reduces of 256 bytes to 4 MiB between n processes, to which a latency and a
   bandwidth are fitted; a parameter server: pushes of one process, and of as many as there are beside the server's.
 
-Validated: the same n ranks train together (`train_on_ranks`), and their seconds per step stand beside the simulated
-ones. Then clusters of up to --ranks ranks are simulated, with --latency microseconds and --bandwidth Gbit/s, which
-nothing here measures. Speed-up is samples per second over those of one rank; AGL (figure 8) reports a slope of 0.8 at
-100 workers. `simulator.py` has the model and its assumptions. Same measurements and seed, same figures.
+Validated: the same n ranks train together (`train_on_ranks`), apart and together in turns, and their seconds per step
+stand beside the simulated ones. Then clusters of up to --ranks ranks are simulated, with --latency microseconds,
+--bandwidth Gbit/s and hosts whose speed has a --spread, which nothing here measures. Speed-up is samples per second
+over those of one rank; AGL (figure 8) reports a slope of 0.8 at 100 workers. `simulator.py` has the model and its
+assumptions. Same measurements and seed, same figures. On a machine that others use too, steps differ more from each
+other than on a quiet one, and ranks wait for the slowest: the line of equal steps says how much of the loss that is.
 """
 
 from __future__ import annotations
@@ -24,12 +26,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from distributed import Client
 from graphflat import FANOUT, tables_in
 from plots import draw_lines
@@ -91,21 +95,39 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
         contexts = {size: StageContext.of(config_of(chosen, ranks=size), cluster) for size in sizes}
         for stage in ("ingest", "select", "flat"):
             make_artifact(contexts[sizes[0]], stage)
-        for size, context in contexts.items():
-            job = job_of(context)
-            steps = apart(job, client, ranks=size)
-            each = {"steps": to_document(steps), "real": seconds_per_step(job, client, steps=steps)}
-            if size > 1:
-                each["network"] = asdict(network_of(client, ranks=size))
-                job = job_of(StageContext.of(config_of(chosen, ranks=size, servers=1), cluster))
-                each["served"] = seconds_per_step(job, client, steps=steps)
-            found["ranks"][str(size)] = each
+        for _ in range(chosen.turns):
+            for size, context in contexts.items():
+                each = found["ranks"].setdefault(str(size), {"steps": [], "real": [], "served": []})
+                job = job_of(context)
+                steps = apart(job, client, ranks=size)
+                each["steps"].append(to_document(steps))
+                each["real"].append(seconds_per_step(job, client, steps=steps))
+                if size > 1:
+                    each["network"] = asdict(network_of(client, ranks=size))
+                    job = job_of(StageContext.of(config_of(chosen, ranks=size, servers=1), cluster))
+                    each["served"].append(seconds_per_step(job, client, steps=steps))
         callers = {"alone": 1, "many": max(max(sizes) - 1, 1)}
         found["push"] = {
             name: seconds_per_push(client, model_bytes=steps.model_bytes, callers=number)
             for name, number in callers.items()
         }
     return found
+
+
+def joined(turns: Sequence[dict[str, Any]]) -> Measured:
+    """Return the steps of all turns, of the same ranks."""
+    each = [from_document(turn) for turn in turns]
+    rest, backward = (np.concatenate([getattr(one, name) for one in each], axis=1) for name in ("rest", "backward"))
+    return replace(each[0], rest=rest, backward=backward)
+
+
+def equal(measured: Measured) -> Measured:
+    """Return steps that all take the mean."""
+    return replace(
+        measured,
+        rest=np.full_like(measured.rest, measured.rest.mean()),
+        backward=np.full_like(measured.backward, measured.backward.mean()),
+    )
 
 
 def servers_of(found: Mapping[str, Any], *, count: int, staleness: float) -> Servers:
@@ -120,19 +142,22 @@ def validation(found: Mapping[str, Any], *, steps: int, seed: int) -> dict[str, 
     result = {}
     drawing = {"steps": steps, "seed": seed}
     for name, each in found["ranks"].items():
-        measured, ranks = from_document(each["steps"]), int(name)
+        measured, ranks = joined(each["steps"]), int(name)
         network = Network(**each.get("network", {"latency": 0.0, "bandwidth": 1.0}))
-        result[f"{ranks}, all-reduce"] = (all_reduced(measured, network, ranks=ranks, **drawing), each["real"])
-        if "served" in each:
+        result[f"{ranks}, all-reduce"] = (
+            all_reduced(measured, network, ranks=ranks, **drawing),
+            statistics.mean(each["real"]),
+        )
+        if each["served"]:
             servers, loopback = servers_of(found, count=1, staleness=0), Network(0.0, network.bandwidth)
             guess = served(measured, loopback, servers, ranks=ranks, **drawing)
-            result[f"{ranks}, one server"] = (guess, each["served"])
+            result[f"{ranks}, one server"] = (guess, statistics.mean(each["served"]))
     return result
 
 
 def simulated(found: Mapping[str, Any], chosen: argparse.Namespace) -> Table:
     """Return the speed-ups on a cluster by way of exchange and number of ranks."""
-    alone: Measured = from_document(found["ranks"]["1"]["steps"])
+    alone = joined(found["ranks"]["1"]["steps"])
     network = Network(chosen.latency * 1e-6, chosen.bandwidth * 1e9 / 8)
     drawing = {"steps": chosen.steps, "seed": chosen.seed, "spread": chosen.spread}
     longer = replace(alone, rest=alone.rest * chosen.longer, backward=alone.backward * chosen.longer)
@@ -140,6 +165,9 @@ def simulated(found: Mapping[str, Any], chosen: argparse.Namespace) -> Table:
         "all-reduce, ring (in use)": partial(all_reduced, alone, network, **drawing),
         "all-reduce, tree (not in use)": partial(all_reduced, alone, network, algorithm="tree", **drawing),
         f"ring, steps {chosen.longer:g} times as long": partial(all_reduced, longer, network, **drawing),
+        "ring, every step as long as the mean": partial(
+            all_reduced, equal(alone), network, **drawing | {"spread": 0.0}
+        ),
     }
     for name, staleness in (("synchronous", 0), ("bounded, 2", 2), ("asynchronous", float("inf"))):
         servers = servers_of(found, count=chosen.servers, staleness=staleness)
@@ -147,7 +175,7 @@ def simulated(found: Mapping[str, Any], chosen: argparse.Namespace) -> Table:
     counts = [ranks for ranks in RANKS if 1 < ranks <= chosen.ranks]
     table = {}
     for name, way in ways.items():
-        one = all_reduced(longer if "times as long" in name else alone, network, ranks=1, **drawing)
+        one = float((alone.rest + alone.backward).mean()) * (chosen.longer if "times as long" in name else 1.0)
         table[name] = speed_ups({1: one} | {ranks: way(ranks=ranks) for ranks in counts})
     return table
 
@@ -185,7 +213,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--edges", type=int, default=2_000_000)
     parser.add_argument("--model", choices=tuple(MODELS), default="sage")
     parser.add_argument("--batch-size", type=int, default=1024, help="targets of one rank's step")
-    parser.add_argument("--epochs", type=int, default=4, help="measured ones, after a first that is not")
+    parser.add_argument("--epochs", type=int, default=2, help="measured ones, after a first that is not")
+    parser.add_argument("--turns", type=int, default=3, help="times that every number of ranks is measured")
     parser.add_argument("--real", default="1,2,4", help="numbers of ranks to measure and validate with; 1 among them")
     parser.add_argument("--ranks", type=int, default=1024, help="simulate up to so many")
     parser.add_argument("--steps", type=int, default=200, help="simulated ones")
@@ -213,7 +242,7 @@ def main() -> None:
     if chosen.plot:
         draw(table, chosen.plot)
     print(report(found, table, chosen))
-    servers, size = servers_of(found, count=1, staleness=0), from_document(found["ranks"]["1"]["steps"]).model_bytes
+    servers, size = servers_of(found, count=1, staleness=0), joined(found["ranks"]["1"]["steps"]).model_bytes
     print(f"\n{found['model']}, {size >> 10} KiB, measured on {found['cores']} cores at load {found['load']:.1f}")
     print(f"a push takes a server {1e6 * servers.service:.0f} us and {1e6 * servers.overhead:.0f} us beside")
     print(f"simulated cluster of {chosen.bandwidth:g} Gbit/s and {chosen.latency:g} us")
