@@ -16,7 +16,7 @@ targets per rank, however many ranks there are):
 Validated: the same n ranks train together (`train_on_ranks`), apart and together in turns, and their seconds per step
 stand beside the simulated ones. Then clusters of up to --ranks ranks are simulated, with --latency microseconds,
 --bandwidth Gbit/s and hosts whose speed has a --spread, which nothing here measures. Speed-up is samples per second
-over those of one rank; AGL (figure 8) reports a slope of 0.8 at 100 workers. `simulator.py` has the model and its
+over those of one rank; AGL reports a slope of 0.8 at 100 workers. `simulator.py` has the model and its
 assumptions. Same measurements and seed, same figures. On a machine that others use too, steps differ more from each
 other than on a quiet one, and ranks wait for the slowest: the line of equal steps says how much of the loss that is.
 """
