@@ -10,6 +10,7 @@ in torch_sparse's SparseTensor where that is installed, or torch's CSR (attentio
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -129,7 +130,7 @@ class Gnnflow:
     @contextlib.contextmanager
     def setting(self, form: str) -> Iterator[None]:
         """Let one thread aggregate where the form has no partitioning."""
-        from gnnflow.kernels.native import attention, library, maxima, sums
+        from gnnflow.kernels.native import library
         from gnnflow.kernels.threads import compute_threads
         from gnnflow.train.reproducible import compute_settings
 
@@ -137,14 +138,19 @@ class Gnnflow:
             with compute_threads(1):
                 library.call(*given)
 
+        # by name: the package has functions called as its modules are
+        modules = [
+            importlib.import_module(f"gnnflow.kernels.native.{name}") for name in ("attention", "maxima", "sums")
+        ]
+        before = [module.call for module in modules]
         with compute_settings(torch.get_num_threads()):
-            for module in (attention, maxima, sums):
+            for module in modules:
                 module.call = alone if form in {"base", "pruning"} else library.call  # type: ignore[attr-defined]
             try:
                 yield
             finally:
-                for module in (attention, maxima, sums):
-                    module.call = library.call  # type: ignore[attr-defined]
+                for module, call in zip(modules, before, strict=True):
+                    module.call = call  # type: ignore[attr-defined]
 
 
 def torch_loss(outputs: Tensor, labels: Tensor) -> Tensor:

@@ -140,7 +140,8 @@ def served(
     heapq.heapify(arrivals)
     taken = [0] * ranks  # steps whose push was served, by rank
     left = [ranks] + [0] * steps  # ranks that have taken so many steps
-    slowest, waiting, link, now = 0, [], 0.0, 0.0
+    waiting: list[int] = []
+    slowest, link, now = 0, 0.0, 0.0
     while arrivals:
         at, rank = heapq.heappop(arrivals)
         now = max(now, at) + servers.service

@@ -11,11 +11,16 @@ from agl import epochs_table, scores_table
 from agl_cells import FORMS, Graph, batch_of, epoch_of, offsets_of, read_graph, scores_of
 from agl_models import Gnnflow, PyG, Spec, with_self
 
+from gnnflow.kernels.native import library
+from gnnflow.kernels.threads import compute_threads
+from gnnflow.native import core
+
 NODES, WIDTH, LABELS = 60, 5, 4
 CHOSEN = argparse.Namespace(lib="gnnflow", batch_size=8, batches=2, warmup=0, repeats=2)
+BOTH_KINDS = pytest.mark.parametrize("graph", ["labels", "classes"], indirect=True)
 
 
-@pytest.fixture(params=["labels", "classes"])
+@pytest.fixture
 def graph(request, tmp_path) -> Graph:
     random = np.random.default_rng(0)
     edges = np.unique(random.integers(NODES, size=(2, 150)), axis=1)
@@ -24,7 +29,7 @@ def graph(request, tmp_path) -> Graph:
         tmp_path / "graph.npz",
         x=random.standard_normal((NODES, WIDTH)).astype(np.float32),
         y=random.integers(0, 2, (NODES, LABELS)).astype(np.float32)
-        if request.param == "labels"
+        if getattr(request, "param", "labels") == "labels"
         else np.append(random.integers(0, LABELS, NODES - 1), LABELS - 1),
         edge_index=edges[:, edges[0] != edges[1]],
         **{f"{name}_mask": part == number for number, name in enumerate(("train", "val", "test"))},
@@ -39,6 +44,18 @@ def test_all_forms_train_the_same_model(graph, model, layers):
     forms = FORMS if model != "gat" else FORMS[:-1]
     losses = [epoch_of(graph, spec, form, CHOSEN)["loss"] for form in forms]
     assert losses == pytest.approx([losses[0]] * len(forms), abs=2e-4)
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
+@pytest.mark.parametrize(("form", "threads"), [("base", 1), ("pruning", 1), ("partitioning", 2), ("both", 2)])
+def test_one_thread_aggregates_where_edges_are_not_partitioned(graph, monkeypatch, model, form, threads):
+    if core() is None:
+        pytest.skip("the native core was not built: no C compiler")
+    seen, call = set(), library.call
+    monkeypatch.setattr(library, "call", lambda *given: (seen.add(torch.get_num_threads()), call(*given))[1])
+    with compute_threads(2):
+        epoch_of(graph, Spec(model, 2, *graph.spec), form, CHOSEN)
+    assert seen == {threads}
 
 
 def test_what_depends_on_weights_is_not_made_ahead(graph):
@@ -62,23 +79,24 @@ def test_an_unpruned_layer_holds_all_edges_of_the_batch(graph):
         assert (len(offsets) - 1, len(sources)) == (rows, len(batch.sources))
 
 
+@BOTH_KINDS
 @pytest.mark.parametrize("name", ["gcn", "sage", "gat"])
 def test_pyg_gives_the_outputs_of_the_same_weights(graph, name):
     pytest.importorskip("torch_geometric")
     ours, theirs, spec = Gnnflow(), PyG(), Spec(name, 2, *graph.spec)
     net, peer = ours.model(spec), theirs.model(spec)
-    shapes = [sorted(tuple(each.shape) for each in one.parameters() if each.ndim == 2) for one in (net, peer)]
-    assert shapes[0] == shapes[1] if name != "gat" else len(shapes[0]) > 0
-    for each in [*net.parameters(), *peer.parameters()]:
-        torch.nn.init.constant_(each, 0.05)
-    if name == "sage":  # PyG's neighbour map has the bias, ours that of the node itself: both have one
-        assert sum(each.numel() for each in net.parameters()) == sum(each.numel() for each in peer.parameters())
+    counts = [sum(each.numel() for each in one.parameters()) for one in (net, peer)]
+    assert counts[0] == counts[1]
+    with torch.no_grad():
+        for each in [*net.parameters(), *peer.parameters()]:  # those of one size are equal, whatever their names
+            each.copy_(0.3 * torch.arange(each.numel()).sin().view_as(each))
     batch = batch_of(graph, np.arange(10), hops=2)
     x = graph.x[batch.nodes]
     found = ours.outputs(net, ours.prepare(net, batch, x, form="both"))
-    torch.testing.assert_close(peer.eval() and theirs.outputs(peer, theirs.prepare(peer, batch, x, form="")), found)
+    torch.testing.assert_close(theirs.outputs(peer, theirs.prepare(peer, batch, x, form="")), found)
 
 
+@BOTH_KINDS
 def test_scores_are_one_per_seed(graph):
     chosen = argparse.Namespace(lib="gnnflow", seeds=2, epochs=3, lr=0.01, weight_decay=5e-4)
     found = scores_of(graph, Spec("gat", 2, *graph.spec, citation=graph.y.ndim == 1), chosen)
