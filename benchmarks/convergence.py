@@ -33,6 +33,7 @@ def config_of(chosen: argparse.Namespace, workspace: str, *, ranks: int) -> Conf
         f"train.workers={ranks}",
         f"train.batch_size={chosen.batch_size // ranks}",
         f"train.epochs={chosen.epochs}",
+        f"train.lr={chosen.lr}",
         "train.patience=0",
         f"model.dropout={chosen.dropout}",
         f"cluster={{kind: local, workers: {max(chosen.ranks)}, memory_limit: 0}}",
@@ -88,6 +89,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--ranks", default="1,2,4")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch-size", type=int, default=512, help="of all ranks together")
+    parser.add_argument("--lr", type=float, default=0.001, help="a tenth of the config's, so that the rise is seen")
     parser.add_argument("--dropout", type=float, default=0.5)
     parser.add_argument("--servers", type=int, default=0, help="train through so many parameter servers instead")
     parser.add_argument("--mode", default="synchronous", choices=("synchronous", "bounded", "asynchronous"))

@@ -10,9 +10,8 @@ from convergence import config_of, table, widest_gap
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_all_ranks_together_take_the_same_batch(tmp_path, ranks):
-    chosen = Namespace(
-        data="data", ranks=[1, 2, 4], epochs=3, batch_size=512, dropout=0.0, servers=0, mode="synchronous", seed=0
-    )
+    choice = {"data": "data", "ranks": [1, 2, 4], "epochs": 3, "lr": 0.001, "batch_size": 512, "dropout": 0.0}
+    chosen = Namespace(**choice, servers=0, mode="synchronous", seed=0)
     train = config_of(chosen, str(tmp_path), ranks=ranks).train
     assert train.batch_size * train.workers == 512
 
