@@ -1,9 +1,11 @@
 """One aggregation over a whole graph: sums of width 64, plain and weighted, and 4 x 64 attention with its gradients.
 
     python benchmarks/spmm.py --graph ppi.npz [--lib gnnflow|dgl] [--threads 2] [--repeats 30]
+                              [--dtype float32|bfloat16|float16]
 
 The file holds edge_index [2, E] and train_mask [N]; edges with an end outside of the mask are left out. Inputs are made
-beforehand; results are allocated by the library. Prints one JSON line.
+beforehand; results are allocated by the library. dtype is that of the rows; weights and logits stay float32. Prints one
+JSON line.
 """
 
 from __future__ import annotations
@@ -35,40 +37,45 @@ def edges_of(file: str) -> tuple[Tensor, Tensor, int]:
     return torch.from_numpy(source[order]), torch.from_numpy(target[order]), int(mask.sum())
 
 
-def calls_of_gnnflow(source: Tensor, target: Tensor, num_nodes: int) -> Calls:
+def calls_of_gnnflow(source: Tensor, target: Tensor, num_nodes: int, *, dtype: torch.dtype) -> Calls:
     """Return what is measured of this library."""
     from gnnflow.graph.arrays import offsets_of
     from gnnflow.kernels import Csr, softmax_sums, weighted_sum
 
     offsets = torch.from_numpy(offsets_of(np.bincount(target.numpy(), minlength=num_nodes)))
     csr = Csr(offsets, source, num_nodes)
-    rows, weight = torch.randn(num_nodes, 1, WIDTH), torch.rand(len(source), 1)
-    value = torch.randn(num_nodes, HEADS, WIDTH, requires_grad=True)
+    rows, weight = torch.randn(num_nodes, 1, WIDTH).to(dtype), torch.rand(len(source), 1)
+    value = torch.randn(num_nodes, HEADS, WIDTH).to(dtype).requires_grad_()
     logit = torch.randn(len(source), HEADS, requires_grad=True)
 
     def attention() -> None:
         found = softmax_sums(csr, logit, value)
         (found.weighted / found.denominator[:, :, None].clamp(min=1e-9)).sum().backward()
 
+    def forward() -> None:
+        with torch.no_grad():
+            softmax_sums(csr, logit, value)
+
     attention()
     return {
         "plain": lambda: weighted_sum(csr, None, rows),
         "weighted": lambda: weighted_sum(csr, weight, rows),
+        "attention forward": forward,
         "attention": attention,
     }
 
 
-def calls_of_dgl(source: Tensor, target: Tensor, num_nodes: int) -> Calls:
-    """Return the same of DGL."""
+def calls_of_dgl(source: Tensor, target: Tensor, num_nodes: int, *, dtype: torch.dtype) -> Calls:
+    """Return the same of DGL, which takes one type for all operands; without its forward pass alone."""
     with contextlib.suppress(ImportError):
         import dgl_shim  # noqa: F401 - lets DGL's core run on a newer torch, where such a module is at hand
     import dgl
 
     graph = dgl.graph((source, target), num_nodes=num_nodes)
     graph.create_formats_()
-    rows, weight = torch.randn(num_nodes, WIDTH), torch.rand(len(source))
-    value = torch.randn(num_nodes, HEADS, WIDTH, requires_grad=True)
-    logit = torch.randn(len(source), HEADS, 1, requires_grad=True)
+    rows, weight = torch.randn(num_nodes, WIDTH).to(dtype), torch.rand(len(source)).to(dtype)
+    value = torch.randn(num_nodes, HEADS, WIDTH).to(dtype).requires_grad_()
+    logit = torch.randn(len(source), HEADS, 1).to(dtype).requires_grad_()
 
     def attention() -> None:
         share = dgl.ops.edge_softmax(graph, logit)
@@ -87,13 +94,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graph", required=True)
     parser.add_argument("--lib", choices=("gnnflow", "dgl"), default="gnnflow")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=30)
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
     make = calls_of_gnnflow if chosen.lib == "gnnflow" else calls_of_dgl
     results = {}
-    for name, call in make(*edges_of(chosen.graph)).items():
+    for name, call in make(*edges_of(chosen.graph), dtype=getattr(torch, chosen.dtype)).items():
         times = []
         for _ in range(3 + (chosen.repeats if name != "attention" else max(chosen.repeats // 5, 3))):
             begin = time.perf_counter()
@@ -101,7 +109,8 @@ def main() -> None:
             times.append(time.perf_counter() - begin)
         times = times[3:]
         results[name] = {"times": times, "min": min(times), "median": statistics.median(times)}
-    print(json.dumps({"bench": "spmm", "lib": chosen.lib, "threads": chosen.threads, "results": results}))
+    about = {"bench": "spmm", "lib": chosen.lib, "dtype": chosen.dtype, "threads": chosen.threads}
+    print(json.dumps({**about, "results": results}))
 
 
 if __name__ == "__main__":

@@ -63,8 +63,7 @@ INLINE void softmax_plain(const attention *s, int64_t begin, int64_t end, float 
         }
 }
 
-FOR_EVERY_PROCESSOR static void attention_chunk(void *task, int64_t chunk) {
-    const attention *s = task;
+INLINE void attend(const attention *s, int64_t chunk, int kind) {
     const csr *a = &s->sums.adjacency;
     int64_t from = first_row(a, chunk, s->sums.chunks), to = first_row(a, chunk + 1, s->sums.chunks);
     int64_t heads = s->sums.heads, last_edge = a->offsets[to];
@@ -77,56 +76,69 @@ FOR_EVERY_PROCESSOR static void attention_chunk(void *task, int64_t chunk) {
         if (s->kept)
             for (int64_t k = begin * heads; k < end * heads; k++) s->used[k] = s->weight[k] * s->kept[k];
         for (int64_t head = 0; head < heads; head++) {
-#define BLOCK(column, block) sum_block(&s->sums, row, last_edge, head, column, block, 1, 0, !head && !(column))
+#define BLOCK(column, block) sum_block(&s->sums, row, last_edge, head, column, block, 1, 0, !head && !(column), kind)
             FOR_BLOCKS(s->sums.width, BLOCK);
 #undef BLOCK
         }
     }
 }
 
+FOR_EVERY_PROCESSOR static void attention_float32(void *task, int64_t chunk) { attend(task, chunk, FLOAT32); }
+FOR_EVERY_PROCESSOR static void attention_bfloat16(void *task, int64_t chunk) { attend(task, chunk, BFLOAT16); }
+FOR_EVERY_PROCESSOR static void attention_float16(void *task, int64_t chunk) { attend(task, chunk, FLOAT16); }
+
+static const chunk_fn attention_chunks[KINDS] = {attention_float32, attention_bfloat16, attention_float16};
+
 void gnnflow_attention(int64_t rows, const int64_t *offsets, const int64_t *sources, const float *logit,
-                       const float *factor, const float *kept, int64_t heads, const float *value, int64_t value_heads,
-                       int64_t width, float *maximum, float *denominator, float *weight, float *used, float *out,
-                       int threads) {
+                       const float *factor, const float *kept, int64_t heads, const void *value, int64_t kind,
+                       int64_t value_heads, int64_t width, float *maximum, float *denominator, float *weight, float *used,
+                       float *out, int threads) {
     attention s = {{{offsets, sources, NULL, rows}, used, value, out, heads, value_heads, width, 0},
                    logit, factor, kept, maximum, denominator, weight, used};
     if (!rows) return;
     s.sums.chunks = chunks_for((offsets[rows] - offsets[0] + rows) * heads * (width + LINE), rows, threads);
-    run_chunks(attention_chunk, &s, s.sums.chunks, threads);
+    run_chunks(attention_chunks[kind], &s, s.sums.chunks, threads);
 }
 
 typedef struct {
     csr adjacency;
-    const float *value, *weight, *kept; /* as above */
-    const float *grad;                  /* of the sums [T, heads, width] */
-    const float *grad_denominator;      /* [T, heads] */
-    float *out;                         /* gradient of the logits [E, heads] */
+    const void *value;             /* as above */
+    const float *weight, *kept;    /* as above */
+    const void *grad;              /* of the sums [T, heads, width], of the same kind */
+    const float *grad_denominator; /* [T, heads] */
+    float *out;                    /* gradient of the logits [E, heads] */
     int64_t heads, value_heads, width, chunks;
 } logit_gradient;
 
-FOR_EVERY_PROCESSOR static void gradient_chunk(void *task, int64_t chunk) {
-    const logit_gradient *s = task;
+INLINE void logit_gradients(const logit_gradient *s, int64_t chunk, int kind) {
     const csr *a = &s->adjacency;
     int64_t from = first_row(a, chunk, s->chunks), to = first_row(a, chunk + 1, s->chunks), last_edge = a->offsets[to];
     int64_t stride = s->value_heads * s->width, heads = s->heads;
     for (int64_t row = from; row < to; row++)
         for (int64_t i = a->offsets[row]; i < a->offsets[row + 1]; i++) {
-            if (i + AHEAD < last_edge) prefetch_row(s->value + a->sources[i + AHEAD] * stride, stride);
+            if (i + AHEAD < last_edge) prefetch_row(s->value, a->sources[i + AHEAD], stride, kind);
             for (int64_t head = 0; head < heads; head++) {
-                const float *value = s->value + a->sources[i] * stride + (s->value_heads > 1 ? head * s->width : 0);
-                float product = dot(s->grad + (row * heads + head) * s->width, value, s->width);
+                int64_t value = a->sources[i] * stride + (s->value_heads > 1 ? head * s->width : 0);
+                const void *grad = rows_at(s->grad, (row * heads + head) * s->width, kind);
+                float product = dot(grad, rows_at(s->value, value, kind), s->width, kind);
                 if (s->kept) product *= s->kept[i * heads + head];
                 s->out[i * heads + head] = s->weight[i * heads + head] * (product + s->grad_denominator[row * heads + head]);
             }
         }
 }
 
-void gnnflow_logit_gradient(int64_t rows, const int64_t *offsets, const int64_t *sources, const float *value,
-                            const float *weight, const float *kept, const float *grad, const float *grad_denominator,
-                            int64_t heads, int64_t value_heads, int64_t width, float *out, int threads) {
+FOR_EVERY_PROCESSOR static void gradient_float32(void *task, int64_t chunk) { logit_gradients(task, chunk, FLOAT32); }
+FOR_EVERY_PROCESSOR static void gradient_bfloat16(void *task, int64_t chunk) { logit_gradients(task, chunk, BFLOAT16); }
+FOR_EVERY_PROCESSOR static void gradient_float16(void *task, int64_t chunk) { logit_gradients(task, chunk, FLOAT16); }
+
+static const chunk_fn gradient_chunks[KINDS] = {gradient_float32, gradient_bfloat16, gradient_float16};
+
+void gnnflow_logit_gradient(int64_t rows, const int64_t *offsets, const int64_t *sources, const void *value,
+                            const float *weight, const float *kept, const void *grad, const float *grad_denominator,
+                            int64_t heads, int64_t kind, int64_t value_heads, int64_t width, float *out, int threads) {
     logit_gradient s = {{offsets, sources, NULL, rows}, value, weight, kept, grad, grad_denominator,
                         out, heads, value_heads, width, 0};
     if (!rows) return;
     s.chunks = chunks_for((offsets[rows] - offsets[0] + rows) * heads * width, rows, threads);
-    run_chunks(gradient_chunk, &s, s.chunks, threads);
+    run_chunks(gradient_chunks[kind], &s, s.chunks, threads);
 }

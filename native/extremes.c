@@ -12,21 +12,21 @@ typedef struct {
 
 /* One head of one target, over a block of columns that stays in registers; see sum_block. */
 INLINE void max_block(const maxima *m, int64_t row, int64_t last_edge, int64_t head, int64_t column, int block,
-                      int weighted, int ahead) {
+                      int weighted, int ahead, int kind) {
     const sums *s = &m->sums;
     const int64_t *sources = s->adjacency.sources;
     int64_t stride = s->value_heads * s->width, begin = s->adjacency.offsets[row], end = s->adjacency.offsets[row + 1];
-    const float *value = s->value + (s->value_heads > 1 ? head * s->width : 0) + column;
+    const void *value = rows_at(s->value, (s->value_heads > 1 ? head * s->width : 0) + column, kind);
     float best[64];
     int32_t at[64];
     for (int k = 0; k < block; k++) best[k] = -INFINITY, at[k] = -1;
     for (int64_t i = begin; i < end; i++) {
-        if (ahead && i + AHEAD < last_edge) prefetch_row(s->value + sources[i + AHEAD] * stride, stride);
-        const float *from = value + sources[i] * stride;
+        if (ahead && i + AHEAD < last_edge) prefetch_row(s->value, sources[i + AHEAD], stride, kind);
+        const void *from = rows_at(value, sources[i] * stride, kind);
         float factor = weighted ? s->coefficient[i * s->heads + head] : 1.0f;
         int32_t place = (int32_t)(i - begin);
         for (int k = 0; k < block; k++) {
-            float next = weighted ? factor * from[k] : from[k];
+            float next = weighted ? factor * load(from, k, kind) : load(from, k, kind);
             /* What is not a number wins over all numbers, and the first edge over an infinity that is none. */
             int wins = next > best[k] || (next != next && best[k] == best[k]) || at[k] < 0;
             best[k] = wins ? next : best[k];
@@ -38,27 +38,38 @@ INLINE void max_block(const maxima *m, int64_t row, int64_t last_edge, int64_t h
     memcpy(m->at + out, at, sizeof(int32_t) * (size_t)block);
 }
 
-INLINE void max_rows(const maxima *m, int64_t chunk, int weighted) {
+INLINE void max_rows(const maxima *m, int64_t chunk, int weighted, int kind) {
     const sums *s = &m->sums;
     int64_t from = first_row(&s->adjacency, chunk, s->chunks), to = first_row(&s->adjacency, chunk + 1, s->chunks);
     int64_t last_edge = s->adjacency.offsets[to];
     for (int64_t row = from; row < to; row++)
         for (int64_t head = 0; head < s->heads; head++) {
-#define BLOCK(column, block) max_block(m, row, last_edge, head, column, block, weighted, !head && !(column))
+#define BLOCK(column, block) max_block(m, row, last_edge, head, column, block, weighted, !head && !(column), kind)
             FOR_BLOCKS(s->width, BLOCK);
 #undef BLOCK
         }
 }
 
-FOR_EVERY_PROCESSOR static void plain_chunk(void *task, int64_t chunk) { max_rows(task, chunk, 0); }
-FOR_EVERY_PROCESSOR static void weighted_chunk(void *task, int64_t chunk) { max_rows(task, chunk, 1); }
+#define CHUNKS(name, kind)                                                                                        \
+    FOR_EVERY_PROCESSOR static void plain_##name(void *task, int64_t chunk) { max_rows(task, chunk, 0, kind); }   \
+    FOR_EVERY_PROCESSOR static void weighted_##name(void *task, int64_t chunk) { max_rows(task, chunk, 1, kind); }
+CHUNKS(float32, FLOAT32)
+CHUNKS(bfloat16, BFLOAT16)
+CHUNKS(float16, FLOAT16)
+#undef CHUNKS
+
+static const chunk_fn maxima_chunks[2][KINDS] = {
+    {plain_float32, plain_bfloat16, plain_float16},
+    {weighted_float32, weighted_bfloat16, weighted_float16},
+};
 
 void gnnflow_maxima(int64_t rows, const int64_t *offsets, const int64_t *sources, const float *coefficient, int64_t heads,
-                    const float *value, int64_t value_heads, int64_t width, float *out, int32_t *at, int threads) {
+                    const void *value, int64_t kind, int64_t value_heads, int64_t width, float *out, int32_t *at,
+                    int threads) {
     maxima m = {{{offsets, sources, NULL, rows}, coefficient, value, out, heads, value_heads, width, 0}, at};
     if (!rows || !width) return;
     m.sums.chunks = chunks_for((offsets[rows] - offsets[0] + rows) * heads * width, rows, threads);
-    run_chunks(coefficient ? weighted_chunk : plain_chunk, &m, m.sums.chunks, threads);
+    run_chunks(maxima_chunks[coefficient != NULL][kind], &m, m.sums.chunks, threads);
 }
 
 typedef struct {

@@ -6,49 +6,83 @@
 
 #include "csr.h"
 
-enum { AHEAD = 16, LINE = 16 }; /* edges whose rows are asked for in advance; floats in a line of the cache */
+enum { AHEAD = 16, LINE = 16, LINE_BYTES = 64 }; /* edges whose rows are asked for in advance; floats of a cache line */
+
+/* How rows are stored; sums are float32 whatever it is. Functions that take a kind are inlined where it is known. */
+enum { FLOAT32, BFLOAT16, FLOAT16, KINDS };
+
+INLINE int64_t bytes_of(int64_t numbers, int kind) { return numbers * (kind == FLOAT32 ? 4 : 2); }
+
+/* The rows from a number on. */
+INLINE const void *rows_at(const void *rows, int64_t number, int kind) {
+    return (const char *)rows + bytes_of(number, kind);
+}
+
+INLINE float float_of(uint32_t bits) {
+    float number;
+    memcpy(&number, &bits, sizeof number);
+    return number;
+}
+
+/* float16 to float32, exactly. In integers, because gcc (12) converts _Float16 one at a time; and without a subnormal
+   float32 on the way, which a processor may be slow at or told to take for zero. */
+INLINE float widened(uint16_t half) {
+    uint32_t size = (uint32_t)(half & 0x7fff) << 13, exponent = size & 0x0f800000;
+    float subnormal = float_of(size + (113u << 23)) - 6.103515625e-5f;
+    uint32_t normal = size + (112u << 23) + (exponent == 0x0f800000 ? 112u << 23 : 0); /* or no number, or infinite */
+    uint32_t bits;
+    memcpy(&bits, &subnormal, sizeof bits);
+    return float_of((exponent ? normal : bits) | (uint32_t)(half & 0x8000) << 16);
+}
+
+INLINE float load(const void *rows, int64_t number, int kind) {
+    if (kind == FLOAT32) return ((const float *)rows)[number];
+    uint16_t half = ((const uint16_t *)rows)[number];
+    return kind == BFLOAT16 ? float_of((uint32_t)half << 16) : widened(half);
+}
 
 /* Weighted sums over in-edges, as a task. */
 typedef struct {
     csr adjacency;
     const float *coefficient; /* [E, heads], NULL for ones */
-    const float *value;       /* [S, value_heads, width]; one head serves all */
+    const void *value;        /* [S, value_heads, width], of the kind; one head serves all */
     float *out;               /* sums [T, heads, width] */
     int64_t heads, value_heads, width, chunks;
 } sums;
 
-INLINE void prefetch_row(const float *row, int64_t floats) {
-    for (int64_t k = 0; k < floats; k += LINE) __builtin_prefetch(row + k);
+INLINE void prefetch_row(const void *rows, int64_t row, int64_t width, int kind) {
+    const char *begin = rows_at(rows, row * width, kind);
+    for (int64_t byte = 0; byte < bytes_of(width, kind); byte += LINE_BYTES) __builtin_prefetch(begin + byte);
 }
 
-/* One head of one target's sum, over a block of columns that stays in registers. weighted, moved, ahead and block are known
-   where this is compiled: coefficients there are, in another order than the edges, rows to be asked for in advance. */
+/* One head of one target's sum, over a block of columns that stays in registers. weighted, moved, ahead, block and kind are
+   known where this is compiled: coefficients there are, in another order than the edges, rows to be asked for in advance. */
 INLINE void sum_block(const sums *s, int64_t row, int64_t last_edge, int64_t head, int64_t column, int block, int weighted,
-                      int moved, int ahead) {
+                      int moved, int ahead, int kind) {
     const int64_t *sources = s->adjacency.sources, *edges = s->adjacency.edges;
     int64_t stride = s->value_heads * s->width, begin = s->adjacency.offsets[row], end = s->adjacency.offsets[row + 1];
-    const float *value = s->value + (s->value_heads > 1 ? head * s->width : 0) + column;
+    const void *value = rows_at(s->value, (s->value_heads > 1 ? head * s->width : 0) + column, kind);
     float sum[64] = {0};
     for (int64_t i = begin; i < end; i++) {
-        if (ahead && i + AHEAD < last_edge) prefetch_row(s->value + sources[i + AHEAD] * stride, stride);
-        const float *from = value + sources[i] * stride;
+        if (ahead && i + AHEAD < last_edge) prefetch_row(s->value, sources[i + AHEAD], stride, kind);
+        const void *from = rows_at(value, sources[i] * stride, kind);
         if (weighted) {
             float factor = s->coefficient[(moved ? edges[i] : i) * s->heads + head];
-            for (int k = 0; k < block; k++) sum[k] += factor * from[k];
+            for (int k = 0; k < block; k++) sum[k] += factor * load(from, k, kind);
         } else {
-            for (int k = 0; k < block; k++) sum[k] += from[k];
+            for (int k = 0; k < block; k++) sum[k] += load(from, k, kind);
         }
     }
     memcpy(s->out + (row * s->heads + head) * s->width + column, sum, sizeof(float) * (size_t)block);
 }
 
 /* Sixteen running sums, added up pairwise: a fixed order that every processor can take sixteen at a time. */
-INLINE float dot(const float *left, const float *right, int64_t width) {
+INLINE float dot(const void *left, const void *right, int64_t width, int kind) {
     float sum[LINE] = {0};
     int64_t k = 0;
     for (; k + LINE <= width; k += LINE)
-        for (int lane = 0; lane < LINE; lane++) sum[lane] += left[k + lane] * right[k + lane];
-    for (int lane = 0; k + lane < width; lane++) sum[lane] += left[k + lane] * right[k + lane];
+        for (int lane = 0; lane < LINE; lane++) sum[lane] += load(left, k + lane, kind) * load(right, k + lane, kind);
+    for (int lane = 0; k + lane < width; lane++) sum[lane] += load(left, k + lane, kind) * load(right, k + lane, kind);
     for (int half = LINE / 2; half; half /= 2)
         for (int lane = 0; lane < half; lane++) sum[lane] += sum[lane + half];
     return sum[0];

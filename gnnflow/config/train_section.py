@@ -87,6 +87,12 @@ class TrainConfig(Section):
         description="Batches per update of the weights: their gradients become the mean over all their targets, as of "
         "one batch that large, in the memory of one. An epoch's last update may have fewer.",
     )
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32",
+        description="What a training step's forward pass computes in. bfloat16 halves what most layers read per edge, "
+        "and pays on processors that multiply in it (AVX-512 BF16, AMX); weights, optimiser and loss, scoring and "
+        "GraphInfer stay float32.",
+    )
     patience: Integer = Field(
         0,
         ge=0,

@@ -33,4 +33,6 @@ def dropout(rows: Tensor, rate: float) -> Tensor:
     words = torch.empty(-(-size // _PER_WORD), dtype=torch.int64).random_(-(2**63), None)
     levels = words.view(torch.int16)[:size].view(rows.shape)
     kept = levels >= dropped_levels - _LEVELS // 2
-    return rows * kept.to(rows.dtype).mul_(_LEVELS / (_LEVELS - dropped_levels))
+    # What is kept is scaled in float32: in half precision the scale itself would be rounded, and with it the mean.
+    factor = kept.to(torch.promote_types(rows.dtype, torch.float32)).mul_(_LEVELS / (_LEVELS - dropped_levels))
+    return (rows * factor).to(rows.dtype)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def weighted_sum(_: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
     """Return coefficient [T, H] x value [T, H or 1, D]: [T, H, D]."""
-    return value if coefficient is None else coefficient[:, :, None] * value
+    return value if coefficient is None else (coefficient[:, :, None] * value).to(value.dtype)
 
 
 segment_max = weighted_sum  # the only message of a target is its sum and its maximum

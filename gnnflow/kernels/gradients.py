@@ -21,7 +21,7 @@ from gnnflow.kernels.csr import Csr
 
 
 class Sums(Protocol):
-    """Weighted sums without a gradient."""
+    """Weighted sums without a gradient; of rows in half precision they may come in float32."""
 
     def __call__(self, csr: Csr, coefficient: Tensor | None, value: Tensor, *, edges: Tensor | None = None) -> Tensor:
         """Return the sum per target of coefficient [E, H] x value [S, H or 1, D]: [T, H, D].
@@ -68,7 +68,7 @@ def value_gradient(loops: Loops, csr: Csr, coefficient: Tensor | None, value: Te
     else:  # each source's sum over its out-edges of coefficient x its target's gradient row [S, H, D]
         gradient = loops.sums(csr.transposed, coefficient, grad, edges=csr.by_source.sources)
     # A value that serves every head collects the gradients of all.
-    return gradient if gradient.shape == value.shape else gradient.sum(1, keepdim=True)
+    return (gradient if gradient.shape == value.shape else gradient.sum(1, keepdim=True)).to(value.dtype)
 
 
 class _WeightedSum(Function):
@@ -76,7 +76,7 @@ class _WeightedSum(Function):
     def forward(ctx: Any, loops: Loops, csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
         ctx.loops, ctx.csr = loops, csr
         ctx.save_for_backward(coefficient, value)
-        return loops.sums(csr, coefficient, value)
+        return loops.sums(csr, coefficient, value).to(value.dtype)
 
     @staticmethod
     @once_differentiable
@@ -102,4 +102,4 @@ class _Gather(Function):
         groups = ctx.csr.by_source if ctx.by_source else ctx.csr.edges
         # all trailing dimensions as columns of one head [E, 1, K]
         added = ctx.loops.sums(groups, None, grad.reshape(len(grad), 1, math.prod(grad.shape[1:])))
-        return None, None, None, added.reshape(len(added), *grad.shape[1:])
+        return None, None, None, added.to(grad.dtype).reshape(len(added), *grad.shape[1:])

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gnnflow.kernels.csr import Csr
 from gnnflow.kernels.dropout import dropout
-from gnnflow.kernels.table import choose, gather_targets, segment_max, segment_sum, weighted_sum
+from gnnflow.kernels.table import choose, coefficient_dtype, gather_targets, segment_max, segment_sum, weighted_sum
 
 
 class SoftmaxSums(NamedTuple):
@@ -38,10 +38,12 @@ def softmax_sums(
 
     logit: [E, H]; factor: [E], one where it is missing. Dropout at rate `drop` acts on w in the weighted sum alone, as
     on normalised weights. The maximum carries no gradient: it cancels between numerator and denominator. So do factor
-    and attributes.
+    and attributes. Of operands in half precision, only the weighted sums are rounded, to the type of value.
     """
-    plain = (attributes is not None and attributes.requires_grad) or logit.dtype != value.dtype
-    at_once = choose(csr, value).softmax_sums
+    logit = logit.to(coefficient_dtype(logit))
+    kernel = choose(csr, value)
+    plain = (attributes is not None and attributes.requires_grad) or choose(csr, logit) is not kernel
+    at_once = kernel.softmax_sums
     if at_once is not None and not plain:
         return SoftmaxSums(*at_once(csr, logit, value, attributes=attributes, factor=factor, drop=drop))
     # largest logit of each target [T, H], and exp(logit - that), which lies in (0, 1] whatever the logits are [E, H]
@@ -52,5 +54,5 @@ def softmax_sums(
     used = dropout(weight, drop)
     weighted = weighted_sum(csr, used, value)
     if attributes is not None:
-        weighted = torch.cat([weighted, weighted_sum(csr.edges, used, attributes[:, None])], 2)
+        weighted = torch.cat([weighted, weighted_sum(csr.edges, used, attributes[:, None]).to(weighted)], 2)
     return SoftmaxSums(maximum, segment_sum(csr, weight), weighted)

@@ -3,8 +3,9 @@
 | kernel      | when                                                              |
 |-------------|-------------------------------------------------------------------|
 | elementwise | every target's one in-edge is itself (a layer's self message)     |
-| native      | float32 on the CPU, where the package's build compiled it         |
+| native      | float32 or half precision on the CPU, where the core was compiled |
 | fused       | float32 or float64 on the CPU                                     |
+| widened     | half precision on the CPU: fused, on rows copied to float32       |
 | reference   | anything else: torch's bag and CSR kernels are partial elsewhere  |
 """
 
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gnnflow.kernels import elementwise, fused, native, reference
+from gnnflow.kernels import elementwise, fused, native, reference, widened
 from gnnflow.kernels.csr import Csr
 
 Reduce = Callable[[Csr, Tensor | None, Tensor], Tensor]
@@ -46,6 +47,10 @@ def _is_plain_cpu(_: Csr, rows: Tensor) -> bool:
     return rows.device.type == "cpu" and rows.dtype in {torch.float32, torch.float64}
 
 
+def _is_half_cpu(_: Csr, rows: Tensor) -> bool:
+    return rows.device.type == "cpu" and rows.dtype in {torch.bfloat16, torch.float16}
+
+
 TABLE = (
     Kernel(
         "elementwise",
@@ -73,6 +78,14 @@ TABLE = (
         fused.gather_targets,
     ),
     Kernel(
+        "widened",
+        _is_half_cpu,
+        widened.weighted_sum,
+        widened.segment_max,
+        widened.gather_sources,
+        widened.gather_targets,
+    ),
+    Kernel(
         "reference",
         lambda _csr, _rows: True,
         reference.weighted_sum,
@@ -88,10 +101,16 @@ def choose(csr: Csr, rows: Tensor) -> Kernel:
     return next(kernel for kernel in TABLE if kernel.accepts(csr, rows))
 
 
+def coefficient_dtype(rows: Tensor) -> torch.dtype:
+    """Return the type for what rows are weighed with: float32 where they are in half precision, else their own."""
+    return torch.promote_types(rows.dtype, torch.float32)
+
+
 def weighted_sum(csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
     """Return the sum over each target's in-edges of coefficient [E, H] x value [S, H or 1, D]: [T, H, D].
 
-    A missing coefficient is one; a value with a single head serves every head. Targets without in-edges give zero.
+    A missing coefficient is one; a value with a single head serves every head. Targets without in-edges give zero. Rows
+    in half precision are added up in float32, and the sums rounded to their type.
     """
     return choose(csr, value).weighted_sum(csr, coefficient, value)
 

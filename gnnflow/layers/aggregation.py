@@ -19,7 +19,16 @@ import torch
 from torch import Tensor
 
 from gnnflow.graph.errors import LayerError
-from gnnflow.kernels import Csr, dropout, gather_sources, segment_max, segment_sum, softmax_sums, weighted_sum
+from gnnflow.kernels import (
+    Csr,
+    coefficient_dtype,
+    dropout,
+    gather_sources,
+    segment_max,
+    segment_sum,
+    softmax_sums,
+    weighted_sum,
+)
 
 State = dict[str, Tensor]
 
@@ -67,7 +76,7 @@ class Messages:
 
     def ones(self) -> Tensor:
         """Return a coefficient of one per edge and head [E, H]."""
-        return self.value.new_ones(self.csr.num_edges, self.value.shape[1])
+        return self.value.new_ones(self.csr.num_edges, self.value.shape[1], dtype=coefficient_dtype(self.value))
 
     def per_edge(self) -> Tensor:
         """Return the messages materialised [E, H, W], for an aggregation that no kernel serves."""
@@ -153,7 +162,7 @@ class Mean(Aggregation):
         """Return the sums and the sums of coefficients, the latter without dropout."""
         csr, coefficient = messages.csr, messages.coefficient
         if coefficient is None and messages.scale is None:
-            degree = csr.degree.to(messages.value)[:, None].expand(-1, messages.value.shape[1])
+            degree = csr.degree.to(coefficient_dtype(messages.value))[:, None].expand(-1, messages.value.shape[1])
             return {"sum": messages.summed(None), "weight": degree}
         coefficient = messages.scaled(messages.ones() if coefficient is None else coefficient)
         return {"sum": messages.summed(coefficient), "weight": segment_sum(csr, coefficient)}

@@ -10,12 +10,12 @@ _LIBRARY = Path(__file__).with_name("_native.so")
 _KINDS = {"A": ctypes.c_void_p, "N": ctypes.c_int64, "T": ctypes.c_int}
 # what each function takes, as native/*.c declare it: N a number, A an address, T a number of threads
 _FUNCTIONS = {
-    "gnnflow_sums": "NAAAANANNAT",
-    "gnnflow_products": "NAAANANNAT",
-    "gnnflow_maxima": "NAAANANNAAT",
+    "gnnflow_sums": "NAAAANANNNAT",
+    "gnnflow_products": "NAAANANNNAT",
+    "gnnflow_maxima": "NAAANANNNAAT",
     "gnnflow_maxima_gradient": "NAAAAANAANNAT",
-    "gnnflow_attention": "NAAAAANANNAAAAAT",
-    "gnnflow_logit_gradient": "NAAAAAAANNNAT",
+    "gnnflow_attention": "NAAAAANANNNAAAAAT",
+    "gnnflow_logit_gradient": "NAAAAAAANNNNAT",
     "gnnflow_cross_entropy": "NAAAAT",
     "gnnflow_transpose": "NAANAAA",
     "gnnflow_number": "NAANAA",

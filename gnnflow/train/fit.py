@@ -12,7 +12,9 @@ import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
+import torch
 from torch import Tensor
 
 from gnnflow.config import ConstantSchedule, ScheduleConfig
@@ -51,6 +53,7 @@ class FitOptions:
     schedule: ScheduleConfig = field(default_factory=ConstantSchedule)
     patience: int = 0
     accumulate: int = 1
+    precision: Literal["float32", "bfloat16"] = "float32"
     checkpoint_steps: int = 0
     checkpoint_uri: str = ""
     digest: str = ""
@@ -196,7 +199,7 @@ class _Fit:
 
     def _step(self, step: Step) -> tuple[float, int]:
         step.seed()
-        outputs = step.logits(self.model)
+        outputs = self._outputs(step)
         loss, count = self.objective.loss(outputs, step.labels)
         value = float(loss.detach())
         if not math.isfinite(value):
@@ -206,6 +209,12 @@ class _Fit:
         if not math.isfinite(taken.mean):  # the loss of another rank, which keeps its batch
             raise self._not_finite(taken.mean, kept="")
         return taken.mean, taken.num_targets
+
+    def _outputs(self, step: Step) -> Tensor:
+        """Return a step's outputs in float32: so is its loss, whatever the layers computed in."""
+        half = self.options.precision == "bfloat16"
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            return step.logits(self.model).float()
 
     def _keep(self, step: Step, outputs: Tensor, loss: float) -> str:
         """Keep a step's batch for a person to look at, where that is asked for, and return what to say of it."""

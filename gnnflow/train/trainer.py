@@ -117,6 +117,7 @@ def _options(job: TrainJob, name: str) -> FitOptions:
         schedule=job.train.schedule,
         patience=job.train.patience,
         accumulate=job.train.accumulate,
+        precision=job.train.precision,
         checkpoint_steps=job.train.checkpoint_steps,
         checkpoint_uri=join(job.checkpoint_uri, f"{name}.safetensors") if job.checkpoint_uri else "",
         digest=fit_digest(job, name),

@@ -38,6 +38,7 @@ def refusal(extra: str = "", *, overrides: tuple[str, ...] = (), text: str = MIN
         ("train.loss=focal", "train.loss", "'focal' is not allowed: must be a mapping of keys with a kind"),
         ("train.loss={kind: focal, delta: 1}", "train.loss.delta", "unknown key"),
         ("train.loss={gamma: 1}", "train.loss.kind", "required but missing"),
+        ("train.precision=float16", "train.precision", "'float16' is not allowed: must be 'float32' or 'bfloat16'"),
         ("train.accumulate=0", "train.accumulate", "0 is not allowed: must be at least 1"),
         ("train.clip_norm=0", "train.clip_norm", "0 is not allowed: must be greater than 0"),
         ("train.epochs=0", "train.epochs", "0 is not allowed: must be at least 1"),

@@ -255,13 +255,6 @@ def test_an_identity_adjacency_needs_no_gather_and_gives_the_same():
     assert torch.equal(kernels.gather_targets(csr, value), value)
 
 
-def test_half_precision_falls_to_the_plain_definition():
-    csr = Csr(torch.tensor([0, 2]), torch.tensor([0, 1]), 2)
-    value = torch.ones(2, 1, 1, dtype=torch.bfloat16)
-    assert choose(csr, value).name == "reference"
-    assert kernels.weighted_sum(csr, None, value).item() == 2.0
-
-
 @pytest.mark.parametrize("threads", [1, 2])
 def test_sums_have_the_same_bits_whatever_the_number_of_threads(threads):
     generator = torch.Generator().manual_seed(0)

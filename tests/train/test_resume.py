@@ -54,8 +54,8 @@ def test_many_interruptions_change_nothing(tmp_path: Path, kind: str, checkpoint
 @pytest.mark.parametrize("checkpoint_steps", [1, 7])
 @pytest.mark.parametrize(
     "settings",
-    [{"accumulate": 3, "clip_norm": 0.5}, {"accumulate": 100}],
-    ids=["groups of three, clipped", "one group per epoch"],
+    [{"accumulate": 3, "clip_norm": 0.5}, {"accumulate": 100}, {"accumulate": 3, "precision": "bfloat16"}],
+    ids=["groups of three, clipped", "one group per epoch", "bfloat16"],
 )
 def test_interruptions_within_an_update_change_nothing(
     tmp_path: Path, checkpoint_steps: int, settings: dict[str, object]

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from gnnflow.kernels.csr import Csr
 from gnnflow.kernels.dropout import dropout
 from gnnflow.kernels.gradients import value_gradient
-from gnnflow.kernels.native.library import call, rows_of
+from gnnflow.kernels.native.library import call, rows_of, stored
 from gnnflow.kernels.native.sums import LOOPS, products, sums
 
 
@@ -31,7 +31,10 @@ class _Fixed:
 def softmax_sums(
     csr: Csr, logit: Tensor, value: Tensor, *, attributes: Tensor | None, factor: Tensor | None, drop: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the maximum [T, H], the denominator [T, H] and the weighted sums [T, H, W]; see `kernels.softmax`."""
+    """Return the maximum [T, H], the denominator [T, H] and the weighted sums [T, H, W]; see `kernels.softmax`.
+
+    logit: float32. value: float32 or in half precision, which the weighted sums are then rounded to.
+    """
     fixed = _Fixed(attributes, factor, dropout(torch.ones_like(logit), drop) if drop else None)
     maximum, denominator, weighted = _Attention.apply(csr, logit, value, fixed)  # type: ignore[no-untyped-call]
     return maximum, denominator, weighted
@@ -45,18 +48,18 @@ class _Attention(torch.autograd.Function):
         factor = None if fixed.factor is None else rows_of(csr.num_edges, fixed.factor).to(logit)
         heads = logit.shape[1]
         maximum, denominator = (logit.new_empty(csr.num_targets, heads) for _ in range(2))
-        weighted = value.new_empty(csr.num_targets, heads, value.shape[2])
+        weighted = logit.new_empty(csr.num_targets, heads, value.shape[2])
         # what each edge weighs [E, H], and what of it dropout lets into the sums
         weight = torch.empty_like(logit)
         used = weight if kept is None else torch.empty_like(logit)
-        given = (csr.sources, logit, factor, kept, heads, value, *value.shape[1:])
+        given = (csr.sources, logit, factor, kept, heads, *stored(value), *value.shape[1:])
         call("gnnflow_attention", csr, *given, maximum, denominator, weight, used, weighted)
         if attributes is not None:
             weighted = torch.cat([weighted, sums(csr.edges, used, attributes[:, None])], 2)
         ctx.csr, ctx.width = csr, value.shape[2]
         ctx.save_for_backward(value, attributes, kept, weight, used)
         ctx.mark_non_differentiable(maximum)
-        return maximum, denominator, weighted
+        return maximum, denominator, weighted.to(value.dtype)
 
     @staticmethod
     @once_differentiable
@@ -70,9 +73,9 @@ class _Attention(torch.autograd.Function):
         by_logit = None
         if ctx.needs_input_grad[1]:
             by_logit = torch.empty_like(weight)
-            heads = weight.shape[1]
-            given = (csr.sources, value, weight, kept, by_value, grad_denominator.contiguous(), heads, *value.shape[1:])
-            call("gnnflow_logit_gradient", csr, *given, by_logit)
+            rows, kind = stored(value)
+            given = (csr.sources, rows, weight, kept, by_value, grad_denominator.contiguous())
+            call("gnnflow_logit_gradient", csr, *given, weight.shape[1], kind, *value.shape[1:], by_logit)
             if attributes is not None:
                 by_logit += used * products(csr.edges, by_attributes, attributes[:, None])
         gradient = value_gradient(LOOPS, csr, used, value, by_value) if ctx.needs_input_grad[2] else None

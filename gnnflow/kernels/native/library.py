@@ -8,10 +8,13 @@ from torch import Tensor
 from gnnflow.kernels.csr import Csr
 from gnnflow.native import core
 
+# How rows may be stored, as native/rows.h counts the kinds. The core sums in float32 whatever the kind is.
+_KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+
 
 def accepts(_: Csr, rows: Tensor) -> bool:
     """Return whether the core computes on such rows."""
-    return rows.dtype == torch.float32 and rows.device.type == "cpu" and core() is not None
+    return rows.dtype in _KINDS and rows.device.type == "cpu" and core() is not None
 
 
 def call(name: str, csr: Csr, *operands: Tensor | int | None) -> None:
@@ -23,6 +26,11 @@ def call(name: str, csr: Csr, *operands: Tensor | int | None) -> None:
         raise IndexError("an edge of the adjacency leads outside of its rows")
     given = [each.data_ptr() if isinstance(each, Tensor) else each for each in operands]
     getattr(core(), name)(csr.num_targets, csr.offsets.data_ptr(), *given, torch.get_num_threads())
+
+
+def stored(rows: Tensor) -> tuple[Tensor, int]:
+    """Return rows and the number of their kind: two arguments of a function that takes rows of any kind."""
+    return rows, _KINDS[rows.dtype]
 
 
 def rows_of(number: int, tensor: Tensor) -> Tensor:
