@@ -20,10 +20,12 @@ int64_t chunks_for(int64_t work, int64_t rows, int threads);
 
 /* The compiler makes one version per instruction set, and the loader takes the best that the processor has. Products and
    sums are never fused (see build.py), so all of them give the same bits. */
+#ifndef FOR_EVERY_PROCESSOR /* a test compiles for one instruction set at a time */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define FOR_EVERY_PROCESSOR __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define FOR_EVERY_PROCESSOR
+#endif
 #endif
 #define INLINE static inline __attribute__((always_inline))
 

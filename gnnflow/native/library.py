@@ -27,9 +27,14 @@ _ANSWERS = {"gnnflow_transpose": ctypes.c_int, "gnnflow_number": ctypes.c_int64}
 def core() -> ctypes.CDLL | None:
     """Return the native core, or None where it was not built for this platform."""
     try:
-        loaded = ctypes.CDLL(str(_LIBRARY))
+        return load(_LIBRARY)
     except OSError:
         return None
+
+
+def load(path: Path) -> ctypes.CDLL:
+    """Return the core in a file. Raises OSError where that is none for this platform."""
+    loaded = ctypes.CDLL(str(path))
     for name, kinds in _FUNCTIONS.items():
         function = getattr(loaded, name)
         function.argtypes = [_KINDS[kind] for kind in kinds]

@@ -1,0 +1,77 @@
+"""The core compiled for one instruction set at a time: all of them give the same bits."""
+
+from __future__ import annotations
+
+import ast
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from gnnflow.kernels import Csr, binary_cross_entropy, segment_max, softmax_sums, weighted_sum
+from gnnflow.native.library import load
+
+SOURCES = Path(__file__).resolve().parents[2] / "native"
+CPU = Path("/proc/cpuinfo")
+SETS = {"-mno-avx": "sse2", "-mavx2": "avx2", "-mavx512f": "avx512f"}
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        sys.platform != "linux" or platform.machine() != "x86_64" or shutil.which("gcc") is None,
+        reason="needs gcc on an x86-64 Linux",
+    ),
+]
+
+
+def compiled(flag, folder):
+    """Compile the core with the build's flags and one more."""
+    build = ast.parse((SOURCES / "build.py").read_text())
+    (flags,) = (
+        ast.literal_eval(each.value)
+        for each in build.body
+        if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "FLAGS"
+    )
+    made = folder / f"core{flag}.so"
+    sources = sorted(map(str, SOURCES.glob("*.c")))
+    subprocess.run(["gcc", *flags, flag, "-DFOR_EVERY_PROCESSOR=", "-o", str(made), *sources], check=True)
+    return load(made)
+
+
+def results():
+    """Everything that the core computes on floats, over rows of every kind and of widths that end in every block."""
+    generator = torch.Generator().manual_seed(0)
+    degree = (torch.rand(200, generator=generator) ** 8 * 150).long()
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), degree.cumsum(0)])
+    csr = Csr(offsets, torch.randint(150, (int(offsets[-1]),), generator=generator), 150)
+    logits = torch.randn(90, 121, generator=generator)
+    found = [binary_cross_entropy(logits, torch.ones_like(logits))]
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        for heads, width in ((1, 1), (1, 3), (2, 6), (3, 9), (2, 21), (4, 64), (1, 121)):
+            value = torch.randn(150, heads, width, generator=generator)
+            value[:9] *= 1e-6  # subnormal in float16
+            value = value.to(dtype).requires_grad_()
+            logit = torch.randn(csr.num_edges, heads, generator=generator).requires_grad_()
+            attended, largest = softmax_sums(csr, logit, value), segment_max(csr, logit.detach(), value)
+            sums = weighted_sum(csr, logit, value), weighted_sum(csr, None, value)
+            loss = (attended.weighted + sum(sums) + largest.clamp(-9, 9)).float().square().sum()
+            gradients = torch.autograd.grad(loss + attended.denominator.square().sum(), [value, logit])
+            found += [*attended, *sums, largest, *gradients]
+    return found
+
+
+def test_every_instruction_set_gives_the_same_bits(tmp_path, monkeypatch):
+    known = CPU.read_text().split()
+    each = {}
+    for flag, name in SETS.items():
+        if name in known:
+            library = compiled(flag, tmp_path)
+            for module in ("library", "losses"):
+                monkeypatch.setattr(f"gnnflow.kernels.native.{module}.core", lambda library=library: library)
+            each[name] = results()
+    assert "sse2" in each
+    for name, found in each.items():
+        assert all(torch.equal(*pair) for pair in zip(found, each["sse2"], strict=True)), name
