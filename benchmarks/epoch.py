@@ -1,6 +1,7 @@
 """Seconds per training epoch over a whole graph as one batch, beside other libraries' scripts.
 
     python benchmarks/epoch.py --graph ppi.npz [--model gcn,sage,gat] [--layers 1,2,3] [--threads 2] [--repeats 5]
+                               [--precision float32|bfloat16]
 
 The file holds x [N, F], y [N, C], edge_index [2, E], and train_mask [N]; edges with an end outside of the mask are left
 out. A model is L layers, each with its activation, then a linear map to the C labels; GCN and SAGE are 64 wide, GAT has
@@ -97,7 +98,9 @@ def epochs(name: str, layers: int, chosen: argparse.Namespace) -> dict[str, Any]
     for number in range(chosen.warmup + chosen.repeats):
         begin = time.perf_counter()
         optimizer.zero_grad()
-        loss = binary_cross_entropy(forward(model, batch), graph.labels)
+        with torch.autocast("cpu", torch.bfloat16, enabled=chosen.precision == "bfloat16"):
+            logits = forward(model, batch)
+        loss = binary_cross_entropy(logits.float(), graph.labels)
         loss.backward()
         optimizer.step()
         if number >= chosen.warmup:
@@ -118,6 +121,7 @@ def main() -> None:
     parser.add_argument("--graph", required=True)
     parser.add_argument("--model", default="gcn,sage,gat")
     parser.add_argument("--layers", default="1,2,3")
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=2)
@@ -128,7 +132,8 @@ def main() -> None:
             for name in chosen.model.split(",")
             for layers in chosen.layers.split(",")
         }
-    print(json.dumps({"bench": "epoch", "lib": "gnnflow", "threads": chosen.threads, "results": results}))
+    about = {"bench": "epoch", "lib": "gnnflow", "precision": chosen.precision, "threads": chosen.threads}
+    print(json.dumps({**about, "results": results}))
 
 
 if __name__ == "__main__":
