@@ -89,8 +89,8 @@ class TrainConfig(Section):
     )
     precision: Literal["float32", "bfloat16"] = Field(
         "float32",
-        description="What a training step's forward pass computes in. bfloat16 halves what most layers read per edge, "
-        "and pays on processors that multiply in it (AVX-512 BF16, AMX); weights, optimiser and loss, scoring and "
+        description="What a training step's forward pass computes in. bfloat16 saves memory, and time on "
+        "processors that multiply in it (AVX-512 BF16, AMX); weights, optimiser and loss, scoring and "
         "GraphInfer stay float32.",
     )
     patience: Integer = Field(
