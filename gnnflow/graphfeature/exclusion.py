@@ -1,0 +1,76 @@
+"""No pair is scored from its own edge: the edges between the two ends of a batch's pairs leave its blocks.
+
+The ends of a batch's pairs are its first R rows. A target edge therefore has its source and its target below R, in every
+block, and no row is reached by such an edge alone. A sample's scale stays as it was: it says with which probability each
+edge was kept, which leaving out another one does not change, so sums over the edges that stay are unbiased.
+
+Shapes: R rows of ends, B pairs, T targets and E edges of a block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gnnflow.graph.arrays import IntArray, distinct, offsets_of
+from gnnflow.graph.batch import Block, MiniBatch
+
+
+@dataclass(frozen=True)
+class RowPairs:
+    """Pairs of rows of a batch, all below num_rows: sources [B] and targets [B]."""
+
+    sources: IntArray
+    targets: IntArray
+    num_rows: int
+
+    def keys(self) -> IntArray:
+        """Return both directions of every pair as integers, ascending, each once."""
+        ways = [self.targets * self.num_rows + self.sources, self.sources * self.num_rows + self.targets]
+        return distinct(np.concatenate(ways))
+
+
+def without_pairs(batch: MiniBatch, pairs: RowPairs) -> MiniBatch:
+    """Return the batch without the edges between the two ends of any of the pairs, in either direction, in any layer."""
+    keys = pairs.keys()
+    return replace(batch, blocks=tuple(_without(block, keys, pairs.num_rows) for block in batch.blocks))
+
+
+def pairs_seen(batch: MiniBatch, pairs: RowPairs) -> IntArray:
+    """Return the numbers of the pairs [B] between whose ends the batch holds an edge: a score of one would know it."""
+    held = [keys for block in batch.blocks for _, keys in [_between_ends(block, pairs.keys(), pairs.num_rows)]]
+    found = distinct(np.concatenate(held))
+    forward = np.isin(pairs.targets * pairs.num_rows + pairs.sources, found)
+    return np.flatnonzero(forward | np.isin(pairs.sources * pairs.num_rows + pairs.targets, found))
+
+
+def _without(block: Block, keys: IntArray, num_rows: int) -> Block:
+    positions, _ = _between_ends(block, keys, num_rows)
+    if not len(positions):
+        return block
+    kept = np.ones(block.num_edges, bool)
+    kept[positions] = False
+    # edges that stay, and how many each target keeps [T]
+    edges = block.edges
+    lost = np.bincount(np.searchsorted(edges.offsets, positions, side="right") - 1, minlength=block.num_targets)
+    stay = np.flatnonzero(kept)
+    return Block(
+        edges.take(stay, offsets=offsets_of(edges.lengths - lost)),
+        block.num_sources,
+        sample_scale=block.sample_scale,
+        edge_scale=None if block.edge_scale is None else block.edge_scale[stay],
+    )
+
+
+def _between_ends(block: Block, keys: IntArray, num_rows: int) -> tuple[IntArray, IntArray]:
+    """Return the positions of a block's edges whose ends are a pair of `keys`, and these edges' own keys."""
+    edges = block.edges
+    # edges into rows of ends lie first; of these, the ones that come from such a row
+    end = int(edges.offsets[min(num_rows, block.num_targets)])
+    near = np.flatnonzero(edges.sources[:end] < num_rows)
+    targets = np.searchsorted(edges.offsets, near, side="right") - 1
+    found = targets * num_rows + edges.sources[near]
+    place = np.minimum(np.searchsorted(keys, found), max(len(keys) - 1, 0))
+    same = keys[place] == found if len(keys) else np.zeros(len(found), bool)
+    return near[same], found[same]

@@ -1,0 +1,99 @@
+"""Which split an edge is in, which nodes negatives are drawn from, and which negatives an edge has in an epoch.
+
+All are functions of hashes: of an edge's ends, of a shard and a number, of an edge, an epoch and a number. None depends
+on partitions, order or what was drawn before. Shapes: E edges, S shards, D draws per shard, B pairs, K negatives of each,
+M candidates, P partitions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gnnflow.graph.arrays import Array, IntArray, KeyArray
+from gnnflow.graph.errors import TrainingError
+from gnnflow.graph.hashing import combine, hash_integers, seed_word
+from gnnflow.graph.splits import SPLITS
+
+EVALUATION = -1
+"""The epoch that negatives of scoring are drawn for: the same in every epoch."""
+
+_FRACTION_BITS = np.uint64(11)  # shifted away, 53 bits are left: as many as a float64 holds
+_UNIT = 2.0**-53
+
+Points = npt.NDArray[np.float64]
+
+
+def pair_keys(left: KeyArray, right: KeyArray) -> KeyArray:
+    """Return the key of each unordered pair [E] from the keys of its ends: (u, v) and (v, u) have the same."""
+    return combine(np.minimum(left, right), np.maximum(left, right))
+
+
+def random_splits(pairs: KeyArray, *, seed: int, valid: float, test: float) -> npt.NDArray[np.int8]:
+    """Return the split code of each pair [E]: a share `valid` and a share `test` of all, the others train."""
+    point = _points(combine(pairs, seed_word("edge split", seed)))
+    names = np.select([point < test, point < test + valid], [SPLITS.index("test"), SPLITS.index("valid")], 0)
+    return names.astype(np.int8)
+
+
+def pool_draws(shards: IntArray, size: int, *, seed: int, weights: Points) -> Array:
+    """Return `size` draws for each shard as points of the partitions' cumulative weights [S, size].
+
+    weights [P]: what a partition's nodes weigh together. A point belongs to the partition of `pool_owner`, whose node
+    `pool_rows` finds.
+    """
+    number = np.arange(len(shards) * size) % max(size, 1)
+    keys = combine(hash_integers(np.repeat(shards, size)), seed_word("pool", seed)) ^ hash_integers(number)
+    points: Points = _points(combine(keys, np.uint64(0))) * weights.sum()
+    return points.reshape(len(shards), size)
+
+
+def pool_owner(points: Points, weights: Points) -> IntArray:
+    """Return the partition that each point of the cumulative weights [P] lies in; one without weight has none."""
+    bounds = np.cumsum(weights)
+    last = int(np.flatnonzero(weights)[-1])
+    return np.minimum(np.searchsorted(bounds, points, side="right"), last)
+
+
+def pool_rows(points: Points, partition: int, *, weights: Points, nodes: Points) -> IntArray:
+    """Return the local row of each point that a partition owns. nodes: the weights of its nodes."""
+    before = float(weights[:partition].sum())
+    last = int(np.flatnonzero(nodes)[-1])
+    return np.minimum(np.searchsorted(np.cumsum(nodes), points - before, side="right"), last)
+
+
+def draw_negatives(
+    keys: KeyArray, sources: IntArray, targets: IntArray, *, candidates: IntArray, count: int, seed: int, epoch: int
+) -> IntArray:
+    """Return `count` negative targets of each pair [B, K] among the candidates [M].
+
+    keys [B] identify the pairs, whatever the partitions; sources and targets [B] are their ends, numbered as the
+    candidates are. Number j of a pair depends on (seed, epoch, key, j) and the candidates alone. An end of the pair is
+    never its negative: the next candidate takes its place. Raises TrainingError where no candidate is another node.
+    """
+    drawn = np.empty((len(keys), count), np.int64)
+    for number in range(count):
+        word = seed_word("negatives", seed, epoch, number)
+        place = (combine(keys, word) % np.uint64(max(len(candidates), 1))).astype(np.int64)
+        drawn[:, number] = _other(place, sources, targets, candidates)
+    return drawn
+
+
+def _other(place: IntArray, sources: IntArray, targets: IntArray, candidates: IntArray) -> IntArray:
+    """Return the candidate at each place [B], or the next one that is no end of the pair."""
+    for _ in range(len(candidates)):
+        found = candidates[place]
+        taken = (found == sources) | (found == targets)
+        if not taken.any():
+            return found
+        place = np.where(taken, (place + 1) % len(candidates), place)
+    raise TrainingError(
+        f"no negative can be drawn: the {len(candidates)} nodes to draw from are ends of the edge itself",
+        where="task.negatives",
+        fix="Raise task.negatives.pool, or train.batch_size where negatives are drawn in the batch.",
+    )
+
+
+def _points(hashed: KeyArray) -> Points:
+    """Return each hash as a number from 0 to below 1."""
+    return (hashed >> _FRACTION_BITS).astype(np.float64) * _UNIT
