@@ -26,7 +26,7 @@ class Pipeline:
 PIPELINES: dict[str, Pipeline] = {
     "mini-batch": Pipeline(
         ("ingest", "select", "flat", "train", "infer"),
-        source="gnnflow.train.minibatch:open_source",
+        source="gnnflow.train.minibatch:open_task_source",
         execution="minibatch",
     ),
 }

@@ -15,7 +15,9 @@ from gnnflow.config.infer_section import InferConfig
 from gnnflow.config.model_section import GCNConfig, ModelConfig
 from gnnflow.config.neighbors_section import NeighborsConfig, NoSampling
 from gnnflow.config.publish_section import GuardsConfig, PublishConfig
+from gnnflow.config.task_section import NodeTask, TaskConfig
 from gnnflow.config.train_section import TrainConfig, needs_ranks
+from gnnflow.graph.labels import metrics_to_choose
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 
@@ -32,6 +34,7 @@ class Config(Section):
         description="Where artifacts and runs live: a folder or any fsspec URL. Left out: GNNFLOW_WORKSPACE, or runs.",
     )
     graph: GraphConfig = Field(description="Input tables and the layout of the graph store.")
+    task: TaskConfig = Field(NodeTask(), description="What is labelled and scored: nodes, or pairs of nodes.")
     neighbors: NeighborsConfig = Field(NeighborsConfig(), description="Which neighbours a node aggregates.")
     flat: FlatConfig = Field(FlatConfig(), description="Neighbourhoods as GraphFeatures.")
     model: ModelConfig = Field(GCNConfig(), description="Encoder, layers and head.")
@@ -79,6 +82,24 @@ class Config(Section):
                 f"{self.flat.hops} is not allowed: must be at least {self.model.layers}, as model.layers",
                 key="flat.hops",
                 fix="Leave it out, or raise it: neighbourhoods of more hops serve models of fewer layers too.",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _links_have_their_own_keys(self) -> Self:
+        if self.task.kind != "link":
+            return self
+        if self.train.metric not in metrics_to_choose("link"):
+            raise problem(
+                f"{self.train.metric} is not defined for links",
+                key="train.metric",
+                fix=f"Set it to {' or '.join(metrics_to_choose('link'))}.",
+            )
+        if self.infer.embeddings:
+            raise problem(
+                "true is not allowed where task.kind is link: its predictions are embeddings already",
+                key="infer.embeddings",
+                fix="Leave it out.",
             )
         return self
 

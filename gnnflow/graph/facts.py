@@ -99,7 +99,7 @@ class SelectFacts:
 
 @dataclass(frozen=True)
 class ShardEntry:
-    """A shard as GraphFlat's manifest lists it."""
+    """A shard as GraphFlat's manifest lists it. num_pairs: of tasks whose targets are pairs, of its target nodes."""
 
     name: str
     split: str
@@ -108,6 +108,12 @@ class ShardEntry:
     num_nodes: int
     num_edges: int
     num_bytes: int
+    num_pairs: int = 0
+
+    @property
+    def num_samples(self) -> int:
+        """How many of the task's targets it holds: its pairs, or where targets are nodes these."""
+        return self.num_pairs or self.num_targets
 
 
 @dataclass(frozen=True)

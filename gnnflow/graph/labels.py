@@ -1,4 +1,4 @@
-"""What a node's label is: one class, several labels at once, a number, or nothing; and what follows from that.
+"""What a target's label is: one class, several labels at once, a number, a link or nothing; and what follows.
 
 A new kind of label is a row of LABEL_KINDS and an entry in each table that LabelKind keys: how a label column is
 recognised (`ingest/schema.py`), checked and read (`ingest/labels.py`), its losses (`train/losses.py`), its metrics
@@ -12,8 +12,21 @@ from typing import Literal
 
 from gnnflow.graph.errors import TrainingError
 
-LabelKind = Literal["single", "multi", "regression", "none"]
-Metric = Literal["accuracy", "micro_f1", "macro_f1", "roc_auc", "roc_auc_micro", "mae", "rmse", "loss"]
+LabelKind = Literal["single", "multi", "regression", "link", "none"]
+Metric = Literal[
+    "accuracy",
+    "micro_f1",
+    "macro_f1",
+    "roc_auc",
+    "roc_auc_micro",
+    "mae",
+    "rmse",
+    "mrr",
+    "hits_at_1",
+    "hits_at_10",
+    "hits_at_50",
+    "loss",
+]
 
 UNLABELLED = -1
 """The class number of a node without a label."""
@@ -70,6 +83,16 @@ LABEL_KINDS: dict[LabelKind, LabelTraits] = {
         metrics=("mae", "rmse"),
         losses=("standard", "huber"),
         columns=("value",),
+    ),
+    # A target is an edge beside pairs that are none: its scores are a row, its own first, and its label is 0.
+    "link": LabelTraits(
+        has_labels=True,
+        has_classes=False,
+        is_class=False,
+        is_list=False,
+        metrics=("mrr", "hits_at_1", "hits_at_10", "hits_at_50", "roc_auc"),
+        losses=("standard",),
+        columns=("embedding",),
     ),
     "none": LabelTraits(
         has_labels=False, has_classes=False, is_class=False, is_list=False, metrics=(), losses=(), columns=()

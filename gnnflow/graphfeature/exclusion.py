@@ -1,8 +1,8 @@
 """No pair is scored from its own edge: the edges between the two ends of a batch's pairs leave its blocks.
 
-The ends of a batch's pairs are its first R rows. A target edge therefore has its source and its target below R, in every
-block, and no row is reached by such an edge alone. A sample's scale stays as it was: it says with which probability each
-edge was kept, which leaving out another one does not change, so sums over the edges that stay are unbiased.
+The ends of a batch's pairs are its first R rows. A target edge therefore has its source and its target below R, in
+every block, and no row is reached by such an edge alone. A sample's scale stays as it was: it says how likely each edge
+was to be kept, which leaving out another one does not change, so sums over the edges that stay are unbiased.
 
 Shapes: R rows of ends, B pairs, T targets and E edges of a block.
 """
@@ -32,7 +32,7 @@ class RowPairs:
 
 
 def without_pairs(batch: MiniBatch, pairs: RowPairs) -> MiniBatch:
-    """Return the batch without the edges between the two ends of any of the pairs, in either direction, in any layer."""
+    """Return the batch without the edges between the two ends of any pair, in either direction, in all layers."""
     keys = pairs.keys()
     return replace(batch, blocks=tuple(_without(block, keys, pairs.num_rows) for block in batch.blocks))
 

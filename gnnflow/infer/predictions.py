@@ -57,4 +57,5 @@ _PUBLISHED: dict[LabelKind, _Published] = {
     "single": _Published(lambda logits: torch.softmax(logits, dim=1), _likeliest_class),
     "multi": _Published(torch.sigmoid, _likely_labels),
     "regression": _Published(lambda logits: logits, lambda scores: (scores[:, 0],)),
+    "link": _Published(lambda logits: logits, lambda scores: (from_matrix(scores),)),
 }

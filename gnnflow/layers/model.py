@@ -5,6 +5,7 @@ Nothing here runs the layers over a graph; executions call the pieces in order:
     h = encode(features)
     for each layer l: h = post(l, layer l on pre(l, h), shortcut(l, h))
     logits = predict(all layers' outputs)
+    scores = score(source rows of logits, target rows)      where targets are pairs
 
 Norm and residual are per row, so no execution can change them by how it cuts the graph.
 
@@ -24,6 +25,7 @@ from gnnflow.config import ModelConfig
 from gnnflow.graph.errors import LayerError
 from gnnflow.kernels import Csr, dropout, weighted_sum
 from gnnflow.layers.base import Layer
+from gnnflow.layers.decoders import DecoderInputs, build_decoder
 from gnnflow.layers.kinds import build_layer
 from gnnflow.layers.place import Place
 from gnnflow.layers.terms import FeatureTensors
@@ -36,13 +38,14 @@ class ModelInputs:
     """What the graph decides of a model.
 
     feature_width F and sparse describe the input features; num_outputs C is classes, labels or 1; attribute_width is 0
-    without edge attributes.
+    without edge attributes. decoder: where targets are pairs; C is then the width of what pairs are scored from.
     """
 
     feature_width: int
     num_outputs: int
     sparse: bool = False
     attribute_width: int = 0
+    decoder: DecoderInputs | None = None
 
 
 class LinearEncoder(nn.Module):
@@ -100,6 +103,7 @@ class Model(nn.Module):
         self._joined = frozenset(hidden if config.residual else [])
         widths = {index: (layers[index].in_width, layers[index].out_width) for index in sorted(self._joined)}
         self.joins = nn.ModuleDict({str(index): _join(*pair) for index, pair in widths.items() if pair[0] != pair[1]})
+        self.decoder = None if inputs.decoder is None else build_decoder(inputs.decoder, inputs.num_outputs)
 
     @property
     def num_layers(self) -> int:
@@ -164,6 +168,12 @@ class Model(nn.Module):
             return rows
         logits: Tensor = self.head(self._dropped(rows))
         return logits
+
+    def score(self, source: Tensor, target: Tensor) -> Tensor:
+        """Return the scores of pairs [P, C] from the rows [P, W] that `predict` gives of their ends."""
+        assert self.decoder is not None, "a model of nodes scores no pairs"
+        scores: Tensor = self.decoder(source, target)
+        return scores
 
     def embedding(self, outputs: Sequence[Tensor | None]) -> Tensor:
         """Return what the model knows of each node [N, W] before scoring; only `embedding_layers` are read."""

@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors import torch as safetensors_torch
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from gnnflow.config import ModelConfig, model_from_dict
 from gnnflow.graph.errors import ConfigError, StorageError
+from gnnflow.layers.decoders import DecoderInputs
 from gnnflow.layers.model import Model, ModelInputs, build_model
 from gnnflow.storage.filesystem import FileEntry, encode_json, join, write_atomic
 from gnnflow.storage.model_files import DESCRIPTION, WEIGHTS
@@ -48,7 +50,7 @@ def save_model(folder: str, config: ModelConfig, inputs: ModelInputs, *, weights
 
     weights: as `encode_weights` gives them.
     """
-    description = {"format": FORMAT, "model": config.model_dump(mode="json"), "inputs": asdict(inputs)}
+    description = {"format": FORMAT, "model": config.model_dump(mode="json"), "inputs": _described(inputs)}
     documents = {WEIGHTS: weights, DESCRIPTION: encode_json(description)}
     return tuple(write_atomic(join(folder, name), content) for name, content in documents.items())
 
@@ -65,7 +67,7 @@ def read_description(folder: str, *, read: ReadFile | None = None) -> SavedModel
         document = json.loads(content)
         found = document.get("format")
         if found == FORMAT:
-            return SavedModel(model_from_dict(document["model"]), ModelInputs(**document["inputs"]))
+            return SavedModel(model_from_dict(document["model"]), _inputs(document["inputs"]))
     except (ValueError, TypeError, KeyError, AttributeError, ConfigError) as error:
         why = str(error).rstrip(".")
         raise StorageError(
@@ -109,6 +111,16 @@ def decode_weights(content: bytes, *, where: str = "") -> dict[str, Tensor]:
         raise StorageError(
             f"not a weights file ({error})", where=where, fix=f"The file is damaged. {_AGAIN}"
         ) from error
+
+
+def _described(inputs: ModelInputs) -> dict[str, Any]:
+    # A model of nodes has no decoder and says nothing of it.
+    return {name: value for name, value in asdict(inputs).items() if value is not None}
+
+
+def _inputs(document: dict[str, Any]) -> ModelInputs:
+    decoder = document.get("decoder")
+    return ModelInputs(**{**document, "decoder": None if decoder is None else DecoderInputs(**decoder)})
 
 
 def _read_file(folder: str, name: str) -> bytes:

@@ -1,8 +1,9 @@
 """Which split an edge is in, which nodes negatives are drawn from, and which negatives an edge has in an epoch.
 
 All are functions of hashes: of an edge's ends, of a shard and a number, of an edge, an epoch and a number. None depends
-on partitions, order or what was drawn before. Shapes: E edges, S shards, D draws per shard, B pairs, K negatives of each,
-M candidates, P partitions.
+on partitions, order or what was drawn before.
+
+Shapes: E edges, S shards, D draws per shard, B pairs, K negatives of each, M candidates, P partitions.
 """
 
 from __future__ import annotations

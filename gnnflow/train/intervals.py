@@ -51,6 +51,12 @@ def one_against_rest(logits: FloatArray, labels: Array) -> tuple[Array, Array]:
     return shifted / shifted.sum(axis=1, keepdims=True), labels[:, None] == np.arange(logits.shape[1])
 
 
+def ranks_of(logits: FloatArray) -> Array:
+    """Return the rank of each edge [N] among itself (column 0) and its negatives, from 1; ties count by half."""
+    others, own = logits[:, 1:], logits[:, :1]
+    return np.asarray(1 + (others > own).sum(axis=1) + (others == own).sum(axis=1) / 2)
+
+
 def _of_classes(values: Values, logits: FloatArray, labels: Array) -> dict[str, Interval]:
     share = _wilson(values["accuracy"], len(labels))
     found = {"accuracy": share, "micro_f1": share}  # with one class per target these two are one number
@@ -102,10 +108,25 @@ def _of_numbers(values: Values, logits: FloatArray, labels: Array) -> dict[str, 
     }
 
 
+def _of_links(values: Values, logits: FloatArray, labels: Array) -> dict[str, Interval]:
+    found = {name: _wilson(value, len(labels)) for name, value in values.items() if name.startswith("hits_at_")}
+    group, num_groups = _groups(len(labels))
+    sums = [np.bincount(group, weights, minlength=num_groups)[:, None] for weights in (1 / ranks_of(logits), None)]
+    total, count = (each[:, 0] for each in _resampled(sums))
+    found["mrr"] = _percentiles(total / count, values["mrr"])
+    if "roc_auc" in values:
+        truth = np.zeros(logits.shape, bool)
+        truth[:, 0] = True
+        # the pairs of one edge are not independent, so each edge's are added up [N]
+        found["roc_auc"] = _area(values["roc_auc"], _pull(logits.ravel(), truth.ravel()).reshape(truth.shape).sum(1))
+    return found
+
+
 _INTERVALS: dict[LabelKind, Callable[[Values, FloatArray, Array], dict[str, Interval]]] = {
     "single": _of_classes,
     "multi": _of_labels,
     "regression": _of_numbers,
+    "link": _of_links,
 }
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from gnnflow.config import ModelConfig, PlateauSchedule, TrainConfig
+from gnnflow.config import ModelConfig, NodeTask, PlateauSchedule, TaskConfig, TrainConfig
 from gnnflow.config.train_section import RANKS_PLACE_ONLY, several_ranks
 from gnnflow.graph.edges import SamplingKind
 from gnnflow.graph.errors import TrainingError
@@ -40,7 +40,7 @@ class TrainJob:
     the edges of a fan-out were chosen.
     checkpoint_uri is a folder for checkpoints, which the caller deletes once the result is committed; ""
     writes none. failures: where a batch whose loss is no number is kept; None keeps none. rank and num_ranks say which
-    share of each step, and of each split's scoring, is computed here.
+    share of each step, and of each split's scoring, is computed here. task: says whether targets are nodes or pairs.
     """
 
     artifact: str
@@ -58,11 +58,12 @@ class TrainJob:
     failures: FailureFolder | None = None
     rank: int = 0
     num_ranks: int = 1
+    task: TaskConfig = field(default_factory=NodeTask)
 
 
 def check_job(job: TrainJob) -> None:
     """Raise TrainingError for a job that cannot be trained, before any work."""
-    splits = {entry.split for entry in job.entries if entry.num_targets}
+    splits = {entry.split for entry in job.entries if entry.num_samples}
     metric = job.train.metric
     if "train" not in splits:
         raise TrainingError("no target is in the train split", where="graph.split", fix="Mark some nodes as train.")
@@ -98,6 +99,8 @@ def fit_digest(job: TrainJob, name: str) -> str:
         "train": job.train.model_dump(mode="json", exclude=_NO_INFLUENCE) | several_ranks(job.train),
         "seed": job.seed,
     }
+    if job.task.kind != "node":
+        content["task"] = job.task.model_dump(mode="json")
     if job.start is not None:
         content["start"] = job.start.digest
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

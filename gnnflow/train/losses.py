@@ -104,6 +104,12 @@ def _squared_error(logits: Tensor, labels: Tensor, weight: Tensor | None) -> Ten
     return functional.mse_loss(logits[:, 0], labels)
 
 
+def _link_entropy(logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
+    # The edge and its negatives count alike, however many these are.
+    edge, negatives = functional.logsigmoid(logits[:, 0]), functional.logsigmoid(-logits[:, 1:])
+    return -(edge.mean() + negatives.mean()) / 2
+
+
 def _huber(logits: Tensor, labels: Tensor, weight: Tensor | None, *, delta: float) -> Tensor:
     return functional.huber_loss(logits[:, 0], labels, delta=delta)
 
@@ -134,5 +140,6 @@ _STANDARD: dict[LabelKind, LossFunction] = {
     "single": _cross_entropy,
     "multi": _binary_cross_entropy,
     "regression": _squared_error,
+    "link": _link_entropy,
 }
 _FOCAL: dict[LabelKind, Callable[..., Tensor]] = {"single": _focal, "multi": _binary_focal}

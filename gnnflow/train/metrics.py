@@ -17,7 +17,7 @@ from sklearn import metrics as sk
 
 from gnnflow.graph.arrays import Array, FloatArray, IntArray
 from gnnflow.graph.labels import BOUNDS, LABEL_KINDS, UNLABELLED, LabelKind
-from gnnflow.train.intervals import Interval, intervals_of, one_against_rest
+from gnnflow.train.intervals import Interval, intervals_of, one_against_rest, ranks_of
 
 _CONFUSION_CLASSES = 200  # more make a table too large to read: 200 x 200 counts are 320 kB
 
@@ -152,6 +152,27 @@ def _rmse(logits: FloatArray, labels: Array, _: list[str]) -> float:
     return float(sk.root_mean_squared_error(labels, logits[:, 0]))
 
 
+def _mrr(logits: FloatArray, labels: Array, _: list[str]) -> float:
+    _predicted_class(logits, labels)
+    return float((1 / ranks_of(logits)).mean())
+
+
+def _hits(most: int) -> Callable[[FloatArray, Array, list[str]], float]:
+    def compute(logits: FloatArray, labels: Array, _: list[str]) -> float:
+        _predicted_class(logits, labels)
+        if logits.shape[1] <= most:
+            raise UndefinedMetricError(f"an edge is among {logits.shape[1]} pairs: every rank is within {most}")
+        return float((ranks_of(logits) <= most).mean())
+
+    return compute
+
+
+def _link_auc(logits: FloatArray, labels: Array, _: list[str]) -> float:
+    truth = np.zeros(logits.shape, bool)
+    truth[:, 0] = True
+    return _macro_auc(logits.reshape(-1, 1), truth.reshape(-1, 1), [])
+
+
 def _class_confusion(logits: FloatArray, labels: Array) -> IntArray | None:
     num_classes = logits.shape[1]
     if num_classes > _CONFUSION_CLASSES:
@@ -194,5 +215,14 @@ _MEASURES: dict[LabelKind, _Measures] = {
         _multi_confusion,
     ),
     "regression": _Measures({"mae": _mae, "rmse": _rmse}),
+    "link": _Measures(
+        {
+            "mrr": _mrr,
+            "hits_at_1": _hits(1),
+            "hits_at_10": _hits(10),
+            "hits_at_50": _hits(50),
+            "roc_auc": _link_auc,
+        }
+    ),
     "none": _Measures({}),
 }

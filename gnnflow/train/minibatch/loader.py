@@ -40,7 +40,6 @@ from gnnflow.layers import FeatureTensors, Model, Terms
 from gnnflow.train.minibatch.batches import OPEN_SHARDS, PlannedBatch
 from gnnflow.train.minibatch.memory import Memory
 
-Built = TypeVar("Built")
 
 
 @dataclass(frozen=True)
@@ -110,17 +109,7 @@ class BatchLoader:
 
         Iterate one plan at a time: shards and scratch space are shared.
         """
-        waiting: deque[ReadyBatch | Future[ReadyBatch]] = deque()
-        try:
-            for batch in planned:
-                waiting.append(self._begin(batch, for_training=for_training))
-                if len(waiting) > self._prefetch:
-                    yield _ready(waiting.popleft())
-            while waiting:
-                yield _ready(waiting.popleft())
-        finally:
-            running = [each for each in waiting if isinstance(each, Future) and not each.cancel()]
-            wait(running)
+        return in_order((self._begin(batch, for_training=for_training) for batch in planned), ahead=self._prefetch)
 
     def labels(self, entries: Iterable[ShardEntry]) -> Iterator[Array]:
         """Yield the labels of each shard."""
@@ -199,7 +188,22 @@ class BatchLoader:
         )
 
 
-def _ready(batch: ReadyBatch | Future[ReadyBatch]) -> ReadyBatch:
+def in_order(begun: Iterable[Ready | Future[Ready]], *, ahead: int) -> Iterator[Ready]:
+    """Yield what was begun, in order, with up to `ahead` more under way; those not reached are cancelled."""
+    waiting: deque[Ready | Future[Ready]] = deque()
+    try:
+        for batch in begun:
+            waiting.append(batch)
+            if len(waiting) > ahead:
+                yield _ready(waiting.popleft())
+        while waiting:
+            yield _ready(waiting.popleft())
+    finally:
+        running = [each for each in waiting if isinstance(each, Future) and not each.cancel()]
+        wait(running)
+
+
+def _ready(batch: Ready | Future[Ready]) -> Ready:
     return batch.result() if isinstance(batch, Future) else batch
 
 

@@ -1,0 +1,121 @@
+"""The `task` section: what is labelled and scored.
+
+A union tagged by `kind`. What follows from it, stage by stage, is docs/decisions/0009-links.md.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from gnnflow.config.base import Fraction, Integer, Number, Section, problem
+
+
+class DotDecoder(Section):
+    """The inner product of the two ends' embeddings."""
+
+    kind: Literal["dot"] = Field("dot", description="The inner product of the two ends' embeddings.")
+
+
+class DistMultDecoder(Section):
+    """An inner product whose columns have learned weights."""
+
+    kind: Literal["distmult"] = Field("distmult", description="An inner product with a learned weight per column.")
+
+
+class MLPDecoder(Section):
+    """A hidden layer over both ends."""
+
+    kind: Literal["mlp"] = Field("mlp", description="A hidden layer over both ends: direction counts.")
+    hidden: Integer = Field(64, ge=1, le=1_000_000, description="Width of the decoder's hidden layer.")
+
+
+DecoderConfig = Annotated[DotDecoder | DistMultDecoder | MLPDecoder, Field(discriminator="kind")]
+
+
+class RandomSplit(Section):
+    """Splits by a hash of the edge's two ends: both directions of an edge are in one split."""
+
+    kind: Literal["random"] = Field("random", description="By a hash of seed and ends; both directions go together.")
+    valid: Fraction = Field(0.05, description="Share of the edges that choose the best epoch.")
+    test: Fraction = Field(0.1, description="Share of the edges that are scored at the end.")
+
+    @model_validator(mode="after")
+    def _some_are_left(self) -> Self:
+        if self.valid + self.test >= 1:
+            raise problem(
+                f"valid and test are {self.valid + self.test:g} of all edges, and none is left to train on",
+                key="test",
+                fix="Lower one of them.",
+            )
+        return self
+
+
+class ColumnSplit(Section):
+    """Splits as the edge table has them."""
+
+    kind: Literal["column"] = Field(
+        "column",
+        description="The edge table's column graph.split says train, valid or test; null is an edge that carries "
+        "messages and is no target.",
+    )
+
+
+SplitConfig = Annotated[RandomSplit | ColumnSplit, Field(discriminator="kind")]
+
+_PER_EDGE = "Pairs that are no edges, for each edge of a training step."
+_POOL = "Nodes in each shard that negatives are drawn from."
+_EVALUATION = "Pairs that an edge of the valid or test split is ranked against, the same in every epoch."
+
+
+class UniformNegatives(Section):
+    """Every node is as likely to be the false target of an edge."""
+
+    kind: Literal["uniform"] = Field("uniform", description="Every node is equally likely.")
+    per_edge: Integer = Field(1, ge=1, le=10_000, description=_PER_EDGE)
+    pool: Integer = Field(1024, ge=2, le=1_000_000, description=_POOL)
+    evaluation: Integer = Field(100, ge=1, le=100_000, description=_EVALUATION)
+
+
+class DegreeNegatives(Section):
+    """Nodes with many in-edges are likelier: harder negatives."""
+
+    kind: Literal["degree"] = Field("degree", description="By in-degree to a power; nodes without in-edges are left.")
+    power: Number = Field(0.75, gt=0, le=10, description="Power of the in-degree (Mikolov et al., 2013).")
+    per_edge: Integer = Field(1, ge=1, le=10_000, description=_PER_EDGE)
+    pool: Integer = Field(1024, ge=2, le=1_000_000, description=_POOL)
+    evaluation: Integer = Field(100, ge=1, le=100_000, description=_EVALUATION)
+
+
+class InBatchNegatives(Section):
+    """The targets of other edges of the step: no rows beside the step's own."""
+
+    kind: Literal["in_batch"] = Field(
+        "in_batch", description="Targets of the step's other edges; scoring draws from the pool, uniformly."
+    )
+    per_edge: Integer = Field(1, ge=1, le=10_000, description=_PER_EDGE)
+    pool: Integer = Field(1024, ge=2, le=1_000_000, description=_POOL)
+    evaluation: Integer = Field(100, ge=1, le=100_000, description=_EVALUATION)
+
+
+NegativesConfig = Annotated[UniformNegatives | DegreeNegatives | InBatchNegatives, Field(discriminator="kind")]
+
+
+class NodeTask(Section):
+    """Labels of nodes."""
+
+    kind: Literal["node"] = Field("node", description="Labels of nodes are learned and scored.")
+
+
+class LinkTask(Section):
+    """Which pairs of nodes are edges."""
+
+    kind: Literal["link"] = Field("link", description="Which pairs of nodes are edges is learned and scored.")
+    decoder: DecoderConfig = Field(DotDecoder(), description="How a pair is scored from two embeddings.")
+    width: Integer = Field(64, ge=1, le=1_000_000, description="Width of the embeddings that pairs are scored from.")
+    split: SplitConfig = Field(RandomSplit(), description="Which edges are trained on, and which held out.")
+    negatives: NegativesConfig = Field(UniformNegatives(), description="Which pairs edges are told from.")
+
+
+TaskConfig = Annotated[NodeTask | LinkTask, Field(discriminator="kind")]

@@ -1,0 +1,94 @@
+"""Decoders: the scores of pairs from the embeddings of their ends, the last part of a model whose targets are pairs.
+
+dot:      <s, t>, one score                              for graphs without relations
+distmult: <s, r_c, t>, one score per output c            Yang et al., ICLR 2015, with diagonal relations
+mlp:      W2 relu(W1 [s | t] + b1) + b2                  tells (s, t) from (t, s); the other two do not
+
+Shapes: P pairs, W width of an embedding, C outputs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gnnflow.graph.errors import LayerError
+
+DecoderKind = Literal["dot", "distmult", "mlp"]
+
+
+@dataclass(frozen=True)
+class DecoderInputs:
+    """What a decoder is built from. num_outputs C: 1 for links, classes, labels or 1 for labels of edges."""
+
+    kind: DecoderKind
+    num_outputs: int = 1
+    hidden: int = 64
+
+
+class Decoder(nn.Module, ABC):
+    """Scores pairs; every pair alone, so batches may be cut as one likes."""
+
+    @abstractmethod
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Return the scores [P, C] of pairs with these embeddings [P, W]."""
+
+
+class Dot(Decoder):
+    """The inner product of the two ends."""
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Return one score per pair [P, 1]."""
+        return (source * target).sum(1, keepdim=True)
+
+
+class DistMult(Decoder):
+    """An inner product per output, in which each column has a weight of its own. Begins as the plain one."""
+
+    def __init__(self, width: int, num_outputs: int) -> None:
+        super().__init__()
+        self.relation = nn.Parameter(torch.ones(num_outputs, width))
+        if num_outputs > 1:  # equal ones would stay equal
+            nn.init.xavier_uniform_(self.relation)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Return one score per pair and output [P, C]."""
+        return functional.linear(source * target, self.relation)
+
+
+class MLP(Decoder):
+    """One hidden layer over both ends, side by side."""
+
+    def __init__(self, width: int, hidden: int, num_outputs: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(2 * width, hidden)
+        self.last = nn.Linear(hidden, num_outputs)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Return one score per pair and output [P, C]."""
+        rows: Tensor = self.last(functional.relu(self.first(torch.cat([source, target], 1))))
+        return rows
+
+
+_BUILD: dict[DecoderKind, Callable[[DecoderInputs, int], Decoder]] = {
+    "dot": lambda *_: Dot(),
+    "distmult": lambda inputs, width: DistMult(width, inputs.num_outputs),
+    "mlp": lambda inputs, width: MLP(width, inputs.hidden, inputs.num_outputs),
+}
+
+
+def build_decoder(inputs: DecoderInputs, width: int) -> Decoder:
+    """Return a decoder of embeddings of a width. Raises LayerError where its kind has too few outputs."""
+    if inputs.kind == "dot" and inputs.num_outputs != 1:
+        raise LayerError(
+            f"dot gives one score, and the task has {inputs.num_outputs} outputs",
+            where="task.decoder.kind",
+            fix="Set it to distmult or mlp.",
+        )
+    return _BUILD[inputs.kind](inputs, width)

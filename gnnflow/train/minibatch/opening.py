@@ -1,0 +1,13 @@
+"""The source of a job's steps: the one place in training that asks whether targets are nodes or pairs."""
+
+from __future__ import annotations
+
+from gnnflow.train.job import TrainJob
+from gnnflow.train.minibatch.pair_source import open_pair_source
+from gnnflow.train.minibatch.source import open_source
+from gnnflow.train.source import Source
+
+
+def open_task_source(job: TrainJob, *, edges: bool = True) -> Source:
+    """Return the job's shards as a source of what its task has as targets."""
+    return open_source(job, edges=edges) if job.task.kind == "node" else open_pair_source(job, edges=edges)

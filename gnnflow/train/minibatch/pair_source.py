@@ -1,0 +1,169 @@
+"""Mini-batches of pairs as a source of training steps: what `source.py` is for nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gnnflow.config import LinkTask
+from gnnflow.graph.arrays import Array, IntArray
+from gnnflow.graph.facts import ShardEntry
+from gnnflow.graph.splits import SPLITS
+from gnnflow.graphfeature.pairs import PairShard, read_pair_shard
+from gnnflow.layers import FeatureTensors
+from gnnflow.layers.model import Model, build_model
+from gnnflow.train.job import TrainJob
+from gnnflow.train.minibatch.batches import EpochPlan, plan_epoch, plan_evaluation
+from gnnflow.train.minibatch.pair_loader import PairBatch, PairLoader, open_loader
+from gnnflow.train.outputs import Outputs
+from gnnflow.train.reproducible import seed_step
+
+
+@dataclass(frozen=True)
+class PairStep:
+    """A prepared batch of pairs and the four numbers that its random draws are a function of."""
+
+    batch: PairBatch
+    run_seed: int
+    epoch: int
+    step: int
+    rank: int
+
+    @property
+    def targets(self) -> IntArray:
+        """Dense ids of the pairs' targets [B]."""
+        return self.batch.targets
+
+    @property
+    def labels(self) -> Array:
+        """Labels of the pairs."""
+        return self.batch.labels
+
+    @property
+    def features(self) -> FeatureTensors:
+        """Features of the pairs' targets, then of all rows of the batch."""
+        features = self.batch.tensors.features
+        assert features is not None
+        own = [features.rows(row, row + 1) for row in self.batch.candidates[:, 0].tolist()]
+        return FeatureTensors.joined([*own, features])
+
+    def seed(self) -> None:
+        """Seed torch's generator, which dropout reads."""
+        seed_step(self.run_seed, epoch=self.epoch, step=self.step, rank=self.rank)
+
+    def logits(self, model: Model) -> Tensor:
+        """Return the scores of the batch's pairs."""
+        return self.batch.logits(model)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairSource:
+    """One rank's batches of the pairs of some shards. Closes its loader when the `with` block ends."""
+
+    entries: Sequence[ShardEntry]
+    loader: PairLoader
+    seed: int
+    batch_size: int
+    eval_batch_size: int
+    rank: int = 0
+    world_size: int = 1
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the loader's thread."""
+        self.loader.close()
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Names of the splits that have pairs."""
+        found = {entry.split for entry in self.entries if entry.num_pairs}
+        return tuple(split for split in SPLITS if split in found)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Number of batches that this rank is dealt, the same for every rank."""
+        return len(self._plan(0))
+
+    def steps(self, epoch: int, *, since: int) -> Iterator[PairStep]:
+        """Yield the prepared batches of an epoch from step `since` on."""
+        ready = self.loader.batches(self._plan(epoch).since(since), split="train", epoch=epoch)
+        numbered = enumerate(ready, since)
+        return (PairStep(batch, self.seed, epoch=epoch, step=step, rank=self.rank) for step, batch in numbered)
+
+    def outputs(self, model: Model, split: str) -> Outputs:
+        """Return the scores of this rank's part of a split in stored order; the batch size does not change them."""
+        planned = plan_evaluation(
+            self._of(split), batch_size=self.eval_batch_size, rank=self.rank, world_size=self.world_size
+        )
+        model.eval()
+        columns = 1 + self.loader.task.negatives.evaluation
+        logits, targets = [np.empty((0, columns), np.float32)], [np.empty(0, np.int64)]
+        with torch.no_grad():
+            for batch in self.loader.batches(planned, split=split):
+                logits.append(batch.logits(model).numpy())
+                targets.append(batch.targets)
+        scored = np.concatenate(targets)
+        return Outputs(np.concatenate(logits), np.zeros(len(scored), np.int64), scored)
+
+    def train_labels(self) -> Iterable[Array]:
+        """Yield the labels of each shard of the train split that this rank tells of."""
+        return self.loader.labels(self._of("train")[self.rank :: self.world_size])
+
+    def _plan(self, epoch: int) -> EpochPlan:
+        return plan_epoch(
+            self._of("train"),
+            seed=self.seed,
+            epoch=epoch,
+            batch_size=self.batch_size,
+            rank=self.rank,
+            world_size=self.world_size,
+        )
+
+    def _of(self, split: str) -> list[ShardEntry]:
+        # A plan cuts targets, and here these are pairs.
+        return [replace(entry, num_targets=entry.num_pairs) for entry in self.entries if entry.split == split]
+
+
+def open_pair_source(
+    job: TrainJob, *, edges: bool = True, read: Callable[[ShardEntry], PairShard] | None = None
+) -> PairSource:
+    """Return the job's shards of pairs as a source. `read` replaces reading them from the artifact."""
+    assert isinstance(job.task, LinkTask)
+    listed = {entry.name: entry for entry in job.entries}
+    read = read or partial(read_pair_shard, job.artifact)
+
+    def read_listed(entry: ShardEntry) -> PairShard:
+        return read(listed[entry.name])
+
+    loader = open_loader(
+        read_listed,
+        model=build_model(job.model, job.inputs).eval(),
+        task=job.task,
+        fanouts=job.fanouts,
+        sampling=job.sampling,
+        seed=job.seed,
+        prefetch=job.train.prefetch,
+        cache_bytes=job.train.cache,
+        edges=edges,
+    )
+    return PairSource(
+        entries=job.entries,
+        loader=loader,
+        seed=job.seed,
+        batch_size=job.train.batch_size,
+        eval_batch_size=job.train.eval_batch_size or job.train.batch_size,
+        rank=job.rank,
+        world_size=job.num_ranks,
+    )
