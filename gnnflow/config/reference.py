@@ -71,18 +71,23 @@ def _sections(section: type[Section], prefix: str, title: str) -> Iterator[str]:
     yield from _table(plain, prefix)
     for name, field in nested.items():
         path = f"{prefix}{name}"
-        if members := tagged_members(field):
+        if tagged_members(field):
             if not prefix:
                 yield f"## `{path}`\n\n{field.description}\n"
-            shared = common_fields(members)
-            if shared:
-                yield from _table(shared, f"{path}.")
-            for kind, member in members.items():
-                keys = {key: held for key, held in member.model_fields.items() if key not in shared and key != "kind"}
-                yield from _kind(member, path, kind, keys=keys, is_default=default_kind(field) == kind)
+            yield from _union(field, path)
         else:
             below: Any = field.annotation
             yield from _sections(below, f"{path}.", path)
+
+
+def _union(field: FieldInfo, path: str) -> Iterator[str]:
+    members = tagged_members(field)
+    shared = common_fields(members)
+    if shared:
+        yield from _table(shared, f"{path}.")
+    for kind, member in members.items():
+        keys = {key: held for key, held in member.model_fields.items() if key not in shared and key != "kind"}
+        yield from _kind(member, path, kind, keys=keys, is_default=default_kind(field) == kind)
 
 
 def _kind(
@@ -90,8 +95,12 @@ def _kind(
 ) -> Iterator[str]:
     yield f"### `{path}: {{kind: {kind}}}`{' (the default)' if is_default else ''}\n"
     yield f"{member.model_fields['kind'].description}\n"
-    if keys:
-        yield from _table(keys, f"{path}.")
+    nested = {key: held for key, held in keys.items() if tagged_members(held)}
+    plain = {key: held for key, held in keys.items() if key not in nested}
+    if plain:
+        yield from _table(plain, f"{path}.")
+    for key, held in nested.items():
+        yield from _union(held, f"{path}.{key}")
 
 
 def _table(fields: dict[str, FieldInfo], prefix: str) -> Iterator[str]:

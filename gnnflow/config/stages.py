@@ -66,7 +66,11 @@ _TRAIN_SPEED_ONLY = {"prefetch", "cache", "eval_batch_size", "checkpoint_steps",
 
 def _ingest_keys(config: Config) -> Keys:
     # Where the tables lie is no part of what they hold: a copy elsewhere has its own stamps.
-    return {"graph": config.graph.model_dump(mode="json", exclude={"nodes", "edges"})}
+    keys = {"graph": config.graph.model_dump(mode="json", exclude={"nodes", "edges"})}
+    if config.task.kind == "node":
+        return keys
+    # Which edges are held out decides which the store has.
+    return {**keys, "split": config.task.split.model_dump(mode="json"), "seed": config.seed}
 
 
 # What makes a sample's sums those of all edges, where it changed since a kind of sampling came to be.
@@ -86,7 +90,11 @@ def _select_keys(config: Config) -> Keys:
 
 def _flat_keys(config: Config) -> Keys:
     flat = config.flat.model_dump(mode="json", exclude={"hops"})
-    return {"flat": flat, "hops": config.num_hops, "fanouts": config.fanouts and list(config.fanouts)}
+    keys = {"flat": flat, "hops": config.num_hops, "fanouts": config.fanouts and list(config.fanouts)}
+    if config.task.kind == "node":
+        return keys
+    drawn = config.task.negatives.model_dump(mode="json", include={"kind", "power", "pool"})
+    return {**keys, "negatives": drawn, "seed": config.seed}
 
 
 def _layer_fanouts(config: Config) -> list[int] | None:
@@ -98,7 +106,8 @@ def _train_keys(config: Config) -> Keys:
     train = config.train.model_dump(mode="json", exclude=_TRAIN_SPEED_ONLY | {"start", "workers", "updater"})
     train |= several_ranks(config.train)
     model = config.model.model_dump(mode="json")
-    return {"model": model, "train": train, "fanouts": _layer_fanouts(config), "seed": config.seed}
+    keys = {"model": model, "train": train, "fanouts": _layer_fanouts(config), "seed": config.seed}
+    return keys if config.task.kind == "node" else {**keys, "task": config.task.model_dump(mode="json")}
 
 
 def _infer_keys(config: Config) -> Keys:

@@ -61,7 +61,8 @@ class GraphFacts:
 
     offsets [P + 1]: partition p owns the dense ids offsets[p] .. offsets[p + 1] - 1. splits: labelled nodes per split,
     and the other nodes as `none`. degree_bins[0] counts nodes without in-edges, degree_bins[b] those with 2^(b-1) to
-    2^b - 1. columns: how each feature column is distributed; tables: rows of the node and of the edge table.
+    2^b - 1. columns: how each feature column is distributed; tables: rows of the node and of the edge table. Where
+    label_kind is link, splits counts edges, and copies_left_out those that join the ends of an edge of a later split.
     """
 
     num_nodes: int
@@ -80,6 +81,7 @@ class GraphFacts:
     max_in_degree: int
     tables: dict[str, RowCounts]
     columns: tuple[ColumnCounts, ...] = ()
+    copies_left_out: int = 0
 
 
 @dataclass(frozen=True)

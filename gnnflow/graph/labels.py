@@ -36,8 +36,8 @@ UNLABELLED = -1
 class LabelTraits:
     """What holds for all labels of a kind, whatever the graph.
 
-    has_labels: a node may carry one. has_classes: model outputs stand for classes, which may have names. is_class:
-    the label is the number of one class, so the number of outputs is found by counting the classes that occur;
+    has_labels: the node table may hold one. has_classes: model outputs stand for classes, which may have names.
+    is_class: the label is the number of one class, so the number of outputs is found by counting the classes that occur;
     otherwise it is the width of the label. is_list: a label is a list of numbers. metrics: what predictions are
     measured by, in the order in which they are shown. losses: the kinds of `train.loss` that they can be trained with,
     beside one's own. columns: what is published, the scores last.
@@ -86,7 +86,7 @@ LABEL_KINDS: dict[LabelKind, LabelTraits] = {
     ),
     # A target is an edge beside pairs that are none: its scores are a row, its own first, and its label is 0.
     "link": LabelTraits(
-        has_labels=True,
+        has_labels=False,
         has_classes=False,
         is_class=False,
         is_list=False,

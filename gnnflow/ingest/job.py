@@ -15,7 +15,7 @@ from gnnflow.graph.errors import TableError
 from gnnflow.graph.facts import ColumnCounts, FeatureFacts, GraphFacts, RowCounts
 from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.graph.splits import SPLITS
-from gnnflow.ingest import rounds
+from gnnflow.ingest import links, rounds
 from gnnflow.ingest.moments import Moments, Scale, scale_of
 from gnnflow.ingest.statistics import CHANNEL, merge_counts, statistics_of
 from gnnflow.mapreduce.rounds import Round
@@ -38,14 +38,26 @@ _FEW_CLASSES = 1000
 
 
 @dataclass(frozen=True)
+class LinkSplit:
+    """How edges are split where they are what is predicted: shares by hash, or None for the column of the table."""
+
+    seed: int
+    shares: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
 class IngestJob:
-    """What every ingest task knows: where to write, how to read, and the chunks an error may have to name."""
+    """What every ingest task knows: where to write, how to read, and the chunks an error may have to name.
+
+    links: where targets are edges; None where they are nodes.
+    """
 
     artifact: str
     config: GraphConfig
     schema: SourceSchema
     nodes: tuple[Chunk, ...]
     edges: tuple[Chunk, ...]
+    links: LinkSplit | None = None
 
     @property
     def partitions(self) -> int:
@@ -95,11 +107,13 @@ def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
         )
     )
     steps = _Records(read, nodes, edge_read, edges, written)
+    if job.links is not None:
+        _check_link_splits(edges[-1], job)
     return IngestResult(steps.files, steps.rows, _facts(job, book, steps, columns=counted))
 
 
 def _builder(job: IngestJob) -> str:
-    return "edges_build" if job.config.reverse_edges else "edges_dst"
+    return "edges_build" if job.config.reverse_edges or job.links else "edges_dst"
 
 
 def _edge_rounds(
@@ -120,12 +134,16 @@ def _edge_rounds(
             "edges_dst",
             partitions,
             partitions,
-            partial(rounds.resolve_destinations, job=job, book=book),
+            partial(links.split_edges if job.links else rounds.resolve_destinations, job=job, book=book),
             {"edges_by_dst": "edges_src", "node_rows": "nodes_sort"},
             frozenset({"edges_by_dst"}),
         ),
     ]
-    if job.config.reverse_edges:
+    if job.links is not None:
+        held = partial(links.build_links, job=job, book=book)
+        reads = dict.fromkeys(("edges_both", "pairs", "held"), "edges_dst")
+        steps.append(Round("edges_build", partitions, partitions, held, reads, frozenset(reads)))
+    elif job.config.reverse_edges:
         build = partial(rounds.build_both_ways, job=job, book=book)
         both = {"edges_both": "edges_dst"}
         steps.append(Round("edges_build", partitions, partitions, build, both, frozenset(both)))
@@ -142,6 +160,17 @@ def _check_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
                 f"column {job.config.split!r}: no row is in split {name!r} (counts: {counts})",
                 where=str(job.config.nodes),
                 fix="Training needs train and valid rows with labels.",
+            )
+
+
+def _check_link_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
+    counts = _splits(records)
+    for name in ("train", "valid"):
+        if not counts[name]:
+            raise TableError(
+                f"no edge is in split {name!r} (counts: {counts})",
+                where=str(job.config.edges),
+                fix="Training needs train and valid edges: see task.split.",
             )
 
 
@@ -234,11 +263,12 @@ def _facts(job: IngestJob, book: PartitionBook, steps: _Records, *, columns: tup
         num_classes=_num_classes(steps.nodes, job),
         class_names=schema.class_names,
         labelled=_total(steps.nodes, "labelled"),
-        splits=_splits(steps.nodes),
+        splits=_splits(steps.nodes if job.links is None else steps.edges[-1]),
         degree_bins=tuple(sum(column) for column in bins),
         max_in_degree=max(record.counts["max_in_degree"] for record in steps.written),
         tables={"nodes": steps.node_rows, "edges": steps.edge_rows},
         columns=columns,
+        copies_left_out=_total(steps.edges[-1], "copies_left_out"),
     )
 
 

@@ -8,7 +8,7 @@ place in the input), and equal pairs are numbered in that order, which makes eve
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -153,21 +153,26 @@ def _resolve(
 
 def resolve_destinations(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
     """Replace destination ids by dense ids and keys; build the partition, or first send edges both ways."""
+    rows, done = known_edges(index, inbox, job=job, book=book)
+    if job.config.reverse_edges:
+        both = both_ways(rows)
+        return replace(done, emits=(Emit("edges_both", both, book.owner(to_numpy(both["dst"]))),))
+    built = build_edges(index, rows, job=job, book=book)
+    return replace(done, emits=built.emits, files=(*done.files, *built.files), counts={**built.counts, **done.counts})
+
+
+def known_edges(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> tuple[pa.Table, TaskOutput]:
+    """Return the edges into a partition with dense ids and keys of both ends, and what became of the others."""
     rows, bad, dense = _resolve(index, inbox, job, book, channel="edges_by_dst", column="dst_id")
     keys = id_keys(rows["dst_id"])
     rows = rows.drop_columns(["dst_id"]).append_column("dst", pa.array(dense)).append_column("dst_key", pa.array(keys))
     files = job.set_aside(f"edges-dst-{index:05d}", bad)
     counts = {"rows_out": rows.num_rows, "rows_quarantined": bad.num_rows}
-    if job.config.reverse_edges:
-        both = _both_ways(rows)
-        emits = (Emit("edges_both", both, book.owner(to_numpy(both["dst"]))),)
-        return TaskOutput(emits=emits, files=files, counts=counts)
-    built = build_edges(index, rows, job=job, book=book)
-    return TaskOutput(emits=built.emits, files=files + built.files, counts={**built.counts, **counts})
+    return rows, TaskOutput(files=files, counts=counts)
 
 
-def _both_ways(rows: pa.Table) -> pa.Table:
-    # A loop is its own reverse, so it is kept once.
+def both_ways(rows: pa.Table) -> pa.Table:
+    """Return the edges and their reverses; a loop is its own, so it is kept once."""
     proper = np.flatnonzero(to_numpy(rows["src"]) != to_numpy(rows["dst"]))
     back = take_rows(rows, proper)
     swapped = {"src": "dst", "dst": "src", "src_key": "dst_key", "dst_key": "src_key"}

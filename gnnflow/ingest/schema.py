@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -61,6 +61,7 @@ class SourceSchema:
     has_weight: bool
     attributes: tuple[ColumnPart, ...]
     class_names: tuple[str, ...] = ()
+    has_edge_split: bool = False
 
     @property
     def attribute_width(self) -> int:
@@ -285,6 +286,18 @@ def _stated_width(chunk: Chunk) -> int | None:
 
 def _shown(stated: bytes) -> str:
     return repr(stated[:60].decode(errors="replace"))
+
+
+def for_links(schema: SourceSchema, edges: SourceTable, config: GraphConfig, *, by_column: bool) -> SourceSchema:
+    """Return how to read the tables where edges are what is predicted: node labels are not read.
+
+    by_column: the edge table says which split an edge is in. Raises TableError where it does not.
+    """
+    if by_column:
+        found = agreed_schema(edges)
+        _field(found, edges.chunks[0], config.split, "graph.split, where task.split.kind is column")
+        _split_is_text(found, edges.chunks[0], config.split)
+    return replace(schema, label_kind="link", label_width=0, has_split=False, class_names=(), has_edge_split=by_column)
 
 
 def _part(schema: pa.Schema, chunks: Sequence[Chunk], name: str, role: str) -> ColumnPart:

@@ -37,6 +37,7 @@ def node_column_names(schema: SourceSchema, config: GraphConfig) -> list[str]:
 def edge_column_names(schema: SourceSchema, config: GraphConfig) -> list[str]:
     """Return the columns of the edge table that are read."""
     names = [config.src, config.dst] + ([config.weight] if schema.has_weight else [])
+    names += [config.split] if schema.has_edge_split else []
     return list(dict.fromkeys([*names, *(part.name for part in schema.attributes)]))
 
 
@@ -59,6 +60,8 @@ def edge_faults(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> l
     faults = id_faults(table, config.src) + id_faults(table, config.dst)
     if schema.has_weight:
         faults += weight_faults(table, config.weight)
+    if schema.has_edge_split:
+        faults += split_faults(table, config.split, np.ones(table.num_rows, bool))
     return faults + number_faults(table, schema.attributes, "edge attribute", exact=np.float32)
 
 
@@ -73,7 +76,7 @@ def node_columns(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> 
     columns["labelled"] = pa.array(is_labelled(table, schema, config))
     if schema.has_labels:
         columns["label"] = label_column(table, schema, config)
-    columns["split"] = pa.array(_split_codes(table, schema, config))
+    columns["split"] = pa.array(_split_codes(table, config.split if schema.has_split else None))
     if not schema.sparse:
         x = dense_matrix(table, schema.features, read_as(config))
         if config.normalize == "row":
@@ -98,6 +101,8 @@ def edge_columns(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> 
         columns["weight"] = pa.array(weight.astype(np.float32))
     if schema.attributes:
         columns["attributes"] = from_matrix(dense_matrix(table, schema.attributes, np.float32))
+    if schema.has_edge_split:
+        columns["split"] = pa.array(_split_codes(table, config.split))
     return columns
 
 
@@ -118,11 +123,11 @@ def _ids(column: pa.ChunkedArray, schema: SourceSchema) -> pa.Array:
     return combine(column).cast(pa.int64() if schema.id_type == "int64" else pa.large_string())
 
 
-def _split_codes(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> Array:
-    if not schema.has_split:
+def _split_codes(table: pa.Table, column: str | None) -> Array:
+    if column is None:
         return np.full(table.num_rows, -1, np.int8)
     # the position of each row's text in SPLITS [rows], -1 where it is null
-    text = combine(table.column(config.split)).cast(pa.string())
+    text = combine(table.column(column)).cast(pa.string())
     return to_numpy(pc.index_in(text, value_set=pa.array(SPLITS)).fill_null(-1).cast(pa.int8()))
 
 

@@ -42,10 +42,11 @@ def node_source(chunks: Sequence[Chunk], config: GraphConfig) -> SourceTable:
     return SourceTable(tuple(chunks), columns, (config.id,), numbers)
 
 
-def edge_source(chunks: Sequence[Chunk], config: GraphConfig) -> SourceTable:
-    """Return the edge table with the columns that may be read."""
+def edge_source(chunks: Sequence[Chunk], config: GraphConfig, *, with_split: bool = False) -> SourceTable:
+    """Return the edge table with the columns that may be read. with_split: it says which split an edge is in."""
     numbers = frozenset([config.weight, *config.edge_features])
-    return SourceTable(tuple(chunks), numbers.union([config.src, config.dst]), (config.src, config.dst), numbers)
+    columns = numbers.union([config.src, config.dst], [config.split] if with_split else [])
+    return SourceTable(tuple(chunks), columns, (config.src, config.dst), numbers)
 
 
 def settle_text(tables: Sequence[SourceTable], runner: RoundRunner) -> list[SourceTable]:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.labels import metrics_to_choose
-from gnnflow.ingest.job import IngestJob, run_rounds
-from gnnflow.ingest.schema import read_schema
+from gnnflow.ingest.job import IngestJob, LinkSplit, run_rounds
+from gnnflow.ingest.schema import for_links, read_schema
 from gnnflow.ingest.text import edge_source, node_source, settle_text
 from gnnflow.stages.base import Made
 from gnnflow.stages.resolve import FEWEST_PARTITIONS, stamps_of
@@ -28,14 +28,19 @@ def work(run: StageRun) -> Made:
     found = {name: find_table_files(absolute(str(getattr(graph, name)))) for name in ("nodes", "edges")}
     for name, files in found.items():
         tell(f"{name}: {files.summary}")
-    sources = [node_source(scan(found["nodes"]), graph), edge_source(scan(found["edges"]), graph)]
+    links = _links(run)
+    by_column = links is not None and links.shares is None
+    sources = [node_source(scan(found["nodes"]), graph), edge_source(scan(found["edges"]), graph, with_split=by_column)]
     nodes, edges = settle_text(sources, run.rounds)
     schema = read_schema(nodes, edges, graph)
     _check_partitions(run, nodes)
-    _check_metric(run, schema)
+    if links is None:
+        _check_metric(run, schema)
+    else:
+        schema = for_links(schema, edges, graph, by_column=by_column)
     if schema.label_kind == "regression":
         tell(f"column {graph.label!r} holds floats: numbers to predict. For classes set graph.num_classes.")
-    result = run_rounds(IngestJob(run.artifact, graph, schema, nodes.chunks, edges.chunks), run.rounds)
+    result = run_rounds(IngestJob(run.artifact, graph, schema, nodes.chunks, edges.chunks, links), run.rounds)
     _refuse_changed_tables(run.context.run)
     return Made(
         result.files,
@@ -44,6 +49,14 @@ def work(run: StageRun) -> Made:
         rows_quarantined=result.rows.rows_quarantined,
         facts=result.facts,
     )
+
+
+def _links(run: StageRun) -> LinkSplit | None:
+    task = run.config.task
+    if task.kind == "node":
+        return None
+    split = task.split
+    return LinkSplit(run.config.seed, (split.valid, split.test) if split.kind == "random" else None)
 
 
 def _check_partitions(run: StageRun, nodes: SourceTable) -> None:

@@ -73,6 +73,10 @@ class GraphStore:
         """Return columns of a partition's in-edges, sorted by (dst, src, occurrence)."""
         return read_artifact_table(self.artifact, f"edges-{partition:05d}.parquet", columns)
 
+    def pairs(self, partition: int, columns: Sequence[str]) -> pa.Table:
+        """Return columns (src, dst, key, split) of the pairs that lead to a partition and are to be predicted."""
+        return read_artifact_table(self.artifact, f"pairs-{partition:05d}.parquet", columns)
+
     def iter_edges(self, partition: int, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield a partition's in-edges in pieces of bounded size."""
         return iter_artifact_table(self.artifact, f"edges-{partition:05d}.parquet", columns)
