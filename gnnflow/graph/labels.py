@@ -37,7 +37,7 @@ class LabelTraits:
     """What holds for all labels of a kind, whatever the graph.
 
     has_labels: the node table may hold one. has_classes: model outputs stand for classes, which may have names.
-    is_class: the label is the number of one class, so the number of outputs is found by counting the classes that occur;
+    is_class: the label is the number of one class, so the number of outputs is found by counting classes;
     otherwise it is the width of the label. is_list: a label is a list of numbers. metrics: what predictions are
     measured by, in the order in which they are shown. losses: the kinds of `train.loss` that they can be trained with,
     beside one's own. columns: what is published, the scores last.

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import BlowUp, FlatFacts, ShardEntry
-from gnnflow.graphflat import rounds
+from gnnflow.graph.labels import LABEL_KINDS
+from gnnflow.graphflat import pairs, rounds
 from gnnflow.graphflat.placement import bounded_shard_size, plan_placement
 from gnnflow.mapreduce.rounds import Round
 
 if TYPE_CHECKING:
     from gnnflow.graph.facts import Layout
+    from gnnflow.graphflat.pairs import PairPlan
     from gnnflow.mapreduce.rounds import RoundRunner
     from gnnflow.neighbors.selected import Neighbors
     from gnnflow.storage.filesystem import FileEntry
@@ -22,18 +25,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FlatJob:
-    """What every GraphFlat task knows. targets: None for labelled nodes with a split, "all", or dense ids [T]."""
+    """What every GraphFlat task knows.
+
+    targets: None for labelled nodes with a split, "all", or dense ids [T]. pairs: where targets are the store's pairs.
+    """
 
     artifact: str
     neighbors: Neighbors
     num_hops: int
     layout: Layout
     targets: Any
+    pairs: PairPlan | None = None
 
     @property
     def target_columns(self) -> list[str]:
         """The node columns a target's row carries."""
-        label = ["label"] if self.neighbors.store.facts.label_kind != "none" else []
+        label = ["label"] if LABEL_KINDS[self.neighbors.store.facts.label_kind].has_labels else []
         return ["node", "id", "split", *label]
 
 
@@ -48,13 +55,21 @@ class FlatResult:
 def run_rounds(job: FlatJob, runner: RoundRunner, *, shard_size: int) -> FlatResult:
     """Run GraphFlat. A graph without targets gives no shards."""
     parts = job.neighbors.store.num_partitions
-    found = runner.run(Round("targets", parts, parts, partial(rounds.find_targets, job=job)))
+    find = rounds.find_targets if job.pairs is None else pairs.find_pairs
+    found = runner.run(Round("targets", parts, parts, partial(find, job=job)))
     fanouts = [job.neighbors.fanout(hop) for hop in range(1, job.num_hops + 1)]
-    shard_size = bounded_shard_size(job.neighbors.store.facts, fanouts, shard_size=shard_size)
+    ends = 1 if job.pairs is None else 2
+    shard_size = max(1, bounded_shard_size(job.neighbors.store.facts, fanouts, shard_size=ends * shard_size) // ends)
     placement = plan_placement([np.array(record.counts["buckets"]) for record in found], shard_size)
     shards = placement.total_shards
     width = max(parts, shards)
     place = partial(rounds.place_targets, job=job, placement=placement)
+    build, sent = partial(rounds.build_shard, job=job, placement=placement), {"targets": "place"}
+    if job.pairs is not None:
+        weights = tuple(record.counts["weight"] for record in found)
+        _check_weights(weights)
+        place = partial(pairs.place_pairs, job=job, placement=placement, weights=weights)
+        build, sent = partial(pairs.build_pair_shard, job=job, placement=placement), {"pairs": "place", "pool": "place"}
     runner.run(Round("place", parts, width, place, {"signed": "targets"}, frozenset({"signed"})))
     for hop in range(1, job.num_hops + 1):
         expand, reached = partial(rounds.expand_hop, job=job, hop=hop), _pair_channels(hop)
@@ -62,14 +77,22 @@ def run_rounds(job: FlatJob, runner: RoundRunner, *, shard_size: int) -> FlatRes
     send, reached = partial(rounds.send_nodes, job=job), _pair_channels(job.num_hops + 1)
     runner.run(Round("nodes", parts, width, send, reached, frozenset(reached)))
     edges = {f"edges_{hop}": f"hop_{hop}" for hop in range(1, job.num_hops + 1)}
-    build = partial(rounds.build_shard, job=job, placement=placement)
-    built = runner.run(Round("shards", shards, shards, build, {"targets": "place", "nodes": "nodes", **edges}))
+    built = runner.run(Round("shards", shards, shards, build, {**sent, "nodes": "nodes", **edges}))
     entries = tuple(ShardEntry(**record.counts["entry"]) for record in built)
     files = tuple(entry for record in built for entry in record.files)
-    targets = sum(entry.num_targets for entry in entries)
+    targets = sum(entry.num_samples for entry in entries)
     bytes_in, bytes_out = job.neighbors.store.num_bytes, sum(entry.num_bytes for entry in entries)
     blow_up = BlowUp(bytes_in, bytes_out, bytes_out / max(bytes_in, 1), bytes_out / max(targets, 1))
     return FlatResult(files, FlatFacts(job.layout, job.num_hops, job.neighbors.fanouts, targets, blow_up, entries))
+
+
+def _check_weights(weights: tuple[float, ...]) -> None:
+    if not sum(weights):
+        raise TrainingError(
+            "no node has an in-edge, so none can be drawn by its degree",
+            where="task.negatives.kind",
+            fix="Set it to uniform, or hold fewer edges out.",
+        )
 
 
 def _pair_channels(hop: int) -> dict[str, str]:

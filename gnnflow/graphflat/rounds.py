@@ -26,8 +26,10 @@ from gnnflow.storage.graph_store import DEGREE_COLUMNS, degrees_of, features_of
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import IntArray
+    from gnnflow.graph.facts import ShardEntry
     from gnnflow.graphflat.job import FlatJob
     from gnnflow.mapreduce.exchange import Inbox
+    from gnnflow.storage.filesystem import FileEntry
 
 
 def find_targets(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
@@ -136,27 +138,35 @@ def send_nodes(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
 
 def build_shard(index: int, inbox: Inbox, *, job: FlatJob, placement: Placement) -> TaskOutput:
     """Join a shard's targets, edges and node rows into one neighbourhood and commit it in the plan's layout."""
-    neighborhood, targets = assemble(inbox, job)
+    targets = _sorted_by(inbox.read("targets").combine_chunks(), "node")
+    neighborhood = assemble(inbox, job, targets)
     code, number = placement.split_of(index)
     split = split_name(code)
+    entry, files = commit_shard(job, neighborhood, targets, name=f"{split}-{number:05d}", split=split)
+    return TaskOutput(files=files, counts={"entry": asdict(entry), "targets": entry.num_targets})
+
+
+def commit_shard(
+    job: FlatJob, neighborhood: Neighborhood, targets: pa.Table, *, name: str, split: str, num_pairs: int = 0
+) -> tuple[ShardEntry, tuple[FileEntry, ...]]:
+    """Write a shard in the plan's layout and return its entry and files."""
     entry, files = write_shard(
         job.artifact,
         neighborhood,
         targets,
-        name=f"{split}-{number:05d}",
+        name=name,
         split=split,
         layout=job.layout,
         fanouts=job.neighbors.fanouts,
         num_hops=job.num_hops,
     )
-    return TaskOutput(files=files, counts={"entry": asdict(entry), "targets": entry.num_targets})
+    return replace(entry, num_pairs=num_pairs), files
 
 
-def assemble(inbox: Inbox, job: FlatJob) -> tuple[Neighborhood, pa.Table]:
-    """Return a shard's merged neighbourhood, nodes in dense id order, and its targets' rows in dense id order."""
+def assemble(inbox: Inbox, job: FlatJob, targets: pa.Table) -> Neighborhood:
+    """Return a shard's merged neighbourhood, nodes in dense id order. targets: with their ids as `node`, ascending."""
     nodes = inbox.read("nodes").combine_chunks()
     nodes = _sorted_by(nodes, "node")
-    targets = _sorted_by(inbox.read("targets").combine_chunks(), "node")
     # dense ids of the shard's nodes, ascending [N]
     node_ids = to_numpy(nodes["node"])
     # every hop's edges, one hop after the other [E]
@@ -167,14 +177,13 @@ def assemble(inbox: Inbox, job: FlatJob) -> tuple[Neighborhood, pa.Table]:
     by_row = edges_by_row(edges, rows, num_rows=len(node_ids))
     # the row each edge comes from, in the same order [E]
     sources = np.searchsorted(node_ids, by_row.sources).astype(np.int32)
-    neighborhood = Neighborhood(
+    return Neighborhood(
         roots=np.searchsorted(node_ids, to_numpy(targets["node"])),
         node_ids=node_ids,
         degrees=degrees_of(nodes),
         features=features_of(nodes, job.neighbors.store.facts.features.width),
         edges=replace(by_row, sources=sources),
     )
-    return neighborhood, targets
 
 
 def _sorted_by(table: pa.Table, column: str) -> pa.Table:

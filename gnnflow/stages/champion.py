@@ -12,7 +12,7 @@ from gnnflow.graph.labels import lower_is_better
 from gnnflow.registry.signature import misfits
 
 if TYPE_CHECKING:
-    from gnnflow.config import TrainConfig
+    from gnnflow.config import Config
     from gnnflow.graph.edges import SamplingKind
     from gnnflow.graph.labels import LabelKind
     from gnnflow.layers.model import Model
@@ -43,12 +43,13 @@ class Comparison:
 
 @dataclass(frozen=True)
 class _TestShards:
-    """GraphFlat's shards of the test split, and what their labels are."""
+    """GraphFlat's shards of the test split, what their labels are, and how to score them."""
 
     flat: str
     facts: FlatFacts
     sampling: SamplingKind
     label_kind: LabelKind
+    config: Config
 
     @property
     def entries(self) -> list[ShardEntry]:
@@ -63,14 +64,14 @@ def compare(context: StageContext, *, candidate: Version, champion: Version, met
     """
     flat, graph = context.artifact("flat"), context.artifact(context.run.store_stage).facts(GraphFacts)
     sampling = context.config.neighbors.sampling.kind
-    shards = _TestShards(flat.uri, flat.facts(FlatFacts), sampling, graph.label_kind)
+    shards = _TestShards(flat.uri, flat.facts(FlatFacts), sampling, graph.label_kind, context.config)
     if not shards.entries:
         return Comparison(metric, obstacle="no target is in the test split")
     if found := misfits(champion.signature, candidate.signature):
         return Comparison(metric, obstacle="; ".join(found))
     from gnnflow.layers.saved import ModelFormatError
 
-    score = partial(_score, shards=shards, train=context.config.train, metric=metric)
+    score = partial(_score, shards=shards, metric=metric)
     try:
         theirs = score(champion)
     except (LayerError, TrainingError, ModelFormatError) as error:
@@ -78,15 +79,17 @@ def compare(context: StageContext, *, candidate: Version, champion: Version, met
     return Comparison(metric, score(candidate), theirs)
 
 
-def _score(version: Version, *, shards: _TestShards, train: TrainConfig, metric: str) -> dict[str, float]:
-    from gnnflow.train.minibatch import outputs_on_shards
+def _score(version: Version, *, shards: _TestShards, metric: str) -> dict[str, float]:
+    from gnnflow.train.minibatch import outputs_on_pairs, outputs_on_shards
     from gnnflow.train.objective import Objective
     from gnnflow.train.reproducible import compute_settings
 
-    facts, kind = shards.facts, shards.label_kind
+    facts, kind, config = shards.facts, shards.label_kind, shards.config
+    train, task = config.train, config.task
+    outputs_of = outputs_on_shards if task.kind == "node" else partial(outputs_on_pairs, task=task, seed=config.seed)
     with compute_settings(train.threads):
         model = load_model(version, num_hops=facts.num_hops)
-        outputs = outputs_on_shards(
+        outputs = outputs_of(
             model,
             shards.entries,
             artifact=shards.flat,

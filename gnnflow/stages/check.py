@@ -58,7 +58,11 @@ def _missing(run: ResolvedRun, stages: Sequence[str]) -> list[str]:
 
 def _check_labels(run: ResolvedRun) -> None:
     """Raise TrainingError where the tables hold no labels or splits, or labels that metric or loss do not fit."""
-    config, known = run.config, _known_labels(run)
+    config = run.config
+    if config.task.kind == "link":
+        _check_choices(config, "link")
+        return
+    known = _known_labels(run)
     if known is None:
         return
     kind, has_split = known
@@ -74,6 +78,11 @@ def _check_labels(run: ResolvedRun) -> None:
             where="graph.split",
             fix="Name the column, or write one that says train, valid, test or null.",
         )
+    _check_choices(config, kind)
+
+
+def _check_choices(config: Config, kind: LabelKind) -> None:
+    """Raise TrainingError for a metric or a loss that labels of a kind do not have."""
     check_metric(config.train.metric, kind)
     if config.publish.metric is not None:
         check_metric(config.publish.metric, kind, where="publish.metric")
@@ -88,7 +97,10 @@ def _check_start(run: ResolvedRun) -> None:
         return
     store = run.artifact(run.store_stage)
     known = committed(store)
-    check_start(run.config, inputs=model_inputs(read_facts(store, read_manifest(store), GraphFacts)) if known else None)
+    check_start(
+        run.config,
+        inputs=model_inputs(read_facts(store, read_manifest(store), GraphFacts), run.config.task) if known else None,
+    )
 
 
 def _known_labels(run: ResolvedRun) -> tuple[LabelKind, bool] | None:

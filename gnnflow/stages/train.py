@@ -16,6 +16,7 @@ from gnnflow.stages.curves import open_curves
 from gnnflow.storage.filesystem import join, remove_tree
 
 if TYPE_CHECKING:
+    from gnnflow.config import TaskConfig
     from gnnflow.graph.facts import GraphFacts, RankAttempt
     from gnnflow.layers.model import ModelInputs
     from gnnflow.stages.base import StageRun
@@ -23,15 +24,21 @@ if TYPE_CHECKING:
     from gnnflow.train.trainer import TrainResult
 
 
-def model_inputs(graph: GraphFacts) -> ModelInputs:
-    """Return what a graph decides of a model."""
+def model_inputs(graph: GraphFacts, task: TaskConfig) -> ModelInputs:
+    """Return what a graph and a task decide of a model."""
+    from gnnflow.layers.decoders import DecoderInputs
     from gnnflow.layers.model import ModelInputs
 
+    outputs, decoder = graph.num_classes, None
+    if task.kind == "link":
+        hidden = task.decoder.hidden if task.decoder.kind == "mlp" else 0
+        outputs, decoder = task.width, DecoderInputs(task.decoder.kind, hidden=hidden)
     return ModelInputs(
         feature_width=graph.features.width,
         sparse=graph.features.kind == "sparse",
-        num_outputs=graph.num_classes,
+        num_outputs=outputs,
         attribute_width=graph.attribute_width,
+        decoder=decoder,
     )
 
 
@@ -45,7 +52,7 @@ def work(run: StageRun) -> Made:
     from gnnflow.train.job import TrainJob
 
     config, graph = run.config, run.store.facts
-    flat, inputs = run.facts("flat", FlatFacts), model_inputs(graph)
+    flat, inputs = run.facts("flat", FlatFacts), model_inputs(graph, config.task)
     job = TrainJob(
         artifact=run.inputs["flat"].uri,
         entries=flat.shards,
@@ -59,6 +66,7 @@ def work(run: StageRun) -> Made:
         sampling=run.neighbors.sampling,
         checkpoint_uri=join(run.rounds.work, "checkpoints"),
         start=load_start(config, inputs=inputs),
+        task=config.task,
         failures=FailureFolder(run.failed, run.store),
     )
     # Found now rather than after hours of training: every execution of this run must be able to run the model.

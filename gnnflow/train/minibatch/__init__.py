@@ -7,7 +7,7 @@ keeps what is used again. `pair_source.py` and `pair_loader.py` do so where targ
 from __future__ import annotations
 
 from gnnflow.train.minibatch.opening import open_task_source
-from gnnflow.train.minibatch.pair_source import PairSource, open_pair_source
+from gnnflow.train.minibatch.pair_source import PairSource, open_pair_source, outputs_on_pairs
 from gnnflow.train.minibatch.source import MiniBatchSource, open_source, outputs_on_shards
 
 __all__ = [
@@ -16,5 +16,6 @@ __all__ = [
     "open_pair_source",
     "open_source",
     "open_task_source",
+    "outputs_on_pairs",
     "outputs_on_shards",
 ]

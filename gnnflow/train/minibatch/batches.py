@@ -40,7 +40,7 @@ SMALLEST_TAIL = 4
 
 @dataclass(frozen=True)
 class PlannedBatch:
-    """Some targets of one shard: `positions` [B] among the shard's stored targets.
+    """Some targets of one shard, nodes or pairs: `positions` [B] among those stored.
 
     `key` names a batch that every epoch repeats, whose blocks may therefore be kept; it is empty for the
     others.
@@ -77,9 +77,9 @@ class EpochPlan:
         """Return the targets of one step."""
         cut = self.cuts[step]
         entry = self.entries[cut.shard]
-        if cut.start == 0 and cut.stop == entry.num_targets:
+        if cut.start == 0 and cut.stop == entry.num_samples:
             return _repeated(entry, cut.start, cut.stop)
-        order = _permutation(entry.num_targets, self.seed, self.epoch, cut.shard)
+        order = _permutation(entry.num_samples, self.seed, self.epoch, cut.shard)
         return PlannedBatch(entry, order[cut.start : cut.stop])
 
     def since(self, step: int) -> Iterator[PlannedBatch]:
@@ -133,10 +133,10 @@ def _cuts(entries: Sequence[ShardEntry], batch_size: int) -> list[Cut]:
     found = []
     for shard, entry in enumerate(entries):
         # where the shard's cuts begin, without a tail that is too short
-        bounds = list(range(0, entry.num_targets, batch_size))
-        if len(bounds) > 1 and (entry.num_targets - bounds[-1]) * SMALLEST_TAIL < batch_size:
+        bounds = list(range(0, entry.num_samples, batch_size))
+        if len(bounds) > 1 and (entry.num_samples - bounds[-1]) * SMALLEST_TAIL < batch_size:
             bounds.pop()
-        stops = [*bounds[1:], entry.num_targets]
+        stops = [*bounds[1:], entry.num_samples]
         found += [Cut(shard, start, stop) for start, stop in zip(bounds, stops, strict=False)]
     return found
 

@@ -40,6 +40,8 @@ from gnnflow.layers import FeatureTensors, Model, Terms
 from gnnflow.train.minibatch.batches import OPEN_SHARDS, PlannedBatch
 from gnnflow.train.minibatch.memory import Memory
 
+Built = TypeVar("Built")
+Ready = TypeVar("Ready")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.config import LinkTask
+from gnnflow.config import LinkTask, TrainConfig
 from gnnflow.graph.arrays import Array, IntArray
+from gnnflow.graph.edges import SamplingKind
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.pairs import PairShard, read_pair_shard
@@ -132,8 +133,35 @@ class PairSource:
         )
 
     def _of(self, split: str) -> list[ShardEntry]:
-        # A plan cuts targets, and here these are pairs.
-        return [replace(entry, num_targets=entry.num_pairs) for entry in self.entries if entry.split == split]
+        return [entry for entry in self.entries if entry.split == split]
+
+
+def outputs_on_pairs(
+    model: Model,
+    entries: Sequence[ShardEntry],
+    *,
+    artifact: str,
+    fanouts: Sequence[int] | None,
+    train: TrainConfig,
+    task: LinkTask,
+    seed: int,
+    sampling: SamplingKind = "uniform",
+) -> Outputs:
+    """Return a model's scores of the pairs of some shards of one split: what `outputs_on_shards` is for nodes."""
+    loader = open_loader(
+        partial(read_pair_shard, artifact),
+        model=model,
+        task=task,
+        fanouts=None if fanouts is None else tuple(fanouts[: model.num_layers]),
+        sampling=sampling,
+        seed=seed,
+        prefetch=train.prefetch,
+        cache_bytes=train.cache,
+    )
+    size = train.eval_batch_size or train.batch_size
+    source = PairSource(entries=entries, loader=loader, seed=seed, batch_size=size, eval_batch_size=size)
+    with source:
+        return source.outputs(model, entries[0].split)
 
 
 def open_pair_source(
@@ -141,14 +169,8 @@ def open_pair_source(
 ) -> PairSource:
     """Return the job's shards of pairs as a source. `read` replaces reading them from the artifact."""
     assert isinstance(job.task, LinkTask)
-    listed = {entry.name: entry for entry in job.entries}
-    read = read or partial(read_pair_shard, job.artifact)
-
-    def read_listed(entry: ShardEntry) -> PairShard:
-        return read(listed[entry.name])
-
     loader = open_loader(
-        read_listed,
+        read or partial(read_pair_shard, job.artifact),
         model=build_model(job.model, job.inputs).eval(),
         task=job.task,
         fanouts=job.fanouts,

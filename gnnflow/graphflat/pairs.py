@@ -1,0 +1,119 @@
+"""What GraphFlat does where targets are pairs: the ends of a shard's pairs are its roots, with a pool for negatives.
+
+Only the first two rounds and what is written differ from nodes: a pair is placed by the neighbourhood of its target,
+and its two ends and the shard's draws are the first frontier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from gnnflow.graph.arrays import distinct
+from gnnflow.graph.splits import split_name
+from gnnflow.graphfeature.pairs import write_pairs
+from gnnflow.graphflat.placement import Placement, bucket_counts, signatures
+from gnnflow.graphflat.rounds import assemble, commit_shard
+from gnnflow.mapreduce.exchange import Emit
+from gnnflow.mapreduce.rounds import TaskOutput
+from gnnflow.sampling.pairs import pool_draws, pool_owner, pool_rows
+from gnnflow.storage.columns import to_numpy
+
+if TYPE_CHECKING:
+    from gnnflow.graph.arrays import IntArray
+    from gnnflow.graphflat.job import FlatJob
+    from gnnflow.mapreduce.exchange import Inbox
+    from gnnflow.sampling.pairs import Points
+
+
+@dataclass(frozen=True)
+class PairPlan:
+    """How pairs get their negatives: `pool` nodes in each shard, drawn by in-degree to a power; 0: all alike."""
+
+    seed: int
+    pool: int
+    power: float = 0.0
+
+
+def find_pairs(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
+    """Sign each pair that leads to a partition by its target's neighbourhood, and weigh the partition's nodes."""
+    store = job.neighbors.store
+    pairs = store.pairs(index, ["src", "dst", "key", "split"])
+    # dense id and local row of each pair's target [P]
+    nodes = to_numpy(pairs["dst"])
+    edges = job.neighbors.in_edges(index)
+    picked = edges.prefix(nodes - store.book.start(index), limit=job.neighbors.fanout(1))
+    signature = signatures(nodes, picked.offsets, edges.sources[picked.positions])
+    signed = pairs.append_column("signature", pa.array(signature))
+    return TaskOutput(
+        emits=(Emit("signed", signed, np.full(len(nodes), index)),),
+        counts={
+            "targets": len(nodes),
+            "buckets": bucket_counts(signature, to_numpy(pairs["split"])).tolist(),
+            "weight": float(_weights(index, job).sum()),
+        },
+    )
+
+
+def place_pairs(
+    index: int, inbox: Inbox, *, job: FlatJob, placement: Placement, weights: tuple[float, ...]
+) -> TaskOutput:
+    """Send each pair to its shard, and its ends and what this partition owns of the pools to be reached from there."""
+    book, signed = job.neighbors.store.book, inbox.read("signed")
+    keys = to_numpy(signed["key"]).view(np.int64)
+    shard = placement.shard_of(keys, to_numpy(signed["signature"]), to_numpy(signed["split"]))
+    drawn, drawn_shard, number = _drawn(index, job, placement, np.array(weights))
+    # the first frontier: sources, targets and draws
+    nodes = np.concatenate([to_numpy(signed["src"]), to_numpy(signed["dst"]), drawn])
+    frontier = pa.table({"shard": np.concatenate([shard, shard, drawn_shard]), "node": nodes})
+    return TaskOutput(
+        emits=(
+            Emit("pairs", signed.select(["src", "dst", "key"]), shard),
+            Emit("pool", pa.table({"node": drawn, "number": number}), drawn_shard),
+            Emit("frontier_0", frontier, book.owner(nodes)),
+        )
+    )
+
+
+def _drawn(index: int, job: FlatJob, placement: Placement, weights: Points) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the draws that fall to a partition: dense id, shard, and number among the shard's draws."""
+    assert job.pairs is not None
+    points = pool_draws(np.arange(placement.total_shards), job.pairs.pool, seed=job.pairs.seed, weights=weights)
+    shard, number = np.nonzero(pool_owner(points, weights) == index)
+    if not len(shard):
+        return shard, shard, number
+    rows = pool_rows(points[shard, number], index, weights=weights, nodes=_weights(index, job))
+    return rows + job.neighbors.store.book.start(index), shard, number
+
+
+def _weights(index: int, job: FlatJob) -> Points:
+    """Return what each node of a partition weighs as a negative [N]."""
+    assert job.pairs is not None
+    store = job.neighbors.store
+    if not job.pairs.power:
+        return np.ones(store.book.size(index))
+    return to_numpy(store.nodes(index, ["in_degree"])["in_degree"]).astype(np.float64) ** job.pairs.power
+
+
+def build_pair_shard(index: int, inbox: Inbox, *, job: FlatJob, placement: Placement) -> TaskOutput:
+    """Join a shard's pairs, pool, edges and node rows and commit them: a shard of nodes with the pairs beside it."""
+    pairs, pool = inbox.read("pairs").combine_chunks(), inbox.read("pool").combine_chunks()
+    # Pieces arrive in an order that follows the partitions; pairs are stored by key, draws by number.
+    pairs = pairs.sort_by("key")
+    pool = pool.sort_by("number")
+    ends = [to_numpy(pairs["src"]), to_numpy(pairs["dst"]), to_numpy(pool["node"])]
+    # the nodes that are an end or a draw, ascending [R]
+    roots = distinct(np.concatenate(ends))
+    code, number = placement.split_of(index)
+    name = f"{split_name(code)}-{number:05d}"
+    targets = pa.table({"node": roots, "split": pa.array(np.full(len(roots), code, np.int8))})
+    neighborhood = assemble(inbox, job, targets)
+    source, target, drawn = (np.searchsorted(roots, nodes) for nodes in ends)
+    numbered = {name: pa.array(rows.astype(np.int32)) for name, rows in (("source", source), ("target", target))}
+    table = pa.table({**numbered, "key": pairs["key"]})
+    entry, files = commit_shard(job, neighborhood, targets, name=name, split=split_name(code), num_pairs=len(source))
+    beside = write_pairs(job.artifact, name, table, drawn)
+    return TaskOutput(files=(*files, *beside), counts={"entry": asdict(entry), "targets": entry.num_pairs})
