@@ -1,0 +1,156 @@
+"""Links through every stage, on a small graph of groups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gnnflow.config import Config
+from gnnflow.graph.errors import ConfigError, TableError
+from gnnflow.graph.facts import FlatFacts
+from gnnflow.graphfeature.pairs import PairShard, read_pair_shard
+from gnnflow.layers import load_model
+from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.pairs import score_pairs
+from gnnflow.stages.pipeline import run as run_pipeline
+from gnnflow.storage.graph_store import GraphStore
+from gnnflow.train.minibatch import outputs_on_pairs
+from tests.small_graphs import graph_config
+
+TASK = {"kind": "link", "width": 8, "split": {"kind": "random", "valid": 0.15, "test": 0.15}}
+
+
+def write_groups(folder: Path, *, num_nodes: int = 90) -> None:
+    """Write a graph whose edges join nodes of one of three groups, which the features show; ids are text."""
+    rng = np.random.default_rng(0)
+    groups = rng.integers(0, 3, num_nodes)
+    src, dst = rng.integers(0, num_nodes, (2, 4000))
+    kept = groups[src] == groups[dst]
+    x = rng.normal(0, 0.5, (num_nodes, 6)).astype(np.float32)
+    x[:, :3] += np.eye(3, dtype=np.float32)[groups]
+    ids = np.array([f"n{number}" for number in range(num_nodes)])
+    folder.mkdir(parents=True, exist_ok=True)
+    columns = {"id": ids, "x": pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), 6)}
+    pq.write_table(pa.table(columns), folder / "nodes.parquet")
+    pq.write_table(pa.table({"src": ids[src[kept]], "dst": ids[dst[kept]]}), folder / "edges.parquet")
+
+
+def config_of(folder: Path, *, task: dict[str, Any] | None = None, **sections: Any) -> Config:
+    train = {"epochs": 6, "batch_size": 256, "lr": 0.02, "metric": "mrr", **sections.pop("train", {})}
+    negatives = {"kind": "uniform", "pool": 64, "evaluation": 30}
+    return graph_config(
+        folder,
+        task={**TASK, "negatives": negatives, **(task or {})},
+        model={"kind": "sage", "hidden": 12, "dropout": 0.0},
+        train=train,
+        **sections,
+    )
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Any, Path]:
+    folder = tmp_path_factory.mktemp("links")
+    write_groups(folder)
+    config = config_of(folder)
+    return config, run_pipeline(StageContext.of(config)), folder
+
+
+def shards_of(config: Config) -> tuple[str, FlatFacts, GraphStore, dict[str, list[PairShard]]]:
+    context = StageContext.of(config)
+    for stage in ("ingest", "flat"):
+        make_artifact(context, stage)
+    flat, stored = context.artifact("flat"), context.artifact("ingest")
+    facts = flat.facts(FlatFacts)
+    read: dict[str, list[PairShard]] = {}
+    for entry in facts.shards:
+        read.setdefault(entry.split, []).append(read_pair_shard(flat.uri, entry))
+    return flat.uri, facts, GraphStore.of(stored.uri, stored.manifest), read
+
+
+def test_links_are_learned_through_every_stage(done: tuple[Config, Any, Path]) -> None:
+    metrics = done[1].metrics
+    assert metrics["test.roc_auc"] > 0.7
+    assert metrics["test.mrr_low"] < metrics["test.mrr"] < metrics["test.mrr_high"]
+    assert metrics["infer.parity_max_difference"] < 1e-4
+
+
+@pytest.mark.parametrize("layout", ["shared", "inline"])
+def test_shards_hold_every_pair_once_and_their_pools(tmp_path: Path, layout: str) -> None:
+    write_groups(tmp_path)
+    config = config_of(tmp_path, flat={"layout": layout, "shard_size": 150})
+    _, facts, store, read = shards_of(config)
+    assert len(facts.shards) > 3
+    stored = pa.concat_tables([store.pairs(part, ["src", "dst", "key"]) for part in range(store.num_partitions)])
+    expected = sorted(zip(*(stored[name].to_pylist() for name in ("src", "dst", "key")), strict=True))
+    found = []
+    for shard in [each for shards in read.values() for each in shards]:
+        ids = shard.shard.targets
+        found += zip(ids[shard.sources].tolist(), ids[shard.targets].tolist(), shard.keys.tolist(), strict=True)
+        assert len(shard.pool) == 64
+        np.testing.assert_array_equal(shard.shard.neighborhood.node_ids[shard.shard.rows], ids)
+    assert sorted(found) == expected
+    assert facts.num_targets == len(expected)
+    assert {split: sum(len(each.keys) for each in shards) for split, shards in read.items()} == {
+        split: count for split, count in store.facts.splits.items() if split != "none"
+    }
+
+
+def test_pools_by_degree_hold_no_node_without_in_edges_and_favour_hubs(tmp_path: Path) -> None:
+    write_groups(tmp_path)
+    edges = pq.read_table(tmp_path / "edges.parquet")
+    hub = pa.table({"src": [f"n{number}" for number in range(1, 60)], "dst": ["n0"] * 59})
+    kept = edges.filter(pa.array([dst not in {"n1", "n2", "n3"} for dst in edges["dst"].to_pylist()]))
+    pq.write_table(pa.concat_tables([kept, hub]), tmp_path / "edges.parquet")
+    task = {"negatives": {"kind": "degree", "power": 1.0, "pool": 3000}}
+    *_, store, read = shards_of(config_of(tmp_path, task=task))
+    degree = np.concatenate([store.nodes(part, ["in_degree"])["in_degree"].to_numpy() for part in range(3)])
+    for shard in [each for shards in read.values() for each in shards]:
+        drawn = np.bincount(shard.shard.targets[shard.pool], minlength=len(degree))
+        assert not drawn[degree == 0].any()
+        np.testing.assert_allclose(drawn / 3000, degree / degree.sum(), atol=0.02)
+
+
+def test_scores_of_held_out_pairs_are_those_of_training(done: tuple[Config, Any, Path], tmp_path: Path) -> None:
+    config, result, _ = done
+    context = StageContext.of(config)
+    flat, stored = context.artifact("flat"), context.artifact("ingest")
+    store = GraphStore.of(stored.uri, stored.manifest)
+    entries = [entry for entry in flat.facts(FlatFacts).shards if entry.split == "test"]
+    model = load_model(context.artifact("train").uri)
+    settings = {"fanouts": None, "train": config.train, "task": config.task, "seed": config.seed}
+    outputs = outputs_on_pairs(model, entries, artifact=flat.uri, **settings)  # type: ignore[arg-type]
+    ids = np.concatenate([store.nodes(part, ["id"])["id"].to_numpy(zero_copy_only=False) for part in range(3)])
+    shards = [read_pair_shard(flat.uri, entry) for entry in entries]
+    ends = [
+        np.concatenate([ids[each.shard.targets[getattr(each, side)]] for each in shards])
+        for side in ("sources", "targets")
+    ]
+    pq.write_table(pa.table({"src": ends[0], "dst": ends[1]}), tmp_path / "pairs.parquet")
+    score_pairs(result.uri, str(tmp_path / "pairs.parquet"), out=str(tmp_path / "scored.parquet"))
+    scored = pq.read_table(tmp_path / "scored.parquet")
+    np.testing.assert_allclose(scored["score"].to_numpy(), outputs.logits[:, 0], rtol=1e-4, atol=1e-5)
+    assert scored["src"].to_pylist() == ends[0].tolist()
+    assert np.all((scored["probability"].to_numpy() > 0.5) == (scored["score"].to_numpy() > 0))
+
+
+def test_an_id_without_embedding_is_named(done: tuple[Config, Any, Path], tmp_path: Path) -> None:
+    pq.write_table(pa.table({"src": ["n1", "nobody"], "dst": ["n2", "n3"]}), tmp_path / "pairs.parquet")
+    with pytest.raises(TableError, match="id nobody has no embedding"):
+        score_pairs(done[1].uri, str(tmp_path / "pairs.parquet"), out=str(tmp_path / "scored.parquet"))
+
+
+def test_a_table_without_ends_is_named(done: tuple[Config, Any, Path], tmp_path: Path) -> None:
+    pq.write_table(pa.table({"src": ["n1"], "to": ["n2"]}), tmp_path / "pairs.parquet")
+    with pytest.raises(TableError, match=r"no column 'dst' \(graph.dst of the run\)"):
+        score_pairs(done[1].uri, str(tmp_path / "pairs.parquet"), out=str(tmp_path / "scored.parquet"))
+
+
+def test_metrics_of_nodes_are_refused_with_those_of_links(tmp_path: Path) -> None:
+    write_groups(tmp_path)
+    with pytest.raises(ConfigError, match=r"train.metric.*accuracy is not defined for links.*mrr or hits_at_1"):
+        config_of(tmp_path, train={"metric": "accuracy"})
