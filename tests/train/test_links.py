@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,9 +11,10 @@ from torch.nn import functional
 
 from gnnflow.config import LinkTask
 from gnnflow.graph.errors import TrainingError
-from gnnflow.layers.model import build_model
+from gnnflow.layers.model import Model, build_model
 from gnnflow.train.metrics import metrics_of
 from gnnflow.train.minibatch import pair_loader
+from gnnflow.train.minibatch.pair_loader import PairBatch
 from gnnflow.train.objective import Objective
 from gnnflow.train.reproducible import seed_weights
 from gnnflow.train.trainer import TrainResult, train
@@ -135,3 +137,41 @@ def test_negatives_of_the_task_are_per_edge() -> None:
     with GRAPH.open_source(job, edges=True) as source:
         step = next(iter(source.steps(0, since=0)))
     assert step.batch.candidates.shape == (len(step.targets), 4)
+
+
+def test_ranks_score_a_split_in_parts_that_follow_each_other() -> None:
+    job = link_job(GRAPH)
+    model = build_model(job.model, job.inputs)
+    with GRAPH.open_source(job, edges=True) as source:
+        whole = source.outputs(model, "valid")
+    parts = []
+    for rank in range(3):
+        with GRAPH.open_source(replace(job, rank=rank, num_ranks=3), edges=True) as source:
+            parts.append(source.outputs(model, "valid"))
+    np.testing.assert_array_equal(np.concatenate([part.targets for part in parts]), whole.targets)
+    found = np.concatenate([part.logits for part in parts])
+    np.testing.assert_allclose(found, whole.logits, rtol=1e-4, atol=1e-5)
+
+
+def test_a_killed_run_ends_on_the_weights_of_an_undisturbed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {"epochs": 4, "checkpoint_steps": 1}
+    undisturbed = trained(GRAPH, **keys)
+    job, taken = link_job(GRAPH, uri=str(tmp_path), **keys), []  # type: ignore[arg-type]
+    honest = PairBatch.logits
+
+    def killed(batch: PairBatch, model: Model) -> torch.Tensor:
+        taken.append(model.training)
+        if sum(taken) == 7:
+            raise KeyboardInterrupt
+        return honest(batch, model)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PairBatch, "logits", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(job, progress=Recording(), open_source=GRAPH.open_source)
+    heard = Recording()
+    resumed = train(job, progress=heard, open_source=GRAPH.open_source)
+    assert any("goes on from epoch" in message for message in heard.messages)
+    assert resumed.weights == undisturbed.weights
