@@ -95,12 +95,14 @@ class Config(Section):
                 key="train.metric",
                 fix=f"Set it to {' or '.join(metrics_to_choose('link'))}.",
             )
-        if self.infer.embeddings:
-            raise problem(
-                "true is not allowed where task.kind is link: its predictions are embeddings already",
-                key="infer.embeddings",
-                fix="Leave it out.",
-            )
+        for key, value, needed, why in (
+            ("infer.embeddings", self.infer.embeddings, False, "predictions are embeddings already"),
+            ("infer.targets", self.infer.targets, "all", "splits are those of edges, and embeddings those of nodes"),
+            ("flat.targets", self.flat.targets, "labelled", "neighbourhoods are those of the ends of edges"),
+            ("train.class_weight", self.train.class_weight, "none", "an edge has no class"),
+        ):
+            if value != needed:
+                raise problem(f"{value!r} is not allowed where task.kind is link: {why}", key=key, fix="Leave it out.")
         return self
 
     @model_validator(mode="after")

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from gnnflow.sampling.pairs import Points
 
 
+_SHARDS_AT_ONCE = 1024  # whose pools are drawn together: every partition draws all of them and keeps its own
+
+
 @dataclass(frozen=True)
 class PairPlan:
     """How pairs get their negatives: `pool` nodes in each shard, drawn by in-degree to a power; 0: all alike."""
@@ -81,11 +84,16 @@ def place_pairs(
 def _drawn(index: int, job: FlatJob, placement: Placement, weights: Points) -> tuple[IntArray, IntArray, IntArray]:
     """Return the draws that fall to a partition: dense id, shard, and number among the shard's draws."""
     assert job.pairs is not None
-    points = pool_draws(np.arange(placement.total_shards), job.pairs.pool, seed=job.pairs.seed, weights=weights)
-    shard, number = np.nonzero(pool_owner(points, weights) == index)
-    if not len(shard):
-        return shard, shard, number
-    rows = pool_rows(points[shard, number], index, weights=weights, nodes=_weights(index, job))
+    found: list[tuple[IntArray, IntArray, Points]] = []
+    for first in range(0, placement.total_shards, _SHARDS_AT_ONCE):
+        shards = np.arange(first, min(first + _SHARDS_AT_ONCE, placement.total_shards))
+        points = pool_draws(shards, job.pairs.pool, seed=job.pairs.seed, weights=weights)
+        row, number = np.nonzero(pool_owner(points, weights) == index)
+        found.append((shards[row], number, points[row, number]))
+    if not any(len(shard) for shard, *_ in found):
+        return (np.zeros(0, np.int64),) * 3
+    shard, number, points = (np.concatenate(column) for column in zip(*found, strict=True))
+    rows = pool_rows(points, index, weights=weights, nodes=_weights(index, job))
     return rows + job.neighbors.store.book.start(index), shard, number
 
 

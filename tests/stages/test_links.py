@@ -15,6 +15,7 @@ from gnnflow.graph.errors import ConfigError, TableError
 from gnnflow.graph.facts import FlatFacts
 from gnnflow.graphfeature.pairs import PairShard, read_pair_shard
 from gnnflow.layers import load_model
+from gnnflow.stages import publish, score
 from gnnflow.stages.base import StageContext, make_artifact
 from gnnflow.stages.pairs import score_pairs
 from gnnflow.stages.pipeline import run as run_pipeline
@@ -148,6 +149,40 @@ def test_a_table_without_ends_is_named(done: tuple[Config, Any, Path], tmp_path:
     pq.write_table(pa.table({"src": ["n1"], "to": ["n2"]}), tmp_path / "pairs.parquet")
     with pytest.raises(TableError, match=r"no column 'dst' \(graph.dst of the run\)"):
         score_pairs(done[1].uri, str(tmp_path / "pairs.parquet"), out=str(tmp_path / "scored.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("sections", "key"),
+    [
+        ({"infer": {"embeddings": True}}, "infer.embeddings"),
+        ({"infer": {"targets": ["test"]}}, "infer.targets"),
+        ({"flat": {"targets": "all"}}, "flat.targets"),
+        ({"train": {"class_weight": "balanced"}}, "train.class_weight"),
+    ],
+)
+def test_keys_that_mean_nothing_for_links_are_refused(tmp_path: Path, sections: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{key}: .*is not allowed where task.kind is link"):
+        config_of(tmp_path, **sections)
+
+
+@pytest.mark.slow
+def test_the_better_model_of_links_is_in_service(tmp_path: Path) -> None:
+    write_groups(tmp_path)
+    for train, promoted in (
+        ({"epochs": 1, "lr": 1e-5}, True),
+        ({"epochs": 8}, True),
+        ({"epochs": 1, "lr": 1e-5}, False),
+    ):
+        config = config_of(tmp_path, train=train)
+        run_pipeline(StageContext.of(config))
+        assert publish.run(StageContext.of(config)).promoted == promoted
+    assert "embedding" in pq.read_table(score.run(StageContext.of(config)).predictions).column_names
+
+
+def test_the_baseline_has_no_edges(tmp_path: Path) -> None:
+    write_groups(tmp_path)
+    metrics = run_pipeline(StageContext.of(config_of(tmp_path, train={"baseline": True, "epochs": 2}))).metrics
+    assert 0 < metrics["baseline.test.mrr"] < 1
 
 
 def test_metrics_of_nodes_are_refused_with_those_of_links(tmp_path: Path) -> None:
