@@ -5,11 +5,12 @@ A parameter is named as on the command line (`train.lr`), so that a person, the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from airflow.sdk import Param
+from pydantic.fields import FieldInfo
 
 from gnnflow.config import Config, Section
 from gnnflow.config.messages import show
@@ -94,15 +95,25 @@ def _union(key: str, members: Mapping[str, type[Section]], *, default: Any, sect
     own = dict.fromkeys(name for held in schemas.values() for name in held if name != "kind" and name not in shared)
     for name in own:
         kinds = [kind for kind, held in schemas.items() if name in held]
+        field = members[kinds[0]].model_fields[name]
+        if tagged_members(field):
+            yield _below(f"{key}.{name}", field, kinds, section=section)
+            continue
         plain = _plain(f"{key}.{name}", schemas[kinds[0]][name], section=section, required=False)
-        default = members[kinds[0]].model_fields[name].default
-        needed = members[kinds[0]].model_fields[name].is_required()
+        default, needed = field.default, field.is_required()
         left_out = " Needed there." if needed else "" if plain.default is None else f" Empty means {show(default)}."
         text = f"For {', '.join(kinds)}. {plain.schema['description']}{left_out}"
         schema = {**plain.schema, "type": _with_null(plain.schema["type"]), "description": text}
         if "enum" in schema:
             schema["enum"] = list(dict.fromkeys([*schema["enum"], None]))
         yield FormField(plain.key, schema, section, drops_none=True)
+
+
+def _below(key: str, field: FieldInfo, kinds: Sequence[str], *, section: str) -> FormField:
+    """Return a choice within a choice as one field of JSON: a form has no deeper levels."""
+    known = ", ".join(tagged_members(field))
+    text = f"For {', '.join(kinds)}. {field.description} JSON with a kind: {known}. Empty means {default_kind(field)}."
+    return FormField(key, {"type": ["object", "null"], "description": text}, section, drops_none=True)
 
 
 def _kind_schema(members: Mapping[str, type[Section]]) -> dict[str, Any]:

@@ -92,3 +92,13 @@ def test_no_scheduler_is_named_in_a_form():
 def test_keys_no_form_has_are_refused():
     with pytest.raises(ConfigError, match="epoch"):
         config_from_dict(nested(values(train__epoch=3)))
+
+
+def test_a_choice_within_a_choice_is_one_field_of_json():
+    field = form_params()["task.decoder"]
+    assert field.schema["type"] == ["object", "null"]
+    assert "dot, distmult, mlp" in field.description
+    decoder = {"kind": "mlp", "hidden": 8}
+    config = config_from_dict(nested(values(task__kind="link", task__decoder=decoder, train__metric="mrr")))
+    assert config.task.decoder.model_dump() == decoder
+    assert config.task.negatives.kind == "uniform"

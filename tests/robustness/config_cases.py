@@ -32,6 +32,7 @@ def cases() -> Iterator[Case]:
     yield from _every_key()
     yield from _choices()
     yield from _ranks()
+    yield from _links()
     yield from _names()
 
 
@@ -147,6 +148,28 @@ def _ranks() -> Iterator[Case]:
         {"kind": "parameter_server", "staleness": -1},
     ):
         yield refused(f"config train.updater is {value}", key("train.updater", value), "train.updater")
+
+
+def _links() -> Iterator[Case]:
+    link = {"kind": "link"}
+    for value in ("link", {}, 5, {"kind": "edges"}, {"kind": "node", "width": 8}):
+        yield refused(f"config task is {value}", key("task", value), "task")
+    yield refused("config links by accuracy", key("task", link), "train.metric", "mrr")
+    for name, value in (
+        ("decoder", "dot"),
+        ("decoder", {"kind": "cosine"}),
+        ("decoder", {"kind": "dot", "hidden": 8}),
+        ("width", 0),
+        ("split", {"kind": "random", "valid": 0.6, "test": 0.5}),
+        ("split", {"kind": "random", "test": 1}),
+        ("split", {"kind": "time"}),
+        ("negatives", {"kind": "hard"}),
+        ("negatives", {"kind": "uniform", "power": 0.5}),
+        ("negatives", {"kind": "uniform", "per_edge": 0}),
+        ("negatives", {"kind": "degree", "power": 0}),
+    ):
+        spoil = both(key("train.metric", "mrr"), key("task", {**link, name: value}))
+        yield refused(f"config task.{name} is {value}", spoil, f"task.{name}")
 
 
 def _names() -> Iterator[Case]:
