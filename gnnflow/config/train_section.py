@@ -126,7 +126,8 @@ class TrainConfig(Section):
     metric: Metric = Field(
         "accuracy",
         description="Validation metric that picks the best epoch: mae or rmse where labels are numbers, "
-        "roc_auc_micro only where a node has several labels, loss for all, the others where labels are classes.",
+        "roc_auc_micro only where a node has several labels, mrr and hits_at_k of links (with roc_auc), loss for all, "
+        "the others where labels are classes.",
     )
     prefetch: Integer = Field(
         2, ge=0, le=64, description="Batches prepared ahead of the one in training; 0 prepares in turn."
