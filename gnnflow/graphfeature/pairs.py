@@ -1,7 +1,7 @@
 """The pairs of a shard: which of its target nodes they join, and the nodes that negatives are drawn from.
 
-Beside a shard's own files lie `<name>.pairs.parquet` (source, target, key, label where edges have one) and
-`<name>.pool.parquet` (target). Sources and targets are numbers of the shard's target nodes, in stored order.
+Beside a shard's own files lie `<name>.pairs.parquet` (source, target, key) and `<name>.pool.parquet` (target). Sources
+and targets are numbers of the shard's target nodes, in stored order.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from gnnflow.graphfeature.shards import Shard, read_shard
-from gnnflow.storage.columns import to_matrix, to_numpy
+from gnnflow.storage.columns import to_numpy
 from gnnflow.storage.tables import commit_table, read_artifact_table
 
 if TYPE_CHECKING:
-    from gnnflow.graph.arrays import Array, IntArray, KeyArray
+    from gnnflow.graph.arrays import IntArray, KeyArray
     from gnnflow.graph.facts import ShardEntry
     from gnnflow.storage.filesystem import FileEntry
 
@@ -27,7 +27,7 @@ class PairShard:
     """A decoded shard of P pairs.
 
     sources and targets [P] and pool [M] are numbers of the shard's targets; keys [P] identify the pairs, whatever the
-    partitions. labels: as `Shard` has them, of the pairs; None where a pair has none.
+    partitions.
     """
 
     shard: Shard
@@ -35,7 +35,6 @@ class PairShard:
     targets: IntArray
     keys: KeyArray
     pool: IntArray
-    labels: Array | None = None
 
 
 def write_pairs(artifact: str, name: str, pairs: pa.Table, pool: IntArray) -> tuple[FileEntry, ...]:
@@ -50,15 +49,10 @@ def read_pair_shard(artifact: str, entry: ShardEntry) -> PairShard:
     """Return a shard with its pairs. Raises StorageError for a file that is missing or not as listed."""
     pairs = read_artifact_table(artifact, f"shards/{entry.name}.pairs.parquet")
     pool = read_artifact_table(artifact, f"shards/{entry.name}.pool.parquet")
-    labels = None
-    if "label" in pairs.column_names:
-        label = pairs["label"]
-        labels = to_matrix(label) if pa.types.is_fixed_size_list(label.type) else to_numpy(label)
     return PairShard(
         read_shard(artifact, entry),
         sources=to_numpy(pairs["source"]).astype(np.int64),
         targets=to_numpy(pairs["target"]).astype(np.int64),
         keys=to_numpy(pairs["key"]),
         pool=to_numpy(pool["target"]).astype(np.int64),
-        labels=labels,
     )

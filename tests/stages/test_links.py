@@ -101,6 +101,16 @@ def test_shards_hold_every_pair_once_and_their_pools(tmp_path: Path, layout: str
     }
 
 
+def test_the_same_config_gives_the_same_bytes_elsewhere(tmp_path: Path) -> None:
+    write_groups(tmp_path)
+    digests = []
+    for name in ("one", "other"):
+        config = config_of(tmp_path, train={"epochs": 2}).model_copy(update={"workspace": str(tmp_path / name)})
+        result = run_pipeline(StageContext.of(config))
+        digests.append({stage: made.digest for stage, made in result.stages.items()})
+    assert digests[0] == digests[1]
+
+
 def test_pools_by_degree_hold_no_node_without_in_edges_and_favour_hubs(tmp_path: Path) -> None:
     write_groups(tmp_path)
     edges = pq.read_table(tmp_path / "edges.parquet")
