@@ -62,7 +62,7 @@ def test_the_batch_holds_ids_features_labels_step_and_the_weights_that_gave_the_
     weights = {name.removeprefix("model/"): held for name, held in tensors.items() if name.startswith("model/")}
     config = config_in(tmp_path)
     graph = pipeline.StageContext.of(config).artifact("ingest")
-    build_model(config.model, model_inputs(graph.facts(GraphFacts))).load_state_dict(weights)
+    build_model(config.model, model_inputs(graph.facts(GraphFacts), config.task)).load_state_dict(weights)
 
 
 def test_inspect_shows_what_is_not_finite_and_whose_outputs(tmp_path: Path) -> None:
