@@ -10,6 +10,7 @@ _LIBRARY = Path(__file__).with_name("_native.so")
 _KINDS = {"A": ctypes.c_void_p, "N": ctypes.c_int64, "T": ctypes.c_int}
 # what each function takes, as native/*.c declare it: N a number, A an address, T a number of threads
 _FUNCTIONS = {
+    "gnnflow_use_threads": "A",
     "gnnflow_sums": "NAAAANANNNAT",
     "gnnflow_products": "NAAANANNNAT",
     "gnnflow_maxima": "NAAANANNNAAT",
@@ -20,7 +21,7 @@ _FUNCTIONS = {
     "gnnflow_transpose": "NAANAAA",
     "gnnflow_number": "NAANAA",
 }
-_ANSWERS = {"gnnflow_transpose": ctypes.c_int, "gnnflow_number": ctypes.c_int64}
+_ANSWERS = {"gnnflow_transpose": ctypes.c_int, "gnnflow_number": ctypes.c_int64}  # of the others nothing
 
 
 @cache

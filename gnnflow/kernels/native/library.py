@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import warnings
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -12,9 +16,26 @@ from gnnflow.native import core
 _KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
 
+@cache
+def kernels() -> ctypes.CDLL | None:
+    """Return the core with torch's threads lent to it, or None where it was not built.
+
+    torch's threads spin for some milliseconds after each of its operations. They are ready for the next one, which
+    threads of the core's own would have to share the cores with: an epoch of three layers took a sixth longer.
+    """
+    found = core()
+    if found is not None:
+        # torch loads its OpenMP runtime for the whole process to find.
+        try:
+            found.gnnflow_use_threads(ctypes.cast(ctypes.CDLL(None).GOMP_parallel, ctypes.c_void_p))
+        except AttributeError:
+            warnings.warn("torch's threads were not found: native kernels compute with one thread", stacklevel=2)
+    return found
+
+
 def accepts(_: Csr, rows: Tensor) -> bool:
     """Return whether the core computes on such rows."""
-    return rows.dtype in _KINDS and rows.device.type == "cpu" and core() is not None
+    return rows.dtype in _KINDS and rows.device.type == "cpu" and kernels() is not None
 
 
 def call(name: str, csr: Csr, *operands: Tensor | int | None) -> None:
@@ -25,7 +46,7 @@ def call(name: str, csr: Csr, *operands: Tensor | int | None) -> None:
     if not csr.is_sound:
         raise IndexError("an edge of the adjacency leads outside of its rows")
     given = [each.data_ptr() if isinstance(each, Tensor) else each for each in operands]
-    getattr(core(), name)(csr.num_targets, csr.offsets.data_ptr(), *given, torch.get_num_threads())
+    getattr(kernels(), name)(csr.num_targets, csr.offsets.data_ptr(), *given, torch.get_num_threads())
 
 
 def stored(rows: Tensor) -> tuple[Tensor, int]:

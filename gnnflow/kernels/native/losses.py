@@ -12,14 +12,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from gnnflow.native import core
+from gnnflow.kernels.native.library import kernels
 
 _RUN = 4096  # numbers whose losses are added up at a time, as native/losses.c does
 
 
 def binary_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the mean over logits [B, C] of their cross entropy with labels [B, C] between 0 and 1."""
-    native = core()
+    native = kernels()
     plain = {logits.dtype, labels.dtype} != {torch.float32} or logits.device.type != "cpu" or labels.requires_grad
     if native is None or plain or logits.shape != labels.shape or not logits.numel():
         return functional.binary_cross_entropy_with_logits(logits, labels)
@@ -32,7 +32,7 @@ class _CrossEntropy(torch.autograd.Function):
         logits, labels = logits.contiguous(), labels.contiguous()
         gradient = torch.empty_like(logits)
         sums = torch.empty(-(-logits.numel() // _RUN), dtype=torch.float64)
-        native = core()
+        native = kernels()
         assert native is not None
         addresses = [tensor.data_ptr() for tensor in (logits, labels, gradient, sums)]
         native.gnnflow_cross_entropy(logits.numel(), *addresses, torch.get_num_threads())
