@@ -6,7 +6,7 @@
 #include "exponential.h"
 #include "pool.h"
 
-enum { RUN = 4096 }; /* numbers added up by one thread; the sums of runs are added in their order */
+enum { RUN = 4096, LANES = 16 }; /* numbers added up by one thread, lanes of them; the sums of runs are added in their order */
 
 typedef struct {
     const float *logit, *label;
@@ -35,22 +35,23 @@ INLINE float logarithm_of_one_plus(float e) {
     return above ? log + 0.69314718f : log;
 }
 
+INLINE float one_loss(const cross_entropy *c, int64_t i) {
+    float x = c->logit[i], y = c->label[i], size = x < 0 ? -x : x;
+    float e = exponential(-size);
+    float chance = (x < 0 ? e : 1.0f) / (1.0f + e);
+    c->gradient[i] = (chance - y) * c->share;
+    return (x > 0 ? x : 0.0f) - x * y + logarithm_of_one_plus(e) + (x != x ? x : 0.0f);
+}
+
 FOR_EVERY_PROCESSOR static void cross_entropy_run(void *task, int64_t run) {
     const cross_entropy *c = task;
-    int64_t from = run * RUN, to = from + RUN < c->count ? from + RUN : c->count;
-    float sum[16] = {0};
-    for (int64_t i = from; i < to; i += 16) {
-        int64_t lanes = to - i < 16 ? to - i : 16;
-        for (int64_t lane = 0; lane < lanes; lane++) {
-            float x = c->logit[i + lane], y = c->label[i + lane], size = x < 0 ? -x : x;
-            float e = exponential(-size);
-            float chance = (x < 0 ? e : 1.0f) / (1.0f + e);
-            sum[lane] += (x > 0 ? x : 0.0f) - x * y + logarithm_of_one_plus(e) + (x != x ? x : 0.0f);
-            c->gradient[i + lane] = (chance - y) * c->share;
-        }
-    }
+    int64_t i = run * RUN, to = i + RUN < c->count ? i + RUN : c->count;
+    float sum[LANES] = {0};
+    for (; i + LANES <= to; i += LANES) /* as many as one knows, so that they are computed at once */
+        for (int lane = 0; lane < LANES; lane++) sum[lane] += one_loss(c, i + lane);
+    for (int lane = 0; i + lane < to; lane++) sum[lane] += one_loss(c, i + lane);
     double all = 0;
-    for (int lane = 0; lane < 16; lane++) all += sum[lane];
+    for (int lane = 0; lane < LANES; lane++) all += sum[lane];
     c->sum[run] = all;
 }
 
