@@ -64,6 +64,7 @@ typedef struct {
     const void *value;        /* [S, value_heads, width], of the kind; one head serves all */
     float *out;               /* sums [T, heads, width] */
     int64_t heads, value_heads, width, chunks;
+    const float *scale;       /* what a target's sum is multiplied with [T]; NULL for one */
 } sums;
 
 INLINE void prefetch_row(const void *rows, int64_t row, int64_t width, int kind) {
@@ -92,6 +93,8 @@ INLINE void sum_block(const sums *s, int64_t row, int64_t last_edge, int64_t hea
         for (int k = 2 * pairs; k < block; k++) sum[k] += weighted ? factor * load(from, k, kind) : load(from, k, kind);
     }
     float *out = s->out + (row * s->heads + head) * s->width + column;
+    if (s->scale)
+        for (int k = 0; k < block; k++) sum[k] *= s->scale[row];
     for (int k = 0; k < pairs; k++) out[2 * k] = sum[k], out[2 * k + 1] = sum[pairs + k];
     for (int k = 2 * pairs; k < block; k++) out[k] = sum[k];
 }

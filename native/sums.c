@@ -31,8 +31,8 @@ static const chunk_fn sum_chunks[3][KINDS] = {
 
 void gnnflow_sums(int64_t rows, const int64_t *offsets, const int64_t *sources, const int64_t *edges,
                   const float *coefficient, int64_t heads, const void *value, int64_t kind, int64_t value_heads,
-                  int64_t width, float *out, int threads) {
-    sums s = {{offsets, sources, edges, rows}, coefficient, value, out, heads, value_heads, width, 0};
+                  int64_t width, const float *scale, float *out, int threads) {
+    sums s = {{offsets, sources, edges, rows}, coefficient, value, out, heads, value_heads, width, 0, scale};
     if (!rows || !width) return;
     s.chunks = chunks_for((offsets[rows] - offsets[0] + rows) * heads * width, rows, threads);
     run_chunks(sum_chunks[!coefficient ? 0 : edges ? 2 : 1][kind], &s, s.chunks, threads);

@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from gnnflow.executions.pieces import Piece, cut
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.errors import LayerError
-from gnnflow.kernels import Csr, gather_sources, gather_targets, identity
+from gnnflow.kernels import Csr, Scales, gather_sources, gather_targets, identity
 from gnnflow.layers import EdgeContext, Layer, Messages, State
 from gnnflow.layers.terms import GatheredTerms
 
@@ -40,7 +40,7 @@ def partial_state(
     edges give states that `Aggregation.merge` joins. Raises LayerError where the layer's terms or messages do not have
     the shapes of the contract.
     """
-    _check_terms(layer, source, block)
+    _check_terms(layer, source, target, block)
     if layer.uses_propagate:
         rows = layer.propagate(source, target, block.csr, block.edge)
         _check_rows(layer, "propagate()", rows, (block.num_targets, None, None))
@@ -101,6 +101,7 @@ def _coefficient_state(
         attributes=edge.attributes if layer.uses_edge_attributes else None,
         dropout=_dropout(layer),
         scale=scale,
+        scales=Scales(source.get("scale"), target.get("scale")),
     )
     return layer.aggregation.partial(messages)
 
@@ -142,7 +143,7 @@ def _dropout(layer: Layer) -> float:
     return layer.coefficient_dropout if layer.training else 0.0
 
 
-def _check_terms(layer: Layer, source: TermRows, block: BlockTensors) -> None:
+def _check_terms(layer: Layer, source: TermRows, target: TermRows, block: BlockTensors) -> None:
     if "value" not in source:
         raise LayerError(
             f"transform() gave the source terms {', '.join(source) or 'none'}, without value",
@@ -150,6 +151,13 @@ def _check_terms(layer: Layer, source: TermRows, block: BlockTensors) -> None:
             fix='Return Terms(source={"value": rows [N, H, D], ...}, target={...}).',
         )
     _check_rows(layer, 'transform()\'s source term "value"', source["value"], (block.csr.num_sources, None, None))
+    takes_scales = layer.aggregation.takes_scales and layer.uses_coefficients
+    if not takes_scales and ("scale" in source or "scale" in target):
+        raise LayerError(
+            'transform() gave a term "scale", which only a sum of coefficient x value takes',
+            where=type(layer).__name__,
+            fix="Aggregate with Sum and define coefficient(), or give the term another name.",
+        )
     if layer.uses_edge_attributes and block.edge.attributes is None:
         raise LayerError(
             "it needs edge attributes and the graph has none",

@@ -103,8 +103,13 @@ def layer_output(layer: Layer, h: Tensor, *, node: NodeContext, block: Block) ->
         message = torch.cat([message, beside], 2)
     if coefficient is None:
         coefficient = message.new_ones(message.shape[:2])
+    if "scale" in terms.source:
+        coefficient = coefficient * by_source["scale"][:, None]
     dropout = layer.coefficient_dropout if layer.training else 0.0
-    return layer.update(terms.target, _aggregate(layer.aggregation, coefficient, message, edges, dropout))
+    aggregated = _aggregate(layer.aggregation, coefficient, message, edges, dropout)
+    if "scale" in terms.target:
+        aggregated = aggregated * terms.target["scale"][:, None, None]
+    return layer.update(terms.target, aggregated)
 
 
 def _aggregate(kind: Aggregation, coefficient: Tensor, message: Tensor, edges: _EdgeList, dropout: float) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from gnnflow.kernels.csr import Csr, identity
 from gnnflow.kernels.dropout import dropout
 from gnnflow.kernels.native import binary_cross_entropy
+from gnnflow.kernels.scales import UNSCALED, Scales
 from gnnflow.kernels.softmax import SoftmaxSums, softmax_sums
 from gnnflow.kernels.table import (
     TABLE,
@@ -24,8 +25,10 @@ from gnnflow.kernels.table import (
 
 __all__ = [
     "TABLE",
+    "UNSCALED",
     "Csr",
     "Kernel",
+    "Scales",
     "SoftmaxSums",
     "binary_cross_entropy",
     "choose",

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from gnnflow.kernels import elementwise, fused, native, reference, widened
 from gnnflow.kernels.csr import Csr
+from gnnflow.kernels.scales import UNSCALED, Scales
 
 Reduce = Callable[[Csr, Tensor | None, Tensor], Tensor]
 Gather = Callable[[Csr, Tensor], Tensor]
@@ -37,6 +38,8 @@ class Kernel:
     gather_targets: Gather
     softmax_sums: SoftmaxSums | None = None
     """A softmax and its weighted sum at once, where the kernel has that: `kernels.softmax`."""
+    scaled_sum: Callable[[Csr, Tensor | None, Tensor, Scales], Tensor] | None = None
+    """A weighted sum that takes scales, where the kernel has that."""
 
 
 def _is_identity(csr: Csr, _: Tensor) -> bool:
@@ -68,6 +71,7 @@ TABLE = (
         native.gather_sources,
         native.gather_targets,
         native.softmax_sums,
+        native.scaled_sum,
     ),
     Kernel(
         "fused",
@@ -106,13 +110,24 @@ def coefficient_dtype(rows: Tensor) -> torch.dtype:
     return torch.promote_types(rows.dtype, torch.float32)
 
 
-def weighted_sum(csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
+def weighted_sum(csr: Csr, coefficient: Tensor | None, value: Tensor, scales: Scales = UNSCALED) -> Tensor:
     """Return the sum over each target's in-edges of coefficient [E, H] x value [S, H or 1, D]: [T, H, D].
 
     A missing coefficient is one; a value with a single head serves every head. Targets without in-edges give zero. Rows
-    in half precision are added up in float32, and the sums rounded to their type.
+    in half precision are added up in float32, and the sums rounded to their type. scales: factors of whole rows.
     """
-    return choose(csr, value).weighted_sum(csr, coefficient, value)
+    kernel = choose(csr, value)
+    if scales.are_one:
+        return kernel.weighted_sum(csr, coefficient, value)
+    fixed = coefficient is None or not coefficient.requires_grad
+    if kernel.scaled_sum is not None and fixed and not csr.is_edgewise:
+        return kernel.scaled_sum(csr, coefficient, value, scales)
+    sums = kernel.weighted_sum(csr, coefficient, _multiplied(value, scales.source))
+    return _multiplied(sums, scales.target)
+
+
+def _multiplied(rows: Tensor, scale: Tensor | None) -> Tensor:
+    return rows if scale is None else rows * scale[:, None, None].to(rows)
 
 
 def segment_sum(csr: Csr, per_edge: Tensor) -> Tensor:

@@ -20,7 +20,9 @@ from torch import Tensor
 
 from gnnflow.graph.errors import LayerError
 from gnnflow.kernels import (
+    UNSCALED,
     Csr,
+    Scales,
     coefficient_dtype,
     dropout,
     gather_sources,
@@ -40,6 +42,7 @@ class Messages:
     A missing coefficient is one. dropout is applied to the coefficients once they are normalised. scale [E], of a
     weighted sample alone: how many edges of the whole graph each edge stands for. A sum of scale x f over the sample is
     an unbiased estimate of the sum of f over all in-edges, and a mean or a softmax is a ratio of two such sums.
+    scales: factors of the sources' values and of the targets' sums, for aggregations with `takes_scales`.
     """
 
     csr: Csr
@@ -48,22 +51,24 @@ class Messages:
     attributes: Tensor | None = None
     dropout: float = 0.0
     scale: Tensor | None = None
+    scales: Scales = UNSCALED
 
     def scaled(self, coefficient: Tensor) -> Tensor:
         """Return scale x coefficient [E, H]: what an edge counts for in a sum."""
         return coefficient if self.scale is None else self.scale[:, None].to(coefficient) * coefficient
 
-    def summed(self, coefficient: Tensor | None) -> Tensor:
-        """Return the sum per target of coefficient x [value | attributes], after dropout: [T, H, W]."""
+    def summed(self, coefficient: Tensor | None, scales: Scales = UNSCALED) -> Tensor:
+        """Return the sum per target of coefficient x [value | attributes], after dropout and scaled: [T, H, W]."""
         if coefficient is None and (self.dropout or self.attributes is not None):
             coefficient = self.ones()
         if coefficient is not None:
             coefficient = dropout(coefficient, self.dropout)
         # over source values [T, H, D]; attributes have a row per edge and one head, and go beside them [T, H, A]
-        sums = weighted_sum(self.csr, coefficient, self.value)
+        sums = weighted_sum(self.csr, coefficient, self.value, scales)
         if self.attributes is None:
             return sums
-        beside = weighted_sum(self.csr.edges, coefficient, self.attributes[:, None])
+        by_source = None if scales.source is None else gather_sources(self.csr, scales.source)
+        beside = weighted_sum(self.csr.edges, coefficient, self.attributes[:, None], Scales(by_source, scales.target))
         return torch.cat([sums, beside], 2)
 
     def largest(self) -> Tensor:
@@ -97,6 +102,7 @@ class Aggregation(ABC):
 
     mergeable: ClassVar[bool] = True
     linear: ClassVar[bool] = False
+    takes_scales: ClassVar[bool] = False
     scaled_by_sample: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
@@ -127,9 +133,10 @@ class Aggregation(ABC):
 
 @final
 class Sum(Aggregation):
-    """Sum of coefficient x value. State: sum [T, H, W]."""
+    """Sum of coefficient x value, scaled. State: sum [T, H, W]."""
 
     linear = True
+    takes_scales = True
     scaled_by_sample = ("sum",)
 
     def partial(self, messages: Messages) -> State:
@@ -137,7 +144,7 @@ class Sum(Aggregation):
         coefficient = messages.coefficient
         if messages.scale is not None:
             coefficient = messages.scaled(messages.ones() if coefficient is None else coefficient)
-        return {"sum": messages.summed(coefficient)}
+        return {"sum": messages.summed(coefficient, messages.scales)}
 
     def merge(self, left: State, right: State) -> State:
         """Add."""

@@ -1,7 +1,7 @@
 """Graph convolution: Kipf and Welling, "Semi-supervised classification with graph convolutional networks", ICLR 2017.
 
 Equation 2, H' = D^-1/2 (A + I) D^-1/2 H W + b, with D = in-weights + 1 of the full graph. Both square roots depend on
-one endpoint each, so they are applied per node and the edge keeps its weight alone. On a directed graph D is the
+one endpoint each, so they are scales of nodes and the edge keeps its weight alone. On a directed graph D is the
 in-weight of either endpoint, which is the paper's degree where edges go both ways.
 
 Shapes: N nodes, E edges, D out_width.
@@ -33,9 +33,9 @@ class GCN(Layer):
         nn.init.xavier_uniform_(self.linear.weight)
 
     def transform(self, h: Tensor, node: NodeContext) -> Terms:
-        """Return value = h / sqrt(d) [N, 1, in_width], and 1 / sqrt(d) [N, 1] for the target's side."""
-        norm = (node.in_weight + 1.0).rsqrt()[:, None].to(h)
-        return Terms({"value": (h * norm)[:, None]}, {"norm": norm})
+        """Return value = h [N, 1, in_width], and the scale 1 / sqrt(d) [N] of either side."""
+        scale = (node.in_weight + 1.0).rsqrt()
+        return Terms({"value": h[:, None], "scale": scale}, {"scale": scale})
 
     @property
     def value_weight(self) -> Tensor:
@@ -54,5 +54,5 @@ class GCN(Layer):
         return edge.weight_column(self.bias)
 
     def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:
-        """Return the target's share of the norm, then the bias."""
-        return aggregated.flatten(1) * own["norm"] + self.bias
+        """Add the bias."""
+        return aggregated.flatten(1) + self.bias

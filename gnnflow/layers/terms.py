@@ -18,6 +18,9 @@ class Terms(NamedTuple):
 
     source travels with the node to wherever it is a neighbour; source["value"] [N, H, D] is what is aggregated. target
     stays at the node's owner. Only source terms ever cross a partition, a process or a file.
+
+    Where the aggregation is a sum, either may have a "scale" [N] without a gradient: what the node's value, or what is
+    aggregated for it, is multiplied with. The kernel does that on the way, which a product of whole rows would not be.
     """
 
     source: dict[str, Tensor]

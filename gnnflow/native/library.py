@@ -11,7 +11,7 @@ _KINDS = {"A": ctypes.c_void_p, "N": ctypes.c_int64, "T": ctypes.c_int}
 # what each function takes, as native/*.c declare it: N a number, A an address, T a number of threads
 _FUNCTIONS = {
     "gnnflow_use_threads": "A",
-    "gnnflow_sums": "NAAAANANNNAT",
+    "gnnflow_sums": "NAAAANANNNAAT",
     "gnnflow_products": "NAAANANNNAT",
     "gnnflow_maxima": "NAAANANNNAAT",
     "gnnflow_maxima_gradient": "NAAAAANAANNAT",

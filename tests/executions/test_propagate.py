@@ -123,6 +123,19 @@ def test_rows_of_the_wrong_shape_are_named(layer, message):
         aggregate(layer, block_with_a_hub())
 
 
+@pytest.mark.parametrize("kind", [Gated, GatedMean, MedianLayer])
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_scale_that_nothing_would_apply_is_refused(kind, side):
+    class Scaled(kind):
+        def transform(self, h, node):
+            terms = super().transform(h, node)
+            getattr(terms, side)["scale"] = node.in_degree
+            return terms
+
+    with pytest.raises(LayerError, match='a term "scale", which only a sum of coefficient x value takes'):
+        aggregate(Scaled(4, 3), block_with_a_hub())
+
+
 def test_the_same_inputs_give_the_same_bits():
     torch.manual_seed(0)
     layer = GATE(4, 3, attribute_width=2, heads=2)

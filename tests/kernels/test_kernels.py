@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnflow.kernels import TABLE, Csr, binary_cross_entropy, choose, identity, native, softmax_sums
+from gnnflow.kernels import TABLE, Csr, Scales, binary_cross_entropy, choose, identity, native, softmax_sums
 from gnnflow.kernels import table as kernels
 from gnnflow.kernels.threads import compute_threads
 from gnnflow.native import core
@@ -47,6 +47,26 @@ def test_weighted_sum_and_its_gradients_equal_the_definition(csr, heads, shared,
     blame = torch.randn_like(expected)
     wanted, found = (torch.autograd.grad((out * blame).sum(), inputs) for out in (expected, actual))
     torch.testing.assert_close(found, wanted)
+
+
+@given(
+    csr=adjacencies(), heads=st.integers(1, 3), data=st.data(), dtype=st.sampled_from([torch.float32, torch.float64])
+)
+def test_scaled_sums_and_their_gradients_are_those_of_rows_multiplied_before_and_after(csr, heads, data, dtype):
+    weighted, by_source, by_target = (data.draw(st.booleans()) for _ in range(3))
+    coefficient = random(csr.num_edges, heads, seed=1).detach().to(dtype) if weighted else None
+    value = random(csr.num_sources, data.draw(st.sampled_from([1, heads])) if weighted else heads, 4, seed=2).to(dtype)
+    scales = Scales(
+        random(csr.num_sources, seed=3).detach().to(dtype) if by_source else None,
+        random(csr.num_targets, seed=4).detach().to(dtype) if by_target else None,
+    )
+    found = kernels.weighted_sum(csr, coefficient, value, scales)
+    multiplied = value * scales.source[:, None, None] if by_source else value
+    expected = PLAIN.weighted_sum(csr, coefficient, multiplied)
+    expected = expected * scales.target[:, None, None] if by_target else expected
+    torch.testing.assert_close(found, expected)
+    blame = torch.randn_like(expected)
+    torch.testing.assert_close(*(torch.autograd.grad((out * blame).sum(), value) for out in (found, expected)))
 
 
 @needs_native

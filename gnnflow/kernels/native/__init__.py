@@ -10,7 +10,7 @@ from gnnflow.kernels.native.attention import softmax_sums
 from gnnflow.kernels.native.library import accepts
 from gnnflow.kernels.native.losses import binary_cross_entropy
 from gnnflow.kernels.native.maxima import segment_max
-from gnnflow.kernels.native.sums import gather_sources, gather_targets, products, sums, weighted_sum
+from gnnflow.kernels.native.sums import gather_sources, gather_targets, products, scaled_sum, sums, weighted_sum
 
 __all__ = [
     "accepts",
@@ -18,6 +18,7 @@ __all__ = [
     "gather_sources",
     "gather_targets",
     "products",
+    "scaled_sum",
     "segment_max",
     "softmax_sums",
     "sums",

@@ -8,12 +8,16 @@ Shapes: T targets, S sources, E edges, H heads, D width of a head.
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from gnnflow.kernels import gradients
 from gnnflow.kernels.csr import Csr
 from gnnflow.kernels.native.library import call, rows_of, stored
+from gnnflow.kernels.scales import UNSCALED, Scales
 
 
 def weighted_sum(csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
@@ -35,7 +39,24 @@ def gather_targets(csr: Csr, term: Tensor) -> Tensor:
     return gradients.gather_targets(LOOPS, csr, term)
 
 
-def sums(csr: Csr, coefficient: Tensor | None, value: Tensor, *, edges: Tensor | None = None) -> Tensor:
+def scaled_sum(csr: Csr, coefficient: Tensor | None, value: Tensor, scales: Scales) -> Tensor:
+    """Return scales.target x the weighted sum of scales.source x value, without a row for either product.
+
+    coefficient has no gradient.
+    """
+    coefficient = None if coefficient is None else coefficient.float()
+    scales = Scales(*(None if scale is None else scale.float() for scale in scales))
+    return cast("Tensor", _ScaledSum.apply(csr, coefficient, value, scales))  # type: ignore[no-untyped-call]
+
+
+def sums(
+    csr: Csr,
+    coefficient: Tensor | None,
+    value: Tensor,
+    *,
+    edges: Tensor | None = None,
+    scales: Scales = UNSCALED,
+) -> Tensor:
     """Return the weighted sums [T, H, D] in float32, without a gradient.
 
     coefficient: float32. edges [E]: the row of each edge among the coefficients, where that is not its own. Raises
@@ -44,9 +65,17 @@ def sums(csr: Csr, coefficient: Tensor | None, value: Tensor, *, edges: Tensor |
     value = rows_of(csr.num_sources, value)
     if coefficient is not None:
         coefficient = rows_of(csr.num_edges, coefficient)
+    if scales.source is not None:
+        by_source = rows_of(csr.num_sources, scales.source)[:, None]
+        if coefficient is None:  # what an edge counts for is in the row of its source
+            coefficient, edges = by_source.expand(-1, value.shape[1]).contiguous(), csr.sources
+        else:
+            ordered = coefficient if edges is None else coefficient.index_select(0, edges)
+            coefficient, edges = ordered * by_source.index_select(0, csr.sources), None
     heads = value.shape[1] if coefficient is None else coefficient.shape[1]
     out = value.new_empty(csr.num_targets, heads, value.shape[2], dtype=torch.float32)
-    call("gnnflow_sums", csr, csr.sources, edges, coefficient, heads, *stored(value), *value.shape[1:], out)
+    by_target = None if scales.target is None else rows_of(csr.num_targets, scales.target)
+    call("gnnflow_sums", csr, csr.sources, edges, coefficient, heads, *stored(value), *value.shape[1:], by_target, out)
     return out
 
 
@@ -65,3 +94,20 @@ def products(csr: Csr, left: Tensor, right: Tensor) -> Tensor:
 
 
 LOOPS = gradients.Loops(sums, products)
+
+
+class _ScaledSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, csr: Csr, coefficient: Tensor | None, value: Tensor, scales: Scales) -> Tensor:
+        ctx.csr, ctx.coefficient, ctx.scales, ctx.like = csr, coefficient, scales, value.new_empty(0, *value.shape[1:])
+        return sums(csr, coefficient, value, scales=scales).to(value.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor, None]:
+        csr: Csr = ctx.csr
+        edges = None if ctx.coefficient is None else csr.by_source.sources
+        gradient = sums(csr.transposed, ctx.coefficient, grad, edges=edges, scales=ctx.scales.reversed)
+        # A value that serves every head collects the gradients of all.
+        gradient = gradient if gradient.shape[1] == ctx.like.shape[1] else gradient.sum(1, keepdim=True)
+        return None, None, gradient.to(ctx.like.dtype), None
