@@ -1,8 +1,10 @@
 # make quickstart   generate a small graph, train on it, score it and write the report
 # make test         the default tests, in as many processes as there are cores (under two minutes on two)
-# make test-all     these, the odd inputs and the slow ones; then one after another those that start workers or talk to S3
+# make test-slow    the odd inputs and the slow tests, likewise in several processes
+# make test-workers those that start worker processes or talk to S3, one after another
+# make test-all     these three
 # make test-helm    the Helm chart and the Dockerfile; needs Python 3.12
-# make test-airflow  operators and DAGs, also on a live Airflow, in an environment of its own
+# make test-airflow operators and DAGs, also on a live Airflow, in an environment of its own
 # make lint         style, types, import contracts, generated documentation
 # make clean        remove caches, runs and the generated graph
 
@@ -12,8 +14,12 @@ BIN := $(VENV)/bin
 AIRFLOW_VENV := .venv-airflow
 NATIVE := $(wildcard native/*)
 
+# The tests start hundreds of interpreters, and uv leaves what it installs uncompiled: without a place to keep what one of
+# them compiled, each does so again, which doubles the time it takes to start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DELETE_ON_ERROR:
-.PHONY: quickstart test test-all test-airflow test-helm lint docs clean
+.PHONY: quickstart test test-slow test-workers test-all test-airflow test-helm lint docs clean
 
 quickstart: $(VENV)/.installed quickstart-data/edges/part-00000.parquet
 	$(BIN)/gnnflow run configs/quickstart.yaml
@@ -25,9 +31,13 @@ quickstart-data/edges/part-00000.parquet: | $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-test-all: test
+test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "(robustness or slow) and not (distributed or s3)"
+
+test-workers: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "distributed or s3"
+
+test-all: test test-slow test-workers
 
 test-airflow: $(AIRFLOW_VENV)/.installed
 	$(AIRFLOW_VENV)/bin/python -m pytest -m airflow tests/airflow
