@@ -15,6 +15,7 @@ import s3fs
 
 from gnnflow.config import config_from_dict
 from gnnflow.stages import pipeline
+from gnnflow.stages.base import StageContext, run_stage
 from gnnflow_airflow import submissions
 from gnnflow_airflow.form import nested
 from tests.airflow.live.services import System, wait_for
@@ -112,6 +113,14 @@ class Case(PipelineRun):
         conf = form_of(graph_config(folder), **{f"train.{key}": value for key, value in keys.items()})
         super().__init__(live, {**conf, "name": name})
         self.folder = folder
+
+    def begin_at_training(self) -> None:
+        """Do by the command line what comes before training, and trigger the run, which finds it done."""
+        before = config_from_dict(nested({**self.conf, "cluster.kind": "synchronous"}))
+        context = StageContext.of(before)
+        for stage in ("ingest", "select", "flat"):
+            run_stage(context, stage)
+        self.trigger()
 
     def until_training(self) -> str:
         """Wait until training runs on the cluster and return the worker it runs on."""
