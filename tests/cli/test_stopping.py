@@ -64,13 +64,13 @@ def stop(config: Path, number: signal.Signals, after: float) -> None:
             os.killpg(process.pid, signal.SIGKILL)
     took = time.monotonic() - begin
     assert process.returncode == 128 + number, err
-    assert took < 4  # 2 on an idle machine
+    assert took < 6  # 2 on an idle machine
     assert "Traceback" not in err
     last = err.rstrip("\n").splitlines()[-1]
     assert last.startswith("stopped by ^C: " if number == signal.SIGINT else "stopped by SIGTERM: ")
     assert last.endswith("run the same command again to go on")
     assert json.loads(out)["error"]["kind"] == "Interrupted"
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 10
     while living(process.pid) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert living(process.pid) == []

@@ -33,16 +33,21 @@ SHARDS = planted(train_shards=8)
 
 def job_of(graph: Planted, *, dropout: float = 0.0, **keys: object):
     """A job without dropout, whose draws differ by rank, so that one rank and several can be compared."""
-    job = job_for(graph, **{"start_seconds": 20, **keys})
+    job = job_for(graph, **{"start_seconds": 60, **keys})
     return replace(job, model=model_from_dict({"kind": "sage", "hidden": 16, "dropout": dropout}))
 
 
 @pytest.fixture(scope="module")
-def client():
+def shared_client():
     with Cluster(LocalCluster(workers=WORKERS, memory_limit="2GiB")) as cluster:
-        client = cluster.dask_client()
-        client.wait_for_workers(WORKERS, timeout=60)
-        yield client
+        yield cluster.dask_client()
+
+
+@pytest.fixture
+def client(shared_client):
+    """All workers are there, also where the test before killed one."""
+    shared_client.wait_for_workers(WORKERS, timeout=60)
+    return shared_client
 
 
 def ranks(client, job, graph, *, progress=None):
@@ -71,7 +76,7 @@ def nothing_is_left(client, *, events=0):
     return {worker: sockets for worker, (_, sockets) in told.items()}
 
 
-def nothing_is_left_soon(client, *, seconds=30, **limits):
+def nothing_is_left_soon(client, *, seconds=60, **limits):
     """The same within some seconds: ranks whose driver is gone notice that themselves."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -187,7 +192,7 @@ def test_an_error_of_one_rank_ends_all_of_them_and_comes_through(client):
         train_on_ranks(
             job_of(GRAPH, batch_size=8, workers=3), client, progress=Recording(), open_source=Failing(GRAPH, 1)
         )
-    assert time.monotonic() - begin < 15
+    assert time.monotonic() - begin < 30
     nothing_is_left(client)
 
 
@@ -204,7 +209,7 @@ def test_a_stuck_rank_is_named_and_the_run_stops(client):
     job = job_of(GRAPH, batch_size=8, workers=2, step_seconds=8)
     with pytest.raises(ClusterError, match=r"rank 1 is stuck: .* is still at opening its shards after 8 s"):
         train_on_ranks(job, client, progress=Recording(), open_source=Stuck(GRAPH, 1))
-    client.wait_for_workers(WORKERS, timeout=30)
+    client.wait_for_workers(WORKERS, timeout=60)
     nothing_is_left(client)
 
 
@@ -302,7 +307,7 @@ def test_ranks_that_keep_dying_end_the_run_with_the_reason(client, tmp_path: Pat
     job = job_of(SHARDS, batch_size=8, workers=2, epochs=500, restarts=1)
     with pytest.raises(ClusterError, match=r"ranks were lost 2 times, the last time so: rank 1 was lost"):
         ranks(client, replace(job, checkpoint_uri=str(tmp_path)), SHARDS, progress=progress)
-    client.wait_for_workers(WORKERS, timeout=30)
+    client.wait_for_workers(WORKERS, timeout=60)
     nothing_is_left(client)
 
 
