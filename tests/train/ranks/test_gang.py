@@ -130,13 +130,14 @@ def test_fewer_workers_than_ranks_is_refused_with_the_numbers(client):
 def test_elastic_training_goes_on_with_the_workers_that_are_there_to_the_same_result(client):
     keys = {"batch_size": 8, "epochs": 6, "optimizer": "sgd", "lr": 0.2}
     progress = Recording()
-    job = job_of(SHARDS, workers=5, elastic=True, start_seconds=1, **keys)
+    job = job_of(SHARDS, workers=5, elastic=True, start_seconds=4, **keys)
     trained = ranks(client, job, SHARDS, progress=progress)
     assert [attempt.ranks for attempt in trained.attempts] == [3]
     assert "train: goes on with 3 ranks instead of 5, on the workers that are there" in progress.messages
     assert ranks(client, job, SHARDS).result.weights == trained.result.weights
     with Cluster(LocalCluster(workers=5, memory_limit="2GiB")) as cluster:
-        plenty = replace(job, train=job.train.model_copy(update={"start_seconds": 30.0}))
+        cluster.dask_client().wait_for_workers(5, timeout=120)
+        plenty = replace(job, train=job.train.model_copy(update={"start_seconds": 60.0}))
         whole = train_on_ranks(plenty, cluster.dask_client(), progress=Recording(), open_source=SHARDS.open_source)
     assert [attempt.ranks for attempt in whole.attempts] == [5]
     assert_close(trained.result, whole.result)
