@@ -137,7 +137,7 @@ def test_elastic_training_goes_on_with_the_workers_that_are_there_to_the_same_re
     assert ranks(client, job, SHARDS).result.weights == trained.result.weights
     with Cluster(LocalCluster(workers=5, memory_limit="2GiB")) as cluster:
         cluster.dask_client().wait_for_workers(5, timeout=120)
-        plenty = replace(job, train=job.train.model_copy(update={"start_seconds": 60.0}))
+        plenty = replace(job, train=job.train.model_copy(update={"start_seconds": 120.0}))
         whole = train_on_ranks(plenty, cluster.dask_client(), progress=Recording(), open_source=SHARDS.open_source)
     assert [attempt.ranks for attempt in whole.attempts] == [5]
     assert_close(trained.result, whole.result)
