@@ -1,7 +1,8 @@
 """How good scores are: scikit-learn's metrics over a whole split at once, under fixed names.
 
 A metric that the labels do not define is left out and a note says why; a number is never made up. Unlabelled
-targets (-1, or a value that is not finite) do not count.
+targets (-1, or a value that is not finite) do not count. They are computed here, to rounding as there: importing
+scikit-learn would take 80 MB of every process that trains.
 
 Shapes: N targets, C classes.
 """
@@ -10,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from sklearn import metrics as sk
 
 from gnnflow.graph.arrays import Array, FloatArray, IntArray
 from gnnflow.graph.labels import BOUNDS, LABEL_KINDS, UNLABELLED, LabelKind
@@ -91,14 +92,18 @@ def _predicted_class(logits: FloatArray, labels: Array) -> IntArray:
 
 
 def _accuracy(logits: FloatArray, labels: Array, _: list[str]) -> float:
-    return float(sk.accuracy_score(labels, _predicted_class(logits, labels)))
+    return float((_predicted_class(logits, labels) == labels).mean())
 
 
-def _f1(average: str) -> Callable[[FloatArray, Array, list[str]], float]:
-    def compute(logits: FloatArray, labels: Array, _: list[str]) -> float:
-        return float(sk.f1_score(labels, _predicted_class(logits, labels), average=average))
-
-    return compute
+def _macro_f1(logits: FloatArray, labels: Array, _: list[str]) -> float:
+    """Return the mean F1 of the classes that occur among labels or predictions."""
+    guess = _predicted_class(logits, labels)
+    # targets of each class [C], predictions of it, and those that are both
+    true, guessed, hits = (
+        np.bincount(each, minlength=logits.shape[1]) for each in (labels, guess, guess[guess == labels])
+    )
+    occurs = true + guessed > 0
+    return float((2 * hits[occurs] / (true + guessed)[occurs]).mean())
 
 
 def _roc_auc(logits: FloatArray, labels: Array, notes: list[str]) -> float:
@@ -115,7 +120,14 @@ def _macro_auc(scores: FloatArray, truth: Array, notes: list[str]) -> float:
     if not defined.all():
         left_out = ", ".join(map(str, np.flatnonzero(~defined)[:10]))
         notes.append(f"roc_auc leaves out {int((~defined).sum())} classes without both kinds of target: {left_out}")
-    return float(sk.roc_auc_score(truth[:, defined], scores[:, defined], average="macro"))
+    return float(np.mean([_area(scores[:, column], truth[:, column]) for column in np.flatnonzero(defined)]))
+
+
+def _area(scores: FloatArray, truth: Array) -> float:
+    """Return the share of pairs of a positive and a negative that are ranked right; ties count by half."""
+    high, low = scores[truth], np.sort(scores[~truth])
+    twice = np.searchsorted(low, high, "left").sum() + np.searchsorted(low, high, "right").sum()
+    return float(twice / (2 * len(high) * len(low)))
 
 
 def _subset_accuracy(logits: FloatArray, labels: Array, _: list[str]) -> float:
@@ -123,13 +135,18 @@ def _subset_accuracy(logits: FloatArray, labels: Array, _: list[str]) -> float:
     return float(((logits > 0) == (labels > 0)).all(axis=1).mean())
 
 
-def _multi_f1(average: str) -> Callable[[FloatArray, Array, list[str]], float]:
+def _multi_f1(average: Literal["micro", "macro"]) -> Callable[[FloatArray, Array, list[str]], float]:
     def compute(logits: FloatArray, labels: Array, _: list[str]) -> float:
         _predicted_class(logits, labels)
-        value = float(sk.f1_score(labels > 0, logits > 0, average=average, zero_division=np.nan))
-        if np.isnan(value):
+        truth, guess = labels > 0, logits > 0
+        # targets and predictions of each label together [C], and those that are both
+        either, hits = truth.sum(axis=0) + guess.sum(axis=0), (truth & guess).sum(axis=0)
+        if average == "micro":
+            either, hits = either.sum(keepdims=True), hits.sum(keepdims=True)
+        occurs = either > 0
+        if not occurs.any():
             raise UndefinedMetricError("no label is positive and none is predicted")
-        return value
+        return float((2 * hits[occurs] / either[occurs]).mean())
 
     return compute
 
@@ -144,12 +161,16 @@ def _multi_auc_micro(logits: FloatArray, labels: Array, _: list[str]) -> float:
 
 def _mae(logits: FloatArray, labels: Array, _: list[str]) -> float:
     _predicted_class(logits, labels)
-    return float(sk.mean_absolute_error(labels, logits[:, 0]))
+    return float(np.abs(_errors(logits, labels)).mean())
 
 
 def _rmse(logits: FloatArray, labels: Array, _: list[str]) -> float:
     _predicted_class(logits, labels)
-    return float(sk.root_mean_squared_error(labels, logits[:, 0]))
+    return float(np.sqrt(np.square(_errors(logits, labels)).mean()))
+
+
+def _errors(logits: FloatArray, labels: Array) -> FloatArray:
+    return np.asarray(logits[:, 0].astype(np.float64) - labels)
 
 
 def _mrr(logits: FloatArray, labels: Array, _: list[str]) -> float:
@@ -177,14 +198,18 @@ def _class_confusion(logits: FloatArray, labels: Array) -> IntArray | None:
     num_classes = logits.shape[1]
     if num_classes > _CONFUSION_CLASSES:
         return None
-    counts = sk.confusion_matrix(labels, logits.argmax(axis=1), labels=np.arange(num_classes))
-    return np.asarray(counts, np.int64)
+    counts = np.bincount(labels * num_classes + logits.argmax(axis=1), minlength=num_classes**2)
+    return counts.reshape(num_classes, num_classes)
 
 
 def _multi_confusion(logits: FloatArray, labels: Array) -> IntArray | None:
     if logits.shape[1] > _CONFUSION_CLASSES:
         return None
-    return np.asarray(sk.multilabel_confusion_matrix(labels > 0, logits > 0), np.int64)
+    truth, guess = labels > 0, logits > 0
+    kinds = [~truth & ~guess, ~truth & guess, truth & ~guess, truth & guess]
+    # counts of each kind and label [4, C]
+    counts = np.array([kind.sum(axis=0) for kind in kinds], np.int64)
+    return np.ascontiguousarray(counts.T).reshape(-1, 2, 2)
 
 
 def _no_confusion(logits: FloatArray, labels: Array) -> None:
@@ -201,7 +226,7 @@ class _Measures:
 
 _MEASURES: dict[LabelKind, _Measures] = {
     "single": _Measures(
-        {"accuracy": _accuracy, "micro_f1": _f1("micro"), "macro_f1": _f1("macro"), "roc_auc": _roc_auc},
+        {"accuracy": _accuracy, "micro_f1": _accuracy, "macro_f1": _macro_f1, "roc_auc": _roc_auc},
         _class_confusion,
     ),
     "multi": _Measures(

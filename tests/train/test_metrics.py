@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
+from sklearn import metrics as sk
 
 from gnnflow.train.metrics import metrics_of
 
@@ -89,3 +93,58 @@ def test_names_limit_the_work() -> None:
 def test_flat_names() -> None:
     found = metrics_of(one_hot([0, 1], 2), np.array([0, 1]), label_kind="single", names=["accuracy"])
     assert found.named("test") == {"test.accuracy": 1.0}
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("num_classes", [2, 5])
+def test_metrics_of_classes_are_those_of_scikit_learn(seed: int, num_classes: int) -> None:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, num_classes, 60)
+    # a few values only, so that many are equal; not every class is predicted
+    logits = rng.integers(-2, 3, (60, num_classes)).astype(np.float32) - np.eye(num_classes, dtype=np.float32)[0] * 9
+    found, guess = metrics_of(logits, labels, label_kind="single"), logits.argmax(axis=1)
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+    scores = logits[:, 1] - logits[:, 0] if num_classes == 2 else shifted / shifted.sum(axis=1, keepdims=True)
+    assert found.values == pytest.approx(
+        {
+            "accuracy": sk.accuracy_score(labels, guess),
+            "micro_f1": sk.f1_score(labels, guess, average="micro"),
+            "macro_f1": sk.f1_score(labels, guess, average="macro"),
+            "roc_auc": sk.roc_auc_score(labels, scores, multi_class="ovr"),
+        }
+    )
+    assert found.confusion is not None
+    assert found.confusion.tolist() == sk.confusion_matrix(labels, guess, labels=np.arange(num_classes)).tolist()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_metrics_of_several_labels_are_those_of_scikit_learn(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    labels = (rng.random((50, 6)) < [0.5, 0.5, 0.2, 0.9, 0.1, 0]).astype(np.float32)  # the last class never occurs
+    logits = rng.integers(-3, 2, (50, 6)).astype(np.float32)
+    logits[:, 5] = -1
+    found, truth, guess = metrics_of(logits, labels, label_kind="multi"), labels > 0, logits > 0
+    assert found.values == pytest.approx(
+        {
+            "accuracy": sk.accuracy_score(truth, guess),
+            "micro_f1": sk.f1_score(truth, guess, average="micro"),
+            "macro_f1": sk.f1_score(truth, guess, average="macro", zero_division=np.nan),
+            "roc_auc": sk.roc_auc_score(truth[:, :5], logits[:, :5]),
+            "roc_auc_micro": sk.roc_auc_score(truth, logits, average="micro"),
+        }
+    )
+    assert found.confusion is not None
+    assert found.confusion.tolist() == sk.multilabel_confusion_matrix(truth, guess).tolist()
+
+
+def test_metrics_of_numbers_are_those_of_scikit_learn() -> None:
+    rng = np.random.default_rng(0)
+    labels, logits = rng.normal(size=90).astype(np.float32), rng.normal(size=(90, 1)).astype(np.float32)
+    found = metrics_of(logits, labels, label_kind="regression").values
+    assert found["mae"] == pytest.approx(sk.mean_absolute_error(labels, logits[:, 0]))
+    assert found["rmse"] == pytest.approx(sk.root_mean_squared_error(labels, logits[:, 0]))
+
+
+def test_training_does_not_import_scikit_learn() -> None:
+    code = "import sys, gnnflow.train.trainer; sys.exit('sklearn' in sys.modules or 'scipy' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -45,6 +45,8 @@ class Memory(Generic[Shard, Batch]):
         """Return a decoded shard, reading it where it is not held."""
         found = self._shards.get(entry.name)
         if found is None:
+            # Room is made first, for about as much as is stored: else there would be one shard more meanwhile.
+            self._shrink(entry.num_bytes, coming=1)
             shard = read(entry)
             found = (shard, array_bytes(shard))
             self._shards[entry.name] = found
@@ -65,8 +67,9 @@ class Memory(Generic[Shard, Batch]):
             self._batch_bytes += size
             self._shrink()
 
-    def _shrink(self) -> None:
-        while self.num_bytes > self._budget and len(self._shards) > self._open_shards:
+    def _shrink(self, more: int = 0, *, coming: int = 0) -> None:
+        """Drop shards until there is room for `more` bytes of so many shards that are coming."""
+        while self.num_bytes + more > self._budget and len(self._shards) + coming > self._open_shards:
             _, (_, size) = self._shards.popitem(last=False)
             self._shard_bytes -= size
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,20 +23,26 @@ class Whole:
     more: np.ndarray | None
 
 
+@dataclass(frozen=True)
+class Entry:
+    name: str
+    num_bytes: int = 80
+
+
 class Reads:
     """Counts what is read; every shard takes 80 bytes."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
 
-    def __call__(self, entry: Part) -> Part:
+    def __call__(self, entry: Entry) -> Part:
         self.names.append(entry.name)
         return Part(entry.name, np.zeros(10))
 
 
 def ask(memory: Memory, reads: Reads, names: str) -> None:
     for name in names:
-        memory.shard(Part(name, np.zeros(0)), reads)  # type: ignore[arg-type]
+        memory.shard(Entry(name), reads)  # type: ignore[arg-type]
 
 
 def test_bytes_of_nested_arrays() -> None:
@@ -76,3 +83,18 @@ def test_batches_push_shards_out() -> None:
     assert memory.num_bytes == 320
     ask(memory, reads, "dcab")
     assert "".join(reads.names) == "abcdab"
+
+
+def test_room_is_made_before_a_shard_is_read() -> None:
+    for budget in (0, 240):
+        memory: Memory[Part, Part] = Memory(budget, open_shards=3)
+        held = []
+
+        def read(entry: Entry, memory: Memory[Part, Part] = memory, saw: Callable[[int], None] = held.append) -> Part:
+            saw(memory.num_bytes)
+            return Part(entry.name, np.zeros(10))
+
+        for name in "abcdefg":
+            memory.shard(Entry(name), read)  # type: ignore[arg-type]
+        assert max(held) == 160, "with the one being read there are as many as before"
+        assert memory.num_bytes == 240
