@@ -8,6 +8,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+def figure_text(name: str, value: float) -> str:
+    """Return a figure of a step for people: `reader_waits_percent` and 12.3 as `reader waits 12 %`."""
+    words = name.removesuffix("_percent").replace("_", " ")
+    return f"{words} {value:.0f} %" if name.endswith("_percent") else f"{words} {value:,.4g}"
+
+
 class Progress(Protocol):
     """Receives events in the driver process, in order. Implementations must be quick and must not raise."""
 

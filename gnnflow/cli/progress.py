@@ -23,6 +23,7 @@ from rich.progress import (
 from rich.table import Column
 
 from gnnflow.graph.secrets import without_secrets
+from gnnflow.progress import figure_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +41,7 @@ def _figures(fields: Mapping[str, float], *, room: int | None = None) -> str:
     """Return figures as text; with `room`, the first ones that fit that many columns."""
     shown = ""
     for name, value in fields.items():
-        longer = f"{shown}  {name.replace('_', ' ')} {value:,.4g}".lstrip()
+        longer = f"{shown}  {figure_text(name, value)}".lstrip()
         if room is not None and len(longer) > room:
             break
         shown = longer

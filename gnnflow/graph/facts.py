@@ -17,6 +17,13 @@ IdType = Literal["int64", "string"]
 Layout = Literal["shared", "inline"]
 Compared = Literal["like training", "all edges", "nothing"]
 
+READER_PARTS = ("read", "decode", "build", "sums")
+"""Parts of a training reader's work: reading and verifying files, decoding, building blocks, first-layer sums."""
+TRAINER_PARTS = ("wait", "forward", "backward", "exchange", "update")
+"""Parts of the trainer's: waiting for a batch, then its step. exchange: with other ranks, waiting for them included."""
+READER_WAIT = "reader_wait"
+"""The rest of the reader's time: enough batches are ready, or all of the epoch."""
+
 
 @dataclass(frozen=True)
 class FeatureFacts:
@@ -152,7 +159,8 @@ class RankAttempt:
 class TrainFacts:
     """How training went: flat metrics, one row of figures per epoch, and confusion counts by split.
 
-    attempts: how several ranks fared, in order; empty where training was one process.
+    attempts: how several ranks fared, in order; empty where training was one process. profiles: of each rank, the
+    seconds per epoch of each part of its work (`<part>_seconds`), of the epochs after the first.
     """
 
     metrics: Figures
@@ -160,6 +168,7 @@ class TrainFacts:
     history: tuple[Figures, ...]
     confusion: dict[str, list[list[int]] | list[list[list[int]]]]
     attempts: tuple[RankAttempt, ...] = ()
+    profiles: tuple[Figures, ...] = ()
 
 
 @dataclass(frozen=True)

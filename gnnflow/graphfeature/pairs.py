@@ -17,6 +17,8 @@ from gnnflow.storage.columns import to_numpy
 from gnnflow.storage.tables import commit_table, read_artifact_table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gnnflow.graph.arrays import IntArray, KeyArray
     from gnnflow.graph.facts import ShardEntry
     from gnnflow.storage.filesystem import FileEntry
@@ -45,12 +47,12 @@ def write_pairs(artifact: str, name: str, pairs: pa.Table, pool: IntArray) -> tu
     )
 
 
-def read_pair_shard(artifact: str, entry: ShardEntry) -> PairShard:
-    """Return a shard with its pairs. Raises StorageError for a file that is missing or not as listed."""
+def read_pair_shard(artifact: str, entry: ShardEntry, *, was_read: Callable[[], None] = lambda: None) -> PairShard:
+    """Return a shard with its pairs, as `read_shard` does."""
     pairs = read_artifact_table(artifact, f"shards/{entry.name}.pairs.parquet")
     pool = read_artifact_table(artifact, f"shards/{entry.name}.pool.parquet")
     return PairShard(
-        read_shard(artifact, entry),
+        read_shard(artifact, entry, was_read=was_read),
         sources=to_numpy(pairs["source"]).astype(np.int64),
         targets=to_numpy(pairs["target"]).astype(np.int64),
         keys=to_numpy(pairs["key"]),

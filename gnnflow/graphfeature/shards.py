@@ -24,7 +24,7 @@ from gnnflow.storage.tables import commit_table, read_artifact_table
 from gnnflow.storage.verified import remedy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gnnflow.graph.arrays import Array, IntArray
     from gnnflow.storage.filesystem import FileEntry
@@ -97,8 +97,11 @@ def _inline(neighborhood: Neighborhood, *, fanouts: Sequence[int] | None, num_ho
     return pa.chunked_array(chunks, pa.large_binary())
 
 
-def read_shard(artifact: str, entry: ShardEntry) -> Shard:
-    """Return a shard, targets in stored order. Raises StorageError for a file that is missing or not as listed."""
+def read_shard(artifact: str, entry: ShardEntry, *, was_read: Callable[[], None] = lambda: None) -> Shard:
+    """Return a shard, targets in stored order. Raises StorageError for a file that is missing or not as listed.
+
+    was_read: called between reading its files and decoding them.
+    """
     name = f"shards/{entry.name}.parquet"
     table = read_artifact_table(artifact, name)
     if table.num_rows != entry.num_targets:
@@ -107,10 +110,11 @@ def read_shard(artifact: str, entry: ShardEntry) -> Shard:
             where=join(artifact, name),
             fix=remedy(artifact),
         )
+    body = read_artifact_table(artifact, f"shards/{entry.name}.graph.parquet") if entry.layout == "shared" else None
+    was_read()
     targets = to_numpy(table["node"])
     column = combine(table["graph_feature"])
-    if entry.layout == "shared":
-        body = read_artifact_table(artifact, f"shards/{entry.name}.graph.parquet")
+    if body is not None:
         neighborhood, rows = decode_rows(body["graph_feature"]).neighborhood, decode_references(column)
     else:
         neighborhood = merge([decode_rows(column).neighborhood])

@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from gnnflow.progress import figure_text
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -92,7 +94,7 @@ class TaskLog:
             parts = [f"{done}/{total}"]
             parts += [f"{rows:,.0f} rows/s"] if rows is not None else []
             parts += [f"ETA {left:.0f} s"] if left is not None else []
-            parts += [f"{key.replace('_', ' ')} {value:.4g}" for key, value in figures.items()]
+            parts += [figure_text(key, value) for key, value in figures.items()]
             self._say(f"{self._stage}/{name}: {', '.join(parts)}")
 
     def message(self, text: str) -> None:

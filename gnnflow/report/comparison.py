@@ -43,7 +43,7 @@ def columns_of(runs: Sequence[ComparedRun], metric: str) -> list[str]:
     shared = set.intersection(*(set(run.metrics) for run in runs))
     scores = sorted(key for key in shared if key.startswith(("test.", "valid.")) and not is_bound(key))
     first = [key for key in [reported(metric)] if key in shared]
-    rest = sorted(key for key in shared if key.endswith("seconds_per_epoch"))
+    rest = sorted(key for key in shared if key.endswith(".seconds_per_epoch"))
     return list(dict.fromkeys([metric, *first, *scores, *rest]))
 
 

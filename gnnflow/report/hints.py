@@ -23,6 +23,7 @@ from gnnflow.report.formats import (
     sentence,
 )
 from gnnflow.report.inputs import ReportInputs
+from gnnflow.report.pictures.pipeline import waiting_share, waiting_text
 from gnnflow.report.pictures.quality import confusion_of
 
 MOST_BLOW_UP = 10.0
@@ -33,6 +34,8 @@ MOST_ISOLATED = 0.2  # share of nodes without in-edges
 LEAST_TARGETS = 10  # of a class, before its recall says anything
 LONG_RUN = 60.0  # seconds
 MOST_OF_TIME = 0.6  # share of one stage
+MOST_WAITING = 0.2  # share of an epoch for which the trainer waits for its reader
+LONG_WAIT = 5.0  # seconds of all epochs
 _FEW_EPOCHS = 3
 
 
@@ -61,6 +64,7 @@ def find_hints(inputs: ReportInputs) -> tuple[Hint, ...]:
         _blow_up,
         _hubs,
         _isolated,
+        _waiting,
         _slow_stage,
     )
     found = [hint for rule in rules if (hint := rule(inputs)) is not None]
@@ -252,6 +256,26 @@ def _isolated(inputs: ReportInputs) -> Hint | None:
         "They are predicted from their own features alone. If edges mean the same both ways, set "
         "graph.reverse_edges: true.",
     )
+
+
+def _waiting(inputs: ReportInputs) -> Hint | None:
+    slowest = max(inputs.profiles, key=waiting_share, default=None)
+    if slowest is None or waiting_share(slowest) < MOST_WAITING:
+        return None
+    if slowest.get("wait_seconds", 0.0) * len(inputs.curves) < LONG_WAIT:
+        return None
+    stored, built = (
+        sum(slowest.get(f"{part}_seconds", 0.0) for part in parts) for parts in (("read", "decode"), ("build", "sums"))
+    )
+    advice = (
+        "Most of the reader's time is reading and decoding shards: raise train.cache until it holds all of them, or "
+        "train.prefetch where the store answers slowly."
+        if stored > built
+        else "Most of the reader's time is building blocks: lower neighbors.sampling's fan-out, or raise "
+        "train.workers, whose ranks have a reader each. A train.prefetch of 0 prepares batches in turn; 2 or more "
+        "overlap."
+    )
+    return Hint("idea", "Training waits for its batches", f"{waiting_text(slowest)} {advice}")
 
 
 def _slow_stage(inputs: ReportInputs) -> Hint | None:

@@ -126,8 +126,9 @@ class ReportInputs:
 
     metrics and baseline have the flat keys of metrics.json (`test.accuracy`, `test.accuracy_low`); baseline is the
     same classifier trained without edges. curves has one mapping per epoch: `epoch`, `train_loss`, `valid_<metric>`...,
-    `seconds`. metric is the configured one (`accuracy`, `micro_f1`, `roc_auc`, `loss`); where it is empty the
-    first of the test metrics is the headline.
+    `seconds`. profiles has one per rank: `seconds` per epoch and those of its parts, `wait_seconds` and others. metric
+    is the configured one (`accuracy`, `micro_f1`, `roc_auc`, `loss`); where it is empty the first of the test metrics
+    is the headline.
     """
 
     name: str
@@ -141,6 +142,7 @@ class ReportInputs:
     blow_up: BlowUp | None = None
     curves: Sequence[Mapping[str, float]] = ()
     best_epoch: int | None = None
+    profiles: Sequence[Mapping[str, float]] = ()
     baseline: Mapping[str, float] | None = None
     predictions: PredictionSample | None = None
     predictions_uri: str = ""

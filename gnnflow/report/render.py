@@ -21,6 +21,7 @@ from gnnflow.report.pictures import (
     embedding_map,
     in_degree_histogram,
     learning_curves,
+    pipeline_bars,
     prediction_picture,
     stage_timeline,
 )
@@ -90,7 +91,7 @@ def _sections(inputs: ReportInputs) -> tuple[Section, ...]:
         Section("learning", "Learning", learning_curves(inputs)),
         Section("predictions", "Predictions", (prediction_picture(inputs), embedding_map(inputs))),
         Section("graph", "Graph", (in_degree_histogram(inputs), blow_up_bars(inputs))),
-        Section("time", "Time", (stage_timeline(inputs),)),
+        Section("time", "Time", (stage_timeline(inputs), pipeline_bars(inputs))),
     )
 
 

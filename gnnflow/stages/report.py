@@ -97,6 +97,7 @@ def _inputs(
         blow_up=_blow_up(artifacts),
         curves=trained.history,
         best_epoch=trained.best_epoch,
+        profiles=trained.profiles,
         baseline=baseline or None,
         predictions=_predictions(table, graph.label_kind),
         predictions_uri=join(uri, PREDICTIONS),

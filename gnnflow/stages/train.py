@@ -80,6 +80,7 @@ def work(run: StageRun) -> Made:
         history=tuple(dict(row) for row in result.history),
         confusion={split: counts.tolist() for split, counts in result.confusion.items()},
         attempts=attempts,
+        profiles=tuple(dict(row) for row in result.profiles),
     )
     return Made(
         save_model(run.artifact, config.model, job.inputs, weights=result.weights),

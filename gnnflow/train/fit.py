@@ -27,9 +27,10 @@ from gnnflow.train.checkpoint import Checkpoint, copied, read_checkpoint
 from gnnflow.train.curves import EpochLog, NoLog
 from gnnflow.train.failed_batch import FailureFolder
 from gnnflow.train.objective import Objective
+from gnnflow.train.profile import Stopwatch, added, longer_wait, profile_of, since
 from gnnflow.train.schedule import Schedule, build_schedule
 from gnnflow.train.source import Source, Step
-from gnnflow.train.state import FitState
+from gnnflow.train.state import FitState, Row
 from gnnflow.train.ticker import Ticker
 from gnnflow.train.updater import StepLoss, Updater
 
@@ -172,6 +173,8 @@ class _Fit:
     rate: float
     log: EpochLog
     writer: CheckpointWriter | None = None
+    watch: Stopwatch = field(default_factory=Stopwatch)
+    spent_before: Row = field(default_factory=dict)
     due: bool = False
     written_at: float = field(default_factory=time.monotonic)
 
@@ -183,8 +186,11 @@ class _Fit:
     def train_epoch(self) -> None:
         """Take the remaining steps of the current epoch."""
         self.model.train()
+        self.spent_before = since(self._measured(), self.state.spent)
         last = time.perf_counter()
+        self.watch.start()
         for step in self.source.steps(self.state.epoch, since=self.state.step):
+            self.watch.lap("wait")
             loss, count = self._step(step)
             now = time.perf_counter()
             self.state = self.state.after_step(loss=loss, num_targets=count, seconds=now - last)
@@ -196,12 +202,23 @@ class _Fit:
                 self.checkpoint()
             elif self.writer is not None:
                 self.writer.check()
+            self.watch.start()
+        self.state = replace(self.state, spent=self._spent())
+
+    def _measured(self) -> Row:
+        """Return the seconds by part since this process began the fit."""
+        return added(self.watch.seconds(), self.source.spent(), self.updater.spent())
+
+    def _spent(self) -> Row:
+        """Return the seconds by part of the epoch so far, from before a restart too."""
+        return since(self._measured(), self.spent_before)
 
     def _step(self, step: Step) -> tuple[float, int]:
         step.seed()
         outputs = self._outputs(step)
         loss, count = self.objective.loss(outputs, step.labels)
         value = float(loss.detach())
+        self.watch.lap("forward")
         if not math.isfinite(value):
             # before the update: these are the weights that gave it
             raise self._not_finite(value, kept=self._keep(step, outputs, value))
@@ -256,8 +273,8 @@ class _Fit:
             "epoch": self.state.epoch,
             "train_loss": self.state.mean_loss,
             "lr": self._rate_of(self.steps_per_epoch - 1),
-            "seconds": self.state.seconds,
             "samples_per_second": self.state.num_targets / max(self.state.seconds, 1e-9),
+            **profile_of(self.state.spent, seconds=self.state.seconds),
         }
         if "valid" in self.source.splits:
             row |= self._validate()
@@ -293,6 +310,8 @@ class _Fit:
         return True
 
     def _report(self, num_targets: int, *, final: bool = False) -> None:
+        if not self.ticker.counts(self.done, num_targets=num_targets, final=final):
+            return
         fields = {}
         if self.state.num_targets:
             fields["loss"] = self.state.mean_loss
@@ -301,12 +320,22 @@ class _Fit:
         if self.state.best_epoch >= 0:
             last = self.state.history[-1]
             fields["valid_metric"] = last.get(f"valid_{self.options.metric}", last["valid_loss"])
-        self.ticker.tick(self.done, num_targets=num_targets, fields=fields, final=final)
+        if profile := self._profile():
+            side, share = longer_wait(profile)
+            fields[f"{side}_waits_percent"] = 100 * share
+        self.ticker.tell(self.done, fields=fields, final=final)
+
+    def _profile(self) -> Row:
+        """Return the profile of the epoch so far, or of the last one where none has begun."""
+        if self.state.seconds:
+            return profile_of(self._spent(), seconds=self.state.seconds)
+        return self.state.history[-1] if self.state.history else {}
 
     def checkpoint(self) -> None:
         """Have it written where the fit stands."""
         if self.writer is None:
             return
         model, updater = self.model.state_dict(), self.updater.state()
-        self.writer.put(Checkpoint(self.options.digest, self.state.to_json(), model, self.best, updater))
+        state = replace(self.state, spent=self._spent()) if self.state.step else self.state
+        self.writer.put(Checkpoint(self.options.digest, state.to_json(), model, self.best, updater))
         self.written_at, self.due = time.monotonic(), False

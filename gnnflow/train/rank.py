@@ -12,6 +12,7 @@ from torch import nn
 from gnnflow.config import TrainConfig
 from gnnflow.train.job import TrainJob
 from gnnflow.train.source import OpenSource, Source
+from gnnflow.train.state import Row
 from gnnflow.train.updater import LocalUpdater, Updater
 
 
@@ -21,6 +22,9 @@ class Rank(Protocol):
     @property
     def writes_checkpoints(self) -> bool:
         """Whether this rank writes the checkpoints that all of them go on from."""
+
+    def of_all(self, row: Row) -> tuple[Row, ...]:
+        """Return such figures of every rank, in rank order; row: those of this one."""
 
     def open(self, open_source: OpenSource, job: TrainJob, *, edges: bool) -> Source:
         """Return this rank's part of a job's steps, with outputs and labels of whole splits."""
@@ -33,6 +37,10 @@ class OnlyRank:
     """All of the training in one process."""
 
     writes_checkpoints = True
+
+    def of_all(self, row: Row) -> tuple[Row, ...]:
+        """Return the only figures there are."""
+        return (row,)
 
     def open(self, open_source: OpenSource, job: TrainJob, *, edges: bool) -> Source:
         """Return the job's own source."""

@@ -27,6 +27,7 @@ from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model
 from gnnflow.train.job import TrainJob
 from gnnflow.train.outputs import Outputs
+from gnnflow.train.state import Row
 
 
 class Step(Protocol):
@@ -73,6 +74,9 @@ class Source(AbstractContextManager["Source"], Protocol):
 
     def train_labels(self) -> Iterable[Array]:
         """Yield the labels of this rank's part of the train split: what class weights are counted over."""
+
+    def spent(self) -> Row:
+        """Return the seconds that making batches ready has taken so far, by part: `READER_PARTS`."""
 
 
 class OpenSource(Protocol):

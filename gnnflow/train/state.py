@@ -13,9 +13,10 @@ Row = dict[str, float]
 
 @dataclass(frozen=True)
 class FitState:
-    """`step` is the next step of `epoch`; loss_sum, num_targets and seconds are those of the epoch so far.
+    """`step` is the next step of `epoch`; loss_sum, num_targets, seconds and spent are those of the epoch so far.
 
-    best_value and best_loss belong to the weights kept as best; best_epoch is -1 before any validation.
+    spent: seconds by part, as `gnnflow.train.profile` has them. best_value and best_loss belong to the weights kept as
+    best; best_epoch is -1 before any validation.
     """
 
     epoch: int = 0
@@ -28,6 +29,7 @@ class FitState:
     best_loss: float = 0.0
     finished: bool = False
     history: tuple[Row, ...] = field(default=())
+    spent: Row = field(default_factory=dict)
 
     @property
     def mean_loss(self) -> float:
@@ -57,6 +59,7 @@ class FitState:
             loss_sum=0.0,
             num_targets=0,
             seconds=0.0,
+            spent={},
             history=(*self.history, row),
         )
 

@@ -21,13 +21,14 @@ class Ticker:
         self._last = 0.0
         self._targets = 0
 
-    def tick(self, done: int, *, num_targets: int, fields: dict[str, float], final: bool = False) -> None:
-        """Count a step's targets; report if the last report is long enough ago, or this is the final one."""
+    def counts(self, done: int, *, num_targets: int, final: bool = False) -> bool:
+        """Count a step's targets; return whether the last report is long enough ago, or this is the final one."""
         self._targets += num_targets
-        now = time.monotonic()
-        if now - self._last < SECONDS_BETWEEN and not final and done < self._total:
-            return
-        self._last = now
+        return final or done >= self._total or time.monotonic() - self._last >= SECONDS_BETWEEN
+
+    def tell(self, done: int, *, fields: dict[str, float], final: bool = False) -> None:
+        """Report now."""
+        self._last = now = time.monotonic()
         elapsed = max(now - self._started, 1e-9)
         remaining = 0.0 if final else elapsed / max(done - self._first, 1) * (self._total - done)
         speed = {"samples_per_second": self._targets / elapsed, "eta_seconds": remaining}

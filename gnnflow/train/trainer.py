@@ -6,11 +6,13 @@ the graph adds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from gnnflow.config.pipelines import PIPELINES, load_named
 from gnnflow.config.train_section import needs_ranks
 from gnnflow.graph.arrays import IntArray
+from gnnflow.graph.facts import READER_WAIT
 from gnnflow.layers.model import build_model
 from gnnflow.layers.saved import encode_weights
 from gnnflow.layers.start import start_from
@@ -22,6 +24,7 @@ from gnnflow.train.fit import FitOptions, Fitted, fit
 from gnnflow.train.job import TrainJob, check_job, fit_digest
 from gnnflow.train.metrics import Scores
 from gnnflow.train.objective import Objective, balanced_weights
+from gnnflow.train.profile import mean_profile
 from gnnflow.train.rank import OnlyRank, Rank
 from gnnflow.train.reproducible import compute_settings, seed_weights
 from gnnflow.train.source import OpenSource, Source
@@ -32,9 +35,10 @@ from gnnflow.train.state import Row
 class TrainResult:
     """The kept weights as a safetensors file, one history row per epoch, and flat metrics.
 
-    Rows hold epoch, train_loss, lr (of the last update), seconds, samples_per_second and, with a validation split,
-    valid_loss and valid_<metric>. Metrics are `<split>.<name>`, `baseline.<split>.<name>` and `train.*` figures.
-    confusion: by split, see `Scores`.
+    Rows hold epoch, train_loss, lr (of the last update), samples_per_second, seconds and those of the epoch's parts
+    (see `profile.py`) and, with a validation split, valid_loss and valid_<metric>. Metrics are `<split>.<name>`,
+    `baseline.<split>.<name>` and `train.*` figures. confusion: by split, see `Scores`. profiles: of each rank, the mean
+    over epochs.
     """
 
     weights: bytes
@@ -42,6 +46,7 @@ class TrainResult:
     best_epoch: int
     metrics: dict[str, float]
     confusion: dict[str, IntArray] = field(default_factory=dict)
+    profiles: tuple[Row, ...] = ()
 
 
 def train(
@@ -66,7 +71,8 @@ def train(
     with compute_settings(job.train.threads):
         with rank.open(open_source, job, edges=True) as source:
             fitted, scores = _train_one(job, "train", source=source, rank=rank, progress=progress, log=log)
-        metrics = _figures(fitted) | _named(scores)
+        profiles = rank.of_all(mean_profile(fitted.state.history))
+        metrics = _figures(fitted) | _waits(profiles) | _named(scores)
         if job.train.baseline:
             with rank.open(open_source, job, edges=False) as source:
                 _, without_edges = _train_one(job, "baseline", source=source, rank=rank, progress=progress, log=log)
@@ -76,6 +82,7 @@ def train(
         history=fitted.state.history,
         best_epoch=_best_epoch(fitted),
         metrics=metrics,
+        profiles=profiles,
         confusion={split: each.confusion for split, each in scores.items() if each.confusion is not None},
     )
 
@@ -139,6 +146,15 @@ def _named(scores: dict[str, Scores]) -> dict[str, float]:
 
 def _best_epoch(fitted: Fitted) -> int:
     return fitted.state.best_epoch if fitted.state.best_epoch >= 0 else len(fitted.state.history) - 1
+
+
+def _waits(profiles: Sequence[Row]) -> dict[str, float]:
+    """Return how long the two sides waited for each other per epoch, a mean over ranks."""
+    sides = ("wait", READER_WAIT)
+    return {
+        f"train.{side}_seconds_per_epoch": sum(each.get(f"{side}_seconds", 0.0) for each in profiles) / len(profiles)
+        for side in sides
+    }
 
 
 def _figures(fitted: Fitted) -> dict[str, float]:

@@ -8,7 +8,8 @@ A new updater (all-reduce, parameter server) is one class here, or a file of its
 2. `hold(loss, ...)`: the gradients of a loss that the next step counts in; asked for under `train.accumulate` alone.
 3. `set_rate(rate)`: another learning rate than that of the config or of the last call; asked for under a
    `train.schedule` alone.
-4. `state()` and `restore()`: everything that the next step depends on beside the weights, as tensors by name. The
+4. `spent()`: the seconds that its steps have taken so far, by part (backward, exchange, update); see `profile.py`.
+5. `state()` and `restore()`: everything that the next step depends on beside the weights, as tensors by name. The
    loop stores them with the weights, so that a restored updater takes the step the other would have taken. The rate
    is none of it: the loop sets it again.
 """
@@ -24,6 +25,8 @@ from torch import Tensor, nn
 
 from gnnflow.config import TrainConfig
 from gnnflow.train.objective import build_optimizer
+from gnnflow.train.profile import Stopwatch
+from gnnflow.train.state import Row
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,9 @@ class Updater(Protocol):
 
     def set_rate(self, rate: float) -> None:
         """Use a learning rate from the next step on."""
+
+    def spent(self) -> Row:
+        """Return the seconds of backward passes, exchanges with other ranks and updates so far."""
 
     def state(self) -> dict[str, Tensor]:
         """Return what the next step depends on beside the weights, and the config does not say."""
@@ -148,23 +154,34 @@ class LocalUpdater:
         self._optimizer = build_optimizer(model, config)
         self._clip_norm = config.clip_norm
         self._exchange = exchange or NoExchange()
+        self._watch = Stopwatch()
 
     def step(self, loss: Tensor, *, num_targets: int = 1, weight: float = 1.0) -> StepLoss:
         """Take one step down the mean of the loss and of those held since the last step."""
+        self._watch.start()
         held = self._held
         loss = held.count(loss, num_targets=num_targets, weight=weight)
         self._exchange.begin(loss=held.loss, weight=held.weight, num_targets=held.num_targets)
         loss.backward()  # type: ignore[no-untyped-call]
+        self._watch.lap("backward")
         taken = self._exchange.finish()
+        self._watch.lap("exchange")
         if self._clip_norm is not None:
             nn.utils.clip_grad_norm_(self._model.parameters(), self._clip_norm)
         self._optimizer.step()
         held.forget()
+        self._watch.lap("update")
         return taken
 
     def hold(self, loss: Tensor, *, num_targets: int, weight: float) -> None:
         """Count a loss in the next step."""
+        self._watch.start()
         self._held.count(loss, num_targets=num_targets, weight=weight).backward()  # type: ignore[no-untyped-call]
+        self._watch.lap("backward")
+
+    def spent(self) -> Row:
+        """Return the seconds of each part so far."""
+        return self._watch.seconds()
 
     def set_rate(self, rate: float) -> None:
         """Use a learning rate from the next step on."""

@@ -52,6 +52,13 @@ def _curves() -> list[dict[str, float]]:
     ]
 
 
+def profile(**changes: float) -> dict[str, float]:
+    """Return an epoch of a quarter second in which the reader waits for the trainer."""
+    seconds = {"wait": 0.01, "forward": 0.08, "backward": 0.12, "update": 0.03}
+    seconds |= {"read": 0.02, "decode": 0.03, "build": 0.06, "sums": 0.04, "reader_wait": 0.1}
+    return {"seconds": 0.25, **{f"{part}_seconds": value for part, value in (seconds | changes).items()}}
+
+
 def healthy() -> ReportInputs:
     """Return a run with nothing missing and nothing to advise."""
     stages = [
@@ -79,6 +86,7 @@ def healthy() -> ReportInputs:
         metric="accuracy",
         blow_up=BlowUp(1_000_000, 4_200_000, 4.2, "shared", 42_000.0),
         curves=_curves(),
+        profiles=[profile()],
         best_epoch=7,
         baseline={"test.accuracy": 0.6, "valid.accuracy": 0.65},
         predictions=_predictions(),

@@ -21,6 +21,26 @@ def curves(*losses: float) -> list[dict[str, float]]:
     return [{"epoch": e, "train_loss": 0.1, "valid_loss": value} for e, value in enumerate(losses, start=1)]
 
 
+def waiting(**parts: float) -> dict[str, float]:
+    return {"seconds": 3.0, "wait_seconds": 1.0, **{f"{part}_seconds": value for part, value in parts.items()}}
+
+
+@pytest.mark.parametrize(
+    ("profile", "advice"),
+    [
+        (waiting(read=2.0, build=1.0), "raise train.cache"),
+        (waiting(read=1.0, build=2.0), "raise train.workers"),
+    ],
+)
+def test_a_trainer_that_waits_is_told_what_the_reader_does(make_inputs, profile, advice):
+    idle = {**profile, "wait_seconds": 0.0}
+    (hint,) = find_hints(make_inputs(profiles=[idle, profile]))
+    assert hint.title == "Training waits for its batches"
+    assert "the trainer waits 33 %" in hint.text
+    assert advice in hint.text
+    assert find_hints(make_inputs(profiles=[idle])) == ()
+
+
 def never_rules() -> PredictionSample:
     labels = np.repeat([0, 1, 2], 10)
     return PredictionSample(labels, np.eye(3)[np.where(labels == 1, 0, labels)])

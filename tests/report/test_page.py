@@ -90,7 +90,7 @@ def test_failed_parity_is_impossible_to_miss(make_inputs):
 
 def test_every_picture_is_drawn_and_described(html):
     page = Page(html)
-    expected = {"baseline", "loss", "metric", "quality", "map", "degrees", "blow-up", "timeline"}
+    expected = {"baseline", "loss", "metric", "quality", "map", "degrees", "blow-up", "timeline", "pipeline"}
     assert set(page.figures) == expected
     assert set(page.labels) == expected
     assert all(len(label) > 30 for label in page.labels.values())

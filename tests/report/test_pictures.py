@@ -23,6 +23,7 @@ from gnnflow.report.pictures import (
     embedding_map,
     in_degree_histogram,
     learning_curves,
+    pipeline_bars,
     prediction_picture,
     stage_timeline,
 )
@@ -270,3 +271,28 @@ def test_labels_reach_the_drawing_as_written(make_inputs, name):
     picture = stage_timeline(make_inputs(stages=[StageRow(name, 1.0)]))
     shown = [text.replace("&quot;", '"') for text in texts(picture)]
     assert any(" ".join(name.split()) in " ".join(text.split()) for text in [*shown, " ".join(shown)])
+
+
+def test_the_pipeline_names_the_side_that_waits(make_inputs):
+    (profile,) = make_inputs().profiles
+    picture = pipeline_bars(make_inputs())
+    assert "the trainer waits 4.0 % of it and the reader 40 %" in picture.caption
+    assert "Computing decides" in picture.caption
+    assert {"trainer", "reader"} <= set(texts(picture))
+    assert "exchange with other ranks" not in {swatch.label for swatch in picture.legend}
+    waits = {**profile, "wait_seconds": 0.15, "reader_wait_seconds": 0.0}
+    assert "Making batches ready decides" in pipeline_bars(make_inputs(profiles=[waits])).caption
+
+
+def test_of_many_ranks_those_that_wait_longest_are_shown(make_inputs):
+    (profile,) = make_inputs().profiles
+    ranks = [{**profile, "wait_seconds": 0.001 * rank, "exchange_seconds": 0.02} for rank in range(20)]
+    picture = pipeline_bars(make_inputs(profiles=ranks))
+    shown = [f"{side} {rank}" for rank in range(12, 20) for side in ("trainer", "reader")]
+    assert [text for text in texts(picture) if text[-1].isdigit() and " " in text] == shown
+    assert "Of 20 ranks these 8 wait longest." in picture.caption
+    assert "exchange with other ranks" in {swatch.label for swatch in picture.legend}
+
+
+def test_a_run_without_a_profile_says_so(make_inputs):
+    assert "no profile" in pipeline_bars(make_inputs(profiles=[])).missing

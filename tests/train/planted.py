@@ -24,6 +24,11 @@ NUM_CLASSES = 3
 DEGREE = 8
 
 
+def without_times(row: dict[str, float]) -> dict[str, float]:
+    """Return an epoch's row without what differs from run to run."""
+    return {key: value for key, value in row.items() if not key.endswith(("seconds", "_per_second"))}
+
+
 @dataclass(frozen=True)
 class Planted:
     """The whole graph as one neighbourhood, and which of its nodes each shard holds."""

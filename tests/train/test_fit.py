@@ -85,6 +85,9 @@ class WholeGraph:
     def train_labels(self) -> Iterator[Array]:
         yield self._of("train")[1]
 
+    def spent(self) -> dict[str, float]:
+        return {}
+
     def _of(self, split: str) -> tuple[BatchTensors, Array]:
         rows = np.concatenate([rows for name, rows in GRAPH.targets.items() if name.startswith(split)])
         batch = build_minibatch(GRAPH.neighborhood, rows, fanouts=None, num_layers=2)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from gnnflow.report.pictures.canvas import Picture, Swatch, Table
 from gnnflow.report.pictures.embedding import embedding_map
 from gnnflow.report.pictures.graph import blow_up_bars, in_degree_histogram
+from gnnflow.report.pictures.pipeline import pipeline_bars
 from gnnflow.report.pictures.quality import confusion_of, prediction_picture
 from gnnflow.report.pictures.timeline import stage_timeline
 from gnnflow.report.pictures.training import baseline_bars, learning_curves
@@ -24,6 +25,7 @@ __all__ = [
     "embedding_map",
     "in_degree_histogram",
     "learning_curves",
+    "pipeline_bars",
     "prediction_picture",
     "stage_timeline",
 ]

@@ -32,7 +32,7 @@ _CURVE_HEIGHT = 250.0
 _BAR_HEIGHT = 46.0
 _SERIES = {"train": ("quiet", "dash"), "valid": ("accent", "line"), "test": ("warm", "line")}
 _RATE = "lr"
-_NOT_SCORES = frozenset({"epoch", "seconds", "samples_per_second", _RATE})
+_NOT_SCORES = frozenset({"epoch", "samples_per_second", _RATE})
 
 
 def learning_curves(inputs: ReportInputs) -> tuple[Picture, ...]:
@@ -44,7 +44,7 @@ def learning_curves(inputs: ReportInputs) -> tuple[Picture, ...]:
     if not rows:
         words = "No epochs were recorded: the model was not trained in this run, or stopped before its first one."
         return (Picture(key="loss", title="Loss by epoch", missing=words),)
-    keys = list(dict.fromkeys(key for row in rows for key in row if key not in _NOT_SCORES))
+    keys = _score_keys(rows)
     losses = [key for key in keys if key.endswith("loss")]
     scores = _metric_columns([key for key in keys if key not in losses], metric=inputs.metric)
     loss = _curve(rows, losses, key="loss", label="loss", best_epoch=inputs.best_epoch)
@@ -106,6 +106,12 @@ def _one_scale(key: str, headline: str) -> bool:
     if "second" in key:
         return False
     return key == headline if lower_is_better(headline) else not lower_is_better(key)
+
+
+def _score_keys(rows: Sequence[Mapping[str, float]]) -> list[str]:
+    """Return the losses and metrics of rows: not their seconds."""
+    keys = dict.fromkeys(key for row in rows for key in row if key not in _NOT_SCORES)
+    return [key for key in keys if not key.endswith("seconds")]
 
 
 def _metric_columns(keys: Sequence[str], *, metric: str) -> list[str]:
@@ -226,7 +232,7 @@ def _thin(epochs: FloatArray, *, best_epoch: int | None) -> Array:
 
 
 def _epoch_table(rows: Sequence[Mapping[str, float]]) -> Table:
-    columns = list(dict.fromkeys(key for row in rows for key in row if key not in _NOT_SCORES))
+    columns = _score_keys(rows)
     chosen = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _MOST_TABLE_ROWS)).astype(int))
     head = ("epoch", *(metric_name(column.replace("_", ".", 1)) for column in columns), "time")
     body = []

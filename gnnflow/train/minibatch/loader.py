@@ -39,6 +39,8 @@ from gnnflow.graphfeature.shards import Shard
 from gnnflow.layers import FeatureTensors, Model, Terms
 from gnnflow.train.minibatch.batches import OPEN_SHARDS, PlannedBatch
 from gnnflow.train.minibatch.memory import Memory
+from gnnflow.train.profile import Stopwatch
+from gnnflow.train.state import Row
 
 Built = TypeVar("Built")
 Ready = TypeVar("Ready")
@@ -67,7 +69,7 @@ class BatchLoader:
 
     model: one like that which is trained; only what no weight has a part in is asked of it. fanouts (targets first,
     None keeps all edges) and sampling (how those of a fan-out were chosen) shape the blocks. `edges=False` gives the
-    graph without its edges: no neighbours and degrees of zero.
+    graph without its edges: no neighbours and degrees of zero. watch: measures the work; `read` may lap its "read".
     """
 
     def __init__(
@@ -80,8 +82,10 @@ class BatchLoader:
         prefetch: int,
         sampling: SamplingKind = "uniform",
         edges: bool = True,
+        watch: Stopwatch | None = None,
     ) -> None:
         self._read = read
+        self._watch = watch or Stopwatch()
         self._model = model
         self._fanouts = fanouts if edges else (0,) * model.num_layers
         # Without edges nothing was left out.
@@ -112,6 +116,10 @@ class BatchLoader:
         Iterate one plan at a time: shards and scratch space are shared.
         """
         return in_order((self._begin(batch, for_training=for_training) for batch in planned), ahead=self._prefetch)
+
+    def spent(self) -> Row:
+        """Return the seconds of each part of the work so far: `READER_PARTS`."""
+        return self._watch.seconds()
 
     def labels(self, entries: Iterable[ShardEntry]) -> Iterator[Array]:
         """Yield the labels of each shard."""
@@ -145,16 +153,21 @@ class BatchLoader:
         return self._memory.shard(entry, self._open)
 
     def _open(self, entry: ShardEntry) -> _Open:
+        self._watch.start()
         shard = self._read(entry)
+        self._watch.lap("decode")
         if not self._edges:
             zeros = np.zeros(shard.neighborhood.num_nodes, np.int64)
             degrees = Degrees(zeros, zeros, zeros.astype(np.float32))
             shard = replace(shard, neighborhood=replace(shard.neighborhood, degrees=degrees))
         if not aggregates_ahead(self._model, training=False):
             return _Open(shard, None)
-        return _Open(shard, first_terms(self._model, shard.neighborhood.features, shard.neighborhood.degrees))
+        terms = first_terms(self._model, shard.neighborhood.features, shard.neighborhood.degrees)
+        self._watch.lap("sums")
+        return _Open(shard, terms)
 
     def _build(self, batch: PlannedBatch, *, for_training: bool) -> ReadyBatch:
+        self._watch.start()
         opened = self._shard(batch.entry)
         if len(self._scratch) < opened.shard.neighborhood.num_nodes:
             self._scratch = new_scratch(opened.shard.neighborhood.num_nodes)
@@ -165,6 +178,7 @@ class BatchLoader:
             # The backward pass sorts the edges by source; sorting here, in the reader, keeps that from the trainer.
             sort_for_backward(self._model, ready.tensors)
         self._memory.keep(self._key(batch, for_training=for_training), ready)
+        self._watch.lap("build")
         return ready
 
     def _tensors(self, opened: _Open, rows: IntArray, *, for_training: bool) -> BatchTensors:
@@ -172,7 +186,10 @@ class BatchLoader:
         if opened.terms is None or not aggregates_ahead(self._model, training=for_training):
             return self._gathered(opened, rows)
         placed = self._built(build_in_place, opened, rows)
-        return prepared(self._model, opened.terms, placed, features=opened.shard.neighborhood.features)
+        self._watch.lap("build")
+        found = prepared(self._model, opened.terms, placed, features=opened.shard.neighborhood.features)
+        self._watch.lap("sums")
+        return found
 
     def _gathered(self, opened: _Open, rows: IntArray) -> BatchTensors:
         """Return the blocks of these targets with the features of all rows, the targets first."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -33,6 +33,7 @@ from gnnflow.sampling.pairs import EVALUATION, draw_negatives
 from gnnflow.train.minibatch.batches import OPEN_SHARDS, PlannedBatch
 from gnnflow.train.minibatch.loader import in_order
 from gnnflow.train.minibatch.memory import Memory
+from gnnflow.train.profile import Stopwatch
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class PairLoader:
     memory: Memory[PairShard, PairBatch]
     reader: ThreadPoolExecutor
     edges: bool = True
+    watch: Stopwatch = field(default_factory=Stopwatch)
 
     def close(self) -> None:
         """End the reader thread; batches not yet begun are dropped."""
@@ -101,6 +103,7 @@ class PairLoader:
         held = self.memory.batch(key)
         if held is not None:
             return held
+        self.watch.start()
         pairs = self.memory.shard(planned.entry, self._open)
         sources, candidates = self._drawn(pairs, planned.positions, epoch=epoch)
         # the distinct target nodes of the shard that take part [R], and every end as a place among them
@@ -118,10 +121,12 @@ class PairLoader:
         if epoch != EVALUATION:
             sort_for_backward(self.model, batch.tensors)
         self.memory.keep(key, batch)
+        self.watch.lap("build")
         return batch
 
     def _open(self, entry: ShardEntry) -> PairShard:
         pairs = self.read(entry)
+        self.watch.lap("decode")
         if self.edges:
             return pairs
         neighborhood = pairs.shard.neighborhood
@@ -185,6 +190,7 @@ def open_loader(
     prefetch: int,
     cache_bytes: int,
     edges: bool = True,
+    watch: Stopwatch | None = None,
 ) -> PairLoader:
     """Return a loader that keeps decoded shards, and batches that are the same in every epoch, in cache_bytes."""
     return PairLoader(
@@ -198,4 +204,5 @@ def open_loader(
         Memory(cache_bytes, open_shards=OPEN_SHARDS),
         ThreadPoolExecutor(max_workers=1, thread_name_prefix="gnnflow-reader"),
         edges=edges,
+        watch=watch or Stopwatch(),
     )

@@ -24,7 +24,9 @@ from gnnflow.train.job import TrainJob
 from gnnflow.train.minibatch.batches import EpochPlan, plan_epoch, plan_evaluation
 from gnnflow.train.minibatch.pair_loader import PairBatch, PairLoader, open_loader
 from gnnflow.train.outputs import Outputs
+from gnnflow.train.profile import Stopwatch
 from gnnflow.train.reproducible import seed_step
+from gnnflow.train.state import Row
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,10 @@ class PairSource:
         """Yield the labels of each shard of the train split that this rank tells of."""
         return self.loader.labels(self._of("train")[self.rank :: self.world_size])
 
+    def spent(self) -> Row:
+        """Return the seconds of the loader's work so far, by part."""
+        return self.loader.watch.seconds()
+
     def _plan(self, epoch: int) -> EpochPlan:
         return plan_epoch(
             self._of("train"),
@@ -169,8 +175,9 @@ def open_pair_source(
 ) -> PairSource:
     """Return the job's shards of pairs as a source. `read` replaces reading them from the artifact."""
     assert isinstance(job.task, LinkTask)
+    watch = Stopwatch()
     loader = open_loader(
-        read or partial(read_pair_shard, job.artifact),
+        read or partial(read_pair_shard, job.artifact, was_read=partial(watch.lap, "read")),
         model=build_model(job.model, job.inputs).eval(),
         task=job.task,
         fanouts=job.fanouts,
@@ -179,6 +186,7 @@ def open_pair_source(
         prefetch=job.train.prefetch,
         cache_bytes=job.train.cache,
         edges=edges,
+        watch=watch,
     )
     return PairSource(
         entries=job.entries,

@@ -25,7 +25,9 @@ from gnnflow.train.job import TrainJob
 from gnnflow.train.minibatch.batches import EpochPlan, PlannedBatch, plan_epoch, plan_evaluation
 from gnnflow.train.minibatch.loader import BatchLoader, ReadyBatch
 from gnnflow.train.outputs import Outputs
+from gnnflow.train.profile import Stopwatch
 from gnnflow.train.reproducible import seed_step
+from gnnflow.train.state import Row
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,10 @@ class MiniBatchSource:
         """Yield the labels of each shard of the train split that this rank tells of."""
         return self.loader.labels(self._of("train")[self.rank :: self.world_size])
 
+    def spent(self) -> Row:
+        """Return the seconds of the loader's work so far, by part."""
+        return self.loader.spent()
+
     def _plan(self, epoch: int) -> EpochPlan:
         return plan_epoch(
             self._of("train"),
@@ -141,14 +147,16 @@ def open_source(
     job: TrainJob, *, edges: bool = True, read: Callable[[ShardEntry], Shard] | None = None
 ) -> MiniBatchSource:
     """Return the job's shards as a source. `read` replaces reading them from the artifact."""
+    watch = Stopwatch()
     loader = BatchLoader(
-        read or partial(read_shard, job.artifact),
+        read or partial(read_shard, job.artifact, was_read=partial(watch.lap, "read")),
         model=build_model(job.model, job.inputs).eval(),
         fanouts=job.fanouts,
         sampling=job.sampling,
         cache_bytes=job.train.cache,
         prefetch=job.train.prefetch,
         edges=edges,
+        watch=watch,
     )
     return MiniBatchSource(
         entries=job.entries,

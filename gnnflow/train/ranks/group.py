@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from io import BytesIO
@@ -118,6 +118,11 @@ class RankGroup:
                 Pending(self, self.backend.broadcast([content], options), content).wait()
             found.append(_unpacked(content))
         return found
+
+    def rows(self, own: Mapping[str, float]) -> tuple[dict[str, float], ...]:
+        """Return the figures of every rank, in rank order."""
+        text = np.frombuffer(json.dumps(own).encode(), np.uint8)
+        return tuple(json.loads(bytes(each)) for (each,) in self.gather([text]))
 
     def agree(self, what: str, value: object) -> None:
         """Raise RankLostError where the ranks do not hold the same value."""

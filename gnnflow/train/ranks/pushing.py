@@ -12,11 +12,13 @@ from torch import Tensor, nn
 
 from gnnflow.config import TrainConfig
 from gnnflow.train.job import TrainJob
+from gnnflow.train.profile import Stopwatch
 from gnnflow.train.ranks.gradients import weights_checksum
 from gnnflow.train.ranks.group import RankGroup, RankLostError
 from gnnflow.train.ranks.servers import Part, Push, Reply, ServerClosedError, State, dealt
 from gnnflow.train.ranks.source import SharedSource, open_shares
 from gnnflow.train.source import OpenSource
+from gnnflow.train.state import Row
 from gnnflow.train.updater import HeldGradients, StepLoss
 
 _LOOK_SECONDS = 0.5
@@ -34,6 +36,10 @@ class ServedRank:
     def writes_checkpoints(self) -> bool:
         """Rank 0 does."""
         return self.group.rank == 0
+
+    def of_all(self, row: Row) -> tuple[Row, ...]:
+        """Return the figures of every rank."""
+        return self.group.rows(row)
 
     def open(self, open_source: OpenSource, job: TrainJob, *, edges: bool) -> SharedSource:
         """Return this rank's shares, which meet the others' at the end of an epoch."""
@@ -61,6 +67,7 @@ class ServedUpdater:
         self._parts = [Part([parameters[number] for number in each]) for each in numbers]
         self._servers = list(servers[: len(self._parts)])
         self._fit = fit
+        self._watch = Stopwatch()
         self._steps = 0
         self._begun = False
         self._restored: list[State] = [{} for _ in self._servers]
@@ -86,14 +93,22 @@ class ServedUpdater:
             calls.append(server.push(push))
         held.forget()
         replies: list[Reply] = self._answers(calls)
+        self._watch.lap("exchange")
         for part, reply in zip(self._parts, replies, strict=True):
             part.take(reply.weights)
         self._steps += 1
+        self._watch.lap("update")
         return replies[0].loss
 
     def hold(self, loss: Tensor, *, num_targets: int, weight: float) -> None:
         """Count a loss in the next push."""
+        self._watch.start()
         self._held.count(loss, num_targets=num_targets, weight=weight).backward()  # type: ignore[no-untyped-call]
+        self._watch.lap("backward")
+
+    def spent(self) -> Row:
+        """Return the seconds of each part so far."""
+        return self._watch.seconds()
 
     def set_rate(self, rate: float) -> None:
         """Send this learning rate with the pushes from the next one on."""

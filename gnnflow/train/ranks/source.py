@@ -22,8 +22,10 @@ from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model
 from gnnflow.train.job import TrainJob
 from gnnflow.train.outputs import Outputs
+from gnnflow.train.profile import added
 from gnnflow.train.ranks.group import RankGroup
 from gnnflow.train.source import OpenSource, Source, Step
+from gnnflow.train.state import Row
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,10 @@ class SharedSource:
         """Yield the labels of the whole train split, of which each rank reads its part."""
         parts = [list(share.train_labels()) for share in self.shares]
         return (part for rank in self.group.gather([each for labels in parts for each in labels]) for part in rank)
+
+    def spent(self) -> Row:
+        """Return the seconds of all of the rank's readers."""
+        return added(*(share.spent() for share in self.shares))
 
     def _joined(self, parts: Sequence[Sequence[Array]]) -> list[Array]:
         """Return the arrays of all shares, joined in the order of the shares."""

@@ -36,6 +36,7 @@ from gnnflow.train.ranks.group import (
 from gnnflow.train.ranks.pushing import ServedRank
 from gnnflow.train.ranks.source import SharedSource, open_shares
 from gnnflow.train.source import OpenSource
+from gnnflow.train.state import Row
 from gnnflow.train.trainer import TrainResult, train
 from gnnflow.train.updater import LocalUpdater, Updater
 
@@ -71,6 +72,10 @@ class AllReduceRank:
     def writes_checkpoints(self) -> bool:
         """Rank 0 does."""
         return self.group.rank == 0
+
+    def of_all(self, row: Row) -> tuple[Row, ...]:
+        """Return the figures of every rank."""
+        return self.group.rows(row)
 
     def open(self, open_source: OpenSource, job: TrainJob, *, edges: bool) -> SharedSource:
         """Return this rank's shares."""

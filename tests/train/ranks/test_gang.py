@@ -21,7 +21,7 @@ from gnnflow.graph.errors import ClusterError, TrainingError
 from gnnflow.layers.saved import decode_weights
 from gnnflow.train.ranks.gang import PREFIX, train_on_ranks
 from gnnflow.train.trainer import train
-from tests.train.planted import Planted, Recording, job_for, planted
+from tests.train.planted import Planted, Recording, job_for, planted, without_times
 
 pytestmark = pytest.mark.distributed
 
@@ -59,7 +59,7 @@ def alone(job, graph):
 
 
 def rows_of(result):
-    return [{**row, "seconds": 0, "samples_per_second": 0} for row in result.history]
+    return [without_times(row) for row in result.history]
 
 
 def assert_close(one, two, *, rtol=1e-4):

@@ -1,0 +1,70 @@
+"""Where the seconds of an epoch go, and so which side of the pipeline waits for which.
+
+Two sides work beside each other: the reader makes batches ready, the trainer computes on them. Each measures its own
+parts with a `Stopwatch`, around batches and never around single operations: twelve readings of the clock per step. What
+is measured decides no result, and is in no fingerprint and no file that is compared.
+
+A profile is a row of figures: `<part>_seconds`, of the parts that `gnnflow.graph.facts` names, and `seconds`, those of
+the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from time import perf_counter_ns
+
+from gnnflow.graph.facts import READER_PARTS, READER_WAIT, TRAINER_PARTS
+from gnnflow.train.state import Row
+
+
+class Stopwatch:
+    """Seconds by part of one thread's work; threads may use it one after the other."""
+
+    def __init__(self) -> None:
+        self._spent: dict[str, int] = {}
+        self._at = 0
+
+    def start(self) -> None:
+        """Begin to measure now."""
+        self._at = perf_counter_ns()
+
+    def lap(self, part: str) -> None:
+        """Count the time since the start, or since the last lap, to a part."""
+        now = perf_counter_ns()
+        self._spent[part] = self._spent.get(part, 0) + now - self._at
+        self._at = now
+
+    def seconds(self) -> Row:
+        """Return the seconds of each part so far, also while another thread measures."""
+        return {f"{part}_seconds": spent / 1e9 for part, spent in self._spent.copy().items()}
+
+
+def added(*rows: Mapping[str, float]) -> Row:
+    """Return the sum of rows, key by key."""
+    return {key: sum(row.get(key, 0.0) for row in rows) for key in dict.fromkeys(key for row in rows for key in row)}
+
+
+def since(now: Mapping[str, float], before: Mapping[str, float]) -> Row:
+    """Return what was added to a row."""
+    return {key: now.get(key, 0.0) - before.get(key, 0.0) for key in {**before, **now}}
+
+
+def profile_of(spent: Mapping[str, float], *, seconds: float) -> Row:
+    """Return an epoch's profile from what its parts took: the reader's time beside them is its waiting."""
+    busy = sum(spent.get(f"{part}_seconds", 0.0) for part in READER_PARTS)
+    return {"seconds": seconds, **spent, f"{READER_WAIT}_seconds": max(0.0, seconds - busy)}
+
+
+def mean_profile(history: Sequence[Mapping[str, float]]) -> Row:
+    """Return the mean profile of the epochs after the first, which also checks files; of that where it is alone."""
+    rows = history[1:] or history
+    parts = [f"{part}_seconds" for part in (*TRAINER_PARTS, *READER_PARTS, READER_WAIT)]
+    found = {key: sum(row.get(key, 0.0) for row in rows) / len(rows) for key in ("seconds", *parts)}
+    return {key: value for key, value in found.items() if value > 0 or key == "seconds"}
+
+
+def longer_wait(profile: Mapping[str, float]) -> tuple[str, float]:
+    """Return the side that waits longer, `reader` or `trainer`, and for which share of the time."""
+    waits = {side: profile.get(f"{key}_seconds", 0.0) for side, key in (("trainer", "wait"), ("reader", READER_WAIT))}
+    side = max(waits, key=lambda name: waits[name])
+    return side, min(1.0, waits[side] / max(profile["seconds"], 1e-9))
