@@ -45,6 +45,10 @@ class Recorder:
     _begun: float = 0.0
     _offsets: dict[int, float] = field(default_factory=dict)
 
+    def of_all(self, row: Row) -> tuple[Row, ...]:
+        """Return this rank's figures."""
+        return (row,)
+
     def open(self, open_source: OpenSource, job: TrainJob, *, edges: bool) -> Source:
         """Return the job's own source."""
         return open_source(job, edges=edges)

@@ -79,8 +79,8 @@ def waiting_share(profile: Profile) -> float:
 def waiting_text(profile: Profile) -> str:
     """Say for which shares of an epoch the two sides wait."""
     idle = min(1.0, profile.get(f"{READER_WAIT}_seconds", 0.0) / max(profile["seconds"], 1e-9))
-    shares = f"the trainer waits {percent_text(waiting_share(profile))} of it and the reader {percent_text(idle)}"
-    return f"Of {seconds_text(profile['seconds'])} per epoch {shares}."
+    shares = f"the trainer waits {percent_text(waiting_share(profile))} and the reader {percent_text(idle)}"
+    return f"Of an epoch's {seconds_text(profile['seconds'])} {shares}."
 
 
 def _meaning(profile: Profile) -> str:
