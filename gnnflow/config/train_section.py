@@ -137,7 +137,8 @@ class TrainConfig(Section):
     )
     cache: Size = Field(
         ByteSize(512 * 1024**2),
-        description="Memory for decoded shards, such as 512MiB; 0 decodes them every epoch.",
+        description="Memory of the reader for decoded shards and finished batches, such as 512MiB; 0 decodes shards in "
+        "every epoch. Four shards are held whatever it says, since their targets are shuffled together.",
     )
     log: Annotated[tuple[Literal["tensorboard", "mlflow"], ...], AfterValidator(_installed)] = Field(
         (),
