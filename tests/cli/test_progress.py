@@ -37,3 +37,9 @@ def test_a_bar_is_one_line(width, name):
 def test_a_message_is_shown_as_it_is_but_for_secrets(capsys):
     Lines().message("took [all] of https://TOKEN@host/n?sig=TOKEN")
     assert capsys.readouterr().err == "took [all] of https://...@host/n?sig=...\n"
+
+
+def test_the_side_that_waits_is_one_phrase(capsys):
+    lines = Lines()
+    lines.step("train", 5, 5, {"loss": 0.5, "reader_waits_percent": 40.4, "samples_per_second": 1234.5})
+    assert capsys.readouterr().err == "train: 5/5  loss 0.5  reader waits 40 %  samples per second 1,234\n"

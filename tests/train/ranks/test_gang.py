@@ -160,6 +160,16 @@ def test_synchronous_parameter_servers_train_as_all_reduce_does(client, num_serv
     nothing_is_left(client)
 
 
+@pytest.mark.parametrize("updater", [{"kind": "all_reduce"}, servers("synchronous")], ids=lambda each: each["kind"])
+def test_every_rank_tells_its_profile(client, updater):
+    result = ranks(client, job_of(SHARDS, batch_size=8, workers=2, epochs=3, updater=updater), SHARDS).result
+    assert len(result.profiles) == 2
+    for profile in result.profiles:
+        assert 0 < profile["exchange_seconds"] + profile["wait_seconds"] < profile["seconds"]
+    waits = [profile["wait_seconds"] for profile in result.profiles]
+    assert result.metrics["train.wait_seconds_per_epoch"] == pytest.approx(sum(waits) / 2)
+
+
 @pytest.mark.parametrize("mode", ["bounded", "asynchronous"])
 def test_parameter_servers_that_do_not_wait_learn_as_well(client, mode):
     keys = {"batch_size": 15, "epochs": 25, "lr": 0.01}
