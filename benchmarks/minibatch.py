@@ -15,7 +15,7 @@ of training alone. The first epoch, which also checks the files, is reported as 
 reader: seconds, and processor seconds, which hold on a machine that others use too. --scale generates graphs of several
 sizes (`gnnflow.datasets.power_law`), flattens as many targets of each, and compares samples per second. --pyg runs as
 many epochs with PyG's NeighborLoader, the graph in memory, in an interpreter that has torch_geometric with torch-sparse
-or pyg-lib, and compares them with GraphFlat (neighbours selected and shards written anew, by two workers) and its own.
+or pyg-lib, and compares them with GraphFlat (neighbours selected and shards written anew, in one process) and its own.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -193,21 +194,26 @@ def scale(chosen: argparse.Namespace) -> dict[str, Any]:
 def beside_pyg(job: Job, chosen: argparse.Namespace) -> dict[str, Any]:
     """Return the seconds of GraphFlat and its epochs, the first included, beside as many epochs of PyG's."""
     job.stage("ingest", job.config())
+    job = replace(job, workers=0)  # in this process, whose processor seconds can be told
     for stage in STAGES[1:]:
         shutil.rmtree(StageContext.of(job.config()).run.artifact(stage), ignore_errors=True)
-    flat = sum(job.stage(stage, job.config())[1]["median"] for stage in STAGES[1:])
+    flat = [job.stage(stage, job.config())[1] for stage in STAGES[1:]]
+    flat_s, flat_cpu = (sum(each[clock] for each in flat) for clock in ("median", "cpu"))
     chosen.epochs -= 1  # `measure` adds one
     ours = measure(job, chosen)
     script = Path(__file__).with_name("minibatch_pyg.py")
-    command = [chosen.pyg, str(script), "--graph", str(chosen.graph), "--epochs", str(chosen.epochs + 1)]
+    command = [chosen.pyg, str(script), "--graph", str(chosen.graph)]
+    command += ["--epochs", str(chosen.epochs + 1), "--threads", str(chosen.threads)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own file
     theirs = json.loads(done.stdout.splitlines()[-1])
     epochs = ours["first_s"] + sum(ours["times"])
+    spent = flat_cpu + ours["cpu_per_epoch"] * len(theirs["times"])
     return {
-        "flat_s": flat,
-        "epochs_s": epochs,
-        "pyg_epochs_s": sum(theirs["times"]),
-        "gnnflow / pyg": round((flat + epochs) / sum(theirs["times"]), 3),
+        "flat": {"wall": flat_s, "cpu": flat_cpu},
+        "gnnflow / pyg": {
+            "wall": round((flat_s + epochs) / sum(theirs["times"]), 3),
+            "cpu": round(spent / sum(theirs["cpu"]), 3),
+        },
         "gnnflow": ours,
         "pyg": theirs,
     }
