@@ -26,9 +26,19 @@ class GraphConfig(Section):
     src: Column = Field("src", description="Edge table column with the id of the node an edge starts at.")
     dst: Column = Field("dst", description="Edge table column with the id of the node an edge points to.")
     label: Column = Field(
-        "label", description="Node table column with the label: int, float, or a list for multi-label."
+        "label",
+        description="Node table column with the label: int, float, or a list for multi-label. Where task.kind is edge, "
+        "of the edge table.",
     )
-    split: Column = Field("split", description="Node table column that says train, valid, test or null.")
+    split: Column = Field(
+        "split",
+        description="Node table column that says train, valid, test or null; of the edge table where task.split says "
+        "column.",
+    )
+    timestamp: Column = Field(
+        "timestamp",
+        description="Edge table column with an edge's time, integers or timestamps; read where task.split asks for it.",
+    )
     weight: Column = Field("weight", description="Edge table column with edge weights; used where the column exists.")
     features: tuple[Column, ...] = Field(
         ("x",),

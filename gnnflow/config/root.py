@@ -17,8 +17,9 @@ from gnnflow.config.neighbors_section import NeighborsConfig, NoSampling
 from gnnflow.config.publish_section import GuardsConfig, PublishConfig
 from gnnflow.config.task_section import NodeTask, TaskConfig
 from gnnflow.config.train_section import TrainConfig, needs_ranks
-from gnnflow.graph.labels import metrics_to_choose
+from gnnflow.graph.labels import LABEL_KINDS, metrics_to_choose
 
+_METRICS_OF_LABELS = {name for kind, traits in LABEL_KINDS.items() if kind != "link" for name in traits.metrics}
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 
 
@@ -95,15 +96,43 @@ class Config(Section):
                 key="train.metric",
                 fix=f"Set it to {' or '.join(metrics_to_choose('link'))}.",
             )
-        for key, value, needed, why in (
-            ("infer.embeddings", self.infer.embeddings, False, "predictions are embeddings already"),
-            ("infer.targets", self.infer.targets, "all", "splits are those of edges, and embeddings those of nodes"),
-            ("flat.targets", self.flat.targets, "labelled", "neighbourhoods are those of the ends of edges"),
-            ("train.class_weight", self.train.class_weight, "none", "an edge has no class"),
-        ):
-            if value != needed:
-                raise problem(f"{value!r} is not allowed where task.kind is link: {why}", key=key, fix="Leave it out.")
+        self._needs("infer.embeddings", self.infer.embeddings, needed=False, why="predictions are embeddings already")
+        why = "splits are those of edges, and embeddings those of nodes"
+        self._needs("infer.targets", self.infer.targets, needed="all", why=why)
+        self._needs("train.class_weight", self.train.class_weight, needed="none", why="an edge has no class")
         return self
+
+    @model_validator(mode="after")
+    def _labels_of_edges_have_their_own_keys(self) -> Self:
+        if self.task.kind != "edge":
+            return self
+        if self.train.metric in LABEL_KINDS["link"].metrics and self.train.metric not in _METRICS_OF_LABELS:
+            raise problem(
+                f"{self.train.metric} is not defined for labels of edges",
+                key="train.metric",
+                fix="Set it to a metric of classes or numbers.",
+            )
+        self._needs("infer.embeddings", self.infer.embeddings, needed=False, why="predictions are those of edges")
+        for role in ("label", "split"):
+            if getattr(self.graph, role) in self.graph.edge_features:
+                raise problem(
+                    f"{getattr(self.graph, role)!r} is the column of graph.{role}, and task.kind is edge",
+                    key="graph.edge_features",
+                    fix="Take it out of the list: a label would be its own input.",
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _neighborhoods_are_those_of_edges(self) -> Self:
+        if self.task.kind != "node":
+            why = "neighbourhoods are those of the ends of edges"
+            self._needs("flat.targets", self.flat.targets, needed="labelled", why=why)
+        return self
+
+    def _needs(self, key: str, value: object, *, needed: object, why: str) -> None:
+        if value != needed:
+            reason = f"{value!r} is not allowed where task.kind is {self.task.kind}: {why}"
+            raise problem(reason, key=key, fix="Leave it out.")
 
     @model_validator(mode="after")
     def _ranks_have_workers(self) -> Self:

@@ -66,11 +66,14 @@ _TRAIN_SPEED_ONLY = {"prefetch", "cache", "eval_batch_size", "checkpoint_steps",
 
 def _ingest_keys(config: Config) -> Keys:
     # Where the tables lie is no part of what they hold: a copy elsewhere has its own stamps.
-    keys = {"graph": config.graph.model_dump(mode="json", exclude={"nodes", "edges"})}
+    keys: Keys = {"graph": config.graph.model_dump(mode="json", exclude={"nodes", "edges", "timestamp"})}
     if config.task.kind == "node":
         return keys
     # Which edges are held out decides which the store has.
-    return {**keys, "split": config.task.split.model_dump(mode="json"), "seed": config.seed}
+    split = config.task.split
+    keys |= {"split": split.model_dump(mode="json"), "seed": config.seed}
+    keys |= {"timestamp": config.graph.timestamp} if split.earlier_only else {}
+    return {**keys, "messages": config.task.messages} if config.task.kind == "edge" else keys
 
 
 # What makes a sample's sums those of all edges, where it changed since a kind of sampling came to be.
@@ -93,6 +96,8 @@ def _flat_keys(config: Config) -> Keys:
     keys = {"flat": flat, "hops": config.num_hops, "fanouts": config.fanouts and list(config.fanouts)}
     if config.task.kind == "node":
         return keys
+    if config.task.kind == "edge":
+        return {**keys, "targets": "edges"}
     drawn = config.task.negatives.model_dump(mode="json", include={"kind", "power", "pool"})
     return {**keys, "negatives": drawn, "seed": config.seed}
 

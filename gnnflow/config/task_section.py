@@ -32,14 +32,21 @@ class MLPDecoder(Section):
 
 
 DecoderConfig = Annotated[DotDecoder | DistMultDecoder | MLPDecoder, Field(discriminator="kind")]
+EdgeDecoderConfig = Annotated[DistMultDecoder | MLPDecoder, Field(discriminator="kind")]
+
+_VALID = "Share of the edges that choose the best epoch."
+_TEST = "Share of the edges that are scored at the end."
+_CUT = (
+    "Edges have times (graph.timestamp): each is scored from earlier edges alone, in every layer. Left out where "
+    "kind is time, which does so."
+)
 
 
-class RandomSplit(Section):
-    """Splits by a hash of the edge's two ends: both directions of an edge are in one split."""
+class _Shares(Section):
+    """Shares of the edges that are held out."""
 
-    kind: Literal["random"] = Field("random", description="By a hash of seed and ends; both directions go together.")
-    valid: Fraction = Field(0.05, description="Share of the edges that choose the best epoch.")
-    test: Fraction = Field(0.1, description="Share of the edges that are scored at the end.")
+    valid: Fraction = Field(0.05, description=_VALID)
+    test: Fraction = Field(0.1, description=_TEST)
 
     @model_validator(mode="after")
     def _some_are_left(self) -> Self:
@@ -52,6 +59,28 @@ class RandomSplit(Section):
         return self
 
 
+class RandomSplit(_Shares):
+    """Splits by a hash of the edge's two ends: both directions of an edge are in one split."""
+
+    kind: Literal["random"] = Field("random", description="By a hash of seed and ends; both directions go together.")
+    earlier_only: bool = Field(default=False, description=_CUT)
+
+
+class TimeSplit(_Shares):
+    """The last edges by time are test, those before them valid, the others train."""
+
+    kind: Literal["time"] = Field(
+        "time",
+        description="By graph.timestamp: the last edges are test, those before them valid. Each is scored from earlier "
+        "edges alone. Edges of one time are in one split.",
+    )
+
+    @property
+    def earlier_only(self) -> bool:
+        """Whether each edge is scored from earlier ones alone."""
+        return True
+
+
 class ColumnSplit(Section):
     """Splits as the edge table has them."""
 
@@ -60,9 +89,10 @@ class ColumnSplit(Section):
         description="The edge table's column graph.split says train, valid or test; null is an edge that carries "
         "messages and is no target.",
     )
+    earlier_only: bool = Field(default=False, description=_CUT)
 
 
-SplitConfig = Annotated[RandomSplit | ColumnSplit, Field(discriminator="kind")]
+SplitConfig = Annotated[RandomSplit | ColumnSplit | TimeSplit, Field(discriminator="kind")]
 
 _PER_EDGE = "Pairs that are no edges, for each edge of a training step."
 _POOL = "Nodes in each shard that negatives are drawn from."
@@ -118,4 +148,22 @@ class LinkTask(Section):
     negatives: NegativesConfig = Field(UniformNegatives(), description="Which pairs edges are told from.")
 
 
-TaskConfig = Annotated[NodeTask | LinkTask, Field(discriminator="kind")]
+class EdgeTask(Section):
+    """Labels of edges."""
+
+    kind: Literal["edge"] = Field("edge", description="Labels of edges (graph.label of the edge table) are learned.")
+    decoder: EdgeDecoderConfig = Field(
+        MLPDecoder(), description="How an edge is scored from two embeddings; mlp reads its attributes too."
+    )
+    width: Integer = Field(64, ge=1, le=1_000_000, description="Width of the embeddings that edges are scored from.")
+    split: SplitConfig = Field(ColumnSplit(), description="Which edges are trained on, and which held out.")
+    messages: bool = Field(
+        default=True,
+        description="Whether an edge carries messages where it is scored. false: as if it were not in the graph yet, "
+        "so no edge of valid or test carries any, and one of train none for its own score.",
+    )
+
+
+TaskConfig = Annotated[NodeTask | LinkTask | EdgeTask, Field(discriminator="kind")]
+PairTask = LinkTask | EdgeTask
+"""The tasks whose targets are pairs of nodes."""

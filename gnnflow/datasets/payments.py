@@ -57,6 +57,7 @@ _PATTERN = np.array(
 # Cumulative shares of what a person receives, by class: transfers, refunds, large by day, small by night; the rest is
 # placed or collected.
 _RECEIVED = np.array([[0.44, 0.50, 0.75, 1.0], [0.44, 0.50, 0.53, 0.56], [0.44, 0.50, 0.53, 0.56]], np.float32)
+_YEAR = 365 * 24 * 60 * 60
 _NODE_STREAM, _EDGE_STREAM = 1, 2
 
 
@@ -81,7 +82,8 @@ def payments(*, num_nodes: int = 20_000, num_edges: int = 200_000, seed: int = 0
     Nodes: id (string, `ACC-...` people, `MER-...` merchants), x (fixed-size list of 8 float32), label (int64 index into
     CLASSES; null for merchants and a fifth of the people), split (60/20/20 of the labelled, else null).
     Edges: src, dst, amount (log amount in units of an ordinary payment's deviation), hour_sin, hour_cos (hour of day on
-    the circle), weight (number of payments, >= 1). Parallel edges occur. Raises ConfigError below 100 nodes or 1 edge.
+    the circle), weight (number of payments, >= 1), illicit (int64: 1 where a ring placed or collected the money),
+    timestamp (int64: seconds of a year, without any pattern). Parallel edges occur. Raises ConfigError below 100 nodes or 1 edge.
     """
     return collect(_payments(num_nodes, num_edges, seed))
 
@@ -161,6 +163,8 @@ def _edges(number: int, edges: range, *, population: _Population, num_even: int,
             "hour_sin": np.sin(angle),
             "hour_cos": np.cos(angle),
             "weight": rng.geometric(0.6, len(edges)).astype(np.float32),
+            "illicit": (kind >= _PLACEMENT).astype(np.int64),
+            "timestamp": rng.integers(0, _YEAR, len(edges)),
         }
     )
 

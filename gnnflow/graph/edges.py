@@ -46,8 +46,9 @@ class InEdges:
     """The in-edges of N nodes, each node's in priority order, so that a fan-out is a prefix.
 
     offsets [N + 1] and sources [E] are a CSR by target; whoever holds the edges says what a source counts (dense ids,
-    rows). weight [E] and attributes [E, A] are None where the graph has none. next_arrival [E], only of weighted
-    samples: when the next in-edge of the same node arrives, whether it is held here or not; infinity for a node's last.
+    rows). weight [E], attributes [E, A] and time [E] are None where the graph has none. next_arrival [E], only of
+    weighted samples: when the next in-edge of the same node arrives, whether it is held here or not; infinity for a
+    node's last.
     """
 
     offsets: IntArray
@@ -55,6 +56,7 @@ class InEdges:
     weight: FloatArray | None = None
     attributes: FloatArray | None = None
     next_arrival: TimeArray | None = None
+    time: IntArray | None = None
 
     @property
     def num_targets(self) -> int:
@@ -96,6 +98,7 @@ class InEdges:
             None if self.weight is None else self.weight[positions],
             None if self.attributes is None else self.attributes[positions],
             None if self.next_arrival is None else self.next_arrival[positions],
+            None if self.time is None else self.time[positions],
         )
 
 

@@ -15,6 +15,7 @@ from gnnflow.graph.labels import LabelKind
 Figures = dict[str, int | float]
 IdType = Literal["int64", "string"]
 Layout = Literal["shared", "inline"]
+TargetKind = Literal["nodes", "edges"]
 Compared = Literal["like training", "all edges", "nothing"]
 
 READER_PARTS = ("read", "decode", "build", "sums")
@@ -68,8 +69,9 @@ class GraphFacts:
 
     offsets [P + 1]: partition p owns the dense ids offsets[p] .. offsets[p + 1] - 1. splits: labelled nodes per split,
     and the other nodes as `none`. degree_bins[0] counts nodes without in-edges, degree_bins[b] those with 2^(b-1) to
-    2^b - 1. columns: how each feature column is distributed; tables: rows of the node and of the edge table. Where
-    label_kind is link, splits counts edges, and copies_left_out those that join the ends of an edge of a later split.
+    2^b - 1. columns: how each feature column is distributed; tables: rows of the node and of the edge table. targets:
+    what labels and splits are of, so what labelled and splits count; where they are edges, copies_left_out counts those
+    that join the ends of an edge of a later split. has_time: edges have times.
     """
 
     num_nodes: int
@@ -89,6 +91,8 @@ class GraphFacts:
     tables: dict[str, RowCounts]
     columns: tuple[ColumnCounts, ...] = ()
     copies_left_out: int = 0
+    targets: TargetKind = "nodes"
+    has_time: bool = False
 
 
 @dataclass(frozen=True)

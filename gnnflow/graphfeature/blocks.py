@@ -60,7 +60,7 @@ def build_minibatch(
     sampling: how the in-edges of a fan-out were chosen, on which their scale depends. labels [B, ...] go with rows and
     are passed on. Without scratch, space is allocated for this batch.
     """
-    limits = _limits(fanouts, num_layers)
+    limits = hop_limits(fanouts, num_layers)
     # the neighbourhood's row of each batch row, targets first; and the layers from the last to the first
     nodes, layers = _reach(
         neighborhood, rows, limits, new_scratch(neighborhood.num_nodes) if scratch is None else scratch
@@ -89,13 +89,13 @@ def build_in_place(
 
     The nodes of the last hop, by far the most, are thereby never numbered nor copied.
     """
-    limits = _limits(fanouts, num_layers)
+    limits = hop_limits(fanouts, num_layers)
     kind: SamplingKind = "none" if fanouts is None else sampling
     nodes, layers = _reach(
         neighborhood, rows, limits[:-1], new_scratch(neighborhood.num_nodes) if scratch is None else scratch
     )
     degrees = neighborhood.degrees.take(nodes)
-    picked = _prefix(neighborhood, nodes, limits[-1])
+    picked = edges_of_hop(neighborhood, nodes, limits[-1])
     # the neighbourhood's row of each of these edges' source [E]
     sources = neighborhood.edges.sources[picked.positions].astype(np.int64)
     first = sampled_block(
@@ -127,9 +127,9 @@ def extract_rows(
     pairs = np.arange(len(rows), dtype=np.int64) * size + rows
     # how many in-edges of each pair's node were followed already [P]
     taken = np.zeros(len(rows), np.int64)
-    for limit in _limits(fanouts, num_layers):
+    for limit in hop_limits(fanouts, num_layers):
         # the in-edges that this hop adds, pair by pair [E]
-        picked = _prefix(neighborhood, pairs % size, limit, taken=taken)
+        picked = edges_of_hop(neighborhood, pairs % size, limit, taken=taken)
         # their sources, paired with the same targets [E]
         reached = np.repeat(pairs // size * size, picked.counts) + neighborhood.edges.sources[picked.positions]
         # old and new pairs, ascending, and what was followed of each
@@ -158,12 +158,15 @@ def _blocks(
     return tuple(reversed(blocks))
 
 
-def _limits(fanouts: Sequence[int] | None, num_layers: int) -> Sequence[int | None]:
+def hop_limits(fanouts: Sequence[int] | None, num_layers: int) -> Sequence[int | None]:
+    """Return the fan-out of each hop, targets' first; None takes every stored in-edge."""
     assert fanouts is None or len(fanouts) == num_layers, "one fan-out per layer"
     return [None] * num_layers if fanouts is None else fanouts
 
 
-def _prefix(neighborhood: Neighborhood, nodes: IntArray, limit: int | None, *, taken: IntArray | int = 0) -> Picked:
+def edges_of_hop(
+    neighborhood: Neighborhood, nodes: IntArray, limit: int | None, *, taken: IntArray | int = 0
+) -> Picked:
     """Pick a fan-out's in-edges of each node, without the first `taken`; asserts that the neighbourhood has them."""
     picked = neighborhood.edges.prefix(nodes, limit=limit, taken=taken)
     # in-edges of each node in the full graph, and how many of them the fan-out asks for
@@ -191,7 +194,7 @@ def _reach(
         known = layers[-1] if hop and limit == limits[hop - 1] else None
         fresh = nodes if known is None else nodes[known.num_targets :]
         # positions of the fresh nodes' in-edges [E], and how many each has
-        picked = _prefix(neighborhood, fresh, limit)
+        picked = edges_of_hop(neighborhood, fresh, limit)
         # the neighbourhood's row of each of these edges' source [E]
         found = neighborhood.edges.sources[picked.positions]
         # the batch row of each edge's source [E], and the nodes met here for the first time

@@ -51,6 +51,7 @@ class Field(IntEnum):
     FEATURE_VALUE = 15
     FORMAT = 16
     EDGE_NEXT_ARRIVAL = 17
+    EDGE_TIME = 18
 
 
 def encode_rows(rows: NeighborhoodRows) -> pa.LargeBinaryArray:
@@ -78,6 +79,8 @@ def encode_rows(rows: NeighborhoodRows) -> pa.LargeBinaryArray:
         fields += _packed(Field.EDGE_ATTRIBUTES, graph.edges.attributes, "<f4", edges)
     if graph.edges.next_arrival is not None:
         fields += _packed(Field.EDGE_NEXT_ARRIVAL, graph.edges.next_arrival, "<f8", edges)
+    if graph.edges.time is not None:
+        fields += _packed(Field.EDGE_TIME, graph.edges.time, "<i8", edges)
     return join_fields([*fields, *_feature_fields(graph.features, nodes), integer_field(Field.FORMAT, FORMAT)])
 
 
@@ -148,6 +151,7 @@ def decode_rows(column: pa.Array | pa.ChunkedArray) -> NeighborhoodRows:
             next_arrival=_checked(messages, Field.EDGE_NEXT_ARRIVAL, "<f8", num_edges)
             if messages.has(Field.EDGE_NEXT_ARRIVAL)
             else None,
+            time=_checked(messages, Field.EDGE_TIME, "<i8", num_edges) if messages.has(Field.EDGE_TIME) else None,
         ),
     )
     return NeighborhoodRows(union, offsets_of(num_roots), nodes)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gnnflow.graph.arrays import IntArray, distinct, offsets_of
+from gnnflow.graph.arrays import Array, IntArray, distinct
 from gnnflow.graph.batch import Block, MiniBatch
 
 
@@ -47,16 +47,19 @@ def pairs_seen(batch: MiniBatch, pairs: RowPairs) -> IntArray:
 
 def _without(block: Block, keys: IntArray, num_rows: int) -> Block:
     positions, _ = _between_ends(block, keys, num_rows)
-    if not len(positions):
-        return block
     kept = np.ones(block.num_edges, bool)
     kept[positions] = False
-    # edges that stay, and how many each target keeps [T]
+    return keeping(block, kept) if len(positions) else block
+
+
+def keeping(block: Block, kept: Array) -> Block:
+    """Return the block with those of its edges alone for which `kept` [E] holds; scales stay as they are."""
     edges = block.edges
-    lost = np.bincount(np.searchsorted(edges.offsets, positions, side="right") - 1, minlength=block.num_targets)
+    # edges that stay, and how many lie before each target's first [T + 1]
     stay = np.flatnonzero(kept)
+    offsets = np.searchsorted(stay, edges.offsets)
     return Block(
-        edges.take(stay, offsets=offsets_of(edges.lengths - lost)),
+        edges.take(stay, offsets=offsets),
         block.num_sources,
         sample_scale=block.sample_scale,
         edge_scale=None if block.edge_scale is None else block.edge_scale[stay],

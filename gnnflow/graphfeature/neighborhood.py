@@ -146,6 +146,7 @@ def _join_edges(edges: Sequence[InEdges], starts: Sequence[int]) -> InEdges:
         weight=_join_optional([each.weight for each in edges]),
         attributes=_join_optional([each.attributes for each in edges]),
         next_arrival=_join_optional([each.next_arrival for each in edges]),
+        time=_join_optional([each.time for each in edges]),
     )
 
 

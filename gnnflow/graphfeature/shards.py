@@ -119,8 +119,10 @@ def read_shard(artifact: str, entry: ShardEntry, *, was_read: Callable[[], None]
     else:
         neighborhood = merge([decode_rows(column).neighborhood])
         rows = np.searchsorted(neighborhood.node_ids, targets)
-    labels = None
-    if "label" in table.column_names:
-        label = table["label"]
-        labels = to_matrix(label) if pa.types.is_fixed_size_list(label.type) else to_numpy(label)
+    labels = labels_of(table["label"]) if "label" in table.column_names else None
     return Shard(neighborhood, rows, targets, labels)
+
+
+def labels_of(column: pa.ChunkedArray) -> Array:
+    """Return a column of labels as they are trained on: int64 [T], float32 [T], or float32 [T, C]."""
+    return to_matrix(column) if pa.types.is_fixed_size_list(column.type) else to_numpy(column)

@@ -40,7 +40,8 @@ class FlatJob:
     @property
     def target_columns(self) -> list[str]:
         """The node columns a target's row carries."""
-        label = ["label"] if LABEL_KINDS[self.neighbors.store.facts.label_kind].has_labels else []
+        facts = self.neighbors.store.facts
+        label = ["label"] if LABEL_KINDS[facts.label_kind].has_labels and facts.targets == "nodes" else []
         return ["node", "id", "split", *label]
 
 

@@ -34,17 +34,21 @@ _SHARDS_AT_ONCE = 1024  # whose pools are drawn together: every partition draws 
 
 @dataclass(frozen=True)
 class PairPlan:
-    """How pairs get their negatives: `pool` nodes in each shard, drawn by in-degree to a power; 0: all alike."""
+    """How pairs get their negatives: `pool` nodes in each shard, drawn by in-degree to a power; 0: all alike.
+
+    Where edges have labels a pool of 0.
+    """
 
     seed: int
-    pool: int
+    pool: int = 0
     power: float = 0.0
 
 
 def find_pairs(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
     """Sign each pair that leads to a partition by its target's neighbourhood, and weigh the partition's nodes."""
     store = job.neighbors.store
-    pairs = store.pairs(index, ["src", "dst", "key", "split"])
+    pairs = store.pairs(index, ["src", "dst", "key", "split", *store.pair_columns])
+    pairs = pairs.filter(pa.array(to_numpy(pairs["split"]) >= 0)).combine_chunks()
     # dense id and local row of each pair's target [P]
     nodes = to_numpy(pairs["dst"])
     edges = job.neighbors.in_edges(index)
@@ -74,7 +78,7 @@ def place_pairs(
     frontier = pa.table({"shard": np.concatenate([shard, shard, drawn_shard]), "node": nodes})
     return TaskOutput(
         emits=(
-            Emit("pairs", signed.select(["src", "dst", "key"]), shard),
+            Emit("pairs", signed.select(["src", "dst", "key", *job.neighbors.store.pair_columns]), shard),
             Emit("pool", pa.table({"node": drawn, "number": number}), drawn_shard),
             Emit("frontier_0", frontier, book.owner(nodes)),
         )
@@ -121,7 +125,7 @@ def build_pair_shard(index: int, inbox: Inbox, *, job: FlatJob, placement: Place
     neighborhood = assemble(inbox, job, targets)
     source, target, drawn = (np.searchsorted(roots, nodes) for nodes in ends)
     numbered = {name: pa.array(rows.astype(np.int32)) for name, rows in (("source", source), ("target", target))}
-    table = pa.table({**numbered, "key": pairs["key"]})
+    table = pa.table({**numbered, **{name: pairs[name] for name in ("key", *job.neighbors.store.pair_columns)}})
     entry, files = commit_shard(job, neighborhood, targets, name=name, split=split_name(code), num_pairs=len(source))
     beside = write_pairs(job.artifact, name, table, drawn)
     return TaskOutput(files=(*files, *beside), counts={"entry": asdict(entry), "targets": entry.num_pairs})

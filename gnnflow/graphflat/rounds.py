@@ -93,6 +93,8 @@ def expand_hop(index: int, inbox: Inbox, *, job: FlatJob, hop: int) -> TaskOutpu
         columns["attributes"] = from_matrix(added.attributes)
     if added.next_arrival is not None:
         columns[NEXT_ARRIVAL] = added.next_arrival
+    if added.time is not None:
+        columns["time"] = added.time
     # the pairs reached: one integer each, ascending, which sorts by shard, then node
     pairs = distinct(edge_shard * book.num_nodes + added.sources)
     reached = pa.table({"shard": pairs // book.num_nodes, "node": pairs % book.num_nodes})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gnnflow.graph.errors import ScoringError
-from gnnflow.infer import need, rounds
+from gnnflow.infer import need, pairs, rounds
 from gnnflow.layers.model import Model
 from gnnflow.layers.saved import load_model
 from gnnflow.mapreduce.rounds import Round
@@ -28,7 +28,11 @@ PARITY_LIMIT = 1e-4
 
 @dataclass(frozen=True)
 class InferJob:
-    """targets: "all", or the split codes to score. model: URI of the trained model's folder."""
+    """targets: "all", or the split codes to score. model: URI of the trained model's folder.
+
+    label_kind: of the targets. scores_edges: these are edges, scored from the embeddings of their ends; all nodes are
+    then computed.
+    """
 
     artifact: str
     neighbors: Neighbors
@@ -39,6 +43,17 @@ class InferJob:
     embeddings: bool
     parity_samples: int
     seed: int
+    scores_edges: bool = False
+
+    @property
+    def row_kind(self) -> LabelKind:
+        """What the model gives for a node: its scores, or where edges are scored its embedding."""
+        return "link" if self.scores_edges else self.label_kind
+
+    @property
+    def node_targets(self) -> str | tuple[int, ...]:
+        """The split codes of the nodes to compute, or "all"."""
+        return "all" if self.scores_edges else self.targets
 
     @property
     def fanouts(self) -> tuple[int, ...] | None:
@@ -52,7 +67,7 @@ class InferJob:
 
     def need_layer(self, layer: int) -> int:
         """Return the layer whose need round serves this one: without pruning and sampling all layers need the same."""
-        whole = self.targets == "all" and self.neighbors.fanouts is None
+        whole = self.node_targets == "all" and self.neighbors.fanouts is None
         return self.num_layers if whole else layer
 
     def load_model(self) -> Model:
@@ -73,7 +88,10 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
     """Run GraphInfer over every partition. Raises ScoringError where a target's result is not finite."""
     parts, layers = job.neighbors.store.num_partitions, job.num_layers
     sample = _plan_needs(job, runner)
-    encode = partial(rounds.encode, job=job)
+    encode, asked = partial(rounds.encode, job=job), dict[str, str]()
+    if job.scores_edges:
+        runner.run(Round("ask_ends", parts, parts, partial(pairs.ask_ends, job=job)))
+        asked = {"asked": "ask_ends"}
     runner.run(Round("slice_0", parts, parts, encode, need.need_channels(job, 1)))
     for layer in range(1, layers + 1):
         reads = need.need_channels(job, layer)
@@ -85,12 +103,18 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
         # what comes later needs: the next layers' needs, and where there is one for all layers, that one to the end
         needed = need.need_channels(job, layer + 1) if layer < layers else {}
         last = frozenset(reads) - frozenset(needed)
+        reads |= asked if layer == layers else {}
         records = runner.run(Round(f"slice_{layer}", parts, parts, function, reads, last))
     _check_finite(records, job)
+    parity = {int(node): row for record in records for node, row in record.counts["parity"].items()}
+    if job.scores_edges:
+        score = partial(pairs.score_edges, job=job)
+        records = runner.run(Round("edges", parts, parts, score, {"ends": f"slice_{layers}"}, frozenset({"ends"})))
+        _check_finite(records, job)
     return InferResult(
         files=tuple(entry for record in records for entry in record.files),
         num_targets=sum(record.counts["rows"] for record in records),
-        parity={int(node): row for record in records for node, row in record.counts["parity"].items()},
+        parity=parity,
     )
 
 

@@ -56,10 +56,10 @@ def plan_need(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOut
 
 def targets_of(index: int, job: InferJob) -> IntArray:
     """Return the local rows to score."""
-    if isinstance(job.targets, str):
+    if isinstance(job.node_targets, str):
         return np.arange(job.neighbors.store.book.size(index))
     split = to_numpy(job.neighbors.store.nodes(index, ["split"])["split"])
-    return np.flatnonzero(np.isin(split, job.targets))
+    return np.flatnonzero(np.isin(split, job.node_targets))
 
 
 def computed_rows(index: int, inbox: Inbox, job: InferJob, layer: int) -> IntArray:

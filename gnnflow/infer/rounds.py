@@ -23,13 +23,13 @@ from gnnflow.executions.sliced import (
 from gnnflow.graph.arrays import distinct
 from gnnflow.graph.batch import sampled_block
 from gnnflow.infer.need import rows_of_layer, sends_of
+from gnnflow.infer.pairs import commit_predictions, send_ends
 from gnnflow.infer.predictions import prediction_columns, scores_of
 from gnnflow.kernels.threads import compute_threads
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.storage.columns import combine, from_matrix, take_rows, to_matrix, to_numpy
 from gnnflow.storage.graph_store import DEGREE_COLUMNS, degrees_of, features_of
-from gnnflow.storage.tables import commit_table
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import FloatArray, IntArray
@@ -64,6 +64,8 @@ def compute(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOutpu
 def score(index: int, inbox: Inbox, *, job: InferJob, parity: tuple[int, ...]) -> TaskOutput:
     """Slice K: the last layer and the prediction slice; commit predictions and report the parity targets' scores.
 
+    Where edges are scored the predictions of nodes are embeddings, and go to the edges that end there.
+
     A partition with a row that is not finite commits nothing and counts such rows.
     """
     with compute_threads(1), torch.no_grad():
@@ -73,21 +75,23 @@ def score(index: int, inbox: Inbox, *, job: InferJob, parity: tuple[int, ...]) -
         outputs = [{**carried, job.num_layers - 1: h}.get(number) for number in range(job.num_layers)]
         # Raw outputs: a probability of an infinite one would look like any other.
         logits = prediction_slice(model, outputs)
-        scores = scores_of(torch.from_numpy(logits), job.label_kind)
+        scores = scores_of(torch.from_numpy(logits), job.row_kind)
         embedding = embedding_slice(model, outputs) if job.embeddings else None
     ids = combine(job.neighbors.store.nodes(index, ["id"])["id"]).take(pa.array(rows))
     broken = _broken_rows(logits, embedding)
     if len(broken):
         return TaskOutput(counts={"rows": len(rows), "not_finite": len(broken), "example": str(ids[broken[0]])})
-    table = pa.table({"id": ids, **prediction_columns(scores, job.label_kind)})
+    table = pa.table({"id": ids, **prediction_columns(scores, job.row_kind)})
     if embedding is not None:
         table = table.append_column("embedding", from_matrix(embedding))
-    entry = commit_table(job.artifact, f"predictions/part-{index:05d}.parquet", table)
     # which of the scored rows the parity certificate samples, and their dense ids
     sampled = np.flatnonzero(np.isin(rows + job.neighbors.store.book.start(index), parity))
     nodes = (rows[sampled] + job.neighbors.store.book.start(index)).tolist()
     found = dict(zip(map(str, nodes), scores[sampled].tolist(), strict=True))
-    return TaskOutput(files=(entry,), counts={"rows": len(rows), "parity": found})
+    counts = {"rows": len(rows), "parity": found}
+    if job.scores_edges:
+        return TaskOutput(emits=(send_ends(index, inbox, table, job=job),), counts=counts)
+    return TaskOutput(files=(commit_predictions(index, table, job=job),), counts=counts)
 
 
 def _broken_rows(logits: FloatArray, embedding: FloatArray | None) -> IntArray:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from gnnflow.config import GraphConfig
     from gnnflow.graph.arrays import IntArray
     from gnnflow.ingest.schema import SourceSchema
+    from gnnflow.ingest.targets import EdgeTargets
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
     from gnnflow.storage.filesystem import FileEntry
     from gnnflow.storage.user_tables import Chunk
@@ -38,26 +39,19 @@ _FEW_CLASSES = 1000
 
 
 @dataclass(frozen=True)
-class LinkSplit:
-    """How edges are split where they are what is predicted: shares by hash, or None for the column of the table."""
-
-    seed: int
-    shares: tuple[float, float] | None
-
-
-@dataclass(frozen=True)
 class IngestJob:
-    """What every ingest task knows: where to write, how to read, and the chunks an error may have to name.
-
-    links: where targets are edges; None where they are nodes.
-    """
+    """What every ingest task knows: where to write, how to read, and the chunks an error may have to name."""
 
     artifact: str
     config: GraphConfig
     schema: SourceSchema
     nodes: tuple[Chunk, ...]
     edges: tuple[Chunk, ...]
-    links: LinkSplit | None = None
+
+    @property
+    def targets(self) -> EdgeTargets | None:
+        """What is asked of the edge table where targets are edges; None where they are nodes."""
+        return self.schema.targets
 
     @property
     def partitions(self) -> int:
@@ -90,8 +84,9 @@ def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
     sort = partial(rounds.sort_nodes, job=job)
     step = Round("nodes_sort", partitions, partitions, sort, {"nodes": "nodes_read"}, frozenset({"nodes"}))
     nodes = runner.run(step)
-    _check_splits(nodes, job)
-    _check_classes(nodes, job)
+    if job.targets is None:
+        _check_splits(nodes, job)
+        _check_classes(nodes, job)
     counts = {CHANNEL: "nodes_sort"}
     merge = Round("nodes_statistics", partitions, partitions, merge_counts, counts, frozenset(counts))
     counted = statistics_of(runner.run(merge), job.schema)
@@ -107,13 +102,14 @@ def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
         )
     )
     steps = _Records(read, nodes, edge_read, edges, written)
-    if job.links is not None:
-        _check_link_splits(edges[-1], job)
+    if job.targets is not None:
+        _check_edge_splits(edges[-1], job)
+        _check_classes(edges[-1], job)
     return IngestResult(steps.files, steps.rows, _facts(job, book, steps, columns=counted))
 
 
 def _builder(job: IngestJob) -> str:
-    return "edges_build" if job.config.reverse_edges or job.links else "edges_dst"
+    return "edges_build" if job.config.reverse_edges or job.targets else "edges_dst"
 
 
 def _edge_rounds(
@@ -121,33 +117,32 @@ def _edge_rounds(
 ) -> tuple[list[TaskRecord], list[list[TaskRecord]]]:
     partitions = job.partitions
     read = runner.run(Round("edges_read", len(job.edges), partitions, partial(rounds.read_edges, job=job)))
-    steps = [
-        Round(
-            "edges_src",
-            partitions,
-            partitions,
-            partial(rounds.resolve_sources, job=job, book=book),
-            {"edges_by_src": "edges_read", "node_rows": "nodes_sort"},
-            frozenset({"edges_by_src"}),
-        ),
-        Round(
-            "edges_dst",
-            partitions,
-            partitions,
-            partial(links.split_edges if job.links else rounds.resolve_destinations, job=job, book=book),
-            {"edges_by_dst": "edges_src", "node_rows": "nodes_sort"},
-            frozenset({"edges_by_dst"}),
-        ),
-    ]
-    if job.links is not None:
-        held = partial(links.build_links, job=job, book=book)
+    by_time = job.targets is not None and job.targets.task.split.kind == "time"
+    resolve = partial(links.sample_times if by_time else rounds.resolve_sources, job=job, book=book)
+    reads = {"edges_by_src": "edges_read", "node_rows": "nodes_sort"}
+    sources = runner.run(Round("edges_src", partitions, partitions, resolve, reads, frozenset({"edges_by_src"})))
+    split = partial(rounds.resolve_destinations, job=job, book=book)
+    if job.targets is not None:
+        split = partial(links.split_edges, job=job, book=book, bounds=_bounds(job, runner) if by_time else None)
+    reads = {"edges_by_dst": "edges_src", "node_rows": "nodes_sort"}
+    steps = [sources, runner.run(Round("edges_dst", partitions, partitions, split, reads, frozenset({"edges_by_dst"})))]
+    if job.targets is not None:
+        build = partial(links.build_links, job=job, book=book)
         reads = dict.fromkeys(("edges_both", "pairs", "held"), "edges_dst")
-        steps.append(Round("edges_build", partitions, partitions, held, reads, frozenset(reads)))
+        steps.append(runner.run(Round("edges_build", partitions, partitions, build, reads, frozenset(reads))))
     elif job.config.reverse_edges:
         build = partial(rounds.build_both_ways, job=job, book=book)
-        both = {"edges_both": "edges_dst"}
-        steps.append(Round("edges_build", partitions, partitions, build, both, frozenset(both)))
-    return read, [runner.run(step) for step in steps]
+        reads = {"edges_both": "edges_dst"}
+        steps.append(runner.run(Round("edges_build", partitions, partitions, build, reads, frozenset(reads))))
+    return read, steps
+
+
+def _bounds(job: IngestJob, runner: RoundRunner) -> links.TimeBounds:
+    """Return from which times on edges are in valid, and in test."""
+    step = Round("times", 1, 1, partial(links.bound_times, job=job), {"times": "edges_src"}, frozenset({"times"}))
+    (record,) = runner.run(step)
+    valid, test = record.counts["bounds"]
+    return valid, test
 
 
 def _check_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
@@ -163,7 +158,7 @@ def _check_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
             )
 
 
-def _check_link_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
+def _check_edge_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
     counts = _splits(records)
     for name in ("train", "valid"):
         if not counts[name]:
@@ -195,7 +190,7 @@ def _check_classes(records: Sequence[TaskRecord], job: IngestJob) -> None:
         raise TableError(
             f"column {job.config.label!r}: the largest class is {largest:,}, "
             f"of {_total(records, 'labelled'):,} labelled rows",
-            where=str(job.config.nodes),
+            where=str(job.config.nodes if job.targets is None else job.config.edges),
             fix=f"Number classes from 0 without gaps. Above {limit:,} set graph.num_classes.",
         )
 
@@ -230,6 +225,10 @@ class _Records:
         rows_out = _total(self.edges[1], "rows_out")  # where both ends are known
         return _conserved("edge", _total(self.edge_read, "rows_in"), rows_out, _total(steps, "rows_quarantined"))
 
+    def targets(self, job: IngestJob) -> Sequence[TaskRecord]:
+        """Return the records that count targets, their splits and labels."""
+        return self.nodes if job.targets is None else self.edges[-1]
+
     @property
     def rows(self) -> RowCounts:
         """The rows of both tables."""
@@ -260,15 +259,17 @@ def _facts(job: IngestJob, book: PartitionBook, steps: _Records, *, columns: tup
         attribute_width=schema.attribute_width,
         has_weight=schema.has_weight,
         label_kind=schema.label_kind,
-        num_classes=_num_classes(steps.nodes, job),
+        num_classes=_num_classes(steps.targets(job), job),
         class_names=schema.class_names,
-        labelled=_total(steps.nodes, "labelled"),
-        splits=_splits(steps.nodes if job.links is None else steps.edges[-1]),
+        labelled=_total(steps.targets(job), "labelled"),
+        splits=_splits(steps.targets(job)),
         degree_bins=tuple(sum(column) for column in bins),
         max_in_degree=max(record.counts["max_in_degree"] for record in steps.written),
         tables={"nodes": steps.node_rows, "edges": steps.edge_rows},
         columns=columns,
         copies_left_out=_total(steps.edges[-1], "copies_left_out"),
+        targets="nodes" if job.targets is None else "edges",
+        has_time=schema.has_time,
     )
 
 

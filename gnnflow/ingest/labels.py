@@ -39,16 +39,12 @@ class _LabelColumn:
 
 
 def label_faults(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> list[Fault]:
-    """Return the faults of the label column; none where there is no such column."""
-    if not schema.has_labels:
-        return []
+    """Return the faults of the label column, which the table has."""
     return _COLUMNS[schema.label_kind].faults(combine(table.column(config.label)), schema, config)
 
 
 def is_labelled(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> Array:
-    """Return which rows have a label [R]."""
-    if not schema.has_labels:
-        return np.zeros(table.num_rows, bool)
+    """Return which rows of a table with a label column have a label [R]."""
     return _COLUMNS[schema.label_kind].labelled(combine(table.column(config.label)))
 
 

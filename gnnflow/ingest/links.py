@@ -1,53 +1,90 @@
-"""Where edges are what is predicted: which are held out, and that none of these, nor a copy of one, carries messages.
+"""Where edges are the targets: which are held out, and that no edge carries messages that would tell of one.
 
-An edge's split is a function of its two ends, whichever comes first, or a column of the table. A column may put an edge
-and its reverse into different splits: then the later split (train, valid, test) has both. So each held-out pair is told
-to the owners of both its ends, who leave every copy of an earlier split out.
+An edge's split is a function of its two ends, whichever comes first, or of its time, or a column of the table. A column
+may put an edge and its reverse into different splits: then the later split (train, valid, test) has both. So each
+held-out pair is told to the owners of both its ends, who leave every copy of an earlier split out. Where edges have
+times this is not asked: an earlier edge between the same ends is history, and a later one is hidden where the pair is
+scored (`graphfeature/times.py`).
 
-Shapes: E edges, H held-out pairs, P pairs.
+Shapes: E edges, H held-out pairs, P targets.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest import rounds
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.sampling import edge_keys
-from gnnflow.sampling.pairs import pair_keys, random_splits
-from gnnflow.storage.columns import take_rows, to_numpy
+from gnnflow.sampling.pairs import pair_keys, random_splits, sampled_times, time_bounds, time_splits
+from gnnflow.storage.columns import id_keys, take_rows, to_numpy
 from gnnflow.storage.tables import commit_table
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import Array, IntArray
     from gnnflow.graph.book import PartitionBook
     from gnnflow.ingest.job import IngestJob
+    from gnnflow.ingest.targets import EdgeTargets
     from gnnflow.mapreduce.exchange import Inbox
 
+TimeBounds = tuple[int, int]
+
 _TRAIN = SPLITS.index("train")
-_COLUMNS = ("src", "dst", "key", "split")
+_STORED = ("src", "dst", "key", "split", "label", "attributes", "time")
+_OF_TARGETS = ("split", "label", "labelled")
 
 
-def split_edges(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
+def sample_times(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
+    """Do what `rounds.resolve_sources` does, and send a sample of the times of targets to one task."""
+    assert job.targets is not None
+    done = rounds.resolve_sources(index, inbox, job=job, book=book)
+    rows = done.emits[0].rows
+    source, target = to_numpy(rows["src_key"]), id_keys(rows["dst_id"])
+    is_target = to_numpy(rows["labelled"]) if job.targets.have_labels else source != target
+    found = np.flatnonzero(is_target)
+    keys, times = pair_keys(source[found], target[found]), to_numpy(rows["time"])[found]
+    kept = sampled_times(keys, times, seed=job.targets.seed)
+    sample = pa.table({"key": keys[kept], "time": times[kept]})
+    return replace(done, emits=(*done.emits, Emit("times", sample, np.zeros(len(kept), np.int64))))
+
+
+def bound_times(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
+    """Say from which times on edges are held out: one task, from the samples of all."""
+    assert job.targets is not None
+    split = job.targets.task.split
+    assert split.kind == "time"
+    sample = inbox.read("times")
+    keys, times = to_numpy(sample["key"]), to_numpy(sample["time"])
+    kept = sampled_times(keys, times, seed=job.targets.seed)
+    return TaskOutput(counts={"bounds": list(time_bounds(times[kept], valid=split.valid, test=split.test))})
+
+
+def split_edges(
+    index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, bounds: TimeBounds | None
+) -> TaskOutput:
     """Send the edges into a partition on: those that carry messages, those that are targets, and the held-out pairs."""
+    assert job.targets is not None
     rows, done = rounds.known_edges(index, inbox, job=job, book=book)
     src, dst = to_numpy(rows["src"]), to_numpy(rows["dst"])
-    # split code of each edge [E]; a loop is no target
-    split = np.where(src == dst, -1, _codes(rows, job)).astype(np.int8)
-    carrying = take_rows(rows, np.flatnonzero(split <= _TRAIN))
-    carrying = carrying.drop_columns(["split"]) if "split" in carrying.column_names else carrying
+    # split code of each edge [E]; one without a label is no target, nor is a loop where edges are what is looked for
+    is_target = to_numpy(rows["labelled"]) if job.targets.have_labels else src != dst
+    split = np.where(is_target, _codes(rows, job.targets, bounds), -1).astype(np.int8)
+    # Labels of edges are published for all; links are told from pairs that are none.
+    pairs = _without(rows, ("split", "weight") if job.targets.have_labels else ("split", "weight", "attributes"))
+    pairs = pairs.append_column("split", pa.array(split))
+    pairs = take_rows(pairs, np.flatnonzero((split >= 0) | job.targets.have_labels))
+    carries = (split <= _TRAIN) | job.targets.held_out_carry
+    carrying = _without(take_rows(rows, np.flatnonzero(carries)), _OF_TARGETS)
     if job.config.reverse_edges:
         carrying = rounds.both_ways(carrying)
-    targets = np.flatnonzero(split >= 0)
-    keys = edge_keys(to_numpy(rows["dst_key"]), to_numpy(rows["src_key"]), np.zeros(len(src), np.int64))
-    pairs = pa.table({"src": src, "dst": dst, "key": keys, "split": split}).take(pa.array(targets))
-    held = split > _TRAIN
+    held = (split > _TRAIN) & job.targets.hides_copies
     # held-out pairs in both directions [2H]
     ends = pa.table(
         {
@@ -58,41 +95,55 @@ def split_edges(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook
     )
     emits = (
         Emit("edges_both", carrying, book.owner(to_numpy(carrying["dst"]))),
-        Emit("pairs", pairs, np.full(len(targets), index)),
+        Emit("pairs", pairs, np.full(pairs.num_rows, index)),
         Emit("held", ends, book.owner(to_numpy(ends["dst"]))),
     )
     return replace(done, emits=emits)
 
 
-def _codes(rows: pa.Table, job: IngestJob) -> Array:
-    assert job.links is not None
-    if job.links.shares is None:
+def _without(rows: pa.Table, names: tuple[str, ...]) -> pa.Table:
+    return rows.drop_columns([name for name in names if name in rows.column_names])
+
+
+def _codes(rows: pa.Table, targets: EdgeTargets, bounds: TimeBounds | None) -> Array:
+    split = targets.task.split
+    if split.kind == "column":
         return to_numpy(rows["split"])
-    valid, test = job.links.shares
-    return random_splits(
-        pair_keys(to_numpy(rows["src_key"]), to_numpy(rows["dst_key"])), seed=job.links.seed, valid=valid, test=test
-    )
+    if split.kind == "time":
+        assert bounds is not None
+        return time_splits(to_numpy(rows["time"]), bounds)
+    keys = pair_keys(to_numpy(rows["src_key"]), to_numpy(rows["dst_key"]))
+    return random_splits(keys, seed=targets.seed, valid=split.valid, test=split.test)
 
 
 def build_links(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
-    """Build a partition from the edges that carry messages and write its pairs, both without held-out copies."""
+    """Build a partition from the edges that carry messages and write its targets, both without held-out copies."""
+    assert job.targets is not None
     edges, pairs = inbox.read("edges_both").combine_chunks(), inbox.read("pairs").combine_chunks()
     held, split = _latest(inbox.read("held"), book)
     kept_edges = _split_of(_pair(edges, book), held, split) < 0
-    pair, code = _pair(pairs, book), to_numpy(pairs["split"])
-    # pairs in (dst, src) order, of equal ones the first [P]
-    order = np.argsort(pair, kind="stable")
-    first = np.ones(len(order), bool)
-    first[1:] = pair[order][1:] != pair[order][:-1]
-    copies = _split_of(pair, held, split) > code
-    pairs = take_rows(pairs, order[first & ~copies[order]])
+    # targets in (dst, src) order, those of one pair in the order of the table [P]
+    pairs = take_rows(pairs, np.lexsort((to_numpy(pairs["place"]), _pair(pairs, book))))
+    number = rounds.occurrences(to_numpy(pairs["dst"]), to_numpy(pairs["src"]))
+    keys = edge_keys(to_numpy(pairs["dst_key"]), to_numpy(pairs["src_key"]), number)
+    pairs = pairs.append_column("key", pa.array(keys))
+    if job.targets.are_pairs:
+        copies = _split_of(_pair(pairs, book), held, split) > to_numpy(pairs["split"])
+        pairs = take_rows(pairs, np.flatnonzero((number == 0) & ~copies))
     built = rounds.build_edges(index, take_rows(edges, np.flatnonzero(kept_edges)), job=job, book=book)
-    entry = commit_table(job.artifact, f"pairs-{index:05d}.parquet", pairs.select(_COLUMNS))
-    counts = {
-        "splits": np.bincount(to_numpy(pairs["split"]) + 1, minlength=1 + len(SPLITS)).tolist(),
-        "copies_left_out": int((~kept_edges).sum()),
-    }
+    stored = pairs.select([name for name in _STORED if name in pairs.column_names])
+    entry = commit_table(job.artifact, f"pairs-{index:05d}.parquet", stored)
+    counts = {**_counts(pairs, job), "copies_left_out": int((~kept_edges).sum())}
     return TaskOutput(emits=built.emits, files=(*built.files, entry), counts={**built.counts, **counts})
+
+
+def _counts(pairs: pa.Table, job: IngestJob) -> dict[str, Any]:
+    counts: dict[str, Any] = {"splits": np.bincount(to_numpy(pairs["split"]) + 1, minlength=1 + len(SPLITS)).tolist()}
+    if job.schema.has_edge_labels:
+        counts["labelled"] = int(to_numpy(pairs["labelled"]).sum())
+    if job.schema.has_edge_labels and LABEL_KINDS[job.schema.label_kind].is_class:
+        counts["label_max"] = int(to_numpy(pairs["label"]).max(initial=-1))
+    return counts
 
 
 def _pair(table: pa.Table, book: PartitionBook) -> IntArray:

@@ -95,7 +95,7 @@ def _node_counts(rows: pa.Table, job: IngestJob) -> dict[str, Any]:
     split = to_numpy(rows["split"])
     counts: dict[str, Any] = {"splits": np.bincount(split + 1, minlength=4).tolist()}
     counts["labelled"] = int(to_numpy(rows["labelled"]).sum())
-    if LABEL_KINDS[job.schema.label_kind].is_class:
+    if job.schema.has_labels and LABEL_KINDS[job.schema.label_kind].is_class:
         counts["label_max"] = int(to_numpy(rows["label"]).max(initial=-1))
     if job.config.normalize == "standard":
         counts["moments"] = asdict(moments_of(to_matrix(rows["x"], np.float64)))
@@ -193,12 +193,14 @@ def build_edges(index: int, rows: pa.Table, *, job: IngestJob, book: PartitionBo
     src, dst = src[order], dst[order]
     weight = to_numpy(rows["weight"])[order] if job.schema.has_weight else None
     # what identifies each edge, whatever the partitioning [E]
-    keys = edge_keys(to_numpy(rows["dst_key"])[order], to_numpy(rows["src_key"])[order], _occurrence(dst, src))
+    keys = edge_keys(to_numpy(rows["dst_key"])[order], to_numpy(rows["src_key"])[order], occurrences(dst, src))
     columns: dict[str, Any] = {"dst": dst, "src": src, "edge_key": keys}
     if weight is not None:
         columns["weight"] = weight
     if job.schema.attributes:
         columns["attributes"] = from_matrix(to_matrix(rows["attributes"])[order])
+    if job.schema.has_time:
+        columns["time"] = to_numpy(rows["time"])[order]
     entry = commit_table(job.artifact, f"edges-{index:05d}.parquet", pa.table(columns), row_group_size=1 << 20)
     # local row of each edge's destination [E]; in-edges of each node here, and the sum of their weights [N]
     local = dst - book.start(index)
@@ -248,7 +250,7 @@ def _edge_order(pair: IntArray, place: IntArray) -> IntArray:
     return order
 
 
-def _occurrence(dst: IntArray, src: IntArray) -> IntArray:
+def occurrences(dst: IntArray, src: IntArray) -> IntArray:
     """Return each edge's number among those of the same pair; pairs lie together."""
     if not len(dst):
         return np.zeros(0, np.int64)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from gnnflow.config import GraphConfig
     from gnnflow.graph.labels import LabelKind
+    from gnnflow.ingest.targets import EdgeTargets
     from gnnflow.ingest.text import SourceTable
     from gnnflow.storage.user_tables import Chunk
 
@@ -47,7 +48,8 @@ class SourceSchema:
     """How to read the node and edge tables.
 
     Dense features are the concatenation of `features`; sparse ones are the columns `<sparse>_index`/`<sparse>_value`.
-    class_names are those the node table's metadata states, by class number; there may be fewer or more than classes.
+    class_names are those the labels' table's metadata states, by class number; there may be fewer or more than classes.
+    targets: where these are edges; label_kind and class_names are then of edges, and no label of a node is read.
     """
 
     id_type: IdType
@@ -61,7 +63,7 @@ class SourceSchema:
     has_weight: bool
     attributes: tuple[ColumnPart, ...]
     class_names: tuple[str, ...] = ()
-    has_edge_split: bool = False
+    targets: EdgeTargets | None = None
 
     @property
     def attribute_width(self) -> int:
@@ -71,27 +73,81 @@ class SourceSchema:
     @property
     def has_labels(self) -> bool:
         """Whether the node table has a label column."""
-        return LABEL_KINDS[self.label_kind].has_labels
+        return self.targets is None and LABEL_KINDS[self.label_kind].has_labels
+
+    @property
+    def has_edge_labels(self) -> bool:
+        """Whether the edge table has a label column."""
+        return self.targets is not None and LABEL_KINDS[self.label_kind].has_labels
+
+    @property
+    def has_edge_split(self) -> bool:
+        """Whether a column of the edge table says which split an edge is in."""
+        return self.targets is not None and self.targets.by_column
+
+    @property
+    def has_time(self) -> bool:
+        """Whether edges have times."""
+        return self.targets is not None and self.targets.have_times
 
 
-def read_schema(nodes: SourceTable, edges: SourceTable, config: GraphConfig) -> SourceSchema:
-    """Return how to read these tables. Reads schemas, and first rows where a list's width is only in the rows."""
+def read_schema(
+    nodes: SourceTable, edges: SourceTable, config: GraphConfig, *, targets: EdgeTargets | None = None
+) -> SourceSchema:
+    """Return how to read these tables. Reads schemas, and first rows where a list's width is only in the rows.
+
+    targets: where these are edges.
+    """
     for table, uri, key in ((nodes, config.nodes, "graph.nodes"), (edges, config.edges, "graph.edges")):
         if all(chunk.num_rows == 0 for chunk in table.chunks):
             raise TableError("the table has no rows", where=str(uri), fix=f"Check {key}.")
     node_schema, edge_schema = agreed_schema(nodes), agreed_schema(edges)
-    return _schema(node_schema, edge_schema, nodes.chunks, edges.chunks, config)
+    schema = _schema(node_schema, edge_schema, nodes.chunks, edges.chunks, config)
+    if targets is None:
+        kind, width = _label(node_schema, nodes.chunks, config)
+        has_split = _split_is_text(node_schema, nodes.chunks[0], config.split)
+        schema = replace(schema, label_kind=kind, label_width=width, has_split=has_split)
+    else:
+        schema = _of_edges(schema, edge_schema, edges.chunks, config, targets)
+    labelled = nodes if targets is None else edges
+    has_names = LABEL_KINDS[schema.label_kind].has_classes
+    return replace(schema, class_names=_class_names(labelled.chunks)) if has_names else schema
+
+
+def _of_edges(
+    schema: SourceSchema, found: pa.Schema, edges: Sequence[Chunk], config: GraphConfig, targets: EdgeTargets
+) -> SourceSchema:
+    """Return the schema with what the edge table says of targets; raise TableError for what it does not say."""
+    if targets.by_column:
+        _field(found, edges[0], config.split, "graph.split, where task.split.kind is column")
+        _split_is_text(found, edges[0], config.split)
+    if targets.have_times:
+        _check_time(_field(found, edges[0], config.timestamp, "graph.timestamp"), edges[0])
+    if not targets.have_labels:
+        return replace(schema, targets=targets, label_kind="link")
+    _field(found, edges[0], config.label, "graph.label, where task.kind is edge")
+    kind, width = _label(found, edges, config)
+    return replace(schema, targets=targets, label_kind=kind, label_width=width)
+
+
+def _check_time(field: pa.Field, chunk: Chunk) -> None:
+    if not any(is_one(field.type) for is_one in (pa.types.is_integer, pa.types.is_timestamp, pa.types.is_date)):
+        raise TableError(
+            f"column {field.name!r} is {field.type}, not a time{_text_at(field)}",
+            where=chunk.uri,
+            fix="Write times as integers, dates or timestamps.",
+        )
 
 
 def _schema(
     node_schema: pa.Schema, edge_schema: pa.Schema, nodes: Sequence[Chunk], edges: Sequence[Chunk], config: GraphConfig
 ) -> SourceSchema:
+    """Return how ids, features, weights and attributes are read."""
     id_type = _id_type(node_schema, nodes[0], config.id, "graph.id")
     for role, column in (("graph.src", config.src), ("graph.dst", config.dst)):
         _same_type(id_type, _id_type(edge_schema, edges[0], column, role), edges[0], column, config.id)
     sparse = _sparse_stem(node_schema, nodes[0], config)
     features = () if sparse else tuple(_part(node_schema, nodes, name, "graph.features") for name in config.features)
-    label_kind, label_width = _label(node_schema, nodes, config)
     attributes = tuple(_part(edge_schema, edges, name, "graph.edge_features") for name in config.edge_features)
     return SourceSchema(
         id_type=id_type,
@@ -99,12 +155,11 @@ def _schema(
         sparse=sparse,
         sparse_has_value=sparse is not None and f"{sparse}_value" in node_schema.names,
         feature_width=_sparse_width(nodes, sparse, config) if sparse else sum(p.width for p in features),
-        label_kind=label_kind,
-        label_width=label_width,
-        has_split=_split_is_text(node_schema, nodes[0], config.split),
+        label_kind="none",
+        label_width=0,
+        has_split=False,
         has_weight=_weight_is_number(edge_schema, edges[0], config.weight),
         attributes=attributes,
-        class_names=_class_names(nodes) if LABEL_KINDS[label_kind].has_classes else (),
     )
 
 
@@ -286,18 +341,6 @@ def _stated_width(chunk: Chunk) -> int | None:
 
 def _shown(stated: bytes) -> str:
     return repr(stated[:60].decode(errors="replace"))
-
-
-def for_links(schema: SourceSchema, edges: SourceTable, config: GraphConfig, *, by_column: bool) -> SourceSchema:
-    """Return how to read the tables where edges are what is predicted: node labels are not read.
-
-    by_column: the edge table says which split an edge is in. Raises TableError where it does not.
-    """
-    if by_column:
-        found = agreed_schema(edges)
-        _field(found, edges.chunks[0], config.split, "graph.split, where task.split.kind is column")
-        _split_is_text(found, edges.chunks[0], config.split)
-    return replace(schema, label_kind="link", label_width=0, has_split=False, class_names=(), has_edge_split=by_column)
 
 
 def _part(schema: pa.Schema, chunks: Sequence[Chunk], name: str, role: str) -> ColumnPart:

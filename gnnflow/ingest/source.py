@@ -12,7 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.splits import SPLITS
-from gnnflow.ingest.checks import Fault, FloatType, id_faults, number_faults, sparse_faults, split_faults, weight_faults
+from gnnflow.ingest.checks import (
+    Fault,
+    FloatType,
+    id_faults,
+    number_faults,
+    sparse_faults,
+    split_faults,
+    time_faults,
+    times_of,
+    weight_faults,
+)
 from gnnflow.ingest.labels import is_labelled, label_column, label_faults
 from gnnflow.storage.columns import combine, from_matrix, from_ragged, to_numpy, to_ragged
 
@@ -37,7 +47,7 @@ def node_column_names(schema: SourceSchema, config: GraphConfig) -> list[str]:
 def edge_column_names(schema: SourceSchema, config: GraphConfig) -> list[str]:
     """Return the columns of the edge table that are read."""
     names = [config.src, config.dst] + ([config.weight] if schema.has_weight else [])
-    names += [config.split] if schema.has_edge_split else []
+    names += schema.targets.columns(config) if schema.targets else []
     return list(dict.fromkeys([*names, *(part.name for part in schema.attributes)]))
 
 
@@ -49,9 +59,10 @@ def node_faults(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> l
         faults += sparse_faults(table, schema.sparse, width, has_value=has_value, exact=exact)
     else:
         faults += number_faults(table, schema.features, "feature", exact=exact)
-    faults += label_faults(table, schema, config)
+    if schema.has_labels:
+        faults += label_faults(table, schema, config)
     if schema.has_split:
-        faults += split_faults(table, config.split, is_labelled(table, schema, config))
+        faults += split_faults(table, config.split, _labelled(table, schema, config))
     return faults
 
 
@@ -60,8 +71,13 @@ def edge_faults(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> l
     faults = id_faults(table, config.src) + id_faults(table, config.dst)
     if schema.has_weight:
         faults += weight_faults(table, config.weight)
+    if schema.has_edge_labels:
+        faults += label_faults(table, schema, config)
     if schema.has_edge_split:
-        faults += split_faults(table, config.split, np.ones(table.num_rows, bool))
+        is_target = is_labelled(table, schema, config) if schema.has_edge_labels else np.ones(table.num_rows, bool)
+        faults += split_faults(table, config.split, is_target)
+    if schema.has_time:
+        faults += time_faults(table, config.timestamp)
     return faults + number_faults(table, schema.attributes, "edge attribute", exact=np.float32)
 
 
@@ -73,7 +89,7 @@ def read_as(config: GraphConfig) -> FloatType:
 def node_columns(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> dict[str, pa.Array]:
     """Return our columns of faultless node rows: id, label, labelled, split, and x or x_index/x_value."""
     columns = {"id": _ids(table.column(config.id), schema)}
-    columns["labelled"] = pa.array(is_labelled(table, schema, config))
+    columns["labelled"] = pa.array(_labelled(table, schema, config))
     if schema.has_labels:
         columns["label"] = label_column(table, schema, config)
     columns["split"] = pa.array(_split_codes(table, config.split if schema.has_split else None))
@@ -94,7 +110,7 @@ def node_columns(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> 
 
 
 def edge_columns(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> dict[str, pa.Array]:
-    """Return our columns of faultless edge rows: src_id, dst_id, weight, attributes."""
+    """Return our columns of faultless edge rows: src_id, dst_id, weight, attributes; of targets label, split, time."""
     columns = {"src_id": _ids(table.column(config.src), schema), "dst_id": _ids(table.column(config.dst), schema)}
     if schema.has_weight:
         weight = to_numpy(combine(table.column(config.weight)))
@@ -103,7 +119,18 @@ def edge_columns(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> 
         columns["attributes"] = from_matrix(dense_matrix(table, schema.attributes, np.float32))
     if schema.has_edge_split:
         columns["split"] = pa.array(_split_codes(table, config.split))
+    if schema.has_edge_labels:
+        columns["labelled"] = pa.array(is_labelled(table, schema, config))
+        columns["label"] = label_column(table, schema, config)
+    if schema.has_time:
+        # days, seconds or finer, as the column counts them: all that is asked of times is which is earlier
+        columns["time"] = pa.array(times_of(table.column(config.timestamp)))
     return columns
+
+
+def _labelled(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> Array:
+    """Return which rows of the node table have a label."""
+    return is_labelled(table, schema, config) if schema.has_labels else np.zeros(table.num_rows, bool)
 
 
 def dense_matrix(table: pa.Table, parts: Sequence[ColumnPart], dtype: FloatType) -> FloatArray:

@@ -42,10 +42,10 @@ def node_source(chunks: Sequence[Chunk], config: GraphConfig) -> SourceTable:
     return SourceTable(tuple(chunks), columns, (config.id,), numbers)
 
 
-def edge_source(chunks: Sequence[Chunk], config: GraphConfig, *, with_split: bool = False) -> SourceTable:
-    """Return the edge table with the columns that may be read. with_split: it says which split an edge is in."""
+def edge_source(chunks: Sequence[Chunk], config: GraphConfig, *, also: Sequence[str] = ()) -> SourceTable:
+    """Return the edge table with the columns that may be read. also: those of edges that are targets."""
     numbers = frozenset([config.weight, *config.edge_features])
-    columns = numbers.union([config.src, config.dst], [config.split] if with_split else [])
+    columns = numbers.union([config.src, config.dst], also)
     return SourceTable(tuple(chunks), columns, (config.src, config.dst), numbers)
 
 

@@ -2,9 +2,11 @@
 
 dot:      <s, t>, one score                              for graphs without relations
 distmult: <s, r_c, t>, one score per output c            Yang et al., ICLR 2015, with diagonal relations
-mlp:      W2 relu(W1 [s | t] + b1) + b2                  tells (s, t) from (t, s); the other two do not
+mlp:      W2 relu(W1 [s | t | a] + b1) + b2              tells (s, t) from (t, s); the other two do not
 
-Shapes: P pairs, W width of an embedding, C outputs.
+a are the attributes of the edge, where edges have labels and attributes.
+
+Shapes: P pairs, W width of an embedding, A attributes, C outputs.
 """
 
 from __future__ import annotations
@@ -25,25 +27,29 @@ DecoderKind = Literal["dot", "distmult", "mlp"]
 
 @dataclass(frozen=True)
 class DecoderInputs:
-    """What a decoder is built from. num_outputs C: 1 for links, classes, labels or 1 for labels of edges."""
+    """What a decoder is built from. num_outputs C: 1 for links, classes, labels or 1 for labels of edges.
+
+    attribute_width A: of the edges' own attributes, which mlp alone reads.
+    """
 
     kind: DecoderKind
     num_outputs: int = 1
     hidden: int = 64
+    attribute_width: int = 0
 
 
 class Decoder(nn.Module, ABC):
     """Scores pairs; every pair alone, so batches may be cut as one likes."""
 
     @abstractmethod
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Return the scores [P, C] of pairs with these embeddings [P, W]."""
+    def forward(self, source: Tensor, target: Tensor, attributes: Tensor | None = None) -> Tensor:
+        """Return the scores [P, C] of pairs with these embeddings [P, W] and attributes [P, A], if any."""
 
 
 class Dot(Decoder):
     """The inner product of the two ends."""
 
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+    def forward(self, source: Tensor, target: Tensor, attributes: Tensor | None = None) -> Tensor:
         """Return one score per pair [P, 1]."""
         return (source * target).sum(1, keepdim=True)
 
@@ -57,29 +63,32 @@ class DistMult(Decoder):
         if num_outputs > 1:  # equal ones would stay equal
             nn.init.xavier_uniform_(self.relation)
 
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+    def forward(self, source: Tensor, target: Tensor, attributes: Tensor | None = None) -> Tensor:
         """Return one score per pair and output [P, C]."""
         return functional.linear(source * target, self.relation)
 
 
 class MLP(Decoder):
-    """One hidden layer over both ends, side by side."""
+    """One hidden layer over both ends, and the attributes of what joins them, side by side."""
 
-    def __init__(self, width: int, hidden: int, num_outputs: int) -> None:
+    def __init__(self, width: int, hidden: int, num_outputs: int, *, attribute_width: int) -> None:
         super().__init__()
-        self.first = nn.Linear(2 * width, hidden)
+        self.attribute_width = attribute_width
+        self.first = nn.Linear(2 * width + attribute_width, hidden)
         self.last = nn.Linear(hidden, num_outputs)
 
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+    def forward(self, source: Tensor, target: Tensor, attributes: Tensor | None = None) -> Tensor:
         """Return one score per pair and output [P, C]."""
-        rows: Tensor = self.last(functional.relu(self.first(torch.cat([source, target], 1))))
+        assert (attributes is not None) == bool(self.attribute_width), "edges have the attributes it was built for"
+        read = [source, target] if attributes is None else [source, target, attributes]
+        rows: Tensor = self.last(functional.relu(self.first(torch.cat(read, 1))))
         return rows
 
 
 _BUILD: dict[DecoderKind, Callable[[DecoderInputs, int], Decoder]] = {
     "dot": lambda *_: Dot(),
     "distmult": lambda inputs, width: DistMult(width, inputs.num_outputs),
-    "mlp": lambda inputs, width: MLP(width, inputs.hidden, inputs.num_outputs),
+    "mlp": lambda inputs, width: MLP(width, inputs.hidden, inputs.num_outputs, attribute_width=inputs.attribute_width),
 }
 
 

@@ -169,10 +169,13 @@ class Model(nn.Module):
         logits: Tensor = self.head(self._dropped(rows))
         return logits
 
-    def score(self, source: Tensor, target: Tensor) -> Tensor:
-        """Return the scores of pairs [P, C] from the rows [P, W] that `predict` gives of their ends."""
+    def score(self, source: Tensor, target: Tensor, attributes: Tensor | None = None) -> Tensor:
+        """Return the scores of pairs [P, C] from the rows [P, W] that `predict` gives of their ends.
+
+        attributes [P, A]: of edges, where the decoder was built for some.
+        """
         assert self.decoder is not None, "a model of nodes scores no pairs"
-        scores: Tensor = self.decoder(source, target)
+        scores: Tensor = self.decoder(source, target, attributes)
         return scores
 
     def embedding(self, outputs: Sequence[Tensor | None]) -> Tensor:

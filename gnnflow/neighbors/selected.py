@@ -53,9 +53,10 @@ class Neighbors:
 
 
 def edges_by_row(table: pa.Table, rows: IntArray, *, num_rows: int) -> InEdges:
-    """Return edges with columns src and perhaps weight, attributes and next_arrival, grouped by the row each leads to.
+    """Return edges grouped by the row each leads to.
 
-    rows: [E]. A row's edges keep the order of the table.
+    table: with src and perhaps weight, attributes, next_arrival and time. rows: [E]. A row's edges keep the table's
+    order.
     """
     names = table.column_names
     edges = InEdges(
@@ -64,6 +65,7 @@ def edges_by_row(table: pa.Table, rows: IntArray, *, num_rows: int) -> InEdges:
         weight=to_numpy(table["weight"]) if "weight" in names else None,
         attributes=to_matrix(table["attributes"]) if "attributes" in names else None,
         next_arrival=to_numpy(table[NEXT_ARRIVAL]) if NEXT_ARRIVAL in names else None,
+        time=to_numpy(table["time"]) if "time" in names else None,
     )
     if np.all(rows[1:] >= rows[:-1]):
         return edges

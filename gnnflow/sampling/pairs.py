@@ -19,6 +19,9 @@ from gnnflow.graph.splits import SPLITS
 EVALUATION = -1
 """The epoch that negatives of scoring are drawn for: the same in every epoch."""
 
+SAMPLED_TIMES = 1 << 14
+"""Edges whose times say where a split by time is cut: shares are then right to half a percent of all edges."""
+
 _FRACTION_BITS = np.uint64(11)  # shifted away, 53 bits are left: as many as a float64 holds
 _UNIT = 2.0**-53
 
@@ -34,6 +37,35 @@ def random_splits(pairs: KeyArray, *, seed: int, valid: float, test: float) -> n
     """Return the split code of each pair [E]: a share `valid` and a share `test` of all, the others train."""
     point = _points(combine(pairs, seed_word("edge split", seed)))
     names = np.select([point < test, point < test + valid], [SPLITS.index("test"), SPLITS.index("valid")], 0)
+    return names.astype(np.int8)
+
+
+def sampled_times(keys: KeyArray, times: IntArray, *, seed: int) -> IntArray:
+    """Return the positions of up to SAMPLED_TIMES edges, those whose hash is smallest: samples merge exactly."""
+    hashed = combine(combine(keys, times.view(np.uint64)), seed_word("time split", seed))
+    # Edges of one hash have one time, so it does not matter which of them is taken.
+    return np.argsort(hashed, kind="stable")[:SAMPLED_TIMES]
+
+
+def time_bounds(times: IntArray, *, valid: float, test: float) -> tuple[int, int]:
+    """Return the times from which on an edge is in valid, and in test, from a sample of all edges' times [E].
+
+    The split of a time is that of all edges of this time, so shares are at least those asked for; but a share of 0
+    gives none, and valid begins before test where there is an earlier time.
+    """
+    ordered = np.sort(times)
+    first = [len(ordered) - round(share * len(ordered)) for share in (valid + test, test)]
+    after = int(ordered[-1]) + 1 if len(ordered) else 0
+    begins = [int(ordered[place]) if place < len(ordered) else after for place in first]
+    earlier = ordered[ordered < begins[1]]
+    if valid and begins[0] == begins[1] and len(earlier):
+        begins[0] = int(earlier[-1])
+    return begins[0], begins[1]
+
+
+def time_splits(times: IntArray, bounds: tuple[int, int]) -> npt.NDArray[np.int8]:
+    """Return the split code of each edge [E] by its time and what `time_bounds` gave."""
+    names = np.select([times >= bounds[1], times >= bounds[0]], [SPLITS.index("test"), SPLITS.index("valid")], 0)
     return names.astype(np.int8)
 
 

@@ -66,6 +66,9 @@ def _check_labels(run: ResolvedRun) -> None:
     if known is None:
         return
     kind, has_split = known
+    if config.task.kind == "edge":  # what its table lacks was said when its columns were read
+        _check_choices(config, kind)
+        return
     if not LABEL_KINDS[kind].has_labels:
         raise TrainingError(
             f"the node table has no label column {config.graph.label!r}, so nothing can be trained",
@@ -109,16 +112,19 @@ def _known_labels(run: ResolvedRun) -> tuple[LabelKind, bool] | None:
     None where a table is text: what its columns hold is known once all of it was read, and ingest says it then.
     """
     from gnnflow.ingest.schema import read_schema
+    from gnnflow.ingest.targets import EdgeTargets
     from gnnflow.ingest.text import edge_source, node_source
 
     store, graph = run.artifact(run.store_stage), run.config.graph
     if committed(store):
         return read_facts(store, read_manifest(store), GraphFacts).label_kind, True
     nodes = node_source(scan(absolute(str(graph.nodes))), graph)
-    edges = edge_source(scan(absolute(str(graph.edges))), graph)
+    targets = EdgeTargets.of(run.config.task, seed=run.config.seed)
+    also = () if targets is None else targets.columns(graph)
+    edges = edge_source(scan(absolute(str(graph.edges))), graph, also=also)
     if any(chunk.csv for chunk in (*nodes.chunks, *edges.chunks)):
         return None
-    schema = read_schema(nodes, edges, graph)
+    schema = read_schema(nodes, edges, graph, targets=targets)
     return schema.label_kind, schema.has_split
 
 

@@ -26,5 +26,7 @@ def work(run: StageRun) -> Made:
 def _pairs(config: Config) -> PairPlan | None:
     if config.task.kind == "node":
         return None
+    if config.task.kind == "edge":
+        return PairPlan(config.seed)
     negatives = config.task.negatives
     return PairPlan(config.seed, negatives.pool, negatives.power if negatives.kind == "degree" else 0.0)

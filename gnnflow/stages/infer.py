@@ -84,6 +84,7 @@ def _job(run: StageRun, model: str) -> InferJob:
         embeddings=infer.embeddings,
         parity_samples=infer.parity_samples,
         seed=run.config.seed,
+        scores_edges=run.config.task.kind == "edge",
     )
 
 
@@ -140,5 +141,5 @@ def _score_by_neighborhood(job: InferJob, runner: RoundRunner, targets: IntArray
                 num_layers=job.num_layers,
                 sampling=job.neighbors.sampling,
             )
-            scores |= dict(zip(shard.targets.tolist(), scores_of(forward(model, batch), job.label_kind), strict=True))
+            scores |= dict(zip(shard.targets.tolist(), scores_of(forward(model, batch), job.row_kind), strict=True))
     return scores

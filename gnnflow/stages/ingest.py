@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.labels import metrics_to_choose
-from gnnflow.ingest.job import IngestJob, LinkSplit, run_rounds
-from gnnflow.ingest.schema import for_links, read_schema
+from gnnflow.ingest.job import IngestJob, run_rounds
+from gnnflow.ingest.schema import read_schema
+from gnnflow.ingest.targets import EdgeTargets
 from gnnflow.ingest.text import edge_source, node_source, settle_text
 from gnnflow.stages.base import Made
 from gnnflow.stages.resolve import FEWEST_PARTITIONS, stamps_of
@@ -28,19 +29,16 @@ def work(run: StageRun) -> Made:
     found = {name: find_table_files(absolute(str(getattr(graph, name)))) for name in ("nodes", "edges")}
     for name, files in found.items():
         tell(f"{name}: {files.summary}")
-    links = _links(run)
-    by_column = links is not None and links.shares is None
-    sources = [node_source(scan(found["nodes"]), graph), edge_source(scan(found["edges"]), graph, with_split=by_column)]
+    targets = EdgeTargets.of(run.config.task, seed=run.config.seed)
+    also = () if targets is None else targets.columns(graph)
+    sources = [node_source(scan(found["nodes"]), graph), edge_source(scan(found["edges"]), graph, also=also)]
     nodes, edges = settle_text(sources, run.rounds)
-    schema = read_schema(nodes, edges, graph)
+    schema = read_schema(nodes, edges, graph, targets=targets)
     _check_partitions(run, nodes)
-    if links is None:
-        _check_metric(run, schema)
-    else:
-        schema = for_links(schema, edges, graph, by_column=by_column)
+    _check_metric(run, schema)
     if schema.label_kind == "regression":
         tell(f"column {graph.label!r} holds floats: numbers to predict. For classes set graph.num_classes.")
-    result = run_rounds(IngestJob(run.artifact, graph, schema, nodes.chunks, edges.chunks, links), run.rounds)
+    result = run_rounds(IngestJob(run.artifact, graph, schema, nodes.chunks, edges.chunks), run.rounds)
     _refuse_changed_tables(run.context.run)
     return Made(
         result.files,
@@ -49,14 +47,6 @@ def work(run: StageRun) -> Made:
         rows_quarantined=result.rows.rows_quarantined,
         facts=result.facts,
     )
-
-
-def _links(run: StageRun) -> LinkSplit | None:
-    task = run.config.task
-    if task.kind == "node":
-        return None
-    split = task.split
-    return LinkSplit(run.config.seed, (split.valid, split.test) if split.kind == "random" else None)
 
 
 def _check_partitions(run: StageRun, nodes: SourceTable) -> None:
@@ -74,7 +64,8 @@ def _check_partitions(run: StageRun, nodes: SourceTable) -> None:
 def _check_metric(run: StageRun, schema: SourceSchema) -> None:
     """Raise TableError for a metric that the labels do not define, before anything is computed for it."""
     metric, kind = run.config.train.metric, schema.label_kind
-    if not schema.has_labels or metric in metrics_to_choose(kind):
+    table = run.config.graph.edges if schema.has_edge_labels else run.config.graph.nodes
+    if not (schema.has_labels or schema.has_edge_labels) or metric in metrics_to_choose(kind):
         return
     label, choices = run.config.graph.label, " or ".join(metrics_to_choose(kind))
     if kind == "regression":
@@ -82,7 +73,7 @@ def _check_metric(run: StageRun, schema: SourceSchema) -> None:
         fix = f"For classes set graph.num_classes, or write them as integers; for numbers set train.metric: {choices}."
     else:
         found, fix = f"{metric} is not defined for {kind} labels", f"Set train.metric: {choices}."
-    raise TableError(found, where=str(run.config.graph.nodes), fix=fix)
+    raise TableError(found, where=str(table), fix=fix)
 
 
 def _refuse_changed_tables(run: ResolvedRun) -> None:

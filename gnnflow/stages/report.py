@@ -34,7 +34,7 @@ from gnnflow.storage.verified import is_whole
 from gnnflow.storage.workspace import RUN, Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
@@ -82,7 +82,8 @@ def _inputs(
 ) -> ReportInputs:
     stored = artifacts[record["store"]]
     graph, trained = stored.facts(GraphFacts), artifacts["train"].facts(TrainFacts)
-    table = _sample(GraphStore.of(stored.uri, stored.manifest), artifacts["infer"])
+    store = GraphStore.of(stored.uri, stored.manifest)
+    table = _sample(store, artifacts["infer"], targets=record["config"]["infer"]["targets"])
     baseline = {key.removeprefix("baseline."): value for key, value in metrics.items() if key.startswith("baseline.")}
     return ReportInputs(
         name=record["name"],
@@ -147,19 +148,29 @@ def _graph(graph: GraphFacts, selected: SelectFacts) -> GraphSummary:
     )
 
 
-def _sample(store: GraphStore, scored: Artifact) -> pa.Table:
-    """Return predictions joined with their labels and splits, from as few partitions as give enough rows."""
+def _sample(store: GraphStore, scored: Artifact, *, targets: str | Sequence[str]) -> pa.Table:
+    """Return predictions joined with their labels and splits, from as few partitions as give enough rows.
+
+    targets: infer.targets of the run.
+    """
     import pyarrow as pa
+
+    from gnnflow.infer.pairs import scored_edges
 
     label = ["label"] if LABEL_KINDS[store.facts.label_kind].has_labels else []
     pieces: list[pa.Table] = []
     for entry in scored.manifest.files:
         partition = int(entry.name.rsplit("-", 1)[-1].split(".")[0])
         predicted = read_artifact_table(scored.uri, entry.name)
-        nodes = store.nodes(partition, ["id", "split", "labelled", *label])
-        rows = _rows_of(nodes, predicted)
+        if label and store.facts.targets == "edges":
+            known = store.pairs(partition, ["split", *label])
+            known = known.append_column("labelled", pa.array(to_numpy(known["split"]) >= 0))
+            rows = scored_edges(known, targets if isinstance(targets, str) else tuple(map(SPLITS.index, targets)))
+        else:
+            known = store.nodes(partition, ["id", "split", "labelled", *label])
+            rows = _rows_of(known, predicted)
         for name in ("split", "labelled", *label):
-            predicted = predicted.append_column(name, nodes[name].combine_chunks().take(pa.array(rows)))
+            predicted = predicted.append_column(name, known[name].combine_chunks().take(pa.array(rows)))
         pieces.append(predicted)
         if sum(piece.num_rows for piece in pieces) >= _SAMPLE_ROWS:
             break

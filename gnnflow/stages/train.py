@@ -30,9 +30,17 @@ def model_inputs(graph: GraphFacts, task: TaskConfig) -> ModelInputs:
     from gnnflow.layers.model import ModelInputs
 
     outputs, decoder = graph.num_classes, None
-    if task.kind == "link":
-        hidden = task.decoder.hidden if task.decoder.kind == "mlp" else 0
-        outputs, decoder = task.width, DecoderInputs(task.decoder.kind, hidden=hidden)
+    if task.kind != "node":
+        is_mlp = task.decoder.kind == "mlp"
+        outputs, decoder = (
+            task.width,
+            DecoderInputs(
+                task.decoder.kind,
+                num_outputs=1 if task.kind == "link" else graph.num_classes,
+                hidden=task.decoder.hidden if task.decoder.kind == "mlp" else 0,
+                attribute_width=graph.attribute_width if is_mlp and task.kind == "edge" else 0,
+            ),
+        )
     return ModelInputs(
         feature_width=graph.features.width,
         sparse=graph.features.kind == "sparse",

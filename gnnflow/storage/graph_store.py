@@ -13,6 +13,7 @@ import numpy as np
 from gnnflow.graph.batch import Degrees, Features
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.facts import GraphFacts
+from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.storage.columns import to_matrix, to_numpy, to_ragged
 from gnnflow.storage.manifest import read_facts
 from gnnflow.storage.tables import iter_artifact_table, read_artifact_table
@@ -62,8 +63,17 @@ class GraphStore:
     @property
     def edge_columns(self) -> tuple[str, ...]:
         """The columns an edge carries beside its ends and key."""
-        weight = ("weight",) if self.facts.has_weight else ()
-        return (*weight, "attributes") if self.facts.attribute_width else weight
+        held = {"weight": self.facts.has_weight, "attributes": self.facts.attribute_width, "time": self.facts.has_time}
+        return tuple(name for name, is_there in held.items() if is_there)
+
+    @property
+    def pair_columns(self) -> tuple[str, ...]:
+        """What a pair that is to be predicted carries beside its ends, key and split, each a column of its own."""
+        if self.facts.targets == "nodes":
+            return ()
+        labels = ("label",) if LABEL_KINDS[self.facts.label_kind].has_labels else ()
+        attributes = ("attributes",) if labels and self.facts.attribute_width else ()
+        return (*labels, *attributes, "time") if self.facts.has_time else (*labels, *attributes)
 
     def nodes(self, partition: int, columns: Sequence[str]) -> pa.Table:
         """Return columns of a partition's nodes, in dense id order."""
@@ -74,7 +84,10 @@ class GraphStore:
         return read_artifact_table(self.artifact, f"edges-{partition:05d}.parquet", columns)
 
     def pairs(self, partition: int, columns: Sequence[str]) -> pa.Table:
-        """Return columns (src, dst, key, split) of the pairs that lead to a partition and are to be predicted."""
+        """Return columns (src, dst, key, split, and `pair_columns`) of the pairs that lead to a partition.
+
+        In (dst, src) order, those of the same ends in the order of the table. A split of -1: not to be predicted.
+        """
         return read_artifact_table(self.artifact, f"pairs-{partition:05d}.parquet", columns)
 
     def iter_edges(self, partition: int, columns: Sequence[str]) -> Iterator[pa.Table]:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.config import LinkTask, TrainConfig
+from gnnflow.config import PairTask, TrainConfig
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.edges import SamplingKind
 from gnnflow.graph.facts import ShardEntry
@@ -107,18 +107,17 @@ class PairSource:
 
     def outputs(self, model: Model, split: str) -> Outputs:
         """Return the scores of this rank's part of a split in stored order; the batch size does not change them."""
-        planned = plan_evaluation(
-            self._of(split), batch_size=self.eval_batch_size, rank=self.rank, world_size=self.world_size
-        )
+        entries = self._of(split)
+        planned = plan_evaluation(entries, batch_size=self.eval_batch_size, rank=self.rank, world_size=self.world_size)
         model.eval()
-        columns = 1 + self.loader.task.negatives.evaluation
-        logits, targets = [np.empty((0, columns), np.float32)], [np.empty(0, np.int64)]
+        logits, targets = [self.loader.no_logits], [np.empty(0, np.int64)]
+        labels = [] if planned else [next(iter(self.loader.labels(entries[:1])))[:0]]
         with torch.no_grad():
             for batch in self.loader.batches(planned, split=split):
                 logits.append(batch.logits(model).numpy())
+                labels.append(batch.labels)
                 targets.append(batch.targets)
-        scored = np.concatenate(targets)
-        return Outputs(np.concatenate(logits), np.zeros(len(scored), np.int64), scored)
+        return Outputs(np.concatenate(logits), np.concatenate(labels), np.concatenate(targets))
 
     def train_labels(self) -> Iterable[Array]:
         """Yield the labels of each shard of the train split that this rank tells of."""
@@ -149,7 +148,7 @@ def outputs_on_pairs(
     artifact: str,
     fanouts: Sequence[int] | None,
     train: TrainConfig,
-    task: LinkTask,
+    task: PairTask,
     seed: int,
     sampling: SamplingKind = "uniform",
 ) -> Outputs:
@@ -174,7 +173,7 @@ def open_pair_source(
     job: TrainJob, *, edges: bool = True, read: Callable[[ShardEntry], PairShard] | None = None
 ) -> PairSource:
     """Return the job's shards of pairs as a source. `read` replaces reading them from the artifact."""
-    assert isinstance(job.task, LinkTask)
+    assert isinstance(job.task, PairTask)
     watch = Stopwatch()
     loader = open_loader(
         read or partial(read_pair_shard, job.artifact, was_read=partial(watch.lap, "read")),

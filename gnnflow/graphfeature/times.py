@@ -1,0 +1,138 @@
+"""Neighbourhoods as they were at a time: blocks whose rows are nodes at a time, each with its earlier in-edges alone.
+
+A row is (node, time): its in-edges are those before the time, and their sources are rows of the same time, in every
+layer. So two rows of a node at different times share nothing, and what a target is computed from depends on no other
+target of the batch. Times between which no edge lies see the same edges and are one: `cuts` makes them so.
+
+A fan-out takes its in-edges first, of all times, and the later ones are left out then. The scale of a sample is that of
+all it took, so that sums over the edges that stay are unbiased. Degrees are those of the whole graph.
+
+Shapes: R targets of the batch, N nodes of the neighbourhood, M distinct times of its edges, E edges of a layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnnflow.graph.arrays import IntArray, distinct
+from gnnflow.graph.batch import MiniBatch, sampled_block
+from gnnflow.graph.edges import SamplingKind
+from gnnflow.graphfeature.blocks import edges_of_hop, hop_limits
+from gnnflow.graphfeature.exclusion import keeping
+from gnnflow.graphfeature.neighborhood import Neighborhood
+
+ALL_EARLIER = np.iinfo(np.int64).max
+"""The cut of a time that is after every edge."""
+
+
+@dataclass(frozen=True)
+class TimedBatch:
+    """A batch, and the cut of each of its rows: an edge into the row is before it. nodes: dense ids of the rows."""
+
+    batch: MiniBatch
+    cuts: IntArray
+    nodes: IntArray
+
+
+@dataclass(frozen=True)
+class LateEdge:
+    """An edge that is later than it may be: dense ids of its ends, and its time."""
+
+    source: int
+    target: int
+    time: int
+
+
+def cuts(moments: IntArray, times: IntArray) -> IntArray:
+    """Return for each time the first of the edges' distinct times [M] that is not before it; ALL_EARLIER for none.
+
+    An edge is before the time exactly where it is before this.
+    """
+    return np.append(moments, ALL_EARLIER)[np.searchsorted(moments, times)]
+
+
+def build_before(
+    neighborhood: Neighborhood,
+    rows: IntArray,
+    before: IntArray,
+    *,
+    fanouts: Sequence[int] | None,
+    num_layers: int,
+    sampling: SamplingKind = "uniform",
+) -> TimedBatch:
+    """Return the pruned blocks of the nodes at the given rows, each as it was before a time of `cuts` [R].
+
+    (row, time) are distinct. Other arguments as `build_minibatch` has them.
+    """
+    assert neighborhood.edges.time is not None, "edges have times"
+    size, taken = neighborhood.num_nodes, "none" if fanouts is None else sampling
+    moments, group = np.unique(before, return_inverse=True)
+    # each (time, node) as one integer: at first the targets, then also what they were computed from
+    keys = group * size + rows
+    assert len(distinct(keys)) == len(keys), "targets of one batch are distinct"
+    layers = []
+    for limit in hop_limits(fanouts, num_layers):
+        picked = edges_of_hop(neighborhood, keys % size, limit)
+        # the row that each edge leads to, and whether the edge was there [E]
+        row = np.repeat(np.arange(len(keys)), picked.counts)
+        earlier = neighborhood.edges.time[picked.positions] < moments[keys // size][row]
+        reached = (keys - keys % size)[row[earlier]] + neighborhood.edges.sources[picked.positions[earlier]]
+        found = distinct(reached)
+        num_targets = len(keys)
+        keys = np.concatenate([keys, found[~np.isin(found, keys)]])
+        # row of the source of each edge [E]; what is there of later ones is left out below
+        sources = np.zeros(len(row), np.int64)
+        order = np.argsort(keys)
+        sources[earlier] = order[np.searchsorted(keys, reached, sorter=order)]
+        layers.append((num_targets, picked, sources, earlier))
+    nodes = keys % size
+    degrees = neighborhood.degrees.take(nodes)
+    sizes = [layer[0] for layer in layers[1:]] + [len(keys)]
+    blocks = [
+        keeping(
+            sampled_block(
+                neighborhood.edges.take(picked.positions, offsets=picked.offsets, sources=sources),
+                num_sources=num_sources,
+                in_degree=degrees.in_degree[:num_targets],
+                sampling=taken,
+            ),
+            earlier,
+        )
+        for (num_targets, picked, sources, earlier), num_sources in zip(layers, sizes, strict=True)
+    ]
+    batch = MiniBatch(
+        blocks=tuple(reversed(blocks)),
+        nodes=degrees,
+        features=neighborhood.features.take(nodes),
+        targets=neighborhood.node_ids[rows],
+    )
+    return TimedBatch(batch, moments[keys // size], neighborhood.node_ids[nodes])
+
+
+def late_edge(timed: TimedBatch) -> LateEdge | None:
+    """Return an edge of a batch that is not before its row's cut; None where there is none."""
+    for block in timed.batch.blocks:
+        targets = np.repeat(np.arange(block.num_targets), block.edges.lengths)
+        assert block.edges.time is not None
+        late = np.flatnonzero(block.edges.time >= timed.cuts[targets])
+        if len(late):
+            edge = late[0]
+            ends = int(timed.nodes[block.edges.sources[edge]]), int(timed.nodes[targets[edge]])
+            return LateEdge(*ends, int(block.edges.time[edge]))
+    return None
+
+
+def latest_edge(neighborhood: Neighborhood) -> LateEdge | None:
+    """Return the latest edge of a neighbourhood that is no loop; None where it has no such edge."""
+    edges = neighborhood.edges
+    assert edges.time is not None
+    targets = np.repeat(np.arange(edges.num_targets), edges.lengths)
+    proper = np.flatnonzero(targets != edges.sources)
+    if not len(proper):
+        return None
+    edge = proper[np.argmax(edges.time[proper])]
+    ids = neighborhood.node_ids
+    return LateEdge(int(ids[edges.sources[edge]]), int(ids[targets[edge]]), int(edges.time[edge]))

@@ -1,0 +1,100 @@
+"""Edges scored from the embeddings of their ends: who needs which node, the rows sent there, and the decoder on them.
+
+An edge is scored where it is stored, by the owner of its destination. Nodes are computed once, by the slices, whatever
+number of edges end there; a node's embedding is sent once to each partition that has an edge of it.
+
+Shapes: P edges, U distinct nodes that they end in, W width of an embedding, C outputs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from gnnflow.graph.arrays import distinct
+from gnnflow.infer.predictions import prediction_columns, scores_of
+from gnnflow.kernels.threads import compute_threads
+from gnnflow.mapreduce.exchange import Emit
+from gnnflow.mapreduce.rounds import TaskOutput
+from gnnflow.storage.columns import combine, take_rows, to_matrix, to_numpy
+from gnnflow.storage.tables import commit_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gnnflow.graph.arrays import FloatArray, IntArray
+    from gnnflow.infer.job import InferJob
+    from gnnflow.mapreduce.exchange import Inbox
+    from gnnflow.storage.filesystem import FileEntry
+
+_SLICE = 1 << 16  # edges scored at a time
+
+
+def ask_ends(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
+    """Ask the owners for the ends of the edges that lead to a partition and are to be scored."""
+    edges = _edges(index, job, ["src", "dst", "split"])
+    nodes = distinct(np.concatenate([to_numpy(edges["src"]), to_numpy(edges["dst"])]))
+    asked = pa.table({"node": nodes, "asker": np.full(len(nodes), index)})
+    return TaskOutput(emits=(Emit("asked", asked, job.neighbors.store.book.owner(nodes)),))
+
+
+def send_ends(index: int, inbox: Inbox, rows: pa.Table, *, job: InferJob) -> Emit:
+    """Return the rows of a partition's nodes (id, embedding), all of them in order, on their way to who asked."""
+    start = job.neighbors.store.book.start(index)
+    asked = inbox.read("asked")
+    numbered = rows.append_column("node", pa.array(start + np.arange(rows.num_rows)))
+    return Emit("ends", numbered, to_numpy(asked["asker"]), picked=to_numpy(asked["node"]) - start)
+
+
+def score_edges(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
+    """Score a partition's edges and commit their predictions, in the order in which the store has the edges."""
+    edges = _edges(index, job, ["src", "dst", "split", *job.neighbors.store.pair_columns])
+    ends = inbox.read("ends").combine_chunks()
+    ends = take_rows(ends, np.argsort(to_numpy(ends["node"]), kind="stable"))
+    # rows of both ends of each edge among the nodes received [P], [P]
+    rows = [np.searchsorted(to_numpy(ends["node"]), to_numpy(edges[name])) for name in ("src", "dst")]
+    attributes = to_matrix(edges["attributes"]) if "attributes" in edges.column_names else None
+    logits = _logits(job, to_matrix(ends["embedding"]), rows, attributes)
+    ids = [combine(ends["id"]).take(pa.array(each)) for each in rows]
+    broken = np.flatnonzero(~np.isfinite(logits).all(axis=1))
+    if len(broken):
+        example = " to ".join(str(each[int(broken[0])]) for each in ids)
+        return TaskOutput(counts={"rows": len(logits), "not_finite": len(broken), "example": example})
+    scores = scores_of(torch.from_numpy(logits), job.label_kind)
+    table = pa.table({"src": ids[0], "dst": ids[1], **prediction_columns(scores, job.label_kind)})
+    return TaskOutput(files=(commit_predictions(index, table, job=job),), counts={"rows": len(logits)})
+
+
+def commit_predictions(index: int, table: pa.Table, *, job: InferJob) -> FileEntry:
+    """Commit what is published of a partition."""
+    return commit_table(job.artifact, f"predictions/part-{index:05d}.parquet", table)
+
+
+def scored_edges(pairs: pa.Table, targets: str | tuple[int, ...]) -> IntArray:
+    """Return the positions of the edges that are scored, in stored order. pairs: with their split."""
+    return np.arange(pairs.num_rows) if targets == "all" else np.flatnonzero(np.isin(to_numpy(pairs["split"]), targets))
+
+
+def _edges(index: int, job: InferJob, columns: Sequence[str]) -> pa.Table:
+    table = job.neighbors.store.pairs(index, columns)
+    return take_rows(table.combine_chunks(), scored_edges(table, job.targets))
+
+
+def _logits(
+    job: InferJob, embeddings: FloatArray, rows: Sequence[IntArray], attributes: FloatArray | None
+) -> FloatArray:
+    """Return the decoder's outputs for each edge [P, C], so many at a time."""
+    with compute_threads(1), torch.no_grad():
+        model = job.load_model()
+        decoder = model.inputs.decoder
+        assert decoder is not None, "a model of edges has a decoder"
+        held, logits = torch.from_numpy(embeddings), np.empty((len(rows[0]), decoder.num_outputs), np.float32)
+        for start in range(0, len(logits), _SLICE):
+            part = slice(start, start + _SLICE)
+            source, target = (held[torch.from_numpy(each[part])] for each in rows)
+            own = torch.from_numpy(attributes[part]) if attributes is not None and decoder.attribute_width else None
+            logits[part] = model.score(source, target, own).numpy()
+    return logits
