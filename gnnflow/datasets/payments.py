@@ -83,7 +83,8 @@ def payments(*, num_nodes: int = 20_000, num_edges: int = 200_000, seed: int = 0
     CLASSES; null for merchants and a fifth of the people), split (60/20/20 of the labelled, else null).
     Edges: src, dst, amount (log amount in units of an ordinary payment's deviation), hour_sin, hour_cos (hour of day on
     the circle), weight (number of payments, >= 1), illicit (int64: 1 where a ring placed or collected the money),
-    timestamp (int64: seconds of a year, without any pattern). Parallel edges occur. Raises ConfigError below 100 nodes or 1 edge.
+    timestamp (int64: seconds of a year, without any pattern). Parallel edges occur. Raises ConfigError below 100 nodes
+    or 1 edge.
     """
     return collect(_payments(num_nodes, num_edges, seed))
 

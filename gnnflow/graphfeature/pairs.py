@@ -53,7 +53,7 @@ class PairShard:
 
     @cached_property
     def latest(self) -> LateEdge | None:
-        """The latest edge of the neighbourhood that is no loop."""
+        """The latest edge of the neighbourhood."""
         return latest_edge(self.shard.neighborhood)
 
 

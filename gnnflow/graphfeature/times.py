@@ -126,13 +126,11 @@ def late_edge(timed: TimedBatch) -> LateEdge | None:
 
 
 def latest_edge(neighborhood: Neighborhood) -> LateEdge | None:
-    """Return the latest edge of a neighbourhood that is no loop; None where it has no such edge."""
-    edges = neighborhood.edges
+    """Return the latest edge of a neighbourhood; None where it has no edge."""
+    edges, ids = neighborhood.edges, neighborhood.node_ids
     assert edges.time is not None
-    targets = np.repeat(np.arange(edges.num_targets), edges.lengths)
-    proper = np.flatnonzero(targets != edges.sources)
-    if not len(proper):
+    if not edges.num_edges:
         return None
-    edge = proper[np.argmax(edges.time[proper])]
-    ids = neighborhood.node_ids
-    return LateEdge(int(ids[edges.sources[edge]]), int(ids[targets[edge]]), int(edges.time[edge]))
+    edge = int(np.argmax(edges.time))
+    target = np.searchsorted(edges.offsets, edge, side="right") - 1
+    return LateEdge(int(ids[edges.sources[edge]]), int(ids[target]), int(edges.time[edge]))

@@ -75,12 +75,14 @@ def split_edges(
     src, dst = to_numpy(rows["src"]), to_numpy(rows["dst"])
     # split code of each edge [E]; one without a label is no target, nor is a loop where edges are what is looked for
     is_target = to_numpy(rows["labelled"]) if job.targets.have_labels else src != dst
-    split = np.where(is_target, _codes(rows, job.targets, bounds), -1).astype(np.int8)
+    codes = _codes(rows, job.targets, bounds)
+    split = np.where(is_target, codes, -1).astype(np.int8)
     # Labels of edges are published for all; links are told from pairs that are none.
     pairs = _without(rows, ("split", "weight") if job.targets.have_labels else ("split", "weight", "attributes"))
     pairs = pairs.append_column("split", pa.array(split))
     pairs = take_rows(pairs, np.flatnonzero((split >= 0) | job.targets.have_labels))
-    carries = (split <= _TRAIN) | job.targets.held_out_carry
+    # Where the last edges are held out, none as late as these carries messages, whether it is a target or not.
+    carries = ((codes if bounds is not None else split) <= _TRAIN) | job.targets.held_out_carry
     carrying = _without(take_rows(rows, np.flatnonzero(carries)), _OF_TARGETS)
     if job.config.reverse_edges:
         carrying = rounds.both_ways(carrying)

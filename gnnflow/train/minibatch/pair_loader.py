@@ -211,7 +211,8 @@ class PairLoader:
 
     def _check_held_out(self, pairs: PairShard, planned: PlannedBatch, *, split: str) -> None:
         """Raise TrainingError where an edge that carries messages is as late as a held-out one of a split by time."""
-        if split == "train" or not isinstance(self.task, LinkTask) or self.task.split.kind != "time":
+        held_out_carry = isinstance(self.task, EdgeTask) and self.task.messages
+        if split == "train" or held_out_carry or self.task.split.kind != "time":
             return
         assert pairs.times is not None
         first, latest = int(pairs.times[planned.positions].min()), pairs.latest

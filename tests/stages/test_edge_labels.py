@@ -1,0 +1,179 @@
+"""Labels of edges, and times, through every stage on a small graph of groups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gnnflow.config import Config
+from gnnflow.graph.errors import ConfigError, ScoringError
+from gnnflow.stages import publish, score
+from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.pairs import score_pairs
+from gnnflow.stages.pipeline import run as run_pipeline
+from gnnflow.storage.graph_store import GraphStore
+from tests.small_graphs import graph_config
+from tests.stages.test_links import write_groups
+
+EDGE = {"kind": "edge", "width": 8, "decoder": {"kind": "mlp", "hidden": 16}, "split": {"kind": "time"}}
+SHARES = {"kind": "time", "valid": 0.15, "test": 0.15}
+
+
+def write_labelled(folder: Path) -> pa.Table:
+    """Write groups whose edges have a time, an amount, and a label that is a function of amount and group."""
+    write_groups(folder)
+    table = pq.read_table(folder / "edges.parquet")
+    rng = np.random.default_rng(1)
+    amount = rng.normal(size=table.num_rows).astype(np.float32)
+    label = (amount > 0).astype(np.int64)
+    labels = pa.array(label, mask=rng.random(table.num_rows) < 0.1)
+    table = table.append_column("label", labels).append_column("amount", pa.array(amount))
+    table = table.append_column("timestamp", pa.array(rng.permutation(table.num_rows)))
+    pq.write_table(table, folder / "edges.parquet")
+    return table
+
+
+def config_of(folder: Path, *, task: dict[str, Any] | None = None, **sections: Any) -> Config:
+    train = {"epochs": 6, "batch_size": 256, "lr": 0.02, "metric": "accuracy", **sections.pop("train", {})}
+    return graph_config(
+        folder,
+        task={**EDGE, "split": SHARES, **(task or {})},
+        graph={"edge_features": ["amount"], **sections.pop("graph", {})},
+        model={"kind": "sage", "hidden": 12, "dropout": 0.0},
+        train=train,
+        **sections,
+    )
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Any, Path]:
+    folder = tmp_path_factory.mktemp("edges")
+    write_labelled(folder)
+    config = config_of(folder)
+    return config, run_pipeline(StageContext.of(config)), folder
+
+
+def predictions(result: Any) -> pa.Table:
+    return pa.concat_tables([pq.read_table(path) for path in sorted(Path(result.predictions).glob("*.parquet"))])
+
+
+def test_a_run_learns_labels_of_edges_and_writes_a_row_for_each(done: tuple[Config, Any, Path]) -> None:
+    _, result, folder = done
+    assert result.metrics["test.accuracy"] > 0.85
+    assert result.metrics["infer.parity_max_difference"] < 1e-4
+    found, given = predictions(result), pq.read_table(folder / "edges.parquet")
+    assert found.column_names == ["src", "dst", "prediction", "probabilities"]
+    pairs = [sorted(zip(each["src"].to_pylist(), each["dst"].to_pylist(), strict=True)) for each in (found, given)]
+    assert pairs[0] == pairs[1]
+    rows = np.stack(found["probabilities"].to_numpy())
+    np.testing.assert_allclose(rows.sum(1), 1, rtol=1e-5)
+    np.testing.assert_array_equal(rows.argmax(1), found["prediction"].to_numpy())
+
+
+def test_predictions_lie_in_the_order_of_the_store_and_fit_their_own_edge(done: tuple[Config, Any, Path]) -> None:
+    config, result, _ = done
+    made = make_artifact(StageContext.of(config), "ingest")
+    store = GraphStore.of(made.artifact, made.manifest)
+    pairs = pa.concat_tables([store.pairs(part, ["label", "attributes"]) for part in range(store.num_partitions)])
+    labels, guess = pairs["label"].to_numpy(), predictions(result)["prediction"].to_numpy()
+    assert (labels == guess)[labels >= 0].mean() > 0.85
+
+
+def test_the_report_shows_predictions_of_edges(done: tuple[Config, Any, Path]) -> None:
+    page = Path(done[1].report).read_text()
+    assert "ROC" in page
+    assert "so there is nothing to check predictions on" not in page
+
+
+def test_only_edges_of_the_splits_asked_for_are_scored(done: tuple[Config, Any, Path]) -> None:
+    config, _, folder = done
+    result = run_pipeline(StageContext.of(config_of(folder, infer={"targets": ["test"]})))
+    made = make_artifact(StageContext.of(config), "ingest")
+    count = GraphStore.of(made.artifact, made.manifest).facts.splits["test"]
+    assert predictions(result).num_rows == count
+
+
+@pytest.mark.parametrize(
+    "sections", [{"graph": {"partitions": 1}}, {"train": {"prefetch": 0}}, {"flat": {"layout": "inline"}}]
+)
+def test_partitions_prefetch_and_layout_do_not_change_what_is_learned(
+    done: tuple[Config, Any, Path], sections: dict[str, Any]
+) -> None:
+    _, result, folder = done
+    again = run_pipeline(StageContext.of(config_of(folder, **sections)))
+    if "graph" in sections:  # other shards, so other batches
+        assert abs(again.metrics["test.accuracy"] - result.metrics["test.accuracy"]) < 0.1
+    else:
+        assert again.metrics["test.accuracy"] == result.metrics["test.accuracy"]
+
+
+@pytest.mark.parametrize("split", [SHARES, {"kind": "random", "valid": 0.2, "test": 0.2, "earlier_only": True}])
+def test_links_of_times_go_through_every_stage(tmp_path: Path, split: dict[str, Any]) -> None:
+    write_labelled(tmp_path)
+    task = {"kind": "link", "width": 8, "split": split, "negatives": {"kind": "uniform", "pool": 64, "evaluation": 20}}
+    config = graph_config(
+        tmp_path,
+        task=task,
+        neighbors={"sampling": {"kind": "uniform", "fanout": [6, 4]}},
+        model={"kind": "sage", "hidden": 12, "dropout": 0.0},
+        train={"epochs": 3, "batch_size": 256, "lr": 0.02, "metric": "mrr", "baseline": True},
+    )
+    metrics = run_pipeline(StageContext.of(config)).metrics
+    assert metrics["test.roc_auc"] > 0.6
+    assert 0 < metrics["baseline.test.mrr"] < 1
+
+
+def test_a_model_of_edges_is_published_compared_and_scores_the_graph(done: tuple[Config, Any, Path]) -> None:
+    _, _, folder = done
+    for sections, promoted in (({}, True), ({"train": {"epochs": 1, "lr": 1e-6}}, False)):
+        context = StageContext.of(config_of(folder, **sections))
+        run_pipeline(context)
+        assert publish.run(context).promoted == promoted
+    scored = pq.read_table(score.run(context).predictions)
+    assert scored.column_names == ["src", "dst", "prediction", "probabilities"]
+
+
+def test_classes_are_weighed_and_lists_and_numbers_are_labels_too(tmp_path: Path) -> None:
+    table = write_labelled(tmp_path)
+    amount = table["amount"].to_numpy()
+    lists = pa.array([[int(value > 0), int(value > 1)] for value in amount])
+    for label, train, names in (
+        (table["label"], {"class_weight": "balanced"}, {"test.macro_f1"}),
+        (lists, {"metric": "macro_f1"}, {"test.roc_auc_micro"}),
+        (pa.array(amount * 2), {"metric": "rmse"}, {"test.mae", "test.rmse"}),
+    ):
+        place = table.column_names.index("label")
+        pq.write_table(table.set_column(place, "label", label), tmp_path / "edges.parquet")
+        result = run_pipeline(StageContext.of(config_of(tmp_path, train={"epochs": 2, **train})))
+        assert names <= result.metrics.keys()
+        assert predictions(result).num_rows == table.num_rows
+
+
+def test_pairs_are_not_scored_with_a_model_of_labels(done: tuple[Config, Any, Path]) -> None:
+    _, result, folder = done
+    with pytest.raises(ScoringError, match=r"task.kind: link"):
+        score_pairs(result.uri, str(folder / "edges.parquet"), out=str(folder / "out.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("sections", "key"),
+    [
+        ({"infer": {"embeddings": True}}, "infer.embeddings"),
+        ({"flat": {"targets": "all"}}, "flat.targets"),
+        ({"train": {"metric": "mrr"}}, "train.metric"),
+        ({"task": {"decoder": {"kind": "dot"}}}, "task.decoder"),
+        ({"task": {"negatives": {"kind": "uniform"}}}, "task.negatives"),
+        ({"task": {"split": {"kind": "time", "earlier_only": False}}}, "task.split"),
+    ],
+)
+def test_keys_that_mean_nothing_for_labels_of_edges_are_refused(
+    tmp_path: Path, sections: dict[str, Any], key: str
+) -> None:
+    write_labelled(tmp_path)
+    with pytest.raises(ConfigError, match=key):
+        config_of(tmp_path, **sections)
