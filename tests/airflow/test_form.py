@@ -102,3 +102,12 @@ def test_a_choice_within_a_choice_is_one_field_of_json():
     config = config_from_dict(nested(values(task__kind="link", task__decoder=decoder, train__metric="mrr")))
     assert config.task.decoder.model_dump() == decoder
     assert config.task.negatives.kind == "uniform"
+
+
+def test_the_form_takes_labels_of_edges_and_a_split_by_time():
+    assert {"node", "link", "edge"} == set(form_params()["task.kind"].schema["enum"])
+    split = {"kind": "time", "valid": 0.1, "test": 0.2}
+    given = values(task__kind="edge", task__split=split, task__messages=False, graph__timestamp="when")
+    config = config_from_dict(nested(given))
+    assert config.task.split.model_dump() == split
+    assert (config.task.messages, config.graph.timestamp) == (False, "when")

@@ -47,6 +47,14 @@ def test_the_quickstart_names_columns_the_generator_writes():
     assert {graph.src, graph.dst, graph.weight, *graph.edge_features} <= set(written.edges.column_names)
 
 
+def test_labels_of_payments_are_columns_the_generator_writes():
+    graph = load_config((REPOSITORY / "configs" / "payments_edges.yaml").read_text()).graph
+    written = payments(num_nodes=100, num_edges=300)
+    assert {graph.id, *graph.features} <= set(written.nodes.column_names)
+    assert {graph.label, graph.timestamp} <= set(written.edges.column_names)
+    assert {graph.src, graph.dst, graph.weight, *graph.edge_features} <= set(written.edges.column_names)
+
+
 @pytest.mark.data
 @pytest.mark.parametrize("path", PUBLIC, ids=lambda path: path.stem)
 def test_an_example_names_columns_its_tables_have(path: Path, data_dir: Path):

@@ -162,7 +162,11 @@ def _links() -> Iterator[Case]:
         ("width", 0),
         ("split", {"kind": "random", "valid": 0.6, "test": 0.5}),
         ("split", {"kind": "random", "test": 1}),
-        ("split", {"kind": "time"}),
+        ("split", {"kind": "recent"}),
+        ("split", {"kind": "time", "valid": 0.5, "test": 0.5}),
+        ("split", {"kind": "time", "earlier_only": True}),
+        ("split", {"kind": "column", "earlier_only": "yes please"}),
+        ("messages", False),
         ("negatives", {"kind": "hard"}),
         ("negatives", {"kind": "uniform", "power": 0.5}),
         ("negatives", {"kind": "uniform", "per_edge": 0}),
@@ -170,6 +174,21 @@ def _links() -> Iterator[Case]:
     ):
         spoil = both(key("train.metric", "mrr"), key("task", {**link, name: value}))
         yield refused(f"config task.{name} is {value}", spoil, f"task.{name}")
+    edge = {"kind": "edge"}
+    for name, value in (
+        ("decoder", {"kind": "dot"}),
+        ("decoder", {"kind": "mlp", "hidden": 0}),
+        ("width", 0),
+        ("split", {"kind": "time", "test": 1}),
+        ("messages", "some"),
+        ("negatives", {"kind": "uniform"}),
+    ):
+        yield refused(f"config task.{name} of edges is {value}", key("task", {**edge, name: value}), f"task.{name}")
+    yield refused("config edges by mrr", both(key("train.metric", "mrr"), key("task", edge)), "train.metric")
+    for path, value in (("infer.embeddings", True), ("flat.targets", "all")):
+        yield refused(f"config edges with {path}", both(key(path, value), key("task", edge)), path)
+    for name in ("", 5, ["timestamp"]):
+        yield refused(f"config graph.timestamp is {name!r}", key("graph.timestamp", name), "graph.timestamp")
 
 
 def _names() -> Iterator[Case]:
