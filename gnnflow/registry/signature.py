@@ -24,13 +24,14 @@ class Signature:
 
 def signature_of(graph: GraphFacts) -> Signature:
     """Return the signature of a graph."""
+    of_edges = graph.targets == "edges" and graph.label_kind != "link"
     return Signature(
         feature_kind=graph.features.kind,
         feature_width=graph.features.width,
         id_type=graph.id_type,
         edge_attributes=graph.attribute_width,
         edge_weights=graph.has_weight,
-        label_kind=graph.label_kind,
+        label_kind=f"{graph.label_kind} of edges" if of_edges else graph.label_kind,
         num_classes=graph.num_classes,
     )
 

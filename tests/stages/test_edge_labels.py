@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gnnflow.config import Config
-from gnnflow.graph.errors import ConfigError, ScoringError
+from gnnflow.config import Config, NodeTask
+from gnnflow.graph.errors import ConfigError, RegistryError, ScoringError
 from gnnflow.stages import publish, score
 from gnnflow.stages.base import StageContext, make_artifact
 from gnnflow.stages.pairs import score_pairs
@@ -136,6 +136,16 @@ def test_a_model_of_edges_is_published_compared_and_scores_the_graph(done: tuple
         assert publish.run(context).promoted == promoted
     scored = pq.read_table(score.run(context).predictions)
     assert scored.column_names == ["src", "dst", "prediction", "probabilities"]
+    # a model of edges is not asked for labels of nodes
+    nodes = pq.read_table(folder / "nodes.parquet")
+    split = np.array(["train", "valid"])[np.arange(nodes.num_rows) % 2]
+    labelled = nodes.append_column("label", pa.array(np.arange(nodes.num_rows) % 2)).append_column("split", [split])
+    pq.write_table(labelled, folder / "labelled.parquet")
+    keys = {"nodes": str(folder / "labelled.parquet")}
+    config = config_of(folder, graph=keys).model_copy(update={"task": NodeTask()})
+    make_artifact(StageContext.of(config), "ingest")
+    with pytest.raises(RegistryError, match="label kind is single, the model was trained on single of edges"):
+        score.run(StageContext.of(config))
 
 
 def test_classes_are_weighed_and_lists_and_numbers_are_labels_too(tmp_path: Path) -> None:
