@@ -1,86 +1,100 @@
-/* Softmax over the in-edges of each target and the sum it weighs, in one pass (GAT, Velickovic et al. 2018, equations 2-4;
-   fused as in FusedMM, Rahman et al. 2021). One number is kept per edge and head, the weight; never a row. */
-#include <math.h>
+/* Softmax over the in-edges of each target and the mean that it weighs, in one pass (GAT, Velickovic et al. 2018,
+   equations 2-4; fused as in FusedMM, Rahman et al. 2021). Nothing is kept per edge: the backward pass computes the
+   weights again from logits, maximum and denominator. */
 #include <stddef.h>
 
-#include "exponential.h"
 #include "pool.h"
-#include "rows.h"
+#include "softmax.h"
 
 typedef struct {
-    sums sums;           /* its coefficient is `used` */
-    const float *logit;  /* [E, heads] */
+    csr adjacency;
+    logits logits;
     const float *factor; /* what each edge counts for [E], NULL for one */
     const float *kept;   /* dropout: zero, or what a kept weight is multiplied with [E, heads]; NULL without */
+    const void *value;   /* [S, value_heads, width], of the kind; one head serves all */
+    int64_t value_heads, width, chunks;
     float *maximum;      /* [T, heads], -inf without in-edges */
-    float *denominator;  /* [T, heads] */
-    float *weight;       /* factor x exp(logit - maximum) [E, heads] */
-    float *used;         /* weight x kept [E, heads]; weight itself without dropout */
+    float *denominator;  /* sum of factor x exp(logit - maximum) [T, heads] */
+    float *share;        /* what each edge has in the mean, after dropout [E, heads]; NULL where nobody asks */
+    float *out;          /* the means [T, heads, width], zero where the denominator is */
 } attention;
 
-INLINE float larger(float known, float next) { return next > known || next != next ? next : known; }
+/* The logits of a run of edges of one target, and whole lines behind them that no edge owns. */
+INLINE int64_t fill_run(const attention *s, int64_t row, int64_t begin, int64_t edges, int64_t lanes, float *run) {
+    const logits *l = &s->logits;
+    int64_t heads = l->heads, count = edges * heads;
+    float slope = l->slope;
+    const int64_t *sources = s->adjacency.sources + begin;
+    if (l->given) memcpy(run, l->given + begin * heads, count * sizeof *run);
+    else
+        for (int64_t i = 0; i < edges; i++)
+            add_halves(run + i * heads, l->source + sources[i] * heads, l->target + row * heads, heads);
+    count = filled(run, count, lanes, -INFINITY);
+    if (!l->given)
+        FOR_LANES(count, lanes, run[k + lane] *= run[k + lane] > 0 ? 1 : slope);
+    return count;
+}
 
-/* Maximum, weights and denominator of one target where sixteen is a multiple of the heads: its logits are one run in
-   which every sixteen numbers belong to the same heads. Lanes are joined in a fixed order. */
-INLINE void softmax_lanes(const attention *s, int64_t begin, int64_t end, float *maximum, float *denominator) {
-    int64_t heads = s->sums.heads, count = (end - begin) * heads, k = 0;
-    const float *logit = s->logit + begin * heads;
-    float *weight = s->weight + begin * heads;
-    float top[LINE], sum[LINE] = {0};
-    for (int lane = 0; lane < LINE; lane++) top[lane] = -INFINITY;
-    for (; k + LINE <= count; k += LINE)
-        for (int lane = 0; lane < LINE; lane++) top[lane] = larger(top[lane], logit[k + lane]);
-    for (int lane = 0; k + lane < count; lane++) top[lane] = larger(top[lane], logit[k + lane]);
-    for (int64_t half = LINE / 2; half >= heads; half /= 2)
-        for (int lane = 0; lane < half; lane++) top[lane] = larger(top[lane], top[lane + half]);
-    for (int64_t lane = heads; lane < LINE; lane++) top[lane] = top[lane - heads];
-    for (k = 0; k + LINE <= count; k += LINE)
-        for (int lane = 0; lane < LINE; lane++) {
-            float found = exponential(logit[k + lane] - top[lane]);
-            weight[k + lane] = found;
-            sum[lane] += found;
-        }
-    for (int lane = 0; k + lane < count; lane++) {
-        float found = exponential(logit[k + lane] - top[lane]);
-        weight[k + lane] = found;
-        sum[lane] += found;
+/* Add one head of a run to a block of columns. The first `done` are another block's, and left as they are. */
+INLINE void add_run(const attention *s, int64_t begin, int64_t edges, int64_t last_edge, const float *weight, int64_t head,
+                    int64_t column, int done, float *out, int ahead, int block, int kind) {
+    int64_t heads = s->logits.heads, stride = s->value_heads * s->width;
+    const int64_t *sources = s->adjacency.sources;
+    const void *value = rows_at(s->value, (s->value_heads > 1 ? head * s->width : 0) + column, kind);
+    line sum[LINES] = {0}, from[LINES];
+    for (int64_t i = 0; i < edges; i++) {
+        if (ahead && begin + i + AHEAD < last_edge) prefetch_row(s->value, sources[begin + i + AHEAD], stride, kind);
+        load_lines(from, rows_at(value, sources[begin + i] * stride, kind), block, kind);
+        for (int j = 0; j * LINE < block; j++) sum[j] += weight[i * heads + head] * from[j];
     }
-    for (int64_t half = LINE / 2; half >= heads; half /= 2)
-        for (int lane = 0; lane < half; lane++) sum[lane] += sum[lane + half];
-    for (int64_t head = 0; head < heads; head++) maximum[head] = top[head], denominator[head] = sum[head];
+    add_lines(out + column, sum, done, block, kind);
 }
 
-INLINE void softmax_plain(const attention *s, int64_t begin, int64_t end, float *maximum, float *denominator) {
-    int64_t heads = s->sums.heads;
-    for (int64_t head = 0; head < heads; head++) maximum[head] = -INFINITY, denominator[head] = 0;
-    for (int64_t i = begin; i < end; i++)
-        for (int64_t head = 0; head < heads; head++) maximum[head] = larger(maximum[head], s->logit[i * heads + head]);
-    for (int64_t i = begin; i < end; i++)
-        for (int64_t head = 0; head < heads; head++) {
-            float found = exponential(s->logit[i * heads + head] - maximum[head]) * (s->factor ? s->factor[i] : 1.0f);
-            s->weight[i * heads + head] = found;
-            denominator[head] += found;
-        }
-}
-
-INLINE void attend(const attention *s, int64_t chunk, int kind) {
-    const csr *a = &s->sums.adjacency;
-    int64_t from = first_row(a, chunk, s->sums.chunks), to = first_row(a, chunk + 1, s->sums.chunks);
-    int64_t heads = s->sums.heads, last_edge = a->offsets[to];
-    int in_lanes = !s->factor && heads <= LINE && LINE % heads == 0;
-    for (int64_t row = from; row < to; row++) {
-        int64_t begin = a->offsets[row], end = a->offsets[row + 1];
-        float *maximum = s->maximum + row * heads, *denominator = s->denominator + row * heads;
-        if (in_lanes) softmax_lanes(s, begin, end, maximum, denominator);
-        else softmax_plain(s, begin, end, maximum, denominator);
+INLINE void attend_row(const attention *s, int64_t row, int64_t last_edge, int kind) {
+    int64_t heads = s->logits.heads, lanes = lanes_of(heads), longest = ROOM / heads, width = s->width;
+    int64_t begin = s->adjacency.offsets[row], end = s->adjacency.offsets[row + 1];
+    float run[ROOM + MOST_LANES], top[MOST_LANES], sum[MOST_LANES] = {0}, *out = s->out + row * heads * width;
+    for (int64_t lane = 0; lane < lanes; lane++) top[lane] = -INFINITY;
+    for (int64_t k = 0; k < heads * width; k++) out[k] = 0;
+    for (int64_t i = begin; i < end; i += longest) {
+        int64_t count = fill_run(s, row, i, end - i < longest ? end - i : longest, lanes, run);
+        FOR_LANES(count, lanes, top[lane] = larger(top[lane], run[k + lane]));
+    }
+    JOIN_LANES(top, heads, lanes, larger(a, b));
+    for (int64_t lane = heads; lane < lanes; lane++) top[lane] = top[lane - heads];
+    for (int64_t i = begin; i < end; i += longest) {
+        int64_t edges = end - i < longest ? end - i : longest, count = (edges * heads + lanes - 1) / lanes * lanes;
+        if (end - begin > longest) fill_run(s, row, i, edges, lanes, run); /* a short row's only run is there still */
+        FOR_LANES(count, lanes, run[k + lane] = exponential(run[k + lane] - top[lane]));
+        if (s->factor)
+            for (int64_t k = 0; k < edges * heads; k++) run[k] *= s->factor[i + k / heads];
+        FOR_LANES(count, lanes, sum[lane] += run[k + lane]);
         if (s->kept)
-            for (int64_t k = begin * heads; k < end * heads; k++) s->used[k] = s->weight[k] * s->kept[k];
+            for (int64_t k = 0; k < edges * heads; k++) run[k] *= s->kept[i * heads + k];
+        if (s->share) memcpy(s->share + i * heads, run, edges * heads * sizeof *run);
         for (int64_t head = 0; head < heads; head++) {
-#define BLOCK(column, block) sum_block(&s->sums, row, last_edge, head, column, block, 1, 0, !head && !(column), kind)
-            FOR_BLOCKS(s->sums.width, BLOCK);
+            int64_t done = 0;
+#define BLOCK(column, block)                                                                                            \
+    add_run(s, i, edges, last_edge, run, head, column, done - (column), out + head * width, !head && !done, block, kind), \
+        done = (column) + block
+            FOR_BLOCKS(width, BLOCK);
 #undef BLOCK
         }
     }
+    JOIN_LANES(sum, heads, lanes, a + b);
+    for (int64_t head = 0; head < heads; head++) {
+        float inverse = sum[head] == 0 ? 0 : 1 / sum[head];
+        s->maximum[row * heads + head] = top[head];
+        s->denominator[row * heads + head] = sum[head];
+        for (int64_t k = 0; k < width; k++) out[head * width + k] *= inverse;
+        if (s->share)
+            for (int64_t i = begin; i < end; i++) s->share[i * heads + head] *= inverse;
+    }
+}
+
+INLINE void attend(const attention *s, int64_t chunk, int kind) {
+    int64_t from = first_row(&s->adjacency, chunk, s->chunks), to = first_row(&s->adjacency, chunk + 1, s->chunks);
+    for (int64_t row = from; row < to; row++) attend_row(s, row, s->adjacency.offsets[to], kind);
 }
 
 FOR_EVERY_PROCESSOR static void attention_float32(void *task, int64_t chunk) { attend(task, chunk, FLOAT32); }
@@ -90,55 +104,12 @@ FOR_EVERY_PROCESSOR static void attention_float16(void *task, int64_t chunk) { a
 static const chunk_fn attention_chunks[KINDS] = {attention_float32, attention_bfloat16, attention_float16};
 
 void gnnflow_attention(int64_t rows, const int64_t *offsets, const int64_t *sources, const float *logit,
-                       const float *factor, const float *kept, int64_t heads, const void *value, int64_t kind,
-                       int64_t value_heads, int64_t width, float *maximum, float *denominator, float *weight, float *used,
-                       float *out, int threads) {
-    attention s = {{{offsets, sources, NULL, rows}, used, value, out, heads, value_heads, width, 0},
-                   logit, factor, kept, maximum, denominator, weight, used};
+                       const float *source_half, const float *target_half, float slope, int64_t heads,
+                       const float *factor, const float *kept, const void *value, int64_t kind, int64_t value_heads,
+                       int64_t width, float *maximum, float *denominator, float *share, float *out, int threads) {
+    attention s = {{offsets, sources, NULL, rows}, {logit, source_half, target_half, slope, heads}, factor, kept, value,
+                   value_heads, width, 0, maximum, denominator, share, out};
     if (!rows) return;
-    s.sums.chunks = chunks_for((offsets[rows] - offsets[0] + rows) * heads * (width + LINE), rows, threads);
-    run_chunks(attention_chunks[kind], &s, s.sums.chunks, threads);
-}
-
-typedef struct {
-    csr adjacency;
-    const void *value;             /* as above */
-    const float *weight, *kept;    /* as above */
-    const void *grad;              /* of the sums [T, heads, width], of the same kind */
-    const float *grad_denominator; /* [T, heads] */
-    float *out;                    /* gradient of the logits [E, heads] */
-    int64_t heads, value_heads, width, chunks;
-} logit_gradient;
-
-INLINE void logit_gradients(const logit_gradient *s, int64_t chunk, int kind) {
-    const csr *a = &s->adjacency;
-    int64_t from = first_row(a, chunk, s->chunks), to = first_row(a, chunk + 1, s->chunks), last_edge = a->offsets[to];
-    int64_t stride = s->value_heads * s->width, heads = s->heads;
-    for (int64_t row = from; row < to; row++)
-        for (int64_t i = a->offsets[row]; i < a->offsets[row + 1]; i++) {
-            if (i + AHEAD < last_edge) prefetch_row(s->value, a->sources[i + AHEAD], stride, kind);
-            for (int64_t head = 0; head < heads; head++) {
-                int64_t value = a->sources[i] * stride + (s->value_heads > 1 ? head * s->width : 0);
-                const void *grad = rows_at(s->grad, (row * heads + head) * s->width, kind);
-                float product = dot(grad, rows_at(s->value, value, kind), s->width, kind);
-                if (s->kept) product *= s->kept[i * heads + head];
-                s->out[i * heads + head] = s->weight[i * heads + head] * (product + s->grad_denominator[row * heads + head]);
-            }
-        }
-}
-
-FOR_EVERY_PROCESSOR static void gradient_float32(void *task, int64_t chunk) { logit_gradients(task, chunk, FLOAT32); }
-FOR_EVERY_PROCESSOR static void gradient_bfloat16(void *task, int64_t chunk) { logit_gradients(task, chunk, BFLOAT16); }
-FOR_EVERY_PROCESSOR static void gradient_float16(void *task, int64_t chunk) { logit_gradients(task, chunk, FLOAT16); }
-
-static const chunk_fn gradient_chunks[KINDS] = {gradient_float32, gradient_bfloat16, gradient_float16};
-
-void gnnflow_logit_gradient(int64_t rows, const int64_t *offsets, const int64_t *sources, const void *value,
-                            const float *weight, const float *kept, const void *grad, const float *grad_denominator,
-                            int64_t heads, int64_t kind, int64_t value_heads, int64_t width, float *out, int threads) {
-    logit_gradient s = {{offsets, sources, NULL, rows}, value, weight, kept, grad, grad_denominator,
-                        out, heads, value_heads, width, 0};
-    if (!rows) return;
-    s.chunks = chunks_for((offsets[rows] - offsets[0] + rows) * heads * width, rows, threads);
-    run_chunks(gradient_chunks[kind], &s, s.chunks, threads);
+    s.chunks = chunks_for((offsets[rows] - offsets[0] + rows) * heads * (width + LINE), rows, threads);
+    run_chunks(attention_chunks[kind], &s, s.chunks, threads);
 }

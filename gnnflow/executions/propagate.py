@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from gnnflow.executions.pieces import Piece, cut
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.errors import LayerError
-from gnnflow.kernels import Csr, Scales, gather_sources, gather_targets, identity
+from gnnflow.kernels import Csr, Halves, Scales, gather_sources, gather_targets, identity
 from gnnflow.layers import EdgeContext, Layer, Messages, State
 from gnnflow.layers.terms import GatheredTerms
 
@@ -88,12 +88,17 @@ def self_state(layer: Layer, *, source: TermRows, target: TermRows, edge: EdgeCo
 def _coefficient_state(
     layer: Layer, source: TermRows, target: TermRows, csr: Csr, edge: EdgeContext, *, scale: Tensor | None = None
 ) -> State:
-    by_source, by_target = _seen_from_edges(source, target, csr)
-    # a scalar per edge and head [E, H], None for ones; the value stays a row per source [S, H, D]
-    coefficient = layer.coefficient(by_source, by_target, edge)
-    value = source["value"]
-    if coefficient is not None:
-        _check_rows(layer, "coefficient()", coefficient, (csr.num_edges, value.shape[1]))
+    value, coefficient, halves = source["value"], None, None
+    if layer.logit_slope is None:
+        by_source, by_target = _seen_from_edges(source, target, csr)
+        # a scalar per edge and head [E, H], None for ones; the value stays a row per source [S, H, D]
+        coefficient = layer.coefficient(by_source, by_target, edge)
+        if coefficient is not None:
+            _check_rows(layer, "coefficient()", coefficient, (csr.num_edges, value.shape[1]))
+    else:
+        halves = Halves(source["logit"], target["logit"], layer.logit_slope)
+        _check_rows(layer, "the source half of the logit", halves.source, (csr.num_sources, value.shape[1]))
+        _check_rows(layer, "the target half of the logit", halves.target, (csr.num_targets, value.shape[1]))
     messages = Messages(
         csr,
         value,
@@ -102,6 +107,7 @@ def _coefficient_state(
         dropout=_dropout(layer),
         scale=scale,
         scales=Scales(source.get("scale"), target.get("scale")),
+        halves=halves,
     )
     return layer.aggregation.partial(messages)
 

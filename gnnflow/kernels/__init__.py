@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from gnnflow.kernels.csr import Csr, identity
 from gnnflow.kernels.dropout import dropout
+from gnnflow.kernels.halves import Halves
 from gnnflow.kernels.native import binary_cross_entropy
 from gnnflow.kernels.scales import UNSCALED, Scales
 from gnnflow.kernels.softmax import SoftmaxSums, softmax_sums
@@ -27,6 +28,7 @@ __all__ = [
     "TABLE",
     "UNSCALED",
     "Csr",
+    "Halves",
     "Kernel",
     "Scales",
     "SoftmaxSums",

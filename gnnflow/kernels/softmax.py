@@ -1,6 +1,6 @@
-"""A softmax over each target's in-edges and the sum it weighs, kept as parts that merge.
+"""A softmax over each target's in-edges and the mean it weighs, kept as parts that merge.
 
-A softmax over edges split in any way is (maximum, sum of shifted exponentials, weighted sum); see `layers.aggregation`.
+A softmax over edges split in any way is (maximum, sum of shifted exponentials, mean); see `layers.aggregation`.
 
 Shapes: T targets, S sources, E edges, A edge attributes, H heads, D width of a head, W = D (+ A).
 """
@@ -11,41 +11,64 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from gnnflow.kernels.csr import Csr
 from gnnflow.kernels.dropout import dropout
-from gnnflow.kernels.table import choose, coefficient_dtype, gather_targets, segment_max, segment_sum, weighted_sum
+from gnnflow.kernels.halves import Halves
+from gnnflow.kernels.native.attention import MOST_HEADS
+from gnnflow.kernels.table import (
+    choose,
+    coefficient_dtype,
+    gather_sources,
+    gather_targets,
+    segment_max,
+    segment_sum,
+    weighted_sum,
+)
 
 
 class SoftmaxSums(NamedTuple):
-    """maximum [T, H]: the largest logit, -inf without in-edges; denominator [T, H], weighted [T, H, W] relate to it."""
+    """maximum [T, H]: the largest logit, -inf without in-edges; denominator [T, H] relates to it; mean [T, H, W].
+
+    The mean is zero where the denominator is.
+    """
 
     maximum: Tensor
     denominator: Tensor
-    weighted: Tensor
+    mean: Tensor
 
 
 def softmax_sums(
     csr: Csr,
-    logit: Tensor,
+    logit: Tensor | Halves,
     value: Tensor,
     *,
     attributes: Tensor | None = None,
     factor: Tensor | None = None,
     drop: float = 0.0,
 ) -> SoftmaxSums:
-    """Return the sums per target of w and of w x [value | attributes], with w = factor x exp(logit - maximum).
+    """Return the sum per target of w = factor x exp(logit - maximum), and the mean of [value | attributes] it weighs.
 
-    logit: [E, H]; factor: [E], one where it is missing. Dropout at rate `drop` acts on w in the weighted sum alone, as
-    on normalised weights. The maximum carries no gradient: it cancels between numerator and denominator. So do factor
-    and attributes. Of operands in half precision, only the weighted sums are rounded, to the type of value.
+    logit: [E, H], or the halves it is made of; factor: [E], one where it is missing. Dropout at rate `drop` acts on w
+    in the mean's numerator alone, as on normalised weights. The maximum carries no gradient: it cancels between
+    numerator and denominator. Factor and attributes have none either. Of operands in half precision, only the mean is
+    rounded, to the type of value.
     """
-    logit = logit.to(coefficient_dtype(logit))
+    if isinstance(logit, Halves):
+        dtype = coefficient_dtype(logit.source)
+        logit = Halves(logit.source.to(dtype), logit.target.to(dtype), logit.slope)
+        rows = logit.source
+    else:
+        rows = logit = logit.to(coefficient_dtype(logit))
     kernel = choose(csr, value)
-    plain = (attributes is not None and attributes.requires_grad) or choose(csr, logit) is not kernel
+    plain = (attributes is not None and attributes.requires_grad) or rows.shape[1] > MOST_HEADS
     at_once = kernel.softmax_sums
-    if at_once is not None and not plain:
+    if at_once is not None and not plain and choose(csr, rows) is kernel:
         return SoftmaxSums(*at_once(csr, logit, value, attributes=attributes, factor=factor, drop=drop))
+    if isinstance(logit, Halves):
+        added = gather_sources(csr, logit.source) + gather_targets(csr, logit.target)
+        logit = functional.leaky_relu(added, logit.slope)
     # largest logit of each target [T, H], and exp(logit - that), which lies in (0, 1] whatever the logits are [E, H]
     maximum = segment_max(csr.edges, None, logit.detach()[:, None])[:, 0]
     exponential = (logit - gather_targets(csr, maximum)).exp()
@@ -55,4 +78,8 @@ def softmax_sums(
     weighted = weighted_sum(csr, used, value)
     if attributes is not None:
         weighted = torch.cat([weighted, weighted_sum(csr.edges, used, attributes[:, None]).to(weighted)], 2)
-    return SoftmaxSums(maximum, segment_sum(csr, weight), weighted)
+    denominator = segment_sum(csr, weight)
+    empty = denominator == 0
+    # one division per target and head, not one per column
+    inverse = denominator.masked_fill(empty, 1.0).reciprocal().masked_fill(empty, 0.0)
+    return SoftmaxSums(maximum, denominator, (weighted * inverse[:, :, None]).to(weighted))

@@ -22,6 +22,7 @@ from gnnflow.graph.errors import LayerError
 from gnnflow.kernels import (
     UNSCALED,
     Csr,
+    Halves,
     Scales,
     coefficient_dtype,
     dropout,
@@ -39,9 +40,10 @@ State = dict[str, Tensor]
 class Messages:
     """Messages over one adjacency, not yet materialised: coefficient [E, H] x [value [S, H, D] | attributes [E, A]].
 
-    A missing coefficient is one. dropout is applied to the coefficients once they are normalised. scale [E], of a
-    weighted sample alone: how many edges of the whole graph each edge stands for. A sum of scale x f over the sample is
-    an unbiased estimate of the sum of f over all in-edges, and a mean or a softmax is a ratio of two such sums.
+    A missing coefficient is one; where it is a logit it may come as the halves it is made of. dropout is applied to the
+    coefficients once they are normalised. scale [E], of a weighted sample alone: how many edges of the whole graph each
+    edge stands for. A sum of scale x f over the sample is an unbiased estimate of the sum of f over all in-edges, and a
+    mean or a softmax is a ratio of two such sums.
     scales: factors of the sources' values and of the targets' sums, for aggregations with `takes_scales`.
     """
 
@@ -51,6 +53,7 @@ class Messages:
     attributes: Tensor | None = None
     dropout: float = 0.0
     scale: Tensor | None = None
+    halves: Halves | None = None
     scales: Scales = UNSCALED
 
     def scaled(self, coefficient: Tensor) -> Tensor:
@@ -179,8 +182,11 @@ class Mean(Aggregation):
         return {name: left[name] + right[name] for name in ("sum", "weight")}
 
     def finalize(self, state: State) -> Tensor:
-        """Divide."""
-        return _divide(state["sum"], state["weight"])
+        """Divide; zero where the weights add up to zero."""
+        empty = state["weight"] == 0
+        # one division per target and head, not one per column
+        inverse = state["weight"].masked_fill(empty, 1.0).reciprocal().masked_fill(empty, 0.0)
+        return state["sum"] * inverse[:, :, None]
 
 
 @final
@@ -209,43 +215,50 @@ class Max(Aggregation):
 class SoftmaxAttention(Aggregation):
     """Sum of softmax(coefficient) x value, coefficients being logits (GAT, Velickovic et al. 2018, equations 2-4).
 
-    State: max [T, H], denominator [T, H], weighted [T, H, W]; exponentials are relative to max, as in the online
-    softmax of Milakov and Gimelshein (2018), so no logit overflows and states merge.
+    State: max [T, H], denominator [T, H], mean [T, H, W]; exponentials are relative to max, as in the online softmax of
+    Milakov and Gimelshein (2018), so no logit overflows and states merge. The mean is divided already: where there is
+    one state, nothing is left to do, and no row grows with the number of edges, which float16 could not hold.
     """
 
     linear = True
 
     def partial(self, messages: Messages) -> State:
-        """Return maximum, denominator and numerator; dropout acts on the numerator alone, as on normalised weights."""
-        if messages.coefficient is None:
+        """Return maximum, denominator and mean; dropout acts on the mean alone, as on normalised weights."""
+        logit = messages.coefficient if messages.halves is None else messages.halves
+        if logit is None:
             raise LayerError(
                 "softmax attention needs a logit per edge",
                 fix="Let coefficient() return the logits, or aggregate with Sum, Mean or Max.",
             )
         found = softmax_sums(
             messages.csr,
-            messages.coefficient,
+            logit,
             messages.value,
             attributes=messages.attributes,
             factor=messages.scale,
             drop=messages.dropout,
         )
-        return {"max": found.maximum, "denominator": found.denominator, "weighted": found.weighted}
+        return {"max": found.maximum, "denominator": found.denominator, "mean": found.mean}
 
     def merge(self, left: State, right: State) -> State:
-        """Bring both to the larger maximum, then add."""
+        """Bring both denominators to the larger maximum, and weigh the means with them."""
         # the larger maximum [T, H], and the factor exp(own - larger) that brings either side to it [T, H]
         maximum = torch.maximum(left["max"], right["max"])
         by_left, by_right = _decay(left["max"], maximum), _decay(right["max"], maximum)
+        of_left, of_right = left["denominator"] * by_left, right["denominator"] * by_right
+        denominator = of_left + of_right
+        # each side's share of the denominator [T, H]; without messages both are zero
+        divisor = denominator.masked_fill(denominator == 0, 1.0)
+        by_left, by_right = (of_left / divisor)[:, :, None], (of_right / divisor)[:, :, None]
         return {
             "max": maximum,
-            "denominator": left["denominator"] * by_left + right["denominator"] * by_right,
-            "weighted": left["weighted"] * by_left[:, :, None] + right["weighted"] * by_right[:, :, None],
+            "denominator": denominator,
+            "mean": left["mean"] * by_left + right["mean"] * by_right,
         }
 
     def finalize(self, state: State) -> Tensor:
-        """Divide."""
-        return _divide(state["weighted"], state["denominator"])
+        """Return the means."""
+        return state["mean"]
 
 
 @final
@@ -276,10 +289,3 @@ class Whole(Aggregation):
 def _decay(maximum: Tensor, larger: Tensor) -> Tensor:
     # exp(maximum - larger), with 0 for a side without messages; -inf minus -inf would be NaN.
     return (maximum - larger.masked_fill(larger == -torch.inf, 0.0)).exp()
-
-
-def _divide(sums: Tensor, by: Tensor) -> Tensor:
-    """Return sums [T, H, W] / by [T, H], zero where by is zero."""
-    empty = by == 0
-    # One division per target and head, not one per column.
-    return sums * by.masked_fill(empty, 1.0).reciprocal().masked_fill(empty, 0.0)[:, :, None]

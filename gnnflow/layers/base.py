@@ -48,6 +48,11 @@ class Layer(nn.Module, ABC):
     """Dropout on the normalised coefficient per edge and head, in training only."""
     uses_edge_attributes: bool = False
     """Whether the message is coefficient x [source value | edge attributes]; aggregated is then A columns wider."""
+    logit_slope: float | None = None
+    """Set where `coefficient` is LeakyReLU(source["logit"] + target["logit"]) of this negative slope, both [N, H].
+
+    It is then computed where it is used, and nothing is kept per edge. Only for softmax attention.
+    """
     uses_messages: ClassVar[bool] = False
     """Set when the class is created: whether it defines `message`."""
     uses_propagate: ClassVar[bool] = False

@@ -34,6 +34,7 @@ class GAT(Layer):
 
     include_self = True
     aggregation = SoftmaxAttention()
+    logit_slope = NEGATIVE_SLOPE
 
     def __init__(
         self, in_width: int, head_width: int, *, heads: int = 1, concat: bool = True, attention_dropout: float = 0.0

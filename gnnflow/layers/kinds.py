@@ -137,6 +137,12 @@ def _checked(layer: Layer, *, kind: str, attribute_width: int) -> Layer:
             where=_KIND,
             fix="Apply the map in transform(). value_weight is for coefficient() with Sum, Mean or softmax attention.",
         )
+    if layer.logit_slope is not None and not (layer.uses_coefficients and isinstance(aggregation, SoftmaxAttention)):
+        raise LayerError(
+            f"{kind} sets logit_slope = {layer.logit_slope}, and its messages are not weighed by a softmax",
+            where=_KIND,
+            fix="Leave logit_slope out: it is for coefficient() with SoftmaxAttention().",
+        )
     if layer.uses_edge_attributes and attribute_width == 0:
         raise LayerError(
             f"{kind} needs edge attributes and the graph has none",

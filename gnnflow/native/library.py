@@ -7,16 +7,16 @@ from functools import cache
 from pathlib import Path
 
 _LIBRARY = Path(__file__).with_name("_native.so")
-_KINDS = {"A": ctypes.c_void_p, "N": ctypes.c_int64, "T": ctypes.c_int}
-# what each function takes, as native/*.c declare it: N a number, A an address, T a number of threads
+_KINDS = {"A": ctypes.c_void_p, "F": ctypes.c_float, "N": ctypes.c_int64, "T": ctypes.c_int}
+# what each function takes, as native/*.c declare it: N a number, F a fraction, A an address, T a number of threads
 _FUNCTIONS = {
     "gnnflow_use_threads": "A",
     "gnnflow_sums": "NAAAANANNNAAT",
     "gnnflow_products": "NAAANANNNAT",
     "gnnflow_maxima": "NAAANANNNAAT",
     "gnnflow_maxima_gradient": "NAAAAANAANNAT",
-    "gnnflow_attention": "NAAAAANANNNAAAAAT",
-    "gnnflow_logit_gradient": "NAAAAAAANNNNAT",
+    "gnnflow_attention": "NAAAAAFNAAANNNAAAAT",
+    "gnnflow_attention_gradient": "NANAAAAAAFNAAAAAAANNNAAAAAAAT",
     "gnnflow_cross_entropy": "NAAAAT",
     "gnnflow_transpose": "NAANAAA",
     "gnnflow_number": "NAANAA",

@@ -138,7 +138,7 @@ def test_half_precision_has_the_same_bits_on_any_number_of_threads(dtype):
     found = []
     for threads in (1, 2, 5):
         with compute_threads(threads):
-            sums, attended = kernels.weighted_sum(csr, logit, value), softmax_sums(csr, logit, value).weighted
+            sums, attended = kernels.weighted_sum(csr, logit, value), softmax_sums(csr, logit, value).mean
             gradients = torch.autograd.grad((sums + attended).float().square().sum(), [value, logit])
             found.append([sums, attended, kernels.segment_max(csr, None, value), *gradients])
     assert all(torch.equal(*pair) for each in found[1:] for pair in zip(each, found[0], strict=True))
@@ -155,9 +155,9 @@ def test_autocast_changes_neither_the_type_of_what_kernels_return_nor_of_their_g
             with torch.autocast("cpu", torch.bfloat16, enabled=inside):
                 attended = softmax_sums(csr, coefficient, value)
                 sums = kernels.weighted_sum(csr, coefficient, value)
-                assert sums.dtype == attended.weighted.dtype == kernels.gather_sources(csr, value).dtype == dtype
+                assert sums.dtype == attended.mean.dtype == kernels.gather_sources(csr, value).dtype == dtype
                 assert attended.denominator.dtype == torch.float32
-                loss = (sums + attended.weighted + kernels.segment_max(csr, None, value).clamp(-9, 9)).float().sum()
+                loss = (sums + attended.mean + kernels.segment_max(csr, None, value).clamp(-9, 9)).float().sum()
             with torch.autocast("cpu", torch.bfloat16, enabled=inside and outer):
                 results.append(torch.autograd.grad(loss, [value, coefficient]))
         assert [each.dtype for each in results[1]] == [dtype, torch.float32]

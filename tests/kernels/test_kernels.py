@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnflow.kernels import TABLE, Csr, Scales, binary_cross_entropy, choose, identity, native, softmax_sums
+from gnnflow.kernels import TABLE, Csr, Halves, Scales, binary_cross_entropy, choose, identity, native, softmax_sums
 from gnnflow.kernels import table as kernels
 from gnnflow.kernels.threads import compute_threads
 from gnnflow.native import core
@@ -205,10 +205,10 @@ def test_softmax_sums_divide_to_a_softmax(csr, magnitude):
         edges = slice(int(csr.offsets[target]), int(csr.offsets[target + 1]))
         if edges.start == edges.stop:
             assert bool((found.maximum[target] == -torch.inf).all())
-            assert not found.weighted[target].any()
+            assert not found.mean[target].any()
             continue
         expected = (logit[edges].softmax(0)[:, :, None] * value[csr.sources[edges]]).sum(0)
-        torch.testing.assert_close(found.weighted[target] / found.denominator[target][:, None], expected)
+        torch.testing.assert_close(found.mean[target], expected)
 
 
 @needs_native
@@ -230,7 +230,7 @@ def test_the_native_softmax_sums_and_their_gradients_equal_the_definition(csr, h
         beside, times = (None if given is None else given.to(dtype) for given in (attributes, factor))
         torch.manual_seed(7)
         found = softmax_sums(csr, logit, value, attributes=beside, factor=times, drop=drop)
-        loss = (found.weighted * torch.linspace(-1, 1, found.weighted.shape[2], dtype=dtype)).sum()
+        loss = (found.mean * torch.linspace(-1, 1, found.mean.shape[2], dtype=dtype)).sum()
         gradients = torch.autograd.grad(loss + found.denominator.square().sum(), [logit, value])
         results.append([*found, *gradients])
     assert choose(csr, results[1][2]).name == "native"
@@ -239,18 +239,74 @@ def test_the_native_softmax_sums_and_their_gradients_equal_the_definition(csr, h
 
 
 @needs_native
+@given(csr=adjacencies(), heads=st.sampled_from([1, 3, 4, 8]), drop=st.sampled_from([0.0, 0.4]), data=st.data())
+def test_logits_given_as_halves_equal_logits_per_edge_and_so_do_their_gradients(csr, heads, drop, data):
+    factor = random(csr.num_edges, seed=5).detach().abs() if data.draw(st.booleans()) else None
+    attributes = random(csr.num_edges, 2, seed=6).detach() if data.draw(st.booleans()) else None
+    shapes = (csr.num_sources, heads), (csr.num_targets, heads), (csr.num_sources, heads, 20)
+    operands = [random(*shape, seed=seed) for seed, shape in enumerate(shapes)]
+    results = []
+    for dtype, whole in ((torch.float64, True), (torch.float64, False), (torch.float32, False)):
+        source, target, value = (operand.detach().to(dtype).requires_grad_() for operand in operands)
+        logit = Halves(source, target, 0.2)
+        if whole:
+            added = PLAIN.gather_sources(csr, source) + PLAIN.gather_targets(csr, target)
+            logit = torch.nn.functional.leaky_relu(added, 0.2)
+        beside, times = (None if given is None else given.to(dtype) for given in (attributes, factor))
+        torch.manual_seed(7)
+        found = softmax_sums(csr, logit, value, attributes=beside, factor=times, drop=drop)
+        loss = (found.mean * torch.linspace(-1, 1, found.mean.shape[2], dtype=dtype)).sum()
+        gradients = torch.autograd.grad(loss + found.denominator.square().sum(), [source, target, value])
+        results.append([*found, *gradients])
+    for found in results[1:]:
+        for expected, actual in zip(results[0], found, strict=True):
+            torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=2e-5)
+
+
+@settings(max_examples=15, deadline=None)
+@given(csr=adjacencies())
+def test_gradients_of_softmax_means_equal_finite_differences(csr):
+    shapes = (csr.num_sources, 2), (csr.num_targets, 2), (csr.num_sources, 2, 2)
+    operands = [random(*shape, seed=seed) for seed, shape in enumerate(shapes)]
+    assert torch.autograd.gradcheck(lambda s, t, v: softmax_sums(csr, Halves(s, t, 0.2), v).mean, operands)
+
+
+@needs_native
+@pytest.mark.parametrize(("heads", "width"), [(4, 64), (3, 50), (1, 100)])
+def test_a_hub_whose_edges_do_not_fit_into_one_run_is_attended_as_any_other(heads, width):
+    generator = torch.Generator().manual_seed(0)
+    # a target with 4,500 in-edges, then 4,500 targets with two, of which one comes from the same source
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), torch.arange(4500, 13501, 2)])
+    sources = torch.randint(900, (13500,), generator=generator)
+    sources[4500::2] = 7
+    csr = Csr(offsets, sources, 900)
+    operands = [random(900, heads, seed=1), random(4501, heads, seed=2), random(900, heads, width, seed=3)]
+    results = []
+    for dtype in (torch.float64, torch.float32):
+        source, target, value = (operand.detach().to(dtype).requires_grad_() for operand in operands)
+        found = softmax_sums(csr, Halves(source, target, 0.2), value)
+        blame = random(*found.mean.shape, seed=4).detach().to(dtype)
+        results.append([*found, *torch.autograd.grad((found.mean * blame).sum(), [source, target, value])])
+    for expected, actual in zip(*results, strict=True):
+        torch.testing.assert_close(actual.double(), expected, rtol=5e-5, atol=5e-5)
+
+
+@needs_native
 def test_the_native_softmax_has_the_same_bits_on_any_number_of_threads_and_keeps_what_is_not_a_number():
     csr = Csr(torch.arange(0, 4001, 4), torch.randint(900, (4000,)), 900)
-    logit, value = torch.randn(4000, 4) * 20, torch.randn(900, 4, 30)
-    found = []
+    logit, value = torch.randn(4000, 4) * 20, torch.randn(900, 4, 30).requires_grad_()
+    source, target = (torch.randn(rows, 4).requires_grad_() for rows in (900, 1000))
+    found, gradients = [], []
     for threads in (1, 3):
         with compute_threads(threads):
             found.append(softmax_sums(csr, logit, value))
-    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+            mean = softmax_sums(csr, Halves(source, target, 0.2), value).mean
+            gradients.append(torch.autograd.grad(mean.square().sum(), [source, target, value]))
+    assert all(torch.equal(*pair) for pair in [*zip(*found, strict=True), *zip(*gradients, strict=True)])
     assert bool((found[0].denominator >= 1).all())
     logit[17, 2] = torch.nan
     spoilt = softmax_sums(csr, logit, value)
-    assert spoilt.weighted.isnan().nonzero()[:, :2].unique(dim=0).tolist() == [[4, 2]]
+    assert spoilt.mean.isnan().nonzero()[:, :2].unique(dim=0).tolist() == [[4, 2]]
 
 
 @given(csr=adjacencies(), cut=st.floats(0, 1))

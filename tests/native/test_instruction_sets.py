@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gnnflow.kernels import Csr, binary_cross_entropy, segment_max, softmax_sums, weighted_sum
+from gnnflow.kernels import Csr, Halves, binary_cross_entropy, segment_max, softmax_sums, weighted_sum
 from gnnflow.native.library import load
 
 SOURCES = Path(__file__).resolve().parents[2] / "native"
@@ -57,9 +57,12 @@ def results():
             logit = torch.randn(csr.num_edges, heads, generator=generator).requires_grad_()
             attended, largest = softmax_sums(csr, logit, value), segment_max(csr, logit.detach(), value)
             sums = weighted_sum(csr, logit, value), weighted_sum(csr, None, value)
-            loss = (attended.weighted + sum(sums) + largest.clamp(-9, 9)).float().square().sum()
+            loss = (attended.mean + sum(sums) + largest.clamp(-9, 9)).float().square().sum()
             gradients = torch.autograd.grad(loss + attended.denominator.square().sum(), [value, logit])
-            found += [*attended, *sums, largest, *gradients]
+            halves = [torch.randn(rows, heads, generator=generator).requires_grad_() for rows in (150, 200)]
+            mean = softmax_sums(csr, Halves(*halves, 0.2), value).mean
+            gradients += torch.autograd.grad(mean.float().square().sum(), [value, *halves])
+            found += [*attended, *sums, largest, mean, *gradients]
     return found
 
 

@@ -1,4 +1,4 @@
-"""Softmax over in-edges and the sum it weighs, in one pass; its gradient in two.
+"""Softmax over in-edges and the mean it weighs, in one pass; its gradient in one pass over the edges by source.
 
 Shapes: T targets, S sources, E edges, A edge attributes, H heads, D width of a head, W = D (+ A).
 """
@@ -14,69 +14,98 @@ from torch.autograd.function import once_differentiable
 
 from gnnflow.kernels.csr import Csr
 from gnnflow.kernels.dropout import dropout
-from gnnflow.kernels.gradients import value_gradient
+from gnnflow.kernels.halves import Halves
 from gnnflow.kernels.native.library import call, rows_of, stored
-from gnnflow.kernels.native.sums import LOOPS, products, sums
+from gnnflow.kernels.native.sums import products, sums
+
+MOST_HEADS = 256
+"""More than these the core has no room for (native/softmax.h)."""
 
 
 @dataclass(frozen=True)
 class _Fixed:
-    """What has no gradient: attributes [E, A], factor [E], and kept [E, H], what dropout multiplies a weight with."""
+    """What has no gradient: attributes [E, A], factor [E], and kept [E, H], what dropout multiplies a weight with.
 
+    slope: of logits that come as halves; None where they come per edge.
+    """
+
+    csr: Csr
+    slope: float | None
     attributes: Tensor | None
     factor: Tensor | None
     kept: Tensor | None
 
+    def logits(self, first: Tensor, second: Tensor | None) -> tuple[Tensor | float | None, ...]:
+        """Return what the core takes for logits: those per edge, halves of sources and targets, slope, heads."""
+        if self.slope is None or second is None:
+            return rows_of(self.csr.num_edges, first), None, None, 1.0, first.shape[1]
+        halves = rows_of(self.csr.num_sources, first), rows_of(self.csr.num_targets, second)
+        return None, *halves, self.slope, first.shape[1]
+
 
 def softmax_sums(
-    csr: Csr, logit: Tensor, value: Tensor, *, attributes: Tensor | None, factor: Tensor | None, drop: float
+    csr: Csr, logit: Tensor | Halves, value: Tensor, *, attributes: Tensor | None, factor: Tensor | None, drop: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the maximum [T, H], the denominator [T, H] and the weighted sums [T, H, W]; see `kernels.softmax`.
+    """Return the maximum [T, H], the denominator [T, H] and the mean [T, H, W]; see `kernels.softmax`.
 
-    logit: float32. value: float32 or in half precision, which the weighted sums are then rounded to.
+    logit: float32, of at most MOST_HEADS heads. value: float32 or in half precision, which the mean is then rounded to.
     """
-    fixed = _Fixed(attributes, factor, dropout(torch.ones_like(logit), drop) if drop else None)
-    maximum, denominator, weighted = _Attention.apply(csr, logit, value, fixed)  # type: ignore[no-untyped-call]
-    return maximum, denominator, weighted
+    first, second, slope = logit if isinstance(logit, Halves) else (logit, None, None)
+    kept = dropout(first.new_ones(csr.num_edges, first.shape[1]), drop) if drop else None
+    factor = None if factor is None else rows_of(csr.num_edges, factor).float()
+    fixed = _Fixed(csr, slope, attributes, factor, kept)
+    maximum, denominator, mean = _Attention.apply(fixed, first, second, value)  # type: ignore[no-untyped-call]
+    return maximum, denominator, mean
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, csr: Csr, logit: Tensor, value: Tensor, fixed: _Fixed) -> tuple[Tensor, Tensor, Tensor]:
-        attributes, kept = fixed.attributes, fixed.kept
-        logit, value = rows_of(csr.num_edges, logit), rows_of(csr.num_sources, value)
-        factor = None if fixed.factor is None else rows_of(csr.num_edges, fixed.factor).to(logit)
-        heads = logit.shape[1]
-        maximum, denominator = (logit.new_empty(csr.num_targets, heads) for _ in range(2))
-        weighted = logit.new_empty(csr.num_targets, heads, value.shape[2])
-        # what each edge weighs [E, H], and what of it dropout lets into the sums
-        weight = torch.empty_like(logit)
-        used = weight if kept is None else torch.empty_like(logit)
-        given = (csr.sources, logit, factor, kept, heads, *stored(value), *value.shape[1:])
-        call("gnnflow_attention", csr, *given, maximum, denominator, weight, used, weighted)
-        if attributes is not None:
-            weighted = torch.cat([weighted, sums(csr.edges, used, attributes[:, None])], 2)
-        ctx.csr, ctx.width = csr, value.shape[2]
-        ctx.save_for_backward(value, attributes, kept, weight, used)
+    def forward(
+        ctx: Any, fixed: _Fixed, first: Tensor, second: Tensor | None, value: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        csr, heads, attributes = fixed.csr, first.shape[1], fixed.attributes
+        value = rows_of(csr.num_sources, value)
+        maximum, denominator = (value.new_empty(csr.num_targets, heads, dtype=torch.float32) for _ in range(2))
+        mean = value.new_empty(csr.num_targets, heads, value.shape[2], dtype=torch.float32)
+        # what each edge has in the mean [E, H], for the attributes alone
+        share = None if attributes is None else mean.new_empty(csr.num_edges, heads)
+        given = (*fixed.logits(first, second), fixed.factor, fixed.kept, *stored(value), *value.shape[1:])
+        call("gnnflow_attention", csr, csr.sources, *given, maximum, denominator, share, mean)
+        whole, beside = mean, None
+        if attributes is not None and share is not None:
+            beside = sums(csr.edges, share, attributes[:, None])
+            whole = torch.cat([mean, beside], 2)
+        ctx.fixed = fixed
+        ctx.save_for_backward(first, second, value, maximum, denominator, mean, beside)
         ctx.mark_non_differentiable(maximum)
-        return maximum, denominator, weighted.to(value.dtype)
+        ctx.set_materialize_grads(False)
+        return maximum, denominator, whole.to(value.dtype)
 
     @staticmethod
     @once_differentiable
-    def backward(
-        ctx: Any, _: Tensor, grad_denominator: Tensor, grad: Tensor
-    ) -> tuple[None, Tensor | None, Tensor | None, None]:
-        value, attributes, kept, weight, used = ctx.saved_tensors
-        csr: Csr = ctx.csr
-        # gradients of the sums over values [T, H, D] and over attributes [T, H, A]
-        by_value, by_attributes = grad[:, :, : ctx.width].contiguous(), grad[:, :, ctx.width :]
-        by_logit = None
-        if ctx.needs_input_grad[1]:
-            by_logit = torch.empty_like(weight)
-            rows, kind = stored(value)
-            given = (csr.sources, rows, weight, kept, by_value, grad_denominator.contiguous())
-            call("gnnflow_logit_gradient", csr, *given, weight.shape[1], kind, *value.shape[1:], by_logit)
-            if attributes is not None:
-                by_logit += used * products(csr.edges, by_attributes, attributes[:, None])
-        gradient = value_gradient(LOOPS, csr, used, value, by_value) if ctx.needs_input_grad[2] else None
-        return None, by_logit, gradient, None
+    def backward(ctx: Any, _: None, grad_denominator: Tensor | None, grad: Tensor | None) -> tuple[Tensor | None, ...]:
+        first, second, value, maximum, denominator, mean, beside = ctx.saved_tensors
+        fixed: _Fixed = ctx.fixed
+        csr, (_, heads, width) = fixed.csr, mean.shape
+        grad = torch.zeros_like(mean, dtype=value.dtype) if grad is None else grad
+        # what the gradient of an edge's share and of a target's logits have beside that of the mean's values
+        by_share = None
+        by_target = None if grad_denominator is None else denominator * grad_denominator
+        if fixed.attributes is not None:
+            by_attributes = grad[:, :, width:].float()
+            by_share = products(csr.edges, by_attributes, fixed.attributes[:, None])
+            own = -(by_attributes * beside).sum(2)
+            by_target = own if by_target is None else by_target + own
+        by_logit, about = mean.new_empty(csr.num_edges, heads), mean.new_empty(csr.num_targets, 3, heads)
+        by_halves = (None, None) if second is None else (torch.empty_like(first), torch.empty_like(second))
+        by_value = mean.new_empty(csr.num_sources, heads, width)
+        reverse = (csr.num_sources, csr.transposed.offsets, csr.transposed.sources, csr.by_source.sources)
+        known = (*fixed.logits(first, second), fixed.factor, fixed.kept, maximum, denominator, mean)
+        rows, kind = stored(value)
+        given = (rows, grad[:, :, :width].contiguous(), kind, *value.shape[1:], by_share, by_target)
+        made = (about, by_logit, *by_halves, by_value)
+        call("gnnflow_attention_gradient", csr, *reverse, *known, *given, *made)
+        # a value that serves every head collects the gradients of all
+        by_value = by_value if by_value.shape == value.shape else by_value.sum(1, keepdim=True)
+        by_first, by_second = (by_logit, None) if second is None else by_halves
+        return None, by_first, by_second, by_value.to(value.dtype)

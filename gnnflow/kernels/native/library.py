@@ -38,7 +38,7 @@ def accepts(_: Csr, rows: Tensor) -> bool:
     return rows.dtype in _KINDS and rows.device.type == "cpu" and kernels() is not None
 
 
-def call(name: str, csr: Csr, *operands: Tensor | int | None) -> None:
+def call(name: str, csr: Csr, *operands: Tensor | float | None) -> None:
     """Call a function of the core on an adjacency and on contiguous operands, with as many threads as torch uses.
 
     The core checks nothing: callers see to it that operands have the rows that the adjacency leads to.

@@ -1,0 +1,182 @@
+/* The gradient of `attention.c`, in one pass over the edges by source: a target's gradient row, once in the cache, serves
+   the product that is the gradient of the edge's weight and the weighted sum that is the gradient of the value. */
+#include <stddef.h>
+
+#include "pool.h"
+#include "softmax.h"
+
+typedef struct {
+    csr by_target, by_source; /* edges of by_source: the number of each in by_target */
+    logits logits;
+    const float *factor, *kept;         /* as in the forward pass */
+    const float *maximum, *denominator; /* [T, heads] */
+    const float *mean;                  /* [T, heads, width] */
+    const void *value, *grad;           /* grad of the means [T, heads, width], of the same kind */
+    const float *grad_weight;           /* what else the gradient of an edge's share is made of [E, heads], or NULL */
+    const float *grad_target;           /* what else is added to that of each of a target's logits [T, heads], or NULL */
+    int64_t value_heads, width, chunks;
+    float *about;                       /* of each target: maximum, 1 / denominator, what all its logits get [T, 3, heads] */
+    float *by_logit;                    /* gradient of the logits, or of the halves' sum [E, heads] */
+    float *by_source_half, *by_target_half; /* [S, heads] and [T, heads]; NULL where logits are given */
+    float *by_value;                    /* [S, heads, width] */
+} gradient;
+
+/* The softmax's own part: each logit of a target gets minus its share of grad . mean. */
+INLINE void describe_targets(const gradient *s, int64_t chunk, int kind) {
+    int64_t from = first_row(&s->by_target, chunk, s->chunks), to = first_row(&s->by_target, chunk + 1, s->chunks);
+    int64_t heads = s->logits.heads, width = s->width;
+    for (int64_t row = from; row < to; row++)
+        for (int64_t head = 0; head < heads; head++) {
+            int64_t at = row * heads + head, k = 0;
+            const void *grad = rows_at(s->grad, at * width, kind);
+            const float *mean = s->mean + at * width;
+            float sum[LINE] = {0}, total = 0, *about = s->about + row * 3 * heads + head;
+            for (; k + LINE <= width; k += LINE)
+                for (int lane = 0; lane < LINE; lane++) sum[lane] += load(grad, k + lane, kind) * mean[k + lane];
+            for (int lane = 0; k + lane < width; lane++) sum[lane] += load(grad, k + lane, kind) * mean[k + lane];
+            for (int lane = 0; lane < LINE; lane++) total += sum[lane];
+            about[0] = s->maximum[at];
+            about[heads] = s->denominator[at] == 0 ? 0 : 1 / s->denominator[at];
+            about[2 * heads] = (s->grad_target ? s->grad_target[at] : 0) - total;
+        }
+}
+
+/* What is kept of a run of edges, each [edges, heads]. */
+typedef struct {
+    float weight[ROOM + MOST_LANES], below[ROOM + MOST_LANES]; /* share; maximum, then what all logits get */
+    float inverse[ROOM + MOST_LANES], steep[ROOM + MOST_LANES], product[ROOM];
+} run;
+
+/* Shares of a run of edges from one source, before dropout. */
+INLINE void fill_run(const gradient *s, int64_t row, int64_t begin, int64_t edges, run *r) {
+    const logits *l = &s->logits;
+    int64_t heads = l->heads, count = edges * heads;
+    const int64_t *targets = s->by_source.sources + begin, *numbers = s->by_source.edges + begin;
+    for (int64_t i = 0; i < edges; i++) {
+        const float *about = s->about + targets[i] * 3 * heads;
+        if (l->given) copy_heads(r->weight + i * heads, l->given + numbers[i] * heads, heads);
+        else add_halves(r->weight + i * heads, l->source + row * heads, l->target + targets[i] * heads, heads);
+        copy_heads(r->below + i * heads, about, heads);
+        copy_heads(r->inverse + i * heads, about + heads, heads);
+    }
+    filled(r->below, count, LINE, 0), filled(r->inverse, count, LINE, 0);
+    int64_t whole = filled(r->weight, count, LINE, -INFINITY);
+    float flat = l->given ? 1 : l->slope;
+    for (int64_t k = 0; k < whole; k += LINE)
+        for (int lane = k; lane < k + LINE; lane++) {
+            float slope = r->weight[lane] > 0 ? 1 : flat;
+            r->steep[lane] = slope;
+            r->weight[lane] = exponential(slope * r->weight[lane] - r->below[lane]) * r->inverse[lane];
+        }
+    if (s->factor)
+        for (int64_t k = 0; k < count; k++) r->weight[k] *= s->factor[numbers[k / heads]];
+    for (int64_t i = 0; i < edges; i++) copy_heads(r->below + i * heads, s->about + (targets[i] * 3 + 2) * heads, heads);
+    memset(r->product, 0, count * sizeof *r->product);
+    for (int64_t i = 0; s->grad_weight && i < edges; i++)
+        copy_heads(r->product + i * heads, s->grad_weight + numbers[i] * heads, heads);
+}
+
+/* One head of a run over a block of columns: products with the value, and the sum of the targets' gradients. */
+INLINE void add_run(const gradient *s, int64_t row, int64_t begin, int64_t edges, int64_t last_edge, run *r, int64_t head,
+                    int64_t column, int done, int ahead, int block, int kind) {
+    int64_t heads = s->logits.heads, stride = heads * s->width;
+    const int64_t *targets = s->by_source.sources, *numbers = s->by_source.edges;
+    const void *grad = rows_at(s->grad, head * s->width + column, kind);
+    int64_t at = row * s->value_heads * s->width + (s->value_heads > 1 ? head * s->width : 0) + column;
+    line value[LINES], sum[LINES] = {0}, from[LINES];
+    load_lines(value, rows_at(s->value, at, kind), block, kind);
+    for (int k = 0; k < block && done > 0; k++)
+        if (column_of(k, block, kind) < done) value[k / LINE][k % LINE] = 0;
+    for (int64_t i = 0; i < edges; i++) {
+        if (ahead && begin + i + AHEAD < last_edge) prefetch_row(s->grad, targets[begin + i + AHEAD], stride, kind);
+        load_lines(from, rows_at(grad, targets[begin + i] * stride, kind), block, kind);
+        float weight = r->weight[i * heads + head];
+        if (s->kept) weight *= s->kept[numbers[begin + i] * heads + head];
+        line product = from[0] * value[0];
+        for (int j = 1; j * LINE < block; j++) product += from[j] * value[j];
+        for (int j = 0; j * LINE < block; j++) sum[j] += weight * from[j];
+        r->product[i * heads + head] += sum_of(&product);
+    }
+    add_lines(s->by_value + row * stride + head * s->width + column, sum, done, block, kind);
+}
+
+/* From products to the gradients of the run's logits, and their sum. */
+INLINE void finish_run(const gradient *s, int64_t row, int64_t begin, int64_t edges, run *r) {
+    int64_t heads = s->logits.heads, count = edges * heads;
+    const int64_t *numbers = s->by_source.edges + begin;
+    if (s->kept)
+        for (int64_t k = 0; k < count; k++) r->product[k] *= s->kept[numbers[k / heads] * heads + k % heads];
+    for (int64_t k = 0; k < count; k++) r->product[k] = r->weight[k] * (r->product[k] + r->below[k]) * r->steep[k];
+    for (int64_t i = 0; i < edges; i++) {
+        copy_heads(s->by_logit + numbers[i] * heads, r->product + i * heads, heads);
+        float *half = s->by_source_half + row * heads;
+        if (s->by_source_half) add_halves(half, half, r->product + i * heads, heads);
+    }
+}
+
+INLINE void differentiate(const gradient *s, int64_t chunk, int kind) {
+    const csr *a = &s->by_source;
+    int64_t from = first_row(a, chunk, s->chunks), to = first_row(a, chunk + 1, s->chunks), last_edge = a->offsets[to];
+    int64_t heads = s->logits.heads, longest = ROOM / heads, width = s->width;
+    run r;
+    for (int64_t row = from; row < to; row++) {
+        for (int64_t k = 0; k < heads * width; k++) s->by_value[row * heads * width + k] = 0;
+        for (int64_t head = 0; s->by_source_half && head < heads; head++) s->by_source_half[row * heads + head] = 0;
+        for (int64_t i = a->offsets[row]; i < a->offsets[row + 1]; i += longest) {
+            int64_t rest = a->offsets[row + 1] - i, edges = rest < longest ? rest : longest;
+            fill_run(s, row, i, edges, &r);
+            for (int64_t head = 0; head < heads; head++) {
+                int64_t done = 0;
+#define BLOCK(column, block)                                                                                   \
+    add_run(s, row, i, edges, last_edge, &r, head, column, done - (column), !head && !done, block, kind), \
+        done = (column) + block
+                FOR_BLOCKS(width, BLOCK);
+#undef BLOCK
+            }
+            finish_run(s, row, i, edges, &r);
+        }
+    }
+}
+
+INLINE void add_by_target(const gradient *s, int64_t chunk) {
+    const csr *a = &s->by_target;
+    int64_t from = first_row(a, chunk, s->chunks), to = first_row(a, chunk + 1, s->chunks), heads = s->logits.heads;
+    for (int64_t row = from; row < to; row++) {
+        float *out = s->by_target_half + row * heads;
+        for (int64_t head = 0; head < heads; head++) out[head] = 0;
+        for (int64_t i = a->offsets[row]; i < a->offsets[row + 1]; i++) add_halves(out, out, s->by_logit + i * heads, heads);
+    }
+}
+
+#define CHUNKS(name, kind)                                                                                              \
+    FOR_EVERY_PROCESSOR static void describe_##name(void *task, int64_t chunk) { describe_targets(task, chunk, kind); } \
+    FOR_EVERY_PROCESSOR static void differentiate_##name(void *task, int64_t chunk) { differentiate(task, chunk, kind); }
+CHUNKS(float32, FLOAT32)
+CHUNKS(bfloat16, BFLOAT16)
+CHUNKS(float16, FLOAT16)
+#undef CHUNKS
+FOR_EVERY_PROCESSOR static void halves_of_targets(void *task, int64_t chunk) { add_by_target(task, chunk); }
+
+static const chunk_fn describes[KINDS] = {describe_float32, describe_bfloat16, describe_float16};
+static const chunk_fn differentiates[KINDS] = {differentiate_float32, differentiate_bfloat16, differentiate_float16};
+
+void gnnflow_attention_gradient(int64_t rows, const int64_t *offsets, int64_t num_sources, const int64_t *out_offsets,
+                                const int64_t *targets, const int64_t *numbers, const float *logit,
+                                const float *source_half, const float *target_half, float slope, int64_t heads,
+                                const float *factor, const float *kept, const float *maximum, const float *denominator,
+                                const float *mean, const void *value, const void *grad, int64_t kind,
+                                int64_t value_heads, int64_t width, const float *grad_weight, const float *grad_target,
+                                float *about, float *by_logit, float *by_source_half, float *by_target_half,
+                                float *by_value, int threads) {
+    gradient s = {{offsets, NULL, NULL, rows}, {out_offsets, targets, numbers, num_sources},
+                  {logit, source_half, target_half, slope, heads}, factor, kept, maximum, denominator, mean, value, grad,
+                  grad_weight, grad_target, value_heads, width, 0, about, by_logit, by_source_half, by_target_half, by_value};
+    int64_t edges = offsets[rows] - offsets[0];
+    s.chunks = chunks_for(rows * heads * width, rows, threads);
+    run_chunks(describes[kind], &s, rows ? s.chunks : 0, threads);
+    s.chunks = chunks_for((edges + num_sources) * heads * width * 2, num_sources, threads);
+    run_chunks(differentiates[kind], &s, num_sources ? s.chunks : 0, threads);
+    if (!by_target_half) return;
+    s.chunks = chunks_for((edges + rows) * heads, rows, threads);
+    run_chunks(halves_of_targets, &s, rows ? s.chunks : 0, threads);
+}
