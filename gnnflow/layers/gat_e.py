@@ -78,8 +78,8 @@ class GATE(Layer):
         """Return value = W h [N, H, D] and the node halves of the logit [N, H]."""
         weight = self.linear.weight
         value = self.linear(h).unflatten(1, (self.heads, -1))
-        source = {"value": value, "logit": attention_halves(h, weight, self.attend_source)}
-        return Terms(source, {"logit": attention_halves(h, weight, self.attend_target)})
+        of_source, of_target = attention_halves(h, weight, self.attend_source, self.attend_target)
+        return Terms({"value": value, "logit": of_source}, {"logit": of_target})
 
     def coefficient(self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext) -> Tensor:
         """Return the logits [E, H]."""

@@ -14,23 +14,21 @@ Shapes: N nodes, F features, C outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from gnnflow.config import ModelConfig
 from gnnflow.graph.errors import LayerError
 from gnnflow.kernels import Csr, dropout, weighted_sum
+from gnnflow.layers.activations import ACTIVATIONS
 from gnnflow.layers.base import Layer
 from gnnflow.layers.decoders import DecoderInputs, build_decoder
 from gnnflow.layers.kinds import build_layer
 from gnnflow.layers.place import Place
 from gnnflow.layers.terms import FeatureTensors
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": functional.relu, "elu": functional.elu}
 
 
 @dataclass(frozen=True)

@@ -143,13 +143,15 @@ class FeatureTensors:
         return cls(parts[0].width, offsets=offsets, index=column("index"), value=column("value"))
 
 
-def attention_halves(h: Tensor, linear: Tensor, attend: Tensor) -> Tensor:
-    """Return a . W h per node and head [N, H], from rows h [N, I], W [H x D, I] and a [H, D].
+def attention_halves(h: Tensor, linear: Tensor, *attend: Tensor) -> list[Tensor]:
+    """Return a . W h per node and head [N, H] for each a [H, D], from rows h [N, I] and W [H x D, I].
 
-    Written as (a W) h: a product with H columns, where the rows W h would cost H x D.
+    Written as (a W) h: one product with H columns for each a, where the rows W h would cost H x D.
     """
-    folded = torch.bmm(attend[:, None], linear.view(*attend.shape, -1))[:, 0]
-    return h @ folded.T
+    each = linear.view(*attend[0].shape, -1)
+    # the rows a W [H, I] of one a after the other
+    folded = torch.cat([torch.bmm(a[:, None], each)[:, 0] for a in attend])
+    return list((h @ folded.T).unflatten(1, (len(attend), -1)).unbind(1))
 
 
 def heads_joined(aggregated: Tensor, *, concat: bool) -> Tensor:
