@@ -151,7 +151,7 @@ def attention_halves(h: Tensor, linear: Tensor, *attend: Tensor) -> list[Tensor]
     each = linear.view(*attend[0].shape, -1)
     # the rows a W [H, I] of one a after the other
     folded = torch.cat([torch.bmm(a[:, None], each)[:, 0] for a in attend])
-    return list((h @ folded.T).unflatten(1, (len(attend), -1)).unbind(1))
+    return list((h @ folded.T).view(-1, len(attend), len(each)).unbind(1))
 
 
 def heads_joined(aggregated: Tensor, *, concat: bool) -> Tensor:
