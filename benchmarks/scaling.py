@@ -35,49 +35,20 @@ from typing import Any
 
 import numpy as np
 from distributed import Client
-from graphflat import FANOUT, tables_in
 from plots import draw_lines
-from ranks import job_of
+from rank_jobs import MODELS, config_of, job_of, make_shards
 from simulator import Measured, Network, Servers, all_reduced, from_document, served, speed_ups, to_document
 from step_times import apart, network_of, seconds_per_push
 
 from gnnflow.cluster import Cluster
-from gnnflow.config import Config, config_from_dict
 from gnnflow.progress import Silent
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
 from gnnflow.train.job import TrainJob
 from gnnflow.train.ranks.gang import train_on_ranks
 
 RANKS = (1, 2, 4, 8, 16, 32, 64, 100, 128, 256, 512, 1024)
 AGL_SLOPE, AGL_RANKS = 0.8, 100
-MODELS: dict[str, dict[str, Any]] = {
-    "sage": {"kind": "sage", "hidden": 64},
-    "gat": {"kind": "gat", "hidden": 16, "heads": 4},
-}
 Table = dict[str, dict[int, float]]
-
-
-def config_of(chosen: argparse.Namespace, *, ranks: int, servers: int = 0) -> Config:
-    """Return the run of so many ranks, each with a batch of its own; without servers they all-reduce."""
-    nodes, edges = tables_in(chosen.data, num_nodes=chosen.nodes, num_edges=chosen.edges)
-    updater = {"kind": "parameter_server", "servers": servers} if servers else {"kind": "all_reduce"}
-    content = {
-        "name": "scaling",
-        "workspace": str(chosen.data / "workspace"),
-        "graph": {"nodes": nodes, "edges": edges, "partitions": 4},
-        "neighbors": {"sampling": {"kind": "uniform", "fanout": list(FANOUT)}},
-        "flat": {"hops": 2, "shard_size": 2048},
-        "model": {**MODELS[chosen.model], "layers": 2, "dropout": 0.0},
-        "train": {
-            "epochs": chosen.epochs + 1,
-            "batch_size": chosen.batch_size,
-            "lr": 0.003,
-            "workers": ranks,
-            "updater": updater,
-        },
-        "cluster": {"kind": "local", "workers": ranks, "memory_limit": 0},
-    }
-    return config_from_dict(content)
 
 
 def seconds_per_step(job: TrainJob, client: Client, *, steps: Measured) -> float:
@@ -90,21 +61,20 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     """Return, as JSON knows it, what was measured for each number of ranks, and the real steps beside it."""
     sizes = [int(size) for size in chosen.real.split(",")]
     found: dict[str, Any] = {"cores": os.cpu_count(), "load": os.getloadavg()[0], "model": chosen.model, "ranks": {}}
-    with Cluster(config_of(chosen, ranks=max(sizes)).cluster) as cluster:
+    batch = {"batch_size": chosen.batch_size}
+    with Cluster(config_of(chosen, ranks=max(sizes), **batch).cluster) as cluster:
         client: Any = cluster.dask_client()
-        contexts = {size: StageContext.of(config_of(chosen, ranks=size), cluster) for size in sizes}
-        for stage in ("ingest", "select", "flat"):
-            make_artifact(contexts[sizes[0]], stage)
+        make_shards(StageContext.of(config_of(chosen, ranks=1, **batch), cluster))
         for _ in range(chosen.turns):
-            for size, context in contexts.items():
+            for size in sizes:
                 each = found["ranks"].setdefault(str(size), {"steps": [], "real": [], "served": []})
-                job = job_of(context)
+                job = job_of(config_of(chosen, ranks=size, **batch), cluster)
                 steps = apart(job, client, ranks=size)
                 each["steps"].append(to_document(steps))
                 each["real"].append(seconds_per_step(job, client, steps=steps))
                 if size > 1:
                     each["network"] = asdict(network_of(client, ranks=size))
-                    job = job_of(StageContext.of(config_of(chosen, ranks=size, servers=1), cluster))
+                    job = job_of(config_of(chosen, ranks=size, servers=1, **batch), cluster)
                     each["served"].append(seconds_per_step(job, client, steps=steps))
         callers = {"alone": 1, "many": max(max(sizes) - 1, 1)}
         found["push"] = {
@@ -180,11 +150,17 @@ def simulated(found: Mapping[str, Any], chosen: argparse.Namespace) -> Table:
     return table
 
 
+def validation_table(found: Mapping[str, Any], *, steps: int, seed: int) -> str:
+    """Return simulated and real steps as a Markdown table."""
+    lines = ["| ranks here | simulated, ms per step | real | simulated / real |", "|---" * 4 + "|"]
+    for run, (guessed, real) in validation(found, steps=steps, seed=seed).items():
+        lines.append(f"| {run} | {guessed * 1e3:.1f} | {real * 1e3:.1f} | {guessed / real:.2f} |")
+    return "\n".join(lines)
+
+
 def report(found: Mapping[str, Any], table: Table, chosen: argparse.Namespace) -> str:
     """Return the validation and the speed-ups as Markdown tables."""
-    lines = ["| ranks here | simulated, ms per step | real | simulated / real |", "|---" * 4 + "|"]
-    for run, (guessed, real) in validation(found, steps=chosen.steps, seed=chosen.seed).items():
-        lines.append(f"| {run} | {guessed * 1e3:.1f} | {real * 1e3:.1f} | {guessed / real:.2f} |")
+    lines = [validation_table(found, steps=chosen.steps, seed=chosen.seed)]
     counts = list(next(iter(table.values())))
     lines += ["", "| speed-up at ranks | " + " | ".join(map(str, counts)) + " |", "|---" * (len(counts) + 1) + "|"]
     for name, row in table.items():
@@ -213,6 +189,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--edges", type=int, default=2_000_000)
     parser.add_argument("--model", choices=tuple(MODELS), default="sage")
     parser.add_argument("--batch-size", type=int, default=1024, help="targets of one rank's step")
+    parser.add_argument("--shard-size", type=int, default=2048)
     parser.add_argument("--epochs", type=int, default=2, help="measured ones, after a first that is not")
     parser.add_argument("--turns", type=int, default=3, help="times that every number of ranks is measured")
     parser.add_argument("--real", default="1,2,4", help="numbers of ranks to measure and validate with; 1 among them")

@@ -1,0 +1,32 @@
+"""How long a rank waits for others: counted on a worker, in what every exchange of ranks waits with."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from torch import Tensor
+
+from gnnflow.train.ranks.group import Pending
+
+_waited = [0.0]
+
+
+def count_waits() -> None:
+    """Count from now on, in this process."""
+    wait: Any = Pending.wait
+
+    def counted(self: Pending) -> Tensor:
+        begin = time.perf_counter()
+        try:
+            found: Tensor = wait(self)
+            return found
+        finally:
+            _waited[0] += time.perf_counter() - begin
+
+    Pending.wait = counted  # type: ignore[method-assign]
+
+
+def seconds_waited() -> float:
+    """Return the seconds that all ranks of this process have waited."""
+    return _waited[0]
