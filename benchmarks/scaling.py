@@ -132,10 +132,10 @@ def simulated(found: Mapping[str, Any], chosen: argparse.Namespace) -> Table:
     drawing = {"steps": chosen.steps, "seed": chosen.seed, "spread": chosen.spread}
     longer = replace(alone, rest=alone.rest * chosen.longer, backward=alone.backward * chosen.longer)
     ways = {
-        "all-reduce, ring (in use)": partial(all_reduced, alone, network, **drawing),
-        "all-reduce, tree (not in use)": partial(all_reduced, alone, network, algorithm="tree", **drawing),
-        f"ring, steps {chosen.longer:g} times as long": partial(all_reduced, longer, network, **drawing),
-        "ring, every step as long as the mean": partial(
+        "all-reduce": partial(all_reduced, alone, network, **drawing),
+        "all-reduce, by the ring alone": partial(all_reduced, alone, network, algorithm="ring", **drawing),
+        f"all-reduce, steps {chosen.longer:g} times as long": partial(all_reduced, longer, network, **drawing),
+        "all-reduce, every step as long as the mean": partial(
             all_reduced, equal(alone), network, **drawing | {"spread": 0.0}
         ),
     }

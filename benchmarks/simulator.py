@@ -6,10 +6,12 @@ Assumptions, beside those that `scaling.py` writes down for its measurements:
   forward pass) and `backward`. Both of a step are drawn together from the measured ones of one measured rank; a
   simulated rank stands for the same measured rank all the time. So the slowest of many steps is at most the slowest
   that was measured, and hosts differ as much as the measured ranks did. `spread` adds a factor per rank (log-normal).
-- All-reduce is gloo's ring: 2 (n - 1) hops, in each of which every rank sends 1 / n of the message. A message starts
-  when the last rank has it and one of gloo's two threads is free, and ends on all ranks at once. Messages do not take
-  bandwidth from each other, and none is lost. `tree` is what is not used: 2 log2(n) hops with as many bytes.
-- Bucket k is ready after a measured share of the backward pass; the step's figures (24 bytes) as it begins.
+- All-reduce is recursive doubling for small messages and gloo's ring for large ones, as `gnnflow.train.ranks.doubling`
+  chooses. A message starts when the last rank has it and ends on all ranks at once; messages do not take bandwidth
+  from each other, and none is lost. The ring has 2 (n - 1) hops, in each of which every rank sends 1 / n of the
+  message, and begins when one of gloo's two threads is free. Doubling has rounds of two hops; the first round goes on
+  beside the backward pass, the others follow after it, those of all messages side by side.
+- Bucket k is ready after a measured share of the backward pass; the step's figures are in the first bucket.
 - A rank waits for its own reader as long as it did when it was alone, although its reader goes on while it waits for
   other ranks: this errs against the ranks.
 - A parameter server takes pushes one after the other, `service` seconds each; its link sends one reply after the other,
@@ -24,7 +26,6 @@ Shapes: R measured ranks, S measured steps of each, K buckets, n simulated ranks
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -32,9 +33,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnflow.train.ranks.doubling import doubling_bytes, doubling_hops, is_cheaper
+
 Floats = NDArray[np.float64]
-Algorithm = Literal["ring", "tree"]
-FIGURES_BYTES = 24
+Algorithm = Literal["chosen", "ring"]
 THREADS = 2  # of gloo's, which carry messages of one rank side by side
 
 
@@ -60,12 +62,22 @@ class Network:
     latency: float
     bandwidth: float
 
-    def all_reduce(self, size: int, *, ranks: int, algorithm: Algorithm = "ring") -> float:
+    def all_reduce(self, size: int, *, ranks: int, algorithm: Algorithm = "chosen") -> float:
         """Return the seconds of an all-reduce of so many bytes, once every rank is there."""
-        if ranks == 1:
-            return 0.0
-        hops = 2 * (ranks - 1) if algorithm == "ring" else 2 * math.ceil(math.log2(ranks))
-        return hops * self.latency + 2 * (ranks - 1) / ranks * size / self.bandwidth
+        hops, sent = hops_and_bytes(size, ranks=ranks, algorithm=algorithm)
+        return hops * self.latency + sent / self.bandwidth
+
+
+def doubles(size: int, *, ranks: int, algorithm: Algorithm) -> bool:
+    """Return whether a message is summed by recursive doubling."""
+    return algorithm == "chosen" and is_cheaper(size, ranks)
+
+
+def hops_and_bytes(size: int, *, ranks: int, algorithm: Algorithm = "chosen") -> tuple[int, float]:
+    """Return the hops of an all-reduce, one after the other, and the bytes that a rank sends meanwhile."""
+    if doubles(size, ranks=ranks, algorithm=algorithm):
+        return doubling_hops(ranks), doubling_bytes(ranks) * size
+    return 2 * (ranks - 1), 2 * (ranks - 1) / ranks * size
 
 
 @dataclass(frozen=True)
@@ -99,22 +111,26 @@ def all_reduced(
     steps: int,
     seed: int,
     spread: float = 0.0,
-    algorithm: Algorithm = "ring",
+    algorithm: Algorithm = "chosen",
 ) -> float:
     """Return the mean seconds of a step of ranks whose gradients are averaged as the backward pass goes on."""
     rest, backward = drawn(measured, ranks=ranks, steps=steps, seed=seed, spread=spread)
-    costs = [
-        network.all_reduce(size, ranks=ranks, algorithm=algorithm) for size in (FIGURES_BYTES, *measured.bucket_bytes)
-    ]
-    shares = (0.0, *measured.bucket_ready)
+    sizes = measured.bucket_bytes
+    costs = [network.all_reduce(size, ranks=ranks, algorithm=algorithm) for size in sizes]
+    doubled = [doubles(size, ranks=ranks, algorithm=algorithm) for size in sizes]
+    first_round = 2 / doubling_hops(ranks) if ranks > 1 else 0.0
     now = 0.0  # when all ranks have the last step's gradients
     for step in range(steps):
         begin = now + rest[step]
-        free = [now] * THREADS
-        for share, cost in zip(shares, costs, strict=True):
-            start = max(float((begin + share * backward[step]).max()), heapq.heappop(free))
-            heapq.heappush(free, start + cost)
-        now = max(float((begin + backward[step]).max()), *free)
+        end = float((begin + backward[step]).max())
+        free, ends = [now] * THREADS, [end]
+        for share, cost, is_doubled in zip(measured.bucket_ready, costs, doubled, strict=True):
+            ready = float((begin + share * backward[step]).max())
+            if is_doubled:
+                ends.append(max(ready + first_round * cost, end) + (1 - first_round) * cost)
+            else:
+                heapq.heappush(free, max(ready, heapq.heappop(free)) + cost)
+        now = max(*ends, *free)
     return now / steps
 
 
@@ -168,9 +184,9 @@ def speed_ups(seconds: dict[int, float]) -> dict[int, float]:
 
 
 def fitted_network(sizes: Sequence[int], seconds: Sequence[float], *, ranks: int) -> Network:
-    """Return the latency and bandwidth whose ring comes nearest to measured all-reduces, relative to each."""
+    """Return the latency and bandwidth that come nearest to measured all-reduces, relative to each."""
     measured = np.asarray(seconds)
-    columns = np.array([[2 * (ranks - 1), 2 * (ranks - 1) / ranks * size] for size in sizes])
+    columns = np.array([hops_and_bytes(size, ranks=ranks) for size in sizes])
     solved, *_ = np.linalg.lstsq(columns / measured[:, None], np.ones(len(measured)), rcond=None)
     latency, per_byte = (max(float(each), 1e-12) for each in solved)
     return Network(latency, 1 / per_byte)

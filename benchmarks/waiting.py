@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from torch import Tensor
-
 from gnnflow.train.ranks.group import Pending
 
 _waited = [0.0]
@@ -14,17 +12,16 @@ _waited = [0.0]
 
 def count_waits() -> None:
     """Count from now on, in this process."""
-    wait: Any = Pending.wait
+    turn: Any = Pending.turn
 
-    def counted(self: Pending) -> Tensor:
+    def counted(self: Pending) -> bool:
         begin = time.perf_counter()
         try:
-            found: Tensor = wait(self)
-            return found
+            return bool(turn(self))
         finally:
             _waited[0] += time.perf_counter() - begin
 
-    Pending.wait = counted  # type: ignore[method-assign]
+    Pending.turn = counted  # type: ignore[method-assign]
 
 
 def seconds_waited() -> float:

@@ -43,8 +43,14 @@ def test_equal_steps_over_a_free_network_scale_with_the_ranks(ranks):
 
 def test_a_message_that_is_ready_last_is_added_to_the_step():
     network = Network(1e-3, 1e6)
-    expected = 0.03 + 6 * 1e-3 + 2 * 3 / 4 * 1000 / 1e6
-    assert all_reduced(equal_steps(), network, ranks=4, **DRAWING) == pytest.approx(expected)
+    ring, doubling = 6 * 1e-3 + 2 * 3 / 4 * 1000 / 1e6, 4 * 1e-3 + 2 * 1000 / 1e6
+    assert all_reduced(equal_steps(), network, ranks=4, algorithm="ring", **DRAWING) == pytest.approx(0.03 + ring)
+    assert all_reduced(equal_steps(), network, ranks=4, **DRAWING) == pytest.approx(0.03 + doubling)
+
+
+def test_the_rounds_of_doubling_after_the_first_follow_the_backward_pass():
+    early = equal_steps(sizes=(8, 8), ready=(0.0, 0.0))
+    assert all_reduced(early, Network(1e-3, 1e18), ranks=8, **DRAWING) == pytest.approx(0.03 + 4e-3)
 
 
 def test_a_message_that_is_ready_early_travels_during_the_backward_pass():
@@ -52,9 +58,9 @@ def test_a_message_that_is_ready_early_travels_during_the_backward_pass():
     assert all_reduced(early, Network(1e-4, 1e9), ranks=2, **DRAWING) == pytest.approx(0.03, rel=1e-3)
 
 
-def test_a_third_message_waits_for_one_of_two_threads():
+def test_a_third_large_message_waits_for_one_of_two_threads():
     network, hop = Network(0.02, 1e18), 2 * 0.02
-    at_once = equal_steps(backward=1e-9, sizes=(8, 8), ready=(0.0, 0.0))
+    at_once = equal_steps(backward=1e-9, sizes=(8, 8, 8), ready=(0.0, 0.0, 0.0))
     assert all_reduced(at_once, network, ranks=2, **DRAWING) == pytest.approx(0.02 + 2 * hop, rel=1e-6)
 
 
@@ -65,10 +71,11 @@ def test_a_step_takes_as_long_as_the_slowest_rank():
     assert all_reduced(measured, FREE, ranks=6, **DRAWING) == pytest.approx(expected)
 
 
-def test_a_tree_takes_fewer_hops_than_a_ring():
+def test_doubling_takes_fewer_hops_than_the_ring_and_a_large_message_goes_round_it():
     network = Network(1e-3, 1e18)
-    assert network.all_reduce(8, ranks=1024, algorithm="tree") == pytest.approx(20e-3)
-    assert network.all_reduce(8, ranks=1024) == pytest.approx(2.046)
+    assert network.all_reduce(8, ranks=1024) == pytest.approx(20e-3)
+    assert network.all_reduce(8, ranks=1024, algorithm="ring") == pytest.approx(2.046)
+    assert network.all_reduce(1 << 30, ranks=1024) == pytest.approx(2.046)
 
 
 def test_measured_ranks_are_simulated_themselves_before_any_is_drawn_twice():

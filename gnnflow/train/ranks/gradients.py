@@ -6,7 +6,8 @@ every rank sends them in one order while the backward pass goes on. A step's dra
 (seed, epoch, step, rank), and every rank gets the same bits: the weights stay equal without being sent.
 
 Each bucket carries, beside the gradients times the rank's weight, one number per parameter that counts the ranks with a
-gradient of it, so that a parameter that no rank used keeps none, as it would on one rank.
+gradient of it, so that a parameter that no rank used keeps none, as it would on one rank. The first bucket carries the
+step's loss too: a message of its own would be one more to wait for.
 """
 
 from __future__ import annotations
@@ -20,15 +21,17 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from gnnflow.train.ranks.group import Pending, RankGroup
+from gnnflow.train.ranks.group import Pending, RankGroup, wait_all
 from gnnflow.train.updater import StepLoss
 
 BUCKET_BYTES = 1 << 20
+_NUM_FIGURES = 4
+_COUNT_BASE = 1 << 12
 
 
 @dataclass
 class _Bucket:
-    """Parameters that travel together: their gradients one after the other, then a flag per parameter."""
+    """Parameters that travel together: their gradients one after the other, then a flag per parameter, then figures."""
 
     parameters: list[nn.Parameter]
     content: Tensor
@@ -42,14 +45,25 @@ class _Bucket:
         for parameter in parameters:
             places.append((stop, stop + parameter.numel()))
             stop += parameter.numel()
-        content = torch.zeros(stop + len(parameters), dtype=parameters[0].dtype, device=parameters[0].device)
-        return _Bucket(list(parameters), content, places)
+        size = stop + len(parameters) + _NUM_FIGURES
+        return _Bucket(
+            list(parameters), torch.zeros(size, dtype=parameters[0].dtype, device=parameters[0].device), places
+        )
+
+    @property
+    def flags(self) -> Tensor:
+        """How many ranks have a gradient of each parameter."""
+        return self.content[self.places[-1][1] : -_NUM_FIGURES]
+
+    @property
+    def figures(self) -> Tensor:
+        """What is said of the step, in the first bucket."""
+        return self.content[-_NUM_FIGURES:]
 
     def fill(self, weight: float) -> None:
         """Put the gradients in, times the weight of this rank."""
-        flags = self.content[self.places[-1][1] :]
-        for index, (parameter, (start, stop)) in enumerate(zip(self.parameters, self.places, strict=True)):
-            flags[index] = float(parameter.grad is not None)
+        self.flags.copy_(torch.tensor([float(parameter.grad is not None) for parameter in self.parameters]))
+        for parameter, (start, stop) in zip(self.parameters, self.places, strict=True):
             if parameter.grad is None:
                 self.content[start:stop].zero_()
             else:
@@ -57,8 +71,7 @@ class _Bucket:
 
     def give(self, total_weight: float) -> None:
         """Make the received sums, divided by the weight of all ranks, the parameters' gradients."""
-        used = self.content[self.places[-1][1] :].tolist()
-        for parameter, (start, stop), ranks in zip(self.parameters, self.places, used, strict=True):
+        for parameter, (start, stop), ranks in zip(self.parameters, self.places, self.flags.tolist(), strict=True):
             if not ranks:
                 parameter.grad = None
                 continue
@@ -77,7 +90,7 @@ class AllReduce:
         self._numbers = {id(one): number for number, each in enumerate(self._buckets) for one in each.parameters}
         self._sent = 0
         self._weight = 0.0
-        self._figures: Pending | None = None
+        self._begun = False
         self._agreed = False
         # A parameter must not keep alive what holds the connections.
         came = weakref.WeakMethod(self._came)
@@ -88,27 +101,26 @@ class AllReduce:
     def begin(self, *, loss: float, weight: float, num_targets: int) -> None:
         """Note a step's loss, before its backward pass; gradients are sent as they come from now on."""
         self._agree()
-        self._weight, self._sent = weight, 0
+        self._weight, self._sent, self._begun = weight, 0, True
         for bucket in self._buckets:
             bucket.missing = len(bucket.parameters)
-        figures = torch.tensor([loss * weight, weight, num_targets], dtype=torch.float64)
-        self._figures = self._group.all_reduce(figures)
+        # in two digits, whose sums float32 holds exactly
+        figures = [loss * weight, weight, *divmod(num_targets, _COUNT_BASE)]
+        self._buckets[0].figures.copy_(torch.tensor(figures))
 
     def finish(self) -> StepLoss:
         """Make the model's gradients those of all ranks, after the backward pass."""
-        assert self._figures is not None, "finish follows begin"
         self._send(everything=True)
-        loss_sum, weight, num_targets = self._figures.wait().tolist()
-        self._figures = None
+        self._begun = False
+        wait_all([bucket.pending for bucket in self._buckets if bucket.pending is not None])
+        loss_sum, weight, high, low = self._buckets[0].figures.tolist()
         for bucket in self._buckets:
-            assert bucket.pending is not None
-            bucket.pending.wait()
             bucket.give(weight or 1.0)
             bucket.pending = None
-        return StepLoss(loss_sum / (weight or 1.0), int(num_targets))
+        return StepLoss(loss_sum / (weight or 1.0), int(high) * _COUNT_BASE + int(low))
 
     def _came(self, parameter: Tensor) -> None:
-        if self._figures is None:
+        if not self._begun:
             return  # a backward pass whose gradients are not sent yet
         self._buckets[self._numbers[id(parameter)]].missing -= 1
         self._send(everything=False)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -23,6 +24,7 @@ from torch import distributed as _untyped
 
 from gnnflow.graph.arrays import Array
 from gnnflow.graph.errors import ClusterError
+from gnnflow.train.ranks.doubling import Doubling, is_cheaper, join_partners
 
 dist: Any = _untyped  # classes of its C++ part, which no stub declares as they are
 _LOOK_SECONDS = 0.5
@@ -78,12 +80,13 @@ class Place:
 
 @dataclass
 class RankGroup:
-    """One rank's connection to the others. Every rank calls the same operations in the same order."""
+    """One rank's connection to the others. All call the same operations, and wait for them, in the same order."""
 
     place: Place
     position: Position
     store: Any
     backend: Any
+    doubling: Doubling | None = None
     _devices: list[Any] = field(default_factory=list)
 
     @property
@@ -98,8 +101,11 @@ class RankGroup:
 
     def all_reduce(self, tensor: Tensor) -> Pending:
         """Begin to replace a tensor by its sum over all ranks, which has the same bits on each."""
-        backend = self._between_devices() if tensor.is_cuda else self.backend
-        return Pending(self, backend.allreduce([tensor]), tensor)
+        if tensor.is_cuda:
+            return Pending(self, iter([self._between_devices().allreduce([tensor])]), tensor)
+        if self.doubling is not None and is_cheaper(tensor.nbytes, self.size):
+            return Pending(self, self.doubling.sums(tensor), tensor)
+        return Pending(self, iter([self.backend.allreduce([tensor])]), tensor)
 
     def gather(self, arrays: Sequence[Array]) -> list[list[Array]]:
         """Return every rank's arrays, in rank order."""
@@ -115,7 +121,7 @@ class RankGroup:
             if size:
                 options = dist.BroadcastOptions()
                 options.rootRank = rank
-                Pending(self, self.backend.broadcast([content], options), content).wait()
+                Pending(self, iter([self.backend.broadcast([content], options)]), content).wait()
             found.append(_unpacked(content))
         return found
 
@@ -149,27 +155,44 @@ class RankGroup:
 
 @dataclass
 class Pending:
-    """An operation under way."""
+    """An operation under way. rounds: its parts, each of which begins when it is taken and the one before has ended."""
 
     group: RankGroup
-    work: Any
+    rounds: Iterator[Any]
     tensor: Tensor
+    _work: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._work = next(self.rounds, None)
 
     def wait(self) -> Tensor:
         """Return the tensor when the operation is done. Raises RankLostError where another rank is gone or too late."""
+        wait_all([self])
+        return self.tensor
+
+    def turn(self) -> bool:
+        """Wait for the round under way, begin the next one and return whether there is one."""
         group, begin = self.group, time.monotonic()
         group.position.wait(over=False)
         while True:
             group.check()
             try:
-                self.work.wait(timedelta(seconds=_LOOK_SECONDS))
+                self._work.wait(timedelta(seconds=_LOOK_SECONDS))
             except RuntimeError as error:
                 waited = time.monotonic() - begin
                 if "Operation timed out" not in str(error) or waited > group.place.step_seconds:
                     raise _lost(group, error) from error
             else:
                 group.position.wait(over=True)
-                return self.tensor
+                self._work = next(self.rounds, None)
+                return self._work is not None
+
+
+def wait_all(operations: Iterable[Pending]) -> None:
+    """Wait for operations side by side, round by round. Raises RankLostError where a rank is gone or too late."""
+    under_way = list(operations)
+    while under_way:
+        under_way = [each for each in under_way if each.turn()]
 
 
 def _lost(group: RankGroup, error: RuntimeError) -> RankLostError:
@@ -219,8 +242,9 @@ def join_group(store: Any, place: Place, *, host: str, position: Position) -> Ra
     position.wait(over=True)
     group = dist.PrefixStore(_GREETING, store)
     try:
-        backend = _between_hosts(group, place, host=host)
-        joined = RankGroup(place, position, group, backend)
+        join = partial(_between_hosts, group, place, host=host)
+        backend = join("all", place.rank, place.size)
+        joined = RankGroup(place, position, group, backend, join_partners(place.rank, place.size, join))
         joined.all_reduce(torch.zeros(1)).wait()  # connections are made now, not in the first step
     except RuntimeError as error:
         raise RankLostError(f"rank {place.rank} cannot reach the others ({error})", where="train.workers") from error
@@ -237,11 +261,12 @@ def late(ranks: Sequence[int], seconds: float, why: str = "") -> RankLateError:
     )
 
 
-def _between_hosts(store: Any, place: Place, *, host: str) -> Any:
+def _between_hosts(store: Any, place: Place, name: str, rank: int, size: int, *, host: str) -> Any:
+    """Return gloo's connection to the ranks that join this name, as number `rank` of `size`."""
     gloo = dist.ProcessGroupGloo._Options()  # noqa: SLF001 - torch's own names for them
     gloo._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]  # noqa: SLF001
     gloo._timeout = _limit(place)  # noqa: SLF001
-    return dist.ProcessGroupGloo(store, place.rank, place.size, gloo)
+    return dist.ProcessGroupGloo(dist.PrefixStore(name, store), rank, size, gloo)
 
 
 def _limit(place: Place) -> timedelta:

@@ -19,7 +19,10 @@ def together(function: Callable[[RankGroup], Any], size: int, *, seconds: float 
         place = Place(rank, size, start_seconds=seconds, step_seconds=seconds)
         found = store if rank == 0 else find_store(HOST, store.port, start_seconds=seconds)
         try:
-            return function(join_group(found, place, host=HOST, position=Position()))
+            # Named, so that it is let go of last: torch's own wrapper would end gloo's threads while it holds the GIL,
+            # which such a thread may be waiting for.
+            group = join_group(found, place, host=HOST, position=Position())
+            return function(group)
         except Exception as error:  # noqa: BLE001 - the test looks at it
             error.__cause__ = error.__context__ = None
             return error.with_traceback(None)

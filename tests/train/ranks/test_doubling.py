@@ -1,0 +1,81 @@
+"""Small messages are summed in logarithmically many rounds: what torch's own all-reduce gives, the same bits on all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gnnflow.train.ranks.doubling import HOP_BYTES, Doubling, doubling_hops, is_cheaper
+from tests.train.ranks.together import together
+
+MIXED = 1e8  # numbers of such different size that the order of a sum shows in its bits
+
+
+def part_of(rank, *, size=1000, dtype=torch.float32):
+    random = np.random.default_rng(rank)
+    numbers = random.normal(size=size) * np.where(np.arange(size) % 2, MIXED, 1.0)
+    return torch.from_numpy(numbers).to(dtype)
+
+
+def doubled(group, tensor):
+    """Sum by doubling, whatever is cheaper."""
+    for operation in group.doubling.sums(tensor):
+        operation.wait()
+    return tensor
+
+
+def both(group):
+    """Return the sum by doubling and by torch's own all-reduce."""
+    theirs = part_of(group.rank)
+    group.backend.allreduce([theirs]).wait()
+    ours = part_of(group.rank)
+    return doubled(group, ours) if group.doubling else group.all_reduce(ours).wait(), theirs
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 7, 8])
+def test_it_is_the_sum_that_torch_finds_and_has_the_same_bits_on_all_ranks_run_after_run(size):
+    runs = [together(both, size) for _ in range(2)]
+    first = runs[0][0][0]
+    exact = sum(part_of(rank).double() for rank in range(size))
+    for ours, theirs in (rank for run in runs for rank in run):
+        assert torch.equal(ours, first)
+        torch.testing.assert_close(ours.double(), exact, rtol=1e-6, atol=MIXED * 1e-6)
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=MIXED * 1e-6)
+
+
+def test_several_sums_may_be_under_way_at_once():
+    def one(group):
+        sums = [group.all_reduce(torch.full((3,), float(group.rank + number))) for number in range(5)]
+        large = group.all_reduce(torch.full((1 << 20,), 1.0))
+        return [each.wait().tolist() for each in reversed(sums)], large.wait().unique().tolist()
+
+    for small, large in together(one, 6):
+        assert small == [[float(sum(range(6)) + 6 * number)] * 3 for number in (4, 3, 2, 1, 0)]
+        assert large == [6.0]
+
+
+def test_whole_numbers_are_summed_too():
+    for found in together(lambda group: group.all_reduce(torch.tensor([group.rank, 1])).wait(), 5):
+        assert found.tolist() == [10, 5]
+
+
+def test_a_hundred_ranks_take_tens_of_hops_and_not_hundreds():
+    assert doubling_hops(64) == 12
+    assert doubling_hops(100) == 15
+    assert doubling_hops(1024) == 20
+
+
+def test_small_messages_are_doubled_and_large_ones_go_round_the_ring():
+    for size in (4, 8, 16, 100, 1024):
+        assert is_cheaper(40 << 10, size)
+        assert not is_cheaper(64 << 20, size)
+    assert not any(is_cheaper(0, size) for size in (1, 2, 3))
+    assert is_cheaper(HOP_BYTES, 7)
+
+
+def test_ranks_that_gain_nothing_join_no_partners():
+    assert together(lambda group: group.doubling, 3) == [None] * 3
+    found = together(lambda group: group.doubling, 5)
+    assert all(isinstance(each, Doubling) for each in found)
+    assert [len(each.rounds) for each in found] == [2, 2, 2, 2, 0]
