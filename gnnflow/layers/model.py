@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -63,10 +64,15 @@ class LinearEncoder(nn.Module):
 
 
 class BagEncoder(nn.Module):
-    """Sparse rows to [N, width]: the same linear map, reading only the columns a row holds."""
+    """Sparse rows to [N, width]: the same linear map, reading only the columns a row holds.
+
+    by_rows: the gradient of `weight` in training is a sparse tensor of the rows that were read, for whoever keeps the
+    table elsewhere; else it is dense.
+    """
 
     def __init__(self, feature_width: int, width: int) -> None:
         super().__init__()
+        self.by_rows = False
         self.weight = nn.Parameter(torch.empty(feature_width, width))
         self.bias = nn.Parameter(torch.zeros(width))
         nn.init.xavier_uniform_(self.weight)
@@ -75,9 +81,26 @@ class BagEncoder(nn.Module):
         """Return sum over the row's entries of value x weight[index], plus the bias."""
         assert features.offsets is not None
         assert features.index is not None
-        rows = Csr(features.offsets, features.index, len(self.weight))
         value = None if features.value is None else features.value[:, None]
-        return weighted_sum(rows, value, self.weight[:, None])[:, 0] + self.bias
+        index, weight = self._compact(features) if self.by_rows and self.training else (features.index, self.weight)
+        rows = Csr(features.offsets, index, len(weight))
+        return weighted_sum(rows, value, weight[:, None])[:, 0] + self.bias
+
+    def _compact(self, features: FeatureTensors) -> tuple[Tensor, Tensor]:
+        """Return the features' index into the rows that they read, and these rows of `weight`."""
+        assert features.index is not None
+        read = self.rows_read(features)
+        # where each row that is read lies among them [F]; the places of the others are never asked for
+        places = features.index.new_empty(len(self.weight))
+        places[read] = torch.arange(len(read), dtype=places.dtype, device=places.device)
+        return places[features.index], functional.embedding(read, self.weight, sparse=True)
+
+    def rows_read(self, features: FeatureTensors) -> Tensor:
+        """Return the rows of `weight` that these features read, each once, ascending."""
+        assert features.index is not None
+        read = np.zeros(len(self.weight), bool)
+        read[features.index.cpu().numpy()] = True
+        return torch.from_numpy(np.flatnonzero(read)).to(features.index.device)
 
 
 class Model(nn.Module):

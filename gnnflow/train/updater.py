@@ -151,7 +151,7 @@ class LocalUpdater:
     def __init__(self, model: nn.Module, config: TrainConfig, *, exchange: Exchange | None = None) -> None:
         self._model = model
         self._held = HeldGradients(model)
-        self._optimizer = build_optimizer(model, config)
+        self.optimizer = build_optimizer(model, config)
         self._clip_norm = config.clip_norm
         self._exchange = exchange or NoExchange()
         self._watch = Stopwatch()
@@ -168,7 +168,7 @@ class LocalUpdater:
         self._watch.lap("exchange")
         if self._clip_norm is not None:
             nn.utils.clip_grad_norm_(self._model.parameters(), self._clip_norm)
-        self._optimizer.step()
+        self.optimizer.step()
         held.forget()
         self._watch.lap("update")
         return taken
@@ -185,12 +185,12 @@ class LocalUpdater:
 
     def set_rate(self, rate: float) -> None:
         """Use a learning rate from the next step on."""
-        for group in self._optimizer.param_groups:
+        for group in self.optimizer.param_groups:
             group["lr"] = rate
 
     def state(self) -> dict[str, Tensor]:
         """Return the optimiser's state as `<place of the parameter>/<name>`, and what is held."""
-        state = self._optimizer.state_dict()["state"]
+        state = self.optimizer.state_dict()["state"]
         found = {f"{place}/{name}": tensor for place, tensors in state.items() for name, tensor in tensors.items()}
         return found | self._held.state()
 
@@ -200,4 +200,4 @@ class LocalUpdater:
         for key, tensor in self._held.restore(tensors).items():
             place, _, name = key.partition("/")
             state.setdefault(int(place), {})[name] = tensor
-        self._optimizer.load_state_dict({"state": state, "param_groups": self._optimizer.state_dict()["param_groups"]})
+        self.optimizer.load_state_dict({"state": state, "param_groups": self.optimizer.state_dict()["param_groups"]})

@@ -1,4 +1,10 @@
-"""A rank whose weights lie on parameter servers: each step pushes gradients to all of them and takes weights back."""
+"""A rank whose weights lie on parameter servers: each step pushes gradients to all of them and takes weights back.
+
+Of a parameter that is looked up by rows and takes at least ROWS_BYTES, a step pulls the rows that its batch reads, in
+one more call before it, and pushes the gradients of those. A smaller one travels whole with the others: the call would
+cost more than the bytes. The rank's own copy of such a table is whole only where all of it is read: when an epoch is
+scored, and in a checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +13,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from gnnflow.config import TrainConfig
+from gnnflow.graph.arrays import FloatArray, IntArray
+from gnnflow.layers.model import BagEncoder
 from gnnflow.train.job import TrainJob
 from gnnflow.train.profile import Stopwatch
 from gnnflow.train.ranks.gradients import weights_checksum
 from gnnflow.train.ranks.group import RankGroup, RankLostError
-from gnnflow.train.ranks.servers import Part, Push, Reply, ServerClosedError, State, dealt
+from gnnflow.train.ranks.servers import Part, Push, Reply, RowGradients, ServerClosedError, State, dealt
 from gnnflow.train.ranks.source import SharedSource, open_shares
-from gnnflow.train.source import OpenSource
+from gnnflow.train.source import OpenSource, Step
 from gnnflow.train.state import Row
 from gnnflow.train.updater import HeldGradients, StepLoss
 
+ROWS_BYTES = 1 << 20
 _LOOK_SECONDS = 0.5
 
 
@@ -43,12 +53,19 @@ class ServedRank:
 
     def open(self, open_source: OpenSource, job: TrainJob, *, edges: bool) -> SharedSource:
         """Return this rank's shares, which meet the others' at the end of an epoch."""
-        return open_shares(open_source, job, edges=edges, group=self.group, settle=self._settle)
+        return open_shares(open_source, job, edges=edges, group=self.group, look_up=self._look_up, settle=self._settle)
 
     def updater(self, model: nn.Module, config: TrainConfig) -> ServedUpdater:
         """Return what steps a model through the servers; each model trains until the next one is given."""
         self._updaters.append(ServedUpdater(model, self.group, self.servers, fit=len(self._updaters)))
         return self._updaters[-1]
+
+    def figures(self) -> dict[str, float]:
+        """Return the bytes that this rank moved per step of the training proper, by name of the metric."""
+        return self._updaters[0].figures()
+
+    def _look_up(self, shares: Sequence[Step]) -> None:
+        self._updaters[-1].look_up(shares)
 
     def _settle(self) -> None:
         self._updaters[-1].settle()
@@ -57,20 +74,60 @@ class ServedRank:
 class ServedUpdater:
     """Steps the weights of a model on servers. fit: which of the models that the servers train one after the other."""
 
-    def __init__(self, model: nn.Module, group: RankGroup, servers: Sequence[Any], *, fit: int) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        group: RankGroup,
+        servers: Sequence[Any],
+        *,
+        fit: int,
+        rows_bytes: int = ROWS_BYTES,
+    ) -> None:
         parameters = [each for each in model.parameters() if each.requires_grad]
         self._model = model
         self._held = HeldGradients(model)
         self._rate: float | None = None
         self._group = group
-        numbers = dealt(parameters, len(servers))
-        self._parts = [Part([parameters[number] for number in each]) for each in numbers]
+        bags = [each for each in model.modules() if isinstance(each, BagEncoder) and each.weight.nbytes >= rows_bytes]
+        for bag in bags:
+            bag.by_rows = True
+        self._bags = {id(bag.weight): bag for bag in bags}
+        self._parts: list[Part] = []
+        self._tables: list[list[BagEncoder]] = []
+        for numbers in dealt(parameters, len(servers)):
+            held = [parameters[number] for number in numbers]
+            self._parts.append(Part([each for each in held if id(each) not in self._bags]))
+            self._tables.append([self._bags[id(each)] for each in held if id(each) in self._bags])
         self._servers = list(servers[: len(self._parts)])
         self._fit = fit
         self._watch = Stopwatch()
         self._steps = 0
         self._begun = False
         self._restored: list[State] = [{} for _ in self._servers]
+        self._pulled, self._pushed = 0, 0
+
+    def look_up(self, shares: Sequence[Step]) -> None:
+        """Before a step's forward pass: take the rows of the tables that its shares read."""
+        if not self._bags:
+            return
+        self._begin()
+        asked = [number for number, tables in enumerate(self._tables) if tables]
+        wanted = [[_rows_of(bag, shares) for bag in self._tables[number]] for number in asked]
+        calls = [self._servers[number].pull(rows) for number, rows in zip(asked, wanted, strict=True)]
+        for number, rows, found in zip(asked, wanted, self._answers(calls), strict=True):
+            for bag, places, weights in zip(self._tables[number], rows, found, strict=True):
+                with torch.no_grad():
+                    bag.weight[torch.from_numpy(places)] = torch.tensor(weights, device=bag.weight.device)
+                self._pulled += weights.nbytes
+                self._pushed += places.nbytes
+
+    def figures(self) -> dict[str, float]:
+        """Return the bytes pulled and pushed per step since this rank began, by name of the metric."""
+        steps = max(self._steps, 1)
+        return {
+            "train.pulled_bytes_per_step": self._pulled / steps,
+            "train.pushed_bytes_per_step": self._pushed / steps,
+        }
 
     def step(self, loss: Tensor, *, num_targets: int = 1, weight: float = 1.0) -> StepLoss:
         """Push this rank's gradients and take the weights that come back."""
@@ -78,8 +135,9 @@ class ServedUpdater:
         held = self._held
         self.hold(loss, num_targets=num_targets, weight=weight)
         calls = []
-        for server, part in zip(self._servers, self._parts, strict=True):
+        for server, part, tables in zip(self._servers, self._parts, self._tables, strict=True):
             gradients, present = part.gradients()
+            by_rows = tuple(_row_gradients(bag.weight) for bag in tables)
             push = Push(
                 self._group.rank,
                 self._steps,
@@ -89,13 +147,17 @@ class ServedUpdater:
                 weight=held.weight,
                 num_targets=held.num_targets,
                 rate=self._rate,
+                tables=by_rows,
             )
+            self._pushed += gradients.nbytes
+            self._pushed += sum(each.rows.nbytes + each.gradients.nbytes for each in by_rows if each is not None)
             calls.append(server.push(push))
         held.forget()
         replies: list[Reply] = self._answers(calls)
         self._watch.lap("exchange")
         for part, reply in zip(self._parts, replies, strict=True):
             part.take(reply.weights)
+            self._pulled += reply.weights.nbytes
         self._steps += 1
         self._watch.lap("update")
         return replies[0].loss
@@ -118,11 +180,24 @@ class ServedUpdater:
         """Meet the other ranks when all have taken their steps, and take the same weights as they."""
         self._begin()
         self._group.agree("number of steps", self._steps)
-        for part, weights in zip(self._parts, self._answers([each.fetch() for each in self._servers]), strict=True):
+        self._fetch()
+
+    def _fetch(self) -> None:
+        """Take all weights, the tables' too."""
+        found: list[tuple[FloatArray, list[FloatArray]]] = self._answers([each.fetch() for each in self._servers])
+        for part, bags, (weights, tables) in zip(self._parts, self._tables, found, strict=True):
             part.take(weights)
+            for bag, table in zip(bags, tables, strict=True):
+                with torch.no_grad():
+                    bag.weight.copy_(torch.tensor(table))
 
     def state(self) -> dict[str, Tensor]:
-        """Return the servers' optimiser states as `<server>/<place of the parameter>/<name>`."""
+        """Return the servers' optimiser states as `<server>/<place of the parameter>/<name>`.
+
+        Makes the model's tables whole, which a checkpoint stores beside it.
+        """
+        if self._begun and self._bags:
+            self._fetch()
         held: list[State] = self._answers([each.state() for each in self._servers]) if self._begun else self._restored
         return {f"{at}/{name}": torch.tensor(array) for at, state in enumerate(held) for name, array in state.items()}
 
@@ -138,9 +213,11 @@ class ServedUpdater:
             return
         self._group.agree("weights", weights_checksum(self._model))
         calls = []
-        for server, part, state in zip(self._servers, self._parts, self._restored, strict=True):
-            weights = [each.detach().cpu().numpy() for each in part.parameters]
-            calls.append(server.begin(self._fit, weights, state) if self._group.rank == 0 else server.begin(self._fit))
+        for server, part, tables, state in zip(self._servers, self._parts, self._tables, self._restored, strict=True):
+            held = [*part.parameters, *(bag.weight for bag in tables)]
+            weights = [each.detach().cpu().numpy() for each in held]
+            given = (self._fit, weights, state, len(tables)) if self._group.rank == 0 else (self._fit,)
+            calls.append(server.begin(*given))
         self._answers(calls)
         self._begun = True
 
@@ -161,6 +238,20 @@ class ServedUpdater:
                     raise _lost(number, f"cannot be reached ({error})") from error
         group.position.wait(over=True)
         return answers
+
+
+def _rows_of(bag: BagEncoder, shares: Sequence[Step]) -> IntArray:
+    """Return the distinct rows of a table that the shares of a step read, ascending."""
+    each: list[IntArray] = [bag.rows_read(share.features).cpu().numpy() for share in shares]
+    return each[0] if len(each) == 1 else np.unique(np.concatenate(each))
+
+
+def _row_gradients(weight: Tensor) -> RowGradients | None:
+    """Return a table's gradient, a sparse tensor, by rows."""
+    if weight.grad is None:
+        return None
+    gradient = weight.grad.coalesce().cpu()
+    return RowGradients(gradient.indices()[0].numpy(), gradient.values().numpy())
 
 
 def _lost(server: int, how: str) -> RankLostError:

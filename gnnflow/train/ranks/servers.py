@@ -11,6 +11,9 @@ and step. When a server steps is the mode:
 
 In the last two the order of arrival decides, so runs differ, and an epoch takes as many optimiser steps as there are
 batches on all ranks. At the end of an epoch all ranks meet and fetch the same weights, which are scored and kept.
+
+A large parameter that is looked up by rows (`tables.py`) does not come back with the others: before a step a rank pulls
+the rows that its batch reads, and it pushes the gradients of those.
 """
 
 from __future__ import annotations
@@ -25,8 +28,9 @@ import torch
 from torch import Tensor, nn
 
 from gnnflow.config import ParameterServerConfig, TrainConfig
-from gnnflow.graph.arrays import Array, FloatArray
+from gnnflow.graph.arrays import Array, FloatArray, IntArray
 from gnnflow.graph.errors import ClusterError
+from gnnflow.train.ranks.tables import RowTable
 from gnnflow.train.updater import LocalUpdater, StepLoss
 
 State = dict[str, Array]
@@ -37,9 +41,18 @@ class ServerClosedError(ClusterError):
 
 
 @dataclass(frozen=True)
-class Push:
-    """One rank's part of a step: gradients of a server's parameters, one after the other, and which there are.
+class RowGradients:
+    """Gradients [R, W] of distinct rows [R] of a table, ascending."""
 
+    rows: IntArray
+    gradients: FloatArray
+
+
+@dataclass(frozen=True)
+class Push:
+    """One rank's part of a step: gradients of a server's dense parameters, one after the other, and which there are.
+
+    tables: the gradients of each of its tables, None where the batch read none of it.
     loss: the mean over num_targets labelled targets; weight: what that mean was divided by. rate: the learning rate,
     where it is another than the config's.
     """
@@ -52,11 +65,12 @@ class Push:
     weight: float
     num_targets: int
     rate: float | None = None
+    tables: tuple[RowGradients | None, ...] = ()
 
 
 @dataclass(frozen=True)
 class Reply:
-    """The weights after a push, and the loss of the targets that the weights have seen since this rank's last one."""
+    """The dense weights after a push, and the loss of the targets that they have seen since this rank's last one."""
 
     weights: FloatArray
     loss: StepLoss
@@ -93,13 +107,18 @@ class Server:
         self._closed = False
         self._turn = asyncio.Condition()
 
-    async def begin(self, fit: int, parameters: Sequence[FloatArray] | None = None, state: State | None = None) -> None:
-        """Start a fit with the weights and the optimiser's state that rank 0 gives; other ranks wait for it."""
+    async def begin(
+        self, fit: int, parameters: Sequence[FloatArray] | None = None, state: State | None = None, tables: int = 0
+    ) -> None:
+        """Start a fit with the weights and the optimiser's state that rank 0 gives; other ranks wait for it.
+
+        tables: how many of the parameters, the last ones, are looked up by rows.
+        """
         async with self._turn:
             if parameters is None:
                 await self._until(lambda: self._fit >= fit)
                 return
-            self._shard = Shard(parameters, self._train)
+            self._shard = Shard(parameters, self._train, tables=tables)
             self._shard.restore(state or {})
             self._waiting: dict[int, Push] = {}
             self._clocks = [0] * self._num_ranks
@@ -118,9 +137,13 @@ class Server:
                     await self._until(lambda: self._clocks[push.rank] - min(self._clocks) <= self._staleness)
             return Reply(self._shard.weights(), self._tallies[push.rank].take())
 
-    async def fetch(self) -> FloatArray:
-        """Return the weights as they are."""
-        return self._shard.weights()
+    async def pull(self, wanted: Sequence[IntArray]) -> list[FloatArray]:
+        """Return these rows of each table as they are."""
+        return self._shard.rows(wanted)
+
+    async def fetch(self) -> tuple[FloatArray, list[FloatArray]]:
+        """Return the dense weights and the whole tables as they are."""
+        return self._shard.weights(), self._shard.whole_tables()
 
     async def state(self) -> State:
         """Return the optimiser's state."""
@@ -162,12 +185,21 @@ class Server:
 
 
 class Shard:
-    """Some parameters and their optimiser."""
+    """Some parameters and their optimiser. tables: how many of the parameters, the last ones, are looked up by rows."""
 
-    def __init__(self, parameters: Sequence[FloatArray], train: TrainConfig) -> None:
+    def __init__(self, parameters: Sequence[FloatArray], train: TrainConfig, *, tables: int = 0) -> None:
         self._parameters = nn.ParameterList([torch.tensor(each) for each in parameters])
         self._updater = LocalUpdater(self._parameters, train)
-        self._bounds = bounds_of([tuple(each.shape) for each in parameters])
+        self._num_dense = len(parameters) - tables
+        self._bounds = bounds_of([tuple(each.shape) for each in parameters[: self._num_dense]])
+        self._tables = [RowTable(each.detach(), train) for each in self._looked_up]
+        for each in self._looked_up:
+            each.data = each.data[:0]
+
+    @property
+    def _looked_up(self) -> list[nn.Parameter]:
+        """What stands for the tables in the optimiser: the rows of the last step."""
+        return list(self._parameters)[self._num_dense :]
 
     def step(self, pushes: Sequence[Push]) -> None:
         """Step with the mean of the pushes' gradients, weighed and in their order."""
@@ -186,20 +218,57 @@ class Shard:
             for parameter, start, stop, there in parts
             if there
         ]
+        lent = self._lent(pushes, total)
+        products += [(self._looked_up[place] * gradients).sum() for place, (_, gradients) in lent.items()]
         if products:
             self._updater.step(torch.stack(products).sum())
+        for place, (rows, _) in lent.items():
+            self._tables[place].take_back(rows, self._looked_up[place], self._updater.optimizer)
+
+    def _lent(self, pushes: Sequence[Push], total: float) -> dict[int, tuple[Tensor, Tensor]]:
+        """Put the rows that the pushes touch into the optimiser; return them with their mean gradients by table."""
+        lent = {}
+        for place, table in enumerate(self._tables):
+            there = [(each.tables[place], each.weight) for each in pushes]
+            given = [(found, weight) for found, weight in there if found is not None]
+            if not given:
+                continue
+            rows = np.unique(np.concatenate([found.rows for found, _ in given]))
+            mean = np.zeros((len(rows), given[0][0].gradients.shape[1]), np.float32)
+            for found, weight in given:
+                mean[np.searchsorted(rows, found.rows)] += found.gradients * np.float32(weight)
+            mean /= np.float32(total)
+            table.lend(torch.from_numpy(rows), self._looked_up[place], self._updater.optimizer)
+            lent[place] = torch.from_numpy(rows), torch.from_numpy(mean)
+        return lent
 
     def weights(self) -> FloatArray:
-        """Return all parameters, one after the other."""
-        return np.concatenate([each.detach().numpy().ravel() for each in self._parameters])
+        """Return all dense parameters, one after the other."""
+        dense = list(self._parameters)[: self._num_dense]
+        return np.concatenate([np.empty(0, np.float32), *(each.detach().numpy().ravel() for each in dense)])
+
+    def rows(self, wanted: Sequence[IntArray]) -> list[FloatArray]:
+        """Return distinct rows of each table."""
+        return [table.rows(torch.tensor(rows)).numpy() for table, rows in zip(self._tables, wanted, strict=True)]
+
+    def whole_tables(self) -> list[FloatArray]:
+        """Return the tables."""
+        return [table.whole().numpy() for table in self._tables]
 
     def state(self) -> State:
-        """Return the optimiser's state by name."""
-        return {name: tensor.numpy() for name, tensor in self._updater.state().items()}
+        """Return the optimiser's state by name: that of dense parameters, whether they are looked up by rows or not."""
+        dense = {
+            name: kept for name, kept in self._updater.state().items() if int(name.split("/")[0]) < self._num_dense
+        }
+        for place, table in enumerate(self._tables, self._num_dense):
+            dense |= {f"{place}/{name}": kept for name, kept in table.state().items()}
+        return {name: tensor.numpy() for name, tensor in dense.items()}
 
     def restore(self, state: Mapping[str, Array]) -> None:
         """Put back what `state` returned."""
         self._updater.restore({name: torch.tensor(array) for name, array in state.items()})
+        for place, table in enumerate(self._tables):
+            table.restore(self._updater.optimizer.state.pop(self._looked_up[place], {}))
 
 
 def bounds_of(shapes: Sequence[tuple[int, ...]]) -> list[int]:

@@ -67,15 +67,21 @@ def _nothing() -> None:
     pass
 
 
+def _no_look_up(shares: Sequence[Step]) -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class SharedSource:
     """The shares of one rank. What is said of a whole split is joined from all ranks, on every rank.
 
-    settle: called when the last step of an epoch is taken, before anything is scored.
+    look_up: called with the rank's shares of a step before it is computed; settle: when the last step of an epoch is
+    taken, before anything is scored.
     """
 
     shares: Sequence[Source]
     group: RankGroup
+    look_up: Callable[[Sequence[Step]], None] = _no_look_up
     settle: Callable[[], None] = _nothing
     _closing: ExitStack = field(default_factory=ExitStack)
 
@@ -109,6 +115,7 @@ class SharedSource:
         each = [share.steps(epoch, since=since) for share in self.shares]
         for number, parts in enumerate(zip(*each, strict=True), since):
             position.at("a step", epoch=epoch, step=number)
+            self.look_up(parts)
             yield parts[0] if len(parts) == 1 else JointStep(parts)
             self.group.check()
         self.settle()
@@ -147,6 +154,7 @@ def open_shares(
     *,
     edges: bool,
     group: RankGroup,
+    look_up: Callable[[Sequence[Step]], None] = _no_look_up,
     settle: Callable[[], None] = _nothing,
 ) -> SharedSource:
     """Return this rank's shares of a job."""
@@ -154,4 +162,4 @@ def open_shares(
     cache = job.train.cache // len(numbers)
     train = job.train.model_copy(update={"cache": cache})
     shares = [replace(job, rank=number, num_ranks=job.train.workers, train=train) for number in numbers]
-    return SharedSource([open_source(share, edges=edges) for share in shares], group, settle)
+    return SharedSource([open_source(share, edges=edges) for share in shares], group, look_up, settle)

@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -85,6 +85,10 @@ class AllReduceRank:
         """Return the configured optimiser behind an all-reduce."""
         return LocalUpdater(model, config, exchange=AllReduce(model, self.group))
 
+    def figures(self) -> dict[str, float]:
+        """Return nothing: every step sends the whole gradient."""
+        return {}
+
 
 def run_rank(order: RankOrder) -> TrainResult | None:
     """Train as one rank and return the result on rank 0.
@@ -128,14 +132,15 @@ def _train(order: RankOrder, beat: Beat) -> TrainResult | None:
     store = _store(order, beat, host)
     group = join_group(store, order.place, host=host, position=beat.position)
     beat.position.at("opening its shards")
+    rank = ServedRank(group, order.servers) if order.servers else AllReduceRank(group)
     result = train(
         order.job,
         progress=beat if order.place.rank == 0 else Silent(),
         open_source=order.open_source,
-        rank=ServedRank(group, order.servers) if order.servers else AllReduceRank(group),
+        rank=rank,
     )
     group.agree("history", len(result.history))  # nobody leaves while another still needs it
-    return result if order.place.rank == 0 else None
+    return replace(result, metrics=result.metrics | rank.figures()) if order.place.rank == 0 else None
 
 
 def _without_frames(error: BaseException) -> BaseException:
