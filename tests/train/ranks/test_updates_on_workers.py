@@ -1,18 +1,22 @@
-"""Schedules and accumulated batches on ranks of a cluster: the same bits each time, and of one rank's worth."""
+"""Schedules, accumulated batches and rows of a table on ranks of a cluster are of one rank's worth."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from gnnflow.cluster import Cluster
 from gnnflow.config import LocalCluster
+from gnnflow.graph.arrays import offsets_of
+from gnnflow.graph.batch import Features
+from gnnflow.layers.model import ModelInputs
 from gnnflow.layers.saved import decode_weights
 from gnnflow.train.ranks.gang import train_on_ranks
 from gnnflow.train.trainer import train
-from tests.train.planted import Recording, job_for, planted
+from tests.train.planted import NUM_CLASSES, NUM_NODES, Recording, job_for, planted
 
 pytestmark = pytest.mark.distributed
 GRAPH = planted(train_shards=1)
@@ -43,3 +47,41 @@ def test_ranks_follow_a_schedule_and_accumulate(updater: dict[str, str], tmp_pat
     for name, weights in decode_weights(expected.weights).items():
         torch.testing.assert_close(decode_weights(found.weights)[name], weights, atol=1e-4, rtol=1e-3)
     assert found.history[-1]["train_loss"] == pytest.approx(expected.history[-1]["train_loss"], rel=1e-4)
+
+
+COLUMNS, ENTRIES = 20_000, 5
+
+
+def with_sparse_features():
+    """The planted graph, each node with a few of very many columns, some of which tell its class."""
+    random = np.random.default_rng(2)
+    index = random.integers(NUM_CLASSES, COLUMNS, (NUM_NODES, ENTRIES))
+    index[:, 0] = GRAPH.labels
+    features = Features(COLUMNS, offsets=offsets_of(np.full(NUM_NODES, ENTRIES)), index=index.ravel())
+    return replace(GRAPH, neighborhood=replace(GRAPH.neighborhood, features=features))
+
+
+def test_ranks_that_pull_rows_of_a_table_from_servers_train_as_one_rank(tmp_path) -> None:
+    graph = with_sparse_features()
+    keys = {"epochs": 8, "checkpoint_steps": 1, "weight_decay": 0.01}
+
+    def job_with(**more: object):
+        job = job_for(graph, uri=str(tmp_path), **keys, **more)
+        inputs = ModelInputs(COLUMNS, NUM_CLASSES, sparse=True)
+        return replace(job, inputs=inputs, model=job.model.model_copy(update={"dropout": 0.0}))
+
+    one = replace(
+        job_with(batch_size=120), checkpoint_uri=""
+    )  # a step is an epoch, of the same targets on one rank and two
+    expected = train(one, progress=Recording(), open_source=graph.open_source)
+    updater = {"kind": "parameter_server", "mode": "synchronous", "servers": 2}
+    with Cluster(LocalCluster(workers=2)) as cluster:
+        client = cluster.dask_client()
+        client.wait_for_workers(2, timeout=60)
+        job = job_with(batch_size=60, workers=2, updater=updater)
+        found = train_on_ranks(job, client, progress=Recording(), open_source=graph.open_source).result
+    for name, weights in decode_weights(expected.weights).items():
+        torch.testing.assert_close(decode_weights(found.weights)[name], weights, atol=2e-4, rtol=1e-3)
+    table = COLUMNS * one.model.hidden * 4
+    assert 0 < found.metrics["train.pulled_bytes_per_step"] < table / 10
+    assert 0 < found.metrics["train.pushed_bytes_per_step"] < table / 10
