@@ -33,7 +33,7 @@ SHARDS = planted(train_shards=8)
 
 def job_of(graph: Planted, *, dropout: float = 0.0, **keys: object):
     """A job without dropout, whose draws differ by rank, so that one rank and several can be compared."""
-    job = job_for(graph, **{"start_seconds": 60, **keys})
+    job = job_for(graph, **{"start_seconds": 20, **keys})
     return replace(job, model=model_from_dict({"kind": "sage", "hidden": 16, "dropout": dropout}))
 
 
