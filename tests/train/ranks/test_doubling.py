@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 import torch
 
 from gnnflow.train.ranks.doubling import HOP_BYTES, Doubling, doubling_hops, is_cheaper
+from gnnflow.train.ranks.group import RankLostError
 from tests.train.ranks.together import together
 
 MIXED = 1e8  # numbers of such different size that the order of a sum shows in its bits
@@ -79,3 +82,20 @@ def test_ranks_that_gain_nothing_join_no_partners():
     found = together(lambda group: group.doubling, 5)
     assert all(isinstance(each, Doubling) for each in found)
     assert [len(each.rounds) for each in found] == [2, 2, 2, 2, 0]
+
+
+def test_a_rank_that_is_lost_ends_the_sums_of_all_others():
+    def one(group):
+        if group.rank == 2:
+            raise KeyError
+        begin = time.monotonic()
+        try:
+            group.all_reduce(torch.ones(8)).wait()
+        except RankLostError as error:
+            return str(error), time.monotonic() - begin
+
+    for rank, found in enumerate(together(one, 7)):
+        if rank != 2:
+            said, seconds = found
+            assert f"rank {rank} of 7 lost the others" in said
+            assert seconds < 10
