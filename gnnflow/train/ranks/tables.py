@@ -1,4 +1,4 @@
-"""A parameter that is looked up by rows, at its server: a step costs the rows of its batches, not the table.
+"""A parameter that is looked up by rows, at its server: a step moves the rows of its batches, not the table.
 
 A dense optimiser moves every row in every step: where a step has not read a row its gradient is zero, and momentum and
 weight decay move it all the same. Here such a row is left as it is, and takes the steps that it missed when it is next
@@ -8,6 +8,11 @@ sees are those of the dense optimiser to rounding, unlike those of `torch.optim.
 Without weight decay a row that was never read has nothing to take, and of a long absence only as many steps as momentum
 needs to fade below rounding. With it every step counts, so the whole table catches up every CATCH_UP_STEPS steps, at
 the cost that a dense optimiser has in each.
+
+What this saves is bytes, not the server's processor: a missed step is taken row by row later instead of in one pass now.
+Of 1M x 16 numbers, 20,000 rows a step and no weight decay, a dense Adam's step took 27 ms of processor time; 40 steps
+by rows took 24 ms each and 28 ms for catching up at their end, which grows until momentum has faded (one thread, on a
+machine with other work).
 
 Shapes: F rows of the table, R rows of a step, W columns.
 """
@@ -66,7 +71,9 @@ class RowTable:
         """Keep what the step has made of the rows that were lent."""
         self._weight[rows] = parameter.detach()
         for name, stepped in _per_row(optimizer, parameter).items():
-            self._state.setdefault(name, torch.zeros_like(self._weight))[rows] = stepped
+            if name not in self._state:
+                self._state[name] = torch.zeros_like(self._weight)
+            self._state[name][rows] = stepped
         self._rates.append(optimizer.param_groups[0]["lr"])
         self._touched[rows] = True
         self._taken[rows] = self.num_steps
