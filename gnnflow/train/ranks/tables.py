@@ -9,7 +9,7 @@ Without weight decay a row that was never read has nothing to take, and of a lon
 needs to fade below rounding. With it every step counts, so the whole table catches up every CATCH_UP_STEPS steps, at
 the cost that a dense optimiser has in each.
 
-What this saves is bytes, not the server's processor: a missed step is taken row by row later instead of in one pass now.
+What this saves is bytes, not the server's processor: a missed step is taken row by row later, not in one pass now.
 Of 1M x 16 numbers, 20,000 rows a step and no weight decay, a dense Adam's step took 27 ms of processor time; 40 steps
 by rows took 24 ms each and 28 ms for catching up at their end, which grows until momentum has faded (one thread, on a
 machine with other work).
