@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from gnnflow.config import ModelConfig
 from gnnflow.graph.errors import LayerError
