@@ -74,8 +74,16 @@ def sole_worker(work: str, *, done: Callable[[], bool], progress: Progress) -> I
         # The work is done or has failed already: a store that does not answer now leaves a lease that expires.
         with suppress(OSError, StorageError):
             if _holds(uri, owner):
+                _remove_unfinished(work)
                 remove_file(uri)
         remove_empty_folder(work)
+
+
+def _remove_unfinished(work: str) -> None:
+    """Delete what a holder was writing when it was killed. Who claims the lease just now writes its own again."""
+    for name in list_names(work):
+        if LEASE in name and name != LEASE:
+            remove_file(join(work, name))
 
 
 def is_abandoned(work: str) -> bool:

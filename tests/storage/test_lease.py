@@ -32,6 +32,16 @@ def test_a_lease_of_a_dead_process_is_taken_at_once(tmp_path: Path) -> None:
     assert not (tmp_path / "lease.json").exists()
 
 
+def test_what_a_killed_holder_was_writing_does_not_outlive_the_work(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / ".lease.json.0123.tmp").write_bytes(b'{"own')
+    with lease.sole_worker(str(work), done=lambda: False, progress=Silent()) as alone:
+        assert alone
+        remove_tree(str(work), keep=(lease.LEASE,))
+    assert not work.exists()
+
+
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> float:
     """Let leases expire within the returned seconds, and waiters look often."""
