@@ -56,7 +56,7 @@ from gnnflow.config.task_section import (
     TaskConfig,
     UniformNegatives,
 )
-from gnnflow.config.train_section import TrainConfig
+from gnnflow.config.train_section import Device, TrainConfig
 from gnnflow.config.updater_section import AllReduceConfig, ParameterServerConfig, UpdaterConfig
 
 __all__ = [
@@ -69,6 +69,7 @@ __all__ = [
     "ConstantSchedule",
     "CosineSchedule",
     "DegreeNegatives",
+    "Device",
     "EdgeTask",
     "FlatConfig",
     "FocalLoss",

@@ -23,6 +23,11 @@ class InferConfig(Section):
         description="Targets scored again by the k-hop path, over the same neighbours; above 1e-4 the run is refused. "
         "0 compares nothing, and such a run cannot be published.",
     )
+    device: Literal["same", "auto", "cpu", "cuda"] = Field(
+        "same",
+        description="Where slices are computed: same is what train.device says; the others are as there. The "
+        "certificate scores its targets on the CPU, whatever computed the predictions.",
+    )
     sampling: Literal["same", "none"] = Field(
         "same",
         description="same uses the neighbours training saw; none uses every in-edge, in both paths of the certificate.",

@@ -16,7 +16,7 @@ from gnnflow.config.model_section import GCNConfig, ModelConfig
 from gnnflow.config.neighbors_section import NeighborsConfig, NoSampling
 from gnnflow.config.publish_section import GuardsConfig, PublishConfig
 from gnnflow.config.task_section import NodeTask, TaskConfig
-from gnnflow.config.train_section import TrainConfig, needs_ranks
+from gnnflow.config.train_section import Device, TrainConfig, needs_ranks
 from gnnflow.graph.labels import LABEL_KINDS, metrics_to_choose
 
 _METRICS_OF_LABELS = {name for kind, traits in LABEL_KINDS.items() if kind != "link" for name in traits.metrics}
@@ -69,6 +69,11 @@ class Config(Section):
     def num_hops(self) -> int:
         """How far neighbourhoods reach: flat.hops, or the number of layers where it is null."""
         return self.model.layers if self.flat.hops is None else self.flat.hops
+
+    @property
+    def scoring_device(self) -> Device:
+        """Where GraphInfer computes: train.device, unless infer.device names another."""
+        return self.train.device if self.infer.device == "same" else self.infer.device
 
     @property
     def fanouts(self) -> tuple[int, ...] | None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gnnflow.config.pipelines import PIPELINES
-from gnnflow.config.train_section import RANKS_PLACE_ONLY, several_ranks
+from gnnflow.config.train_section import RANKS_PLACE_ONLY, Device, several_ranks
 
 if TYPE_CHECKING:
     from gnnflow.config.root import Config
@@ -108,15 +108,21 @@ def _layer_fanouts(config: Config) -> list[int] | None:
 
 def _train_keys(config: Config) -> Keys:
     # The model that training starts from is an input: what it holds decides, not where it lies.
-    train = config.train.model_dump(mode="json", exclude=_TRAIN_SPEED_ONLY | {"start", "workers", "updater"})
-    train |= several_ranks(config.train)
+    train = config.train.model_dump(mode="json", exclude=_TRAIN_SPEED_ONLY | {"start", "workers", "updater", "device"})
+    train |= several_ranks(config.train) | _device_key(config.train.device)
     model = config.model.model_dump(mode="json")
     keys = {"model": model, "train": train, "fanouts": _layer_fanouts(config), "seed": config.seed}
     return keys if config.task.kind == "node" else {**keys, "task": config.task.model_dump(mode="json")}
 
 
 def _infer_keys(config: Config) -> Keys:
-    return {"infer": config.infer.model_dump(mode="json"), "fanouts": _layer_fanouts(config)}
+    infer = config.infer.model_dump(mode="json", exclude={"device"}) | _device_key(config.scoring_device)
+    return {"infer": infer, "fanouts": _layer_fanouts(config)}
+
+
+def _device_key(device: Device) -> Keys:
+    # What the CPU gives is named as it was before there was another; a card rounds sums elsewhere.
+    return {} if device == "cpu" else {"device": device}
 
 
 def _own_layers(config: Config) -> tuple[str, ...]:

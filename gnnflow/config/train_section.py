@@ -57,6 +57,7 @@ def published_name(start: str) -> tuple[str, str] | None:
 RANKS_PLACE_ONLY = frozenset({"elastic", "restarts", "start_seconds", "step_seconds"})
 """Keys that say what happens when ranks are lost or late, and nothing about the weights."""
 
+Device = Literal["auto", "cpu", "cuda"]
 Strategy = Annotated[str, AfterValidator(_known_strategy), Field(json_schema_extra=_strategies)]
 
 
@@ -87,10 +88,16 @@ class TrainConfig(Section):
         description="Batches per update of the weights: their gradients become the mean over all their targets, as of "
         "one batch that large, in the memory of one. An epoch's last update may have fewer.",
     )
+    device: Device = Field(
+        "cpu",
+        description="Where batches are computed: cpu; cuda, a graphics card; or auto, a card where torch sees one. "
+        "Sums are rounded elsewhere on a card, so what it trains is another result, with a fingerprint of its own; "
+        "auto has one fingerprint wherever it runs.",
+    )
     precision: Literal["float32", "bfloat16"] = Field(
         "float32",
         description="What a training step's forward pass computes in. bfloat16 saves memory, and time on "
-        "processors that multiply in it (AVX-512 BF16, AMX); weights, optimiser and loss, scoring and "
+        "processors that multiply in it (AVX-512 BF16, AMX, graphics cards); weights, optimiser and loss, scoring and "
         "GraphInfer stay float32.",
     )
     patience: Integer = Field(

@@ -25,6 +25,7 @@ def cut(offsets: Tensor, *, max_edges: int, may_split_targets: bool) -> list[lis
 
     offsets: int64 [T + 1]. A piece has at most max_edges edges, unless one target has more and may not be split.
     """
+    offsets = offsets.cpu()  # read one by one: from a card each would be waited for
     groups: list[list[Piece]] = []
     first, num_targets = 0, len(offsets) - 1
     while first < num_targets or not groups:

@@ -6,6 +6,8 @@
         h = layer_slice(k, own terms, source terms received, block)  at the target's owner
     prediction_slice(outputs)                                        at the owner
 
+What is given is computed on the device that holds the model, and comes back to the memory of the machine.
+
 Only source terms travel, as one float32 row per node. A target whose edges lie in several places gets one
 `partial_slice` each; `finish_slice` merges them in the order given, which must be the same in every run.
 
@@ -23,6 +25,7 @@ import torch
 from torch import Tensor
 
 from gnnflow.executions.base import BlockPart, Delivery, OneBlock, layer_rows, layer_terms
+from gnnflow.executions.moving import Held, mapped
 from gnnflow.executions.propagate import TermRows
 from gnnflow.executions.tensors import block_tensors, feature_tensors, node_context, tensor
 from gnnflow.graph.arrays import Array, FloatArray
@@ -94,7 +97,7 @@ class TermLayouts:
 
 def terms_to_arrays(terms: Mapping[str, Tensor]) -> dict[str, FloatArray]:
     """Return terms or states as float32 arrays, sorted by name so that their order is the same everywhere."""
-    return {name: terms[name].detach().numpy().astype(np.float32, copy=False) for name in sorted(terms)}
+    return {name: terms[name].detach().cpu().numpy().astype(np.float32, copy=False) for name in sorted(terms)}
 
 
 def arrays_to_terms(arrays: TermArrays) -> dict[str, Tensor]:
@@ -106,22 +109,22 @@ def arrays_to_terms(arrays: TermArrays) -> dict[str, Tensor]:
 def encode_slice(model: Model, features: Features) -> FloatArray:
     """Return the rows the first layer starts from [N, W]."""
     _check_evaluating(model)
-    return _array(model.encode(feature_tensors(features)))
+    return _array(model.encode(_beside(model, feature_tensors(features))))
 
 
 @torch.no_grad()
 def term_slice(model: Model, index: int, *, h: FloatArray, nodes: Degrees) -> SliceTerms:
     """Return layer `index`'s terms of the nodes whose input rows are h [N, W]."""
     _check_evaluating(model)
-    terms = _terms(model, index, tensor(h), node_context(nodes))
+    terms = _terms(model, index, _beside(model, tensor(h)), _beside(model, node_context(nodes)))
     return SliceTerms(terms_to_arrays(terms.source), terms_to_arrays(terms.target))
 
 
 @torch.no_grad()
 def term_layouts(model: Model, index: int) -> TermLayouts:
     """Return how layer `index`'s terms are packed. It depends on the model alone, never on the graph."""
-    none = torch.zeros(0)
-    h, nodes = torch.zeros(0, model.layer(index).in_width), NodeContext(none, none, none)
+    none = torch.zeros(0, device=model.device)
+    h, nodes = none.new_zeros(0, model.layer(index).in_width), NodeContext(none, none, none)
     terms = _terms(model, index, h, nodes)
     return TermLayouts(TermLayout.of(terms.source), TermLayout.of(terms.target))
 
@@ -134,8 +137,8 @@ def layer_slice(model: Model, index: int, *, own: TermArrays, source: TermArrays
     targets' own. The block must hold all in-edges of its targets.
     """
     _check_evaluating(model)
-    terms = Terms(arrays_to_terms(source), arrays_to_terms(own))
-    return _rows(model, index, terms, OneBlock(block_tensors(block)))
+    terms = Terms(_tensors(model, source), _tensors(model, own))
+    return _rows(model, index, terms, OneBlock(_beside(model, block_tensors(block))))
 
 
 @torch.no_grad()
@@ -148,8 +151,8 @@ def partial_slice(
     """
     _check_evaluating(model)
     _check_mergeable(model, index)
-    part = BlockPart(block_tensors(block), arrays_to_terms(source))
-    return terms_to_arrays(part.state(model.layer(index), arrays_to_terms(own)))
+    part = BlockPart(_beside(model, block_tensors(block)), _tensors(model, source))
+    return terms_to_arrays(part.state(model.layer(index), _tensors(model, own)))
 
 
 @torch.no_grad()
@@ -170,34 +173,35 @@ def finish_slice(
     """
     _check_evaluating(model)
     _check_mergeable(model, index)
-    terms = Terms(arrays_to_terms(own_source), arrays_to_terms(own))
+    terms = Terms(_tensors(model, own_source), _tensors(model, own))
     # no edges, but the columns that a self message needs
     weight = torch.zeros(0) if has_weight else None
     attributes = torch.zeros(0, attribute_width) if attribute_width else None
-    edge = EdgeContext(0, weight, attributes)
-    return _rows(model, index, terms, _Received(len(terms.source["value"]), 0, edge, states))
+    edge = _beside(model, EdgeContext(0, weight, attributes))
+    received = [_tensors(model, state) for state in states]
+    return _rows(model, index, terms, _Received(len(terms.source["value"]), 0, edge, received))
 
 
 @torch.no_grad()
 def prediction_slice(model: Model, outputs: Sequence[FloatArray | None]) -> FloatArray:
     """Return logits [N, C] from one output per layer; those outside `model.head_layers` may be None."""
     _check_evaluating(model)
-    return _array(model.predict([tensor(output) for output in outputs]))
+    return _array(model.predict([_beside(model, tensor(output)) for output in outputs]))
 
 
 @torch.no_grad()
 def embedding_slice(model: Model, outputs: Sequence[FloatArray | None]) -> FloatArray:
     """Return embeddings [N, W] from one output per layer; those outside `model.embedding_layers` may be None."""
     _check_evaluating(model)
-    return _array(model.embedding([tensor(output) for output in outputs]))
+    return _array(model.embedding([_beside(model, tensor(output)) for output in outputs]))
 
 
 @dataclass(frozen=True)
 class _ReceivedPart:
-    arrays: TermArrays
+    rows: State
 
     def state(self, layer: Layer, target: TermRows) -> State:
-        return arrays_to_terms(self.arrays)
+        return self.rows
 
 
 @dataclass(frozen=True)
@@ -207,11 +211,21 @@ class _Received:
     num_targets: int
     num_edges: int
     edge: EdgeContext
-    states: Sequence[TermArrays]
+    states: Sequence[State]
 
     def parts(self, layer: Layer, terms: Terms) -> Iterator[_ReceivedPart]:
-        for arrays in self.states:
-            yield _ReceivedPart(arrays)
+        for state in self.states:
+            yield _ReceivedPart(state)
+
+
+def _beside(model: Model, held: Held) -> Held:
+    """Return tensors on the device that holds the model."""
+    device = model.device
+    return held if device.type == "cpu" else mapped(held, lambda each: each.to(device))
+
+
+def _tensors(model: Model, arrays: TermArrays) -> dict[str, Tensor]:
+    return _beside(model, arrays_to_terms(arrays))
 
 
 def _terms(model: Model, index: int, h: Tensor, nodes: NodeContext) -> Terms:
@@ -252,5 +266,5 @@ def _check_evaluating(model: Model) -> None:
 
 
 def _array(rows: Tensor) -> FloatArray:
-    result: Array = rows.numpy()
+    result: Array = rows.cpu().numpy()
     return result.astype(np.float32, copy=False)

@@ -164,7 +164,8 @@ class TrainFacts:
     """How training went: flat metrics, one row of figures per epoch, and confusion counts by split.
 
     attempts: how several ranks fared, in order; empty where training was one process. profiles: of each rank, the
-    seconds per epoch of each part of its work (`<part>_seconds`), of the epochs after the first.
+    seconds per epoch of each part of its work (`<part>_seconds`), of the epochs after the first. device: what it
+    computed on, by its name; empty for the CPU.
     """
 
     metrics: Figures
@@ -173,6 +174,7 @@ class TrainFacts:
     confusion: dict[str, list[list[int]] | list[list[list[int]]]]
     attempts: tuple[RankAttempt, ...] = ()
     profiles: tuple[Figures, ...] = ()
+    device: str = ""
 
 
 @dataclass(frozen=True)

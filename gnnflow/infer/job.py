@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from gnnflow.graph.errors import ScoringError
 from gnnflow.infer import need, pairs, rounds
+from gnnflow.kernels.device import computing_on, find_device
+from gnnflow.kernels.threads import compute_threads
 from gnnflow.layers.model import Model
 from gnnflow.layers.saved import load_model
 from gnnflow.mapreduce.rounds import Round
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from gnnflow.config import Device
     from gnnflow.graph.labels import LabelKind
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
     from gnnflow.neighbors.selected import Neighbors
@@ -32,6 +37,7 @@ class InferJob:
 
     label_kind: of the targets. scores_edges: these are edges, scored from the embeddings of their ends; all nodes are
     then computed.
+    device: where slices are computed, see `infer.device`. A device of the model that it loads computes its slices.
     """
 
     artifact: str
@@ -44,6 +50,7 @@ class InferJob:
     parity_samples: int
     seed: int
     scores_edges: bool = False
+    device: Device = "cpu"
 
     @property
     def row_kind(self) -> LabelKind:
@@ -71,8 +78,18 @@ class InferJob:
         return self.num_layers if whole else layer
 
     def load_model(self) -> Model:
-        """Return the trained model in evaluation mode."""
+        """Return the trained model in evaluation mode, on the CPU."""
         return load_model(self.model)
+
+    @contextmanager
+    def computing(self, partition: int) -> Iterator[Model]:
+        """Give the model on the device that computes a partition, and one thread beside it, for the length of a block.
+
+        Of several cards each partition takes one, in turn; tasks may share a card.
+        """
+        device = find_device(self.device, where="infer.device", number=partition)
+        with compute_threads(1), computing_on(device, where="infer.device"), torch.no_grad():
+            yield self.load_model().to(device)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from gnnflow.graph.batch import sampled_block
 from gnnflow.infer.need import rows_of_layer, sends_of
 from gnnflow.infer.pairs import commit_predictions, send_ends
 from gnnflow.infer.predictions import prediction_columns, scores_of
-from gnnflow.kernels.threads import compute_threads
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.storage.columns import combine, from_matrix, take_rows, to_matrix, to_numpy
@@ -45,8 +44,7 @@ def encode(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
     # local rows that the first layer reads [N], and their features
     rows = rows_of_layer(index, inbox, job, 0)
     table = take_rows(store.nodes(index, store.feature_columns).combine_chunks(), rows)
-    with compute_threads(1), torch.no_grad():
-        model = job.load_model()
+    with job.computing(index) as model:
         h = encode_slice(model, features_of(table, store.facts.features.width))
         emits = _send(index, inbox, job, model, layer=1, h=h, rows=rows, outputs={})
     return TaskOutput(emits=emits, counts={"rows": len(rows)})
@@ -54,8 +52,7 @@ def encode(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
 
 def compute(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOutput:
     """Slice `layer` of an inner layer: compute its rows and send the next layer's source rows."""
-    with compute_threads(1), torch.no_grad():
-        model = job.load_model()
+    with job.computing(index) as model:
         rows, h, outputs = _layer(index, inbox, job, model, layer)
         emits = _send(index, inbox, job, model, layer=layer + 1, h=h, rows=rows, outputs={**outputs, layer - 1: h})
     return TaskOutput(emits=emits, counts={"rows": len(rows)})
@@ -68,8 +65,7 @@ def score(index: int, inbox: Inbox, *, job: InferJob, parity: tuple[int, ...]) -
 
     A partition with a row that is not finite commits nothing and counts such rows.
     """
-    with compute_threads(1), torch.no_grad():
-        model = job.load_model()
+    with job.computing(index) as model:
         rows, h, carried = _layer(index, inbox, job, model, job.num_layers)
         # output of each layer [T, W], None where no head reads it and it was not carried
         outputs = [{**carried, job.num_layers - 1: h}.get(number) for number in range(job.num_layers)]

@@ -1,7 +1,7 @@
 """Sums, maxima and gathers over an adjacency grouped by target: what every layer's aggregation is made of.
 
-Read `csr.py`, then `table.py` (which kernel runs when), `gradients.py`, and the implementations: `fused.py` and
-`native`. `reference.py` is the plain definition.
+Read `csr.py`, then `table.py` (which kernel runs when), `gradients.py`, and the implementations: `fused.py`,
+`native` and `cuda`. `reference.py` is the plain definition.
 """
 
 from __future__ import annotations

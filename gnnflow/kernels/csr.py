@@ -76,10 +76,9 @@ class Csr:
             offsets, order = (torch.from_numpy(array) for array in self._transposed[:2])
             return Csr(offsets, order, self.num_edges)
         # edges sorted by source, those of one source in edge order [E], and where each source's begin [S + 1]
-        order = torch.argsort(self.sources, stable=True)
-        offsets = torch.zeros(self.num_sources + 1, dtype=torch.int64, device=self.sources.device)
-        torch.cumsum(torch.bincount(self.sources, minlength=self.num_sources), 0, out=offsets[1:])
-        return Csr(offsets, order, self.num_edges)
+        ordered, order = torch.sort(self.sources, stable=True)
+        bounds = torch.arange(self.num_sources + 1, device=self.sources.device)
+        return Csr(torch.searchsorted(ordered, bounds), order, self.num_edges)
 
     @cached_property
     def transposed(self) -> Csr:

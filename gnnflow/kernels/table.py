@@ -3,6 +3,7 @@
 | kernel      | when                                                              |
 |-------------|-------------------------------------------------------------------|
 | elementwise | every target's one in-edge is itself (a layer's self message)     |
+| cuda        | float32 or half precision on a CUDA card, where Triton is there   |
 | native      | float32 or half precision on the CPU, where the core was compiled |
 | fused       | float32 or float64 on the CPU                                     |
 | widened     | half precision on the CPU: fused, on rows copied to float32       |
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gnnflow.kernels import elementwise, fused, native, reference, widened
+from gnnflow.kernels import cuda, elementwise, fused, native, reference, widened
 from gnnflow.kernels.csr import Csr
 from gnnflow.kernels.scales import UNSCALED, Scales
 
@@ -62,6 +63,15 @@ TABLE = (
         elementwise.segment_max,
         elementwise.gather_sources,
         elementwise.gather_targets,
+    ),
+    Kernel(
+        "cuda",
+        cuda.accepts,
+        cuda.weighted_sum,
+        cuda.segment_max,
+        cuda.gather_sources,
+        cuda.gather_targets,
+        cuda.softmax_sums,
     ),
     Kernel(
         "native",

@@ -128,6 +128,11 @@ class Model(nn.Module):
         self.decoder = None if inputs.decoder is None else build_decoder(inputs.decoder, inputs.num_outputs)
 
     @property
+    def device(self) -> torch.device:
+        """Where its parameters lie, and so where it computes."""
+        return next((each.device for each in self.parameters()), torch.device("cpu"))
+
+    @property
     def num_layers(self) -> int:
         """How many layers the model has."""
         return self.config.layers

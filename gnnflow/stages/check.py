@@ -6,6 +6,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from gnnflow.config import STAGES
+from gnnflow.config.train_section import needs_ranks
 from gnnflow.graph.errors import GnnflowError, LayerError, TrainingError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.labels import LABEL_KINDS, check_loss, check_metric
@@ -39,12 +40,33 @@ def check_run(run: ResolvedRun, stages: Sequence[str] | None = None) -> None:
         _check_own_layer(run.config)
     if run.config.train.loss.kind in own:
         _check_own_loss(run.config)
+    _check_devices(run.config, missing)
     if "train" in missing:
         check_log(run.config)
         _check_labels(run)
         _check_start(run)
     if missing:
         _check_workspace(run.workspace.uri)
+
+
+def _check_devices(config: Config, missing: Sequence[str]) -> None:
+    """Raise ConfigError where a stage that computes on this machine is to use a card, and there is none.
+
+    The workers of a cluster elsewhere say so themselves, when they begin.
+    """
+    elsewhere = config.cluster.kind == "address"
+    asked = {"train.device": config.train.device} if "train" in missing else {}
+    if elsewhere and needs_ranks(config.train):
+        asked = {}
+    if "infer" in missing and not elsewhere and config.infer.device != "same":
+        asked["infer.device"] = config.infer.device
+    if "infer" in missing and not elsewhere and config.infer.device == "same":
+        asked["train.device"] = config.train.device
+    for key, name in asked.items():
+        if name == "cuda":
+            from gnnflow.kernels.device import check_device
+
+            check_device(name, where=key)
 
 
 def _missing(run: ResolvedRun, stages: Sequence[str]) -> list[str]:

@@ -75,6 +75,7 @@ def _job(run: StageRun, model: str) -> InferJob:
     if infer.sampling == "none":
         neighbors = Neighbors(neighbors.store, "", "none", None)
     return InferJob(
+        device=run.config.scoring_device,
         artifact=run.artifact,
         neighbors=neighbors,
         model=model,

@@ -89,6 +89,7 @@ def work(run: StageRun) -> Made:
         confusion={split: counts.tolist() for split, counts in result.confusion.items()},
         attempts=attempts,
         profiles=tuple(dict(row) for row in result.profiles),
+        device=result.device,
     )
     return Made(
         save_model(run.artifact, config.model, job.inputs, weights=result.weights),

@@ -230,7 +230,7 @@ class _Fit:
     def _outputs(self, step: Step) -> Tensor:
         """Return a step's outputs in float32: so is its loss, whatever the layers computed in."""
         half = self.options.precision == "bfloat16"
-        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        with torch.autocast(self.model.device.type, torch.bfloat16, enabled=half):
             return step.logits(self.model).float()
 
     def _keep(self, step: Step, outputs: Tensor, loss: float) -> str:

@@ -19,6 +19,7 @@ from gnnflow.layers.start import Start
 from gnnflow.train.failed_batch import FailureFolder
 
 _NO_INFLUENCE = {
+    "device",
     "prefetch",
     "cache",
     "checkpoint_steps",
@@ -41,6 +42,7 @@ class TrainJob:
     checkpoint_uri is a folder for checkpoints, which the caller deletes once the result is committed; ""
     writes none. failures: where a batch whose loss is no number is kept; None keeps none. rank and num_ranks say which
     share of each step, and of each split's scoring, is computed here. task: says whether targets are nodes or pairs.
+    device: where this rank computes, as torch names it; `train` sets it from what the config says.
     """
 
     artifact: str
@@ -59,6 +61,7 @@ class TrainJob:
     rank: int = 0
     num_ranks: int = 1
     task: TaskConfig = field(default_factory=NodeTask)
+    device: str = "cpu"
 
 
 def check_job(job: TrainJob) -> None:

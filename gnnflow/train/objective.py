@@ -56,8 +56,10 @@ class Objective:
         if count == 0:
             return logits.sum() * 0.0, 0
         if count < len(kept):
-            logits, labels = logits[torch.from_numpy(np.flatnonzero(kept))], labels[kept]
-        return self._function(logits, torch.from_numpy(labels), self.class_weight), count
+            rows = torch.from_numpy(np.flatnonzero(kept)).to(logits.device)
+            logits, labels = logits.index_select(0, rows), labels[kept]
+        weight = None if self.class_weight is None else self.class_weight.to(logits.device)
+        return self._function(logits, torch.from_numpy(labels).to(logits.device), weight), count
 
 
 # What labels of one part add to the counts of each class [C].

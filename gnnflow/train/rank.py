@@ -23,6 +23,10 @@ class Rank(Protocol):
     def writes_checkpoints(self) -> bool:
         """Whether this rank writes the checkpoints that all of them go on from."""
 
+    @property
+    def card(self) -> int:
+        """Which of a machine's cards this rank computes on, counted round them."""
+
     def of_all(self, row: Row) -> tuple[Row, ...]:
         """Return such figures of every rank, in rank order; row: those of this one."""
 
@@ -37,6 +41,7 @@ class OnlyRank:
     """All of the training in one process."""
 
     writes_checkpoints = True
+    card = 0
 
     def of_all(self, row: Row) -> tuple[Row, ...]:
         """Return the only figures there are."""

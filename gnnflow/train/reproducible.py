@@ -17,14 +17,16 @@ import torch
 from torch.utils import deterministic as _untyped
 
 from gnnflow.graph.hashing import mix, seed_word
+from gnnflow.kernels.device import CPU, computing_on
 from gnnflow.kernels.memory import kept_memory
 from gnnflow.kernels.threads import compute_threads
 
 
-def seed_step(seed: int, *, epoch: int, step: int, rank: int) -> None:
-    """Make the random draws of one training step a function of these four numbers."""
+def seed_step(seed: int, *, epoch: int, step: int, rank: int, device: torch.device = CPU) -> None:
+    """Make the random draws of one training step on a device a function of these four numbers."""
     word = mix(np.array([_epoch_word(seed, epoch, rank) ^ np.uint64(step)]))
-    torch.default_generator.manual_seed(_nonnegative(word[0]))
+    generator = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
+    generator.manual_seed(_nonnegative(word[0]))
 
 
 def seed_weights(seed: int) -> None:
@@ -42,8 +44,8 @@ def _nonnegative(word: np.uint64) -> int:
 
 
 @contextmanager
-def compute_settings(threads: int) -> Iterator[None]:
-    """Compute with so many threads, deterministic kernels and memory that is kept; restored on leaving.
+def compute_settings(threads: int, device: torch.device = CPU) -> Iterator[None]:
+    """Compute on a device with so many threads, deterministic kernels and memory that is kept; restored on leaving.
 
     The number of threads is part of what decides the bits: MKL cuts the inner dimension of a matrix product over them,
     and so do reductions to a single number (docs/decisions/0007-threads.md).
@@ -55,7 +57,13 @@ def compute_settings(threads: int) -> Iterator[None]:
     deterministic: Any = _untyped  # a module whose setting is a property, which no stub declares
     mode = torch.get_deterministic_debug_mode()
     filling = deterministic.fill_uninitialized_memory
-    with torch.random.fork_rng(devices=[]), compute_threads(threads), kept_memory():
+    cards = [] if device.type == "cpu" else [device.index]
+    with (
+        computing_on(device, where="train.device"),
+        torch.random.fork_rng(devices=cards),
+        compute_threads(threads),
+        kept_memory(),
+    ):
         try:
             torch.use_deterministic_algorithms(True)  # noqa: FBT003 - torch's own signature
             deterministic.fill_uninitialized_memory = False

@@ -13,6 +13,7 @@ from gnnflow.config.pipelines import PIPELINES, load_named
 from gnnflow.config.train_section import needs_ranks
 from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.facts import READER_WAIT
+from gnnflow.kernels.device import described, find_device
 from gnnflow.layers.model import build_model
 from gnnflow.layers.saved import encode_weights
 from gnnflow.layers.start import start_from
@@ -38,7 +39,7 @@ class TrainResult:
     Rows hold epoch, train_loss, lr (of the last update), samples_per_second, seconds and those of the epoch's parts
     (see `profile.py`) and, with a validation split, valid_loss and valid_<metric>. Metrics are `<split>.<name>`,
     `baseline.<split>.<name>` and `train.*` figures. confusion: by split, see `Scores`. profiles: of each rank, the mean
-    over epochs.
+    over epochs. device: what computed it, see `TrainFacts`.
     """
 
     weights: bytes
@@ -47,6 +48,7 @@ class TrainResult:
     metrics: dict[str, float]
     confusion: dict[str, IntArray] = field(default_factory=dict)
     profiles: tuple[Row, ...] = ()
+    device: str = ""
 
 
 def train(
@@ -68,7 +70,9 @@ def train(
         progress.message(absent)
     open_source = open_source or load_named(PIPELINES[job.train.strategy].source)
     rank = rank or OnlyRank()
-    with compute_settings(job.train.threads):
+    device = find_device(job.train.device, where="train.device", number=rank.card)
+    job = replace(job, device=str(device))
+    with compute_settings(job.train.threads, device):
         with rank.open(open_source, job, edges=True) as source:
             fitted, scores = _train_one(job, "train", source=source, rank=rank, progress=progress, log=log)
         profiles = rank.of_all(mean_profile(fitted.state.history))
@@ -84,6 +88,7 @@ def train(
         metrics=metrics,
         profiles=profiles,
         confusion={split: each.confusion for split, each in scores.items() if each.confusion is not None},
+        device=described(device),
     )
 
 
@@ -95,6 +100,7 @@ def _train_one(
     # A baseline shows what the graph adds, so it must not begin with what another model learned from a graph.
     if job.start is not None and name == "train":
         progress.message(f"{name}: {start_from(model, job.start)}")
+    model.to(job.device)
     fitted = fit(
         model,
         replace(_options(job, name), writes_checkpoints=rank.writes_checkpoints),

@@ -138,7 +138,8 @@ class HeldGradients:
             self.weight, self.loss, num_targets = held.pop(_FIGURES).tolist()
             self.num_targets = int(num_targets)
         for place, gradient in held.items():
-            self._parameters[int(place)].grad = gradient.clone()
+            parameter = self._parameters[int(place)]
+            parameter.grad = gradient.to(parameter.device, copy=True)
         return {key: tensor for key, tensor in tensors.items() if not key.startswith(_HELD)}
 
     def _gradients(self) -> dict[int, Tensor]:

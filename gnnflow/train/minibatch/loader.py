@@ -13,6 +13,9 @@ took 0.1 s to arrive, as from object storage, an epoch fell from 1.00 s to 0.88 
 
 Batches that are held already (see `memory.py`) are handed over without the thread, which would cost more than
 it saves.
+
+On a card (`executions/moving.py`) the reader also starts the copies of a batch as soon as it is built, so those of the
+next `prefetch` batches run beside the compute. What is held stays in the memory of the machine.
 """
 
 from __future__ import annotations
@@ -26,8 +29,10 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 import numpy as np
+import torch
 
 from gnnflow.executions.minibatch import aggregates_ahead, first_terms, prepared, sort_for_backward
+from gnnflow.executions.moving import Moved, Mover
 from gnnflow.executions.tensors import BatchTensors, batch_tensors
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.batch import Degrees
@@ -57,6 +62,14 @@ class ReadyBatch:
 
 
 @dataclass(frozen=True)
+class _Sent:
+    """A batch on its way to the device; `ready` holds what stays here."""
+
+    ready: ReadyBatch
+    moved: Moved[BatchTensors]
+
+
+@dataclass(frozen=True)
 class _Open:
     """A decoded shard, and the first layer's terms of its nodes where batches are aggregated ahead."""
 
@@ -70,6 +83,7 @@ class BatchLoader:
     model: one like that which is trained; only what no weight has a part in is asked of it. fanouts (targets first,
     None keeps all edges) and sampling (how those of a fan-out were chosen) shape the blocks. `edges=False` gives the
     graph without its edges: no neighbours and degrees of zero. watch: measures the work; `read` may lap its "read".
+    mover: to the device that computes.
     """
 
     def __init__(
@@ -83,6 +97,7 @@ class BatchLoader:
         sampling: SamplingKind = "uniform",
         edges: bool = True,
         watch: Stopwatch | None = None,
+        mover: Mover | None = None,
     ) -> None:
         self._read = read
         self._watch = watch or Stopwatch()
@@ -92,6 +107,7 @@ class BatchLoader:
         self._sampling: SamplingKind = sampling if edges else "none"
         self._prefetch = prefetch
         self._edges = edges
+        self._mover = mover or Mover()
         self._scratch = new_scratch(0)
         self._memory = Memory[_Open, ReadyBatch](cache_bytes, open_shards=OPEN_SHARDS)
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gnnflow-reader")
@@ -106,6 +122,11 @@ class BatchLoader:
         """End the reader thread."""
         self.close()
 
+    @property
+    def device(self) -> torch.device:
+        """Where its batches are computed on."""
+        return self._mover.device
+
     def close(self) -> None:
         """End the reader thread; batches not yet begun are dropped."""
         self._reader.shutdown(wait=True, cancel_futures=True)
@@ -115,7 +136,8 @@ class BatchLoader:
 
         Iterate one plan at a time: shards and scratch space are shared.
         """
-        return in_order((self._begin(batch, for_training=for_training) for batch in planned), ahead=self._prefetch)
+        sent = in_order((self._begin(batch, for_training=for_training) for batch in planned), ahead=self._prefetch)
+        return map(self._arrived, sent)
 
     def spent(self) -> Row:
         """Return the seconds of each part of the work so far: `READER_PARTS`."""
@@ -137,12 +159,25 @@ class BatchLoader:
         assert features is not None
         return features
 
-    def _begin(self, batch: PlannedBatch, *, for_training: bool) -> ReadyBatch | Future[ReadyBatch]:
+    def _begin(self, batch: PlannedBatch, *, for_training: bool) -> _Sent | Future[_Sent]:
         held = self._memory.batch(self._key(batch, for_training=for_training))
         if held is not None:
-            return held
-        build = partial(self._build, batch, for_training=for_training)
+            return self._sent(held, for_training=for_training)
+
+        def build() -> _Sent:
+            return self._sent(self._build(batch, for_training=for_training), for_training=for_training)
+
         return self._reader.submit(build) if self._prefetch else build()
+
+    def _sent(self, ready: ReadyBatch, *, for_training: bool) -> _Sent:
+        # On a card the orders of the backward pass are sorted there, which is quicker than to copy them.
+        sort = partial(sort_for_backward, self._model) if for_training and self._mover.leaves_the_cpu else None
+        return _Sent(ready, self._mover.begin(ready.tensors, then=sort))
+
+    def _arrived(self, sent: _Sent) -> ReadyBatch:
+        if not self._mover.leaves_the_cpu:
+            return sent.ready
+        return replace(sent.ready, tensors=self._mover.arrived(sent.moved))
 
     def _key(self, batch: PlannedBatch, *, for_training: bool) -> str:
         # Dropout keeps training from batches that are aggregated ahead, and not evaluation.
@@ -173,8 +208,9 @@ class BatchLoader:
             self._scratch = new_scratch(opened.shard.neighborhood.num_nodes)
         shard, positions = opened.shard, batch.positions
         tensors = self._tensors(opened, shard.rows[positions], for_training=for_training)
+        tensors = self._mover.pinned(tensors)
         ready = ReadyBatch(tensors, _labels(shard)[positions], shard.targets[positions], batch)
-        if for_training:
+        if for_training and not self._mover.leaves_the_cpu:
             # The backward pass sorts the edges by source; sorting here, in the reader, keeps that from the trainer.
             sort_for_backward(self._model, ready.tensors)
         self._memory.keep(self._key(batch, for_training=for_training), ready)

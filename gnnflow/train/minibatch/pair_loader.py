@@ -19,6 +19,7 @@ from torch import Tensor
 
 from gnnflow.config import EdgeTask, InBatchNegatives, LinkTask, PairTask
 from gnnflow.executions.minibatch import forward, sort_for_backward
+from gnnflow.executions.moving import Moved, Mover
 from gnnflow.executions.tensors import BatchTensors, batch_tensors, tensor
 from gnnflow.graph.arrays import Array, FloatArray, IntArray, distinct
 from gnnflow.graph.batch import Degrees, MiniBatch
@@ -36,6 +37,9 @@ from gnnflow.train.minibatch.loader import in_order
 from gnnflow.train.minibatch.memory import Memory
 from gnnflow.train.profile import Stopwatch
 
+_Moving = tuple[BatchTensors, tuple[Tensor, Tensor], Tensor | None]
+"""What of a batch is computed with: its blocks, the rows of its ends, and their edges' attributes."""
+
 _CUT_AGAIN = "The shards were not cut for this split: run ingest and flat again."
 
 
@@ -44,10 +48,12 @@ class PairBatch:
     """Tensors to compute the rows on, and the pairs to score: sources [B] with candidates [B, 1 + K], all rows.
 
     Column 0 of the candidates is the pair's own target, whose dense id is in targets [B]. labels: those of the edges,
-    or of links 0, the column of the true target. attributes [B, A]: of edges with labels, for the decoder.
+    or of links 0, the column of the true target. attributes [B, A]: of edges with labels, for the decoder. ends: the
+    rows of each score's source and target [B x (1 + K)], as tensors.
     """
 
     tensors: BatchTensors
+    ends: tuple[Tensor, Tensor]
     sources: IntArray
     candidates: IntArray
     targets: IntArray
@@ -57,9 +63,16 @@ class PairBatch:
     def logits(self, model: Model) -> Tensor:
         """Return the score of each pair and of its negatives [B, 1 + K], or of edges with labels the outputs [B, C]."""
         rows = forward(model, self.tensors)
-        sources = rows.index_select(0, tensor(np.repeat(self.sources, self.candidates.shape[1])))
-        targets = rows.index_select(0, tensor(self.candidates.ravel()))
-        return model.score(sources, targets, self.attributes).view(len(self.sources), -1)
+        source, target = (rows.index_select(0, each) for each in self.ends)
+        return model.score(source, target, self.attributes).view(len(self.sources), -1)
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """A batch on its way to the device; `ready` holds what stays here."""
+
+    ready: PairBatch
+    moved: Moved[_Moving]
 
 
 @dataclass(frozen=True)
@@ -79,7 +92,7 @@ class _Rows:
 class PairLoader:
     """Makes batches of planned pairs. Close it to end its thread.
 
-    model, fanouts, sampling, prefetch and edges: as `BatchLoader` has them.
+    model, fanouts, sampling, prefetch, edges and mover: as `BatchLoader` has them.
     """
 
     read: Callable[[ShardEntry], PairShard]
@@ -92,6 +105,7 @@ class PairLoader:
     memory: Memory[PairShard, PairBatch]
     reader: ThreadPoolExecutor
     edges: bool = True
+    mover: Mover = field(default_factory=Mover)
     watch: Stopwatch = field(default_factory=Stopwatch)
 
     @property
@@ -113,17 +127,29 @@ class PairLoader:
         Edges that a pair may not be scored from are left out of the blocks: later ones where edges have times, else the
         pairs' own where the split is train. Raises TrainingError where another one is found that would tell of a pair.
         """
-        make = partial(self._make, split=split, epoch=epoch)
-        return in_order(
+        make = partial(self._sent, split=split, epoch=epoch)
+        sent = in_order(
             (self.reader.submit(make, batch) if self.prefetch else make(batch) for batch in planned),
             ahead=self.prefetch,
         )
+        return map(self._arrived, sent)
 
     def labels(self, entries: Iterable[ShardEntry]) -> Iterator[Array]:
         """Yield the labels of each shard's pairs."""
         if isinstance(self.task, LinkTask):
             return (np.zeros(entry.num_pairs, np.int64) for entry in entries)
         return (_labels(self.memory.shard(entry, self._open)) for entry in entries)
+
+    def _sent(self, planned: PlannedBatch, *, split: str, epoch: int) -> _Sent:
+        ready = self._make(planned, split=split, epoch=epoch)
+        sort = partial(_sort, self.model) if epoch != EVALUATION and self.mover.leaves_the_cpu else None
+        return _Sent(ready, self.mover.begin((ready.tensors, ready.ends, ready.attributes), then=sort))
+
+    def _arrived(self, sent: _Sent) -> PairBatch:
+        if not self.mover.leaves_the_cpu:
+            return sent.ready
+        tensors, ends, attributes = self.mover.arrived(sent.moved)
+        return replace(sent.ready, tensors=tensors, ends=ends, attributes=attributes)
 
     def _make(self, planned: PlannedBatch, *, split: str, epoch: int) -> PairBatch:
         key = planned.key if epoch == EVALUATION else ""
@@ -136,15 +162,20 @@ class PairLoader:
         rows = _rows_of(pairs, planned.positions if self.edges else None, sources, candidates)
         built = self._blocks(pairs, rows, planned, split=split)
         is_link = isinstance(self.task, LinkTask)
+        columns = rows.candidates.shape[1]
+        ends = tensor(np.repeat(rows.ends.sources, columns)), tensor(rows.candidates.reshape(-1))
+        attributes = self._attributes(pairs, planned.positions)
+        tensors, ends, attributes = self.mover.pinned((batch_tensors(built), ends, attributes))
         batch = PairBatch(
-            batch_tensors(built),
+            tensors,
+            ends,
             rows.ends.sources,
             rows.candidates,
             targets=built.targets[rows.ends.targets],
             labels=np.zeros(len(sources), np.int64) if is_link else _labels(pairs)[planned.positions],
-            attributes=self._attributes(pairs, planned.positions),
+            attributes=attributes,
         )
-        if epoch != EVALUATION:
+        if epoch != EVALUATION and not self.mover.leaves_the_cpu:
             sort_for_backward(self.model, batch.tensors)
         self.memory.keep(key, batch)
         self.watch.lap("build")
@@ -263,6 +294,10 @@ def _rows_of(pairs: PairShard, positions: IntArray | None, sources: IntArray, ca
     )
 
 
+def _sort(model: Model, moved: _Moving) -> None:
+    sort_for_backward(model, moved[0])
+
+
 def _leak(built: MiniBatch, ends: RowPairs, pair: int, *, split: str, shard: str) -> TrainingError:
     source, target = (int(built.targets[rows[pair]]) for rows in (ends.sources, ends.targets))
     return TrainingError(
@@ -292,6 +327,7 @@ def open_loader(
     cache_bytes: int,
     edges: bool = True,
     watch: Stopwatch | None = None,
+    mover: Mover | None = None,
 ) -> PairLoader:
     """Return a loader that keeps decoded shards, and batches that are the same in every epoch, in cache_bytes."""
     return PairLoader(
@@ -306,4 +342,5 @@ def open_loader(
         ThreadPoolExecutor(max_workers=1, thread_name_prefix="gnnflow-reader"),
         edges=edges,
         watch=watch or Stopwatch(),
+        mover=mover or Mover(),
     )

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gnnflow.config import PairTask, TrainConfig
+from gnnflow.executions.moving import Mover
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.edges import SamplingKind
 from gnnflow.graph.facts import ShardEntry
@@ -38,6 +39,7 @@ class PairStep:
     epoch: int
     step: int
     rank: int
+    device: torch.device
 
     @property
     def targets(self) -> IntArray:
@@ -59,7 +61,7 @@ class PairStep:
 
     def seed(self) -> None:
         """Seed torch's generator, which dropout reads."""
-        seed_step(self.run_seed, epoch=self.epoch, step=self.step, rank=self.rank)
+        seed_step(self.run_seed, epoch=self.epoch, step=self.step, rank=self.rank, device=self.device)
 
     def logits(self, model: Model) -> Tensor:
         """Return the scores of the batch's pairs."""
@@ -103,7 +105,8 @@ class PairSource:
         """Yield the prepared batches of an epoch from step `since` on."""
         ready = self.loader.batches(self._plan(epoch).since(since), split="train", epoch=epoch)
         numbered = enumerate(ready, since)
-        return (PairStep(batch, self.seed, epoch=epoch, step=step, rank=self.rank) for step, batch in numbered)
+        device = self.loader.mover.device
+        return (PairStep(batch, self.seed, epoch, step, self.rank, device) for step, batch in numbered)
 
     def outputs(self, model: Model, split: str) -> Outputs:
         """Return the scores of this rank's part of a split in stored order; the batch size does not change them."""
@@ -114,7 +117,7 @@ class PairSource:
         labels = [] if planned else [next(iter(self.loader.labels(entries[:1])))[:0]]
         with torch.no_grad():
             for batch in self.loader.batches(planned, split=split):
-                logits.append(batch.logits(model).numpy())
+                logits.append(batch.logits(model).cpu().numpy())
                 labels.append(batch.labels)
                 targets.append(batch.targets)
         return Outputs(np.concatenate(logits), np.concatenate(labels), np.concatenate(targets))
@@ -186,6 +189,7 @@ def open_pair_source(
         cache_bytes=job.train.cache,
         edges=edges,
         watch=watch,
+        mover=Mover(torch.device(job.device)),
     )
     return PairSource(
         entries=job.entries,

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gnnflow.config import TrainConfig
 from gnnflow.executions.minibatch import forward
+from gnnflow.executions.moving import Mover
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.edges import SamplingKind
 from gnnflow.graph.facts import ShardEntry
@@ -58,7 +59,7 @@ class MiniBatchStep:
 
     def seed(self) -> None:
         """Seed torch's generator, which dropout reads."""
-        seed_step(self.run_seed, epoch=self.epoch, step=self.step, rank=self.rank)
+        seed_step(self.run_seed, epoch=self.epoch, step=self.step, rank=self.rank, device=self.loader.device)
 
     def logits(self, model: Model) -> Tensor:
         """Return the outputs of the batch's targets."""
@@ -157,6 +158,7 @@ def open_source(
         prefetch=job.train.prefetch,
         edges=edges,
         watch=watch,
+        mover=Mover(torch.device(job.device)),
     )
     return MiniBatchSource(
         entries=job.entries,
@@ -200,7 +202,7 @@ def _outputs(model: Model, planned: Iterable[PlannedBatch], *, loader: BatchLoad
     logits, labels, targets = [], [], []
     with torch.no_grad():
         for batch in loader.batches(planned):
-            logits.append(forward(model, batch.tensors).numpy())
+            logits.append(forward(model, batch.tensors).cpu().numpy())
             labels.append(batch.labels)
             targets.append(batch.targets)
     return Outputs(np.concatenate(logits), np.concatenate(labels), np.concatenate(targets))

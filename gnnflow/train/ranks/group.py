@@ -1,8 +1,8 @@
 """The ranks of one training run, joined: collective operations that end when a rank is lost, late or told to stop.
 
-torch.distributed carries them (gloo, and NCCL for tensors that lie on GPUs), without its process-wide default group,
-over the address that Dask reaches the worker by. A store on rank 0's host, on any free port of that address, is where
-the ranks find each other; nothing else listens there.
+torch.distributed carries them (gloo, and NCCL where every rank computes on a card of its own), without its
+process-wide default group, over the address that Dask reaches the worker by. A store on rank 0's host, on any free port
+of that address, is where the ranks find each other; nothing else listens there.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from torch import distributed as _untyped
 
 from gnnflow.graph.arrays import Array
 from gnnflow.graph.errors import ClusterError
+from gnnflow.kernels.device import card_id
 from gnnflow.train.ranks.doubling import Doubling, is_cheaper, join_partners
 
 dist: Any = _untyped  # classes of its C++ part, which no stub declares as they are
@@ -87,6 +88,7 @@ class RankGroup:
     store: Any
     backend: Any
     doubling: Doubling | None = None
+    own_cards: bool = False
     _devices: list[Any] = field(default_factory=list)
 
     @property
@@ -99,13 +101,23 @@ class RankGroup:
         """Number of ranks."""
         return self.place.size
 
+    def meet_on(self, device: torch.device) -> None:
+        """Hear where every rank computes. What lies on cards goes from card to card where each rank has its own.
+
+        Where ranks share a card, or some compute on a CPU, it goes through copies in the memory of the machines.
+        """
+        told = [bytes(each).decode() for (each,) in self.gather([np.frombuffer(card_id(device).encode(), np.uint8)])]
+        self.own_cards = all(told) and len(set(told)) == self.size
+
     def all_reduce(self, tensor: Tensor) -> Pending:
         """Begin to replace a tensor by its sum over all ranks, which has the same bits on each."""
-        if tensor.is_cuda:
+        copied_to = tensor if tensor.is_cuda else None
+        if tensor.is_cuda and self.own_cards:
             return Pending(self, iter([self._between_devices().allreduce([tensor])]), tensor)
-        if self.doubling is not None and is_cheaper(tensor.nbytes, self.size):
-            return Pending(self, self.doubling.sums(tensor), tensor)
-        return Pending(self, iter([self.backend.allreduce([tensor])]), tensor)
+        held = tensor.cpu()  # itself, where it is there already
+        if self.doubling is not None and is_cheaper(held.nbytes, self.size):
+            return Pending(self, self.doubling.sums(held), held, copied_to)
+        return Pending(self, iter([self.backend.allreduce([held])]), held, copied_to)
 
     def gather(self, arrays: Sequence[Array]) -> list[list[Array]]:
         """Return every rank's arrays, in rank order."""
@@ -160,6 +172,7 @@ class Pending:
     group: RankGroup
     rounds: Iterator[Any]
     tensor: Tensor
+    copied_to: Tensor | None = None
     _work: Any = field(init=False)
 
     def __post_init__(self) -> None:
@@ -168,7 +181,7 @@ class Pending:
     def wait(self) -> Tensor:
         """Return the tensor when the operation is done. Raises RankLostError where another rank is gone or too late."""
         wait_all([self])
-        return self.tensor
+        return self.tensor if self.copied_to is None else self.copied_to
 
     def turn(self) -> bool:
         """Wait for the round under way, begin the next one and return whether there is one."""
@@ -185,6 +198,8 @@ class Pending:
             else:
                 group.position.wait(over=True)
                 self._work = next(self.rounds, None)
+                if self._work is None and self.copied_to is not None:
+                    self.copied_to.copy_(self.tensor)
                 return self._work is not None
 
 

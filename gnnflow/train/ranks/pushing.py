@@ -40,6 +40,7 @@ class ServedRank:
 
     group: RankGroup
     servers: Sequence[Any]
+    card: int = 0
     _updaters: list[ServedUpdater] = field(default_factory=list)
 
     @property

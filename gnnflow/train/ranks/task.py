@@ -16,10 +16,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
 from torch import nn
 
 from gnnflow.config import TrainConfig
 from gnnflow.graph.errors import GnnflowError
+from gnnflow.kernels.device import find_device
 from gnnflow.progress import Silent
 from gnnflow.train.job import TrainJob
 from gnnflow.train.ranks.gradients import AllReduce
@@ -67,6 +69,7 @@ class AllReduceRank:
     """One rank whose gradients are averaged with those of the others."""
 
     group: RankGroup
+    card: int = 0
 
     @property
     def writes_checkpoints(self) -> bool:
@@ -131,8 +134,10 @@ def _train(order: RankOrder, beat: Beat) -> TrainResult | None:
     host = urlsplit(beat.worker.address).hostname or "127.0.0.1"
     store = _store(order, beat, host)
     group = join_group(store, order.place, host=host, position=beat.position)
+    card = _card(group, host)
+    group.meet_on(find_device(order.job.train.device, where="train.device", number=card))
     beat.position.at("opening its shards")
-    rank = ServedRank(group, order.servers) if order.servers else AllReduceRank(group)
+    rank = ServedRank(group, order.servers, card) if order.servers else AllReduceRank(group, card)
     result = train(
         order.job,
         progress=beat if order.place.rank == 0 else Silent(),
@@ -141,6 +146,12 @@ def _train(order: RankOrder, beat: Beat) -> TrainResult | None:
     )
     group.agree("history", len(result.history))  # nobody leaves while another still needs it
     return replace(result, metrics=result.metrics | rank.figures()) if order.place.rank == 0 else None
+
+
+def _card(group: RankGroup, host: str) -> int:
+    """Return how many ranks of lower number are on this host: they take its cards in turn."""
+    hosts = [bytes(each) for (each,) in group.gather([np.frombuffer(host.encode(), np.uint8)])]
+    return hosts[: group.rank].count(host.encode())
 
 
 def _without_frames(error: BaseException) -> BaseException:

@@ -1,0 +1,241 @@
+"""What a graphics card gives: epochs of mini-batch training beside the CPU's, and the kernels beside the card's copies.
+
+    python benchmarks/device.py --nodes 200000 --degree 10 --targets 20000 --epochs 3
+
+Three tables in Markdown. Epochs: seconds of each epoch after the first, which compiles the kernels, the least of them.
+Sums: the bytes that a sum must move at least (a row per edge, sources, coefficients, sums) per second, over those of a
+plain copy on the same card; in random order and, with sources in ascending order for each target, from the cache. The
+reference kernel stands beside it. Tiles: the same sum for other sizes of a program's tile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+import torch
+
+from gnnflow.config import TrainConfig, model_from_dict
+from gnnflow.graph.arrays import offsets_of
+from gnnflow.graph.batch import Degrees, Features
+from gnnflow.graph.edges import InEdges
+from gnnflow.graph.facts import ShardEntry
+from gnnflow.graphfeature.neighborhood import Neighborhood
+from gnnflow.graphfeature.shards import Shard
+from gnnflow.kernels import TABLE, Csr, softmax_sums
+from gnnflow.kernels.cuda import library
+from gnnflow.kernels.cuda import sums as cuda_sums
+from gnnflow.layers.model import ModelInputs
+from gnnflow.progress import Silent
+from gnnflow.train.job import TrainJob
+from gnnflow.train.minibatch import open_source
+from gnnflow.train.trainer import train
+
+KERNELS = {kernel.name: kernel for kernel in TABLE}
+REPEATS = 15
+
+
+def seconds(function: Callable[[], object]) -> float:
+    """Return the least seconds of a few runs on the card, after two that compile and warm up."""
+    for _ in range(2):
+        function()
+    least = float("inf")
+    for _ in range(REPEATS):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        function()
+        end.record()
+        torch.cuda.synchronize()
+        least = min(least, begin.elapsed_time(end) / 1e3)
+    return least
+
+
+def copy_rate() -> float:
+    """Return the bytes per second, read and written, of a copy of a gigabyte on the card."""
+    held = torch.empty(1 << 28, device="cuda")
+    other = torch.empty_like(held)
+    return 2 * held.nbytes / seconds(lambda: other.copy_(held))
+
+
+def random_graph(num_nodes: int, degree: int, *, skewed: bool) -> Csr:
+    """Return a graph on the card; skewed: in-degrees follow a power law."""
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.rand(num_nodes * degree, generator=generator)
+    targets = ((drawn**3 if skewed else drawn) * num_nodes).long().clamp_(max=num_nodes - 1).sort().values
+    offsets = torch.searchsorted(targets, torch.arange(num_nodes + 1))
+    sources = torch.randint(num_nodes, (len(targets),), generator=generator)
+    return Csr(offsets.cuda(), sources.cuda(), num_nodes)
+
+
+def print_sums(num_nodes: int, degree: int) -> None:
+    """Print how near the kernels come to what the card copies."""
+    rate = copy_rate()
+    print(f"\nA copy on {torch.cuda.get_device_name()}: {rate / 1e9:,.0f} GB/s\n")
+    print("| graph | rows | kernel | forward ms | of the copy | reference ms | with gradients ms | reference ms |")
+    print("|---|---|---|---|---|---|---|---|")
+    for skewed in (False, True):
+        csr = random_graph(num_nodes, degree, skewed=skewed)
+        for heads, width, dtype in (
+            (1, 64, torch.float32),
+            (1, 64, torch.bfloat16),
+            (1, 256, torch.float32),
+            (4, 64, torch.float32),
+            (8, 8, torch.float32),
+        ):
+            value = torch.randn(num_nodes, heads, width, device="cuda").to(dtype).requires_grad_()
+            factor = torch.randn(csr.num_edges, heads, device="cuda").requires_grad_()
+            print_row(csr, factor, value, rate, graph="skewed" if skewed else "uniform")
+
+
+def print_row(csr: Csr, factor: torch.Tensor, value: torch.Tensor, rate: float, *, graph: str) -> None:
+    """Print one line for the weighted sum and one for attention."""
+    heads, width = value.shape[1:]
+    moved = csr.num_edges * (8 + 4 * heads + heads * width * value.element_size())
+    moved += csr.num_targets * (8 + 4 * heads * width)
+    rows = f"{heads}x{width} {str(value.dtype).removeprefix('torch.')}"
+    ours, plain = KERNELS["cuda"], KERNELS["reference"]
+    detached = factor.detach(), value.detach()
+
+    def gradients(kernel: object) -> None:
+        out = kernel.weighted_sum(csr, factor, value)  # type: ignore[attr-defined]
+        torch.autograd.grad(out, [factor, value], torch.ones_like(out))
+
+    def attention(*, backward: bool) -> None:
+        found = softmax_sums(csr, factor, value).weighted
+        if backward:
+            torch.autograd.grad(found, [factor, value], torch.ones_like(found))
+
+    forward = seconds(lambda: ours.weighted_sum(csr, *detached))
+    slow = seconds(lambda: plain.weighted_sum(csr, *detached))
+    both, slow_both = seconds(lambda: gradients(ours)), seconds(lambda: gradients(plain))
+    share = moved / forward / rate
+    print(
+        f"| {graph} | {rows} | sum | {forward * 1e3:.2f} | {share:.0%} | {slow * 1e3:.2f} "
+        f"| {both * 1e3:.2f} | {slow_both * 1e3:.2f} |"
+    )
+    forward, both = seconds(lambda: attention(backward=False)), seconds(lambda: attention(backward=True))
+    print(
+        f"| {graph} | {rows} | attention | {forward * 1e3:.2f} | {moved / forward / rate:.0%} | | {both * 1e3:.2f} | |",
+        flush=True,
+    )
+
+
+@contextmanager
+def tile(numbers: int, per_warp: int, columns: int) -> Iterator[None]:
+    """Compute sums with other sizes of a program."""
+    before = cuda_sums._TILE, library._ELEMENTS_PER_WARP, cuda_sums._MOST_COLUMNS  # noqa: SLF001 - what is compared
+    cuda_sums._TILE, library._ELEMENTS_PER_WARP, cuda_sums._MOST_COLUMNS = numbers, per_warp, columns  # noqa: SLF001
+    try:
+        yield
+    finally:
+        cuda_sums._TILE, library._ELEMENTS_PER_WARP, cuda_sums._MOST_COLUMNS = before  # noqa: SLF001
+
+
+def print_tiles(num_nodes: int, degree: int) -> None:
+    """Print the sum and the product per edge for other sizes of a program's tile."""
+    csr = random_graph(num_nodes, degree, skewed=False)
+    shapes = ((1, 64), (4, 64), (8, 8))
+    names = " | ".join(f"{heads}x{width} sum, products ms" for heads, width in shapes)
+    print(f"\n| tile | numbers of a warp | columns at most | {names} |")
+    print("|---|---|---|" + "---|" * len(shapes))
+    for numbers, per_warp, columns in (
+        (1024, 1024, 256),
+        (512, 512, 256),
+        (512, 256, 256),
+        (1024, 512, 256),
+        (1024, 256, 256),
+        (2048, 1024, 256),
+        (2048, 512, 256),
+        (1024, 1024, 64),
+        (1024, 1024, 128),
+        (2048, 2048, 128),
+    ):
+        cells = []
+        for heads, width in shapes:
+            value = torch.randn(num_nodes, heads, width, device="cuda")
+            factor = torch.randn(csr.num_edges, heads, device="cuda")
+            with tile(numbers, per_warp, columns):
+                summed = seconds(lambda f=factor, v=value: cuda_sums.sums(csr, f, v))
+                multiplied = seconds(lambda v=value: cuda_sums.products(csr, v, v))
+            cells.append(f"{summed * 1e3:.2f}, {multiplied * 1e3:.2f}")
+        print(f"| {numbers} | {per_warp} | {columns} | " + " | ".join(cells) + " |", flush=True)
+
+
+def planted(num_nodes: int, degree: int, num_targets: int, *, width: int = 64) -> Shard:
+    """Return a graph of five classes that features tell in part, as one shard."""
+    rng = np.random.default_rng(0)
+    classes = rng.integers(0, 5, num_nodes)
+    dense = rng.normal(0, 2, (num_nodes, width)).astype(np.float32)
+    dense[:, :5] += np.eye(5, dtype=np.float32)[classes]
+    sources = rng.integers(0, num_nodes, num_nodes * degree).astype(np.int32)
+    in_degree = np.full(num_nodes, degree)
+    out_degree = np.bincount(sources, minlength=num_nodes)
+    neighborhood = Neighborhood(
+        roots=np.arange(num_targets),
+        node_ids=np.arange(num_nodes),
+        degrees=Degrees(in_degree, out_degree, in_degree.astype(np.float32)),
+        features=Features(width, dense=dense),
+        edges=InEdges(offsets_of(in_degree), sources),
+    )
+    return Shard(neighborhood, np.arange(num_targets), np.arange(num_targets), classes[:num_targets])
+
+
+def print_epochs(num_nodes: int, degree: int, num_targets: int, epochs: int) -> None:
+    """Print an epoch's seconds on the CPU and on the card."""
+    shard = planted(num_nodes, degree, num_targets)
+    entry = ShardEntry("train-0", "train", "shared", num_targets, num_nodes, num_nodes * degree, 1)
+    print(f"\n{num_nodes:,} nodes, {num_nodes * degree:,} edges, {num_targets:,} targets, batches of 1,024\n")
+    print("| model | precision | hidden | cpu s | cuda s | cuda, batches kept s |")
+    print("|---|---|---|---|---|---|")
+    for kind, hidden, precision in (
+        ("sage", 64, "float32"),
+        ("sage", 256, "float32"),
+        ("gat", 256, "float32"),
+        ("gat", 256, "bfloat16"),
+    ):
+        cells = []
+        for device, batch_size in (("cpu", 1024), ("cuda", 1024), ("cuda", num_targets)):
+            model = model_from_dict(
+                {"kind": kind, "hidden": hidden, "dropout": 0.1, **({"heads": 4} if kind == "gat" else {})}
+            )
+            settings = {"epochs": epochs, "batch_size": batch_size, "device": device, "cache": 1 << 34}
+            threads = 8 if device == "cpu" else 1
+            job = TrainJob(
+                artifact="planted",
+                entries=[entry],
+                fanouts=(10, 10),
+                model=model,
+                inputs=ModelInputs(shard.neighborhood.features.width, 5),
+                label_kind="single",
+                num_classes=5,
+                train=TrainConfig.model_validate({**settings, "precision": precision, "threads": threads}),
+                seed=0,
+            )
+            opened = partial(open_source, read=lambda _: shard)
+            result = train(job, progress=Silent(), open_source=opened)
+            cells.append(f"{min(row['seconds'] for row in result.history[1:]):.2f}")
+        print(f"| {kind} | {precision} | {hidden} | " + " | ".join(cells) + " |", flush=True)
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=200_000)
+    parser.add_argument("--degree", type=int, default=10)
+    parser.add_argument("--targets", type=int, default=20_000)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="targets and sources of the graph of the sums")
+    options = parser.parse_args()
+    begin = time.monotonic()
+    print_sums(options.rows, options.degree)
+    print_tiles(options.rows, options.degree)
+    print_epochs(options.nodes, options.degree, options.targets, options.epochs)
+    print(f"\n{time.monotonic() - begin:.0f} s in all")
+
+
+if __name__ == "__main__":
+    main()

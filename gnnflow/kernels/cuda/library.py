@@ -1,0 +1,47 @@
+"""What of tensors these kernels take, and how a program is started on the card that holds them."""
+
+from __future__ import annotations
+
+import importlib.util
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from gnnflow.kernels.csr import Csr
+
+_KINDS = frozenset({torch.float32, torch.bfloat16, torch.float16})
+_ELEMENTS_PER_WARP = 1024
+
+
+def accepts(_: Csr, rows: Tensor) -> bool:
+    """Return whether these kernels compute on such rows."""
+    return rows.is_cuda and rows.dtype in _KINDS and _has_triton()
+
+
+@cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def on_card_of(rows: Tensor) -> AbstractContextManager[None]:
+    """Start programs on the card that holds these rows, for the length of a block."""
+    return torch.cuda.device(rows.device) if rows.is_cuda else nullcontext()
+
+
+def rows_of(number: int, tensor: Tensor) -> Tensor:
+    """Return a tensor as one run in memory. Raises IndexError where it has another number of rows."""
+    if len(tensor) != number:
+        raise IndexError(f"{len(tensor)} rows, where {number} are needed")
+    return tensor.contiguous()
+
+
+def power_of_two(number: int) -> int:
+    """Return the smallest power of two that is not below a number of at least one."""
+    return 1 << (number - 1).bit_length()
+
+
+def warps(elements: int) -> int:
+    """Return how many warps share so many elements of a program: a power of two."""
+    return min(max(elements // _ELEMENTS_PER_WARP, 1), 8)

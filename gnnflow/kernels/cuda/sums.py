@@ -1,0 +1,139 @@
+"""Weighted sums over in-edges and products per edge.
+
+Rows in half precision are read as they are; coefficients and sums are float32. Where autograd sees a sum, it has been
+rounded once, to the type of the rows.
+
+Shapes: T targets, S sources, E edges, H heads, D width of a head, K = H x D columns.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gnnflow.kernels import gradients
+from gnnflow.kernels.csr import Csr
+from gnnflow.kernels.cuda.hubs import LONGEST, hubs_of
+from gnnflow.kernels.cuda.library import on_card_of, power_of_two, rows_of, warps
+
+_TILE = 1024  # numbers that a program adds at a time
+_MOST_COLUMNS = 256
+
+
+def weighted_sum(csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
+    """Return the sum over each target's in-edges of coefficient [E, H] x value [S, H or 1, D]: [T, H, D].
+
+    A missing coefficient is one; a value with a single head serves every head. Targets without in-edges give zero.
+    """
+    coefficient = None if coefficient is None else coefficient.float()
+    return gradients.weighted_sum(LOOPS, csr, coefficient, value)
+
+
+def gather_sources(csr: Csr, term: Tensor) -> Tensor:
+    """Return term [S, ...] of each edge's source: [E, ...]."""
+    return gradients.gather_sources(LOOPS, csr, term)
+
+
+def gather_targets(csr: Csr, term: Tensor) -> Tensor:
+    """Return term [T, ...] of each edge's target: [E, ...]."""
+    return gradients.gather_targets(LOOPS, csr, term)
+
+
+def tile_of(columns: int) -> tuple[int, int]:
+    """Return how many edges and how many columns a program adds at a time; both are powers of two."""
+    wide = min(power_of_two(columns), _MOST_COLUMNS)
+    return min(max(_TILE // wide, 4), 32), wide
+
+
+def sums(csr: Csr, coefficient: Tensor | None, value: Tensor, *, edges: Tensor | None = None) -> Tensor:
+    """Return the weighted sums [T, H, D] in float32, without a gradient.
+
+    coefficient: float32. edges [E]: the row of each edge among the coefficients, where that is not its own. Raises
+    IndexError where an operand has not as many rows as the adjacency.
+    """
+    from gnnflow.kernels.cuda.programs import sum_pieces, sum_rows
+
+    value = rows_of(csr.num_sources, value)
+    coefficient = None if coefficient is None else rows_of(csr.num_edges, coefficient)
+    heads, width = value.shape[1] if coefficient is None else coefficient.shape[1], value.shape[2]
+    columns = heads * width
+    out = value.new_empty(csr.num_targets, heads, width, dtype=torch.float32)
+    if not out.numel():
+        return out
+    hubs, (high, wide) = hubs_of(csr), tile_of(columns)
+    pieces = None if hubs is None else out.new_empty(len(hubs.piece_targets), columns)
+    blocks = -(-columns // wide)
+    with on_card_of(value):
+        sum_rows[csr.num_targets + (0 if pieces is None else len(pieces)), blocks](
+            csr.offsets,
+            csr.sources,
+            edges,
+            coefficient,
+            value,
+            out,
+            pieces,
+            None if hubs is None else hubs.piece_targets,
+            None if hubs is None else hubs.first_pieces,
+            csr.num_targets,
+            columns,
+            width,
+            heads,
+            value.shape[1] * width,
+            ORDERED=edges is not None,
+            WEIGHTED=coefficient is not None,
+            DIVIDED=hubs is not None,
+            LONGEST=LONGEST,
+            TILE_EDGES=high,
+            TILE_COLUMNS=wide,
+            num_warps=warps(high * wide),
+        )
+        if hubs is not None:
+            sum_pieces[len(hubs.hub_targets), blocks](
+                pieces,
+                hubs.first_pieces,
+                hubs.num_pieces,
+                hubs.hub_targets,
+                out,
+                csr.num_targets,
+                columns,
+                TILE_COLUMNS=wide,
+                num_warps=1,
+            )
+    return out
+
+
+def products(csr: Csr, left: Tensor, right: Tensor) -> Tensor:
+    """Return per edge and head the dot product of its target's row of left [T, H, D] and its source's of right: [E, H].
+
+    right has a single head or H; the products are float32. Raises IndexError where an operand has not as many rows as
+    the adjacency.
+    """
+    from gnnflow.kernels.cuda.programs import multiply_rows
+
+    left, right = rows_of(csr.num_targets, left), rows_of(csr.num_sources, right)
+    heads, width = left.shape[1:]
+    out = left.new_empty(csr.num_edges, heads, dtype=torch.float32)
+    if not out.numel():
+        return out
+    if not width:
+        return out.zero_()
+    high, wide = tile_of(width)
+    with on_card_of(left):
+        multiply_rows[-(-csr.num_edges // high), heads](
+            csr.targets,
+            csr.sources,
+            left,
+            right,
+            out,
+            csr.num_edges,
+            width,
+            heads,
+            right.shape[1] * width,
+            TILE_EDGES=high,
+            TILE_COLUMNS=wide,
+            num_warps=warps(high * wide),
+        )
+    return out
+
+
+LOOPS = gradients.Loops(sums, products)
