@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("blank_pictures")
 def folder(tmp_path_factory):
     """The quickstart's tables, and a workspace in which they are trained on and scored by the CPU."""
     folder = tmp_path_factory.mktemp("quickstart")
-    write_payments(str(folder / "quickstart-data"))
+    write_payments(str(folder / "quickstart-data"), num_nodes=10_000, num_edges=100_000)
     return folder
 
 
@@ -29,7 +29,7 @@ def run(folder: Path, workspace: str, **keys: str) -> pipeline.RunResult:
     text = (
         (REPOSITORY / "configs" / "quickstart.yaml").read_text().replace("quickstart-data", f"{folder}/quickstart-data")
     )
-    overrides = ["cluster={kind: synchronous}", "model.dropout=0", "train.epochs=5", "train.baseline=false"]
+    overrides = ["cluster={kind: synchronous}", "model.dropout=0", "train.epochs=4", "train.baseline=false"]
     overrides += [f"{name.replace('__', '.')}={value}" for name, value in keys.items()]
     return pipeline.run_quietly(load_config(text, overrides=overrides, workspace=str(folder / workspace)))
 
