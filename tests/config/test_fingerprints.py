@@ -45,6 +45,11 @@ def changed(*overrides: str, base: tuple[str, ...] = ()) -> set[str]:
         ("train.baseline=true", {"train"}),
         ("train.precision=float32", set()),
         ("train.precision=bfloat16", {"train"}),
+        ("train.device=cpu", set()),
+        ("train.device=cuda", {"train", "infer"}),
+        ("train.device=auto", {"train", "infer"}),
+        ("infer.device=cpu", set()),
+        ("infer.device=cuda", {"infer"}),
         ("train.prefetch=0", set()),
         ("train.cache=1MiB", set()),
         ("train.threads=1", set()),
@@ -102,3 +107,14 @@ def test_keys_are_plain_json_in_a_fixed_form():
 def test_samples_whose_sums_changed_are_selected_anew(kind, scale):
     sampled = config(f"neighbors={{sampling: {{kind: {kind}, fanout: [10, 5]}}}}")
     assert STAGES["select"].keys(sampled)["neighbors"]["scale"] == scale
+
+
+def test_a_device_is_no_part_of_a_fingerprint_but_where_it_is_another_than_the_cpu():
+    plain, named = config(), config("train.device=cpu", "infer.device=cpu")
+    for stage in ("train", "infer"):
+        assert STAGES[stage].keys(plain) == STAGES[stage].keys(named)
+        assert "device" not in json.dumps(STAGES[stage].keys(plain))
+    trained_elsewhere = config("train.device=cuda", "infer.device=cpu")
+    assert STAGES["infer"].keys(trained_elsewhere) == STAGES["infer"].keys(plain)
+    assert trained_elsewhere.scoring_device == "cpu"
+    assert config("train.device=auto").scoring_device == "auto"

@@ -167,12 +167,13 @@ def softmax_rows(  # noqa: PLR0917 - Triton takes no keyword-only arguments
         inside = (edge < end)[:, None] & within[None, :]
         tile = tl.load(logits + edge[:, None] * heads + head[None, :], mask=inside, other=float("-inf"))
         largest = tl.maximum(largest, tl.max(tile, axis=0))
+    shift = tl.where(within, largest, 0.0)  # places beside the heads hold no number to subtract
     total = tl.zeros((TILE_EDGES, TILE_HEADS), tl.float32)
     for start in range(begin, end, TILE_EDGES):
         edge = start + tl.arange(0, TILE_EDGES)
         inside = (edge < end)[:, None] & within[None, :]
         place = edge[:, None] * heads + head[None, :]
-        weight = tl.exp(tl.load(logits + place, mask=inside, other=float("-inf")) - largest[None, :])
+        weight = tl.exp(tl.load(logits + place, mask=inside, other=float("-inf")) - shift[None, :])
         if SCALED:
             weight = weight * tl.load(factors + edge, mask=edge < end, other=0.0)[:, None]
         tl.store(weights + place, weight, mask=inside)

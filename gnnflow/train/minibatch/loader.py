@@ -21,8 +21,9 @@ next `prefetch` batches run beside the compute. What is held stays in the memory
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
@@ -136,8 +137,9 @@ class BatchLoader:
 
         Iterate one plan at a time: shards and scratch space are shared.
         """
-        sent = in_order((self._begin(batch, for_training=for_training) for batch in planned), ahead=self._prefetch)
-        return map(self._arrived, sent)
+        begun = (self._begin(batch, for_training=for_training) for batch in planned)
+        with closing(in_order(begun, ahead=self._prefetch)) as sent:
+            yield from map(self._arrived, sent)
 
     def spent(self) -> Row:
         """Return the seconds of each part of the work so far: `READER_PARTS`."""
@@ -243,7 +245,7 @@ class BatchLoader:
         )
 
 
-def in_order(begun: Iterable[Ready | Future[Ready]], *, ahead: int) -> Iterator[Ready]:
+def in_order(begun: Iterable[Ready | Future[Ready]], *, ahead: int) -> Generator[Ready, None, None]:
     """Yield what was begun, in order, with up to `ahead` more under way; those not reached are cancelled."""
     waiting: deque[Ready | Future[Ready]] = deque()
     try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -128,11 +129,9 @@ class PairLoader:
         pairs' own where the split is train. Raises TrainingError where another one is found that would tell of a pair.
         """
         make = partial(self._sent, split=split, epoch=epoch)
-        sent = in_order(
-            (self.reader.submit(make, batch) if self.prefetch else make(batch) for batch in planned),
-            ahead=self.prefetch,
-        )
-        return map(self._arrived, sent)
+        begun = (self.reader.submit(make, batch) if self.prefetch else make(batch) for batch in planned)
+        with closing(in_order(begun, ahead=self.prefetch)) as sent:
+            yield from map(self._arrived, sent)
 
     def labels(self, entries: Iterable[ShardEntry]) -> Iterator[Array]:
         """Yield the labels of each shard's pairs."""
