@@ -37,6 +37,7 @@ class Recorder:
     """One rank without others: an exchange that exchanges nothing and notes when each step's gradients were there."""
 
     writes_checkpoints = False
+    card = 0
     rest: list[float] = field(default_factory=list)
     backward: list[float] = field(default_factory=list)
     came: dict[int, list[float]] = field(default_factory=dict)
