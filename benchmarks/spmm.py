@@ -1,11 +1,12 @@
 """One aggregation over a whole graph: sums of width 64, plain and weighted, and 4 x 64 attention with its gradients.
 
     python benchmarks/spmm.py --graph ppi.npz [--lib gnnflow|dgl] [--threads 2] [--repeats 30]
-                              [--dtype float32|bfloat16|float16]
+                              [--dtype float32|bfloat16|float16] [--bare]
 
 The file holds edge_index [2, E] and train_mask [N]; edges with an end outside of the mask are left out. Inputs are made
-beforehand; results are allocated by the library. dtype is that of the rows; weights and logits stay float32. Prints one
-JSON line.
+beforehand; results are allocated by the library. dtype is that of the rows; weights and logits stay float32. gnnflow
+computes under the settings of its training (memory that is freed is kept), or with --bare without them. Prints one JSON
+line.
 """
 
 from __future__ import annotations
@@ -88,6 +89,23 @@ def calls_of_dgl(source: Tensor, target: Tensor, num_nodes: int, *, dtype: torch
     }
 
 
+def settings_of_training(threads: int) -> contextlib.AbstractContextManager[None]:
+    """Return what training computes under."""
+    from gnnflow.train.reproducible import compute_settings
+
+    return compute_settings(threads)
+
+
+def times_of(call: Callable[[], Any], *, repeats: int) -> list[float]:
+    """Return the seconds of each call after the first three."""
+    times = []
+    for _ in range(3 + repeats):
+        begin = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begin)
+    return times[3:]
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -96,18 +114,15 @@ def main() -> None:
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=30)
+    parser.add_argument("--bare", action="store_true")
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
     make = calls_of_gnnflow if chosen.lib == "gnnflow" else calls_of_dgl
     results = {}
-    for name, call in make(*edges_of(chosen.graph), dtype=getattr(torch, chosen.dtype)).items():
-        times = []
-        for _ in range(3 + (chosen.repeats if name != "attention" else max(chosen.repeats // 5, 3))):
-            begin = time.perf_counter()
-            call()
-            times.append(time.perf_counter() - begin)
-        times = times[3:]
-        results[name] = {"times": times, "min": min(times), "median": statistics.median(times)}
+    with contextlib.nullcontext() if chosen.bare or chosen.lib == "dgl" else settings_of_training(chosen.threads):
+        for name, call in make(*edges_of(chosen.graph), dtype=getattr(torch, chosen.dtype)).items():
+            times = times_of(call, repeats=chosen.repeats if name != "attention" else max(chosen.repeats // 5, 3))
+            results[name] = {"times": times, "min": min(times), "median": statistics.median(times)}
     about = {"bench": "spmm", "lib": chosen.lib, "dtype": chosen.dtype, "threads": chosen.threads}
     print(json.dumps({**about, "results": results}))
 
