@@ -118,3 +118,10 @@ def identity(num_targets: int, *, device: torch.device | None = None) -> Csr:
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", UserWarning)
     identity(1).matrix(torch.ones(1))
+
+
+def rows_of(number: int, tensor: Tensor) -> Tensor:
+    """Return a tensor as one run in memory. Raises IndexError where it has another number of rows."""
+    if len(tensor) != number:
+        raise IndexError(f"{len(tensor)} rows, where {number} are needed")
+    return tensor.contiguous()

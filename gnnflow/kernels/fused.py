@@ -42,16 +42,6 @@ def segment_max(csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
     return torch.stack(largest, 1).masked_fill((csr.degree == 0)[:, None, None], -torch.inf)
 
 
-def gather_sources(csr: Csr, term: Tensor) -> Tensor:
-    """Return term [S, ...] of each edge's source: [E, ...]."""
-    return gradients.gather_sources(_LOOPS, csr, term)
-
-
-def gather_targets(csr: Csr, term: Tensor) -> Tensor:
-    """Return term [T, ...] of each edge's target: [E, ...]."""
-    return gradients.gather_targets(_LOOPS, csr, term)
-
-
 def _sums(csr: Csr, coefficient: Tensor | None, value: Tensor, *, edges: Tensor | None = None) -> Tensor:
     # coefficients in the order of the edges, then by head, each head's side by side in memory [H, E]
     ordered = coefficient if coefficient is None or edges is None else coefficient.index_select(0, edges)
@@ -93,3 +83,4 @@ def _head(value: Tensor, head: int) -> Tensor:
 
 
 _LOOPS = gradients.Loops(_sums, _sampled_products)
+gather_sources, gather_targets = _LOOPS.gather_sources, _LOOPS.gather_targets

@@ -1,4 +1,4 @@
-"""Weighted sums and gathers with their gradients, from the two loops over edges that any implementation has.
+"""Weighted sums, gathers and maxima with their gradients, from the few loops over edges that any implementation has.
 
 The gradient of a sum's values is the same sum over the reversed edges, that of its coefficients a product per edge, and
 that of a gather the sum over each row's edges. So an implementation brings no gradient of its own.
@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from gnnflow.kernels.csr import Csr
+from gnnflow.kernels import reference
+from gnnflow.kernels.csr import Csr, rows_of
 
 
 class Sums(Protocol):
@@ -41,6 +42,38 @@ class Loops:
     sums: Sums
     products: Callable[[Csr, Tensor, Tensor], Tensor]
 
+    def gather_sources(self, csr: Csr, term: Tensor) -> Tensor:
+        """Return term [S, ...] of each edge's source: [E, ...]."""
+        return cast("Tensor", _Gather.apply(self, csr, csr.sources, term))  # type: ignore[no-untyped-call]
+
+    def gather_targets(self, csr: Csr, term: Tensor) -> Tensor:
+        """Return term [T, ...] of each edge's target: [E, ...]."""
+        return cast("Tensor", _Gather.apply(self, csr, csr.targets, term))  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class Extremes:
+    """The loops over edges of one implementation's maxima.
+
+    largest(csr, coefficient [E, H], value [S, H or 1, D]): the maxima in float32 [T, H, D], and the place among its
+    target's in-edges of the edge that each came along, int32 [T, H, D].
+    gradient(csr, coefficient, places, grad [T, H, D], heads): the gradient in float32 of a value of so many heads.
+    """
+
+    largest: Callable[[Csr, Tensor | None, Tensor], tuple[Tensor, Tensor]]
+    gradient: Callable[[Csr, Tensor | None, Tensor, Tensor, int], Tensor]
+
+    def segment_max(self, csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
+        """Return the largest coefficient [E, H] x value [S, H or 1, D] per target: [T, H, D]; -inf without in-edges.
+
+        Of equal maxima the first edge receives the gradient. Coefficients that need a gradient take the plain
+        definition: no built-in layer has them.
+        """
+        if coefficient is not None and coefficient.requires_grad:
+            return reference.segment_max(csr, coefficient, value).to(value.dtype)
+        coefficient = None if coefficient is None else rows_of(csr.num_edges, coefficient.float())
+        return cast("Tensor", _Maxima.apply(self, csr, coefficient, value))  # type: ignore[no-untyped-call]
+
 
 def weighted_sum(loops: Loops, csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
     """Return the sum over each target's in-edges of coefficient [E, H] x value [S, H or 1, D]: [T, H, D].
@@ -48,16 +81,6 @@ def weighted_sum(loops: Loops, csr: Csr, coefficient: Tensor | None, value: Tens
     A missing coefficient is one; a value with a single head serves every head. Targets without in-edges give zero.
     """
     return cast("Tensor", _WeightedSum.apply(loops, csr, coefficient, value))  # type: ignore[no-untyped-call]
-
-
-def gather_sources(loops: Loops, csr: Csr, term: Tensor) -> Tensor:
-    """Return term [S, ...] of each edge's source: [E, ...]."""
-    return cast("Tensor", _Gather.apply(loops, csr, csr.sources, term))  # type: ignore[no-untyped-call]
-
-
-def gather_targets(loops: Loops, csr: Csr, term: Tensor) -> Tensor:
-    """Return term [T, ...] of each edge's target: [E, ...]."""
-    return cast("Tensor", _Gather.apply(loops, csr, csr.targets, term))  # type: ignore[no-untyped-call]
 
 
 def value_gradient(loops: Loops, csr: Csr, coefficient: Tensor | None, value: Tensor, grad: Tensor) -> Tensor:
@@ -103,3 +126,20 @@ class _Gather(Function):
         # all trailing dimensions as columns of one head [E, 1, K]
         added = ctx.loops.sums(groups, None, grad.reshape(len(grad), 1, math.prod(grad.shape[1:])))
         return None, None, None, added.to(grad.dtype).reshape(len(added), *grad.shape[1:])
+
+
+class _Maxima(Function):
+    @staticmethod
+    def forward(ctx: Any, loops: Extremes, csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
+        value = rows_of(csr.num_sources, value)
+        largest, places = loops.largest(csr, coefficient, value)
+        ctx.loops, ctx.csr, ctx.value_heads = loops, csr, value.shape[1]
+        ctx.save_for_backward(coefficient, places)
+        return largest.to(value.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, None, Tensor]:
+        coefficient, places = ctx.saved_tensors
+        gradient = ctx.loops.gradient(ctx.csr, coefficient, places, grad.float().contiguous(), ctx.value_heads)
+        return None, None, None, gradient.to(grad.dtype)

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from gnnflow.kernels.csr import Csr
-from gnnflow.kernels.cuda.library import on_card_of, power_of_two, rows_of, warps
+from gnnflow.kernels.csr import Csr, rows_of
+from gnnflow.kernels.cuda.library import on_card_of, power_of_two, warps
 from gnnflow.kernels.cuda.sums import LOOPS, products, sums
 from gnnflow.kernels.dropout import dropout
 from gnnflow.kernels.gradients import value_gradient

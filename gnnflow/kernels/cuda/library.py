@@ -30,13 +30,6 @@ def on_card_of(rows: Tensor) -> AbstractContextManager[None]:
     return torch.cuda.device(rows.device) if rows.is_cuda else nullcontext()
 
 
-def rows_of(number: int, tensor: Tensor) -> Tensor:
-    """Return a tensor as one run in memory. Raises IndexError where it has another number of rows."""
-    if len(tensor) != number:
-        raise IndexError(f"{len(tensor)} rows, where {number} are needed")
-    return tensor.contiguous()
-
-
 def power_of_two(number: int) -> int:
     """Return the smallest power of two that is not below a number of at least one."""
     return 1 << (number - 1).bit_length()

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from gnnflow.kernels import gradients
-from gnnflow.kernels.csr import Csr
+from gnnflow.kernels.csr import Csr, rows_of
 from gnnflow.kernels.cuda.hubs import LONGEST, hubs_of
-from gnnflow.kernels.cuda.library import on_card_of, power_of_two, rows_of, warps
+from gnnflow.kernels.cuda.library import on_card_of, power_of_two, warps
 
 _TILE = 1024  # numbers that a program adds at a time
 _MOST_COLUMNS = 256
@@ -27,16 +27,6 @@ def weighted_sum(csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
     """
     coefficient = None if coefficient is None else coefficient.float()
     return gradients.weighted_sum(LOOPS, csr, coefficient, value)
-
-
-def gather_sources(csr: Csr, term: Tensor) -> Tensor:
-    """Return term [S, ...] of each edge's source: [E, ...]."""
-    return gradients.gather_sources(LOOPS, csr, term)
-
-
-def gather_targets(csr: Csr, term: Tensor) -> Tensor:
-    """Return term [T, ...] of each edge's target: [E, ...]."""
-    return gradients.gather_targets(LOOPS, csr, term)
 
 
 def tile_of(columns: int) -> tuple[int, int]:
@@ -137,3 +127,4 @@ def products(csr: Csr, left: Tensor, right: Tensor) -> Tensor:
 
 
 LOOPS = gradients.Loops(sums, products)
+gather_sources, gather_targets = LOOPS.gather_sources, LOOPS.gather_targets

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from gnnflow.kernels.csr import Csr
+from gnnflow.kernels.csr import Csr, rows_of
 from gnnflow.kernels.dropout import dropout
 from gnnflow.kernels.halves import Halves
-from gnnflow.kernels.native.library import call, rows_of, stored
+from gnnflow.kernels.native.library import call, stored
 from gnnflow.kernels.native.sums import products, sums
 
 MOST_HEADS = 256

@@ -52,10 +52,3 @@ def call(name: str, csr: Csr, *operands: Tensor | float | None) -> None:
 def stored(rows: Tensor) -> tuple[Tensor, int]:
     """Return rows and the number of their kind: two arguments of a function that takes rows of any kind."""
     return rows, _KINDS[rows.dtype]
-
-
-def rows_of(number: int, tensor: Tensor) -> Tensor:
-    """Return a tensor as one run in memory. Raises IndexError where it has another number of rows."""
-    if len(tensor) != number:
-        raise IndexError(f"{len(tensor)} rows, where {number} are needed")
-    return tensor.contiguous()

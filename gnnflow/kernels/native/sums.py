@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from gnnflow.kernels import gradients
-from gnnflow.kernels.csr import Csr
-from gnnflow.kernels.native.library import call, rows_of, stored
+from gnnflow.kernels.csr import Csr, rows_of
+from gnnflow.kernels.native.library import call, stored
 from gnnflow.kernels.scales import UNSCALED, Scales
 
 
@@ -27,16 +27,6 @@ def weighted_sum(csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
     """
     coefficient = None if coefficient is None else coefficient.float()
     return gradients.weighted_sum(LOOPS, csr, coefficient, value)
-
-
-def gather_sources(csr: Csr, term: Tensor) -> Tensor:
-    """Return term [S, ...] of each edge's source: [E, ...]."""
-    return gradients.gather_sources(LOOPS, csr, term)
-
-
-def gather_targets(csr: Csr, term: Tensor) -> Tensor:
-    """Return term [T, ...] of each edge's target: [E, ...]."""
-    return gradients.gather_targets(LOOPS, csr, term)
 
 
 def scaled_sum(csr: Csr, coefficient: Tensor | None, value: Tensor, scales: Scales) -> Tensor:
@@ -94,6 +84,7 @@ def products(csr: Csr, left: Tensor, right: Tensor) -> Tensor:
 
 
 LOOPS = gradients.Loops(sums, products)
+gather_sources, gather_targets = LOOPS.gather_sources, LOOPS.gather_targets
 
 
 class _ScaledSum(torch.autograd.Function):
