@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from gnnflow.config import EdgeTask, InBatchNegatives, LinkTask, PairTask
@@ -37,6 +38,7 @@ from gnnflow.train.minibatch.batches import OPEN_SHARDS, PlannedBatch
 from gnnflow.train.minibatch.loader import in_order
 from gnnflow.train.minibatch.memory import Memory
 from gnnflow.train.profile import Stopwatch
+from gnnflow.train.state import Row
 
 _Moving = tuple[BatchTensors, tuple[Tensor, Tensor], Tensor | None]
 """What of a batch is computed with: its blocks, the rows of its ends, and their edges' attributes."""
@@ -117,6 +119,15 @@ class PairLoader:
         if isinstance(self.task, LinkTask):
             return np.empty((0, 1 + self.task.negatives.evaluation), np.float32)
         return np.empty((0, decoder.num_outputs), np.float32)
+
+    @property
+    def device(self) -> torch.device:
+        """Where its batches are computed on."""
+        return self.mover.device
+
+    def spent(self) -> Row:
+        """Return the seconds of each part of the work so far: `READER_PARTS`."""
+        return self.watch.seconds()
 
     def close(self) -> None:
         """End the reader thread; batches not yet begun are dropped."""

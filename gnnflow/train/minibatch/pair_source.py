@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import torch
@@ -22,24 +20,18 @@ from gnnflow.graphfeature.pairs import PairShard, read_pair_shard
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model, build_model
 from gnnflow.train.job import TrainJob
-from gnnflow.train.minibatch.batches import EpochPlan, plan_epoch, plan_evaluation
+from gnnflow.train.minibatch.dealt import DealtShards, Draws
 from gnnflow.train.minibatch.pair_loader import PairBatch, PairLoader, open_loader
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import Stopwatch
-from gnnflow.train.reproducible import seed_step
-from gnnflow.train.state import Row
 
 
 @dataclass(frozen=True)
 class PairStep:
-    """A prepared batch of pairs and the four numbers that its random draws are a function of."""
+    """A prepared batch of pairs, and what its random draws are a function of."""
 
     batch: PairBatch
-    run_seed: int
-    epoch: int
-    step: int
-    rank: int
-    device: torch.device
+    draws: Draws
 
     @property
     def targets(self) -> IntArray:
@@ -61,7 +53,7 @@ class PairStep:
 
     def seed(self) -> None:
         """Seed torch's generator, which dropout reads."""
-        seed_step(self.run_seed, epoch=self.epoch, step=self.step, rank=self.rank, device=self.device)
+        self.draws.seed()
 
     def logits(self, model: Model) -> Tensor:
         """Return the scores of the batch's pairs."""
@@ -69,26 +61,8 @@ class PairStep:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairSource:
-    """One rank's batches of the pairs of some shards. Closes its loader when the `with` block ends."""
-
-    entries: Sequence[ShardEntry]
-    loader: PairLoader
-    seed: int
-    batch_size: int
-    eval_batch_size: int
-    rank: int = 0
-    world_size: int = 1
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End the loader's thread."""
-        self.loader.close()
+class PairSource(DealtShards[PairLoader]):
+    """One rank's batches of the pairs of some shards, its part of each split's scoring and of the labels."""
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -96,52 +70,23 @@ class PairSource:
         found = {entry.split for entry in self.entries if entry.num_pairs}
         return tuple(split for split in SPLITS if split in found)
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """Number of batches that this rank is dealt, the same for every rank."""
-        return len(self._plan(0))
-
     def steps(self, epoch: int, *, since: int) -> Iterator[PairStep]:
         """Yield the prepared batches of an epoch from step `since` on."""
-        ready = self.loader.batches(self._plan(epoch).since(since), split="train", epoch=epoch)
-        numbered = enumerate(ready, since)
-        device = self.loader.mover.device
-        return (PairStep(batch, self.seed, epoch, step, self.rank, device) for step, batch in numbered)
+        ready = self.loader.batches(self.plan(epoch).since(since), split="train", epoch=epoch)
+        return (PairStep(batch, self.draws(epoch, step)) for step, batch in enumerate(ready, since))
 
     def outputs(self, model: Model, split: str) -> Outputs:
         """Return the scores of this rank's part of a split in stored order; the batch size does not change them."""
-        entries = self._of(split)
-        planned = plan_evaluation(entries, batch_size=self.eval_batch_size, rank=self.rank, world_size=self.world_size)
+        planned = self.plan_scoring(split)
         model.eval()
         logits, targets = [self.loader.no_logits], [np.empty(0, np.int64)]
-        labels = [] if planned else [next(iter(self.loader.labels(entries[:1])))[:0]]
+        labels = [] if planned else [self.no_labels(split)]
         with torch.no_grad():
             for batch in self.loader.batches(planned, split=split):
                 logits.append(batch.logits(model).cpu().numpy())
                 labels.append(batch.labels)
                 targets.append(batch.targets)
         return Outputs(np.concatenate(logits), np.concatenate(labels), np.concatenate(targets))
-
-    def train_labels(self) -> Iterable[Array]:
-        """Yield the labels of each shard of the train split that this rank tells of."""
-        return self.loader.labels(self._of("train")[self.rank :: self.world_size])
-
-    def spent(self) -> Row:
-        """Return the seconds of the loader's work so far, by part."""
-        return self.loader.watch.seconds()
-
-    def _plan(self, epoch: int) -> EpochPlan:
-        return plan_epoch(
-            self._of("train"),
-            seed=self.seed,
-            epoch=epoch,
-            batch_size=self.batch_size,
-            rank=self.rank,
-            world_size=self.world_size,
-        )
-
-    def _of(self, split: str) -> list[ShardEntry]:
-        return [entry for entry in self.entries if entry.split == split]
 
 
 def outputs_on_pairs(

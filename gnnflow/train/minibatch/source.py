@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import torch
@@ -23,24 +21,20 @@ from gnnflow.graphfeature.shards import Shard, read_shard
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model, build_model
 from gnnflow.train.job import TrainJob
-from gnnflow.train.minibatch.batches import EpochPlan, PlannedBatch, plan_epoch, plan_evaluation
+from gnnflow.train.minibatch.batches import PlannedBatch, plan_evaluation
+from gnnflow.train.minibatch.dealt import DealtShards, Draws
 from gnnflow.train.minibatch.loader import BatchLoader, ReadyBatch
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import Stopwatch
-from gnnflow.train.reproducible import seed_step
-from gnnflow.train.state import Row
 
 
 @dataclass(frozen=True)
 class MiniBatchStep:
-    """A prepared batch and the four numbers that its random draws are a function of."""
+    """A prepared batch, and what its random draws are a function of."""
 
     batch: ReadyBatch
     loader: BatchLoader
-    run_seed: int
-    epoch: int
-    step: int
-    rank: int
+    draws: Draws
 
     @property
     def targets(self) -> IntArray:
@@ -59,7 +53,7 @@ class MiniBatchStep:
 
     def seed(self) -> None:
         """Seed torch's generator, which dropout reads."""
-        seed_step(self.run_seed, epoch=self.epoch, step=self.step, rank=self.rank, device=self.loader.device)
+        self.draws.seed()
 
     def logits(self, model: Model) -> Tensor:
         """Return the outputs of the batch's targets."""
@@ -67,29 +61,8 @@ class MiniBatchStep:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MiniBatchSource:
-    """One rank's mini-batches of some shards, its part of each split's scoring and of the labels.
-
-    Closes its loader when the `with` block ends.
-    """
-
-    entries: Sequence[ShardEntry]
-    loader: BatchLoader
-    seed: int
-    batch_size: int
-    eval_batch_size: int
-    rank: int = 0
-    world_size: int = 1
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End the loader's thread."""
-        self.loader.close()
+class MiniBatchSource(DealtShards[BatchLoader]):
+    """One rank's mini-batches of some shards, its part of each split's scoring and of the labels."""
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -97,51 +70,21 @@ class MiniBatchSource:
         found = {entry.split for entry in self.entries if entry.num_targets}
         return tuple(split for split in SPLITS if split in found)
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """Number of batches that this rank is dealt, the same for every rank."""
-        return len(self._plan(0))
-
     def steps(self, epoch: int, *, since: int) -> Iterator[MiniBatchStep]:
         """Yield the prepared batches of an epoch from step `since` on."""
-        ready = self.loader.batches(self._plan(epoch).since(since), for_training=True)
-        return (
-            MiniBatchStep(batch, self.loader, self.seed, epoch=epoch, step=step, rank=self.rank)
-            for step, batch in enumerate(ready, since)
-        )
+        ready = self.loader.batches(self.plan(epoch).since(since), for_training=True)
+        return (MiniBatchStep(batch, self.loader, self.draws(epoch, step)) for step, batch in enumerate(ready, since))
 
     def outputs(self, model: Model, split: str) -> Outputs:
         """Return the outputs of this rank's part of a split in stored order; the batch size does not change them.
 
         The ranks' parts follow each other. A rank without any has outputs for no target.
         """
-        entries = self._of(split)
-        planned = plan_evaluation(entries, batch_size=self.eval_batch_size, rank=self.rank, world_size=self.world_size)
+        planned = self.plan_scoring(split)
         if planned:
             return _outputs(model, planned, loader=self.loader)
-        labels = next(iter(self.loader.labels(entries[:1])))[:0]
-        return Outputs(np.empty((0, model.inputs.num_outputs), np.float32), labels, np.empty(0, np.int64))
-
-    def train_labels(self) -> Iterable[Array]:
-        """Yield the labels of each shard of the train split that this rank tells of."""
-        return self.loader.labels(self._of("train")[self.rank :: self.world_size])
-
-    def spent(self) -> Row:
-        """Return the seconds of the loader's work so far, by part."""
-        return self.loader.spent()
-
-    def _plan(self, epoch: int) -> EpochPlan:
-        return plan_epoch(
-            self._of("train"),
-            seed=self.seed,
-            epoch=epoch,
-            batch_size=self.batch_size,
-            rank=self.rank,
-            world_size=self.world_size,
-        )
-
-    def _of(self, split: str) -> list[ShardEntry]:
-        return [entry for entry in self.entries if entry.split == split]
+        nothing = np.empty((0, model.inputs.num_outputs), np.float32)
+        return Outputs(nothing, self.no_labels(split), np.empty(0, np.int64))
 
 
 def open_source(

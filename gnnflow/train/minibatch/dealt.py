@@ -1,0 +1,116 @@
+"""What sources of mini-batches have in common: shards of splits, dealt to ranks as the plans of epochs say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Generic, Protocol, Self, TypeVar
+
+import torch
+
+from gnnflow.graph.arrays import Array
+from gnnflow.graph.facts import ShardEntry
+from gnnflow.train.minibatch.batches import EpochPlan, PlannedBatch, plan_epoch, plan_evaluation
+from gnnflow.train.reproducible import seed_step
+from gnnflow.train.state import Row
+
+
+class Loader(Protocol):
+    """What prepares batches on a thread of its own."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where its batches are computed on."""
+
+    def labels(self, entries: Iterable[ShardEntry]) -> Iterable[Array]:
+        """Yield the labels of each shard."""
+
+    def spent(self) -> Row:
+        """Return the seconds of each part of the work so far."""
+
+    def close(self) -> None:
+        """End the thread; batches not yet begun are dropped."""
+
+
+Chosen = TypeVar("Chosen", bound=Loader)
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The four numbers that a step's random draws are a function of, and where it is computed."""
+
+    run_seed: int
+    epoch: int
+    step: int
+    rank: int
+    device: torch.device
+
+    def seed(self) -> None:
+        """Seed torch's generator, which dropout reads."""
+        seed_step(self.run_seed, epoch=self.epoch, step=self.step, rank=self.rank, device=self.device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DealtShards(Generic[Chosen]):
+    """One rank's part of some shards. Closes its loader when the `with` block ends."""
+
+    entries: Sequence[ShardEntry]
+    loader: Chosen
+    seed: int
+    batch_size: int
+    eval_batch_size: int
+    rank: int = 0
+    world_size: int = 1
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the loader's thread."""
+        self.loader.close()
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Number of batches that this rank is dealt, the same for every rank."""
+        return len(self.plan(0))
+
+    def train_labels(self) -> Iterable[Array]:
+        """Yield the labels of each shard of the train split that this rank tells of."""
+        return self.loader.labels(self.of("train")[self.rank :: self.world_size])
+
+    def spent(self) -> Row:
+        """Return the seconds of the loader's work so far, by part."""
+        return self.loader.spent()
+
+    def draws(self, epoch: int, step: int) -> Draws:
+        """Return what this rank's step draws from."""
+        return Draws(self.seed, epoch, step, self.rank, self.loader.device)
+
+    def plan(self, epoch: int) -> EpochPlan:
+        """Return the batches of an epoch that this rank is dealt."""
+        return plan_epoch(
+            self.of("train"),
+            seed=self.seed,
+            epoch=epoch,
+            batch_size=self.batch_size,
+            rank=self.rank,
+            world_size=self.world_size,
+        )
+
+    def plan_scoring(self, split: str) -> Sequence[PlannedBatch]:
+        """Return this rank's part of a split in stored order; the ranks' parts follow each other."""
+        return plan_evaluation(
+            self.of(split), batch_size=self.eval_batch_size, rank=self.rank, world_size=self.world_size
+        )
+
+    def no_labels(self, split: str) -> Array:
+        """Return the labels of no target of a split, of their type and shape."""
+        return next(iter(self.loader.labels(self.of(split)[:1])))[:0]
+
+    def of(self, split: str) -> list[ShardEntry]:
+        """Return the shards of a split."""
+        return [entry for entry in self.entries if entry.split == split]
