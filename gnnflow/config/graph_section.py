@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from gnnflow.config.base import Column, Integer, Section, Uri, problem
+from gnnflow.graph.schema import Relation
 
-EDGE_TYPE = re.compile(r"(?P<source>.+?)__(?P<relation>.+)__(?P<target>.+?)")
 _TypedTables = Annotated[dict[str, Uri], Field(min_length=1)]
 
 
@@ -112,9 +111,8 @@ class GraphConfig(Section):
                 fix="Give both as paths, or both as maps {type: path} and {source__relation__target: path}.",
             )
         for name in self.edges:
-            parts = EDGE_TYPE.fullmatch(name)
-            ends = {parts["source"], parts["target"]} if parts else {name}
-            if not parts or not ends <= set(self.nodes):
+            relation = Relation.parse(name)
+            if relation is None or not {relation.source, relation.target} <= set(self.nodes):
                 raise problem(
                     f"{name!r} does not join two of the node types {', '.join(self.nodes)}",
                     key="edges",

@@ -3,12 +3,13 @@
 A `Block` is one layer's bipartite adjacency. Its sources start with its targets, so a stack of blocks shares one row
 order: the rows of every later block are a prefix of the first block's sources, and nothing is relabelled in between.
 
-Shapes: N nodes, T targets, F features, B batch.
+Shapes: N nodes, T targets, R relations, F features, B batch.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -20,8 +21,9 @@ from gnnflow.graph.edges import InEdges, SamplingKind, edge_scale, sample_scale
 class Block:
     """One layer's in-edges of T targets, their sources as rows of what the layer reads.
 
-    Source row i < T is target i. What makes up for edges that a sample left out: sample_scale [T] of a uniform sample,
-    edge_scale [E] of a weighted one, both None where every edge is there or a truncation (top_k) is taken as it is.
+    Source row i < T is target i. What makes up for edges that a sample left out: sample_scale [R T] of a uniform
+    sample, edge_scale [E] of a weighted one, both None where every edge is there or a truncation (top_k) is taken as it
+    is.
     """
 
     edges: InEdges
@@ -39,16 +41,31 @@ class Block:
         """How many edges the block holds."""
         return self.edges.num_edges
 
+    def relation(self, number: int) -> Block:
+        """Return the block of one relation's edges, over the same memory."""
+        if self.edges.num_relations == 1:
+            return self
+        rows = slice(number * self.num_targets, (number + 1) * self.num_targets)
+        first, last = self.edges.offsets[[rows.start, rows.stop]]
+        return Block(
+            self.edges.relation(number),
+            self.num_sources,
+            None if self.sample_scale is None else self.sample_scale[rows],
+            None if self.edge_scale is None else self.edge_scale[first:last],
+        )
+
 
 def sampled_block(edges: InEdges, *, num_sources: int, in_degree: IntArray, sampling: SamplingKind) -> Block:
-    """Return the block of a sample's edges with its scale. in_degree [T]: of the targets, in the full graph.
+    """Return the block of a sample's edges with its scale. in_degree [T] or [T, R]: of the targets, in the full graph.
 
     The one place where a sample's scale is decided. Training and GraphInfer both make their blocks here; the parity
     certificate compares the two and holds only because they are equal to the last bit.
     """
     assert sampling != "uniform" or edges.next_arrival is None, "the edges of a weighted sample are no uniform one"
     if sampling == "uniform":
-        return Block(edges, num_sources, sample_scale=sample_scale(in_degree, edges.lengths))
+        # row by row, relation by relation [R T]
+        by_row = in_degree if in_degree.ndim == 1 else in_degree.T.ravel()
+        return Block(edges, num_sources, sample_scale=sample_scale(by_row, edges.lengths))
     if sampling == "weighted":
         return Block(edges, num_sources, edge_scale=edge_scale(edges))
     return Block(edges, num_sources)
@@ -56,14 +73,16 @@ def sampled_block(edges: InEdges, *, num_sources: int, in_degree: IntArray, samp
 
 @dataclass(frozen=True)
 class Degrees:
-    """What the graph knows of each row [N]: full-graph values, never those of a sample.
+    """What the graph knows of each row: full-graph values, never those of a sample.
 
-    in_weight is the sum of in-edge weights, equal to in_degree where the graph has none.
+    in_weight is the sum of in-edge weights, equal to in_degree where the graph has none. All are [N], or [N, R] where
+    there are several relations. types [N]: the number of each row's type; None where there is one type.
     """
 
     in_degree: IntArray
     out_degree: IntArray
     in_weight: FloatArray
+    types: IntArray | None = None
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -71,7 +90,15 @@ class Degrees:
 
     def take(self, rows: Array | slice) -> Degrees:
         """Return the given rows, in the given order."""
-        return Degrees(self.in_degree[rows], self.out_degree[rows], self.in_weight[rows])
+        types = None if self.types is None else self.types[rows]
+        return Degrees(self.in_degree[rows], self.out_degree[rows], self.in_weight[rows], types)
+
+    def relation(self, number: int) -> Degrees:
+        """Return the degrees in one relation [N]."""
+        if self.in_degree.ndim == 1:
+            return self
+        own = (slice(None), number)
+        return Degrees(self.in_degree[own], self.out_degree[own], self.in_weight[own], self.types)
 
 
 @dataclass(frozen=True)
@@ -108,6 +135,41 @@ class Features:
         picked = ragged_ranges(self.offsets[rows], lengths)
         value = None if self.value is None else self.value[picked]
         return Features(self.width, offsets=offsets_of(lengths), index=self.index[picked], value=value)
+
+
+@dataclass(frozen=True)
+class TypedFeatures:
+    """Node input features of several types. types [N]: the number of each row's type.
+
+    parts: one per type, its rows in the order in which rows of the type come; None of a type that has no features.
+    """
+
+    types: IntArray
+    parts: tuple[Features | None, ...]
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.types)
+
+    @cached_property
+    def places(self) -> IntArray:
+        """The number of each row among those of its type [N]."""
+        places = np.empty(len(self), np.int64)
+        for number in range(len(self.parts)):
+            rows = np.flatnonzero(self.types == number)
+            places[rows] = np.arange(len(rows))
+        return places
+
+    def take(self, rows: IntArray) -> TypedFeatures:
+        """Return the given rows, in the given order."""
+        types, places = self.types[rows], self.places[rows]
+        own = (places[types == number] for number in range(len(self.parts)))
+        parts = (None if part is None else part.take(of) for part, of in zip(self.parts, own, strict=True))
+        return TypedFeatures(types, tuple(parts))
+
+
+NodeFeatures = Features | TypedFeatures
+"""Input features of the rows of a graph: of one type, or of several."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
-"""The partition book: which partition owns which dense node ids.
+"""The partition book: which partition owns which dense node ids, and of which type they are.
 
-Dense ids are contiguous within a partition, so the book is P + 1 offsets and ownership a binary search.
+Dense ids are contiguous within a partition, and within it those of a type are, in the order of the schema's types. So
+the book is offsets, and ownership and type are a binary search.
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ from gnnflow.graph.arrays import Array, IntArray
 
 @dataclass(frozen=True)
 class PartitionBook:
-    """Partition p owns the dense ids offsets[p] .. offsets[p + 1] - 1. offsets: int64 [P + 1]."""
+    """Nodes of type t in partition p have the dense ids offsets[p T + t] .. offsets[p T + t + 1] - 1.
+
+    offsets: int64 [P T + 1], of P partitions and T = num_types.
+    """
 
     offsets: IntArray
+    num_types: int = 1
 
     @property
     def num_partitions(self) -> int:
         """How many partitions the graph has."""
-        return len(self.offsets) - 1
+        return (len(self.offsets) - 1) // self.num_types
 
     @property
     def num_nodes(self) -> int:
@@ -30,12 +35,24 @@ class PartitionBook:
 
     def owner(self, nodes: Array) -> IntArray:
         """Return the partition that owns each dense id."""
-        return np.searchsorted(self.offsets, nodes, side="right").astype(np.int64) - 1
+        return self._place(nodes) // self.num_types
+
+    def type_of(self, nodes: Array) -> IntArray:
+        """Return the number of each dense id's type."""
+        return self._place(nodes) % self.num_types
 
     def start(self, partition: int) -> int:
         """Return the first dense id of a partition."""
-        return int(self.offsets[partition])
+        return int(self.offsets[partition * self.num_types])
 
     def size(self, partition: int) -> int:
         """Return how many nodes a partition owns."""
-        return int(self.offsets[partition + 1] - self.offsets[partition])
+        return int(self.offsets[(partition + 1) * self.num_types]) - self.start(partition)
+
+    def rows(self, partition: int, node_type: int) -> slice:
+        """Return where the nodes of a type lie among a partition's nodes."""
+        place, start = partition * self.num_types + node_type, self.start(partition)
+        return slice(int(self.offsets[place]) - start, int(self.offsets[place + 1]) - start)
+
+    def _place(self, nodes: Array) -> IntArray:
+        return np.searchsorted(self.offsets, nodes, side="right").astype(np.int64) - 1

@@ -9,18 +9,22 @@ probability 1 - exp(-w_e tau) (rank conditioning: Cohen and Kaplan, "Summarizing
 2007). So every edge carries the arrival of the one after it, and the last edge of a prefix says what tau is, for any
 fan-out. top_k is no random sample: it keeps the heaviest edges, leaves the others out, and nothing is scaled.
 
-Shapes: N nodes, E edges, A edge attributes, n rows asked for, P edges picked.
+Edges of several relations lie one relation after the other: row r N + v holds the in-edges of node v in relation r. A
+relation is then a run of edges, and what follows below is said of rows, of which a node has one per relation.
+
+Shapes: N nodes, R relations, E edges, A edge attributes, n nodes asked for, P edges picked.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from gnnflow.graph.arrays import FloatArray, IntArray, offsets_of, ragged_ranges
+from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of, ragged_ranges
 
 SamplingKind = Literal["none", "uniform", "weighted", "top_k"]
 TimeArray = npt.NDArray[np.float64]
@@ -30,25 +34,38 @@ SourceArray = npt.NDArray[np.signedinteger[Any]]
 
 @dataclass(frozen=True)
 class Picked:
-    """Edges picked for some rows, row by row: their positions [P] in the edge arrays, and how many each row has [n]."""
+    """Edges picked for some nodes, row by row.
+
+    positions [P] in the edge arrays; counts [R n]: how many each row has, relation by relation.
+    """
 
     positions: IntArray
     counts: IntArray
+    num_relations: int = 1
 
     @property
     def offsets(self) -> IntArray:
-        """Which picked edges belong to each row: CSR offsets [n + 1]."""
+        """Which picked edges belong to each row: CSR offsets [R n + 1]."""
         return offsets_of(self.counts)
+
+    @property
+    def per_node(self) -> IntArray:
+        """How many edges were picked for each node [n]."""
+        return self.counts if self.num_relations == 1 else self.counts.reshape(self.num_relations, -1).sum(0)
+
+    def each(self, values: Array) -> Array:
+        """Return for each picked edge [P] the value of the node it leads to. values: [n]."""
+        return np.repeat(values if self.num_relations == 1 else np.tile(values, self.num_relations), self.counts)
 
 
 @dataclass(frozen=True)
 class InEdges:
     """The in-edges of N nodes, each node's in priority order, so that a fan-out is a prefix.
 
-    offsets [N + 1] and sources [E] are a CSR by target; whoever holds the edges says what a source counts (dense ids,
-    rows). weight [E], attributes [E, A] and time [E] are None where the graph has none. next_arrival [E], only of
-    weighted samples: when the next in-edge of the same node arrives, whether it is held here or not; infinity for a
-    node's last.
+    offsets [R N + 1] and sources [E] are a CSR by relation, then target; whoever holds the edges says what a source
+    counts (dense ids, rows). weight [E], attributes [E, A] and time [E] are None where the graph has none.
+    next_arrival [E], only of weighted samples: when the next in-edge of the same node arrives, whether it is held here
+    or not; infinity for a node's last.
     """
 
     offsets: IntArray
@@ -57,11 +74,12 @@ class InEdges:
     attributes: FloatArray | None = None
     next_arrival: TimeArray | None = None
     time: IntArray | None = None
+    num_relations: int = 1
 
     @property
     def num_targets(self) -> int:
         """How many nodes N have their in-edges here; a node may have none."""
-        return len(self.offsets) - 1
+        return (len(self.offsets) - 1) // self.num_relations
 
     @property
     def num_edges(self) -> int:
@@ -70,36 +88,89 @@ class InEdges:
 
     @property
     def lengths(self) -> IntArray:
-        """How many in-edges each node has here [N]."""
+        """How many in-edges each node has here in each relation, relation by relation [R N]."""
         return np.diff(self.offsets)
 
-    def prefix(self, rows: IntArray, *, limit: IntArray | int | None, taken: IntArray | int = 0) -> Picked:
-        """Pick each row's in-edges from number `taken` up to number `limit`; None picks to the end of the row.
+    def relation(self, number: int) -> InEdges:
+        """Return the in-edges of one relation, over the same memory."""
+        if self.num_relations == 1:
+            return self
+        rows = self.offsets[number * self.num_targets : (number + 1) * self.num_targets + 1]
+        own = slice(int(rows[0]), int(rows[-1]))
+        return replace(self._columns(own), offsets=rows - rows[0], num_relations=1)
 
-        Both are one number for all rows or one per row [n]. taken is what an earlier, smaller prefix holds already.
+    def prefix(self, nodes: IntArray, *, limit: IntArray | int | None, taken: IntArray | int = 0) -> Picked:
+        """Pick the in-edges of some nodes from number `taken` up to number `limit` of each row; None: to its end.
+
+        Both are one number for all rows or one per row [R n]. taken is what an earlier, smaller prefix holds already.
         """
+        rows = nodes
+        if self.num_relations > 1:
+            rows = (np.arange(self.num_relations)[:, None] * self.num_targets + nodes).ravel()
         starts = self.offsets[rows]
-        # in-edges of each row asked for [n]
+        # in-edges of each row asked for [R n]
         lengths = self.offsets[rows + 1] - starts
-        # those that lie before the limit [n]
+        # those that lie before the limit [R n]
         wanted = lengths if limit is None else np.minimum(lengths, limit)
-        # those not taken yet [n]
+        # those not taken yet [R n]
         counts = np.maximum(wanted - taken, 0)
-        return Picked(ragged_ranges(starts + taken, counts), counts)
+        return Picked(ragged_ranges(starts + taken, counts), counts, self.num_relations)
 
     def take(self, positions: IntArray, *, offsets: IntArray, sources: SourceArray | None = None) -> InEdges:
-        """Return the edges at the given positions [P], all columns along, grouped by new offsets.
+        """Return the edges at the given positions [P], all columns along, grouped by new offsets [R n + 1].
 
         sources [P] number the same edges' sources anew; without them they stay as they are.
         """
+        taken = replace(self._columns(positions), offsets=offsets)
+        return taken if sources is None else replace(taken, sources=sources)
+
+    def _columns(self, positions: IntArray | slice) -> InEdges:
+        """Return the columns of some edges, with the offsets of all."""
         return InEdges(
-            offsets,
-            self.sources[positions] if sources is None else sources,
+            self.offsets,
+            self.sources[positions],
             None if self.weight is None else self.weight[positions],
             None if self.attributes is None else self.attributes[positions],
             None if self.next_arrival is None else self.next_arrival[positions],
             None if self.time is None else self.time[positions],
+            self.num_relations,
         )
+
+
+def by_relation(relations: Sequence[InEdges]) -> InEdges:
+    """Return the in-edges of the same nodes in several relations as one, in the order given.
+
+    A column that only some of them have is filled: weights with one, attributes with zeros to the widest, times with
+    the earliest there is.
+    """
+    if len(relations) == 1:
+        return relations[0]
+    widest = max(0 if each.attributes is None else each.attributes.shape[1] for each in relations)
+
+    def joined(column: Callable[[InEdges], Array | None], fill: float, dtype: npt.DTypeLike) -> Array | None:
+        held = [column(each) for each in relations]
+        if all(each is None for each in held):
+            return None
+        pairs = zip(held, relations, strict=True)
+        return np.concatenate([np.full(of.num_edges, fill, dtype) if it is None else it for it, of in pairs])
+
+    return InEdges(
+        offsets_of(np.concatenate([each.lengths for each in relations])),
+        np.concatenate([each.sources for each in relations]),
+        weight=joined(lambda each: each.weight, 1, np.float32),
+        attributes=np.concatenate([_widened(each, widest) for each in relations]) if widest else None,
+        next_arrival=joined(lambda each: each.next_arrival, np.inf, np.float64),
+        time=joined(lambda each: each.time, np.iinfo(np.int64).min, np.int64),
+        num_relations=len(relations),
+    )
+
+
+def _widened(edges: InEdges, width: int) -> FloatArray:
+    """Return the attributes of edges [E, width], zeros to the right of their own."""
+    wide = np.zeros((edges.num_edges, width), np.float32)
+    if edges.attributes is not None:
+        wide[:, : edges.attributes.shape[1]] = edges.attributes
+    return wide
 
 
 def sample_scale(in_degree: IntArray, kept: IntArray) -> FloatArray:

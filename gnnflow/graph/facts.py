@@ -1,7 +1,7 @@
 """What a stage tells the stages after it, beside its files: frozen values that are JSON in its manifest.
 
 Each stage that leaves an artifact has one class here. Whoever needs a fact asks the stage that knows it; no stage
-repeats another's. Nothing here grows with the graph but `GraphFacts.offsets`, one number per partition, and
+repeats another's. Nothing here grows with the graph but `GraphFacts.offsets`, a number per partition and type, and
 `FlatFacts.shards`, one entry per shard.
 """
 
@@ -10,7 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
+from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.labels import LabelKind
+from gnnflow.graph.schema import UNTYPED, GraphSchema, Relation
 
 Figures = dict[str, int | float]
 IdType = Literal["int64", "string"]
@@ -64,11 +68,35 @@ class ColumnCounts:
 
 
 @dataclass(frozen=True)
+class TypeFacts:
+    """One node type of a graph with types: its name, its nodes, and its features, None where it has none."""
+
+    name: str
+    num_nodes: int
+    features: FeatureFacts | None
+
+
+@dataclass(frozen=True)
+class RelationFacts:
+    """One relation of a graph with types. name: as `Relation` writes it. attribute_width: of its own edges."""
+
+    name: str
+    num_edges: int
+    attribute_width: int
+    has_weight: bool
+    degree_bins: tuple[int, ...]
+    max_in_degree: int
+
+
+@dataclass(frozen=True)
 class GraphFacts:
     """What a graph store holds, whichever stage wrote it.
 
-    offsets [P + 1]: partition p owns the dense ids offsets[p] .. offsets[p + 1] - 1. splits: labelled nodes per split,
-    and the other nodes as `none`. degree_bins[0] counts nodes without in-edges, degree_bins[b] those with 2^(b-1) to
+    offsets [P T + 1]: partition p owns the dense ids offsets[p T + t] .. offsets[p T + t + 1] - 1 of type t. types [T]
+    and relations [R] in the schema's order; both are empty where there is one of each, and what there is to know of it
+    are the graph's own facts. With types, features are those of type `target`, attribute_width is the widest,
+    has_weight says that some relation has weights, and degrees are counted over all relations. splits: labelled nodes
+    per split, and the other nodes as `none`. degree_bins[0] counts nodes without in-edges, degree_bins[b] those with 2^(b-1) to
     2^b - 1. columns: how each feature column is distributed; tables: rows of the node and of the edge table. targets:
     what labels and splits are of, so what labelled and splits count; where they are edges, copies_left_out counts those
     that join the ends of an edge of a later split. has_time: edges have times.
@@ -93,6 +121,27 @@ class GraphFacts:
     copies_left_out: int = 0
     targets: TargetKind = "nodes"
     has_time: bool = False
+    types: tuple[TypeFacts, ...] = ()
+    relations: tuple[RelationFacts, ...] = ()
+    target: str = ""
+
+    @property
+    def schema(self) -> GraphSchema:
+        """The graph's types and relations."""
+        if not self.types:
+            return UNTYPED
+        relations = (Relation.parse(each.name) for each in self.relations)
+        return GraphSchema(tuple(each.name for each in self.types), tuple(each for each in relations if each))
+
+    @property
+    def book(self) -> PartitionBook:
+        """Which partition owns which dense ids."""
+        return PartitionBook(np.asarray(self.offsets, np.int64), max(len(self.types), 1))
+
+    @property
+    def features_of_types(self) -> tuple[FeatureFacts | None, ...]:
+        """How the features of each type are stored, in the schema's order."""
+        return tuple(each.features for each in self.types) if self.types else (self.features,)
 
 
 @dataclass(frozen=True)

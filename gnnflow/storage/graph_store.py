@@ -46,12 +46,12 @@ class GraphStore:
     @property
     def book(self) -> PartitionBook:
         """Which partition owns which dense ids."""
-        return PartitionBook(np.asarray(self.facts.offsets, np.int64))
+        return self.facts.book
 
     @property
     def num_partitions(self) -> int:
         """How many partitions there are."""
-        return len(self.facts.offsets) - 1
+        return self.book.num_partitions
 
     @property
     def feature_columns(self) -> tuple[str, ...]:

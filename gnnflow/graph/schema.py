@@ -1,0 +1,81 @@
+"""The types of a graph's nodes and the relations of its edges.
+
+A graph without types is a graph of one type and one relation (`UNTYPED`), so whatever reads a schema serves both.
+Types and relations are numbered in the order of their names: which comes first in a config changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+RELATION = re.compile(r"(?P<source>.+?)__(?P<name>.+)__(?P<target>.+?)")
+"""How a relation is written: source__name__target, both ends being types."""
+
+
+@dataclass(frozen=True, order=True)
+class Relation:
+    """Edges of one kind: from nodes of type `source` to nodes of type `target`."""
+
+    source: str
+    name: str
+    target: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Return the relation written source__name__target; None where the text is not written so."""
+        found = RELATION.fullmatch(text)
+        return None if found is None else cls(**found.groupdict())
+
+    def __str__(self) -> str:
+        """Return it as it is written in a config."""
+        return f"{self.source}__{self.name}__{self.target}"
+
+
+@dataclass(frozen=True)
+class GraphSchema:
+    """T node types and R relations between them, each in the order of its names."""
+
+    types: tuple[str, ...]
+    relations: tuple[Relation, ...]
+
+    @classmethod
+    def of(cls, types: Iterable[str], relations: Iterable[Relation]) -> Self:
+        """Return the schema of these types and relations, in any order."""
+        return cls(tuple(sorted(types)), tuple(sorted(relations, key=str)))
+
+    @property
+    def num_types(self) -> int:
+        """How many node types T there are."""
+        return len(self.types)
+
+    @property
+    def num_relations(self) -> int:
+        """How many relations R there are."""
+        return len(self.relations)
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether there is more than one type or relation."""
+        return self.num_types > 1 or self.num_relations > 1
+
+    @cached_property
+    def source_types(self) -> tuple[int, ...]:
+        """The number of the type that each relation starts at [R]."""
+        return tuple(self.types.index(each.source) for each in self.relations)
+
+    @cached_property
+    def target_types(self) -> tuple[int, ...]:
+        """The number of the type that each relation leads to [R]."""
+        return tuple(self.types.index(each.target) for each in self.relations)
+
+    def relations_into(self, node_type: int) -> tuple[int, ...]:
+        """Return the numbers of the relations that lead to a type, ascending."""
+        return tuple(number for number, target in enumerate(self.target_types) if target == node_type)
+
+
+UNTYPED = GraphSchema(("node",), (Relation("node", "edge", "node"),))
+"""The schema of a graph without types."""
