@@ -96,10 +96,10 @@ class GraphFacts:
     and relations [R] in the schema's order; both are empty where there is one of each, and what there is to know of it
     are the graph's own facts. With types, features are those of type `target`, attribute_width is the widest,
     has_weight says that some relation has weights, and degrees are counted over all relations. splits: labelled nodes
-    per split, and the other nodes as `none`. degree_bins[0] counts nodes without in-edges, degree_bins[b] those with 2^(b-1) to
-    2^b - 1. columns: how each feature column is distributed; tables: rows of the node and of the edge table. targets:
-    what labels and splits are of, so what labelled and splits count; where they are edges, copies_left_out counts those
-    that join the ends of an edge of a later split. has_time: edges have times.
+    per split, and the other nodes as `none`. degree_bins[0] counts nodes without in-edges, degree_bins[b] those with
+    2^(b-1) to 2^b - 1. columns: how each feature column is distributed; tables: rows of the node and of the edge
+    table. targets: what labels and splits are of, so what labelled and splits count; where they are edges,
+    copies_left_out counts those that join the ends of an edge of a later split. has_time: edges have times.
     """
 
     num_nodes: int

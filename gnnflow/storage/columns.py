@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.graph.arrays import Array, FloatArray, IntArray, KeyArray
+from gnnflow.graph.arrays import Array, IntArray, KeyArray
 from gnnflow.graph.hashing import hash_bytes, hash_integers
 
 Column = Any  # pa.Array | pa.ChunkedArray: pyarrow ships no complete types
@@ -29,7 +29,7 @@ def to_numpy(column: Column) -> Array:
     return array
 
 
-def to_matrix(column: Column, dtype: type[np.floating[Any]] = np.float32) -> FloatArray:
+def to_matrix(column: Column, dtype: type[np.number[Any]] = np.float32) -> Array:
     """Return a fixed-size-list column without nulls as a matrix [n, width] of the given type."""
     array = combine(column)
     width = array.type.list_size

@@ -1,6 +1,9 @@
 """The graph store as later stages read it: per partition the node rows, and the in-edges sorted by destination.
 
-Nothing but a manifest's facts and an artifact's URI, so it travels to workers as it is.
+With types there is a file of nodes per partition and type and one of edges per partition and relation, and all are
+numbered as `GraphFacts.schema` numbers them. A graph without types has one of each.
+
+It is nothing but a manifest's facts and an artifact's URI, so it travels to workers as it is.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from gnnflow.graph.batch import Degrees, Features
 from gnnflow.graph.book import PartitionBook
@@ -21,8 +25,8 @@ from gnnflow.storage.tables import iter_artifact_table, read_artifact_table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import pyarrow as pa
-
+    from gnnflow.graph.arrays import IntArray
+    from gnnflow.graph.schema import GraphSchema
     from gnnflow.storage.manifest import Manifest
 
 DEGREE_COLUMNS = ("in_degree", "out_degree", "in_weight")
@@ -75,13 +79,27 @@ class GraphStore:
         attributes = ("attributes",) if labels and self.facts.attribute_width else ()
         return (*labels, *attributes, "time") if self.facts.has_time else (*labels, *attributes)
 
-    def nodes(self, partition: int, columns: Sequence[str]) -> pa.Table:
-        """Return columns of a partition's nodes, in dense id order."""
-        return read_artifact_table(self.artifact, f"nodes-{partition:05d}.parquet", columns)
+    @property
+    def schema(self) -> GraphSchema:
+        """The graph's types and relations."""
+        return self.facts.schema
 
-    def edges(self, partition: int, columns: Sequence[str]) -> pa.Table:
-        """Return columns of a partition's in-edges, sorted by (dst, src, occurrence)."""
-        return read_artifact_table(self.artifact, f"edges-{partition:05d}.parquet", columns)
+    def nodes(self, partition: int, columns: Sequence[str], *, node_type: int = 0) -> pa.Table:
+        """Return columns of a partition's nodes of one type, in dense id order."""
+        name = nodes_file(partition, self.schema, node_type=node_type)
+        return read_artifact_table(self.artifact, name, columns)
+
+    def edges(self, partition: int, columns: Sequence[str], *, relation: int = 0) -> pa.Table:
+        """Return columns of a partition's in-edges in one relation, sorted by (dst, src, occurrence)."""
+        return read_artifact_table(self.artifact, edges_file(partition, self.schema, relation=relation), columns)
+
+    def degrees(self, partition: int) -> Degrees:
+        """Return the degrees of a partition's nodes, all types one after the other."""
+        if not self.schema.is_typed:
+            return degrees_of(self.nodes(partition, DEGREE_COLUMNS))
+        tables = [self.nodes(partition, DEGREE_COLUMNS, node_type=number) for number in range(self.schema.num_types)]
+        types = np.repeat(np.arange(len(tables)), [table.num_rows for table in tables])
+        return degrees_of(pa.concat_tables(tables).combine_chunks(), types=types)
 
     def pairs(self, partition: int, columns: Sequence[str]) -> pa.Table:
         """Return columns (src, dst, key, split, and `pair_columns`) of the pairs that lead to a partition.
@@ -90,9 +108,9 @@ class GraphStore:
         """
         return read_artifact_table(self.artifact, f"pairs-{partition:05d}.parquet", columns)
 
-    def iter_edges(self, partition: int, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield a partition's in-edges in pieces of bounded size."""
-        return iter_artifact_table(self.artifact, f"edges-{partition:05d}.parquet", columns)
+    def iter_edges(self, partition: int, columns: Sequence[str], *, relation: int = 0) -> Iterator[pa.Table]:
+        """Yield a partition's in-edges in one relation in pieces of bounded size."""
+        return iter_artifact_table(self.artifact, edges_file(partition, self.schema, relation=relation), columns)
 
 
 def features_of(table: pa.Table, width: int) -> Features:
@@ -104,6 +122,25 @@ def features_of(table: pa.Table, width: int) -> Features:
     return Features(width, offsets=offsets, index=index.astype(np.int64), value=value)
 
 
-def degrees_of(table: pa.Table) -> Degrees:
-    """Return the degrees of rows."""
-    return Degrees(*(to_numpy(table[name]) for name in DEGREE_COLUMNS))
+def degrees_of(table: pa.Table, *, types: IntArray | None = None) -> Degrees:
+    """Return the degrees of rows. types [N]: of a graph with types, whose degrees are lists, one per relation."""
+    if types is None:
+        return Degrees(*(to_numpy(table[name]) for name in DEGREE_COLUMNS))
+    in_degree, out_degree = (to_matrix(table[name], np.int64) for name in ("in_degree", "out_degree"))
+    return Degrees(in_degree, out_degree, to_matrix(table["in_weight"]), types)
+
+
+def nodes_file(partition: int, schema: GraphSchema, *, node_type: int = 0) -> str:
+    """Return the name of a partition's nodes of one type below the artifact of a store."""
+    return f"nodes-{schema.types[node_type]}-{partition:05d}.parquet" if schema.is_typed else _file("nodes", partition)
+
+
+def edges_file(partition: int, schema: GraphSchema, *, relation: int = 0) -> str:
+    """Return the name of a partition's in-edges in one relation below the artifact of a store or of `select`."""
+    if not schema.is_typed:
+        return _file("edges", partition)
+    return f"edges-{schema.relations[relation]}-{partition:05d}.parquet"
+
+
+def _file(what: str, partition: int) -> str:
+    return f"{what}-{partition:05d}.parquet"
