@@ -37,14 +37,15 @@ INLINE int64_t fill_run(const attention *s, int64_t row, int64_t begin, int64_t 
 
 /* Add one head of a run to a block of columns. The first `done` are another block's, and left as they are. */
 INLINE void add_run(const attention *s, int64_t begin, int64_t edges, int64_t last_edge, const float *weight, int64_t head,
-                    int64_t column, int done, float *out, int ahead, int block, int kind) {
+                    int64_t column, int done, float *out, int block, int kind) {
     int64_t heads = s->logits.heads, stride = s->value_heads * s->width;
     const int64_t *sources = s->adjacency.sources;
     const void *value = rows_at(s->value, (s->value_heads > 1 ? head * s->width : 0) + column, kind);
     line sum[LINES] = {0}, from[LINES];
     for (int64_t i = 0; i < edges; i++) {
-        if (ahead && begin + i + AHEAD < last_edge) prefetch_row(s->value, sources[begin + i + AHEAD], stride, kind);
-        load_lines(from, rows_at(value, sources[begin + i] * stride, kind), block, kind);
+        int64_t at = begin + i;
+        if (at + AHEAD < last_edge) prefetch(rows_at(value, sources[at + AHEAD] * stride, kind), block, kind);
+        load_lines(from, rows_at(value, sources[at] * stride, kind), block, kind);
         for (int j = 0; j * LINE < block; j++) sum[j] += weight[i * heads + head] * from[j];
     }
     add_lines(out + column, sum, done, block, kind);
@@ -75,7 +76,7 @@ INLINE void attend_row(const attention *s, int64_t row, int64_t last_edge, int k
         for (int64_t head = 0; head < heads; head++) {
             int64_t done = 0;
 #define BLOCK(column, block)                                                                                            \
-    add_run(s, i, edges, last_edge, run, head, column, done - (column), out + head * width, !head && !done, block, kind), \
+    add_run(s, i, edges, last_edge, run, head, column, done - (column), out + head * width, block, kind), \
         done = (column) + block
             FOR_BLOCKS(width, BLOCK);
 #undef BLOCK

@@ -5,6 +5,9 @@
 #include "pool.h"
 #include "softmax.h"
 
+/* What is known of a target: maximum, 1 / denominator, what all its logits get, its half of them. Edges taken at once. */
+enum { ABOUT = 4, AT_ONCE = 4 };
+
 typedef struct {
     csr by_target, by_source; /* edges of by_source: the number of each in by_target */
     logits logits;
@@ -15,7 +18,7 @@ typedef struct {
     const float *grad_weight;           /* what else the gradient of an edge's share is made of [E, heads], or NULL */
     const float *grad_target;           /* what else is added to that of each of a target's logits [T, heads], or NULL */
     int64_t value_heads, width, chunks;
-    float *about;                       /* of each target: maximum, 1 / denominator, what all its logits get [T, 3, heads] */
+    float *about;                       /* of each target [T, ABOUT, heads], in one place */
     float *by_logit;                    /* gradient of the logits, or of the halves' sum [E, heads] */
     float *by_source_half, *by_target_half; /* [S, heads] and [T, heads]; NULL where logits are given */
     float *by_value;                    /* [S, heads, width] */
@@ -30,13 +33,14 @@ INLINE void describe_targets(const gradient *s, int64_t chunk, int kind) {
             int64_t at = row * heads + head, k = 0;
             const void *grad = rows_at(s->grad, at * width, kind);
             const float *mean = s->mean + at * width;
-            float sum[LINE] = {0}, total = 0, *about = s->about + row * 3 * heads + head;
+            float sum[LINE] = {0}, total = 0, *about = s->about + row * ABOUT * heads + head;
             for (; k + LINE <= width; k += LINE)
                 for (int lane = 0; lane < LINE; lane++) sum[lane] += load(grad, k + lane, kind) * mean[k + lane];
             for (int lane = 0; k + lane < width; lane++) sum[lane] += load(grad, k + lane, kind) * mean[k + lane];
             for (int lane = 0; lane < LINE; lane++) total += sum[lane];
             about[0] = s->maximum[at];
             about[heads] = s->denominator[at] == 0 ? 0 : 1 / s->denominator[at];
+            if (s->logits.target) about[3 * heads] = s->logits.target[at];
             about[2 * heads] = (s->grad_target ? s->grad_target[at] : 0) - total;
         }
 }
@@ -44,21 +48,40 @@ INLINE void describe_targets(const gradient *s, int64_t chunk, int kind) {
 /* What is kept of a run of edges, each [edges, heads]. */
 typedef struct {
     float weight[ROOM + MOST_LANES], below[ROOM + MOST_LANES]; /* share; maximum, then what all logits get */
-    float inverse[ROOM + MOST_LANES], steep[ROOM + MOST_LANES], product[ROOM];
+    float inverse[ROOM + MOST_LANES], steep[ROOM + MOST_LANES], product[ROOM + AT_ONCE * MOST_HEADS];
 } run;
 
+/* Copy what a run of edges is computed from: logits or the sums of their halves, and of their targets the maximum and one
+   over the denominator. What lies AHEAD x 2 edges on is asked for. */
+INLINE void gather_run(const gradient *s, int64_t row, int64_t begin, int64_t edges, int64_t last_edge, int64_t heads,
+                       run *r) {
+    const logits *l = &s->logits;
+    const int64_t *targets = s->by_source.sources, *numbers = s->by_source.edges;
+    for (int64_t i = 0; i < edges; i++) {
+        int64_t edge = begin + i, soon = edge + 2 * AHEAD;
+        if (soon < last_edge) {
+            __builtin_prefetch(s->about + targets[soon] * ABOUT * heads);
+            __builtin_prefetch(s->by_logit + numbers[soon] * heads, 1);
+            if (l->given) __builtin_prefetch(l->given + numbers[soon] * heads);
+        }
+        const float *about = s->about + targets[edge] * ABOUT * heads;
+        const float *left = l->given ? l->given + numbers[edge] * heads : l->source + row * heads;
+        for (int64_t h = 0; h < heads; h++) {
+            r->weight[i * heads + h] = l->given ? left[h] : left[h] + about[(ABOUT - 1) * heads + h];
+            r->below[i * heads + h] = about[h];
+            r->inverse[i * heads + h] = about[heads + h];
+        }
+    }
+}
+
 /* Shares of a run of edges from one source, before dropout. */
-INLINE void fill_run(const gradient *s, int64_t row, int64_t begin, int64_t edges, run *r) {
+INLINE void fill_run(const gradient *s, int64_t row, int64_t begin, int64_t edges, int64_t last_edge, run *r) {
     const logits *l = &s->logits;
     int64_t heads = l->heads, count = edges * heads;
     const int64_t *targets = s->by_source.sources + begin, *numbers = s->by_source.edges + begin;
-    for (int64_t i = 0; i < edges; i++) {
-        const float *about = s->about + targets[i] * 3 * heads;
-        if (l->given) copy_heads(r->weight + i * heads, l->given + numbers[i] * heads, heads);
-        else add_halves(r->weight + i * heads, l->source + row * heads, l->target + targets[i] * heads, heads);
-        copy_heads(r->below + i * heads, about, heads);
-        copy_heads(r->inverse + i * heads, about + heads, heads);
-    }
+    if (heads == 4) gather_run(s, row, begin, edges, last_edge, 4, r);
+    else if (heads == 8) gather_run(s, row, begin, edges, last_edge, 8, r);
+    else gather_run(s, row, begin, edges, last_edge, heads, r);
     filled(r->below, count, LINE, 0), filled(r->inverse, count, LINE, 0);
     int64_t whole = filled(r->weight, count, LINE, -INFINITY);
     float flat = l->given ? 1 : l->slope;
@@ -70,15 +93,15 @@ INLINE void fill_run(const gradient *s, int64_t row, int64_t begin, int64_t edge
         }
     if (s->factor)
         for (int64_t k = 0; k < count; k++) r->weight[k] *= s->factor[numbers[k / heads]];
-    for (int64_t i = 0; i < edges; i++) copy_heads(r->below + i * heads, s->about + (targets[i] * 3 + 2) * heads, heads);
-    memset(r->product, 0, count * sizeof *r->product);
+    for (int64_t i = 0; i < edges; i++) copy_heads(r->below + i * heads, s->about + (targets[i] * ABOUT + 2) * heads, heads);
+    memset(r->product, 0, (count + AT_ONCE * heads) * sizeof *r->product);
     for (int64_t i = 0; s->grad_weight && i < edges; i++)
         copy_heads(r->product + i * heads, s->grad_weight + numbers[i] * heads, heads);
 }
 
 /* One head of a run over a block of columns: products with the value, and the sum of the targets' gradients. */
 INLINE void add_run(const gradient *s, int64_t row, int64_t begin, int64_t edges, int64_t last_edge, run *r, int64_t head,
-                    int64_t column, int done, int ahead, int block, int kind) {
+                    int64_t column, int done, int block, int kind) {
     int64_t heads = s->logits.heads, stride = heads * s->width;
     const int64_t *targets = s->by_source.sources, *numbers = s->by_source.edges;
     const void *grad = rows_at(s->grad, head * s->width + column, kind);
@@ -87,15 +110,20 @@ INLINE void add_run(const gradient *s, int64_t row, int64_t begin, int64_t edges
     load_lines(value, rows_at(s->value, at, kind), block, kind);
     for (int k = 0; k < block && done > 0; k++)
         if (column_of(k, block, kind) < done) value[k / LINE][k % LINE] = 0;
-    for (int64_t i = 0; i < edges; i++) {
-        if (ahead && begin + i + AHEAD < last_edge) prefetch_row(s->grad, targets[begin + i + AHEAD], stride, kind);
-        load_lines(from, rows_at(grad, targets[begin + i] * stride, kind), block, kind);
-        float weight = r->weight[i * heads + head];
-        if (s->kept) weight *= s->kept[numbers[begin + i] * heads + head];
-        line product = from[0] * value[0];
-        for (int j = 1; j * LINE < block; j++) product += from[j] * value[j];
-        for (int j = 0; j * LINE < block; j++) sum[j] += weight * from[j];
-        r->product[i * heads + head] += sum_of(&product);
+    for (int64_t i = 0; i < edges; i += AT_ONCE) {
+        line product[AT_ONCE];
+        for (int64_t e = 0; e < AT_ONCE; e++) product[e] = (line){0};
+        for (int64_t e = 0; e < AT_ONCE && i + e < edges; e++) {
+            int64_t at = begin + i + e;
+            if (at + AHEAD < last_edge) prefetch(rows_at(grad, targets[at + AHEAD] * stride, kind), block, kind);
+            load_lines(from, rows_at(grad, targets[at] * stride, kind), block, kind);
+            float weight = r->weight[(i + e) * heads + head];
+            if (s->kept) weight *= s->kept[numbers[at] * heads + head];
+            product[e] = from[0] * value[0];
+            for (int j = 1; j * LINE < block; j++) product[e] += from[j] * value[j];
+            for (int j = 0; j * LINE < block; j++) sum[j] += weight * from[j];
+        }
+        add_sums(r->product + i * heads + head, heads, product);
     }
     add_lines(s->by_value + row * stride + head * s->width + column, sum, done, block, kind);
 }
@@ -121,14 +149,15 @@ INLINE void differentiate(const gradient *s, int64_t chunk, int kind) {
     run r;
     for (int64_t row = from; row < to; row++) {
         for (int64_t k = 0; k < heads * width; k++) s->by_value[row * heads * width + k] = 0;
+        if (row + 1 < to) prefetch_row(s->value, row + 1, s->value_heads * width, kind);
         for (int64_t head = 0; s->by_source_half && head < heads; head++) s->by_source_half[row * heads + head] = 0;
         for (int64_t i = a->offsets[row]; i < a->offsets[row + 1]; i += longest) {
             int64_t rest = a->offsets[row + 1] - i, edges = rest < longest ? rest : longest;
-            fill_run(s, row, i, edges, &r);
+            fill_run(s, row, i, edges, last_edge, &r);
             for (int64_t head = 0; head < heads; head++) {
                 int64_t done = 0;
 #define BLOCK(column, block)                                                                                   \
-    add_run(s, row, i, edges, last_edge, &r, head, column, done - (column), !head && !done, block, kind), \
+    add_run(s, row, i, edges, last_edge, &r, head, column, done - (column), block, kind), \
         done = (column) + block
                 FOR_BLOCKS(width, BLOCK);
 #undef BLOCK

@@ -67,9 +67,14 @@ typedef struct {
     const float *scale;       /* what a target's sum is multiplied with [T]; NULL for one */
 } sums;
 
+/* Ask for numbers of a row. A loop over a block of columns asks for its own alone: all of a wide row at once would be more
+   than a processor keeps track of, and it would wait. */
+INLINE void prefetch(const void *from, int64_t numbers, int kind) {
+    for (int64_t byte = 0; byte < bytes_of(numbers, kind); byte += LINE_BYTES) __builtin_prefetch((const char *)from + byte);
+}
+
 INLINE void prefetch_row(const void *rows, int64_t row, int64_t width, int kind) {
-    const char *begin = rows_at(rows, row * width, kind);
-    for (int64_t byte = 0; byte < bytes_of(width, kind); byte += LINE_BYTES) __builtin_prefetch(begin + byte);
+    prefetch(rows_at(rows, row * width, kind), width, kind);
 }
 
 /* One head of one target's sum, over a block of columns that stays in registers. weighted, moved, ahead, block and kind are

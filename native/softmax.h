@@ -22,7 +22,9 @@ typedef struct {
 /* The numbers of a lane belong to one head: the least multiple of the heads that is no less than a line. */
 INLINE int64_t lanes_of(int64_t heads) { return (LINE + heads - 1) / heads * heads; }
 
-INLINE float larger(float known, float next) { return next > known || next != next ? next : known; }
+/* One comparison, so that sixteen are made at once. What is no number may be passed over here; the sum of exponentials then
+   is none. */
+INLINE float larger(float known, float next) { return next <= known ? known : next; }
 
 /* Both halves of the logits of one edge, with code of its own for the usual numbers of heads. */
 INLINE void add_halves(float *to, const float *left, const float *right, int64_t heads) {
@@ -52,12 +54,19 @@ INLINE int64_t filled(float *run, int64_t count, int64_t lanes, float with) {
         else for (int64_t k = 0; k < (count); k += (lanes)) for (int64_t lane = 0; lane < (lanes); lane++) { STEP; } \
     } while (0)
 
-/* Join lanes to heads, in a fixed order. */
+/* Join lanes to heads, in a fixed order. A line is halved, since heads that divide it are a power of two. */
 #define JOIN_LANES(of, heads, lanes, JOIN)                                                       \
-    for (int64_t lane = (heads); lane < (lanes); lane++) {                                       \
-        float a = (of)[lane % (heads)], b = (of)[lane];                                          \
-        (of)[lane % (heads)] = JOIN;                                                             \
-    }
+    do {                                                                                         \
+        for (int64_t half = LINE / 2; (lanes) == LINE && half >= (heads); half /= 2)             \
+            for (int64_t lane = 0; lane < half; lane++) {                                        \
+                float a = (of)[lane], b = (of)[lane + half];                                     \
+                (of)[lane] = JOIN;                                                               \
+            }                                                                                    \
+        for (int64_t lane = (heads); (lanes) != LINE && lane < (lanes); lane++) {                \
+            float a = (of)[lane % (heads)], b = (of)[lane];                                      \
+            (of)[lane % (heads)] = JOIN;                                                         \
+        }                                                                                        \
+    } while (0)
 
 /* Sixteen floats as one value, so that a row stays in registers: what the compiler makes of plain loops does not. */
 typedef float line __attribute__((vector_size(LINE_BYTES)));
@@ -87,17 +96,26 @@ INLINE void add_lines(float *to, const line *lines, int done, int block, int kin
         if (column_of(k, block, kind) >= done) to[column_of(k, block, kind)] += row[k];
 }
 
-/* The sum of a line, halved four times: a fixed order. */
-INLINE float sum_of(const line *numbers) {
+/* A line folded to four numbers. */
+typedef float quarter __attribute__((vector_size(16)));
+
+INLINE quarter quarter_of(const line *numbers) {
     typedef float half __attribute__((vector_size(32)));
-    typedef float quarter __attribute__((vector_size(16)));
     half a, b;
     memcpy(&a, numbers, sizeof a), memcpy(&b, (const char *)numbers + sizeof a, sizeof b);
     a += b;
     quarter c, d;
     memcpy(&c, &a, sizeof c), memcpy(&d, (const char *)&a + sizeof c, sizeof d);
-    c += d;
-    return (c[0] + c[2]) + (c[1] + c[3]);
+    return c + d;
+}
+
+/* Add the sum of each of four lines to a number of its own: halved four times each, a fixed order. */
+INLINE void add_sums(float *to, int64_t stride, const line *lines) {
+    quarter a = quarter_of(lines), b = quarter_of(lines + 1), c = quarter_of(lines + 2), d = quarter_of(lines + 3);
+    a = __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    c = __builtin_shufflevector(c, d, 0, 4, 1, 5) + __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    a = __builtin_shufflevector(a, c, 0, 1, 4, 5) + __builtin_shufflevector(a, c, 2, 3, 6, 7);
+    for (int k = 0; k < 4; k++) to[k * stride] += a[k];
 }
 
 #endif

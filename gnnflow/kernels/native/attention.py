@@ -96,7 +96,7 @@ class _Attention(torch.autograd.Function):
             by_share = products(csr.edges, by_attributes, fixed.attributes[:, None])
             own = -(by_attributes * beside).sum(2)
             by_target = own if by_target is None else by_target + own
-        by_logit, about = mean.new_empty(csr.num_edges, heads), mean.new_empty(csr.num_targets, 3, heads)
+        by_logit, about = mean.new_empty(csr.num_edges, heads), mean.new_empty(csr.num_targets, 4, heads)
         by_halves = (None, None) if second is None else (torch.empty_like(first), torch.empty_like(second))
         by_value = mean.new_empty(csr.num_sources, heads, width)
         reverse = (csr.num_sources, csr.transposed.offsets, csr.transposed.sources, csr.by_source.sources)
