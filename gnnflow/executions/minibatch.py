@@ -62,7 +62,8 @@ def layer_outputs(model: Model, batch: MiniBatch | BatchTensors) -> list[Tensor]
         assert len(h) == block.csr.num_sources
         h = run_layer(model, index, h=h, nodes=tensors.nodes.prefix(len(h)), delivery=OneBlock(block))
         rows.append(h)
-    return [each[: len(h)] for each in rows]
+    # A slice of all rows would cost a pass over them in the backward pass.
+    return [each if len(each) == len(h) else each[: len(h)] for each in rows]
 
 
 def sort_for_backward(model: Model, batch: BatchTensors) -> None:

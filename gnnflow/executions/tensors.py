@@ -142,9 +142,13 @@ def feature_tensors(features: Features) -> FeatureTensors:
 
 
 def batch_tensors(batch: MiniBatch) -> BatchTensors:
-    """Return the whole batch as tensors. Meant for the loading side of a pipeline: it computes nothing."""
+    """Return the whole batch as tensors. Meant for the loading side of a pipeline: it computes nothing.
+
+    Layers that have one block in common share its tensors too, and what is derived of them.
+    """
+    made = {id(block): block_tensors(block) for block in batch.blocks}
     return BatchTensors(
-        tuple(block_tensors(block) for block in batch.blocks),
+        tuple(made[id(block)] for block in batch.blocks),
         node_context(batch.nodes),
         feature_tensors(batch.features),
         tensor(batch.labels),

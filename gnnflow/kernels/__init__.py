@@ -9,7 +9,7 @@ from __future__ import annotations
 from gnnflow.kernels.csr import Csr, identity
 from gnnflow.kernels.dropout import dropout
 from gnnflow.kernels.halves import Halves
-from gnnflow.kernels.native import binary_cross_entropy
+from gnnflow.kernels.native import binary_cross_entropy, elu
 from gnnflow.kernels.scales import UNSCALED, Scales
 from gnnflow.kernels.softmax import SoftmaxSums, softmax_sums
 from gnnflow.kernels.table import (
@@ -36,6 +36,7 @@ __all__ = [
     "choose",
     "coefficient_dtype",
     "dropout",
+    "elu",
     "gather_sources",
     "gather_targets",
     "identity",

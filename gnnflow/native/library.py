@@ -18,6 +18,8 @@ _FUNCTIONS = {
     "gnnflow_attention": "NAAAAAFNAAANNNAAAAT",
     "gnnflow_attention_gradient": "NANAAAAAAFNAAAAAAANNNAAAAAAAT",
     "gnnflow_cross_entropy": "NAAAAT",
+    "gnnflow_elu": "NAAT",
+    "gnnflow_elu_gradient": "NAAAT",
     "gnnflow_transpose": "NAANAAA",
     "gnnflow_number": "NAANAA",
 }

@@ -6,6 +6,7 @@ its edges, so the bits do not depend on the number of threads. Measured in docs/
 
 from __future__ import annotations
 
+from gnnflow.kernels.native.activations import elu
 from gnnflow.kernels.native.attention import softmax_sums
 from gnnflow.kernels.native.library import accepts
 from gnnflow.kernels.native.losses import binary_cross_entropy
@@ -15,6 +16,7 @@ from gnnflow.kernels.native.sums import gather_sources, gather_targets, products
 __all__ = [
     "accepts",
     "binary_cross_entropy",
+    "elu",
     "gather_sources",
     "gather_targets",
     "products",
