@@ -3,18 +3,89 @@
 The C library gives large pieces back to the system when they are freed, and every step of training asks for them anew:
 the system then clears each page at its first touch, which takes longer than what is computed in it. Copying 46 MB took
 13 ms, and 2 ms in memory that was kept (docs/decisions/0008-native-core.md).
+
+Kept pieces do not always serve again: glibc looks for an aligned piece in one that is larger by its alignment, so a hole
+that a tensor left does not take the next tensor of its size. The results of the core, of which a layer over a whole graph
+has several as large as its rows, therefore come from pieces of their own (`empty_rows`).
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
+import mmap
+import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+import torch
+from torch import Tensor
 
 # Numbers of glibc's <malloc.h>.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
 _NEVER = 2**31 - 1
 _DEFAULTS = {_TRIM_THRESHOLD: 128 * 1024, _MMAP_THRESHOLD: 32 * 1024**2, _MMAP_MAX: 65536}
+
+_LEAST = 16 * 1024**2  # bytes of a tensor that has a piece of its own
+_WASTE = 1.25  # how much larger than a tensor its piece may be
+
+
+class _Pieces:
+    """Pieces of memory that tensors had and that the next ones get, while `users` is above zero."""
+
+    def __init__(self) -> None:
+        self.users = 0
+        self._free: list[mmap.mmap] = []
+        self._lock = threading.RLock()  # a tensor may end, and give its piece back, in the midst of any of these
+
+    def take(self, size: int) -> mmap.mmap:
+        """Return a piece of at least this size. What does not fit any more is given up before a new one is made."""
+        with self._lock:
+            fitting = [piece for piece in self._free if size <= len(piece) <= size * _WASTE]
+            if fitting:
+                best = min(fitting, key=len)
+                self._free.remove(best)
+                return best
+            self._free.clear()
+        whole = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        piece = mmap.mmap(-1, whole, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            piece.madvise(mmap.MADV_HUGEPAGE)
+        return piece
+
+    def give(self, piece: mmap.mmap) -> None:
+        """Take back a piece whose tensor is gone."""
+        with self._lock:
+            if self.users:
+                self._free.append(piece)
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Keep pieces for the length of a block."""
+        with self._lock:
+            self.users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.users -= 1
+                if not self.users:
+                    self._free.clear()
+
+
+_PIECES = _Pieces()
+
+
+def empty_rows(*shape: int) -> Tensor:
+    """Return an uninitialised float32 tensor; a large one in memory that another had before, where such is kept."""
+    size = 4 * math.prod(shape)
+    if not _PIECES.users or size < _LEAST:
+        return torch.empty(shape)
+    piece = _PIECES.take(size)
+    lent = (ctypes.c_char * size).from_buffer(piece)
+    weakref.finalize(lent, _PIECES.give, piece).atexit = False
+    return torch.frombuffer(lent, dtype=torch.float32).view(shape)
 
 
 @contextmanager
@@ -30,7 +101,8 @@ def kept_memory() -> Iterator[None]:
     library.mallopt(_TRIM_THRESHOLD, _NEVER)
     library.mallopt(_MMAP_MAX, 0)
     try:
-        yield
+        with _PIECES.used():
+            yield
     finally:
         for option, value in _DEFAULTS.items():
             library.mallopt(option, value)

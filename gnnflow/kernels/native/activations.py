@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from gnnflow.kernels.memory import empty_rows
 from gnnflow.kernels.native.library import kernels
 
 
@@ -44,7 +45,7 @@ def _native(rows: Tensor) -> bool:
 
 def _called(name: str, *operands: Tensor) -> Tensor:
     given = [rows.contiguous() for rows in operands]
-    out = torch.empty_like(given[0])
+    out = empty_rows(*given[0].shape)
     addresses = [rows.data_ptr() for rows in (*given, out)]
     getattr(kernels(), name)(out.numel(), *addresses, torch.get_num_threads())
     return out

@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 from gnnflow.kernels.csr import Csr, rows_of
 from gnnflow.kernels.dropout import dropout
 from gnnflow.kernels.halves import Halves
+from gnnflow.kernels.memory import empty_rows
 from gnnflow.kernels.native.library import call, stored
 from gnnflow.kernels.native.sums import products, sums
 
@@ -66,7 +67,7 @@ class _Attention(torch.autograd.Function):
         csr, heads, attributes = fixed.csr, first.shape[1], fixed.attributes
         value = rows_of(csr.num_sources, value)
         maximum, denominator = (value.new_empty(csr.num_targets, heads, dtype=torch.float32) for _ in range(2))
-        mean = value.new_empty(csr.num_targets, heads, value.shape[2], dtype=torch.float32)
+        mean = empty_rows(csr.num_targets, heads, value.shape[2])
         # what each edge has in the mean [E, H], for the attributes alone
         share = None if attributes is None else mean.new_empty(csr.num_edges, heads)
         given = (*fixed.logits(first, second), fixed.factor, fixed.kept, *stored(value), *value.shape[1:])
@@ -96,9 +97,9 @@ class _Attention(torch.autograd.Function):
             by_share = products(csr.edges, by_attributes, fixed.attributes[:, None])
             own = -(by_attributes * beside).sum(2)
             by_target = own if by_target is None else by_target + own
-        by_logit, about = mean.new_empty(csr.num_edges, heads), mean.new_empty(csr.num_targets, 4, heads)
+        by_logit, about = empty_rows(csr.num_edges, heads), mean.new_empty(csr.num_targets, 4, heads)
         by_halves = (None, None) if second is None else (torch.empty_like(first), torch.empty_like(second))
-        by_value = mean.new_empty(csr.num_sources, heads, width)
+        by_value = empty_rows(csr.num_sources, heads, width)
         reverse = (csr.num_sources, csr.transposed.offsets, csr.transposed.sources, csr.by_source.sources)
         known = (*fixed.logits(first, second), fixed.factor, fixed.kept, maximum, denominator, mean)
         rows, kind = stored(value)
