@@ -9,6 +9,7 @@ from __future__ import annotations
 from gnnflow.kernels.csr import Csr, identity
 from gnnflow.kernels.dropout import dropout
 from gnnflow.kernels.halves import Halves
+from gnnflow.kernels.memory import empty_rows
 from gnnflow.kernels.native import binary_cross_entropy, elu
 from gnnflow.kernels.scales import UNSCALED, Scales
 from gnnflow.kernels.softmax import SoftmaxSums, softmax_sums
@@ -37,6 +38,7 @@ __all__ = [
     "coefficient_dtype",
     "dropout",
     "elu",
+    "empty_rows",
     "gather_sources",
     "gather_targets",
     "identity",

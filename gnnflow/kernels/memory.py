@@ -4,9 +4,9 @@ The C library gives large pieces back to the system when they are freed, and eve
 the system then clears each page at its first touch, which takes longer than what is computed in it. Copying 46 MB took
 13 ms, and 2 ms in memory that was kept (docs/decisions/0008-native-core.md).
 
-Kept pieces do not always serve again: glibc looks for an aligned piece in one that is larger by its alignment, so a hole
-that a tensor left does not take the next tensor of its size. The results of the core, of which a layer over a whole graph
-has several as large as its rows, therefore come from pieces of their own (`empty_rows`).
+Kept pieces do not always serve again: glibc looks for an aligned piece in one that is larger by its alignment, so a
+hole that a tensor left does not take the next tensor of its size. The results of the core, of which a layer over a
+whole graph has several as large as its rows, therefore come from pieces of their own (`empty_rows`).
 """
 
 from __future__ import annotations

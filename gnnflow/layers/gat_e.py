@@ -22,7 +22,7 @@ from gnnflow.layers.aggregation import SoftmaxAttention
 from gnnflow.layers.base import Layer
 from gnnflow.layers.gat import NEGATIVE_SLOPE
 from gnnflow.layers.place import Place
-from gnnflow.layers.terms import EdgeContext, NodeContext, Terms, attention_halves, heads_joined
+from gnnflow.layers.terms import EdgeContext, NodeContext, Terms, attention_terms, heads_joined
 
 
 @final
@@ -76,9 +76,8 @@ class GATE(Layer):
 
     def transform(self, h: Tensor, node: NodeContext) -> Terms:
         """Return value = W h [N, H, D] and the node halves of the logit [N, H]."""
-        weight = self.linear.weight
-        value = self.linear(h).unflatten(1, (self.heads, -1))
-        of_source, of_target = attention_halves(h, weight, self.attend_source, self.attend_target)
+        weights = self.linear.weight, self.attend_source, self.attend_target
+        value, of_source, of_target = attention_terms(h, *weights)
         return Terms({"value": value, "logit": of_source}, {"logit": of_target})
 
     def coefficient(self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext) -> Tensor:

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from gnnflow.kernels import empty_rows
 
 
 class Terms(NamedTuple):
@@ -143,15 +147,38 @@ class FeatureTensors:
         return cls(parts[0].width, offsets=offsets, index=column("index"), value=column("value"))
 
 
-def attention_halves(h: Tensor, linear: Tensor, *attend: Tensor) -> list[Tensor]:
-    """Return a . W h per node and head [N, H] for each a [H, D], from rows h [N, I] and W [H x D, I].
+def attention_terms(h: Tensor, linear: Tensor, *attend: Tensor) -> tuple[Tensor, ...]:
+    """Return the values W h [N, H, D], and a . W h [N, H] for each a [H, D], from rows h [N, I] and W [H x D, I].
 
-    Written as (a W) h: one product with H columns for each a, where the rows W h would cost H x D.
+    The latter are written as (a W) h: one product with H columns for each a, where the rows W h would cost H x D.
     """
     each = linear.view(*attend[0].shape, -1)
     # the rows a W [H, I] of one a after the other
     folded = torch.cat([torch.bmm(a[:, None], each)[:, 0] for a in attend])
-    return list((h @ folded.T).view(-1, len(attend), len(each)).unbind(1))
+    plain = {h.dtype, linear.dtype} != {torch.float32} or h.device.type != "cpu" or torch.is_autocast_enabled("cpu")
+    if plain:
+        value, halves = functional.linear(h, linear), h @ folded.T
+    else:
+        value, halves = _TwoMaps.apply(h, linear, folded)  # type: ignore[no-untyped-call]
+    return value.view(len(h), *attend[0].shape), *halves.view(-1, len(attend), len(each)).unbind(1)
+
+
+class _TwoMaps(torch.autograd.Function):
+    """Two linear maps of the same rows, whose gradients the second product adds up, not a pass of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(h, first, second)
+        return torch.mm(h, first.T, out=empty_rows(len(h), len(first))), h @ second.T
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_first: Tensor, by_second: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+        h, first, second = ctx.saved_tensors
+        by_rows = None
+        if ctx.needs_input_grad[0]:
+            by_rows = torch.mm(by_second, second, out=empty_rows(*h.shape)).addmm_(by_first, first)
+        return by_rows, by_first.T @ h, by_second.T @ h
 
 
 def heads_joined(aggregated: Tensor, *, concat: bool) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -35,3 +37,11 @@ def test_a_batch_keeps_its_row_order_and_its_labels():
     assert tensors.blocks[0].num_targets == 2
     assert tensors.nodes.in_degree.tolist() == [2.0, 0.0, 0.0, 0.0]
     assert torch.equal(tensors.features.dense, torch.from_numpy(graph.features.dense[[1, 0, 2, 3]]))
+
+
+def test_layers_that_have_one_block_in_common_share_its_tensors():
+    graph = whole_graph(GraphShape(4, ((3, 1), (2, 1)), seed=0))
+    batch = mini_batch(graph, np.arange(4), per_layer=[graph.adjacency] * 2)
+    block = batch.blocks[-1]
+    same = batch_tensors(replace(batch, blocks=(block, block))).blocks
+    assert same[0] is same[1]

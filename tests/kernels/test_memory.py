@@ -1,0 +1,53 @@
+"""Large results take the memory that others of their size had, and give all of it back."""
+
+from __future__ import annotations
+
+import gc
+
+import torch
+
+from gnnflow.kernels.memory import empty_rows, kept_memory
+
+LARGE = 5 * 1024**2  # numbers
+
+
+def test_a_large_tensor_lies_where_one_of_its_size_lay_before_and_never_where_one_still_does():
+    with kept_memory():
+        first, second = empty_rows(LARGE), empty_rows(LARGE // 8, 8)
+        first.fill_(1.0)
+        second.fill_(2.0)
+        assert (first == 1.0).all()
+        place = first.data_ptr()
+        view = first.view(-1, 64)[5:]
+        del first
+        gc.collect()
+        other = empty_rows(LARGE)
+        assert other.data_ptr() != place, "a view is still there"
+        assert (view == 1.0).all()
+        del view
+        gc.collect()
+        again = empty_rows(LARGE)
+        assert again.data_ptr() == place
+        assert (second == 2.0).all()
+
+
+def test_a_tensor_outlives_the_block_in_which_memory_was_kept():
+    with kept_memory():
+        rows = empty_rows(LARGE)
+        rows.fill_(3.0)
+    assert (rows == 3.0).all()
+    outside, small = empty_rows(LARGE, 1), empty_rows(2, 3)
+    assert (outside.shape, small.shape, small.dtype) == ((LARGE, 1), (2, 3), torch.float32)
+
+
+def test_memory_that_fits_no_tensor_is_given_up_before_more_is_taken():
+    with kept_memory():
+        rows = empty_rows(LARGE)
+        place = rows.data_ptr()
+        del rows
+        gc.collect()
+        larger = empty_rows(2 * LARGE)
+        assert larger.data_ptr() != place
+        del larger
+        gc.collect()
+        assert empty_rows(2 * LARGE).numel() == 2 * LARGE
