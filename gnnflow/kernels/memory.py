@@ -29,6 +29,7 @@ _DEFAULTS = {_TRIM_THRESHOLD: 128 * 1024, _MMAP_THRESHOLD: 32 * 1024**2, _MMAP_M
 
 _LEAST = 16 * 1024**2  # bytes of a tensor that has a piece of its own
 _WASTE = 1.25  # how much larger than a tensor its piece may be
+_IDLE = 64  # how many others may be asked for before a piece is given up: more than a step of a few layers does
 
 
 class _Pieces:
@@ -36,18 +37,20 @@ class _Pieces:
 
     def __init__(self) -> None:
         self.users = 0
-        self._free: list[mmap.mmap] = []
+        self._taken = 0  # how many pieces were asked for
+        self._free: list[tuple[int, mmap.mmap]] = []  # with how many had been when it was given back
         self._lock = threading.RLock()  # a tensor may end, and give its piece back, in the midst of any of these
 
     def take(self, size: int) -> mmap.mmap:
-        """Return a piece of at least this size. What does not fit any more is given up before a new one is made."""
+        """Return a piece of at least this size. Before one is made, those that none asked for lately are given up."""
         with self._lock:
-            fitting = [piece for piece in self._free if size <= len(piece) <= size * _WASTE]
+            self._taken += 1
+            fitting = [each for each in self._free if size <= len(each[1]) <= size * _WASTE]
             if fitting:
-                best = min(fitting, key=len)
+                best = min(fitting, key=lambda each: len(each[1]))
                 self._free.remove(best)
-                return best
-            self._free.clear()
+                return best[1]
+            self._free = [each for each in self._free if self._taken - each[0] < _IDLE]
         whole = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         piece = mmap.mmap(-1, whole, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):
@@ -58,7 +61,7 @@ class _Pieces:
         """Take back a piece whose tensor is gone."""
         with self._lock:
             if self.users:
-                self._free.append(piece)
+                self._free.append((self._taken, piece))
 
     @contextmanager
     def used(self) -> Iterator[None]:

@@ -73,4 +73,4 @@ class GAT(Layer):
 
     def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:
         """Return the heads joined, plus the bias."""
-        return heads_joined(aggregated, concat=self.concat) + self.bias
+        return heads_joined(aggregated, self.bias, concat=self.concat)

@@ -90,4 +90,4 @@ class GATE(Layer):
         """Return the value part plus the projected attribute part, heads joined, plus the bias."""
         value, attributes = aggregated[:, :, : self.head_width], aggregated[:, :, self.head_width :]
         projected = torch.einsum("nha,had->nhd", attributes, self.edge_linear)
-        return heads_joined(value + projected, concat=self.concat) + self.bias
+        return heads_joined(value + projected, self.bias, concat=self.concat)

@@ -181,6 +181,21 @@ class _TwoMaps(torch.autograd.Function):
         return by_rows, by_first.T @ h, by_second.T @ h
 
 
-def heads_joined(aggregated: Tensor, *, concat: bool) -> Tensor:
-    """Return [N, H, D] as [N, H x D] side by side, or as the mean over heads [N, D]."""
-    return aggregated.flatten(1) if concat else torch.mean(aggregated, 1)
+def heads_joined(aggregated: Tensor, bias: Tensor, *, concat: bool) -> Tensor:
+    """Return [N, H, D] as [N, H x D] side by side, or as the mean over heads [N, D], plus the bias of each column."""
+    rows = aggregated.flatten(1) if concat else torch.mean(aggregated, 1)
+    plain = {rows.dtype, bias.dtype} != {torch.float32} or rows.device.type != "cpu"
+    return rows + bias if plain else _Plus.apply(rows, bias)  # type: ignore[no-untyped-call]
+
+
+class _Plus(torch.autograd.Function):
+    """A sum of rows and one row, in memory that is kept."""
+
+    @staticmethod
+    def forward(_: Any, rows: Tensor, bias: Tensor) -> Tensor:
+        return torch.add(rows, bias, out=empty_rows(*rows.shape))
+
+    @staticmethod
+    @once_differentiable
+    def backward(_: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        return grad, grad.sum(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gnnflow.layers.terms import attention_terms
+from gnnflow.layers.terms import attention_terms, heads_joined
 
 HEADS, WIDTH, INPUTS, ROWS = 3, 4, 5, 7
 
@@ -31,3 +31,16 @@ def test_attention_terms_under_autocast_are_in_its_type():
     with torch.autocast("cpu", torch.bfloat16):
         value, half = attention_terms(h, linear.requires_grad_(), attend)
     assert (value.dtype, half.dtype) == (torch.bfloat16, torch.bfloat16)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("concat", [True, False])
+def test_joined_heads_and_their_gradients_equal_a_plain_sum_with_the_bias(dtype, concat):
+    aggregated = torch.randn(ROWS, HEADS, WIDTH, dtype=dtype, requires_grad=True)
+    bias = torch.randn(HEADS * WIDTH if concat else WIDTH, dtype=dtype, requires_grad=True)
+    found = heads_joined(aggregated, bias, concat=concat)
+    expected = (aggregated.flatten(1) if concat else aggregated.mean(1)) + bias
+    assert torch.equal(found, expected)
+    blame = torch.randn_like(expected)
+    made, wanted = (torch.autograd.grad(each, (aggregated, bias), blame) for each in (found, expected))
+    torch.testing.assert_close(made, wanted)

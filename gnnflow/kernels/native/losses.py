@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from gnnflow.kernels.memory import empty_rows
 from gnnflow.kernels.native.library import kernels
 
 _RUN = 4096  # numbers whose losses are added up at a time, as native/losses.c does
@@ -30,7 +31,7 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor) -> Tensor:
         logits, labels = logits.contiguous(), labels.contiguous()
-        gradient = torch.empty_like(logits)
+        gradient = empty_rows(*logits.shape)
         sums = torch.empty(-(-logits.numel() // _RUN), dtype=torch.float64)
         native = kernels()
         assert native is not None
