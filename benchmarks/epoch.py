@@ -1,11 +1,12 @@
 """Seconds per training epoch over a whole graph as one batch, beside other libraries' scripts.
 
     python benchmarks/epoch.py --graph ppi.npz [--model gcn,sage,gat] [--layers 1,2,3] [--threads 2] [--repeats 5]
-                               [--precision float32|bfloat16]
+                               [--precision float32|bfloat16] [--first-sums once|each]
 
 The file holds x [N, F], y [N, C], edge_index [2, E], and train_mask [N]; edges with an end outside of the mask are left
 out. A model is L layers, each with its activation, then a linear map to the C labels; GCN and SAGE are 64 wide, GAT has
-4 heads of 64. Blocks and their orders are made once, before the first epoch. Prints one JSON line.
+4 heads of 64. Blocks and their orders are made once, before the first epoch, and so is what GCN and SAGE aggregate of the
+features, as training does with a batch it keeps; `--first-sums each` aggregates that in every epoch. Prints one JSON line.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.config import model_from_dict
+from gnnflow.config import TrainConfig, model_from_dict
 from gnnflow.executions.minibatch import aggregates_ahead, first_terms, forward, prepared
 from gnnflow.executions.tensors import BatchTensors, batch_tensors
 from gnnflow.graph.arrays import offsets_of
@@ -31,6 +32,7 @@ from gnnflow.graph.edges import InEdges
 from gnnflow.kernels import binary_cross_entropy
 from gnnflow.layers.gat import GAT
 from gnnflow.layers.model import Model, ModelInputs, build_model
+from gnnflow.train.objective import build_optimizer
 from gnnflow.train.reproducible import compute_settings
 
 WIDTH, HEADS = 64, 4
@@ -77,10 +79,13 @@ def model_of(name: str, layers: int, inputs: ModelInputs) -> Model:
     return Model(config, inputs, encoder=None, layers=[GAT(width, WIDTH, heads=HEADS) for width in widths])
 
 
-def batch_of(model: Model, graph: Graph) -> BatchTensors:
-    """Return the whole graph as one batch, as training would keep it from one epoch to the next."""
+def batch_of(model: Model, graph: Graph, *, ahead: bool = True) -> BatchTensors:
+    """Return the whole graph as one batch, as training would keep it from one epoch to the next.
+
+    ahead: with the sums of the first layer, where these are the same in every epoch.
+    """
     rows, blocks = np.arange(graph.adjacency.num_targets), (graph.adjacency,) * model.num_layers
-    if not aggregates_ahead(model, training=True):
+    if not ahead or not aggregates_ahead(model, training=True):
         return batch_tensors(MiniBatch(blocks, graph.degrees, graph.features, rows))
     terms = first_terms(model, graph.features, graph.degrees)
     placed = InPlaceBatch(blocks[0], rows, blocks[1:], graph.degrees, rows)
@@ -91,8 +96,8 @@ def epochs(name: str, layers: int, graph: Graph, chosen: argparse.Namespace) -> 
     """Return the seconds of each measured epoch."""
     torch.manual_seed(0)
     model = model_of(name, layers, ModelInputs(graph.features.width, graph.labels.shape[1])).train()
-    batch = batch_of(model, graph)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
+    batch = batch_of(model, graph, ahead=chosen.first_sums == "once")
+    optimizer = build_optimizer(model, TrainConfig(lr=0.005))
     times = []
     for number in range(chosen.warmup + chosen.repeats):
         begin = time.perf_counter()
@@ -121,6 +126,7 @@ def main() -> None:
     parser.add_argument("--model", default="gcn,sage,gat")
     parser.add_argument("--layers", default="1,2,3")
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--first-sums", choices=("once", "each"), default="once")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=2)
@@ -131,6 +137,7 @@ def main() -> None:
             with compute_settings(chosen.threads):  # one training: memory is kept for its length
                 results[f"{name}/{layers}/full"] = epochs(name, int(layers), graph, chosen)
     about = {"bench": "epoch", "lib": "gnnflow", "precision": chosen.precision, "threads": chosen.threads}
+    about["first_sums"] = chosen.first_sums
     print(json.dumps({**about, "results": results}))
 
 

@@ -34,9 +34,10 @@ from typing import Protocol
 from torch import Tensor
 from torch.nn import functional
 
-from gnnflow.executions.propagate import TermRows, finished, partial_state, takes_self
+from gnnflow.executions.propagate import TermRows, finished, partial_state, takes_self, whole_rows
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.errors import LayerError
+from gnnflow.kernels import Map, affine
 from gnnflow.layers import EdgeContext, Layer, Model, NodeContext, State, Terms
 
 # About what one number of a gathered row costs, in multiplications of a matrix product, which run many at a time.
@@ -161,8 +162,9 @@ def layer_rows(
 def _aggregated(layer: Layer, terms: Terms, delivery: Delivery) -> Tensor:
     """Return what each target aggregates, its self message included [T, H, D (+ edge attributes)]."""
     if isinstance(delivery, OneBlock) and takes_self(layer, delivery.block):
-        block = delivery.block.with_self
-        return layer.aggregation.finalize(partial_state(layer, source=terms.source, target=terms.target, block=block))
+        return whole_rows(layer, source=terms.source, target=terms.target, block=delivery.block.with_self)
+    if isinstance(delivery, OneBlock) and not layer.include_self:
+        return whole_rows(layer, source=terms.source, target=terms.target, block=delivery.block)
     parts = delivery.parts(layer, terms)
     if not layer.aggregation.mergeable:
         parts = iter([_only(parts, layer)])
@@ -179,10 +181,17 @@ def updated_rows(
     target: the T targets' target terms. is_mapped: the layer's value_weight was applied before the aggregation.
     shortcut: what `model.shortcut` gives for the T targets.
     """
-    layer = model.layer(index)
-    if layer.value_weight is not None and not is_mapped:
-        aggregated = functional.linear(aggregated, layer.value_weight)
-    return model.post(index, layer.update(target, aggregated), shortcut)
+    layer, linear = model.layer(index), model.layer(index).linear_update
+    if layer.value_weight is None or is_mapped:
+        return model.post(index, layer.update(target, aggregated), shortcut)
+    if linear is None:
+        mapped = functional.linear(aggregated, layer.value_weight)
+        return model.post(index, layer.update(target, mapped), shortcut)
+    maps = [Map(aggregated.flatten(1), layer.value_weight)]
+    if linear.weight is not None:
+        maps.append(Map(target[linear.term], linear.weight))
+    relu = model.begins_with_relu(index)
+    return model.post(index, affine(maps, linear.bias, relu=relu), shortcut, is_activated=relu)
 
 
 def _only(parts: Iterator[Part], layer: Layer) -> Part:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gnnflow.executions.base import OneBlock, run_layer, updated_rows
-from gnnflow.executions.propagate import finished, partial_state, takes_self
+from gnnflow.executions.propagate import finished, partial_state, takes_self, whole_rows
 from gnnflow.executions.tensors import (
     BatchTensors,
     FirstRows,
@@ -101,10 +101,11 @@ def prepared(model: Model, terms: Terms, batch: InPlaceBatch, *, features: Featu
     target = {name: term.index_select(0, rows) for name, term in terms.target.items()}
     if takes_self(layer, block):
         joined = block.joined_by(rows)
-        state = partial_state(layer, source=terms.source, target=target, block=joined)
-        aggregated = layer.aggregation.finalize(state)
+        aggregated = whole_rows(layer, source=terms.source, target=target, block=joined)
+    elif not layer.include_self:
+        aggregated = whole_rows(layer, source=terms.source, target=target, block=block)
     else:
-        own = {name: term.index_select(0, rows) for name, term in terms.source.items()} if layer.include_self else {}
+        own = {name: term.index_select(0, rows) for name, term in terms.source.items()}
         state = partial_state(layer, source=terms.source, target=target, block=block)
         aggregated = finished(layer, state, source=own, target=target, edge=block.edge)
     h = tensor(features.take(batch.rows).dense) if model.config.residual else None

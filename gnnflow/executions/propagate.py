@@ -48,8 +48,19 @@ def partial_state(
     elif layer.uses_messages:
         state = _message_state(layer, source, target, block, edges_per_piece)
     else:
-        state = _coefficient_state(layer, source, target, block.csr, block.edge, scale=block.edge_scale)
+        messages = _coefficient_messages(layer, source, target, block.csr, block.edge, scale=block.edge_scale)
+        state = layer.aggregation.partial(messages)
     return state if block.sample_scale is None else layer.aggregation.rescale(state, block.sample_scale)
+
+
+def whole_rows(layer: Layer, *, source: TermRows, target: TermRows, block: BlockTensors) -> Tensor:
+    """Return the aggregated rows [T, H, D (+ A)] of a block that holds all in-edges of its targets."""
+    scaled = block.sample_scale is not None and layer.aggregation.scaled_by_sample
+    if scaled or not layer.uses_coefficients:
+        return layer.aggregation.finalize(partial_state(layer, source=source, target=target, block=block))
+    _check_terms(layer, source, target, block)
+    messages = _coefficient_messages(layer, source, target, block.csr, block.edge, scale=block.edge_scale)
+    return layer.aggregation.whole(messages)
 
 
 def finished(layer: Layer, state: State, *, source: TermRows, target: TermRows, edge: EdgeContext) -> Tensor:
@@ -82,12 +93,12 @@ def self_state(layer: Layer, *, source: TermRows, target: TermRows, edge: EdgeCo
     context = edge.self_edges(csr.num_targets)
     if layer.uses_messages:
         return _piece_state(layer, source, target, csr, context)
-    return _coefficient_state(layer, source, target, csr, context)
+    return layer.aggregation.partial(_coefficient_messages(layer, source, target, csr, context))
 
 
-def _coefficient_state(
+def _coefficient_messages(
     layer: Layer, source: TermRows, target: TermRows, csr: Csr, edge: EdgeContext, *, scale: Tensor | None = None
-) -> State:
+) -> Messages:
     value, coefficient, halves = source["value"], None, None
     if layer.logit_slope is None:
         by_source, by_target = _seen_from_edges(source, target, csr)
@@ -99,7 +110,7 @@ def _coefficient_state(
         halves = Halves(source["logit"], target["logit"], layer.logit_slope)
         _check_rows(layer, "the source half of the logit", halves.source, (csr.num_sources, value.shape[1]))
         _check_rows(layer, "the target half of the logit", halves.target, (csr.num_targets, value.shape[1]))
-    messages = Messages(
+    return Messages(
         csr,
         value,
         coefficient,
@@ -109,7 +120,6 @@ def _coefficient_state(
         scales=Scales(source.get("scale"), target.get("scale")),
         halves=halves,
     )
-    return layer.aggregation.partial(messages)
 
 
 def _message_state(layer: Layer, source: TermRows, target: TermRows, block: BlockTensors, max_edges: int) -> State:

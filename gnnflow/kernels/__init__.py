@@ -10,7 +10,7 @@ from gnnflow.kernels.csr import Csr, identity
 from gnnflow.kernels.dropout import dropout
 from gnnflow.kernels.halves import Halves
 from gnnflow.kernels.memory import empty_rows
-from gnnflow.kernels.native import binary_cross_entropy, elu
+from gnnflow.kernels.native import Map, affine, binary_cross_entropy, elu
 from gnnflow.kernels.scales import UNSCALED, Scales
 from gnnflow.kernels.softmax import SoftmaxSums, softmax_sums
 from gnnflow.kernels.table import (
@@ -31,8 +31,10 @@ __all__ = [
     "Csr",
     "Halves",
     "Kernel",
+    "Map",
     "Scales",
     "SoftmaxSums",
+    "affine",
     "binary_cross_entropy",
     "choose",
     "coefficient_dtype",

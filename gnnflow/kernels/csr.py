@@ -48,6 +48,11 @@ class Csr:
         return self.offsets.diff()
 
     @cached_property
+    def share(self) -> Tensor:
+        """One over the in-edges of each target, 0 where it has none: float64 [T]."""
+        return self.degree.clamp(min=1).double().reciprocal().masked_fill(self.degree == 0, 0.0)
+
+    @cached_property
     def is_sound(self) -> bool:
         """Whether every edge lies within the rows: what code that checks no index has to ask first."""
         if not self.num_edges:

@@ -120,6 +120,10 @@ class Aggregation(ABC):
     def finalize(self, state: State) -> Tensor:
         """Return the aggregated rows [T, H, W]; zero for targets without a message."""
 
+    def whole(self, messages: Messages) -> Tensor:
+        """Return the aggregated rows [T, H, W] where all of a target's messages are here; no aggregation has to."""
+        return self.finalize(self.partial(messages))
+
     @final
     def rescale(self, state: State, scale: Tensor) -> State:
         """Return a uniform sample's state as if every in-edge were there; `scale` [T] is in-degree / edges kept."""
@@ -176,6 +180,12 @@ class Mean(Aggregation):
             return {"sum": messages.summed(None), "weight": degree}
         coefficient = messages.scaled(messages.ones() if coefficient is None else coefficient)
         return {"sum": messages.summed(coefficient), "weight": segment_sum(csr, coefficient)}
+
+    def whole(self, messages: Messages) -> Tensor:
+        """Return the means, divided where the sums are made: another pass over the rows would be as long."""
+        if messages.coefficient is not None or messages.scale is not None:
+            return super().whole(messages)
+        return messages.summed(None, Scales(None, messages.csr.share))
 
     def merge(self, left: State, right: State) -> State:
         """Add both parts."""

@@ -30,7 +30,7 @@ from gnnflow.graph.errors import LayerError
 from gnnflow.kernels import Csr
 from gnnflow.layers.aggregation import Aggregation, Whole
 from gnnflow.layers.place import Place
-from gnnflow.layers.terms import EdgeContext, NodeContext, Terms
+from gnnflow.layers.terms import EdgeContext, LinearUpdate, NodeContext, Terms
 
 
 class Layer(nn.Module, ABC):
@@ -109,6 +109,14 @@ class Layer(nn.Module, ABC):
         A sum or a mean of W x is W times that of x, so an execution applies W where that is less work: per node before
         the aggregation, or per target behind it. `update` gets rows that W was applied to, either way. Only for
         aggregations that are linear in the value (`Aggregation.linear`), without edge attributes beside it.
+        """
+        return None
+
+    @property
+    def linear_update(self) -> LinearUpdate | None:
+        """What `update` computes, where that is a sum of linear maps of one head's rows; None where it is not.
+
+        An execution that applies value_weight behind the aggregation then computes both, and the activation, at once.
         """
         return None
 

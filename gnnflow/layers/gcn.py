@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from gnnflow.layers.aggregation import Sum
 from gnnflow.layers.base import Layer
-from gnnflow.layers.terms import EdgeContext, NodeContext, Terms
+from gnnflow.layers.terms import EdgeContext, LinearUpdate, NodeContext, Terms
 
 
 @final
@@ -41,6 +41,11 @@ class GCN(Layer):
     def value_weight(self) -> Tensor:
         """W, which commutes with the sum."""
         return self.linear.weight
+
+    @property
+    def linear_update(self) -> LinearUpdate:
+        """The bias."""
+        return LinearUpdate(self.bias)
 
     @property
     def fixed_terms(self) -> bool:

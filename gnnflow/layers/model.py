@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from gnnflow.config import ModelConfig
 from gnnflow.graph.errors import LayerError
-from gnnflow.kernels import Csr, dropout, weighted_sum
+from gnnflow.kernels import Csr, Map, affine, dropout, weighted_sum
 from gnnflow.layers.activations import ACTIVATIONS
 from gnnflow.layers.base import Layer
 from gnnflow.layers.decoders import DecoderInputs, build_decoder
@@ -173,15 +173,20 @@ class Model(nn.Module):
         rows: Tensor = self.joins[name](h) if name in self.joins else h
         return rows
 
-    def post(self, index: int, out: Tensor, shortcut: Tensor | None) -> Tensor:
+    def begins_with_relu(self, index: int) -> bool:
+        """Return whether relu is the first thing that `post` does with a layer's output."""
+        return not self._gives_scores(index) and str(index) not in self.norms and self.config.activation == "relu"
+
+    def post(self, index: int, out: Tensor, shortcut: Tensor | None, *, is_activated: bool = False) -> Tensor:
         """Return a layer's output after norm, activation and residual.
 
         shortcut: as `shortcut` gives it for the same rows. The last layer of a direct head gives scores: they stay.
+        is_activated: `out` has been through the relu that this begins with.
         """
         if self._gives_scores(index):
             return out
         name = str(index)
-        rows = self._activation(self.norms[name](out) if name in self.norms else out)
+        rows = out if is_activated else self._activation(self.norms[name](out) if name in self.norms else out)
         assert (shortcut is None) == (index not in self._joined), f"layer {index} and its shortcut do not agree"
         return rows if shortcut is None else rows + shortcut
 
@@ -193,8 +198,7 @@ class Model(nn.Module):
         rows = _side_by_side(outputs, self.head_layers)
         if self.head is None:
             return rows
-        logits: Tensor = self.head(self._dropped(rows))
-        return logits
+        return affine([Map(self._dropped(rows), self.head.weight)], self.head.bias)
 
     def score(self, source: Tensor, target: Tensor, attributes: Tensor | None = None) -> Tensor:
         """Return the scores of pairs [P, C] from the rows [P, W] that `predict` gives of their ends.

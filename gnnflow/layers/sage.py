@@ -21,7 +21,7 @@ from gnnflow.config import SAGEConfig
 from gnnflow.layers.aggregation import Max, Mean
 from gnnflow.layers.base import Layer
 from gnnflow.layers.place import Place
-from gnnflow.layers.terms import EdgeContext, NodeContext, Terms
+from gnnflow.layers.terms import EdgeContext, LinearUpdate, NodeContext, Terms
 
 
 @final
@@ -50,6 +50,11 @@ class GraphSAGE(Layer):
     def value_weight(self) -> Tensor | None:
         """W_neigh, which commutes with the mean and not with the maximum."""
         return self.neighbor.weight if self.pool is None else None
+
+    @property
+    def linear_update(self) -> LinearUpdate | None:
+        """W_self h and the bias, where the aggregated rows are those of W_neigh."""
+        return LinearUpdate(self.own.bias, "h", self.own.weight) if self.pool is None else None
 
     @property
     def fixed_terms(self) -> bool:

@@ -31,6 +31,17 @@ class Terms(NamedTuple):
     target: dict[str, Tensor]
 
 
+class LinearUpdate(NamedTuple):
+    """An update that is aggregated [N, D] + own[term] [N, I] times weight [D, I] transposed + bias [D].
+
+    Without a term there is no such product, without a bias nothing is added.
+    """
+
+    bias: Tensor | None = None
+    term: str = ""
+    weight: Tensor | None = None
+
+
 @dataclass(frozen=True)
 class NodeContext:
     """Full-graph values of each node, float32 [N]. in_weight is the sum of in-edge weights, else the in-degree."""

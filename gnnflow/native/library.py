@@ -11,6 +11,9 @@ _KINDS = {"A": ctypes.c_void_p, "F": ctypes.c_float, "N": ctypes.c_int64, "T": c
 # what each function takes, as native/*.c declare it: N a number, F a fraction, A an address, T a number of threads
 _FUNCTIONS = {
     "gnnflow_use_threads": "A",
+    "gnnflow_use_products": "A",
+    "gnnflow_affine": "NANAANAANNANT",
+    "gnnflow_affine_gradient": "NANAAANAANNAAANT",
     "gnnflow_sums": "NAAAANANNNAAT",
     "gnnflow_products": "NAAANANNNAT",
     "gnnflow_maxima": "NAAANANNNAAT",

@@ -9,12 +9,15 @@ from __future__ import annotations
 from gnnflow.kernels.native.activations import elu
 from gnnflow.kernels.native.attention import softmax_sums
 from gnnflow.kernels.native.library import accepts
+from gnnflow.kernels.native.linear import Map, affine
 from gnnflow.kernels.native.losses import binary_cross_entropy
 from gnnflow.kernels.native.maxima import segment_max
 from gnnflow.kernels.native.sums import gather_sources, gather_targets, products, scaled_sum, sums, weighted_sum
 
 __all__ = [
+    "Map",
     "accepts",
+    "affine",
     "binary_cross_entropy",
     "elu",
     "gather_sources",
