@@ -5,8 +5,9 @@
 
 The file holds x [N, F], y [N, C], edge_index [2, E], and train_mask [N]; edges with an end outside of the mask are left
 out. A model is L layers, each with its activation, then a linear map to the C labels; GCN and SAGE are 64 wide, GAT has
-4 heads of 64. Blocks and their orders are made once, before the first epoch, and so is what GCN and SAGE aggregate of the
-features, as training does with a batch it keeps; `--first-sums each` aggregates that in every epoch. Prints one JSON line.
+4 heads of 64. Blocks and their orders are made once, before the first epoch, and so is what GCN and SAGE aggregate of
+the features, as training does with a batch it keeps; `--first-sums each` aggregates that in every epoch. Prints one
+JSON line.
 """
 
 from __future__ import annotations
