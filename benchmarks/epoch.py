@@ -93,6 +93,19 @@ def batch_of(model: Model, graph: Graph, *, ahead: bool = True) -> BatchTensors:
     return prepared(model, terms, placed, features=graph.features)
 
 
+def step(
+    model: Model, batch: BatchTensors, *, labels: Tensor, optimizer: torch.optim.Optimizer, precision: str
+) -> float:
+    """Take one step and return its loss; nothing of it is kept."""
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+        logits = forward(model, batch)
+    loss = binary_cross_entropy(logits.float(), labels)
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    return float(loss.detach())
+
+
 def epochs(name: str, layers: int, graph: Graph, chosen: argparse.Namespace) -> dict[str, Any]:
     """Return the seconds of each measured epoch."""
     torch.manual_seed(0)
@@ -102,19 +115,14 @@ def epochs(name: str, layers: int, graph: Graph, chosen: argparse.Namespace) -> 
     times = []
     for number in range(chosen.warmup + chosen.repeats):
         begin = time.perf_counter()
-        optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=chosen.precision == "bfloat16"):
-            logits = forward(model, batch)
-        loss = binary_cross_entropy(logits.float(), graph.labels)
-        loss.backward()
-        optimizer.step()
+        loss = step(model, batch, labels=graph.labels, optimizer=optimizer, precision=chosen.precision)
         if number >= chosen.warmup:
             times.append(time.perf_counter() - begin)
     return {
         "times": times,
         "min": min(times),
         "median": statistics.median(times),
-        "loss": round(float(loss.detach()), 4),
+        "loss": round(loss, 4),
         "params": sum(parameter.numel() for parameter in model.parameters()),
         "rss_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 3),
     }

@@ -66,6 +66,9 @@ class Recorder:
         self._begun = time.perf_counter()
         self.rest.append(self._begun - self._last)
 
+    def send(self) -> None:
+        """Send nothing."""
+
     def finish(self) -> StepLoss:
         """Note that it has ended."""
         self._last = time.perf_counter()

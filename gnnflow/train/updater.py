@@ -8,7 +8,8 @@ A new updater (all-reduce, parameter server) is one class here, or a file of its
 2. `hold(loss, ...)`: the gradients of a loss that the next step counts in; asked for under `train.accumulate` alone.
 3. `set_rate(rate)`: another learning rate than that of the config or of the last call; asked for under a
    `train.schedule` alone.
-4. `spent()`: the seconds that its steps have taken so far, by part (backward, exchange, update); see `profile.py`.
+4. `spent()`: the seconds that its steps have taken so far, by part (backward, exchange, update, and wait, where it
+   has the next batch made ready meanwhile); see `profile.py`.
 5. `state()` and `restore()`: everything that the next step depends on beside the weights, as tensors by name. The
    loop stores them with the weights, so that a restored updater takes the step the other would have taken. The rate
    is none of it: the loop sets it again.
@@ -16,7 +17,7 @@ A new updater (all-reduce, parameter server) is one class here, or a file of its
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -68,6 +69,9 @@ class Exchange(Protocol):
     def begin(self, *, loss: float, weight: float, num_targets: int) -> None:
         """Hear of a step before its backward pass (the last one, where a step has several)."""
 
+    def send(self) -> None:
+        """Hear that the backward pass is over: what is not yet on its way to the others goes now."""
+
     def finish(self) -> StepLoss:
         """Leave the gradient of the mean over all ranks' targets in the parameters, and return that mean."""
 
@@ -78,6 +82,9 @@ class NoExchange:
     def begin(self, *, loss: float, weight: float, num_targets: int) -> None:
         """Keep the figures."""
         self._loss = StepLoss(loss, num_targets)
+
+    def send(self) -> None:
+        """Send nothing."""
 
     def finish(self) -> StepLoss:
         """Return them."""
@@ -146,15 +153,30 @@ class HeldGradients:
         return {place: each.grad for place, each in enumerate(self._parameters) if each.grad is not None}
 
 
-class LocalUpdater:
-    """The configured optimiser on this rank, which steps with the gradients that the exchange leaves it."""
+def _nothing() -> None:
+    pass
 
-    def __init__(self, model: nn.Module, config: TrainConfig, *, exchange: Exchange | None = None) -> None:
+
+class LocalUpdater:
+    """The configured optimiser on this rank, which steps with the gradients that the exchange leaves it.
+
+    meanwhile: called while gradients travel, for work that needs none of them; its time counts as waiting for a batch.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        config: TrainConfig,
+        *,
+        exchange: Exchange | None = None,
+        meanwhile: Callable[[], None] = _nothing,
+    ) -> None:
         self._model = model
         self._held = HeldGradients(model)
         self.optimizer = build_optimizer(model, config)
         self._clip_norm = config.clip_norm
         self._exchange = exchange or NoExchange()
+        self._meanwhile = meanwhile
         self._watch = Stopwatch()
 
     def step(self, loss: Tensor, *, num_targets: int = 1, weight: float = 1.0) -> StepLoss:
@@ -165,6 +187,10 @@ class LocalUpdater:
         self._exchange.begin(loss=held.loss, weight=held.weight, num_targets=held.num_targets)
         loss.backward()  # type: ignore[no-untyped-call]
         self._watch.lap("backward")
+        self._exchange.send()
+        self._watch.lap("exchange")
+        self._meanwhile()
+        self._watch.lap("wait")
         taken = self._exchange.finish()
         self._watch.lap("exchange")
         if self._clip_norm is not None:

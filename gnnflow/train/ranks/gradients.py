@@ -108,9 +108,13 @@ class AllReduce:
         figures = [loss * weight, weight, *divmod(num_targets, _COUNT_BASE)]
         self._buckets[0].figures.copy_(torch.tensor(figures))
 
-    def finish(self) -> StepLoss:
-        """Make the model's gradients those of all ranks, after the backward pass."""
+    def send(self) -> None:
+        """Send what is not under way yet, after the backward pass."""
         self._send(everything=True)
+
+    def finish(self) -> StepLoss:
+        """Make the model's gradients those of all ranks."""
+        self.send()
         self._begun = False
         wait_all([bucket.pending for bucket in self._buckets if bucket.pending is not None])
         loss_sum, weight, high, low = self._buckets[0].figures.tolist()

@@ -7,9 +7,11 @@ what they were and the result is the same to rounding.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from types import TracebackType
 from typing import Self
 
@@ -63,6 +65,29 @@ class JointStep:
         return torch.cat(rows)
 
 
+class _Ahead:
+    """The shares of an epoch's steps, of which the next may be made ready before it is asked for."""
+
+    def __init__(self) -> None:
+        self._steps: Iterator[tuple[Step, ...]] = iter(())
+        self._ready: deque[tuple[Step, ...]] = deque()
+
+    def begin(self, steps: Iterator[tuple[Step, ...]]) -> None:
+        self._steps = steps
+        self._ready.clear()
+
+    def make_ready(self) -> None:
+        if not self._ready:
+            self._ready.extend(islice(self._steps, 1))
+
+    def __iter__(self) -> Iterator[tuple[Step, ...]]:
+        while True:
+            self.make_ready()
+            if not self._ready:
+                return
+            yield self._ready.popleft()
+
+
 def _nothing() -> None:
     pass
 
@@ -83,6 +108,7 @@ class SharedSource:
     group: RankGroup
     look_up: Callable[[Sequence[Step]], None] = _no_look_up
     settle: Callable[[], None] = _nothing
+    _ahead: _Ahead = field(default_factory=_Ahead)
     _closing: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Self:
@@ -112,13 +138,17 @@ class SharedSource:
         position = self.group.position
         position.at("reading the first batch", epoch=epoch, step=since)
         self.group.agree("place in training", [epoch, since])
-        each = [share.steps(epoch, since=since) for share in self.shares]
-        for number, parts in enumerate(zip(*each, strict=True), since):
+        self._ahead.begin(zip(*(share.steps(epoch, since=since) for share in self.shares), strict=True))
+        for number, parts in enumerate(self._ahead, since):
             position.at("a step", epoch=epoch, step=number)
             self.look_up(parts)
             yield parts[0] if len(parts) == 1 else JointStep(parts)
             self.group.check()
         self.settle()
+
+    def make_ready(self) -> None:
+        """Make the shares of the next step ready now: called while this rank would only wait for the others."""
+        self._ahead.make_ready()
 
     def outputs(self, model: Model, split: str) -> Outputs:
         """Return the outputs of a split's targets in stored order, which the ranks have computed in parts."""

@@ -70,6 +70,7 @@ class AllReduceRank:
 
     group: RankGroup
     card: int = 0
+    _sources: list[SharedSource] = field(default_factory=list)
 
     @property
     def writes_checkpoints(self) -> bool:
@@ -82,11 +83,13 @@ class AllReduceRank:
 
     def open(self, open_source: OpenSource, job: TrainJob, *, edges: bool) -> SharedSource:
         """Return this rank's shares."""
-        return open_shares(open_source, job, edges=edges, group=self.group)
+        self._sources.append(open_shares(open_source, job, edges=edges, group=self.group))
+        return self._sources[-1]
 
     def updater(self, model: nn.Module, config: TrainConfig) -> Updater:
-        """Return the configured optimiser behind an all-reduce."""
-        return LocalUpdater(model, config, exchange=AllReduce(model, self.group))
+        """Return the configured optimiser behind an all-reduce, during which the source opened last goes on."""
+        exchange = AllReduce(model, self.group)
+        return LocalUpdater(model, config, exchange=exchange, meanwhile=self._sources[-1].make_ready)
 
     def figures(self) -> dict[str, float]:
         """Return nothing: every step sends the whole gradient."""
