@@ -116,7 +116,8 @@ class Layer(nn.Module, ABC):
     def linear_update(self) -> LinearUpdate | None:
         """What `update` computes, where that is a sum of linear maps of one head's rows; None where it is not.
 
-        An execution that applies value_weight behind the aggregation then computes both, and the activation, at once.
+        An execution that applies value_weight behind the aggregation then computes both, and the activation, at once,
+        and does not call `update`. Without a value_weight it is not read.
         """
         return None
 

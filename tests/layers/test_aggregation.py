@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -113,3 +115,14 @@ def test_dropout_under_a_maximum_is_refused():
     csr = Csr(torch.tensor([0]), torch.tensor([], dtype=torch.int64), 0)
     with pytest.raises(LayerError, match="no normalised coefficient to drop"):
         Max().partial(Messages(csr, torch.zeros(0, 1, 1), dropout=0.5))
+
+
+@AGGREGATIONS
+@FEW
+@given(drawn=edge_lists(), weighted=st.booleans())
+def test_rows_of_whole_targets_are_those_of_the_state(aggregation, drawn, weighted):
+    edges, seed = drawn
+    messages = messages_of(edges, seed, torch.ones(len(edges), dtype=torch.bool))
+    if not weighted and not isinstance(aggregation, SoftmaxAttention):
+        messages = replace(messages, coefficient=None)
+    torch.testing.assert_close(aggregation.whole(messages), aggregation.finalize(aggregation.partial(messages)))

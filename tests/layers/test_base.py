@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC
 
 import pytest
+import torch
 
 from gnnflow.graph.errors import LayerError
-from gnnflow.layers import GCN, Layer
+from gnnflow.layers import GCN, GIN, GraphSAGE, Layer
 from gnnflow.layers.terms import GatheredTerms
 
 
@@ -63,3 +64,20 @@ def test_terms_nobody_reads_are_never_gathered():
     assert [terms["logit"], terms["logit"]] == [2, 2]
     assert gathered == [2]
     assert list(terms) == ["value", "logit"]
+
+
+@pytest.mark.parametrize("layer", [GCN(5, 3), GraphSAGE(5, 3)], ids=lambda layer: type(layer).__name__)
+def test_a_linear_update_says_what_update_computes(layer):
+    linear = layer.linear_update
+    with torch.no_grad():
+        linear.bias.copy_(torch.randn(3))
+    own, aggregated = {"h": torch.randn(4, 5)}, torch.randn(4, 1, 3)
+    wanted = aggregated[:, 0] + linear.bias
+    if linear.weight is not None:
+        wanted = wanted + own[linear.term] @ linear.weight.T
+    torch.testing.assert_close(layer.update(own, aggregated), wanted)
+
+
+def test_what_is_not_linear_has_no_linear_update():
+    assert GIN(5, 3).linear_update is None
+    assert GraphSAGE(5, 3, aggregator="max").linear_update is None
