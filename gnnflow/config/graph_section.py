@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from gnnflow.config.base import Column, Integer, Section, Uri, problem
-from gnnflow.graph.schema import Relation
+from gnnflow.graph.schema import UNTYPED, GraphSchema, Relation
 
 _TypedTables = Annotated[dict[str, Uri], Field(min_length=1)]
+_TypedColumns = Annotated[dict[str, tuple[Column, ...]], Field(min_length=1)]
+# Types and relations are parts of file names, and of each other's.
+_TYPE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]|_(?!_))*(?<!_)")
+_NAMING = "Use letters, digits, '.', '-' and single '_', starting with a letter or digit."
 
 
 class GraphConfig(Section):
@@ -39,12 +45,22 @@ class GraphConfig(Section):
         description="Edge table column with an edge's time, integers or timestamps; read where task.split asks for it.",
     )
     weight: Column = Field("weight", description="Edge table column with edge weights; used where the column exists.")
-    features: tuple[Column, ...] = Field(
-        ("x",),
+    target: str | None = Field(
+        None,
         min_length=1,
-        description="Node feature columns: a fixed-size list, scalars, or x for sparse x_index/x_value.",
+        description="The node type that is labelled and scored; required where graph.nodes has several types.",
     )
-    edge_features: tuple[Column, ...] = Field((), description="Edge table columns that become edge attributes.")
+    features: Annotated[tuple[Column, ...], Field(min_length=1)] | _TypedColumns = Field(
+        ("x",),
+        description="Node feature columns: a fixed-size list, scalars, or x for sparse x_index/x_value. For typed "
+        "graphs also {type: columns}, where a type that is left out or has an empty list has no features; of one list "
+        "for all, a type whose table has none of these columns has none.",
+    )
+    edge_features: tuple[Column, ...] | _TypedColumns = Field(
+        (),
+        description="Edge table columns that become edge attributes: a list, of which each relation of a typed graph "
+        "reads those its table has, or {source__relation__target: columns}.",
+    )
     feature_dim: Integer | None = Field(
         None,
         ge=1,
@@ -75,8 +91,56 @@ class GraphConfig(Section):
     )
     reverse_edges: bool = Field(
         default=False,
-        description="Also add every edge in the opposite direction, with the same weight and attributes.",
+        description="Also add every edge in the opposite direction, with the same weight and attributes. In a typed "
+        "graph those of a__likes__b become a relation of their own, b__rev_likes__a.",
     )
+
+    @property
+    def schema(self) -> GraphSchema:  # type: ignore[override]  # pydantic's own `schema` is deprecated and gone in 3
+        """The graph's types and relations, the reverse ones included."""
+        return GraphSchema.of(self.node_tables, [*self.edge_tables, *self.reverses.values()])
+
+    @property
+    def node_tables(self) -> dict[str, str]:
+        """The node table of each type, in the order of the types' names."""
+        if isinstance(self.nodes, str):
+            return {UNTYPED.types[0]: self.nodes}
+        return dict(sorted(self.nodes.items()))
+
+    @property
+    def edge_tables(self) -> dict[Relation, str]:
+        """The edge table of each relation that has one, in the order of the relations' names."""
+        if isinstance(self.edges, str):
+            return {UNTYPED.relations[0]: self.edges}
+        parsed = ((Relation.parse(name), uri) for name, uri in sorted(self.edges.items()))
+        return {relation: uri for relation, uri in parsed if relation is not None}
+
+    @property
+    def reverses(self) -> dict[Relation, Relation]:
+        """The relation that the reverse edges of a table are of; without types they are of the table's own."""
+        if not self.reverse_edges or (len(self.node_tables) == 1 and len(self.edge_tables) == 1):
+            return {}
+        return {relation: relation.reversed for relation in self.edge_tables}
+
+    @property
+    def target_type(self) -> int:
+        """The number of the type that is labelled and scored."""
+        return 0 if self.target is None else self.schema.types.index(self.target)
+
+    def features_of(self, node_type: str) -> tuple[str, ...]:
+        """Return the feature columns asked of a type's table."""
+        return self.features.get(node_type, ()) if isinstance(self.features, Mapping) else self.features
+
+    def edge_features_of(self, relation: Relation) -> tuple[str, ...]:
+        """Return the attribute columns asked of a relation's table."""
+        held = self.edge_features
+        return held.get(str(relation), ()) if isinstance(held, Mapping) else held
+
+    @model_serializer(mode="wrap")
+    def _without_later_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # A key that came later: what was made without it keeps its bytes.
+        values: dict[str, Any] = handler(self)
+        return {key: value for key, value in values.items() if key != "target" or value is not None}
 
     @model_validator(mode="after")
     def _columns_mean_one_thing(self) -> Self:
@@ -84,15 +148,8 @@ class GraphConfig(Section):
             ("features", {"id": self.id, "label": self.label, "split": self.split}, self.features),
             ("edge_features", {"src": self.src, "dst": self.dst}, self.edge_features),
         ):
-            for role, column in taken.items():
-                if column in features:
-                    raise problem(
-                        f"{column!r} is the column of graph.{role}",
-                        key=kind,
-                        fix="Take it out of the list: it is not an input of a model.",
-                    )
-            if len(set(features)) != len(features):
-                raise problem(f"{list(features)} names a column twice", key=kind, fix="Name each column once.")
+            for key, listed in ({kind: features} if isinstance(features, tuple) else _below(kind, features)).items():
+                _check_columns(key, listed, taken)
         if self.src == self.dst:
             raise problem(
                 f"{self.dst!r} is the column of graph.src too",
@@ -110,6 +167,9 @@ class GraphConfig(Section):
                 "nodes and edges disagree: one is a path, the other a map of types",
                 fix="Give both as paths, or both as maps {type: path} and {source__relation__target: path}.",
             )
+        for name in self.nodes:
+            if not _TYPE_NAME.fullmatch(name):
+                raise problem(f"{name!r} cannot be part of a file name", key="nodes", fix=f"Rename the type. {_NAMING}")
         for name in self.edges:
             relation = Relation.parse(name)
             if relation is None or not {relation.source, relation.target} <= set(self.nodes):
@@ -118,4 +178,59 @@ class GraphConfig(Section):
                     key="edges",
                     fix="Write edge types as source__relation__target.",
                 )
+            if not _TYPE_NAME.fullmatch(relation.name):
+                raise problem(
+                    f"{name!r} cannot be part of a file name", key="edges", fix=f"Rename the relation. {_NAMING}"
+                )
+            if self.reverses and str(relation.reversed) in self.edges:
+                raise problem(
+                    f"{relation.reversed} has a table, and is what the reverse edges of {name} would be called",
+                    key="reverse_edges",
+                    fix="Leave reverse_edges out, or rename the relation.",
+                )
         return self
+
+    @model_validator(mode="after")
+    def _types_are_those_of_the_tables(self) -> Self:
+        types = [] if isinstance(self.nodes, str) else sorted(self.nodes)
+        relations = [] if isinstance(self.edges, str) else sorted(self.edges)
+        if len(types) > 1 and self.target is None:
+            raise problem(
+                f"required but missing, where graph.nodes has the types {', '.join(types)}",
+                key="target",
+                fix="Name the type whose nodes are labelled and scored.",
+            )
+        named = {} if self.target is None else {"target": (self.target, "nodes", types)}
+        for key, columns, of, known in (
+            ("features", self.features, "nodes", types),
+            ("edge_features", self.edge_features, "edges", relations),
+        ):
+            named |= {f"{key}.{name}": (name, of, known) for name in columns} if isinstance(columns, dict) else {}
+        for key, (name, of, known) in named.items():
+            if name not in known:
+                found = f"graph.{of} has {', '.join(known)}" if known else f"graph.{of} is one table, without types"
+                raise problem(f"{name!r} is not known: {found}", key=key, fix="Name one of these, or leave it out.")
+        if types and not self.schema.is_typed and not self.features_of(types[0]):
+            raise problem(
+                f"{types[0]!r} has no features, and is the only type",
+                key="features",
+                fix="Name the columns of its table that are its features.",
+            )
+        return self
+
+
+def _below(kind: str, columns: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    return {f"{kind}.{name}": listed for name, listed in columns.items()}
+
+
+def _check_columns(key: str, columns: tuple[str, ...], taken: Mapping[str, str]) -> None:
+    """Raise where columns of features are named twice, or have another meaning."""
+    for role, column in taken.items():
+        if column in columns:
+            raise problem(
+                f"{column!r} is the column of graph.{role}",
+                key=key,
+                fix="Take it out of the list: it is not an input of a model.",
+            )
+    if len(set(columns)) != len(columns):
+        raise problem(f"{list(columns)} names a column twice", key=key, fix="Name each column once.")

@@ -9,9 +9,10 @@ from pydantic import Field
 from gnnflow.config.base import Integer, Section
 
 Fanout = Annotated[tuple[Annotated[Integer, Field(ge=1)], ...], Field(min_length=1)]
+Fanouts = Fanout | Annotated[dict[str, Fanout], Field(min_length=1)]
 _FANOUT = (
     "In-edges kept per node, one number per hop from the targets outward: [15, 10] keeps 15 of a target's and 10 of "
-    "each of theirs."
+    "each of theirs. In a typed graph of each relation, or {source__relation__target: list} naming every one."
 )
 
 
@@ -25,14 +26,14 @@ class UniformSampling(Section):
     """Keep a uniform sample without replacement. Sums over it are scaled by in-degree / edges kept."""
 
     kind: Literal["uniform"] = Field("uniform", description="Every in-edge is equally likely to be kept.")
-    fanout: Fanout = Field(description=_FANOUT)
+    fanout: Fanouts = Field(description=_FANOUT)
 
 
 class WeightedSampling(Section):
     """Keep a sample without replacement in proportion to edge weights; sums scale each edge by how likely it was."""
 
     kind: Literal["weighted"] = Field("weighted", description="Heavier in-edges are likelier to be kept.")
-    fanout: Fanout = Field(description=_FANOUT)
+    fanout: Fanouts = Field(description=_FANOUT)
 
 
 class TopKSampling(Section):
@@ -41,7 +42,7 @@ class TopKSampling(Section):
     kind: Literal["top_k"] = Field(
         "top_k", description="The heaviest in-edges are kept and the others ignored: sums are not scaled."
     )
-    fanout: Fanout = Field(description=_FANOUT)
+    fanout: Fanouts = Field(description=_FANOUT)
 
 
 Sampling = Annotated[

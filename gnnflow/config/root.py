@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -77,9 +78,22 @@ class Config(Section):
 
     @property
     def fanouts(self) -> tuple[int, ...] | None:
-        """In-edges kept per node, one number per hop from the targets outward; None keeps all."""
-        sampling = self.neighbors.sampling
-        return None if isinstance(sampling, NoSampling) else sampling.fanout
+        """In-edges kept per node, one number per hop from the targets outward; None keeps all.
+
+        Where relations have fan-outs of their own, the largest of each hop.
+        """
+        held = self.relation_fanouts
+        return None if held is None else tuple(map(max, zip(*held, strict=True)))
+
+    @property
+    def relation_fanouts(self) -> tuple[tuple[int, ...], ...] | None:
+        """The fan-outs of each relation, in the order of the graph's schema; None keeps all in-edges."""
+        sampling, relations = self.neighbors.sampling, self.graph.schema.relations
+        if isinstance(sampling, NoSampling):
+            return None
+        if isinstance(sampling.fanout, tuple):
+            return (sampling.fanout,) * len(relations)
+        return tuple(sampling.fanout[str(relation)] for relation in relations)
 
     @model_validator(mode="after")
     def _hops_reach_layers(self) -> Self:
@@ -118,8 +132,10 @@ class Config(Section):
                 fix="Set it to a metric of classes or numbers.",
             )
         self._needs("infer.embeddings", self.infer.embeddings, needed=False, why="predictions are those of edges")
+        held = self.graph.edge_features
+        columns = held if isinstance(held, tuple) else {name for listed in held.values() for name in listed}
         for role in ("label", "split"):
-            if getattr(self.graph, role) in self.graph.edge_features:
+            if getattr(self.graph, role) in columns:
                 raise problem(
                     f"{getattr(self.graph, role)!r} is the column of graph.{role}, and task.kind is edge",
                     key="graph.edge_features",
@@ -160,10 +176,40 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _fanout_fits_hops(self) -> Self:
-        if self.fanouts is not None and len(self.fanouts) != self.num_hops:
+        sampling, place = self.neighbors.sampling, "neighbors.sampling.fanout"
+        if isinstance(sampling, NoSampling):
+            return self
+        if isinstance(sampling.fanout, dict):
+            self._fanouts_name_relations(sampling.fanout)
+        held = {place: sampling.fanout} if isinstance(sampling.fanout, tuple) else sampling.fanout
+        for name, fanout in held.items():
+            if len(fanout) != self.num_hops:
+                raise problem(
+                    f"{list(fanout)} is not allowed: must have {self.num_hops} numbers, one per hop",
+                    key=name if name == place else f"{place}.{name}",
+                    fix="Give one number per hop, targets first, or change model.layers or flat.hops.",
+                )
+        return self
+
+    def _fanouts_name_relations(self, fanouts: Mapping[str, object]) -> None:
+        """Raise where a map of fan-outs does not name exactly the graph's relations."""
+        place = "neighbors.sampling.fanout"
+        if isinstance(self.graph.edges, str):
+            raise problem("a map of relations, and graph.edges is one table", key=place, fix="Give one list.")
+        known = [str(relation) for relation in self.graph.schema.relations]
+        if missing := [name for name in known if name not in fanouts]:
             raise problem(
-                f"{list(self.fanouts)} is not allowed: must have {self.num_hops} numbers, one per hop",
-                key="neighbors.sampling.fanout",
-                fix="Give one number per hop, targets first, or change model.layers or flat.hops.",
+                f"has no list for {', '.join(missing)}", key=place, fix="Name every relation, or give one list for all."
+            )
+        if unknown := [name for name in fanouts if name not in known]:
+            raise problem(f"{unknown[0]!r} is no relation of the graph", key=place, fix=f"They are {', '.join(known)}.")
+
+    @model_validator(mode="after")
+    def _typed_graphs_have_labelled_nodes(self) -> Self:
+        if self.graph.schema.is_typed and self.task.kind != "node":
+            raise problem(
+                f"{self.task.kind} is not allowed where graph.nodes or graph.edges has several types",
+                key="task.kind",
+                fix="Set task.kind to node, or give one node table and one edge table.",
             )
         return self

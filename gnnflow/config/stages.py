@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gnnflow.config.neighbors_section import NoSampling
 from gnnflow.config.pipelines import PIPELINES
 from gnnflow.config.train_section import RANKS_PLACE_ONLY, Device, several_ranks
 
@@ -87,13 +88,28 @@ def _select_keys(config: Config) -> Keys:
         chosen["scale"] = _SCALE[sampling.kind]
     if config.fanouts is None:
         return {"neighbors": chosen}
-    # Fan-outs are prefixes of one order, so the largest decides what has to be kept.
-    return {"neighbors": {**chosen, "kept": max(config.fanouts)}, "seed": config.seed}
+    # Fan-outs are prefixes of one order, so the largest decides what has to be kept; of each relation its own.
+    kept = _of_relations(config, max)
+    return {"neighbors": {**chosen, "kept": max(config.fanouts) if kept is None else kept}, "seed": config.seed}
+
+
+def _of_relations(config: Config, read: Callable[[tuple[int, ...]], Any]) -> dict[str, Any] | None:
+    """Return what is read of each relation's fan-outs, where they have fan-outs of their own."""
+    sampling = config.neighbors.sampling
+    if isinstance(sampling, NoSampling) or isinstance(sampling.fanout, tuple) or not config.graph.schema.is_typed:
+        return None
+    return {name: read(fanout) for name, fanout in sorted(sampling.fanout.items())}
+
+
+def _fanouts(config: Config, hops: int) -> list[int] | dict[str, list[int]] | None:
+    """Return the fan-outs of the first hops, by relation where each has its own."""
+    held = _of_relations(config, lambda fanout: list(fanout[:hops]))
+    return held or (None if config.fanouts is None else list(config.fanouts[:hops]))
 
 
 def _flat_keys(config: Config) -> Keys:
     flat = config.flat.model_dump(mode="json", exclude={"hops"})
-    keys = {"flat": flat, "hops": config.num_hops, "fanouts": config.fanouts and list(config.fanouts)}
+    keys = {"flat": flat, "hops": config.num_hops, "fanouts": _fanouts(config, config.num_hops)}
     if config.task.kind == "node":
         return keys
     if config.task.kind == "edge":
@@ -102,22 +118,18 @@ def _flat_keys(config: Config) -> Keys:
     return {**keys, "negatives": drawn, "seed": config.seed}
 
 
-def _layer_fanouts(config: Config) -> list[int] | None:
-    return None if config.fanouts is None else list(config.fanouts[: config.model.layers])
-
-
 def _train_keys(config: Config) -> Keys:
     # The model that training starts from is an input: what it holds decides, not where it lies.
     train = config.train.model_dump(mode="json", exclude=_TRAIN_SPEED_ONLY | {"start", "workers", "updater", "device"})
     train |= several_ranks(config.train) | _device_key(config.train.device)
     model = config.model.model_dump(mode="json")
-    keys = {"model": model, "train": train, "fanouts": _layer_fanouts(config), "seed": config.seed}
+    keys = {"model": model, "train": train, "fanouts": _fanouts(config, config.model.layers), "seed": config.seed}
     return keys if config.task.kind == "node" else {**keys, "task": config.task.model_dump(mode="json")}
 
 
 def _infer_keys(config: Config) -> Keys:
     infer = config.infer.model_dump(mode="json", exclude={"device"}) | _device_key(config.scoring_device)
-    return {"infer": infer, "fanouts": _layer_fanouts(config)}
+    return {"infer": infer, "fanouts": _fanouts(config, config.model.layers)}
 
 
 def _device_key(device: Device) -> Keys:

@@ -30,6 +30,11 @@ class Relation:
         found = RELATION.fullmatch(text)
         return None if found is None else cls(**found.groupdict())
 
+    @property
+    def reversed(self) -> Relation:
+        """The relation of the same edges turned round, as `graph.reverse_edges` names it."""
+        return Relation(self.target, f"rev_{self.name}", self.source)
+
     def __str__(self) -> str:
         """Return it as it is written in a config."""
         return f"{self.source}__{self.name}__{self.target}"

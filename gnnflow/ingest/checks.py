@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gnnflow.graph.arrays import Array, FloatArray, IntArray
-    from gnnflow.ingest.schema import ColumnPart
+    from gnnflow.ingest.fields import ColumnPart
     from gnnflow.storage.user_tables import Chunk
 
 _SHOWN = 3

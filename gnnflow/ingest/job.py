@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -12,52 +12,73 @@ import numpy as np
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.errors import TableError
-from gnnflow.graph.facts import ColumnCounts, FeatureFacts, GraphFacts, RowCounts
+from gnnflow.graph.facts import ColumnCounts, FeatureFacts, GraphFacts, RelationFacts, RowCounts, TypeFacts
 from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest import links, rounds
 from gnnflow.ingest.moments import Moments, Scale, scale_of
-from gnnflow.ingest.statistics import CHANNEL, merge_counts, statistics_of
+from gnnflow.ingest.statistics import CHANNEL, column_names, merge_counts, statistics_of
 from gnnflow.mapreduce.rounds import Round
 from gnnflow.storage.columns import id_keys
 from gnnflow.storage.tables import commit_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import pyarrow as pa
 
     from gnnflow.config import GraphConfig
     from gnnflow.graph.arrays import IntArray
-    from gnnflow.ingest.schema import SourceSchema
+    from gnnflow.graph.schema import GraphSchema
+    from gnnflow.ingest.schema import NodeSchema
+    from gnnflow.ingest.tables import EdgeTable, NodeTable, Tables
     from gnnflow.ingest.targets import EdgeTargets
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
     from gnnflow.storage.filesystem import FileEntry
-    from gnnflow.storage.user_tables import Chunk
 
 _FEW_CLASSES = 1000
 
 
 @dataclass(frozen=True)
 class IngestJob:
-    """What every ingest task knows: where to write, how to read, and the chunks an error may have to name."""
+    """What every ingest task knows: where to write, and the tables, whose chunks an error may have to name."""
 
     artifact: str
     config: GraphConfig
-    schema: SourceSchema
-    nodes: tuple[Chunk, ...]
-    edges: tuple[Chunk, ...]
+    tables: Tables
+
+    @cached_property
+    def graph(self) -> GraphSchema:
+        """The graph's types and relations."""
+        return self.config.schema
 
     @property
     def targets(self) -> EdgeTargets | None:
         """What is asked of the edge table where targets are edges; None where they are nodes."""
-        return self.schema.targets
+        return self.tables.edges[0].schema.targets
 
     @property
     def partitions(self) -> int:
         """How many partitions the store gets."""
         assert self.config.partitions is not None, "a resolved run has a number of partitions"
         return self.config.partitions
+
+    @property
+    def destinations(self) -> int:
+        """How many tasks rows are sent to at most: those of the round that has most."""
+        return self.partitions * max(self.graph.num_types, self.graph.num_relations)
+
+    def node_table(self, task: int) -> tuple[int, NodeTable]:
+        """Return the number of a type and its table, one of whose chunks a task reads."""
+        return next((number, table) for number, table in enumerate(self.tables.nodes) if task in table.tasks)
+
+    def edge_table(self, task: int) -> EdgeTable:
+        """Return the edge table one of whose chunks a task reads."""
+        return next(table for table in self.tables.edges if task in table.tasks)
+
+    def first_column(self, node_type: int) -> int:
+        """Return the number of a type's first counted column among those of all types."""
+        return sum(len(column_names(table.schema)) for table in self.tables.nodes[:node_type])
 
     def home_of(self, ids: pa.Array) -> IntArray:
         """Return the partition that each id's node lives in."""
@@ -79,29 +100,30 @@ class IngestResult:
 
 def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
     """Run ingest. Raises TableError for the first bad row under `fail`, and for splits nothing can be trained on."""
-    partitions = job.partitions
-    read = runner.run(Round("nodes_read", len(job.nodes), partitions, partial(rounds.read_nodes, job=job)))
+    parts, send = job.partitions * job.graph.num_types, job.destinations
+    read = runner.run(Round("nodes_read", job.tables.nodes[-1].tasks.stop, send, partial(rounds.read_nodes, job=job)))
     sort = partial(rounds.sort_nodes, job=job)
-    step = Round("nodes_sort", partitions, partitions, sort, {"nodes": "nodes_read"}, frozenset({"nodes"}))
+    step = Round("nodes_sort", parts, send, sort, {"nodes": "nodes_read"}, frozenset({"nodes"}))
     nodes = runner.run(step)
     if job.targets is None:
         _check_splits(nodes, job)
         _check_classes(nodes, job)
     counts = {CHANNEL: "nodes_sort"}
-    merge = Round("nodes_statistics", partitions, partitions, merge_counts, counts, frozenset(counts))
-    counted = statistics_of(runner.run(merge), job.schema)
+    merge = Round("nodes_statistics", job.partitions, send, merge_counts, counts, frozenset(counts))
+    counted = statistics_of(runner.run(merge), _column_names(job))
+    # its parts are the nodes of each type in each partition
     book = PartitionBook(offsets_of(np.array([record.counts["rows_out"] for record in nodes], np.int64)))
     edge_read, edges = _edge_rounds(job, runner, book)
     written = runner.run(
         Round(
             "nodes_write",
-            partitions,
-            partitions,
-            partial(rounds.write_nodes, job=job, book=book, scale=_scale(nodes, job)),
+            parts,
+            send,
+            partial(rounds.write_nodes, job=job, book=book, scales=_scales(nodes, job)),
             {"node_rows": "nodes_sort", "in_degree": _builder(job), "out_degree": _builder(job)},
         )
     )
-    steps = _Records(read, nodes, edge_read, edges, written)
+    steps = _Records(job, read, nodes, edge_read, edges, written)
     if job.targets is not None:
         _check_edge_splits(edges[-1], job)
         _check_classes(edges[-1], job)
@@ -115,25 +137,26 @@ def _builder(job: IngestJob) -> str:
 def _edge_rounds(
     job: IngestJob, runner: RoundRunner, book: PartitionBook
 ) -> tuple[list[TaskRecord], list[list[TaskRecord]]]:
-    partitions = job.partitions
-    read = runner.run(Round("edges_read", len(job.edges), partitions, partial(rounds.read_edges, job=job)))
+    tables, send = job.partitions * len(job.tables.edges), job.destinations
+    read = runner.run(Round("edges_read", job.tables.edges[-1].tasks.stop, send, partial(rounds.read_edges, job=job)))
     by_time = job.targets is not None and job.targets.task.split.kind == "time"
     resolve = partial(links.sample_times if by_time else rounds.resolve_sources, job=job, book=book)
     reads = {"edges_by_src": "edges_read", "node_rows": "nodes_sort"}
-    sources = runner.run(Round("edges_src", partitions, partitions, resolve, reads, frozenset({"edges_by_src"})))
+    sources = runner.run(Round("edges_src", tables, send, resolve, reads, frozenset({"edges_by_src"})))
     split = partial(rounds.resolve_destinations, job=job, book=book)
     if job.targets is not None:
         split = partial(links.split_edges, job=job, book=book, bounds=_bounds(job, runner) if by_time else None)
     reads = {"edges_by_dst": "edges_src", "node_rows": "nodes_sort"}
-    steps = [sources, runner.run(Round("edges_dst", partitions, partitions, split, reads, frozenset({"edges_by_dst"})))]
+    steps = [sources, runner.run(Round("edges_dst", tables, send, split, reads, frozenset({"edges_by_dst"})))]
+    relations = job.partitions * job.graph.num_relations
     if job.targets is not None:
         build = partial(links.build_links, job=job, book=book)
         reads = dict.fromkeys(("edges_both", "pairs", "held"), "edges_dst")
-        steps.append(runner.run(Round("edges_build", partitions, partitions, build, reads, frozenset(reads))))
+        steps.append(runner.run(Round("edges_build", relations, send, build, reads, frozenset(reads))))
     elif job.config.reverse_edges:
         build = partial(rounds.build_both_ways, job=job, book=book)
         reads = {"edges_both": "edges_dst"}
-        steps.append(runner.run(Round("edges_build", partitions, partitions, build, reads, frozenset(reads))))
+        steps.append(runner.run(Round("edges_build", relations, send, build, reads, frozenset(reads))))
     return read, steps
 
 
@@ -146,14 +169,15 @@ def _bounds(job: IngestJob, runner: RoundRunner) -> links.TimeBounds:
 
 
 def _check_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
-    if not job.schema.has_split or not job.schema.has_labels:
+    labelled = job.tables.labelled
+    if not labelled.schema.has_split or not labelled.schema.has_labels:
         return
     counts = _splits(records)
     for name in ("train", "valid"):
         if not counts[name]:
             raise TableError(
                 f"column {job.config.split!r}: no row is in split {name!r} (counts: {counts})",
-                where=str(job.config.nodes),
+                where=labelled.uri,
                 fix="Training needs train and valid rows with labels.",
             )
 
@@ -164,41 +188,57 @@ def _check_edge_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
         if not counts[name]:
             raise TableError(
                 f"no edge is in split {name!r} (counts: {counts})",
-                where=str(job.config.edges),
+                where=job.tables.labelled.uri,
                 fix="Training needs train and valid edges: see task.split.",
             )
 
 
 def _splits(records: Sequence[TaskRecord]) -> dict[str, int]:
-    total = np.sum([record.counts["splits"] for record in records], axis=0)
+    total = np.sum([record.counts["splits"] for record in records if "splits" in record.counts], axis=0)
     return dict(zip(("none", *SPLITS), (int(count) for count in total), strict=True))
+
+
+def _scales(records: Sequence[TaskRecord], job: IngestJob) -> list[Scale | None]:
+    """Return what each type's features are scaled by; None where they are not, or there are none."""
+    return [_scale(records[number :: job.graph.num_types], job) for number in range(job.graph.num_types)]
 
 
 def _scale(records: Sequence[TaskRecord], job: IngestJob) -> Scale | None:
     if job.config.normalize != "standard" or not any(record.counts["rows_out"] for record in records):
         return None
-    return scale_of([Moments(**record.counts["moments"]) for record in records])
+    found = [Moments(**record.counts["moments"]) for record in records if "moments" in record.counts]
+    return scale_of(found) if found else None
+
+
+def _column_names(job: IngestJob) -> list[str]:
+    """Return the names of the counted columns of all types, each with its type's where there are several."""
+    named = zip(job.graph.types, job.tables.nodes, strict=True)
+    return [
+        f"{kind}: {column}" if job.graph.is_typed else column
+        for kind, table in named
+        for column in column_names(table.schema)
+    ]
 
 
 def _check_classes(records: Sequence[TaskRecord], job: IngestJob) -> None:
     """Raise TableError for a class number that no count of rows explains: a model has one output per class."""
-    if not LABEL_KINDS[job.schema.label_kind].is_class or job.config.num_classes is not None:
+    if not LABEL_KINDS[job.tables.labelled.schema.label_kind].is_class or job.config.num_classes is not None:
         return
-    largest = max(record.counts["label_max"] for record in records)
+    largest = max(record.counts.get("label_max", -1) for record in records)
     limit = max(_FEW_CLASSES, _total(records, "labelled"))
     if largest >= limit:
         raise TableError(
             f"column {job.config.label!r}: the largest class is {largest:,}, "
             f"of {_total(records, 'labelled'):,} labelled rows",
-            where=str(job.config.nodes if job.targets is None else job.config.edges),
+            where=job.tables.labelled.uri,
             fix=f"Number classes from 0 without gaps. Above {limit:,} set graph.num_classes.",
         )
 
 
 def _num_classes(records: Sequence[TaskRecord], job: IngestJob) -> int:
-    if not LABEL_KINDS[job.schema.label_kind].is_class:
-        return job.schema.label_width
-    largest = max(record.counts["label_max"] for record in records)
+    if not LABEL_KINDS[job.tables.labelled.schema.label_kind].is_class:
+        return job.tables.labelled.schema.label_width
+    largest = max(record.counts.get("label_max", -1) for record in records)
     return job.config.num_classes or max(largest + 1, 2)
 
 
@@ -206,6 +246,7 @@ def _num_classes(records: Sequence[TaskRecord], job: IngestJob) -> int:
 class _Records:
     """The records of every round, in the order in which the rounds ran. edges: one list per round after the reading."""
 
+    job: IngestJob
     node_read: Sequence[TaskRecord]
     nodes: Sequence[TaskRecord]
     edge_read: Sequence[TaskRecord]
@@ -213,30 +254,37 @@ class _Records:
     written: Sequence[TaskRecord]
 
     @property
-    def node_rows(self) -> RowCounts:
-        """The node table's rows."""
-        quarantined = _total([*self.node_read, *self.nodes], "rows_quarantined")
-        return _conserved("node", _total(self.node_read, "rows_in"), _total(self.nodes, "rows_out"), quarantined)
+    def tables(self) -> dict[str, RowCounts]:
+        """The rows of each table; edges added in reverse are not counted."""
+        tables, graph = self.job.tables, self.job.graph
+        names = ["nodes"], ["edges"]
+        if graph.is_typed:
+            names = [f"nodes/{name}" for name in graph.types], [f"edges/{name}" for name in self.job.config.edge_tables]
+        counts = {}
+        for number, (name, table) in enumerate(zip(names[0], tables.nodes, strict=True)):
+            read, sort = _of(self.node_read, table.tasks), self.nodes[number :: graph.num_types]
+            counts[name] = _row_counts(name, read, sort, [*read, *sort])
+        width = len(tables.edges)
+        for number, (name, edges) in enumerate(zip(names[1], tables.edges, strict=True)):
+            read = _of(self.edge_read, edges.tasks)
+            # a round after the second knows both ends of each edge, and sets none aside
+            sources, known = (step[number::width] for step in self.edges[:2])
+            counts[name] = _row_counts(name, read, known, [*read, *sources, *known])
+        return counts
 
     @property
-    def edge_rows(self) -> RowCounts:
-        """The edge table's rows; edges added in reverse are not counted."""
-        steps = [*self.edge_read, *(record for step in self.edges for record in step)]
-        rows_out = _total(self.edges[1], "rows_out")  # where both ends are known
-        return _conserved("edge", _total(self.edge_read, "rows_in"), rows_out, _total(steps, "rows_quarantined"))
-
-    def targets(self, job: IngestJob) -> Sequence[TaskRecord]:
-        """Return the records that count targets, their splits and labels."""
-        return self.nodes if job.targets is None else self.edges[-1]
+    def targets(self) -> Sequence[TaskRecord]:
+        """The records that count targets, their splits and labels."""
+        return self.nodes if self.job.targets is None else self.edges[-1]
 
     @property
     def rows(self) -> RowCounts:
-        """The rows of both tables."""
-        nodes, edges = self.node_rows, self.edge_rows
+        """The rows of all tables."""
+        counts = self.tables.values()
         return RowCounts(
-            nodes.rows_in + edges.rows_in,
-            nodes.rows_out + edges.rows_out,
-            nodes.rows_quarantined + edges.rows_quarantined,
+            sum(each.rows_in for each in counts),
+            sum(each.rows_out for each in counts),
+            sum(each.rows_quarantined for each in counts),
         )
 
     @property
@@ -246,37 +294,92 @@ class _Records:
         return tuple(entry for step in rounds for record in step for entry in record.files)
 
 
+def _of(records: Sequence[TaskRecord], tasks: range) -> Sequence[TaskRecord]:
+    return records[tasks.start : tasks.stop]
+
+
 def _facts(job: IngestJob, book: PartitionBook, steps: _Records, *, columns: tuple[ColumnCounts, ...]) -> GraphFacts:
-    schema = job.schema
-    bins = zip_longest(*(record.counts["degree_bins"] for record in steps.written), fillvalue=0)
-    has_value = schema.sparse_has_value or (schema.sparse is not None and job.config.normalize == "row")
+    labelled, nodes = job.tables.labelled.schema, job.tables.nodes
+    edges = [table.schema for table in job.tables.edges]
+    target = nodes[job.config.target_type].schema
     return GraphFacts(
         num_nodes=book.num_nodes,
         num_edges=_total(steps.edges[-1], "edges"),
         offsets=tuple(book.offsets.tolist()),
-        id_type=schema.id_type,
-        features=FeatureFacts("sparse" if schema.sparse else "dense", schema.feature_width, has_value),
-        attribute_width=schema.attribute_width,
-        has_weight=schema.has_weight,
-        label_kind=schema.label_kind,
-        num_classes=_num_classes(steps.targets(job), job),
-        class_names=schema.class_names,
-        labelled=_total(steps.targets(job), "labelled"),
-        splits=_splits(steps.targets(job)),
-        degree_bins=tuple(sum(column) for column in bins),
+        id_type=target.id_type,
+        features=_features(job, target),
+        attribute_width=max(schema.attribute_width for schema in edges),
+        has_weight=any(schema.has_weight for schema in edges),
+        label_kind=labelled.label_kind,
+        num_classes=_num_classes(steps.targets, job),
+        class_names=labelled.class_names,
+        labelled=_total(steps.targets, "labelled"),
+        splits=_splits(steps.targets),
+        degree_bins=_added(record.counts["degree_bins"] for record in steps.written),
         max_in_degree=max(record.counts["max_in_degree"] for record in steps.written),
-        tables={"nodes": steps.node_rows, "edges": steps.edge_rows},
+        tables=steps.tables,
         columns=columns,
         copies_left_out=_total(steps.edges[-1], "copies_left_out"),
         targets="nodes" if job.targets is None else "edges",
-        has_time=schema.has_time,
+        has_time=edges[0].has_time,
+        types=_type_facts(job, steps) if job.graph.is_typed else (),
+        relations=_relation_facts(job, steps) if job.graph.is_typed else (),
+        target=job.graph.types[job.config.target_type] if job.graph.is_typed else "",
     )
+
+
+def _features(job: IngestJob, schema: NodeSchema) -> FeatureFacts:
+    has_value = schema.sparse_has_value or (schema.sparse is not None and job.config.normalize == "row")
+    return FeatureFacts("sparse" if schema.sparse else "dense", schema.feature_width, has_value)
+
+
+def _type_facts(job: IngestJob, steps: _Records) -> tuple[TypeFacts, ...]:
+    return tuple(
+        TypeFacts(
+            name,
+            _total(steps.nodes[number :: job.graph.num_types], "rows_out"),
+            _features(job, table.schema) if table.schema.has_features else None,
+        )
+        for number, (name, table) in enumerate(zip(job.graph.types, job.tables.nodes, strict=True))
+    )
+
+
+def _relation_facts(job: IngestJob, steps: _Records) -> tuple[RelationFacts, ...]:
+    found = []
+    for number, relation in enumerate(job.graph.relations):
+        schema = job.tables.table_of(number).schema
+        # degree bins and the largest in-degree of each part that the relation leads to
+        parts = steps.written[job.graph.target_types[number] :: job.graph.num_types]
+        counted = [record.counts["relations"][str(number)] for record in parts]
+        found.append(
+            RelationFacts(
+                str(relation),
+                _total(steps.edges[-1][number :: job.graph.num_relations], "edges"),
+                schema.attribute_width,
+                schema.has_weight,
+                _added(bins for bins, _ in counted),
+                max(largest for _, largest in counted),
+            )
+        )
+    return tuple(found)
+
+
+def _added(bins: Iterable[Sequence[int]]) -> tuple[int, ...]:
+    return tuple(sum(column) for column in zip_longest(*bins, fillvalue=0))
 
 
 def _total(records: Sequence[TaskRecord], key: str) -> int:
     return sum(int(record.counts.get(key, 0)) for record in records)
 
 
-def _conserved(what: str, rows_in: int, rows_out: int, quarantined: int) -> RowCounts:
-    assert rows_in == rows_out + quarantined, f"{what} rows were lost: {rows_in} != {rows_out} + {quarantined}"
+def _row_counts(
+    name: str, read: Sequence[TaskRecord], last: Sequence[TaskRecord], every: Sequence[TaskRecord]
+) -> RowCounts:
+    """Return the rows of a table, from the records of the rounds that read it, kept it and set rows of it aside."""
+    rows_in, rows_out, quarantined = (
+        _total(read, "rows_in"),
+        _total(last, "rows_out"),
+        _total(every, "rows_quarantined"),
+    )
+    assert rows_in == rows_out + quarantined, f"{name}: rows were lost: {rows_in} != {rows_out} + {quarantined}"
     return RowCounts(rows_in, rows_out, quarantined)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gnnflow.config import GraphConfig
     from gnnflow.graph.arrays import Array, FloatArray, IntArray
     from gnnflow.graph.labels import LabelKind
-    from gnnflow.ingest.schema import SourceSchema
+    from gnnflow.ingest.schema import TableSchema
 
 _MOST = 2**62  # above any class number; holds in int64 and as a float
 
@@ -33,22 +33,22 @@ Column = Any  # pa.Array: pyarrow ships no complete types
 class _LabelColumn:
     """What is done with a label column of one kind. Every function takes the column as one Arrow array of R rows."""
 
-    faults: Callable[[Column, SourceSchema, GraphConfig], list[Fault]]
+    faults: Callable[[Column, TableSchema, GraphConfig], list[Fault]]
     labelled: Callable[[Column], Array]
-    stored: Callable[[Column, SourceSchema], Column]
+    stored: Callable[[Column, TableSchema], Column]
 
 
-def label_faults(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> list[Fault]:
+def label_faults(table: pa.Table, schema: TableSchema, config: GraphConfig) -> list[Fault]:
     """Return the faults of the label column, which the table has."""
     return _COLUMNS[schema.label_kind].faults(combine(table.column(config.label)), schema, config)
 
 
-def is_labelled(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> Array:
+def is_labelled(table: pa.Table, schema: TableSchema, config: GraphConfig) -> Array:
     """Return which rows of a table with a label column have a label [R]."""
     return _COLUMNS[schema.label_kind].labelled(combine(table.column(config.label)))
 
 
-def label_column(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> pa.Array:
+def label_column(table: pa.Table, schema: TableSchema, config: GraphConfig) -> pa.Array:
     """Return the labels of faultless rows as they are stored: int64 [R], float32 [R], or float32 [R, W]."""
     return _COLUMNS[schema.label_kind].stored(combine(table.column(config.label)), schema)
 
@@ -68,7 +68,7 @@ def _float_labels(column: Column) -> FloatArray:
     return np.asarray(to_numpy(column.cast(pa.float64()).fill_null(np.nan)))
 
 
-def _class_faults(column: Column, schema: SourceSchema, config: GraphConfig) -> list[Fault]:
+def _class_faults(column: Column, schema: TableSchema, config: GraphConfig) -> list[Fault]:
     label, most = _class_numbers(column), config.num_classes
     high = np.inf if most is None else most - 1
     rows = np.flatnonzero((label < UNLABELLED) | (label > high))
@@ -83,7 +83,7 @@ def _class_faults(column: Column, schema: SourceSchema, config: GraphConfig) -> 
     return faults
 
 
-def _list_faults(column: Column, schema: SourceSchema, config: GraphConfig) -> list[Fault]:
+def _list_faults(column: Column, schema: TableSchema, config: GraphConfig) -> list[Fault]:
     # length of each row's list [R]; a row without one is unlabelled and no fault
     lengths = np.nan_to_num(to_numpy(pc.list_value_length(column)).astype(np.float64), nan=schema.label_width)
     # all lists one after another, and the row each value belongs to
@@ -102,7 +102,7 @@ def _has_number(column: Column) -> Array:
     return np.asarray(given & ~np.isnan(to_numpy(column.fill_null(np.nan).cast(pa.float64()))))
 
 
-def _label_matrix(column: Column, schema: SourceSchema) -> Column:
+def _label_matrix(column: Column, schema: TableSchema) -> Column:
     """Return the lists as float32 [R, W], zeros where a row has none."""
     matrix = np.zeros((len(column), schema.label_width), np.float32)
     given = to_numpy(pc.list_flatten(column).cast(pa.float32())).reshape(-1, schema.label_width)
@@ -110,7 +110,7 @@ def _label_matrix(column: Column, schema: SourceSchema) -> Column:
     return from_matrix(matrix)
 
 
-def _number_faults(column: Column, schema: SourceSchema, config: GraphConfig) -> list[Fault]:
+def _number_faults(column: Column, schema: TableSchema, config: GraphConfig) -> list[Fault]:
     rows = np.flatnonzero(~np.isnan(_float_labels(column)) & ~fits_float32(column))
     reason = "label is infinite or beyond what float32 holds (3.4e38)"
     return [Fault(reason, config.label, rows, "Scale the label, or leave it null.")]
@@ -124,11 +124,11 @@ def _has_list(column: Column) -> Array:
     return to_numpy(pc.is_valid(column))
 
 
-def _classes(column: Column, schema: SourceSchema) -> Column:
+def _classes(column: Column, schema: TableSchema) -> Column:
     return pa.array(_class_numbers(column))
 
 
-def _numbers(column: Column, schema: SourceSchema) -> Column:
+def _numbers(column: Column, schema: TableSchema) -> Column:
     return column.cast(pa.float32()).fill_null(np.nan)
 
 

@@ -85,7 +85,7 @@ def split_edges(
     carries = ((codes if bounds is not None else split) <= _TRAIN) | job.targets.held_out_carry
     carrying = _without(take_rows(rows, np.flatnonzero(carries)), _OF_TARGETS)
     if job.config.reverse_edges:
-        carrying = rounds.both_ways(carrying)
+        carrying, _ = rounds.both_ways(carrying, job.tables.edges[0])
     held = (split > _TRAIN) & job.targets.hides_copies
     # held-out pairs in both directions [2H]
     ends = pa.table(
@@ -141,9 +141,10 @@ def build_links(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook
 
 def _counts(pairs: pa.Table, job: IngestJob) -> dict[str, Any]:
     counts: dict[str, Any] = {"splits": np.bincount(to_numpy(pairs["split"]) + 1, minlength=1 + len(SPLITS)).tolist()}
-    if job.schema.has_edge_labels:
+    schema = job.tables.edges[0].schema
+    if schema.has_labels:
         counts["labelled"] = int(to_numpy(pairs["labelled"]).sum())
-    if job.schema.has_edge_labels and LABEL_KINDS[job.schema.label_kind].is_class:
+    if schema.has_labels and LABEL_KINDS[schema.label_kind].is_class:
         counts["label_max"] = int(to_numpy(pairs["label"]).max(initial=-1))
     return counts
 

@@ -4,6 +4,10 @@ Nodes are dealt to partitions by the hash of their id and numbered in id order, 
 row order. An edge visits the partition of its source, then that of its destination; each end's dense id is looked up
 where that node lives, so no task ever needs more than one partition's ids. Edges end sorted by (destination, source,
 place in the input), and equal pairs are numbered in that order, which makes every edge's key unique and reproducible.
+
+With T types, E edge tables and R relations the tasks of a round are, in this order: chunks table by table; for each
+partition its types, its edge tables, or its relations. `book` has the nodes of a type in a partition as one part, as if
+it were a partition: what is said of parts below. Without types a part is a partition.
 """
 
 from __future__ import annotations
@@ -33,30 +37,36 @@ from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.sampling import edge_keys
 from gnnflow.storage.columns import combine, from_matrix, id_keys, take_rows, to_matrix, to_numpy
+from gnnflow.storage.graph_store import edges_file, nodes_file
 from gnnflow.storage.tables import commit_table
 from gnnflow.storage.user_tables import read_chunk
 
 if TYPE_CHECKING:
-    from gnnflow.graph.arrays import FloatArray, IntArray
+    from collections.abc import Sequence
+
+    from gnnflow.graph.arrays import Array, FloatArray, IntArray
     from gnnflow.ingest.job import IngestJob
     from gnnflow.ingest.moments import Scale
+    from gnnflow.ingest.schema import NodeSchema
+    from gnnflow.ingest.tables import EdgeTable
     from gnnflow.mapreduce.exchange import Inbox
 
 
 def read_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     """Read one chunk of nodes, check its rows, and send each to its home partition."""
-    chunk = job.nodes[index]
-    table = read_chunk(chunk, node_column_names(job.schema, job.config))
-    # an integer per row that says which chunk and row it came from [R]
-    place = input_positions(index, np.arange(table.num_rows))
-    faults = node_faults(table, job.schema, job.config)
-    kept, bad = separate(table, faults, chunks=job.nodes, place=place, policy=job.config.on_bad_rows)
-    columns = node_columns(take_kept(table, kept), job.schema, job.config)
-    home = job.home_of(columns["id"])
+    node_type, source = job.node_table(index)
+    schema, number = source.schema, index - source.first
+    table = read_chunk(source.chunks[number], node_column_names(schema, job.config))
+    # an integer per row that says which chunk and row it came from [n]
+    place = input_positions(number, np.arange(table.num_rows))
+    faults = node_faults(table, schema, job.config)
+    kept, bad = separate(table, faults, chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
+    columns = node_columns(take_kept(table, kept), schema, job.config)
+    home = job.home_of(columns["id"]) * job.graph.num_types + node_type
     rows = pa.table({**columns, "place": place[kept]})
     return TaskOutput(
         emits=(Emit("nodes", rows, home),),
-        files=job.set_aside(f"nodes-read-{index:05d}", bad),
+        files=job.set_aside(f"{source.stem}-read-{number:05d}", bad),
         counts={"rows_in": table.num_rows, "rows_quarantined": bad.num_rows},
     )
 
@@ -67,8 +77,10 @@ def take_kept(table: pa.Table, kept: IntArray) -> pa.Table:
 
 
 def sort_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
-    """Give a partition's nodes their order, by id, set repeated ids aside, and count what the plan needs to know."""
-    rows = inbox.read("nodes").combine_chunks()
+    """Give a part's nodes their order, by id, set repeated ids aside, and count what the plan needs to know."""
+    partition, node_type = divmod(index, job.graph.num_types)
+    source = job.tables.nodes[node_type]
+    rows = inbox.read("nodes", tasks=source.tasks).combine_chunks()
     ids, place = combine(rows["id"]), to_numpy(rows["place"])
     # the order by id, rows of one id in input order [R]
     order = to_numpy(
@@ -79,135 +91,166 @@ def sort_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     # rows with the same id as the row before them
     repeated = 1 + np.flatnonzero(to_numpy(pc.equal(ids[1:], ids[:-1]))) if len(ids) > 1 else np.zeros(0, np.int64)
     fault = Fault("id appears more than once", "id", repeated, "Keep one row per id.")
-    kept, bad = separate(rows, [fault], chunks=job.nodes, place=place, policy=job.config.on_bad_rows)
+    kept, bad = separate(rows, [fault], chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
     rows = take_kept(rows, kept).drop_columns(["place"])
     return TaskOutput(
         emits=(
             Emit("node_rows", rows, np.full(rows.num_rows, index)),
-            count_rows(rows, job.schema, partitions=job.partitions),
+            count_rows(rows, source.schema, partitions=job.partitions, first=job.first_column(node_type)),
         ),
-        files=job.set_aside(f"nodes-sort-{index:05d}", bad),
-        counts={"rows_out": rows.num_rows, "rows_quarantined": bad.num_rows, **_node_counts(rows, job)},
+        files=job.set_aside(f"{source.stem}-sort-{partition:05d}", bad),
+        counts={"rows_out": rows.num_rows, "rows_quarantined": bad.num_rows, **_node_counts(rows, source.schema, job)},
     )
 
 
-def _node_counts(rows: pa.Table, job: IngestJob) -> dict[str, Any]:
-    split = to_numpy(rows["split"])
-    counts: dict[str, Any] = {"splits": np.bincount(split + 1, minlength=4).tolist()}
-    counts["labelled"] = int(to_numpy(rows["labelled"]).sum())
-    if job.schema.has_labels and LABEL_KINDS[job.schema.label_kind].is_class:
+def _node_counts(rows: pa.Table, schema: NodeSchema, job: IngestJob) -> dict[str, Any]:
+    counts: dict[str, Any] = {}
+    if schema.is_target:
+        counts["splits"] = np.bincount(to_numpy(rows["split"]) + 1, minlength=4).tolist()
+        counts["labelled"] = int(to_numpy(rows["labelled"]).sum())
+    if schema.has_labels and LABEL_KINDS[schema.label_kind].is_class:
         counts["label_max"] = int(to_numpy(rows["label"]).max(initial=-1))
-    if job.config.normalize == "standard":
+    if job.config.normalize == "standard" and schema.has_features:
         counts["moments"] = asdict(moments_of(to_matrix(rows["x"], np.float64)))
     return counts
 
 
 def read_edges(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     """Read one chunk of edges, check its rows, and send each to the home of its source."""
-    chunk = job.edges[index]
-    table = read_chunk(chunk, edge_column_names(job.schema, job.config))
-    place = input_positions(index, np.arange(table.num_rows))
-    faults = edge_faults(table, job.schema, job.config)
-    kept, bad = separate(table, faults, chunks=job.edges, place=place, policy=job.config.on_bad_rows)
-    columns = edge_columns(take_kept(table, kept), job.schema, job.config)
-    home = job.home_of(columns["src_id"])
+    source = job.edge_table(index)
+    schema, number = source.schema, index - source.first
+    table = read_chunk(source.chunks[number], edge_column_names(schema, job.config))
+    place = input_positions(number, np.arange(table.num_rows))
+    faults = edge_faults(table, schema, job.config)
+    kept, bad = separate(table, faults, chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
+    columns = edge_columns(take_kept(table, kept), schema, job.config)
+    home = job.home_of(columns["src_id"]) * len(job.tables.edges) + source.number
     rows = pa.table({**columns, "place": place[kept]})
     return TaskOutput(
         emits=(Emit("edges_by_src", rows, home),),
-        files=job.set_aside(f"edges-read-{index:05d}", bad),
+        files=job.set_aside(f"{source.stem}-read-{number:05d}", bad),
         counts={"rows_in": table.num_rows, "rows_quarantined": bad.num_rows},
     )
 
 
 def resolve_sources(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
     """Replace source ids by dense ids and keys, set aside edges of unknown nodes, send each to its destination."""
-    rows, bad, dense = _resolve(index, inbox, job, book, channel="edges_by_src", column="src_id")
+    partition, number = divmod(index, len(job.tables.edges))
+    source = job.tables.edges[number]
+    arrived = inbox.read("edges_by_src", tasks=source.tasks).combine_chunks()
+    part = partition * job.graph.num_types + source.source
+    rows, bad, dense = _resolve(arrived, inbox, job, book, source=source, part=part, column="src_id")
     keys = id_keys(rows["src_id"])
     rows = rows.drop_columns(["src_id"]).append_column("src", pa.array(dense)).append_column("src_key", pa.array(keys))
-    home = job.home_of(combine(rows["dst_id"]))
+    home = job.home_of(combine(rows["dst_id"])) * len(job.tables.edges) + number
     return TaskOutput(
         emits=(Emit("edges_by_dst", rows, home),),
-        files=job.set_aside(f"edges-src-{index:05d}", bad),
+        files=job.set_aside(f"{source.stem}-src-{partition:05d}", bad),
         counts={"rows_quarantined": bad.num_rows},
     )
 
 
 def _resolve(
-    index: int, inbox: Inbox, job: IngestJob, book: PartitionBook, *, channel: str, column: str
+    rows: pa.Table, inbox: Inbox, job: IngestJob, book: PartitionBook, *, source: EdgeTable, part: int, column: str
 ) -> tuple[pa.Table, pa.Table, IntArray]:
-    rows = inbox.read(channel).combine_chunks()
-    ids = combine(inbox.read("node_rows")["id"])
+    """Return the edges one of whose ends is a node of a part, the others, and that end's dense id."""
+    ids = combine(inbox.read("node_rows", tasks=[part], partition=part)["id"])
     # local row of the node that each edge names [E], null where the node table has no such id
     found = pc.index_in(combine(rows[column]), value_set=ids)
     missing = np.flatnonzero(to_numpy(pc.is_null(found)))
-    side = job.config.src if column == "src_id" else job.config.dst
-    letters = "; ids are text here, compared letter by letter." if job.schema.id_type == "string" else "."
-    fix = f"Add the node, or drop the edge{letters}"
-    fault = Fault(f"{side} is not an id of the node table", column, missing, fix)
+    is_source = column == "src_id"
+    side, of = (job.config.src, source.ends[0]) if is_source else (job.config.dst, source.ends[1])
+    id_type = source.schema.src_type if is_source else source.schema.dst_type
+    letters = "; ids are text here, compared letter by letter." if id_type == "string" else "."
+    fault = Fault(f"{side} is not an id of {of}", column, missing, f"Add the node, or drop the edge{letters}")
     place = to_numpy(rows["place"])
-    kept, bad = separate(rows, [fault], chunks=job.edges, place=place, policy=job.config.on_bad_rows)
+    kept, bad = separate(rows, [fault], chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
     # the same for the edges that are kept
     local = to_numpy(found.fill_null(-1)).astype(np.int64)[kept]
-    return take_kept(rows, kept), bad, local + book.start(index)
+    return take_kept(rows, kept), bad, local + book.start(part)
 
 
 def resolve_destinations(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
-    """Replace destination ids by dense ids and keys; build the partition, or first send edges both ways."""
+    """Replace destination ids by dense ids and keys; build the in-edges, or first send edges both ways."""
     rows, done = known_edges(index, inbox, job=job, book=book)
-    if job.config.reverse_edges:
-        both = both_ways(rows)
-        return replace(done, emits=(Emit("edges_both", both, book.owner(to_numpy(both["dst"]))),))
+    source = job.tables.edges[index % len(job.tables.edges)]
+    if source.reverse is not None:
+        both, relation = both_ways(rows, source)
+        home = book.owner(to_numpy(both["dst"])) // job.graph.num_types
+        return replace(done, emits=(Emit("edges_both", both, home * job.graph.num_relations + relation),))
+    # Without reverses every relation has a table, and both are in the order of their names.
     built = build_edges(index, rows, job=job, book=book)
     return replace(done, emits=built.emits, files=(*done.files, *built.files), counts={**built.counts, **done.counts})
 
 
 def known_edges(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> tuple[pa.Table, TaskOutput]:
-    """Return the edges into a partition with dense ids and keys of both ends, and what became of the others."""
-    rows, bad, dense = _resolve(index, inbox, job, book, channel="edges_by_dst", column="dst_id")
+    """Return a table's edges into a partition with dense ids and keys of both ends, and what became of the others."""
+    num_tables = len(job.tables.edges)
+    partition, number = divmod(index, num_tables)
+    source = job.tables.edges[number]
+    tasks = range(number, job.partitions * num_tables, num_tables)
+    arrived = inbox.read("edges_by_dst", tasks=tasks).combine_chunks()
+    part = partition * job.graph.num_types + source.target
+    rows, bad, dense = _resolve(arrived, inbox, job, book, source=source, part=part, column="dst_id")
     keys = id_keys(rows["dst_id"])
     rows = rows.drop_columns(["dst_id"]).append_column("dst", pa.array(dense)).append_column("dst_key", pa.array(keys))
-    files = job.set_aside(f"edges-dst-{index:05d}", bad)
+    files = job.set_aside(f"{source.stem}-dst-{partition:05d}", bad)
     counts = {"rows_out": rows.num_rows, "rows_quarantined": bad.num_rows}
     return rows, TaskOutput(files=files, counts=counts)
 
 
-def both_ways(rows: pa.Table) -> pa.Table:
-    """Return the edges and their reverses; a loop is its own, so it is kept once."""
-    proper = np.flatnonzero(to_numpy(rows["src"]) != to_numpy(rows["dst"]))
-    back = take_rows(rows, proper)
+def both_ways(rows: pa.Table, source: EdgeTable) -> tuple[pa.Table, IntArray]:
+    """Return a table's edges and their reverses, and the number of the relation that each is of.
+
+    Where both are of one relation, a loop is its own reverse and is kept once.
+    """
+    assert source.reverse is not None
+    back = rows
+    if source.reverse == source.relation:
+        back = take_rows(rows, np.flatnonzero(to_numpy(rows["src"]) != to_numpy(rows["dst"])))
     swapped = {"src": "dst", "dst": "src", "src_key": "dst_key", "dst_key": "src_key"}
     back = back.rename_columns([swapped.get(name, name) for name in back.column_names]).select(rows.column_names)
-    return pa.concat_tables([rows, back]).combine_chunks()
+    relation = np.repeat([source.relation, source.reverse], [rows.num_rows, back.num_rows])
+    return pa.concat_tables([rows, back]).combine_chunks(), relation
 
 
 def build_both_ways(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
-    """Build a partition from edges sent both ways."""
-    return build_edges(index, inbox.read("edges_both").combine_chunks(), job=job, book=book)
+    """Build the in-edges of a partition in one relation from edges sent both ways."""
+    num_tables = len(job.tables.edges)
+    source = job.tables.table_of(index % job.graph.num_relations)
+    tasks = range(source.number, job.partitions * num_tables, num_tables)
+    return build_edges(index, inbox.read("edges_both", tasks=tasks).combine_chunks(), job=job, book=book)
 
 
 def build_edges(index: int, rows: pa.Table, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
-    """Write a partition's in-edges, sorted by destination; in-degrees are counted here, out-degrees at the owners."""
-    src, dst, place = (to_numpy(rows[name]) for name in ("src", "dst", "place"))
+    """Write a partition's in-edges in one relation, sorted by destination; out-degrees are counted at the owners."""
+    partition, relation = divmod(index, job.graph.num_relations)
+    source, name = job.tables.table_of(relation), str(job.graph.relations[relation])
+    part = partition * job.graph.num_types + job.graph.target_types[relation]
+    src, dst, place = (to_numpy(rows[column]) for column in ("src", "dst", "place"))
     # the order by (destination, source, place in the input) [E]; a pair of dense ids is one integer
-    order = _edge_order((dst - book.start(index)) * book.num_nodes + src, place)
+    order = _edge_order((dst - book.start(part)) * book.num_nodes + src, place)
     src, dst = src[order], dst[order]
-    weight = to_numpy(rows["weight"])[order] if job.schema.has_weight else None
+    weight = to_numpy(rows["weight"])[order] if source.schema.has_weight else None
     # what identifies each edge, whatever the partitioning [E]
-    keys = edge_keys(to_numpy(rows["dst_key"])[order], to_numpy(rows["src_key"])[order], occurrences(dst, src))
+    ends, number = (to_numpy(rows["dst_key"])[order], to_numpy(rows["src_key"])[order]), occurrences(dst, src)
+    keys = edge_keys(*ends, number, relation=name if job.graph.is_typed else "")
     columns: dict[str, Any] = {"dst": dst, "src": src, "edge_key": keys}
     if weight is not None:
         columns["weight"] = weight
-    if job.schema.attributes:
+    if source.schema.attributes:
         columns["attributes"] = from_matrix(to_matrix(rows["attributes"])[order])
-    if job.schema.has_time:
+    if source.schema.has_time:
         columns["time"] = to_numpy(rows["time"])[order]
-    entry = commit_table(job.artifact, f"edges-{index:05d}.parquet", pa.table(columns), row_group_size=1 << 20)
+    file = edges_file(partition, job.graph, relation=relation)
+    entry = commit_table(job.artifact, file, pa.table(columns), row_group_size=1 << 20)
     # local row of each edge's destination [E]; in-edges of each node here, and the sum of their weights [N]
-    local = dst - book.start(index)
-    in_degree = np.bincount(local, minlength=book.size(index))
-    in_weight = in_degree if weight is None else np.bincount(local, weight, minlength=book.size(index))
+    local = dst - book.start(part)
+    in_degree = np.bincount(local, minlength=book.size(part))
+    in_weight = in_degree if weight is None else np.bincount(local, weight, minlength=book.size(part))
     if weight is not None:
-        _refuse_overflow(in_weight.astype(np.float64), local, weight, place=place[order], job=job)
+        column = job.config.weight
+        _refuse_overflow(in_weight.astype(np.float64), local, weight, place=place[order], source=source, column=column)
     # the sources of these edges, anywhere in the graph, and how many of the edges each has
     nodes, out = np.unique(src, return_counts=True)
     return TaskOutput(
@@ -216,7 +259,7 @@ def build_edges(index: int, rows: pa.Table, *, job: IngestJob, book: PartitionBo
             Emit(
                 "in_degree",
                 pa.table({"in_degree": in_degree, "in_weight": in_weight.astype(np.float32)}),
-                np.full(len(in_degree), index),
+                np.full(len(in_degree), part),
             ),
         ),
         files=(entry,),
@@ -225,15 +268,15 @@ def build_edges(index: int, rows: pa.Table, *, job: IngestJob, book: PartitionBo
 
 
 def _refuse_overflow(
-    in_weight: FloatArray, local: IntArray, weight: FloatArray, *, place: IntArray, job: IngestJob
+    in_weight: FloatArray, local: IntArray, weight: FloatArray, *, place: IntArray, source: EdgeTable, column: str
 ) -> None:
     """Raise TableError where the weights into a node add up to more than float32 holds, naming the largest of them."""
     beyond = np.flatnonzero(in_weight > np.finfo(np.float32).max)
     if len(beyond):
         into = np.flatnonzero(local == beyond[0])
-        chunk, row = place_of(job.edges, int(place[into[np.argmax(weight[into])]]))
+        chunk, row = place_of(source.chunks, int(place[into[np.argmax(weight[into])]]))
         raise TableError(
-            f"column {job.config.weight!r}: the weights into one node add up to {in_weight[beyond[0]]:.3g}, more than "
+            f"column {column!r}: the weights into one node add up to {in_weight[beyond[0]]:.3g}, more than "
             f"float32 holds (3.4e38); row {row} is the largest of them",
             where=chunk.place,
             fix="Scale the weights down.",
@@ -262,26 +305,58 @@ def occurrences(dst: IntArray, src: IntArray) -> IntArray:
     return numbers
 
 
-def write_nodes(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scale: Scale | None) -> TaskOutput:
-    """Write a partition's node rows with their degrees. scale: what is applied to dense features."""
-    rows, degrees, sent = inbox.read("node_rows"), inbox.read("in_degree"), inbox.read("out_degree")
-    size, start = book.size(index), book.start(index)
-    # out-edges of each node here, added up over the partitions that hold them [N]
-    out_degree = np.bincount(to_numpy(sent["node"]) - start, to_numpy(sent["count"]), minlength=size).astype(np.int64)
-    in_degree = to_numpy(degrees["in_degree"])
+def write_nodes(
+    index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Sequence[Scale | None]
+) -> TaskOutput:
+    """Write a part's node rows with their degrees. scales: what is applied to each type's dense features."""
+    partition, node_type = divmod(index, job.graph.num_types)
+    rows = inbox.read("node_rows", tasks=[index])
+    degrees = _degrees(index, inbox, job=job, book=book)
     columns: dict[str, Any] = {
         "id": combine(rows["id"]),
-        "node": start + np.arange(size),
+        "node": book.start(index) + np.arange(book.size(index)),
         "key": id_keys(rows["id"]),
-        "in_degree": in_degree,
-        "out_degree": out_degree,
-        "in_weight": to_numpy(degrees["in_weight"]),
+        **{name: from_matrix(held) if job.graph.is_typed else held[:, 0].copy() for name, held in degrees.items()},
         **{name: combine(rows[name]) for name in rows.column_names if name != "id"},
     }
-    if scale is not None:
+    if (scale := scales[node_type]) is not None:
         x = to_matrix(rows["x"], np.float64)
         columns["x"] = from_matrix(((x - scale.mean) / scale.deviation).astype(np.float32))
-    entry = commit_table(job.artifact, f"nodes-{index:05d}.parquet", pa.table(columns))
-    # nodes per power of two of in-degree: bin 0 none, bin 1 one, bin 2 two or three, bin 3 four to seven, ...
-    bins = np.bincount(np.ceil(np.log2(in_degree + 1)).astype(np.int64), minlength=1).tolist()
-    return TaskOutput(files=(entry,), counts={"degree_bins": bins, "max_in_degree": int(in_degree.max(initial=0))})
+    entry = commit_table(job.artifact, nodes_file(partition, job.graph, node_type=node_type), pa.table(columns))
+    in_degree = degrees["in_degree"]
+    total = in_degree.sum(1)
+    counts = {
+        "degree_bins": _degree_bins(total),
+        "max_in_degree": int(total.max(initial=0)),
+        # of the relations that lead to this type alone, by their numbers
+        "relations": {
+            str(relation): [_degree_bins(in_degree[:, relation]), int(in_degree[:, relation].max(initial=0))]
+            for relation in job.graph.relations_into(node_type)
+        },
+    }
+    return TaskOutput(files=(entry,), counts=counts)
+
+
+def _degrees(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> dict[str, Array]:
+    """Return in-degree, out-degree and sum of in-weights of a part's nodes, each [N, R]; zeros in other relations."""
+    partition, node_type = divmod(index, job.graph.num_types)
+    num_relations, shape = job.graph.num_relations, (book.size(index), job.graph.num_relations)
+    in_degree, out_degree = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    in_weight = np.zeros(shape, np.float32)
+    for relation, source_type in enumerate(job.graph.source_types):
+        if source_type == node_type:
+            # out-edges of each node here, added up over the partitions that hold them [N]
+            tasks = range(relation, job.partitions * num_relations, num_relations)
+            sent = inbox.read("out_degree", tasks=tasks)
+            local = to_numpy(sent["node"]) - book.start(index)
+            out_degree[:, relation] = np.bincount(local, to_numpy(sent["count"]), minlength=shape[0])
+        if job.graph.target_types[relation] == node_type:
+            held = inbox.read("in_degree", tasks=[partition * num_relations + relation])
+            in_degree[:, relation], in_weight[:, relation] = to_numpy(held["in_degree"]), to_numpy(held["in_weight"])
+    return {"in_degree": in_degree, "out_degree": out_degree, "in_weight": in_weight}
+
+
+def _degree_bins(in_degree: IntArray) -> list[int]:
+    """Return nodes per power of two of in-degree: bin 0 none, 1 one, 2 two or three, 3 four to seven, ..."""
+    bins: list[int] = np.bincount(np.ceil(np.log2(in_degree + 1)).astype(np.int64), minlength=1).tolist()
+    return bins

@@ -31,10 +31,12 @@ if TYPE_CHECKING:
 
     from gnnflow.config import GraphConfig
     from gnnflow.graph.arrays import Array, FloatArray
-    from gnnflow.ingest.schema import ColumnPart, SourceSchema
+    from gnnflow.graph.facts import IdType
+    from gnnflow.ingest.fields import ColumnPart
+    from gnnflow.ingest.schema import EdgeSchema, NodeSchema, TableSchema
 
 
-def node_column_names(schema: SourceSchema, config: GraphConfig) -> list[str]:
+def node_column_names(schema: NodeSchema, config: GraphConfig) -> list[str]:
     """Return the columns of the node table that are read."""
     names = [config.id, *(part.name for part in schema.features)]
     if schema.sparse:
@@ -44,14 +46,14 @@ def node_column_names(schema: SourceSchema, config: GraphConfig) -> list[str]:
     return names + ([config.split] if schema.has_split else [])
 
 
-def edge_column_names(schema: SourceSchema, config: GraphConfig) -> list[str]:
+def edge_column_names(schema: EdgeSchema, config: GraphConfig) -> list[str]:
     """Return the columns of the edge table that are read."""
     names = [config.src, config.dst] + ([config.weight] if schema.has_weight else [])
     names += schema.targets.columns(config) if schema.targets else []
     return list(dict.fromkeys([*names, *(part.name for part in schema.attributes)]))
 
 
-def node_faults(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> list[Fault]:
+def node_faults(table: pa.Table, schema: NodeSchema, config: GraphConfig) -> list[Fault]:
     """Return every fault of a chunk of nodes."""
     faults, exact = id_faults(table, config.id), read_as(config)
     if schema.sparse:
@@ -66,15 +68,15 @@ def node_faults(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> l
     return faults
 
 
-def edge_faults(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> list[Fault]:
+def edge_faults(table: pa.Table, schema: EdgeSchema, config: GraphConfig) -> list[Fault]:
     """Return every fault of a chunk of edges that can be seen without the nodes."""
     faults = id_faults(table, config.src) + id_faults(table, config.dst)
     if schema.has_weight:
         faults += weight_faults(table, config.weight)
-    if schema.has_edge_labels:
+    if schema.has_labels:
         faults += label_faults(table, schema, config)
-    if schema.has_edge_split:
-        is_target = is_labelled(table, schema, config) if schema.has_edge_labels else np.ones(table.num_rows, bool)
+    if schema.has_split:
+        is_target = is_labelled(table, schema, config) if schema.has_labels else np.ones(table.num_rows, bool)
         faults += split_faults(table, config.split, is_target)
     if schema.has_time:
         faults += time_faults(table, config.timestamp)
@@ -86,13 +88,16 @@ def read_as(config: GraphConfig) -> FloatType:
     return np.float32 if config.normalize == "none" else np.float64
 
 
-def node_columns(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> dict[str, pa.Array]:
-    """Return our columns of faultless node rows: id, label, labelled, split, and x or x_index/x_value."""
-    columns = {"id": _ids(table.column(config.id), schema)}
-    columns["labelled"] = pa.array(_labelled(table, schema, config))
-    if schema.has_labels:
-        columns["label"] = label_column(table, schema, config)
-    columns["split"] = pa.array(_split_codes(table, config.split if schema.has_split else None))
+def node_columns(table: pa.Table, schema: NodeSchema, config: GraphConfig) -> dict[str, pa.Array]:
+    """Return our columns of faultless node rows: id; of targets labelled, label, split; x or x_index/x_value."""
+    columns = {"id": _ids(table.column(config.id), schema.id_type)}
+    if schema.is_target:
+        columns["labelled"] = pa.array(_labelled(table, schema, config))
+        if schema.has_labels:
+            columns["label"] = label_column(table, schema, config)
+        columns["split"] = pa.array(_split_codes(table, config.split if schema.has_split else None))
+    if not schema.has_features:
+        return columns
     if not schema.sparse:
         x = dense_matrix(table, schema.features, read_as(config))
         if config.normalize == "row":
@@ -109,17 +114,20 @@ def node_columns(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> 
     return columns
 
 
-def edge_columns(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> dict[str, pa.Array]:
+def edge_columns(table: pa.Table, schema: EdgeSchema, config: GraphConfig) -> dict[str, pa.Array]:
     """Return our columns of faultless edge rows: src_id, dst_id, weight, attributes; of targets label, split, time."""
-    columns = {"src_id": _ids(table.column(config.src), schema), "dst_id": _ids(table.column(config.dst), schema)}
+    columns = {
+        "src_id": _ids(table.column(config.src), schema.src_type),
+        "dst_id": _ids(table.column(config.dst), schema.dst_type),
+    }
     if schema.has_weight:
         weight = to_numpy(combine(table.column(config.weight)))
         columns["weight"] = pa.array(weight.astype(np.float32))
     if schema.attributes:
         columns["attributes"] = from_matrix(dense_matrix(table, schema.attributes, np.float32))
-    if schema.has_edge_split:
+    if schema.has_split:
         columns["split"] = pa.array(_split_codes(table, config.split))
-    if schema.has_edge_labels:
+    if schema.has_labels:
         columns["labelled"] = pa.array(is_labelled(table, schema, config))
         columns["label"] = label_column(table, schema, config)
     if schema.has_time:
@@ -128,7 +136,7 @@ def edge_columns(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> 
     return columns
 
 
-def _labelled(table: pa.Table, schema: SourceSchema, config: GraphConfig) -> Array:
+def _labelled(table: pa.Table, schema: TableSchema, config: GraphConfig) -> Array:
     """Return which rows of the node table have a label."""
     return is_labelled(table, schema, config) if schema.has_labels else np.zeros(table.num_rows, bool)
 
@@ -146,8 +154,8 @@ def dense_matrix(table: pa.Table, parts: Sequence[ColumnPart], dtype: FloatType)
     return matrix
 
 
-def _ids(column: pa.ChunkedArray, schema: SourceSchema) -> pa.Array:
-    return combine(column).cast(pa.int64() if schema.id_type == "int64" else pa.large_string())
+def _ids(column: pa.ChunkedArray, id_type: IdType) -> pa.Array:
+    return combine(column).cast(pa.int64() if id_type == "int64" else pa.large_string())
 
 
 def _split_codes(table: pa.Table, column: str | None) -> Array:
@@ -158,7 +166,7 @@ def _split_codes(table: pa.Table, column: str | None) -> Array:
     return to_numpy(pc.index_in(text, value_set=pa.array(SPLITS)).fill_null(-1).cast(pa.int8()))
 
 
-def _sparse_values(table: pa.Table, schema: SourceSchema, config: GraphConfig, offsets: Array) -> FloatArray | None:
+def _sparse_values(table: pa.Table, schema: NodeSchema, config: GraphConfig, offsets: Array) -> FloatArray | None:
     """Return the values of sparse rows one after another [V], or None where all are one. offsets: [rows + 1]."""
     lengths = np.diff(offsets)
     value: FloatArray | None = None

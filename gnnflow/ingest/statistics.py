@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gnnflow.graph.arrays import Array, FloatArray, IntArray
-    from gnnflow.ingest.schema import SourceSchema
+    from gnnflow.ingest.schema import NodeSchema
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.mapreduce.rounds import TaskRecord
 
@@ -64,8 +64,10 @@ def _upper_ends(codes: IntArray) -> FloatArray:
     return np.asarray(np.nan_to_num(values, nan=_BEYOND, posinf=_BEYOND, neginf=-_BEYOND))
 
 
-def column_names(schema: SourceSchema) -> list[str]:
-    """Return the names of the columns that are counted."""
+def column_names(schema: NodeSchema) -> list[str]:
+    """Return the names of a type's columns that are counted."""
+    if not schema.has_features:
+        return []
     if schema.sparse:
         return [f"entries of {schema.sparse} in a row"]
     names = [
@@ -76,27 +78,31 @@ def column_names(schema: SourceSchema) -> list[str]:
     return [names[position] for position in _chosen(schema)]
 
 
-def _chosen(schema: SourceSchema) -> IntArray:
+def _chosen(schema: NodeSchema) -> IntArray:
     width = schema.feature_width
     return np.unique(np.linspace(0, width - 1, min(width, MAX_COLUMNS)).astype(np.int64))
 
 
-def count_rows(rows: pa.Table, schema: SourceSchema, *, partitions: int) -> Emit:
-    """Return one partition's counts, each column on its way to the partition that merges it."""
+def count_rows(rows: pa.Table, schema: NodeSchema, *, partitions: int, first: int = 0) -> Emit:
+    """Return one partition's counts, each column on its way to the partition that merges it.
+
+    first: the number of the first of these columns among those of all types.
+    """
+    columns: list[FloatArray] = []
     if schema.sparse:
         columns = [np.diff(to_ragged(rows["x_index"])[0]).astype(np.float32)]
-    else:
+    elif schema.has_features:
         matrix = to_matrix(rows["x"])
         columns = [matrix[:, position] for position in _chosen(schema).tolist()]
     # of each column its distinct codes and their rows
     counted = [_counts(codes_of(np.ascontiguousarray(column))) for column in columns]
     # the column of each (code, rows) pair
-    column = np.repeat(np.arange(len(counted)), [len(codes) for codes, _ in counted])
+    column = np.repeat(first + np.arange(len(counted)), [len(codes) for codes, _ in counted])
     table = pa.table(
         {
             "column": column,
-            "code": np.concatenate([codes for codes, _ in counted]),
-            "rows": np.concatenate([counts for _, counts in counted]),
+            "code": np.concatenate([np.zeros(0, np.uint16), *(codes for codes, _ in counted)]),
+            "rows": np.concatenate([np.zeros(0, np.int64), *(counts for _, counts in counted)]),
         }
     )
     return Emit(CHANNEL, table, column % partitions)
@@ -141,10 +147,9 @@ def _thinned(codes: IntArray, counts: IntArray) -> dict[str, Any]:
     return {"codes": codes[kept].tolist(), "counts": counts.tolist(), "exact": exact}
 
 
-def statistics_of(records: Sequence[TaskRecord], schema: SourceSchema) -> tuple[ColumnCounts, ...]:
-    """Return the counts of every counted column, from the records of the merging round."""
+def statistics_of(records: Sequence[TaskRecord], names: Sequence[str]) -> tuple[ColumnCounts, ...]:
+    """Return the counts of every counted column, from the records of the merging round. names: of all, in order."""
     merged = {int(column): held for record in records for column, held in record.counts["columns"].items()}
-    names = column_names(schema)
     return tuple(
         ColumnCounts(names[column], tuple(held["codes"]), tuple(held["counts"]), held["exact"])
         for column, held in sorted(merged.items())

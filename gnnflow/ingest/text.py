@@ -1,6 +1,7 @@
-"""Which types the columns of CSV files and of folders' names have: agreed over both tables before any row is ingested.
+"""Which types the columns of CSV files and of folders' names have: agreed over all tables before any row is ingested.
 
-Ids are integers only where all of them, in both tables, are written as one; a table that is typed already has decided.
+Ids of a node type are integers only where all of them, in its table and in those of its edges, are written as one; a
+table whose columns have types already has decided.
 Other columns agree over all blocks of all files of their table.
 """
 
@@ -17,7 +18,7 @@ from gnnflow.storage.text_types import TextFacts
 from gnnflow.storage.user_tables import Chunk, Survey, schema_of, survey, with_types
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gnnflow.config import GraphConfig
     from gnnflow.mapreduce.exchange import Inbox
@@ -26,27 +27,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SourceTable:
-    """The chunks of one table and the columns of it that may be read: all, those of ids, and those of numbers."""
+    """The chunks of one table and the columns of it that may be read: all, those of ids, and those of numbers.
 
+    uri: where it lies; key: the key of the config that says so. ids: of each column the number of the node type whose
+    ids it holds.
+    """
+
+    uri: str
+    key: str
     chunks: tuple[Chunk, ...]
     columns: frozenset[str]
-    ids: tuple[str, ...]
+    ids: Mapping[str, int]
     numbers: frozenset[str]
 
 
-def node_source(chunks: Sequence[Chunk], config: GraphConfig) -> SourceTable:
-    """Return the node table with the columns that may be read."""
-    numbers = frozenset([*config.features, *(f"{name}_value" for name in config.features)])
-    index = [f"{name}_index" for name in config.features]
-    columns = numbers.union([config.id, config.label, config.split, *index])
-    return SourceTable(tuple(chunks), columns, (config.id,), numbers)
+def node_source(chunks: Sequence[Chunk], config: GraphConfig, *, node_type: int = 0) -> SourceTable:
+    """Return a type's node table with the columns that may be read."""
+    name, uri = list(config.node_tables.items())[node_type]
+    features = config.features_of(name)
+    numbers = frozenset([*features, *(f"{feature}_value" for feature in features)])
+    columns = numbers.union([config.id], (f"{feature}_index" for feature in features))
+    if node_type == config.target_type:
+        columns = columns.union([config.label, config.split])
+    key = "graph.nodes" if isinstance(config.nodes, str) else f"graph.nodes.{name}"
+    return SourceTable(uri, key, tuple(chunks), columns, {config.id: node_type}, numbers)
 
 
-def edge_source(chunks: Sequence[Chunk], config: GraphConfig, *, also: Sequence[str] = ()) -> SourceTable:
-    """Return the edge table with the columns that may be read. also: those of edges that are targets."""
-    numbers = frozenset([config.weight, *config.edge_features])
+def edge_source(
+    chunks: Sequence[Chunk], config: GraphConfig, *, number: int = 0, also: Sequence[str] = ()
+) -> SourceTable:
+    """Return one edge table with the columns that may be read. also: those of edges that are targets."""
+    relation, uri = list(config.edge_tables.items())[number]
+    numbers = frozenset([config.weight, *config.edge_features_of(relation)])
     columns = numbers.union([config.src, config.dst], also)
-    return SourceTable(tuple(chunks), columns, (config.src, config.dst), numbers)
+    types = config.schema.types
+    ids = {config.src: types.index(relation.source), config.dst: types.index(relation.target)}
+    key = "graph.edges" if isinstance(config.edges, str) else f"graph.edges.{relation}"
+    return SourceTable(uri, key, tuple(chunks), columns, ids, numbers)
 
 
 def settle_text(tables: Sequence[SourceTable], runner: RoundRunner) -> list[SourceTable]:
@@ -64,9 +81,14 @@ def settle_text(tables: Sequence[SourceTable], runner: RoundRunner) -> list[Sour
         [_survey_of(next(found).counts) if chunk.csv else survey(chunk, table.columns) for chunk in table.chunks]
         for table in tables
     ]
-    integers = all(_are_integers(table, held) for table, held in zip(tables, surveys, strict=True))
+    integers: dict[int, bool] = {}
+    for table, held in zip(tables, surveys, strict=True):
+        for column, node_type in table.ids.items():
+            integers[node_type] = integers.get(node_type, True) and _are_integers(table, column, held)
     return [
-        replace(table, chunks=tuple(with_types(table.chunks, held, dict.fromkeys(table.ids, integers))))
+        replace(
+            table, chunks=tuple(with_types(table.chunks, held, {name: integers[of] for name, of in table.ids.items()}))
+        )
         for table, held in zip(tables, surveys, strict=True)
     ]
 
@@ -83,18 +105,14 @@ def _survey_of(counts: dict[str, Any]) -> Survey:
     return Survey(counts["rows"], columns)
 
 
-def _are_integers(table: SourceTable, surveys: Sequence[Survey]) -> bool:
-    """Return whether all ids of a table are integers, as they are written or by their type."""
-    for name in table.ids:
-        facts = [found.columns[name] for found in surveys if name in found.columns]
-        if not all(each.exact for each in facts):
-            return False
-        for chunk in () if facts or not table.chunks else table.chunks[:1]:
-            schema = schema_of(chunk)
-            places = schema.get_all_field_indices(name)
-            if places and not pa.types.is_integer(_plain(schema.field(places[0]).type)):
-                return False
-    return True
+def _are_integers(table: SourceTable, name: str, surveys: Sequence[Survey]) -> bool:
+    """Return whether all ids of a column are integers, as they are written or by their type."""
+    facts = [found.columns[name] for found in surveys if name in found.columns]
+    if facts or not table.chunks:
+        return all(each.exact for each in facts)
+    schema = schema_of(table.chunks[0])
+    places = schema.get_all_field_indices(name)
+    return not places or pa.types.is_integer(_plain(schema.field(places[0]).type))
 
 
 def _plain(found: pa.DataType) -> pa.DataType:

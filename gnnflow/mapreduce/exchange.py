@@ -22,7 +22,7 @@ from gnnflow.storage.columns import combine, take_rows
 from gnnflow.storage.filesystem import join, open_arrow, open_output
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from gnnflow.graph.arrays import Array
 
@@ -155,12 +155,19 @@ class Inbox:
     partition: int
     channels: dict[str, tuple[str, int]]
 
-    def pieces(self, channel: str) -> Iterator[pa.Table]:
-        """Yield the rows of each task in task order, so that one piece at a time is in memory."""
-        round_name, num_tasks = self.channels[channel]
-        for task in range(num_tasks):
-            yield read_exchange(exchange_file(self.work, round_name, channel, task), self.partition)
+    def pieces(
+        self, channel: str, *, tasks: Sequence[int] | None = None, partition: int | None = None
+    ) -> Iterator[pa.Table]:
+        """Yield the rows of each task in task order, so that one piece at a time is in memory.
 
-    def read(self, channel: str) -> pa.Table:
-        """Return every task's rows, concatenated in task order."""
-        return pa.concat_tables(list(self.pieces(channel)))
+        tasks: those to read, where others sent nothing here, or rows with other columns. partition: whose rows, where
+        they are not this partition's own.
+        """
+        round_name, num_tasks = self.channels[channel]
+        place = self.partition if partition is None else partition
+        for task in range(num_tasks) if tasks is None else tasks:
+            yield read_exchange(exchange_file(self.work, round_name, channel, task), place)
+
+    def read(self, channel: str, *, tasks: Sequence[int] | None = None, partition: int | None = None) -> pa.Table:
+        """Return the rows that `pieces` yields, one after another."""
+        return pa.concat_tables(list(self.pieces(channel, tasks=tasks, partition=partition)))

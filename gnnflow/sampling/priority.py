@@ -31,22 +31,22 @@ from gnnflow.graph.hashing import combine, seed_word
 
 _SLICE = 1 << 15
 _LAST = np.uint64(1 << 63)
-_RELATION = seed_word("")
 _EPOCH_VIEW = 0
 
 
-def edge_keys(dst_keys: KeyArray, src_keys: KeyArray, occurrence: Array) -> KeyArray:
+def edge_keys(dst_keys: KeyArray, src_keys: KeyArray, occurrence: Array, *, relation: str = "") -> KeyArray:
     """Return the 64-bit identity of each edge, from the hash keys of its ends.
 
     occurrence [E] counts equal (dst, src) pairs from 0, so that parallel edges are told apart. The keys must
     come from the user's ids (`graph/hashing.py`), not from dense ids: those change with the partition count.
-    The name of an edge's relation enters here when there are several; that of the only one is empty.
+    relation: as a config writes the edges' relation, where there are several; the only one is nameless.
     """
+    word = seed_word(relation)
     keys = np.empty(len(dst_keys), np.uint64)
     for rows in _slices(len(keys)):
         # a hash of each (destination, source), then of that with the number among equal pairs
         pair = combine(dst_keys[rows], src_keys[rows])
-        keys[rows] = combine(pair, occurrence[rows].astype(np.uint64) ^ _RELATION)
+        keys[rows] = combine(pair, occurrence[rows].astype(np.uint64) ^ word)
     return keys
 
 

@@ -12,9 +12,8 @@ from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.labels import LABEL_KINDS, check_loss, check_metric
 from gnnflow.stages.curves import check_log
 from gnnflow.stages.start import check_start
-from gnnflow.storage.filesystem import absolute, join, remove_file, write_atomic
+from gnnflow.storage.filesystem import join, remove_file, write_atomic
 from gnnflow.storage.manifest import committed, read_facts, read_manifest
-from gnnflow.storage.user_tables import scan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,21 +132,18 @@ def _known_labels(run: ResolvedRun) -> tuple[LabelKind, bool] | None:
 
     None where a table is text: what its columns hold is known once all of it was read, and ingest says it then.
     """
-    from gnnflow.ingest.schema import read_schema
+    from gnnflow.ingest.tables import sources_of, tables_of
     from gnnflow.ingest.targets import EdgeTargets
-    from gnnflow.ingest.text import edge_source, node_source
 
     store, graph = run.artifact(run.store_stage), run.config.graph
     if committed(store):
         return read_facts(store, read_manifest(store), GraphFacts).label_kind, True
-    nodes = node_source(scan(absolute(str(graph.nodes))), graph)
     targets = EdgeTargets.of(run.config.task, seed=run.config.seed)
-    also = () if targets is None else targets.columns(graph)
-    edges = edge_source(scan(absolute(str(graph.edges))), graph, also=also)
-    if any(chunk.csv for chunk in (*nodes.chunks, *edges.chunks)):
+    nodes, edges = sources_of(graph, targets=targets)
+    if any(chunk.csv for table in (*nodes, *edges) for chunk in table.chunks):
         return None
-    schema = read_schema(nodes, edges, graph, targets=targets)
-    return schema.label_kind, schema.has_split
+    labelled = tables_of(nodes, edges, graph, targets=targets).labelled.schema
+    return labelled.label_kind, labelled.has_split
 
 
 def _check_workspace(uri: str) -> None:
@@ -178,8 +174,9 @@ def _check_own_layer(config: Config) -> None:
 
     load_layer_class(config.model.kind)
     # The graph's own widths are not known before ingest; executions ask nothing of a layer that depends on them.
-    width = config.model.hidden
-    inputs = ModelInputs(feature_width=width, num_outputs=width, attribute_width=len(config.graph.edge_features))
+    width, graph = config.model.hidden, config.graph
+    attributes = max(len(graph.edge_features_of(relation)) for relation in graph.edge_tables)
+    inputs = ModelInputs(feature_width=width, num_outputs=width, attribute_width=attributes)
     try:
         model = build_model(config.model, inputs)
     except LayerError as error:

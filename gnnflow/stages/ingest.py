@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.labels import metrics_to_choose
 from gnnflow.ingest.job import IngestJob, run_rounds
-from gnnflow.ingest.schema import read_schema
+from gnnflow.ingest.tables import read_tables, without_features
 from gnnflow.ingest.targets import EdgeTargets
-from gnnflow.ingest.text import edge_source, node_source, settle_text
 from gnnflow.stages.base import Made
-from gnnflow.stages.resolve import FEWEST_PARTITIONS, stamps_of
+from gnnflow.stages.resolve import FEWEST_PARTITIONS, stamps_of, tables_by_name
 from gnnflow.storage.filesystem import absolute
 from gnnflow.storage.table_files import find_table_files
-from gnnflow.storage.user_tables import scan
 
 if TYPE_CHECKING:
-    from gnnflow.ingest.schema import SourceSchema
-    from gnnflow.ingest.text import SourceTable
+    from gnnflow.ingest.tables import EdgeTable, NodeTable, Tables
     from gnnflow.stages.base import StageRun
     from gnnflow.stages.resolve import ResolvedRun
 
@@ -26,19 +23,18 @@ if TYPE_CHECKING:
 def work(run: StageRun) -> Made:
     """Turn the config's tables into the graph store. Raises TableError for tables that break their contract."""
     graph, tell = run.config.graph, run.context.progress.message
-    found = {name: find_table_files(absolute(str(getattr(graph, name)))) for name in ("nodes", "edges")}
-    for name, files in found.items():
-        tell(f"{name}: {files.summary}")
+    found = {uri: find_table_files(absolute(uri)) for uri in (*graph.node_tables.values(), *graph.edge_tables.values())}
+    for name, uri in tables_by_name(graph).items():
+        tell(f"{name}: {found[uri].summary}")
     targets = EdgeTargets.of(run.config.task, seed=run.config.seed)
-    also = () if targets is None else targets.columns(graph)
-    sources = [node_source(scan(found["nodes"]), graph), edge_source(scan(found["edges"]), graph, also=also)]
-    nodes, edges = settle_text(sources, run.rounds)
-    schema = read_schema(nodes, edges, graph, targets=targets)
-    _check_partitions(run, nodes)
-    _check_metric(run, schema)
+    tables = read_tables(graph, run.rounds, targets=targets, found=found)
+    without_features(tables, graph, tell)
+    schema = tables.labelled.schema
+    _check_partitions(run, tables)
+    _check_metric(run, tables.labelled)
     if schema.label_kind == "regression":
         tell(f"column {graph.label!r} holds floats: numbers to predict. For classes set graph.num_classes.")
-    result = run_rounds(IngestJob(run.artifact, graph, schema, nodes.chunks, edges.chunks), run.rounds)
+    result = run_rounds(IngestJob(run.artifact, graph, tables), run.rounds)
     _refuse_changed_tables(run.context.run)
     return Made(
         result.files,
@@ -49,23 +45,23 @@ def work(run: StageRun) -> Made:
     )
 
 
-def _check_partitions(run: StageRun, nodes: SourceTable) -> None:
+def _check_partitions(run: StageRun, tables: Tables) -> None:
     """Raise TableError where there are more partitions than nodes: each costs a task and a file in every round."""
-    partitions, rows = run.config.graph.partitions, sum(chunk.num_rows or 0 for chunk in nodes.chunks)
+    partitions = run.config.graph.partitions
+    rows = sum(chunk.num_rows or 0 for table in tables.nodes for chunk in table.chunks)
     assert partitions is not None, "a resolved run has a number of partitions"
     if partitions > max(rows, FEWEST_PARTITIONS):
         raise TableError(
             f"graph.partitions is {partitions}, the node table has {rows} rows",
-            where=str(run.config.graph.nodes),
+            where=", ".join(run.config.graph.node_tables.values()),
             fix="Lower graph.partitions, or leave it out: it then follows from the size of the tables.",
         )
 
 
-def _check_metric(run: StageRun, schema: SourceSchema) -> None:
+def _check_metric(run: StageRun, labelled: NodeTable | EdgeTable) -> None:
     """Raise TableError for a metric that the labels do not define, before anything is computed for it."""
-    metric, kind = run.config.train.metric, schema.label_kind
-    table = run.config.graph.edges if schema.has_edge_labels else run.config.graph.nodes
-    if not (schema.has_labels or schema.has_edge_labels) or metric in metrics_to_choose(kind):
+    metric, kind = run.config.train.metric, labelled.schema.label_kind
+    if not labelled.schema.has_labels or metric in metrics_to_choose(kind):
         return
     label, choices = run.config.graph.label, " or ".join(metrics_to_choose(kind))
     if kind == "regression":
@@ -73,17 +69,17 @@ def _check_metric(run: StageRun, schema: SourceSchema) -> None:
         fix = f"For classes set graph.num_classes, or write them as integers; for numbers set train.metric: {choices}."
     else:
         found, fix = f"{metric} is not defined for {kind} labels", f"Set train.metric: {choices}."
-    raise TableError(found, where=str(table), fix=fix)
+    raise TableError(found, where=labelled.uri, fix=fix)
 
 
 def _refuse_changed_tables(run: ResolvedRun) -> None:
     """Raise TableError where a table is no longer what it was when the run was resolved: rows of both may be mixed."""
-    now = stamps_of(run.config.graph)
+    now, tables = stamps_of(run.config.graph), tables_by_name(run.config.graph)
     for name, stamps in run.tables.items():
         if now[name] != stamps:
             changed = sorted({each.name for each in {*now[name]} ^ {*stamps}})
             raise TableError(
                 f"the table changed while it was read ({', '.join(changed)})",
-                where=str(getattr(run.config.graph, name)),
+                where=tables[name],
                 fix="Run again once nothing writes to it.",
             )

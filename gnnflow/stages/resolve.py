@@ -91,6 +91,7 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
     Raises StorageError for tables that are not there, ConfigError for what no stage can do yet, RegistryError where no
     such model as `train.start` names is published.
     """
+    _refuse_types(config.graph)
     if tables is None:
         tables = stamps_of(config.graph)
         _refuse_own_files(config)
@@ -151,29 +152,41 @@ def _growth(name: str) -> int:
 
 def stamps_of(graph: GraphConfig) -> Tables:
     """Return the stamps of each table's files, in file order. Opens none of them."""
+    # The name below the table's folder: a file moved from one `key=value` folder to another holds other rows.
+    return {
+        name: tuple(replace(stamp(file.uri), name=file.name) for file in find_table_files(absolute(uri)).files)
+        for name, uri in tables_by_name(graph).items()
+    }
+
+
+def tables_by_name(graph: GraphConfig) -> dict[str, str]:
+    """Return where each table lies: nodes and edges, or nodes/<type> and edges/<relation> where there are several."""
+    nodes, edges = graph.node_tables, graph.edge_tables
+    if not graph.schema.is_typed:
+        return {"nodes": next(iter(nodes.values())), "edges": next(iter(edges.values()))}
+    found = {f"nodes/{name}": uri for name, uri in nodes.items()}
+    return found | {f"edges/{relation}": uri for relation, uri in edges.items()}
+
+
+def _refuse_types(graph: GraphConfig) -> None:
+    """Raise ConfigError for maps of tables: ingest reads them, and no stage after it does."""
     if not isinstance(graph.nodes, str) or not isinstance(graph.edges, str):
         raise ConfigError(
             "a map of types is not supported yet",
             where="graph.nodes",
             fix="Give one node table and one edge table.",
         )
-    tables = {"nodes": graph.nodes, "edges": graph.edges}
-    # The name below the table's folder: a file moved from one `key=value` folder to another holds other rows.
-    return {
-        name: tuple(replace(stamp(file.uri), name=file.name) for file in find_table_files(absolute(uri)).files)
-        for name, uri in tables.items()
-    }
 
 
 def _refuse_own_files(config: Config) -> None:
     """Raise ConfigError where a pattern would take in what stages write to the workspace."""
     workspace = Workspace.at(config.workspace)
-    for name in ("nodes", "edges"):
-        table = str(getattr(config.graph, name))
+    for name, table in tables_by_name(config.graph).items():
         # A folder that holds the workspace is refused where the config is read.
         if has_pattern(table) and any(workspace.owns(file.uri) for file in find_table_files(absolute(table)).files):
             raise ConfigError(
-                f"{config.workspace!r} lies among the files of graph.{name} ({table}), which would read it as a table",
+                f"{config.workspace!r} lies among the files of graph.{name.replace('/', '.')} ({table}), which would "
+                "read it as a table",
                 where="workspace",
                 fix="Give a folder outside of the table's.",
             )

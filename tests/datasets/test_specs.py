@@ -9,10 +9,8 @@ import pytest
 from gnnflow.config import GraphConfig
 from gnnflow.datasets import import_graph, import_spec
 from gnnflow.graph.errors import ConfigError, GnnflowError, StorageError, TableError
-from gnnflow.ingest.schema import read_schema
-from gnnflow.ingest.text import edge_source, node_source
+from gnnflow.ingest.tables import sources_of, tables_of
 from gnnflow.storage.tables import read_table
-from gnnflow.storage.user_tables import scan
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +25,7 @@ def networkx():
 
 def _schema_of(nodes, edges):
     config = GraphConfig(nodes=nodes, edges=edges)
-    return read_schema(node_source(scan(nodes), config), edge_source(scan(edges), config), config)
+    return tables_of(*sources_of(config, targets=None), config, targets=None).nodes[0].schema
 
 
 def test_an_imported_graph_is_what_ingest_reads(pyg, tmp_path):

@@ -15,7 +15,8 @@ from hypothesis.extra import numpy as arrays
 
 from gnnflow.graph.facts import ColumnCounts, GraphFacts
 from gnnflow.ingest.drift import drift_of
-from gnnflow.ingest.schema import ColumnPart, SourceSchema
+from gnnflow.ingest.fields import ColumnPart
+from gnnflow.ingest.schema import NodeSchema
 from gnnflow.ingest.statistics import (
     MAX_COLUMNS,
     MAX_RANGES,
@@ -47,9 +48,9 @@ class Delivered:
         return pa.concat_tables(self.tables)
 
 
-def schema_of(width: int) -> SourceSchema:
+def schema_of(width: int) -> NodeSchema:
     part = ColumnPart("x", width, is_list=True)
-    return SourceSchema("int64", (part,), None, False, width, "single", 1, True, False, ())
+    return NodeSchema(features=(part,), feature_width=width)
 
 
 def counted(pieces: list[np.ndarray]) -> dict[str, ColumnCounts]:
@@ -58,7 +59,7 @@ def counted(pieces: list[np.ndarray]) -> dict[str, ColumnCounts]:
     tables = [pa.table({"x": from_matrix(piece.astype(np.float32))}) for piece in pieces]
     emits = [count_rows(table, schema, partitions=1).rows for table in tables]
     output: Any = merge_counts(0, Delivered(emits))
-    merged = statistics_of([TaskRecord(0, (), output.counts, 0, 0, 0)], schema)
+    merged = statistics_of([TaskRecord(0, (), output.counts, 0, 0, 0)], column_names(schema))
     return {column.name: column for column in merged}
 
 
@@ -126,7 +127,7 @@ def test_of_wide_tables_evenly_spaced_columns_are_kept() -> None:
 
 
 def test_sparse_features_are_counted_by_entries_in_a_row() -> None:
-    schema = SourceSchema("int64", (), "x", False, 9, "single", 1, True, False, ())
+    schema = NodeSchema(sparse="x", feature_width=9)
     offsets, index = np.array([0, 2, 2, 5]), np.arange(5, dtype=np.int32)
     emit = count_rows(pa.table({"x_index": from_ragged(offsets, index)}), schema, partitions=1)
     assert column_names(schema) == ["entries of x in a row"]

@@ -1,0 +1,210 @@
+"""What the columns of the user's tables hold, read from their schemas: the one place that interprets column types.
+
+Raises TableError with the file and column where a table breaks its contract.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gnnflow.graph.errors import TableError
+from gnnflow.storage.user_tables import read_chunk, schema_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gnnflow.graph.facts import IdType
+    from gnnflow.ingest.text import SourceTable
+    from gnnflow.storage.user_tables import Chunk
+
+
+@dataclass(frozen=True)
+class ColumnPart:
+    """One column of a dense matrix: a list of `width` numbers, or a scalar (width 1)."""
+
+    name: str
+    width: int
+    is_list: bool
+
+
+def agreed_schema(table: SourceTable) -> pa.Schema:
+    """Return the schema of a table's files, each column with the first type that is one.
+
+    Raises TableError for files with other columns, for a column that is read and that a file has twice, and for one
+    whose type means something else in another file.
+    """
+    files = files_of(table.chunks)
+    first = schema_of(files[0])
+    types: dict[str, tuple[pa.Field, Chunk]] = {}
+    for chunk in files:
+        schema = schema_of(chunk)
+        read = [name for name in dict.fromkeys(schema.names) if name in table.columns]
+        for name in read:
+            _once(schema, name, chunk)
+        if sorted(schema.names) != sorted(first.names):
+            raise TableError(
+                f"has columns {schema.names}, the first file has {first.names}",
+                where=chunk.uri,
+                fix="Write all files of a table with the same columns.",
+            )
+        for name in read:
+            _same_meaning(types, schema.field(name), chunk, is_number=name in table.numbers)
+    fields = [types[field.name][0] if field.name in types else field for field in first]
+    return pa.schema(fields, metadata=first.metadata)
+
+
+def _once(schema: pa.Schema, name: str, chunk: Chunk) -> None:
+    if schema.names.count(name) > 1:
+        also = ", one of them from its folder's name" if name in dict(chunk.keys) else ""
+        raise TableError(
+            f"has {schema.names.count(name)} columns called {name!r}{also}", where=chunk.uri, fix="Keep or rename one."
+        )
+
+
+def _same_meaning(types: dict[str, tuple[pa.Field, Chunk]], field: pa.Field, chunk: Chunk, *, is_number: bool) -> None:
+    """Note the first type of a column that is one; raise TableError where a later file's means something else."""
+    before, file = types.setdefault(field.name, (field, chunk))
+    if pa.types.is_null(before.type):
+        types[field.name] = (field, chunk)
+    elif not pa.types.is_null(field.type) and _meaning(field.type, is_number) != _meaning(before.type, is_number):
+        raise TableError(
+            f"column {field.name!r} is {field.type}, in {file.uri} it is {before.type}",
+            where=chunk.uri,
+            fix="Write the column with one type in all files.",
+        )
+
+
+def _meaning(found: pa.DataType, is_number: bool) -> str:  # noqa: FBT001
+    found = _plain(found)
+    if holds_lists(found):
+        return f"list of {_meaning(found.value_type, is_number)}"
+    if _is_text(found):
+        return "text"
+    if is_number and holds_numbers(found):
+        return "number"
+    for name, is_one in (("integer", pa.types.is_integer), ("float", pa.types.is_floating)):
+        if is_one(found):
+            return name
+    return str(found)
+
+
+def field_of(schema: pa.Schema, chunk: Chunk, name: str, role: str) -> pa.Field:
+    """Return a column's field; raise TableError where there is none. role: the key of the config that names it."""
+    if name not in schema.names:
+        raise TableError(
+            f"has no column {name!r} ({role}); it has {', '.join(schema.names)}",
+            where=chunk.uri,
+            fix=f"Set {role} to one of them, or write the column.",
+        )
+    return schema.field(name)
+
+
+def _plain(found: pa.DataType) -> pa.DataType:
+    return found.value_type if pa.types.is_dictionary(found) else found
+
+
+def _is_text(found: pa.DataType) -> bool:
+    return bool(pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found))
+
+
+def holds_numbers(found: pa.DataType) -> bool:
+    """Return whether values are numbers, or true and false."""
+    return bool(pa.types.is_integer(found) or pa.types.is_floating(found) or pa.types.is_boolean(found))
+
+
+def holds_lists(found: pa.DataType) -> bool:
+    """Return whether values are lists."""
+    return bool(pa.types.is_list(found) or pa.types.is_large_list(found) or pa.types.is_fixed_size_list(found))
+
+
+def id_type_of(schema: pa.Schema, chunk: Chunk, name: str, role: str) -> IdType:
+    """Return of which type the ids of a column are."""
+    found = _plain(field_of(schema, chunk, name, role).type)
+    if pa.types.is_integer(found):
+        return "int64"
+    if _is_text(found):
+        return "string"
+    raise TableError(f"column {name!r} is {found}, not an id", where=chunk.uri, fix="Write ids as int64 or string.")
+
+
+def check_list_of(
+    schema: pa.Schema, chunk: Chunk, name: str, is_kind: Callable[[pa.DataType], bool], kind: str
+) -> None:
+    """Raise TableError where a column holds no lists of values of a kind."""
+    found = schema.field(name).type
+    if not holds_lists(found) or not is_kind(found.value_type):
+        raise TableError(f"column {name!r} is {found}", where=chunk.uri, fix=f"Write lists of {kind}.")
+
+
+def files_of(chunks: Sequence[Chunk]) -> list[Chunk]:
+    """Return one chunk of each file."""
+    return list({chunk.uri: chunk for chunk in chunks}.values())
+
+
+def part_of(schema: pa.Schema, chunks: Sequence[Chunk], name: str, role: str) -> ColumnPart:
+    """Return how a column of numbers or of lists of them is read."""
+    found = field_of(schema, chunks[0], name, role).type
+    if holds_numbers(found):
+        return ColumnPart(name, 1, is_list=False)
+    if not holds_lists(found) or not holds_numbers(found.value_type):
+        raise TableError(
+            f"column {name!r} is {found}, not numbers{text_at(schema.field(name))}",
+            where=chunks[0].uri,
+            fix="Write numbers or lists of numbers.",
+        )
+    return ColumnPart(name, list_width(found, chunks, name), is_list=True)
+
+
+def text_at(field: pa.Field) -> str:
+    """Return where a column of text stops being numbers, if that was seen."""
+    place = (field.metadata or {}).get(b"text")
+    return f" (the first text is in {place.decode()})" if place else ""
+
+
+def list_width(found: pa.DataType, chunks: Sequence[Chunk], name: str) -> int:
+    """Return how long a column's lists are: as its type says, or its first list."""
+    if pa.types.is_fixed_size_list(found):
+        return int(found.list_size)
+    for chunk in chunks:
+        widths = pc.drop_null(pc.list_value_length(read_chunk(chunk, [name]).column(0)))
+        if len(widths):
+            return int(widths[0].as_py())
+    raise TableError(f"column {name!r} is empty in every row", where=chunks[0].uri, fix="Write at least one value.")
+
+
+def split_is_text(schema: pa.Schema, chunk: Chunk, name: str) -> bool:
+    """Return whether there is a column of splits; raise TableError where it is no text."""
+    if name not in schema.names:
+        return False
+    found = _plain(schema.field(name).type)
+    if not _is_text(found) and not pa.types.is_null(found):
+        raise TableError(f"column {name!r} is {found}", where=chunk.uri, fix="Write train, valid, test or null.")
+    return True
+
+
+def weight_is_number(schema: pa.Schema, chunk: Chunk, name: str) -> bool:
+    """Return whether there is a column of weights; raise TableError where it holds no numbers."""
+    if name not in schema.names:
+        return False
+    found: Any = schema.field(name).type
+    if not holds_numbers(found):
+        raise TableError(
+            f"column {name!r} is {found}, not a weight{text_at(schema.field(name))}",
+            where=chunk.uri,
+            fix="Write weights as numbers.",
+        )
+    return True
+
+
+def check_time(field: pa.Field, chunk: Chunk) -> None:
+    """Raise TableError where a column holds no times."""
+    if not any(is_one(field.type) for is_one in (pa.types.is_integer, pa.types.is_timestamp, pa.types.is_date)):
+        raise TableError(
+            f"column {field.name!r} is {field.type}, not a time{text_at(field)}",
+            where=chunk.uri,
+            fix="Write times as integers, dates or timestamps.",
+        )

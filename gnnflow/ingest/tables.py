@@ -1,0 +1,219 @@
+"""The tables of a graph as tasks know them: a node table per type and an edge table per relation, each read its way.
+
+A graph without types has one of each. Rounds run over (table, chunk) or (partition, table), so every table here says
+which tasks are its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gnnflow.graph.errors import TableError
+from gnnflow.ingest.schema import read_edge_schema, read_node_schema
+from gnnflow.ingest.text import edge_source, node_source, settle_text
+from gnnflow.storage.filesystem import absolute
+from gnnflow.storage.user_tables import scan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gnnflow.config import GraphConfig
+    from gnnflow.graph.schema import Relation
+    from gnnflow.ingest.schema import EdgeSchema, NodeSchema
+    from gnnflow.ingest.targets import EdgeTargets
+    from gnnflow.ingest.text import SourceTable
+    from gnnflow.mapreduce.rounds import RoundRunner
+    from gnnflow.storage.table_files import TableFiles
+    from gnnflow.storage.user_tables import Chunk
+
+
+@dataclass(frozen=True)
+class NodeTable:
+    """The node table of one type.
+
+    stem: how the files of its rows that were set aside are called. first: the number of its first chunk among those of
+    all node tables.
+    """
+
+    stem: str
+    uri: str
+    schema: NodeSchema
+    chunks: tuple[Chunk, ...]
+    first: int = 0
+
+    @property
+    def tasks(self) -> range:
+        """The tasks that read its chunks."""
+        return range(self.first, self.first + len(self.chunks))
+
+
+@dataclass(frozen=True)
+class EdgeTable:
+    """The edge table of one relation.
+
+    number: among the edge tables. relation, reverse: the numbers of the relations that its edges and their reverses
+    are of, the same without types; reverse is None where none are added. source, target: the numbers of the types its
+    edges join. ends: what an error calls the ids of each.
+    """
+
+    stem: str
+    uri: str
+    schema: EdgeSchema
+    chunks: tuple[Chunk, ...]
+    number: int
+    relation: int
+    reverse: int | None
+    source: int
+    target: int
+    ends: tuple[str, str]
+    first: int = 0
+
+    @property
+    def tasks(self) -> range:
+        """The tasks that read its chunks."""
+        return range(self.first, self.first + len(self.chunks))
+
+
+@dataclass(frozen=True)
+class Tables:
+    """All tables of a graph: T node tables in the order of its types, edge tables in that of their relations."""
+
+    nodes: tuple[NodeTable, ...]
+    edges: tuple[EdgeTable, ...]
+
+    @property
+    def labelled(self) -> NodeTable | EdgeTable:
+        """The table whose rows are targets, which are labelled where anything is."""
+        if self.edges[0].schema.targets is not None:
+            return self.edges[0]
+        return next(table for table in self.nodes if table.schema.is_target)
+
+    def table_of(self, relation: int) -> EdgeTable:
+        """Return the table that the edges of a relation come from."""
+        return next(table for table in self.edges if relation in (table.relation, table.reverse))
+
+
+def sources_of(
+    config: GraphConfig,
+    *,
+    targets: EdgeTargets | None,
+    found: Mapping[str, TableFiles] | None = None,
+) -> tuple[list[SourceTable], list[SourceTable]]:
+    """Return the node and the edge tables that a config names. found: their files, where these are known, by URI."""
+    listed = found or {}
+    also = () if targets is None else targets.columns(config)
+    nodes = [
+        node_source(scan(listed.get(uri, absolute(uri))), config, node_type=number)
+        for number, uri in enumerate(config.node_tables.values())
+    ]
+    edges = [
+        edge_source(scan(listed.get(uri, absolute(uri))), config, number=number, also=also)
+        for number, uri in enumerate(config.edge_tables.values())
+    ]
+    return nodes, edges
+
+
+def read_tables(
+    config: GraphConfig,
+    runner: RoundRunner,
+    *,
+    targets: EdgeTargets | None = None,
+    found: Mapping[str, TableFiles] | None = None,
+) -> Tables:
+    """Return the tables that a config names and how each is read. Reads text once, of other files only schemas.
+
+    Raises TableError for tables that break their contract.
+    """
+    nodes, edges = sources_of(config, targets=targets, found=found)
+    settled = settle_text([*nodes, *edges], runner)
+    return tables_of(settled[: len(nodes)], settled[len(nodes) :], config, targets=targets)
+
+
+def tables_of(
+    nodes: Sequence[SourceTable], edges: Sequence[SourceTable], config: GraphConfig, *, targets: EdgeTargets | None
+) -> Tables:
+    """Return how each of these tables is read, the types of whose text are settled."""
+    graph, names = config.schema, list(config.edge_tables)
+    schemas = [read_node_schema(table, config, node_type=number, targets=targets) for number, table in enumerate(nodes)]
+    edge_schemas = [
+        read_edge_schema(table, config, nodes=schemas, number=number, targets=targets)
+        for number, table in enumerate(edges)
+    ]
+    _refuse_unknown_columns(config, schemas, edge_schemas)
+    kinds, places = _stems("nodes", graph.types, config), _stems("edges", names, config)
+    firsts, edge_firsts = (_firsts(tables) for tables in (nodes, edges))
+    owns = [graph.types.index(relation.source) for relation in names]
+    leads = [graph.types.index(relation.target) for relation in names]
+    return Tables(
+        tuple(
+            NodeTable(kinds[number], table.uri, schemas[number], table.chunks, firsts[number])
+            for number, table in enumerate(nodes)
+        ),
+        tuple(
+            EdgeTable(
+                places[number],
+                table.uri,
+                edge_schemas[number],
+                table.chunks,
+                number,
+                graph.relations.index(names[number]),
+                _reverse(config, names[number]),
+                owns[number],
+                leads[number],
+                (_ids_of(config, owns[number]), _ids_of(config, leads[number])),
+                edge_firsts[number],
+            )
+            for number, table in enumerate(edges)
+        ),
+    )
+
+
+def _firsts(tables: Sequence[SourceTable]) -> list[int]:
+    return [sum(len(table.chunks) for table in tables[:number]) for number in range(len(tables))]
+
+
+def _stems(what: str, names: Sequence[str | Relation], config: GraphConfig) -> list[str]:
+    return [f"{what}-{name}" if config.schema.is_typed else what for name in names]
+
+
+def _reverse(config: GraphConfig, relation: Relation) -> int | None:
+    """Return the number of the relation that the reverses of a table's edges are of."""
+    if not config.reverse_edges:
+        return None
+    return config.schema.relations.index(config.reverses.get(relation, relation))
+
+
+def _ids_of(config: GraphConfig, node_type: int) -> str:
+    return f"the node table of {config.schema.types[node_type]}" if config.schema.is_typed else "the node table"
+
+
+def _refuse_unknown_columns(config: GraphConfig, nodes: Sequence[NodeSchema], edges: Sequence[EdgeSchema]) -> None:
+    """Raise TableError where a list of columns for all tables of a typed graph holds one that none of them has."""
+    if not config.schema.is_typed:
+        return
+    has_none = not any(schema.has_features for schema in nodes)
+    if has_none and isinstance(config.features, tuple) and "features" in config.model_fields_set:
+        raise TableError(
+            f"no node table has any of the columns {', '.join(config.features)}",
+            where="graph.features",
+            fix="Name columns of theirs, or give {type: columns}.",
+        )
+    if isinstance(config.edge_features, tuple):
+        held = {part.name for schema in edges for part in schema.attributes}
+        if missing := [name for name in config.edge_features if name not in held]:
+            raise TableError(
+                f"no edge table has a column {missing[0]!r}",
+                where="graph.edge_features",
+                fix="Name columns of theirs, or give {relation: columns}.",
+            )
+
+
+def without_features(tables: Tables, config: GraphConfig, tell: Callable[[str], None]) -> None:
+    """Tell which types have no features because a list for all types names no column of their tables."""
+    if not isinstance(config.features, tuple):
+        return
+    for name, table in zip(config.schema.types, tables.nodes, strict=True):
+        if not table.schema.has_features:
+            columns = ", ".join(config.features)
+            tell(f"{name}: its table has none of the columns {columns}, so its nodes have no features")
