@@ -135,7 +135,10 @@ def _allowed(field: FieldInfo) -> str:
 
 def _limits(field: FieldInfo) -> list[Any]:
     """Return a key's bounds, also where its type carries them as one member of a union with null."""
-    inner = [part for part in get_args(field.annotation) if get_origin(part) is Annotated]
+    members = [part for part in get_args(field.annotation) if get_origin(part) is Annotated]
+    # a list that is one member of a union carries the bounds of what it holds
+    held = [part for member in members for part in get_args(get_args(member)[0]) if get_origin(part) is Annotated]
+    inner = [*members, *held]
     within = [limit for part in inner for extra in get_args(part)[1:] for limit in getattr(extra, "metadata", [])]
     return [*field.metadata, *within]
 

@@ -78,6 +78,24 @@ def test_a_key_changes_only_the_stages_whose_result_it_decides(override, stages)
     assert changed(override) == stages
 
 
+def test_a_graph_without_types_is_named_as_it_was_before_there_were_any():
+    graph = STAGES["ingest"].keys(config())["graph"]
+    assert list(graph) == [
+        *("id", "src", "dst", "label", "split", "weight", "features", "edge_features", "feature_dim", "num_classes"),
+        *("normalize", "partitions", "on_bad_rows", "reverse_edges"),
+    ]
+
+
+def test_fan_outs_of_relations_decide_what_is_selected_of_each():
+    tables = ("graph.nodes={a: a, b: b}", "graph.edges={a__to__b: e, b__to__a: f}", "graph.target=a")
+    fanout = "neighbors.sampling.fanout={a__to__b: [10, 7], b__to__a: [3, 4]}"
+    selected = STAGES["select"].keys(config(*tables, SAMPLED, fanout))["neighbors"]
+    assert selected["kept"] == {"a__to__b": 10, "b__to__a": 4}
+    assert changed("neighbors.sampling.fanout.b__to__a=[3, 2]", base=(*tables, SAMPLED, fanout)) == {
+        *("select", "flat", "train", "infer")
+    }
+
+
 def test_the_seed_reaches_the_selection_where_edges_are_sampled():
     assert changed("seed=1", base=(SAMPLED,)) == {"select", "train"}
 

@@ -20,6 +20,7 @@ from gnnflow.config import (
     model_from_dict,
 )
 from gnnflow.graph.errors import ConfigError
+from gnnflow.graph.schema import UNTYPED, GraphSchema, Relation
 
 MINIMAL = "name: tiny\ngraph: {nodes: nodes.parquet, edges: edges.parquet}\n"
 
@@ -49,12 +50,55 @@ def test_values_of_every_form_are_read():
     assert config.cluster.memory_limit == 2 * 1024**3
 
 
+TYPED = (
+    "name: imdb\ngraph:\n  nodes: {movie: m.parquet, actor: a.parquet}\n  target: movie\n"
+    "  edges: {actor__plays_in__movie: am.parquet, movie__shows__actor: ma.parquet}\n"
+)
+
+
 def test_typed_graphs_are_maps_of_tables():
+    graph = load_config(TYPED).graph
+    assert graph.nodes == {"movie": "m.parquet", "actor": "a.parquet"}
+    assert graph.schema == GraphSchema.of(graph.nodes, map(Relation.parse, graph.edges))
+    assert graph.schema.types[graph.target_type] == "movie"
+    assert [graph.features_of(name) for name in graph.schema.types] == [("x",), ("x",)]
+
+
+def test_reverse_edges_of_typed_graphs_are_relations_of_their_own():
+    relations = load_config(TYPED, overrides=["graph.reverse_edges=true"]).graph.schema.relations
+    assert [str(relation) for relation in relations] == [
+        "actor__plays_in__movie",
+        "actor__rev_shows__movie",
+        "movie__rev_plays_in__actor",
+        "movie__shows__actor",
+    ]
+
+
+def test_a_graph_without_types_has_the_schema_of_one_type_and_one_relation():
+    assert load_config(MINIMAL).graph.schema == UNTYPED
+    one = ["graph.nodes={paper: p}", "graph.edges={paper__cites__paper: e}", "graph.reverse_edges=true"]
+    schema = load_config(MINIMAL, overrides=one).graph.schema
+    assert not schema.is_typed
+    assert [str(relation) for relation in schema.relations] == ["paper__cites__paper"]
+
+
+def test_each_type_and_relation_may_have_columns_and_fan_outs_of_its_own():
+    fanouts = "{actor__plays_in__movie: [10, 3], movie__shows__actor: [4, 5]}"
     config = load_config(
-        "name: imdb\ngraph:\n  nodes: {movie: m.parquet, actor: a.parquet}\n"
-        "  edges: {actor__plays_in__movie: am.parquet, movie__shows__actor: ma.parquet}\n"
+        TYPED,
+        overrides=[
+            "graph.features={movie: [plot], actor: []}",
+            "graph.edge_features={movie__shows__actor: [year]}",
+            f"neighbors={{sampling: {{kind: uniform, fanout: {fanouts}}}}}",
+        ],
     )
-    assert config.graph.nodes == {"movie": "m.parquet", "actor": "a.parquet"}
+    assert (config.graph.features_of("movie"), config.graph.features_of("actor")) == (("plot",), ())
+    columns = [config.graph.edge_features_of(relation) for relation in config.graph.schema.relations]
+    assert columns == [(), ("year",)]
+    assert config.relation_fanouts == ((10, 3), (4, 5))
+    assert config.fanouts == (10, 5)
+    shared = load_config(TYPED, overrides=["neighbors={sampling: {kind: uniform, fanout: [7, 2]}}"])
+    assert shared.relation_fanouts == ((7, 2), (7, 2))
 
 
 def test_a_layer_of_ones_own_is_named_by_its_class():

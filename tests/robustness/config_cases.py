@@ -34,6 +34,7 @@ def cases() -> Iterator[Case]:
     yield from _ranks()
     yield from _links()
     yield from _names()
+    yield from _types()
 
 
 def leaves(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, str]]:
@@ -189,6 +190,43 @@ def _links() -> Iterator[Case]:
         yield refused(f"config edges with {path}", both(key(path, value), key("task", edge)), path)
     for name in ("", 5, ["timestamp"]):
         yield refused(f"config graph.timestamp is {name!r}", key("graph.timestamp", name), "graph.timestamp")
+
+
+def _types() -> Iterator[Case]:
+    typed = both(
+        key("graph.nodes", {"a": "a.parquet", "b": "b.parquet"}),
+        key("graph.edges", {"a__to__b": "ab.parquet", "b__rev_to__a": "ba.parquet"}),
+        key("graph.target", "a"),
+    )
+    missing = both(typed, key("graph.target", None))
+    yield refused("types without a target", missing, "graph.target: required", "a, b", "Name the type")
+    plain = key("graph.target", "a")
+    yield refused("target of a graph without types", plain, "graph.target", "'a'", "one table, without types")
+    for path, value, *words in (
+        ("graph.target", "c", "graph.target", "'c' is not known", "has a, b"),
+        ("graph.features", {"c": ["x"]}, "graph.features.c", "has a, b"),
+        ("graph.features", {"a": ["x", "x"]}, "graph.features.a", "twice"),
+        ("graph.features", {"b": ["x", "label"]}, "graph.features.b", "graph.label"),
+        ("graph.features", {"a": "x"}, "graph.features.a", "a list"),
+        ("graph.edge_features", {"b__to__a": ["w"]}, "graph.edge_features.b__to__a", "has a__to__b, b__rev_to__a"),
+        ("graph.edge_features", {"a__to__b": ["src"]}, "graph.edge_features.a__to__b", "graph.src"),
+        ("graph.edges", {"a__to__c": "e.parquet"}, "graph.edges", "'a__to__c' does not join", "a, b"),
+        ("graph.edges", {"a__t/o__b": "e.parquet"}, "graph.edges", "'a__t/o__b'", "file name", "Rename the relation"),
+        ("graph.nodes", {"a": "a.parquet", "b/c": "b.parquet"}, "graph.nodes", "'b/c'", "file name", "Rename the type"),
+        ("graph.reverse_edges", True, "graph.reverse_edges", "b__rev_to__a has a table", "rename the relation"),
+        ("task", {"kind": "edge"}, "task.kind", "edge is not allowed", "Set task.kind to node"),
+    ):
+        yield refused(f"types: {path} is {value}", both(typed, key(path, value)), *words)
+    for fanout, *words in (
+        ({"a__to__b": [5, 5]}, "has no list for b__rev_to__a", "Name every relation"),
+        ({"a__to__b": [5, 5], "b__rev_to__a": [5, 5], "a__to__a": [1, 1]}, "'a__to__a' is no relation", "a__to__b"),
+        ({"a__to__b": [5, 5], "b__rev_to__a": [5]}, "fanout.b__rev_to__a", "2 numbers"),
+        ({"a__to__b": [5, 0], "b__rev_to__a": [5, 5]}, "fanout.a__to__b[1]", "at least 1"),
+    ):
+        spoil = both(typed, key("neighbors.sampling", {"kind": "uniform", "fanout": fanout}))
+        yield refused(f"types: fanout is {fanout}", spoil, "neighbors.sampling.fanout", *words)
+    mapped = key("neighbors.sampling", {"kind": "uniform", "fanout": {"a__to__b": [5, 5]}})
+    yield refused("fanout of relations without types", mapped, "neighbors.sampling.fanout", "Give one list")
 
 
 def _names() -> Iterator[Case]:

@@ -142,3 +142,11 @@ GOLDEN_NEIGHBOURS: dict[SamplingKind, list[list[int]]] = {
     "weighted": [[3, 5, 6, 4], [5, 6, 7, 0]],
     "top_k": [[7, 6, 5, 4], [7, 6, 5, 4]],
 }
+
+
+def test_edges_of_another_relation_have_other_keys_and_a_nameless_one_those_of_before():
+    ends = hash_integers(np.arange(4)), hash_integers(np.arange(4)), np.zeros(4, np.int64)
+    keys = [edge_keys(*ends), edge_keys(*ends, relation=""), edge_keys(*ends, relation="a__to__b")]
+    assert np.array_equal(keys[0], keys[1])
+    assert not set(keys[0].tolist()) & set(keys[2].tolist())
+    assert keys[0][:2].tolist() == [17889601085749379910, 14516012067262063758]
