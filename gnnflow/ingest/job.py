@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,25 +11,24 @@ import numpy as np
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.errors import TableError
-from gnnflow.graph.facts import ColumnCounts, FeatureFacts, GraphFacts, RelationFacts, RowCounts, TypeFacts
+from gnnflow.graph.facts import GraphFacts, RowCounts
 from gnnflow.graph.labels import LABEL_KINDS
-from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest import links, rounds
 from gnnflow.ingest.moments import Moments, Scale, scale_of
+from gnnflow.ingest.records import Records, count_splits, facts_of, total
 from gnnflow.ingest.statistics import CHANNEL, column_names, merge_counts, statistics_of
 from gnnflow.mapreduce.rounds import Round
 from gnnflow.storage.columns import id_keys
 from gnnflow.storage.tables import commit_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     import pyarrow as pa
 
     from gnnflow.config import GraphConfig
     from gnnflow.graph.arrays import IntArray
     from gnnflow.graph.schema import GraphSchema
-    from gnnflow.ingest.schema import NodeSchema
     from gnnflow.ingest.tables import EdgeTable, NodeTable, Tables
     from gnnflow.ingest.targets import EdgeTargets
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
@@ -106,7 +104,7 @@ def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
     step = Round("nodes_sort", parts, send, sort, {"nodes": "nodes_read"}, frozenset({"nodes"}))
     nodes = runner.run(step)
     if job.targets is None:
-        _check_splits(nodes, job)
+        _checkcount_splits(nodes, job)
         _check_classes(nodes, job)
     counts = {CHANNEL: "nodes_sort"}
     merge = Round("nodes_statistics", job.partitions, send, merge_counts, counts, frozenset(counts))
@@ -123,11 +121,11 @@ def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
             {"node_rows": "nodes_sort", "in_degree": _builder(job), "out_degree": _builder(job)},
         )
     )
-    steps = _Records(job, read, nodes, edge_read, edges, written)
+    steps = Records(job, read, nodes, edge_read, edges, written)
     if job.targets is not None:
-        _check_edge_splits(edges[-1], job)
+        _check_edgecount_splits(edges[-1], job)
         _check_classes(edges[-1], job)
-    return IngestResult(steps.files, steps.rows, _facts(job, book, steps, columns=counted))
+    return IngestResult(steps.files, steps.rows, facts_of(job, book, steps, columns=counted))
 
 
 def _builder(job: IngestJob) -> str:
@@ -168,11 +166,11 @@ def _bounds(job: IngestJob, runner: RoundRunner) -> links.TimeBounds:
     return valid, test
 
 
-def _check_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
+def _checkcount_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
     labelled = job.tables.labelled
     if not labelled.schema.has_split or not labelled.schema.has_labels:
         return
-    counts = _splits(records)
+    counts = count_splits(records)
     for name in ("train", "valid"):
         if not counts[name]:
             raise TableError(
@@ -182,8 +180,8 @@ def _check_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
             )
 
 
-def _check_edge_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
-    counts = _splits(records)
+def _check_edgecount_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
+    counts = count_splits(records)
     for name in ("train", "valid"):
         if not counts[name]:
             raise TableError(
@@ -191,11 +189,6 @@ def _check_edge_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
                 where=job.tables.labelled.uri,
                 fix="Training needs train and valid edges: see task.split.",
             )
-
-
-def _splits(records: Sequence[TaskRecord]) -> dict[str, int]:
-    total = np.sum([record.counts["splits"] for record in records if "splits" in record.counts], axis=0)
-    return dict(zip(("none", *SPLITS), (int(count) for count in total), strict=True))
 
 
 def _scales(records: Sequence[TaskRecord], job: IngestJob) -> list[Scale | None]:
@@ -225,161 +218,11 @@ def _check_classes(records: Sequence[TaskRecord], job: IngestJob) -> None:
     if not LABEL_KINDS[job.tables.labelled.schema.label_kind].is_class or job.config.num_classes is not None:
         return
     largest = max(record.counts.get("label_max", -1) for record in records)
-    limit = max(_FEW_CLASSES, _total(records, "labelled"))
+    limit = max(_FEW_CLASSES, total(records, "labelled"))
     if largest >= limit:
         raise TableError(
             f"column {job.config.label!r}: the largest class is {largest:,}, "
-            f"of {_total(records, 'labelled'):,} labelled rows",
+            f"of {total(records, 'labelled'):,} labelled rows",
             where=job.tables.labelled.uri,
             fix=f"Number classes from 0 without gaps. Above {limit:,} set graph.num_classes.",
         )
-
-
-def _num_classes(records: Sequence[TaskRecord], job: IngestJob) -> int:
-    if not LABEL_KINDS[job.tables.labelled.schema.label_kind].is_class:
-        return job.tables.labelled.schema.label_width
-    largest = max(record.counts.get("label_max", -1) for record in records)
-    return job.config.num_classes or max(largest + 1, 2)
-
-
-@dataclass(frozen=True)
-class _Records:
-    """The records of every round, in the order in which the rounds ran. edges: one list per round after the reading."""
-
-    job: IngestJob
-    node_read: Sequence[TaskRecord]
-    nodes: Sequence[TaskRecord]
-    edge_read: Sequence[TaskRecord]
-    edges: Sequence[Sequence[TaskRecord]]
-    written: Sequence[TaskRecord]
-
-    @property
-    def tables(self) -> dict[str, RowCounts]:
-        """The rows of each table; edges added in reverse are not counted."""
-        tables, graph = self.job.tables, self.job.graph
-        names = ["nodes"], ["edges"]
-        if graph.is_typed:
-            names = [f"nodes/{name}" for name in graph.types], [f"edges/{name}" for name in self.job.config.edge_tables]
-        counts = {}
-        for number, (name, table) in enumerate(zip(names[0], tables.nodes, strict=True)):
-            read, sort = _of(self.node_read, table.tasks), self.nodes[number :: graph.num_types]
-            counts[name] = _row_counts(name, read, sort, [*read, *sort])
-        width = len(tables.edges)
-        for number, (name, edges) in enumerate(zip(names[1], tables.edges, strict=True)):
-            read = _of(self.edge_read, edges.tasks)
-            # a round after the second knows both ends of each edge, and sets none aside
-            sources, known = (step[number::width] for step in self.edges[:2])
-            counts[name] = _row_counts(name, read, known, [*read, *sources, *known])
-        return counts
-
-    @property
-    def targets(self) -> Sequence[TaskRecord]:
-        """The records that count targets, their splits and labels."""
-        return self.nodes if self.job.targets is None else self.edges[-1]
-
-    @property
-    def rows(self) -> RowCounts:
-        """The rows of all tables."""
-        counts = self.tables.values()
-        return RowCounts(
-            sum(each.rows_in for each in counts),
-            sum(each.rows_out for each in counts),
-            sum(each.rows_quarantined for each in counts),
-        )
-
-    @property
-    def files(self) -> tuple[FileEntry, ...]:
-        """Every file the rounds committed."""
-        rounds = (self.node_read, self.nodes, self.edge_read, *self.edges, self.written)
-        return tuple(entry for step in rounds for record in step for entry in record.files)
-
-
-def _of(records: Sequence[TaskRecord], tasks: range) -> Sequence[TaskRecord]:
-    return records[tasks.start : tasks.stop]
-
-
-def _facts(job: IngestJob, book: PartitionBook, steps: _Records, *, columns: tuple[ColumnCounts, ...]) -> GraphFacts:
-    labelled, nodes = job.tables.labelled.schema, job.tables.nodes
-    edges = [table.schema for table in job.tables.edges]
-    target = nodes[job.config.target_type].schema
-    return GraphFacts(
-        num_nodes=book.num_nodes,
-        num_edges=_total(steps.edges[-1], "edges"),
-        offsets=tuple(book.offsets.tolist()),
-        id_type=target.id_type,
-        features=_features(job, target),
-        attribute_width=max(schema.attribute_width for schema in edges),
-        has_weight=any(schema.has_weight for schema in edges),
-        label_kind=labelled.label_kind,
-        num_classes=_num_classes(steps.targets, job),
-        class_names=labelled.class_names,
-        labelled=_total(steps.targets, "labelled"),
-        splits=_splits(steps.targets),
-        degree_bins=_added(record.counts["degree_bins"] for record in steps.written),
-        max_in_degree=max(record.counts["max_in_degree"] for record in steps.written),
-        tables=steps.tables,
-        columns=columns,
-        copies_left_out=_total(steps.edges[-1], "copies_left_out"),
-        targets="nodes" if job.targets is None else "edges",
-        has_time=edges[0].has_time,
-        types=_type_facts(job, steps) if job.graph.is_typed else (),
-        relations=_relation_facts(job, steps) if job.graph.is_typed else (),
-        target=job.graph.types[job.config.target_type] if job.graph.is_typed else "",
-    )
-
-
-def _features(job: IngestJob, schema: NodeSchema) -> FeatureFacts:
-    has_value = schema.sparse_has_value or (schema.sparse is not None and job.config.normalize == "row")
-    return FeatureFacts("sparse" if schema.sparse else "dense", schema.feature_width, has_value)
-
-
-def _type_facts(job: IngestJob, steps: _Records) -> tuple[TypeFacts, ...]:
-    return tuple(
-        TypeFacts(
-            name,
-            _total(steps.nodes[number :: job.graph.num_types], "rows_out"),
-            _features(job, table.schema) if table.schema.has_features else None,
-        )
-        for number, (name, table) in enumerate(zip(job.graph.types, job.tables.nodes, strict=True))
-    )
-
-
-def _relation_facts(job: IngestJob, steps: _Records) -> tuple[RelationFacts, ...]:
-    found = []
-    for number, relation in enumerate(job.graph.relations):
-        schema = job.tables.table_of(number).schema
-        # degree bins and the largest in-degree of each part that the relation leads to
-        parts = steps.written[job.graph.target_types[number] :: job.graph.num_types]
-        counted = [record.counts["relations"][str(number)] for record in parts]
-        found.append(
-            RelationFacts(
-                str(relation),
-                _total(steps.edges[-1][number :: job.graph.num_relations], "edges"),
-                schema.attribute_width,
-                schema.has_weight,
-                _added(bins for bins, _ in counted),
-                max(largest for _, largest in counted),
-            )
-        )
-    return tuple(found)
-
-
-def _added(bins: Iterable[Sequence[int]]) -> tuple[int, ...]:
-    return tuple(sum(column) for column in zip_longest(*bins, fillvalue=0))
-
-
-def _total(records: Sequence[TaskRecord], key: str) -> int:
-    return sum(int(record.counts.get(key, 0)) for record in records)
-
-
-def _row_counts(
-    name: str, read: Sequence[TaskRecord], last: Sequence[TaskRecord], every: Sequence[TaskRecord]
-) -> RowCounts:
-    """Return the rows of a table, from the records of the rounds that read it, kept it and set rows of it aside."""
-    rows_in, rows_out, quarantined = (
-        _total(read, "rows_in"),
-        _total(last, "rows_out"),
-        _total(every, "rows_quarantined"),
-    )
-    assert rows_in == rows_out + quarantined, f"{name}: rows were lost: {rows_in} != {rows_out} + {quarantined}"
-    return RowCounts(rows_in, rows_out, quarantined)

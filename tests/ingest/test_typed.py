@@ -25,14 +25,17 @@ from gnnflow.storage.graph_store import GraphStore
 from tests.small_graphs import write_graph
 from tests.typed_graphs import SIZES, ingested, typed_tables, write_tables
 
-TYPES = tuple(SIZES)
 HELD = {"account": ["x", "label", "labelled", "split"], "device": [], "merchant": ["x_index"]}
+
+
+def types_of(tables: dict[str, pa.Table]) -> list[str]:
+    return sorted(name for name in tables if "__" not in name)
 
 
 def naive_order(tables: dict[str, pa.Table], partitions: int) -> dict[tuple[str, Any], int]:
     """Return the dense id of each (type, id): by partition, type and id."""
     nodes = []
-    for number, name in enumerate(TYPES):
+    for number, name in enumerate(types_of(tables)):
         ids = tables[name]["id"]
         homes = (id_keys(ids) % np.uint64(partitions)).tolist()
         nodes += [(home, number, node, name) for home, node in zip(homes, ids.to_pylist(), strict=True)]
@@ -96,7 +99,7 @@ def check_edges(store: GraphStore, tables: dict[str, pa.Table], dense: dict[tupl
 def _degree_columns(store: GraphStore, partition: int) -> dict[str, Any]:
     parts = [
         store.nodes(partition, ["in_degree", "out_degree", "in_weight"], node_type=number)
-        for number in range(len(TYPES))
+        for number in range(store.schema.num_types)
     ]
     degrees, held = pa.concat_tables(parts).combine_chunks(), store.degrees(partition)
     assert np.array_equal(to_matrix(degrees["in_degree"], np.int64), held.in_degree)
@@ -112,7 +115,7 @@ def _edges(store: GraphStore, partition: int, relation: int) -> pa.Table:
 
 def check_nodes(store: GraphStore, tables: dict[str, pa.Table], dense: dict[tuple[str, Any], int]) -> None:
     """Assert that every type's nodes lie where they should, with their features, labels and splits."""
-    for number, name in enumerate(TYPES):
+    for number, name in enumerate(types_of(tables)):
         columns = [
             "id",
             "node",
@@ -155,6 +158,17 @@ def test_the_store_holds_the_graph_of_its_tables(seed: int, partitions: int, rev
     assert [each.features and each.features.kind for each in facts.types] == ["dense", None, "sparse"]
     assert facts.tables["nodes/device"] == RowCounts(13, 13, 0)
     assert facts.tables["edges/account__uses__device"] == RowCounts(120, 120, 0)
+
+
+def test_several_relations_of_one_type_are_a_typed_graph(tmp_path: Path) -> None:
+    every = typed_tables(seed=5)
+    tables = {name: every[name] for name in ("account", "account__sends__account")}
+    tables["account__trusts__account"] = typed_tables(seed=5, num_edges=50)["account__sends__account"]
+    graph = {**write_tables(tmp_path, tables), "edge_features": [], "target": None, "reverse_edges": True}
+    store, _ = ingested(tmp_path, graph)
+    assert (store.schema.num_types, store.schema.num_relations, store.facts.target) == (1, 4, "account")
+    check_nodes(store, tables, naive_order(tables, 3))
+    check_edges(store, tables, naive_order(tables, 3))
 
 
 @settings(max_examples=4, deadline=None)

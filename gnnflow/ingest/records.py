@@ -1,0 +1,180 @@
+"""What ingest tells later stages: the rows of each table and the facts of the graph, from the records of its rounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gnnflow.graph.facts import ColumnCounts, FeatureFacts, GraphFacts, RelationFacts, RowCounts, TypeFacts
+from gnnflow.graph.labels import LABEL_KINDS
+from gnnflow.graph.splits import SPLITS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gnnflow.graph.book import PartitionBook
+    from gnnflow.ingest.job import IngestJob
+    from gnnflow.ingest.schema import NodeSchema
+    from gnnflow.mapreduce.rounds import TaskRecord
+    from gnnflow.storage.filesystem import FileEntry
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of every round, in the order in which the rounds ran. edges: one list per round after the reading."""
+
+    job: IngestJob
+    node_read: Sequence[TaskRecord]
+    nodes: Sequence[TaskRecord]
+    edge_read: Sequence[TaskRecord]
+    edges: Sequence[Sequence[TaskRecord]]
+    written: Sequence[TaskRecord]
+
+    @property
+    def tables(self) -> dict[str, RowCounts]:
+        """The rows of each table; edges added in reverse are not counted."""
+        tables, graph = self.job.tables, self.job.graph
+        names = ["nodes"], ["edges"]
+        if graph.is_typed:
+            names = [f"nodes/{name}" for name in graph.types], [f"edges/{name}" for name in self.job.config.edge_tables]
+        counts = {}
+        for number, (name, table) in enumerate(zip(names[0], tables.nodes, strict=True)):
+            read, sort = _of(self.node_read, table.tasks), self.nodes[number :: graph.num_types]
+            counts[name] = _row_counts(name, read, sort, [*read, *sort])
+        width = len(tables.edges)
+        for number, (name, edges) in enumerate(zip(names[1], tables.edges, strict=True)):
+            read = _of(self.edge_read, edges.tasks)
+            # a round after the second knows both ends of each edge, and sets none aside
+            sources, known = (step[number::width] for step in self.edges[:2])
+            counts[name] = _row_counts(name, read, known, [*read, *sources, *known])
+        return counts
+
+    @property
+    def targets(self) -> Sequence[TaskRecord]:
+        """The records that count targets, their splits and labels."""
+        return self.nodes if self.job.targets is None else self.edges[-1]
+
+    @property
+    def rows(self) -> RowCounts:
+        """The rows of all tables."""
+        counts = self.tables.values()
+        return RowCounts(
+            sum(each.rows_in for each in counts),
+            sum(each.rows_out for each in counts),
+            sum(each.rows_quarantined for each in counts),
+        )
+
+    @property
+    def files(self) -> tuple[FileEntry, ...]:
+        """Every file the rounds committed."""
+        rounds = (self.node_read, self.nodes, self.edge_read, *self.edges, self.written)
+        return tuple(entry for step in rounds for record in step for entry in record.files)
+
+
+def _of(records: Sequence[TaskRecord], tasks: range) -> Sequence[TaskRecord]:
+    return records[tasks.start : tasks.stop]
+
+
+def facts_of(job: IngestJob, book: PartitionBook, steps: Records, *, columns: tuple[ColumnCounts, ...]) -> GraphFacts:
+    """Return what there is to know of the graph store that the rounds wrote."""
+    labelled, nodes = job.tables.labelled.schema, job.tables.nodes
+    edges = [table.schema for table in job.tables.edges]
+    target = nodes[job.config.target_type].schema
+    return GraphFacts(
+        num_nodes=book.num_nodes,
+        num_edges=total(steps.edges[-1], "edges"),
+        offsets=tuple(book.offsets.tolist()),
+        id_type=target.id_type,
+        features=_features(job, target),
+        attribute_width=max(schema.attribute_width for schema in edges),
+        has_weight=any(schema.has_weight for schema in edges),
+        label_kind=labelled.label_kind,
+        num_classes=_num_classes(steps.targets, job),
+        class_names=labelled.class_names,
+        labelled=total(steps.targets, "labelled"),
+        splits=count_splits(steps.targets),
+        degree_bins=_added(record.counts["degree_bins"] for record in steps.written),
+        max_in_degree=max(record.counts["max_in_degree"] for record in steps.written),
+        tables=steps.tables,
+        columns=columns,
+        copies_left_out=total(steps.edges[-1], "copies_left_out"),
+        targets="nodes" if job.targets is None else "edges",
+        has_time=edges[0].has_time,
+        types=_type_facts(job, steps) if job.graph.is_typed else (),
+        relations=_relation_facts(job, steps) if job.graph.is_typed else (),
+        target=job.graph.types[job.config.target_type] if job.graph.is_typed else "",
+    )
+
+
+def _features(job: IngestJob, schema: NodeSchema) -> FeatureFacts:
+    has_value = schema.sparse_has_value or (schema.sparse is not None and job.config.normalize == "row")
+    return FeatureFacts("sparse" if schema.sparse else "dense", schema.feature_width, has_value)
+
+
+def _type_facts(job: IngestJob, steps: Records) -> tuple[TypeFacts, ...]:
+    return tuple(
+        TypeFacts(
+            name,
+            total(steps.nodes[number :: job.graph.num_types], "rows_out"),
+            _features(job, table.schema) if table.schema.has_features else None,
+        )
+        for number, (name, table) in enumerate(zip(job.graph.types, job.tables.nodes, strict=True))
+    )
+
+
+def _relation_facts(job: IngestJob, steps: Records) -> tuple[RelationFacts, ...]:
+    found = []
+    for number, relation in enumerate(job.graph.relations):
+        schema = job.tables.table_of(number).schema
+        # degree bins and the largest in-degree of each part that the relation leads to
+        parts = steps.written[job.graph.target_types[number] :: job.graph.num_types]
+        counted = [record.counts["relations"][str(number)] for record in parts]
+        found.append(
+            RelationFacts(
+                str(relation),
+                total(steps.edges[-1][number :: job.graph.num_relations], "edges"),
+                schema.attribute_width,
+                schema.has_weight,
+                _added(bins for bins, _ in counted),
+                max(largest for _, largest in counted),
+            )
+        )
+    return tuple(found)
+
+
+def _added(bins: Iterable[Sequence[int]]) -> tuple[int, ...]:
+    return tuple(sum(column) for column in zip_longest(*bins, fillvalue=0))
+
+
+def total(records: Sequence[TaskRecord], key: str) -> int:
+    """Return the sum of one of the records' counts; those without it count nothing."""
+    return sum(int(record.counts.get(key, 0)) for record in records)
+
+
+def _row_counts(
+    name: str, read: Sequence[TaskRecord], last: Sequence[TaskRecord], every: Sequence[TaskRecord]
+) -> RowCounts:
+    """Return the rows of a table, from the records of the rounds that read it, kept it and set rows of it aside."""
+    rows_in, rows_out, quarantined = (
+        total(read, "rows_in"),
+        total(last, "rows_out"),
+        total(every, "rows_quarantined"),
+    )
+    assert rows_in == rows_out + quarantined, f"{name}: rows were lost: {rows_in} != {rows_out} + {quarantined}"
+    return RowCounts(rows_in, rows_out, quarantined)
+
+
+def count_splits(records: Sequence[TaskRecord]) -> dict[str, int]:
+    """Return the targets of each split, and as `none` those without one."""
+    counted = np.sum([record.counts["splits"] for record in records if "splits" in record.counts], axis=0)
+    return dict(zip(("none", *SPLITS), (int(count) for count in counted), strict=True))
+
+
+def _num_classes(records: Sequence[TaskRecord], job: IngestJob) -> int:
+    if not LABEL_KINDS[job.tables.labelled.schema.label_kind].is_class:
+        return job.tables.labelled.schema.label_width
+    largest = max(record.counts.get("label_max", -1) for record in records)
+    return job.config.num_classes or max(largest + 1, 2)
