@@ -57,12 +57,12 @@ def lineage_of(stage: str, config: Config, outcome: Mapping[str, Any]) -> Any:
 def datasets_of(stage: str, config: Config, outcome: Mapping[str, Any]) -> tuple[Sequence[Dataset], Sequence[Dataset]]:
     """Return what a finished stage read and wrote."""
     from gnnflow.config import STAGES
-    from gnnflow.stages.resolve import resolve
+    from gnnflow.stages.resolve import resolve, tables_by_name
     from gnnflow.storage.manifest import committed
 
     run = resolve(config)
     if STAGES[stage].reads_tables:
-        inputs = [_table(str(table)) for table in (config.graph.nodes, config.graph.edges)]
+        inputs = [_table(table) for table in tables_by_name(config.graph).values()]
     elif "reads" in outcome:  # a stage whose inputs are not those of this run alone
         inputs = [_artifact(uri) if committed(uri) else Dataset(uri, None, None, ()) for uri in outcome["reads"]]
     else:

@@ -150,3 +150,4 @@ def test_edges_of_another_relation_have_other_keys_and_a_nameless_one_those_of_b
     assert np.array_equal(keys[0], keys[1])
     assert not set(keys[0].tolist()) & set(keys[2].tolist())
     assert keys[0][:2].tolist() == [17889601085749379910, 14516012067262063758]
+    assert keys[2][:2].tolist() == [10896692095650049041, 4559066607756287820]
