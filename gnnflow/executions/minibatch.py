@@ -23,7 +23,7 @@ from gnnflow.executions.tensors import (
     shared_tensor,
     tensor,
 )
-from gnnflow.graph.batch import Degrees, Features, InPlaceBatch, MiniBatch
+from gnnflow.graph.batch import Degrees, Features, InPlaceBatch, MiniBatch, NodeFeatures
 from gnnflow.graph.errors import LayerError
 from gnnflow.layers import Model, Terms
 
@@ -81,17 +81,18 @@ def aggregates_ahead(model: Model, *, training: bool) -> bool:
 
 
 @torch.no_grad()
-def first_terms(model: Model, features: Features, nodes: Degrees) -> Terms:
+def first_terms(model: Model, features: NodeFeatures, nodes: Degrees) -> Terms:
     """Return the first layer's terms of all nodes of a neighbourhood: once for all batches that are cut from it.
 
     features: dense, and never written into. For models that `aggregates_ahead` accepts.
     """
+    assert isinstance(features, Features)
     assert features.dense is not None
     return model.layer(0).transform(shared_tensor(features.dense), node_context(nodes))
 
 
 @torch.no_grad()
-def prepared(model: Model, terms: Terms, batch: InPlaceBatch, *, features: Features) -> BatchTensors:
+def prepared(model: Model, terms: Terms, batch: InPlaceBatch, *, features: NodeFeatures) -> BatchTensors:
     """Return a batch whose first layer is aggregated.
 
     features: of its neighbourhood. terms: as `first_terms` gave them for the same.
@@ -108,6 +109,7 @@ def prepared(model: Model, terms: Terms, batch: InPlaceBatch, *, features: Featu
         own = {name: term.index_select(0, rows) for name, term in terms.source.items()}
         state = partial_state(layer, source=terms.source, target=target, block=block)
         aggregated = finished(layer, state, source=own, target=target, edge=block.edge)
+    assert isinstance(features, Features)
     h = tensor(features.take(batch.rows).dense) if model.config.residual else None
     return BatchTensors(
         tuple(block_tensors(each) for each in batch.blocks),

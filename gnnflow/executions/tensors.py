@@ -146,6 +146,7 @@ def batch_tensors(batch: MiniBatch) -> BatchTensors:
 
     Layers that have one block in common share its tensors too, and what is derived of them.
     """
+    assert isinstance(batch.features, Features), "models read nodes of one type"
     made = {id(block): block_tensors(block) for block in batch.blocks}
     return BatchTensors(
         tuple(made[id(block)] for block in batch.blocks),

@@ -183,7 +183,7 @@ class MiniBatch:
 
     blocks: tuple[Block, ...]
     nodes: Degrees
-    features: Features
+    features: NodeFeatures
     targets: IntArray
     labels: Array | None = None
 

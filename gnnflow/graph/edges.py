@@ -30,6 +30,8 @@ SamplingKind = Literal["none", "uniform", "weighted", "top_k"]
 TimeArray = npt.NDArray[np.float64]
 SourceArray = npt.NDArray[np.signedinteger[Any]]
 """Sources are int64, or int32 where a neighbourhood's own rows are meant."""
+Fanout = int | tuple[int, ...]
+"""How many in-edges one hop takes of a node in each relation: the same of all, or a number for each."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,11 @@ class Picked:
     def per_node(self) -> IntArray:
         """How many edges were picked for each node [n]."""
         return self.counts if self.num_relations == 1 else self.counts.reshape(self.num_relations, -1).sum(0)
+
+    @property
+    def per_relation(self) -> IntArray:
+        """How many edges were picked in each relation [R]."""
+        return self.counts.reshape(self.num_relations, -1).sum(1)
 
     def each(self, values: Array) -> Array:
         """Return for each picked edge [P] the value of the node it leads to. values: [n]."""
@@ -99,10 +106,11 @@ class InEdges:
         own = slice(int(rows[0]), int(rows[-1]))
         return replace(self._columns(own), offsets=rows - rows[0], num_relations=1)
 
-    def prefix(self, nodes: IntArray, *, limit: IntArray | int | None, taken: IntArray | int = 0) -> Picked:
+    def prefix(self, nodes: IntArray, *, limit: IntArray | Fanout | None, taken: IntArray | int = 0) -> Picked:
         """Pick the in-edges of some nodes from number `taken` up to number `limit` of each row; None: to its end.
 
-        Both are one number for all rows or one per row [R n]. taken is what an earlier, smaller prefix holds already.
+        Both are one number for all rows or one per row [R n]; a limit may also be one per relation. taken is what an
+        earlier, smaller prefix holds already.
         """
         rows = nodes
         if self.num_relations > 1:
@@ -111,7 +119,7 @@ class InEdges:
         # in-edges of each row asked for [R n]
         lengths = self.offsets[rows + 1] - starts
         # those that lie before the limit [R n]
-        wanted = lengths if limit is None else np.minimum(lengths, limit)
+        wanted = lengths if limit is None else np.minimum(lengths, limit_of_rows(limit, len(nodes)))
         # those not taken yet [R n]
         counts = np.maximum(wanted - taken, 0)
         return Picked(ragged_ranges(starts + taken, counts), counts, self.num_relations)
@@ -135,6 +143,11 @@ class InEdges:
             None if self.time is None else self.time[positions],
             self.num_relations,
         )
+
+
+def limit_of_rows(limit: IntArray | Fanout, num_nodes: int) -> IntArray | int:
+    """Return a limit as one number for all rows, or one for each row of the relations of so many nodes [R n]."""
+    return np.repeat(limit, num_nodes) if isinstance(limit, tuple) else limit
 
 
 def by_relation(relations: Sequence[InEdges]) -> InEdges:

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from gnnflow.graph.book import PartitionBook
+from gnnflow.graph.edges import Fanout
 from gnnflow.graph.labels import LabelKind
 from gnnflow.graph.schema import UNTYPED, GraphSchema, Relation
 
@@ -146,14 +147,14 @@ class GraphFacts:
 
 @dataclass(frozen=True)
 class SelectFacts:
-    """What was selected. kept: the most in-edges kept of a node; None says that nothing was left out or copied.
+    """What was selected. kept: the most in-edges kept of a node in each relation; None: nothing was left out or copied.
 
     num_hubs: nodes whose in-degree is above hub_threshold, whose edges several reducers sampled.
     """
 
     kind: str
     sampling: str
-    kept: int | None
+    kept: Fanout | None
     num_edges: int
     num_hubs: int
     hub_threshold: int
@@ -194,7 +195,7 @@ class FlatFacts:
 
     layout: Layout
     num_hops: int
-    fanouts: tuple[int, ...] | None
+    fanouts: tuple[Fanout, ...] | None
     num_targets: int
     blow_up: BlowUp
     shards: tuple[ShardEntry, ...]

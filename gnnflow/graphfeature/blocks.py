@@ -8,7 +8,7 @@ blocks are built from the targets outward and a node keeps the row it got when i
 Rows are given by scatter into an array with one entry per node of the neighbourhood, not by sorting; only the entries
 touched are put back, so the array serves batch after batch.
 
-Shapes: B targets of a batch, N nodes of the neighbourhood, T nodes a layer computes, E edges a layer reads.
+Shapes: B targets of a batch, N nodes of the neighbourhood, R relations, T nodes a layer computes, E edges it reads.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnnflow.graph.arrays import Array, IntArray
+from gnnflow.graph.arrays import Array, IntArray, offsets_of
 from gnnflow.graph.batch import Block, Degrees, InPlaceBatch, MiniBatch, sampled_block
-from gnnflow.graph.edges import Picked, SamplingKind, SourceArray
+from gnnflow.graph.edges import Fanout, Picked, SamplingKind, SourceArray, limit_of_rows
 from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows, RowArray
 from gnnflow.native import number
 
@@ -29,14 +29,19 @@ _UNSEEN = -1
 
 @dataclass(frozen=True)
 class _Layer:
-    """One layer: the in-edges picked for each node it computes [T], and those edges' sources as batch rows [E]."""
+    """One layer: the in-edges picked for each node it computes [R T], and those edges' sources as batch rows [E]."""
 
     picked: Picked
     sources: IntArray
 
     @property
     def num_targets(self) -> int:
-        return len(self.picked.counts)
+        return len(self.picked.counts) // self.picked.num_relations
+
+    @property
+    def relation_offsets(self) -> IntArray:
+        """Which edges each relation has [R + 1]."""
+        return offsets_of(self.picked.per_relation)
 
 
 def new_scratch(num_nodes: int) -> RowArray:
@@ -48,7 +53,7 @@ def build_minibatch(
     neighborhood: Neighborhood,
     rows: IntArray,
     *,
-    fanouts: Sequence[int] | None,
+    fanouts: Sequence[Fanout] | None,
     num_layers: int,
     sampling: SamplingKind = "uniform",
     labels: Array | None = None,
@@ -56,7 +61,8 @@ def build_minibatch(
 ) -> MiniBatch:
     """Return the pruned blocks of the targets at the given distinct rows, in their order.
 
-    fanouts: one per hop, the targets' own first; None takes every stored in-edge, which nothing scales. 0 takes none.
+    fanouts: one per hop, the targets' own first, each a number for all relations or one for each; None takes every
+    stored in-edge, which nothing scales. 0 takes none.
     sampling: how the in-edges of a fan-out were chosen, on which their scale depends. labels [B, ...] go with rows and
     are passed on. Without scratch, space is allocated for this batch.
     """
@@ -80,7 +86,7 @@ def build_in_place(
     neighborhood: Neighborhood,
     rows: IntArray,
     *,
-    fanouts: Sequence[int] | None,
+    fanouts: Sequence[Fanout] | None,
     num_layers: int,
     sampling: SamplingKind = "uniform",
     scratch: RowArray | None = None,
@@ -114,7 +120,7 @@ def build_in_place(
 
 
 def extract_rows(
-    neighborhood: Neighborhood, rows: IntArray, *, fanouts: Sequence[int] | None, num_layers: int
+    neighborhood: Neighborhood, rows: IntArray, *, fanouts: Sequence[Fanout] | None, num_layers: int
 ) -> NeighborhoodRows:
     """Return each target's own neighbourhood, cut from a merged one, its nodes in row order.
 
@@ -125,18 +131,19 @@ def extract_rows(
     # A (target, node) pair is one integer that sorts by target, then row: the union's row order.
     # pairs reached so far, ascending [P]: at first each target with itself
     pairs = np.arange(len(rows), dtype=np.int64) * size + rows
-    # how many in-edges of each pair's node were followed already [P]
-    taken = np.zeros(len(rows), np.int64)
+    # how many in-edges of each pair's node were followed already in each relation [R P]
+    num_relations = neighborhood.edges.num_relations
+    taken = np.zeros(num_relations * len(rows), np.int64)
     for limit in hop_limits(fanouts, num_layers):
         # the in-edges that this hop adds, pair by pair [E]
         picked = edges_of_hop(neighborhood, pairs % size, limit, taken=taken)
         # their sources, paired with the same targets [E]
-        reached = np.repeat(pairs // size * size, picked.counts) + neighborhood.edges.sources[picked.positions]
+        reached = picked.each(pairs // size * size) + neighborhood.edges.sources[picked.positions]
         # old and new pairs, ascending, and what was followed of each
         every = np.unique(np.concatenate([pairs, reached]))
-        followed = np.zeros(len(every), np.int64)
-        followed[np.searchsorted(every, pairs)] = taken + picked.counts
-        pairs, taken = every, followed
+        followed = np.zeros((num_relations, len(every)), np.int64)
+        followed[:, np.searchsorted(every, pairs)] = (taken + picked.counts).reshape(num_relations, -1)
+        pairs, taken = every, followed.ravel()
     return _cut(neighborhood, rows, pairs, taken)
 
 
@@ -158,27 +165,28 @@ def _blocks(
     return tuple(reversed(blocks))
 
 
-def hop_limits(fanouts: Sequence[int] | None, num_layers: int) -> Sequence[int | None]:
+def hop_limits(fanouts: Sequence[Fanout] | None, num_layers: int) -> Sequence[Fanout | None]:
     """Return the fan-out of each hop, targets' first; None takes every stored in-edge."""
     assert fanouts is None or len(fanouts) == num_layers, "one fan-out per layer"
     return [None] * num_layers if fanouts is None else fanouts
 
 
 def edges_of_hop(
-    neighborhood: Neighborhood, nodes: IntArray, limit: int | None, *, taken: IntArray | int = 0
+    neighborhood: Neighborhood, nodes: IntArray, limit: Fanout | None, *, taken: IntArray | int = 0
 ) -> Picked:
     """Pick a fan-out's in-edges of each node, without the first `taken`; asserts that the neighbourhood has them."""
     picked = neighborhood.edges.prefix(nodes, limit=limit, taken=taken)
-    # in-edges of each node in the full graph, and how many of them the fan-out asks for
+    # in-edges of each node in the full graph, by node or by relation and node, and how many the fan-out asks for
     full = neighborhood.degrees.in_degree[nodes]
-    wanted = full if limit is None else np.minimum(full, limit)
+    full = full if full.ndim == 1 else full.T.ravel()
+    wanted = full if limit is None else np.minimum(full, limit_of_rows(limit, len(nodes)))
     complete = np.array_equal(picked.counts, np.maximum(wanted - taken, 0))
     assert complete, "the neighbourhood was cut to fewer hops or smaller fan-outs than asked for"
     return picked
 
 
 def _reach(
-    neighborhood: Neighborhood, rows: IntArray, limits: Sequence[int | None], row_of: RowArray
+    neighborhood: Neighborhood, rows: IntArray, limits: Sequence[Fanout | None], row_of: RowArray
 ) -> tuple[IntArray, list[_Layer]]:
     """Return the nodes reached, in batch row order, and the layers from the last to the first.
 
@@ -222,24 +230,29 @@ def _number(found: SourceArray, row_of: RowArray, *, first_row: int) -> tuple[In
 
 
 def _append(known: _Layer, more: _Layer) -> _Layer:
-    return _Layer(
-        Picked(
-            np.concatenate([known.picked.positions, more.picked.positions]),
-            np.concatenate([known.picked.counts, more.picked.counts]),
-        ),
-        np.concatenate([known.sources, more.sources]),
-    )
+    """Return the layer of both layers' nodes, those of the first before those of the second in each relation."""
+    relations = known.picked.num_relations
+    counts = [layer.picked.counts.reshape(relations, -1) for layer in (known, more)]
+    old, new = known.relation_offsets, more.relation_offsets
+
+    def joined(first: Array, second: Array) -> Array:
+        pieces = [(first[old[r] : old[r + 1]], second[new[r] : new[r + 1]]) for r in range(relations)]
+        return np.concatenate([piece for both in pieces for piece in both])
+
+    positions = joined(known.picked.positions, more.picked.positions)
+    picked = Picked(positions, np.concatenate(counts, axis=1).ravel(), relations)
+    return _Layer(picked, joined(known.sources, more.sources))
 
 
 def _cut(neighborhood: Neighborhood, rows: IntArray, pairs: IntArray, taken: IntArray) -> NeighborhoodRows:
-    """Return the union of (target, node) pairs [P], sorted, with each pair's first `taken` in-edges [P]."""
+    """Return the union of (target, node) pairs [P], sorted, with each pair's first `taken` in-edges [R P]."""
     size, targets = neighborhood.num_nodes, np.arange(len(rows) + 1, dtype=np.int64)
     # each pair's node, and the first number of its target's pairs [P]
     nodes, base = pairs % size, pairs // size * size
     # all in-edges that were followed from any pair [E]; what a pair took is its limit
     picked = neighborhood.edges.prefix(nodes, limit=taken)
     # the union's row of each edge's source: the place of (same target, source) among the pairs [E]
-    sources = np.repeat(base, taken) + neighborhood.edges.sources[picked.positions]
+    sources = picked.each(base) + neighborhood.edges.sources[picked.positions]
     sources = np.searchsorted(pairs, sources).astype(np.int32)
     union = Neighborhood(
         roots=np.searchsorted(pairs, targets[:-1] * size + rows),

@@ -3,10 +3,14 @@
 The field numbers are repeated here instead of read from the generated class, so that the library runs with any
 version of the protobuf runtime, or none: the generated code only works with the runtime it was made for. A test holds
 the two together. Decoded arrays are read-only.
+
+In memory all edges of a relation lie together, in a message all edges of the message: of several messages of several
+relations, edges are put in the other order on their way in and out.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import IntEnum
 from typing import Any
 
@@ -14,21 +18,24 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of
-from gnnflow.graph.batch import Degrees, Features
+from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of, ragged_ranges
+from gnnflow.graph.batch import Degrees, Features, TypedFeatures
 from gnnflow.graph.edges import InEdges
 from gnnflow.graph.errors import StorageError
 from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows
 from gnnflow.graphfeature.wire import (
     Messages,
+    binary_column,
     bytes_field,
     integer_field,
     join_fields,
+    message_field,
     parse,
     refuse,
 )
 
-FORMAT = 1
+FORMAT, TYPED_FORMAT = 1, 2
+_MOST_RELATIONS = 1 << 16
 
 
 class Field(IntEnum):
@@ -52,6 +59,9 @@ class Field(IntEnum):
     FORMAT = 16
     EDGE_NEXT_ARRIVAL = 17
     EDGE_TIME = 18
+    NUM_RELATIONS = 19
+    NODE_TYPES = 20
+    TYPE_FEATURES = 21
 
 
 def encode_rows(rows: NeighborhoodRows) -> pa.LargeBinaryArray:
@@ -61,7 +71,7 @@ def encode_rows(rows: NeighborhoodRows) -> pa.LargeBinaryArray:
     """
     # the union's nodes and edges that each of the n messages owns, offsets [n + 1]
     graph, nodes, edges = rows.neighborhood, rows.node_offsets, rows.edge_offsets
-    degrees = graph.degrees
+    degrees, held = graph.degrees, _by_message(rows)
     # a column of headers and one of payloads per field, n entries each
     fields = [
         *_packed(Field.ROOTS, _local(graph.roots, nodes, rows.root_offsets), "<i4", rows.root_offsets),
@@ -69,19 +79,63 @@ def encode_rows(rows: NeighborhoodRows) -> pa.LargeBinaryArray:
         *_packed(Field.IN_DEGREE, degrees.in_degree, "<u4", nodes),
         *_packed(Field.OUT_DEGREE, degrees.out_degree, "<u4", nodes),
         *_packed(Field.IN_WEIGHT, degrees.in_weight, "<f4", nodes),
-        *_packed(Field.IN_EDGES, graph.edges.lengths, "<u4", nodes),
-        *_packed(Field.SOURCES, _local(graph.edges.sources, nodes, edges), "<i4", edges),
+        *_packed(Field.IN_EDGES, held.lengths, "<u4", nodes * held.num_relations),
+        *_packed(Field.SOURCES, _local(held.sources, nodes, edges), "<i4", edges),
     ]
-    if graph.edges.weight is not None:
-        fields += _packed(Field.EDGE_WEIGHT, graph.edges.weight, "<f4", edges)
-    if graph.edges.attributes is not None:
-        fields.append(integer_field(Field.EDGE_ATTRIBUTE_WIDTH, graph.edges.attributes.shape[1]))
-        fields += _packed(Field.EDGE_ATTRIBUTES, graph.edges.attributes, "<f4", edges)
-    if graph.edges.next_arrival is not None:
-        fields += _packed(Field.EDGE_NEXT_ARRIVAL, graph.edges.next_arrival, "<f8", edges)
-    if graph.edges.time is not None:
-        fields += _packed(Field.EDGE_TIME, graph.edges.time, "<i8", edges)
+    if held.weight is not None:
+        fields += _packed(Field.EDGE_WEIGHT, held.weight, "<f4", edges)
+    if held.attributes is not None:
+        fields.append(integer_field(Field.EDGE_ATTRIBUTE_WIDTH, held.attributes.shape[1]))
+        fields += _packed(Field.EDGE_ATTRIBUTES, held.attributes, "<f4", edges)
+    if held.next_arrival is not None:
+        fields += _packed(Field.EDGE_NEXT_ARRIVAL, held.next_arrival, "<f8", edges)
+    if held.time is not None:
+        fields += _packed(Field.EDGE_TIME, held.time, "<i8", edges)
+    if isinstance(graph.features, TypedFeatures):
+        fields += [
+            integer_field(Field.NUM_RELATIONS, held.num_relations),
+            *_packed(Field.NODE_TYPES, graph.features.types, "<u2", nodes),
+            *_typed_fields(graph.features, nodes),
+        ]
+        return join_fields([*fields, integer_field(Field.FORMAT, TYPED_FORMAT)])
     return join_fields([*fields, *_feature_fields(graph.features, nodes), integer_field(Field.FORMAT, FORMAT)])
+
+
+def _by_message(rows: NeighborhoodRows) -> InEdges:
+    """Return the edges of the union message by message, each message's relation by relation."""
+    edges, nodes = rows.neighborhood.edges, rows.node_offsets
+    if edges.num_relations == 1 or len(rows) == 1:
+        return edges
+    # the first list of each message in each relation [n, R], and all lists of one after those of the other [R N]
+    first = nodes[:-1, None] + np.arange(edges.num_relations) * edges.num_targets
+    return _reordered(edges, ragged_ranges(first.ravel(), np.repeat(np.diff(nodes), edges.num_relations)))
+
+
+def _by_relation(held: InEdges, nodes: IntArray) -> InEdges:
+    """Return edges that lie message by message relation by relation, each relation's message by message."""
+    if held.num_relations == 1 or len(nodes) == 2:  # noqa: PLR2004 - offsets of one message
+        return held
+    # the first list of each relation in each message [R, n], and all lists of one after those of the other [R N]
+    sizes = np.diff(nodes)
+    first = held.num_relations * nodes[:-1] + np.arange(held.num_relations)[:, None] * sizes
+    return _reordered(held, ragged_ranges(first.ravel(), np.tile(sizes, held.num_relations)))
+
+
+def _reordered(edges: InEdges, lists: IntArray) -> InEdges:
+    """Return the same lists of edges in another order. lists [R N]: numbers of lists."""
+    picked = replace(edges, num_relations=1).prefix(lists, limit=None)
+    return edges.take(picked.positions, offsets=picked.offsets)
+
+
+def _typed_fields(features: TypedFeatures, nodes: IntArray) -> list[pa.Array]:
+    """Return a field per type: in each message a message of the features of its nodes of the type."""
+    fields: list[pa.Array] = []
+    for number, part in enumerate(features.parts):
+        # which of the type's nodes each message owns [n + 1]
+        own = offsets_of(features.types == number)[nodes]
+        empty = binary_column(b"", np.zeros(len(nodes), np.int64))
+        fields += message_field(Field.TYPE_FEATURES, empty if part is None else join_fields(_feature_fields(part, own)))
+    return fields
 
 
 def _feature_fields(features: Features, nodes: IntArray) -> list[pa.Array | pa.Scalar]:
@@ -123,7 +177,7 @@ def decode_rows(column: pa.Array | pa.ChunkedArray) -> NeighborhoodRows:
 
     Shapes: n messages, N nodes of all of them.
     """
-    messages = parse(column)
+    messages = parse(column, repeated=(Field.TYPE_FEATURES,))
     _check_format(messages)
     # whether a message has roots but no nodes to find them in [n]
     no_nodes = (messages.lengths(Field.NODE_IDS) == 0) & (messages.lengths(Field.ROOTS) > 0)
@@ -133,34 +187,62 @@ def decode_rows(column: pa.Array | pa.ChunkedArray) -> NeighborhoodRows:
     num_edges = _counts(messages, Field.SOURCES, 4)
     # where each message's nodes begin in the union [n + 1], and where each node's edges do [N + 1]
     nodes = offsets_of(num_nodes)
-    offsets = _row_offsets(messages, Field.IN_EDGES, num_nodes, num_edges)
+    relations = _num_relations(messages)
+    offsets = _row_offsets(messages, Field.IN_EDGES, num_nodes * max(relations, 1), num_edges)
+    features = _typed_features(messages, num_nodes) if relations else _features(messages, num_nodes)
     union = Neighborhood(
         roots=_union_rows(messages, Field.ROOTS, num_roots, nodes).astype(np.int64),
         node_ids=messages.payload(Field.NODE_IDS, "<i8"),
         degrees=Degrees(
-            _checked(messages, Field.IN_DEGREE, "<u4", num_nodes).astype(np.int64),
-            _checked(messages, Field.OUT_DEGREE, "<u4", num_nodes).astype(np.int64),
-            _checked(messages, Field.IN_WEIGHT, "<f4", num_nodes),
+            _degrees(messages, Field.IN_DEGREE, "<u4", num_nodes, relations).astype(np.int64),
+            _degrees(messages, Field.OUT_DEGREE, "<u4", num_nodes, relations).astype(np.int64),
+            _degrees(messages, Field.IN_WEIGHT, "<f4", num_nodes, relations),
+            features.types if isinstance(features, TypedFeatures) else None,
         ),
-        features=_features(messages, num_nodes),
-        edges=InEdges(
-            offsets,
-            _union_rows(messages, Field.SOURCES, num_edges, nodes).astype(np.int32, copy=False),
-            weight=_checked(messages, Field.EDGE_WEIGHT, "<f4", num_edges) if messages.has(Field.EDGE_WEIGHT) else None,
-            attributes=_attributes(messages, num_edges),
-            next_arrival=_checked(messages, Field.EDGE_NEXT_ARRIVAL, "<f8", num_edges)
-            if messages.has(Field.EDGE_NEXT_ARRIVAL)
-            else None,
-            time=_checked(messages, Field.EDGE_TIME, "<i8", num_edges) if messages.has(Field.EDGE_TIME) else None,
-        ),
+        features=features,
+        edges=_by_relation(_edges(messages, offsets, num_edges, nodes, num_relations=max(relations, 1)), nodes),
     )
     return NeighborhoodRows(union, offsets_of(num_roots), nodes)
+
+
+def _edges(
+    messages: Messages, offsets: IntArray, num_edges: IntArray, nodes: IntArray, *, num_relations: int
+) -> InEdges:
+    """Return the edges of all messages, in the order in which they lie there. num_edges [n], nodes [n + 1]."""
+
+    def column(field: Field, dtype: str) -> Array | None:
+        return _checked(messages, field, dtype, num_edges) if messages.has(field) else None
+
+    return InEdges(
+        offsets,
+        _union_rows(messages, Field.SOURCES, num_edges, nodes).astype(np.int32, copy=False),
+        weight=column(Field.EDGE_WEIGHT, "<f4"),
+        attributes=_attributes(messages, num_edges),
+        next_arrival=column(Field.EDGE_NEXT_ARRIVAL, "<f8"),
+        time=column(Field.EDGE_TIME, "<i8"),
+        num_relations=num_relations,
+    )
 
 
 def _check_format(messages: Messages) -> None:
     found = messages.integers(Field.FORMAT)
     refuse(found == 0, "is truncated, or not a GraphFeature")
-    refuse(found != FORMAT, f"has format {found.max(initial=0)}, this version reads format {FORMAT}")
+    beyond = f"has format {found.max(initial=0)}, this version reads formats {FORMAT} and {TYPED_FORMAT}"
+    refuse(found > TYPED_FORMAT, beyond)
+
+
+def _num_relations(messages: Messages) -> int:
+    """Return how many relations there are; 0 of a graph without types. Refuses messages that are half of each."""
+    relations = _width(messages, Field.NUM_RELATIONS)
+    typed = np.full(len(messages), relations > 0)
+    refuse((messages.integers(Field.FORMAT) == TYPED_FORMAT) != typed, "is damaged: num_relations is not as its format")
+    refuse(typed & (relations > _MOST_RELATIONS), f"is damaged: num_relations is {relations:,}")
+    other = (Field.DENSE, Field.FEATURE_COUNT) if relations else (Field.NODE_TYPES, Field.TYPE_FEATURES)
+    for field in other:
+        refuse(
+            messages.lengths(field) > 0, f"is damaged: num_relations is {relations}, and it has {field.name.lower()}"
+        )
+    return relations
 
 
 def _counts(messages: Messages, field: Field, item_bytes: int) -> IntArray:
@@ -221,6 +303,31 @@ def _attributes(messages: Messages, num_edges: IntArray) -> FloatArray | None:
     width = _width(messages, Field.EDGE_ATTRIBUTE_WIDTH)
     values = _checked(messages, Field.EDGE_ATTRIBUTES, "<f4", num_edges, width=width)
     return values.reshape(int(num_edges.sum()), width)
+
+
+def _degrees(messages: Messages, field: Field, dtype: str, num_nodes: IntArray, relations: int) -> Array:
+    """Return degrees [N], or with types [N, R]."""
+    values = _checked(messages, field, dtype, num_nodes, width=max(relations, 1))
+    return values.reshape(-1, relations) if relations else values
+
+
+def _typed_features(messages: Messages, num_nodes: IntArray) -> TypedFeatures:
+    """Return node features by type, and the types. num_nodes [n]."""
+    types = _checked(messages, Field.NODE_TYPES, "<u2", num_nodes).astype(np.int64)
+    held, nodes = messages.nested(Field.TYPE_FEATURES, name="type_features"), offsets_of(num_nodes)
+    # whether each node's type is one of those that are there [N], and how many before each are not [N + 1]
+    unknown = np.diff(offsets_of(types >= len(held))[nodes])
+    refuse(unknown > 0, f"is damaged: node_types names a type, and there are features of {len(held)}")
+    # nodes of a type in each message [n]
+    counts = (np.diff(offsets_of(types == number)[nodes]) for number in range(len(held)))
+    return TypedFeatures(types, tuple(_type_features(part, own) for part, own in zip(held, counts, strict=True)))
+
+
+def _type_features(messages: Messages, num_nodes: IntArray) -> Features | None:
+    if messages.has(Field.DENSE) or messages.has(Field.FEATURE_COUNT):
+        return _features(messages, num_nodes)
+    refuse(messages.integers(Field.FEATURE_WIDTH) > 0, "is damaged: features of a type have a width and no columns")
+    return None
 
 
 def _features(messages: Messages, num_nodes: IntArray) -> Features:

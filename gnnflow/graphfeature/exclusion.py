@@ -1,10 +1,12 @@
 """No pair is scored from its own edge: the edges between the two ends of a batch's pairs leave its blocks.
 
-The ends of a batch's pairs are its first R rows. A target edge therefore has its source and its target below R, in
+The ends of a batch's pairs are its first rows. A target edge therefore has its source and its target among them, in
 every block, and no row is reached by such an edge alone. A sample's scale stays as it was: it says how likely each edge
 was to be kept, which leaving out another one does not change, so sums over the edges that stay are unbiased.
 
-Shapes: R rows of ends, B pairs, T targets and E edges of a block.
+Where there are several relations, the edges of all of them leave.
+
+Shapes: B pairs, T targets and E edges of a block, R relations.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ def _without(block: Block, keys: IntArray, num_rows: int) -> Block:
 def keeping(block: Block, kept: Array) -> Block:
     """Return the block with those of its edges alone for which `kept` [E] holds; scales stay as they are."""
     edges = block.edges
-    # edges that stay, and how many lie before each target's first [T + 1]
+    # edges that stay, and how many lie before each target's first in each relation [R T + 1]
     stay = np.flatnonzero(kept)
     offsets = np.searchsorted(stay, edges.offsets)
     return Block(
@@ -69,10 +71,11 @@ def keeping(block: Block, kept: Array) -> Block:
 def _between_ends(block: Block, keys: IntArray, num_rows: int) -> tuple[IntArray, IntArray]:
     """Return the positions of a block's edges whose ends are a pair of `keys`, and these edges' own keys."""
     edges = block.edges
-    # edges into rows of ends lie first; of these, the ones that come from such a row
-    end = int(edges.offsets[min(num_rows, block.num_targets)])
-    near = np.flatnonzero(edges.sources[:end] < num_rows)
-    targets = np.searchsorted(edges.offsets, near, side="right") - 1
+    # edges into rows of ends lie first in each relation; of these, the ones that come from such a row
+    firsts = np.arange(edges.num_relations) * block.num_targets
+    runs = edges.offsets[np.stack([firsts, firsts + min(num_rows, block.num_targets)], axis=1)].tolist()
+    near = np.concatenate([start + np.flatnonzero(edges.sources[start:end] < num_rows) for start, end in runs])
+    targets = (np.searchsorted(edges.offsets, near, side="right") - 1) % max(block.num_targets, 1)
     found = targets * num_rows + edges.sources[near]
     place = np.minimum(np.searchsorted(keys, found), max(len(keys) - 1, 0))
     same = keys[place] == found if len(keys) else np.zeros(len(found), bool)

@@ -1,22 +1,23 @@
 """Neighbourhoods: the k-hop surroundings of one or more targets as a small graph that stands alone.
 
 In-edges are kept in sampling-priority order, so a fan-out is a prefix of a node's list and lists of the same node
-nest. That makes merging exact: of all copies of a node the longest list wins and nothing else needs comparing.
+nest. That makes merging exact: of all copies of a node the longest list wins and nothing else needs comparing. On a
+graph with types a node has a list per relation, and the longest of each wins.
 
-Shapes: R roots, N nodes, E edges, D distinct nodes, n rows.
+Shapes: B roots, N nodes, E edges, R relations, D distinct nodes, n rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from gnnflow.graph.arrays import Array, IntArray, offsets_of
-from gnnflow.graph.batch import Degrees, Features
-from gnnflow.graph.edges import InEdges
+from gnnflow.graph.batch import Degrees, Features, NodeFeatures, TypedFeatures
+from gnnflow.graph.edges import InEdges, by_relation
 
 RowArray = npt.NDArray[np.int32]
 
@@ -25,14 +26,14 @@ RowArray = npt.NDArray[np.int32]
 class Neighborhood:
     """The merged k-hop neighbourhood of its roots. A node at the rim has no in-edges stored.
 
-    roots [R] are the targets' rows; node_ids [N] dense ids; degrees, features and edges belong to the N rows. The
-    edges' sources are rows too, as int32.
+    roots [B] are the targets' rows; node_ids [N] dense ids; degrees, features and edges belong to the N rows. The
+    edges' sources are rows too, as int32. With types, degrees and features know them and edges are of R relations.
     """
 
     roots: IntArray
     node_ids: IntArray
     degrees: Degrees
-    features: Features
+    features: NodeFeatures
     edges: InEdges
 
     @property
@@ -64,8 +65,11 @@ class NeighborhoodRows:
 
     @property
     def edge_offsets(self) -> IntArray:
-        """Which edges each row owns: int64 [n + 1]."""
-        return self.neighborhood.edges.offsets[self.node_offsets]
+        """Which edges each row owns where edges lie row by row, whatever their relation: int64 [n + 1]."""
+        edges = self.neighborhood.edges
+        # edges before each row's first node in each relation [R, n + 1]
+        before = edges.offsets[np.arange(edges.num_relations)[:, None] * edges.num_targets + self.node_offsets]
+        return offsets_of(np.diff(before).sum(0))
 
 
 def side_by_side(neighborhoods: Sequence[Neighborhood]) -> NeighborhoodRows:
@@ -94,23 +98,31 @@ def merge(neighborhoods: Sequence[Neighborhood]) -> Neighborhood:
     union = side_by_side(neighborhoods).neighborhood
     if np.all(union.node_ids[1:] > union.node_ids[:-1]):
         return union
-    # the union's row of each distinct node's longest list [D], and the number among these of every row's node [N]
-    winners, row_of = _longest(union.node_ids, union.edges.lengths)
+    # the union's row of each distinct node's longest list in each relation [R, D], and the number among the distinct
+    # nodes of every row's node [N]
+    winners, row_of = _longest(union.node_ids, union.edges.lengths.reshape(union.edges.num_relations, -1))
+    # the same as places among the lists of all relations, which are then rows like those of one relation [R D]
+    lists = (winners + np.arange(len(winners))[:, None] * union.num_nodes).ravel()
     # the whole list of each winner [E]
-    picked = union.edges.prefix(winners, limit=None)
+    picked = replace(union.edges, num_relations=1).prefix(lists, limit=None)
     # the new row of each edge's source [E]
     sources = row_of[union.edges.sources[picked.positions]].astype(np.int32)
+    # what a node has beside its lists is the same in every copy
+    copies = winners[0]
     return Neighborhood(
         roots=row_of[union.roots],
-        node_ids=union.node_ids[winners],
-        degrees=union.degrees.take(winners),
-        features=union.features.take(winners),
+        node_ids=union.node_ids[copies],
+        degrees=union.degrees.take(copies),
+        features=union.features.take(copies),
         edges=union.edges.take(picked.positions, offsets=picked.offsets, sources=sources),
     )
 
 
 def _longest(node_ids: IntArray, lengths: IntArray) -> tuple[IntArray, IntArray]:
-    """Return each distinct node's copy with the longest list, by ascending id, and every copy's number among them."""
+    """Return each distinct node's copy with the longest list in each relation [R, D], and every copy's number.
+
+    lengths [R, N]. Nodes are numbered by ascending id.
+    """
     # rows sorted by node id, copies of a node side by side [N]
     order = np.argsort(node_ids, kind="stable")
     # whether a place in that order is the first of its node [N]
@@ -118,28 +130,45 @@ def _longest(node_ids: IntArray, lengths: IntArray) -> tuple[IntArray, IntArray]
     starts_node[1:] = node_ids[order[1:]] != node_ids[order[:-1]]
     # the node's number, by ascending id, at each place [N]
     group = np.cumsum(starts_node) - 1
-    # the longest list of each node [D]
-    longest = np.maximum.reduceat(lengths[order], np.flatnonzero(starts_node))
-    # places whose list is as long as that, one or more per node [C]
-    candidates = np.flatnonzero(lengths[order] == longest[group])
-    # whether a candidate is the first of its node [C]
-    first = np.ones(len(candidates), bool)
-    first[1:] = group[candidates[1:]] != group[candidates[:-1]]
+    first_places = np.flatnonzero(starts_node)
+    winners = np.stack([order[_first_longest(each[order], group, first_places)] for each in lengths])
     # the node's number of each row, in the order the rows came in [N]
     row_of = np.empty(len(order), np.int64)
     row_of[order] = group
-    return order[candidates[first]], row_of
+    return winners, row_of
+
+
+def _first_longest(lengths: IntArray, group: IntArray, first_places: IntArray) -> IntArray:
+    """Return the first place of each group [D] with its longest list. lengths and group [N], places by group."""
+    # the longest list of each node [D]
+    longest = np.maximum.reduceat(lengths, first_places)
+    # places whose list is as long as that, one or more per node [C]
+    candidates = np.flatnonzero(lengths == longest[group])
+    # whether a candidate is the first of its node [C]
+    first = np.ones(len(candidates), bool)
+    first[1:] = group[candidates[1:]] != group[candidates[:-1]]
+    return candidates[first]
 
 
 def _join_degrees(degrees: Sequence[Degrees]) -> Degrees:
     def join(pick: Callable[[Degrees], Array]) -> Array:
         return np.concatenate([pick(each) for each in degrees])
 
-    return Degrees(join(lambda d: d.in_degree), join(lambda d: d.out_degree), join(lambda d: d.in_weight))
+    return Degrees(
+        join(lambda d: d.in_degree),
+        join(lambda d: d.out_degree),
+        join(lambda d: d.in_weight),
+        _join_optional([each.types for each in degrees]),
+    )
 
 
 def _join_edges(edges: Sequence[InEdges], starts: Sequence[int]) -> InEdges:
-    """Return all edges one after the other; sources count from the start of their own rows."""
+    """Return all edges one after the other in each relation; sources count from the start of their own rows."""
+    relations = range(edges[0].num_relations)
+    return by_relation([_join_relation([each.relation(number) for each in edges], starts) for number in relations])
+
+
+def _join_relation(edges: Sequence[InEdges], starts: Sequence[int]) -> InEdges:
     return InEdges(
         offsets=_join_offsets([each.offsets for each in edges]),
         sources=np.concatenate([each.sources + start for each, start in zip(edges, starts, strict=True)]),
@@ -150,7 +179,19 @@ def _join_edges(edges: Sequence[InEdges], starts: Sequence[int]) -> InEdges:
     )
 
 
-def _join_features(features: Sequence[Features]) -> Features:
+def _join_features(features: Sequence[NodeFeatures]) -> NodeFeatures:
+    typed = [each for each in features if isinstance(each, TypedFeatures)]
+    if not typed:
+        return _join_parts([each for each in features if isinstance(each, Features)])
+    assert len(typed) == len(features), "neighbourhoods of one graph have the same types"
+    # of each type, what every neighbourhood holds of it
+    parts = zip(*(each.parts for each in typed), strict=True)
+    joined = ([part for part in own if part is not None] for own in parts)
+    types = np.concatenate([each.types for each in typed])
+    return TypedFeatures(types, tuple(_join_parts(own) if own else None for own in joined))
+
+
+def _join_parts(features: Sequence[Features]) -> Features:
     assert len({(each.width, each.is_sparse, each.value is None) for each in features}) == 1
     row_offsets = [each.offsets for each in features if each.offsets is not None]
     return Features(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gnnflow.graph.arrays import Array, IntArray
+    from gnnflow.graph.edges import Fanout
     from gnnflow.storage.filesystem import FileEntry
 
 _INLINE_CHUNK = 256  # targets expanded at a time: bounds the memory of whole neighbourhoods side by side
@@ -53,7 +54,7 @@ def write_shard(
     name: str,
     split: str,
     layout: Layout,
-    fanouts: Sequence[int] | None,
+    fanouts: Sequence[Fanout] | None,
     num_hops: int,
 ) -> tuple[ShardEntry, tuple[FileEntry, ...]]:
     """Commit a shard's files and return its entry and theirs.
@@ -85,7 +86,7 @@ def write_shard(
     return entry, tuple(files)
 
 
-def _inline(neighborhood: Neighborhood, *, fanouts: Sequence[int] | None, num_hops: int) -> pa.ChunkedArray:
+def _inline(neighborhood: Neighborhood, *, fanouts: Sequence[Fanout] | None, num_hops: int) -> pa.ChunkedArray:
     chunks = [
         encode_rows(
             extract_rows(

@@ -19,7 +19,7 @@ import numpy as np
 
 from gnnflow.graph.arrays import IntArray, distinct
 from gnnflow.graph.batch import MiniBatch, sampled_block
-from gnnflow.graph.edges import SamplingKind
+from gnnflow.graph.edges import Fanout, SamplingKind
 from gnnflow.graphfeature.blocks import edges_of_hop, hop_limits
 from gnnflow.graphfeature.exclusion import keeping
 from gnnflow.graphfeature.neighborhood import Neighborhood
@@ -59,7 +59,7 @@ def build_before(
     rows: IntArray,
     before: IntArray,
     *,
-    fanouts: Sequence[int] | None,
+    fanouts: Sequence[Fanout] | None,
     num_layers: int,
     sampling: SamplingKind = "uniform",
 ) -> TimedBatch:
@@ -77,7 +77,7 @@ def build_before(
     for limit in hop_limits(fanouts, num_layers):
         picked = edges_of_hop(neighborhood, keys % size, limit)
         # the row that each edge leads to, and whether the edge was there [E]
-        row = np.repeat(np.arange(len(keys)), picked.counts)
+        row = picked.each(np.arange(len(keys)))
         earlier = neighborhood.edges.time[picked.positions] < moments[keys // size][row]
         reached = (keys - keys % size)[row[earlier]] + neighborhood.edges.sources[picked.positions[earlier]]
         found = distinct(reached)

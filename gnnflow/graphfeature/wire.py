@@ -11,7 +11,7 @@ Encoding reference: https://protobuf.dev/programming-guides/encoding/
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,11 @@ def bytes_field(number: int, content: Array, offsets: IntArray) -> tuple[pa.Larg
     ends = offsets * row_bytes
     header = _tagged_varints(number << 3 | _BYTES, np.diff(ends))
     return header, binary_column(content.reshape(-1).view(np.uint8), ends)
+
+
+def message_field(number: int, messages: pa.LargeBinaryArray) -> tuple[pa.LargeBinaryArray, pa.LargeBinaryArray]:
+    """Return a field that holds one message in each of n messages, as columns of headers and payloads."""
+    return _tagged_varints(number << 3 | _BYTES, np.diff(_offsets(messages))), messages
 
 
 def join_fields(fields: Sequence[pa.Array | pa.Scalar]) -> pa.LargeBinaryArray:
@@ -110,11 +115,15 @@ class _Span:
 
 @dataclass(frozen=True)
 class Messages:
-    """A parsed column: where the fields of its n messages lie. Unknown fields are kept and not read."""
+    """A parsed column: where the fields of its n messages lie. Unknown fields are kept and not read.
+
+    repeated: where the fields lie of which a message may have several: the message of each, its start and its length.
+    """
 
     content: pa.Buffer
     offsets: IntArray
     spans: dict[tuple[int, int], _Span]
+    repeated: dict[int, tuple[IntArray, IntArray, IntArray]]
 
     def __len__(self) -> int:
         """Return the number of messages."""
@@ -147,18 +156,35 @@ class Messages:
             start, length = int(span.start[0]), int(span.value[0])
             found: Array = np.frombuffer(self.content, np.uint8)[start : start + length].view(dtype)
             return np.require(found, requirements="A") if aligned else found
-        # Slices of the messages and the gaps between them alternate [2n]; take the slices.
-        bounds = np.stack([span.start, span.start + span.value], axis=1).ravel()
-        pieces = binary_column(self.content, bounds).take(pa.array(np.arange(0, 2 * len(self), 2)))
-        content = pieces.buffers()[2]
+        content = self._slices(span.start, span.value).buffers()[2]
         size = int(span.value.sum())
         return np.frombuffer(content, np.uint8, count=size).view(dtype) if size else np.zeros(0, dtype)
 
+    def nested(self, number: int, *, name: str) -> tuple[Messages, ...]:
+        """Return the messages that a repeated field holds: the first of every message, then the second, and so on.
 
-def parse(column: pa.Array | pa.ChunkedArray) -> Messages:
+        Raises StorageError where one message has more of them than another, and as `parse` does.
+        """
+        rows, start, length = self.repeated.get(number, (np.zeros(0, np.int64),) * 3)
+        counts = np.bincount(rows, minlength=len(self))
+        refuse(counts != counts[:1], f"has more or fewer {name} than those before it")
+        # by message, those of one in their order [n, times]
+        order = np.argsort(rows, kind="stable").reshape(len(self), -1)
+        return tuple(parse(self._slices(start[of], length[of])) for of in order.T)
+
+    def _slices(self, start: IntArray, length: IntArray) -> pa.LargeBinaryArray:
+        """Return a slice of each message as a column. start and length [n]."""
+        # Slices of the messages and the gaps between them alternate [2n]; take the slices. One alone is not copied.
+        bounds = np.stack([start, start + length], axis=1).ravel()
+        column = binary_column(self.content, bounds)
+        return column if len(self) == 1 else column.take(pa.array(np.arange(0, 2 * len(self), 2)))
+
+
+def parse(column: pa.Array | pa.ChunkedArray, *, repeated: Collection[int] = ()) -> Messages:
     """Find every field of a column of messages (binary or large binary), in any order.
 
-    Raises StorageError for nulls, truncated messages, and bytes that are not a GraphFeature.
+    Of a field that a message has several times the last counts, but for the numbers named in repeated. Raises
+    StorageError for nulls, truncated messages, and bytes that are not a GraphFeature.
     """
     if column.null_count:
         raise StorageError(f"{column.null_count} of {len(column)} GraphFeatures are null", fix=_REPAIR)
@@ -166,6 +192,8 @@ def parse(column: pa.Array | pa.ChunkedArray) -> Messages:
     offsets, buffer = _offsets(column), column.buffers()[2] or pa.py_buffer(b"")
     content = np.frombuffer(buffer, np.uint8)
     spans: dict[tuple[int, int], _Span] = {}
+    # of each field that may be repeated (message, start, length), step by step
+    several: dict[int, list[tuple[IntArray, IntArray, IntArray]]] = {}
     # messages that are not read to their end [U], and the position of each in the bytes [U]
     rows = np.flatnonzero(offsets[1:] > offsets[:-1])
     at = offsets[rows]
@@ -182,11 +210,18 @@ def parse(column: pa.Array | pa.ChunkedArray) -> Messages:
             span = spans.setdefault(
                 (field >> 3, field & 7), _Span(offsets[:-1].copy(), np.zeros(len(column), np.int64))
             )
-            span.start[rows[tag == field]] = at[tag == field]
-            span.value[rows[tag == field]] = value[tag == field]
+            own = rows[tag == field], at[tag == field], value[tag == field]
+            span.start[own[0]], span.value[own[0]] = own[1:]
+            if field & 7 == _BYTES and field >> 3 in repeated:
+                several.setdefault(field >> 3, []).append(own)
         at += length
         rows, at = rows[at < end], at[at < end]
-    return Messages(buffer, offsets, spans)
+    return Messages(buffer, offsets, spans, {number: _joined(steps) for number, steps in several.items()})
+
+
+def _joined(steps: Sequence[tuple[IntArray, IntArray, IntArray]]) -> tuple[IntArray, IntArray, IntArray]:
+    rows, start, length = (np.concatenate(column) for column in zip(*steps, strict=True))
+    return rows, start, length
 
 
 def _varints(content: ByteArray, at: IntArray, end: IntArray, rows: IntArray) -> tuple[IntArray, IntArray]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gnnflow.config import Device
+    from gnnflow.graph.edges import Fanout
     from gnnflow.graph.labels import LabelKind
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
     from gnnflow.neighbors.selected import Neighbors
@@ -63,12 +64,12 @@ class InferJob:
         return "all" if self.scores_edges else self.targets
 
     @property
-    def fanouts(self) -> tuple[int, ...] | None:
+    def fanouts(self) -> tuple[Fanout, ...] | None:
         """In-edges taken per node, one number per layer from the last, which computes the targets; None takes all."""
         every = self.neighbors.fanouts
         return None if every is None else every[: self.num_layers]
 
-    def fanout(self, layer: int) -> int | None:
+    def fanout(self, layer: int) -> Fanout | None:
         """Return how many in-edges layer `layer` (from 1) takes: the last layer the targets' own fan-out."""
         return self.neighbors.fanout(self.num_layers - layer + 1)
 

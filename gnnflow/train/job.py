@@ -10,7 +10,7 @@ from typing import Any
 
 from gnnflow.config import ModelConfig, NodeTask, PlateauSchedule, TaskConfig, TrainConfig
 from gnnflow.config.train_section import RANKS_PLACE_ONLY, several_ranks
-from gnnflow.graph.edges import SamplingKind
+from gnnflow.graph.edges import Fanout, SamplingKind
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.labels import LabelKind, check_loss, check_metric
@@ -47,7 +47,7 @@ class TrainJob:
 
     artifact: str
     entries: Sequence[ShardEntry]
-    fanouts: tuple[int, ...] | None
+    fanouts: tuple[Fanout, ...] | None
     model: ModelConfig
     inputs: ModelInputs
     label_kind: LabelKind

@@ -66,7 +66,8 @@ def shuffled(graph: Neighborhood, rng: np.random.Generator) -> Neighborhood:
     order = rng.permutation(graph.num_nodes)
     row_of = np.argsort(order)
     old = graph.edges
-    positions = np.concatenate([np.arange(old.offsets[i], old.offsets[i + 1]) for i in order])
+    lists = [number * graph.num_nodes + i for number in range(old.num_relations) for i in order]
+    positions = np.concatenate([np.arange(old.offsets[i], old.offsets[i + 1]) for i in lists])
     sources = row_of[old.sources[positions]].astype(np.int32)
     return replace(
         graph,
@@ -74,7 +75,7 @@ def shuffled(graph: Neighborhood, rng: np.random.Generator) -> Neighborhood:
         node_ids=graph.node_ids[order],
         degrees=graph.degrees.take(order),
         features=graph.features.take(order),
-        edges=old.take(positions, offsets=offsets_of(old.lengths[order]), sources=sources),
+        edges=old.take(positions, offsets=offsets_of(old.lengths[lists]), sources=sources),
     )
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,13 +11,23 @@ from hypothesis import strategies as st
 
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Degrees, Features
-from gnnflow.graph.edges import InEdges
-from gnnflow.graphfeature.blocks import build_minibatch, extract_rows, new_scratch
+from gnnflow.graph.edges import Fanout, InEdges
+from gnnflow.graphfeature.blocks import build_in_place, build_minibatch, extract_rows, new_scratch
 from gnnflow.graphfeature.neighborhood import Neighborhood, merge
 from tests.graphfeature.random_graphs import assert_same, graphs, shuffled
+from tests.graphfeature.random_typed import typed_graphs, untyped
 
-Fanouts = list[int] | None
-fanouts_of = st.one_of(st.none(), st.lists(st.integers(0, 7), min_size=3, max_size=3))
+Fanouts = list[Fanout] | None
+Drawn = tuple[Neighborhood, Fanouts]
+numbers = st.integers(0, 7)
+fanouts_of = st.one_of(st.none(), st.lists(numbers, min_size=3, max_size=3))
+by_relation_of = st.one_of(fanouts_of, st.lists(st.tuples(numbers, numbers, numbers, numbers), min_size=3, max_size=3))
+"""Fan-outs, and those of graphs with four relations."""
+any_graphs = st.one_of(
+    st.tuples(graphs(), fanouts_of),
+    st.tuples(typed_graphs(), by_relation_of),
+)
+"""Graphs with and without types, each with fan-outs of its own."""
 
 
 def rows_of(graph: Neighborhood, seed: int) -> np.ndarray:
@@ -24,16 +35,21 @@ def rows_of(graph: Neighborhood, seed: int) -> np.ndarray:
     return rng.permutation(graph.num_nodes)[: rng.integers(1, graph.num_nodes + 1)]
 
 
-def in_edges(graph: Neighborhood, row: int, limit: int | None) -> list[int]:
-    """The definition: a node's first in-edges."""
-    return list(range(graph.edges.offsets[row], graph.edges.offsets[row + 1]))[:limit]
+def in_edges(graph: Neighborhood, row: int, limit: Fanout | None, relation: int = 0) -> list[int]:
+    """The definition: a node's first in-edges in a relation."""
+    row += relation * graph.num_nodes
+    own = limit[relation] if isinstance(limit, tuple) else limit
+    return list(range(graph.edges.offsets[row], graph.edges.offsets[row + 1]))[:own]
 
 
-def definition(graph: Neighborhood, rows: Sequence[int], limits: Sequence[int | None]) -> tuple[list, list[int]]:
-    """The blocks from the last layer to the first as (computed nodes, their edges), and all nodes in row order."""
+def definition(graph: Neighborhood, rows: Sequence[int], limits: Sequence[Fanout | None]) -> tuple[list, list[int]]:
+    """The blocks from the last layer to the first as (computed nodes, their edges), and all nodes in row order.
+
+    Edges are a list for each node in the first relation, then for each in the second, and so on.
+    """
     nodes, layers = list(rows), []
     for limit in limits:
-        edges = [in_edges(graph, row, limit) for row in nodes]
+        edges = [in_edges(graph, row, limit, r) for r in range(graph.edges.num_relations) for row in nodes]
         layers.append((list(nodes), edges))
         for each in edges:
             for edge in each:
@@ -42,8 +58,9 @@ def definition(graph: Neighborhood, rows: Sequence[int], limits: Sequence[int | 
     return layers, nodes
 
 
-@given(graphs(), st.integers(0, 99), fanouts_of, st.integers(1, 3))
-def test_blocks_follow_the_definition(graph: Neighborhood, seed: int, fanouts: Fanouts, num_layers: int):
+@given(any_graphs, st.integers(0, 99), st.integers(1, 3))
+def test_blocks_follow_the_definition(drawn: Drawn, seed: int, num_layers: int):
+    graph, fanouts = drawn
     rows = rows_of(graph, seed)
     fanouts = None if fanouts is None else fanouts[:num_layers]
     labels = np.arange(len(rows))
@@ -68,21 +85,23 @@ def test_blocks_follow_the_definition(graph: Neighborhood, seed: int, fanouts: F
     assert batch.blocks[0].num_sources == len(nodes)
 
 
-@given(graphs(), st.integers(0, 99), fanouts_of)
-def test_scale_is_full_degree_over_edges_kept(graph: Neighborhood, seed: int, fanouts: Fanouts):
+@given(any_graphs, st.integers(0, 99))
+def test_scale_is_full_degree_over_edges_kept(drawn: Drawn, seed: int):
+    graph, fanouts = drawn
     batch = build_minibatch(graph, rows_of(graph, seed), fanouts=fanouts, num_layers=3)
     for block in batch.blocks:
         if fanouts is None:
             assert block.sample_scale is None
             continue
-        degree = batch.nodes.in_degree[: block.num_targets]
+        degree = batch.nodes.in_degree[: block.num_targets].T.ravel()
         pairs = zip(degree.tolist(), block.edges.lengths.tolist(), strict=True)
         expected = np.array([full / kept if kept else 1 for full, kept in pairs], np.float32)
         assert_same(block.sample_scale, expected)
 
 
-@given(graphs(), st.integers(0, 99), fanouts_of)
-def test_scratch_serves_again_and_again(graph: Neighborhood, seed: int, fanouts: Fanouts):
+@given(any_graphs, st.integers(0, 99))
+def test_scratch_serves_again_and_again(drawn: Drawn, seed: int):
+    graph, fanouts = drawn
     scratch = new_scratch(graph.num_nodes + 3)
     rows = rows_of(graph, seed)
     for part in (rows, rows[::-1], rows[:1]):
@@ -137,8 +156,9 @@ def test_a_neighbourhood_of_too_few_hops_is_refused():
         build_minibatch(one_hop, one_hop.roots, fanouts=None, num_layers=2)
 
 
-@given(graphs(), st.integers(0, 99), fanouts_of, st.integers(1, 3))
-def test_extracted_rows_give_the_blocks_of_the_whole(graph: Neighborhood, seed: int, fanouts: Fanouts, num_layers: int):
+@given(any_graphs, st.integers(0, 99), st.integers(1, 3))
+def test_extracted_rows_give_the_blocks_of_the_whole(drawn: Drawn, seed: int, num_layers: int):
+    graph, fanouts = drawn
     rows = rows_of(graph, seed)
     fanouts = None if fanouts is None else fanouts[:num_layers]
     extracted = extract_rows(graph, rows, fanouts=fanouts, num_layers=num_layers)
@@ -148,35 +168,68 @@ def test_extracted_rows_give_the_blocks_of_the_whole(graph: Neighborhood, seed: 
     assert_same(build_minibatch(merged, merged.roots, fanouts=fanouts, num_layers=num_layers), whole)
 
 
-@given(graphs(), st.integers(0, 99), fanouts_of, st.integers(1, 3))
-def test_extracted_rows_hold_what_is_needed_and_no_more(
-    graph: Neighborhood, seed: int, fanouts: Fanouts, num_layers: int
-):
-    graph = shuffled(graph, np.random.default_rng(seed))
+@given(any_graphs, st.integers(0, 99), st.integers(1, 3))
+def test_extracted_rows_hold_what_is_needed_and_no_more(drawn: Drawn, seed: int, num_layers: int):
+    fanouts = drawn[1]
+    graph = shuffled(drawn[0], np.random.default_rng(seed))
     rows = rows_of(graph, seed)
     limits = [None] * num_layers if fanouts is None else fanouts[:num_layers]
     extracted = extract_rows(graph, rows, fanouts=fanouts and fanouts[:num_layers], num_layers=num_layers)
     union = extracted.neighborhood
     for i, row in enumerate(rows.tolist()):
         layers, nodes = definition(graph, [row], limits)
-        kept = {n: max(len(e[c.index(n)]) for c, e in layers if n in c) for c, _ in layers for n in c}
+        relations = range(graph.edges.num_relations)
+        kept = {
+            (n, r): max(len(e[r * len(c) + c.index(n)]) for c, e in layers if n in c)
+            for c, _ in layers
+            for n in c
+            for r in relations
+        }
         start, stop = extracted.node_offsets[i : i + 2]
         assert union.node_ids[start:stop].tolist() == graph.node_ids[sorted(nodes)].tolist()
         assert union.node_ids[union.roots[i]] == graph.node_ids[row]
         assert start <= union.roots[i] < stop
-        for place, node in enumerate(sorted(nodes), start):
-            low, high = union.edges.offsets[place : place + 2]
-            found = union.node_ids[union.edges.sources[low:high]]
-            expected = graph.edges.sources[in_edges(graph, node, kept.get(node, 0))]
+        for (place, node), r in product(enumerate(sorted(nodes), start), relations):
+            low, high = union.edges.relation(r).offsets[place : place + 2]
+            found = union.node_ids[union.edges.relation(r).sources[low:high]]
+            expected = graph.edges.sources[in_edges(graph, node, kept.get((node, r), 0), r)]
             assert found.tolist() == graph.node_ids[expected].tolist()
 
 
-@given(graphs())
+@given(typed_graphs(), st.integers(0, 99), fanouts_of)
+def test_a_relation_of_a_block_is_the_block_of_the_relation(graph: Neighborhood, seed: int, fanouts: Fanouts):
+    rows = rows_of(graph, seed)
+    batch = build_minibatch(graph, rows, fanouts=fanouts and fanouts[:1], num_layers=1)
+    for number in range(4):
+        alone = build_minibatch(untyped(graph, number), rows, fanouts=fanouts and fanouts[:1], num_layers=1)
+        ours, theirs = batch.blocks[0].relation(number), alone.blocks[0]
+        assert_same(ours.edges.offsets, theirs.edges.offsets)
+        assert_same(ours.sample_scale, theirs.sample_scale)
+        assert_same(ours.edges.weight, theirs.edges.weight)
+
+
+@given(any_graphs, st.integers(0, 99))
+def test_blocks_built_in_place_are_the_same(drawn: Drawn, seed: int):
+    graph, fanouts = drawn
+    rows = rows_of(graph, seed)
+    batch = build_minibatch(graph, rows, fanouts=fanouts, num_layers=3)
+    placed = build_in_place(graph, rows, fanouts=fanouts, num_layers=3)
+    assert_same(placed.blocks, batch.blocks[1:])
+    first = batch.blocks[0].edges
+    nodes = graph.node_ids[placed.first.edges.sources]
+    assert_same(replace(placed.first.edges, sources=first.sources), first)
+    assert_same(graph.degrees.take(placed.rows), placed.nodes)
+    all_nodes = np.zeros(batch.blocks[0].num_sources, np.int64)
+    all_nodes[first.sources] = nodes
+    assert_same(all_nodes[first.sources], nodes)
+
+
+@given(graphs() | typed_graphs())
 def test_neighbourhoods_side_by_side_share_nothing(graph: Neighborhood):
     extracted = extract_rows(graph, np.arange(graph.num_nodes), fanouts=None, num_layers=2)
     owner = np.repeat(np.arange(len(extracted)), np.diff(extracted.node_offsets))
     union = extracted.neighborhood
-    target = np.repeat(owner, union.edges.lengths)
+    target = np.repeat(np.tile(owner, union.edges.num_relations), union.edges.lengths)
     assert np.array_equal(owner[union.edges.sources], target)
 
 

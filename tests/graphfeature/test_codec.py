@@ -12,7 +12,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnflow.graph.batch import Degrees, Features
+from gnnflow.graph.batch import Degrees, Features, TypedFeatures
 from gnnflow.graph.edges import InEdges
 from gnnflow.graph.errors import StorageError
 from gnnflow.graphfeature import graph_feature_pb2
@@ -24,11 +24,13 @@ from gnnflow.graphfeature.codec import (
     encode_references,
     encode_rows,
 )
-from gnnflow.graphfeature.graph_feature_pb2 import GraphFeature
+from gnnflow.graphfeature.graph_feature_pb2 import GraphFeature, TypeFeatures
 from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows, side_by_side
 from tests.graphfeature.random_graphs import assert_same, graphs
+from tests.graphfeature.random_typed import typed_graphs
 
 GOLDEN = "b1a55eb6a9e40919ce28534f9d112290bfec92410f368c6d191ef41daba523e4"
+TYPED_GOLDEN = "8339350d3a5fb0c4c8d2aceaeecdaa3e51d64f006078ca21f57483d7c41ea684"
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -60,12 +62,12 @@ def triangle() -> Neighborhood:
     )
 
 
-@given(graphs(min_nodes=0) | graphs(arrives=True))
+@given(graphs(min_nodes=0) | graphs(arrives=True) | typed_graphs(min_nodes=0) | typed_graphs(arrives=True))
 def test_a_neighbourhood_comes_back(graph: Neighborhood):
     assert_same(decode(encode(graph)), graph)
 
 
-@given(graphs() | graphs(arrives=True))
+@given(graphs() | graphs(arrives=True) | typed_graphs() | typed_graphs(arrives=True))
 def test_rows_come_back_from_any_kind_of_column(graph: Neighborhood):
     rows = rows_of(graph)
     column = encode_rows(rows)
@@ -75,7 +77,7 @@ def test_rows_come_back_from_any_kind_of_column(graph: Neighborhood):
     assert_same(decode_rows(pa.concat_arrays([column, column])[len(rows) :]), rows)
 
 
-@given(graphs() | graphs(arrives=True))
+@given(graphs() | graphs(arrives=True) | typed_graphs() | typed_graphs(arrives=True))
 def test_each_row_is_its_own_message(graph: Neighborhood):
     for target, message in zip(graph.roots, encode_rows(rows_of(graph)), strict=True):
         alone = extract_rows(graph, np.array([target]), fanouts=None, num_layers=2).neighborhood
@@ -113,7 +115,7 @@ def test_messages_are_protobuf(graph: Neighborhood):
         assert_features(message, union.features.take(np.arange(start, stop)))
 
 
-def assert_features(message: GraphFeature, features: Features) -> None:
+def assert_features(message: GraphFeature | TypeFeatures, features: Features) -> None:
     assert message.feature_width == features.width
     assert message.HasField("dense") != features.is_sparse
     assert message.HasField("feature_value") == (features.value is not None)
@@ -126,18 +128,18 @@ def assert_features(message: GraphFeature, features: Features) -> None:
     assert features.value is None or message.feature_value == features.value.tobytes()
 
 
-@given(graphs(min_nodes=0))
+@given(graphs(min_nodes=0) | typed_graphs(min_nodes=0))
 def test_another_writers_protobuf_is_read(graph: Neighborhood):
     """Other writers leave out empty fields, add fields of their own and choose their own order."""
     message = GraphFeature.FromString(encode(graph))
     assert_same(decode(message.SerializeToString()), graph)
     message.ClearField("format")
-    first = GraphFeature(format=1).SerializeToString()
+    first = GraphFeature(format=2 if graph.degrees.types is not None else 1).SerializeToString()
     unknown = b"\xd2\x0f\x03abc"  # field 250
     assert_same(decode(first + unknown + message.SerializeToString()), graph)
 
 
-@given(graphs(), st.data())
+@given(graphs() | typed_graphs(), st.data())
 def test_truncated_bytes_are_refused(graph: Neighborhood, data: st.DataObject):
     content = encode(graph)
     end = data.draw(st.integers(0, len(content) - 1))
@@ -154,7 +156,7 @@ def test_foreign_bytes_are_refused(content: bytes):
             assert "GraphFeature 0" in str(error)  # noqa: PT017 - what is not refused is read, and both are fine
 
 
-@given(graphs(), st.data())
+@given(graphs() | typed_graphs(), st.data())
 def test_damage_never_shows_as_another_error(graph: Neighborhood, data: st.DataObject):
     content = bytearray(encode(graph))
     content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -165,13 +167,14 @@ def test_damage_never_shows_as_another_error(graph: Neighborhood, data: st.DataO
     assert decoded.edges.sources.min(initial=0) >= 0
     assert decoded.edges.sources.max(initial=-1) < decoded.num_nodes
     assert decoded.edges.offsets[-1] == decoded.num_edges
+    assert decoded.edges.num_targets == decoded.num_nodes == len(decoded.features) == len(decoded.degrees)
 
 
 def test_errors_name_the_row_and_the_reason():
     good = encode(triangle())
     message = GraphFeature.FromString(good)
-    message.format = 2
-    with pytest.raises(StorageError, match=r"GraphFeature 1 .* has format 2, this version reads format 1"):
+    message.format = 3
+    with pytest.raises(StorageError, match=r"GraphFeature 1 .* has format 3, this version reads formats 1 and 2"):
         decode_rows(pa.array([good, message.SerializeToString()]))
     with pytest.raises(StorageError, match=r"GraphFeature 2 .* is truncated"):
         decode_rows(pa.array([good, good, good[:-1]]))
@@ -207,6 +210,85 @@ def test_a_whole_neighbourhood_is_no_reference():
         decode_references(pa.array([encode(triangle())]))
 
 
+@given(typed_graphs())
+def test_typed_messages_are_protobuf(graph: Neighborhood):
+    rows = rows_of(graph)
+    union, types = rows.neighborhood, rows.neighborhood.degrees.types
+    assert isinstance(union.features, TypedFeatures)
+    assert types is not None
+    for i, content in enumerate(encode_rows(rows).to_pylist()):
+        message = GraphFeature.FromString(content)
+        start, stop = rows.node_offsets[i : i + 2]
+        own = np.arange(start, stop)
+        assert (message.format, message.num_relations) == (2, 4)
+        assert np.frombuffer(message.node_types, "<u2").tolist() == types[start:stop].tolist()
+        assert message.in_weight == union.degrees.in_weight[start:stop].tobytes()
+        assert np.frombuffer(message.in_degree, "<u4").tolist() == union.degrees.in_degree[start:stop].ravel().tolist()
+        relations = [union.edges.relation(number) for number in range(4)]
+        edges = [slice(*each.offsets[[start, stop]]) for each in relations]
+        lengths = np.concatenate([each.lengths[start:stop] for each in relations])
+        sources = np.concatenate([each.sources[edge] for each, edge in zip(relations, edges, strict=True)])
+        assert np.frombuffer(message.in_edges, "<u4").tolist() == lengths.tolist()
+        assert np.frombuffer(message.sources, "<i4").tolist() == (sources - start).tolist()
+        assert len(message.type_features) == 3
+        for features, part in zip(message.type_features, union.features.take(own).parts, strict=True):
+            if part is None:
+                assert features.ByteSize() == 0
+            else:
+                assert_features(features, part)
+
+
+def typed_pair() -> Neighborhood:
+    """0 of type 0 with a dense row, 1 of type 2 without; 0 -> 1 in relation 1 of 2."""
+    in_degree, types = np.array([[0, 0], [0, 1]]), np.array([0, 2])
+    return Neighborhood(
+        roots=np.array([1]),
+        node_ids=np.array([7, 300]),
+        degrees=Degrees(in_degree, in_degree[::-1].copy(), in_degree.astype(np.float32), types),
+        features=TypedFeatures(types, (Features(1, dense=np.ones((1, 1), np.float32)), None, None)),
+        edges=InEdges(np.array([0, 0, 0, 0, 1]), np.array([0], np.int32), num_relations=2),
+    )
+
+
+def test_typed_messages_that_contradict_themselves_are_refused():
+    good = encode(typed_pair())
+
+    def refused(match: str, **changes: object) -> None:
+        message = GraphFeature.FromString(good)
+        for name, value in changes.items():
+            message.ClearField(name)
+            if name == "type_features":
+                message.type_features.extend(value)
+            else:
+                setattr(message, name, value)
+        with pytest.raises(StorageError, match=rf"GraphFeature [01] of the column .*{match}"):
+            decode_rows(pa.array([good, message.SerializeToString()]))
+        with pytest.raises(StorageError, match=r"GraphFeature 0 of the column is damaged"):
+            decode_rows(pa.array([message.SerializeToString()]))
+
+    refused("has another num_relations", num_relations=0)
+    refused("has another num_relations", num_relations=3)
+    refused("has another num_relations", num_relations=2**31)
+    refused("num_relations is not as its format", format=1)
+    refused("it has dense", dense=b"1234")
+    refused("node_types has the wrong length", node_types=b"12")
+    refused("node_types names a type, and there are features of 3", node_types=np.array([0, 3], "<u2").tobytes())
+    refused("has more or fewer type_features", type_features=[])
+    refused("dense has the wrong length", node_types=np.array([2, 2], "<u2").tobytes())
+    refused("in_degree has the wrong length", in_degree=b"12345678")
+    refused("in_edges has the wrong length", in_edges=b"12345678")
+    message = GraphFeature.FromString(good)
+    message.type_features[1].feature_width = 3
+    with pytest.raises(StorageError, match="have a width and no columns"):
+        decode_rows(pa.array([message.SerializeToString()]))
+    with pytest.raises(StorageError, match="GraphFeature 1 of the column has another num_relations"):
+        decode_rows(pa.array([good, encode(triangle())]))
+    message = GraphFeature.FromString(encode(triangle()))
+    message.node_types = b"123456"
+    with pytest.raises(StorageError, match="num_relations is 0, and it has node_types"):
+        decode_rows(pa.array([message.SerializeToString()]))
+
+
 def test_field_numbers_are_those_of_the_proto():
     numbers = {field.name: field.number for field in GraphFeature.DESCRIPTOR.fields}
     assert numbers == {field.name.lower(): field.value for field in Field}
@@ -222,12 +304,13 @@ def test_generated_code_is_up_to_date(tmp_path: Path):
     generated = FileDescriptorSet.FromString(out.read_bytes()).file[0]
     for each in (committed, generated):
         each.ClearField("source_code_info")
-        for field in each.message_type[0].field:
+        for field in (field for message in each.message_type for field in message.field):
             field.ClearField("json_name")
     assert generated == committed
 
 
 def test_golden_bytes():
     """The format: shards written by one version are read by the next, so a change here is a new FORMAT."""
+    assert hashlib.sha256(encode(typed_pair())).hexdigest() == TYPED_GOLDEN
     assert encode_references(np.array([5]))[0].as_py().hex() == "0a0405000000800101"
     assert hashlib.sha256(encode(triangle())).hexdigest() == GOLDEN

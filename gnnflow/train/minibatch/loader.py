@@ -37,7 +37,7 @@ from gnnflow.executions.moving import Moved, Mover
 from gnnflow.executions.tensors import BatchTensors, batch_tensors
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.batch import Degrees
-from gnnflow.graph.edges import SamplingKind
+from gnnflow.graph.edges import Fanout, SamplingKind
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graphfeature.blocks import build_in_place, build_minibatch, new_scratch
@@ -92,7 +92,7 @@ class BatchLoader:
         read: Callable[[ShardEntry], Shard],
         *,
         model: Model,
-        fanouts: Sequence[int] | None,
+        fanouts: Sequence[Fanout] | None,
         cache_bytes: int,
         prefetch: int,
         sampling: SamplingKind = "uniform",

@@ -25,7 +25,7 @@ from gnnflow.executions.moving import Moved, Mover
 from gnnflow.executions.tensors import BatchTensors, batch_tensors, tensor
 from gnnflow.graph.arrays import Array, FloatArray, IntArray, distinct
 from gnnflow.graph.batch import Degrees, MiniBatch
-from gnnflow.graph.edges import SamplingKind
+from gnnflow.graph.edges import Fanout, SamplingKind
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graphfeature.blocks import build_minibatch
@@ -101,7 +101,7 @@ class PairLoader:
     read: Callable[[ShardEntry], PairShard]
     model: Model
     task: PairTask
-    fanouts: tuple[int, ...] | None
+    fanouts: tuple[Fanout, ...] | None
     sampling: SamplingKind
     seed: int
     prefetch: int
@@ -330,7 +330,7 @@ def open_loader(
     *,
     model: Model,
     task: PairTask,
-    fanouts: tuple[int, ...] | None,
+    fanouts: tuple[Fanout, ...] | None,
     sampling: SamplingKind,
     seed: int,
     prefetch: int,

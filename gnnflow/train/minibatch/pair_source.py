@@ -13,7 +13,7 @@ from torch import Tensor
 from gnnflow.config import PairTask, TrainConfig
 from gnnflow.executions.moving import Mover
 from gnnflow.graph.arrays import Array, IntArray
-from gnnflow.graph.edges import SamplingKind
+from gnnflow.graph.edges import Fanout, SamplingKind
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.pairs import PairShard, read_pair_shard
@@ -94,7 +94,7 @@ def outputs_on_pairs(
     entries: Sequence[ShardEntry],
     *,
     artifact: str,
-    fanouts: Sequence[int] | None,
+    fanouts: Sequence[Fanout] | None,
     train: TrainConfig,
     task: PairTask,
     seed: int,

@@ -14,7 +14,7 @@ from gnnflow.config import TrainConfig
 from gnnflow.executions.minibatch import forward
 from gnnflow.executions.moving import Mover
 from gnnflow.graph.arrays import Array, IntArray
-from gnnflow.graph.edges import SamplingKind
+from gnnflow.graph.edges import Fanout, SamplingKind
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.shards import Shard, read_shard
@@ -119,7 +119,7 @@ def outputs_on_shards(
     entries: Sequence[ShardEntry],
     *,
     artifact: str,
-    fanouts: Sequence[int] | None,
+    fanouts: Sequence[Fanout] | None,
     train: TrainConfig,
     sampling: SamplingKind = "uniform",
 ) -> Outputs:
