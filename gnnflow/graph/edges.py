@@ -58,7 +58,8 @@ class Picked:
     @property
     def per_relation(self) -> IntArray:
         """How many edges were picked in each relation [R]."""
-        return self.counts.reshape(self.num_relations, -1).sum(1)
+        edges: IntArray = self.counts.reshape(self.num_relations, -1).sum(1)
+        return edges
 
     def each(self, values: Array) -> Array:
         """Return for each picked edge [P] the value of the node it leads to. values: [n]."""

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 class FlatJob:
     """What every GraphFlat task knows.
 
-    targets: None for labelled nodes with a split, "all", or dense ids [T]. pairs: where targets are the store's pairs.
+    targets: None for labelled nodes with a split, "all", or dense ids [T]; with types, of those of the target type.
+    pairs: where targets are the store's pairs.
     """
 
     artifact: str
@@ -43,6 +44,18 @@ class FlatJob:
         facts = self.neighbors.store.facts
         label = ["label"] if LABEL_KINDS[facts.label_kind].has_labels and facts.targets == "nodes" else []
         return ["node", "id", "split", *label]
+
+    @property
+    def target_type(self) -> int:
+        """The number of the type that targets are of."""
+        facts = self.neighbors.store.facts
+        return facts.schema.types.index(facts.target) if facts.types else 0
+
+    @property
+    def node_channels(self) -> tuple[str, ...]:
+        """The channels in which node rows travel, one per type."""
+        schema = self.neighbors.store.schema
+        return tuple(f"nodes_{number}" for number in range(schema.num_types)) if schema.is_typed else ("nodes",)
 
 
 @dataclass(frozen=True)
@@ -77,8 +90,9 @@ def run_rounds(job: FlatJob, runner: RoundRunner, *, shard_size: int) -> FlatRes
         runner.run(Round(f"hop_{hop}", parts, width, expand, reached, frozenset(reached)))
     send, reached = partial(rounds.send_nodes, job=job), _pair_channels(job.num_hops + 1)
     runner.run(Round("nodes", parts, width, send, reached, frozenset(reached)))
+    rows = dict.fromkeys(job.node_channels, "nodes")
     edges = {f"edges_{hop}": f"hop_{hop}" for hop in range(1, job.num_hops + 1)}
-    built = runner.run(Round("shards", shards, shards, build, {**sent, "nodes": "nodes", **edges}))
+    built = runner.run(Round("shards", shards, shards, build, {**sent, **rows, **edges}))
     entries = tuple(ShardEntry(**record.counts["entry"]) for record in built)
     files = tuple(entry for record in built for entry in record.files)
     targets = sum(entry.num_samples for entry in entries)

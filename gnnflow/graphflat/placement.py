@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gnnflow.graph.arrays import IntArray, KeyArray
-    from gnnflow.graph.facts import GraphFacts
+    from gnnflow.graph.edges import Fanout
+    from gnnflow.graph.facts import FeatureFacts, GraphFacts
 
 NUM_BUCKETS = 1024
 MOST_SHARD_BYTES = 512 << 20  # decoded; a worker holds it a few times while it builds it, and protobuf ends at 2 GiB
 _NODE_BYTES, _EDGE_BYTES = 32, 8  # id, degrees and weight of a node; source and weight of an edge
+_DEGREE_BYTES = 24  # of a node in one more relation
 _SPARSE_ENTRIES = 100  # of a node, where the store does not say how many there are
 _BUCKET_BITS = np.uint64(54)  # shifted away, the upper 10 bits are left: a bucket
 _FRACTION_BITS = np.uint64(11)  # shifted away, 53 bits are left: as many as a float64 holds
@@ -82,13 +84,20 @@ def bucket_of(signature: KeyArray) -> IntArray:
 
 
 def signatures(nodes: IntArray, offsets: IntArray, sources: IntArray) -> KeyArray:
-    """Return each target's signature [T]. offsets [T + 1] group sources [E], its kept in-neighbours' dense ids."""
+    """Return each target's signature [T].
+
+    offsets [R T + 1] group sources [E], its kept in-neighbours' dense ids in each of R relations, one after the other.
+    """
     own = hash_integers(nodes)
+    if not len(nodes):
+        return own
     # hash of each edge's source [E]; one entry more, because reduceat reads one also where the last target has no edge
     hashed = np.append(hash_integers(sources), np.uint64(np.iinfo(np.uint64).max))
-    # smallest among a target's sources [T]; where it has none reduceat gives another's, which is not used
-    lowest = np.minimum.reduceat(hashed, offsets[:-1]) if len(nodes) else own
-    return np.where(np.diff(offsets) > 0, np.minimum(own, lowest), own)
+    # smallest among a target's sources [R T]; where it has none reduceat gives another's, which is not used
+    lowest = np.minimum.reduceat(hashed, offsets[:-1])
+    lowest = np.where(np.diff(offsets) > 0, lowest, hashed[-1]).reshape(-1, len(nodes)).min(0)
+    signed: KeyArray = np.minimum(own, lowest)
+    return signed
 
 
 def bucket_counts(signature: KeyArray, split: IntArray) -> IntArray:
@@ -98,30 +107,54 @@ def bucket_counts(signature: KeyArray, split: IntArray) -> IntArray:
     return np.bincount(cell, minlength=4 * NUM_BUCKETS).reshape(4, NUM_BUCKETS)
 
 
-def bounded_shard_size(facts: GraphFacts, fanouts: Sequence[int | None], *, shard_size: int) -> int:
+def bounded_shard_size(facts: GraphFacts, fanouts: Sequence[Fanout | None], *, shard_size: int) -> int:
     """Return how many targets a shard may have: shard_size, or fewer where their neighbourhoods would be too large.
 
-    fanouts: per hop, None keeps every in-edge. A neighbourhood is taken to grow by the mean in-degree, capped by the
-    fan-out; neighbourhoods overlap as if their nodes were drawn at random, so that no shard outgrows the graph.
+    fanouts: per hop, None keeps every in-edge. A neighbourhood is taken to grow by each relation's mean in-degree,
+    capped by the fan-out; neighbourhoods overlap as if their nodes were drawn at random, so that no shard outgrows the
+    graph.
     """
-    mean_degree = facts.num_edges / max(facts.num_nodes, 1)
-    # nodes and edges that one target reaches
-    nodes, edges, reached = 1.0, 0.0, 1.0
-    for fanout in fanouts:
-        reached *= mean_degree if fanout is None else min(fanout, mean_degree)
-        nodes, edges = nodes + reached, edges + reached
-    per_node = _NODE_BYTES + 4 * (facts.features.width if facts.features.kind == "dense" else _SPARSE_ENTRIES)
+    schema = facts.schema
+    sizes = [each.num_nodes for each in facts.types] or [facts.num_nodes]
+    num_edges = [each.num_edges for each in facts.relations] or [facts.num_edges]
+    nodes, edges = _reached(facts, fanouts, sizes=sizes, num_edges=num_edges)
+    per_node = [_node_bytes(features, schema.num_relations) for features in facts.features_of_types]
     per_edge = _EDGE_BYTES + 4 * facts.attribute_width
 
     def size(targets: int) -> float:
-        return (
-            _distinct(targets * nodes, facts.num_nodes) * per_node
-            + _distinct(targets * edges, facts.num_edges) * per_edge
-        )
+        of_nodes = zip(nodes, sizes, per_node, strict=True)
+        held = sum(_distinct(targets * each, among) * width for each, among, width in of_nodes)
+        of_edges = zip(edges, num_edges, strict=True)
+        return held + sum(_distinct(targets * each, among) for each, among in of_edges) * per_edge
 
     while shard_size > 1 and size(shard_size) > MOST_SHARD_BYTES:
         shard_size = (shard_size + 1) // 2
     return shard_size
+
+
+def _reached(
+    facts: GraphFacts, fanouts: Sequence[Fanout | None], *, sizes: Sequence[int], num_edges: Sequence[int]
+) -> tuple[Sequence[float], Sequence[float]]:
+    """Return how many nodes of each type and edges of each relation one target reaches, the target included."""
+    schema = facts.schema
+    reached = [float(name == facts.target or not facts.types) for name in schema.types]
+    nodes, edges = list(reached), [0.0] * schema.num_relations
+    for fanout in fanouts:
+        before, reached = reached, [0.0] * schema.num_types
+        for number, (source, target) in enumerate(zip(schema.source_types, schema.target_types, strict=True)):
+            limit = fanout[number] if isinstance(fanout, tuple) else fanout
+            mean_degree = num_edges[number] / max(sizes[target], 1)
+            added = before[target] * (mean_degree if limit is None else min(limit, mean_degree))
+            reached[source] += added
+            edges[number] += added
+        nodes = [old + new for old, new in zip(nodes, reached, strict=True)]
+    return nodes, edges
+
+
+def _node_bytes(features: FeatureFacts | None, num_relations: int) -> int:
+    """Return what a node takes: its id, its degrees in each relation, and its features."""
+    width = 0 if features is None else features.width if features.kind == "dense" else _SPARSE_ENTRIES
+    return _NODE_BYTES + _DEGREE_BYTES * (num_relations - 1) + 4 * width
 
 
 def _distinct(draws: float, among: int) -> float:

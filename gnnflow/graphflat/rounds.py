@@ -2,7 +2,11 @@
 
 The frontier is (shard, node), not AGL's (target, node): with hash-keyed samples a node's kept in-edges are the same for
 every target, so a shard needs each node once, whoever reaches it. A pair remembers how many of its edges were already
-sent (`taken`); a pair that is reached again sends only what a larger fan-out adds.
+sent (`taken`), in each relation; a pair that is reached again sends only what a larger fan-out adds.
+
+With types, the rows of each type travel in a channel of their own, because types differ in their features.
+
+Shapes: T targets, P pairs, R relations, E edges.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from gnnflow.graph.arrays import distinct
+from gnnflow.graph.batch import TypedFeatures
 from gnnflow.graph.splits import split_name
 from gnnflow.graphfeature.neighborhood import Neighborhood
 from gnnflow.graphfeature.shards import write_shard
@@ -21,11 +26,12 @@ from gnnflow.graphflat.placement import Placement, bucket_counts, signatures
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.neighbors.selected import NEXT_ARRIVAL, edges_by_row
-from gnnflow.storage.columns import from_matrix, take_rows, to_numpy
+from gnnflow.storage.columns import from_matrix, take_rows, to_matrix, to_numpy
 from gnnflow.storage.graph_store import DEGREE_COLUMNS, degrees_of, features_of
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import IntArray
+    from gnnflow.graph.batch import Degrees, NodeFeatures
     from gnnflow.graph.facts import ShardEntry
     from gnnflow.graphflat.job import FlatJob
     from gnnflow.mapreduce.exchange import Inbox
@@ -35,12 +41,13 @@ if TYPE_CHECKING:
 def find_targets(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
     """Choose a partition's targets, sign each by its neighbourhood, and count signatures for the placement."""
     store = job.neighbors.store
-    table = store.nodes(index, [*job.target_columns, "labelled"])
-    # local rows of the targets [T]
+    table = store.nodes(index, [*job.target_columns, "labelled"], node_type=job.target_type)
+    # rows of the targets among the nodes of their type [T]
     rows = _chosen(table, job)
-    # the in-edges the first hop takes of them [E]
+    # the in-edges the first hop takes of them [E], from what they are among all nodes of the partition
     edges = job.neighbors.in_edges(index)
-    picked = edges.prefix(rows, limit=job.neighbors.fanout(1))
+    local = rows + store.book.rows(index, job.target_type).start
+    picked = edges.prefix(local, limit=job.neighbors.fanout(1))
     table = take_rows(table, rows)
     # the smallest hash of each target's neighbourhood [T]
     signature = signatures(to_numpy(table["node"]), picked.offsets, edges.sources[picked.positions])
@@ -85,8 +92,10 @@ def expand_hop(index: int, inbox: Inbox, *, job: FlatJob, hop: int) -> TaskOutpu
     picked = edges.prefix(local, limit=job.neighbors.fanout(hop), taken=taken)
     added = edges.take(picked.positions, offsets=picked.offsets)
     # the shard each of them goes to [E]
-    edge_shard = np.repeat(shard, picked.counts)
-    columns: dict[str, Any] = {"dst": np.repeat(local + book.start(index), picked.counts), "src": added.sources}
+    edge_shard = picked.each(shard)
+    columns: dict[str, Any] = {"dst": picked.each(local + book.start(index)), "src": added.sources}
+    if added.num_relations > 1:
+        columns["relation"] = np.repeat(np.arange(added.num_relations), picked.per_relation)
     if added.weight is not None:
         columns["weight"] = added.weight
     if added.attributes is not None:
@@ -98,8 +107,9 @@ def expand_hop(index: int, inbox: Inbox, *, job: FlatJob, hop: int) -> TaskOutpu
     # the pairs reached: one integer each, ascending, which sorts by shard, then node
     pairs = distinct(edge_shard * book.num_nodes + added.sources)
     reached = pa.table({"shard": pairs // book.num_nodes, "node": pairs % book.num_nodes})
-    # the pairs of this hop again, with all that was taken of each so far [P]
-    visited = pa.table({"shard": shard, "local": local, "taken": taken + picked.counts})
+    # the pairs of this hop again, with all that was taken of each so far [P, R]
+    by_pair = from_matrix((taken + picked.counts).reshape(added.num_relations, -1).T)
+    visited = pa.table({"shard": shard, "local": local, "taken": by_pair})
     return TaskOutput(
         emits=(
             Emit(f"edges_{hop}", pa.table(columns), edge_shard),
@@ -111,22 +121,27 @@ def expand_hop(index: int, inbox: Inbox, *, job: FlatJob, hop: int) -> TaskOutpu
 
 
 def _pairs(index: int, inbox: Inbox, job: FlatJob, hop: int) -> tuple[IntArray, IntArray, IntArray]:
-    """Return (shard, local node, edges taken) of every pair reached before hop `hop`, sorted by (shard, node)."""
+    """Return (shard, local node, edges taken) of every pair reached before hop `hop`, sorted by (shard, node).
+
+    Edges taken are [R P], relation by relation.
+    """
     book = job.neighbors.store.book
     size, start = book.size(index), book.start(index)
     reached = inbox.read(f"frontier_{hop - 1}")
     # pairs as integers that sort by shard, then node: those the last hop reached, one or more times
     keys = to_numpy(reached["shard"]) * size + to_numpy(reached["node"]) - start
-    # those of the last hop, and how many edges were taken of each
-    seen, taken = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    # those of the last hop, and how many edges were taken of each in each relation
+    num_relations = job.neighbors.store.schema.num_relations
+    seen, taken = np.zeros(0, np.int64), np.zeros((0, num_relations), np.int64)
     if hop > 1:
         visited = inbox.read(f"visited_{hop - 1}")
-        seen, taken = to_numpy(visited["shard"]) * size + to_numpy(visited["local"]), to_numpy(visited["taken"])
+        seen = to_numpy(visited["shard"]) * size + to_numpy(visited["local"])
+        taken = to_matrix(visited["taken"], np.int64)
     # all of them, each once, ascending [P]; a pair that is new has 0 edges taken
     every = distinct(np.concatenate([keys, seen]))
-    all_taken = np.zeros(len(every), np.int64)
-    all_taken[np.searchsorted(every, seen)] = taken
-    return every // max(size, 1), every % max(size, 1), all_taken
+    all_taken = np.zeros((num_relations, len(every)), np.int64)
+    all_taken[:, np.searchsorted(every, seen)] = taken.T
+    return every // max(size, 1), every % max(size, 1), all_taken.ravel()
 
 
 def send_nodes(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
@@ -134,8 +149,14 @@ def send_nodes(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
     store = job.neighbors.store
     # every (shard, node) pair that this partition owns [P]
     shard, local, _ = _pairs(index, inbox, job, job.num_hops + 1)
-    table = store.nodes(index, ["node", *DEGREE_COLUMNS, *store.feature_columns])
-    return TaskOutput(emits=(Emit("nodes", table, shard, picked=local),), counts={"rows": len(local)})
+    emits = []
+    for node_type, channel in enumerate(job.node_channels):
+        rows = store.book.rows(index, node_type)
+        own = np.flatnonzero((local >= rows.start) & (local < rows.stop))
+        columns = ["node", *DEGREE_COLUMNS, *store.feature_columns_of(node_type)]
+        table = store.nodes(index, columns, node_type=node_type)
+        emits.append(Emit(channel, table, shard[own], picked=local[own] - rows.start))
+    return TaskOutput(emits=tuple(emits), counts={"rows": len(local)})
 
 
 def build_shard(index: int, inbox: Inbox, *, job: FlatJob, placement: Placement) -> TaskOutput:
@@ -167,25 +188,44 @@ def commit_shard(
 
 def assemble(inbox: Inbox, job: FlatJob, targets: pa.Table) -> Neighborhood:
     """Return a shard's merged neighbourhood, nodes in dense id order. targets: with their ids as `node`, ascending."""
-    nodes = inbox.read("nodes").combine_chunks()
-    nodes = _sorted_by(nodes, "node")
-    # dense ids of the shard's nodes, ascending [N]
-    node_ids = to_numpy(nodes["node"])
+    node_ids, degrees, features = _node_rows(inbox, job)
     # every hop's edges, one hop after the other [E]
     edges = pa.concat_tables([inbox.read(f"edges_{hop}") for hop in range(1, job.num_hops + 1)]).combine_chunks()
-    # the row each edge leads to [E]
+    # the row each edge leads to, one per relation and node [E]
     rows = np.searchsorted(node_ids, to_numpy(edges["dst"]))
+    if "relation" in edges.column_names:
+        rows += to_numpy(edges["relation"]) * len(node_ids)
     # A node's edges arrive hop by hop, each hop's after those before it: kept in that order they are in priority order.
-    by_row = edges_by_row(edges, rows, num_rows=len(node_ids))
+    num_relations = job.neighbors.store.schema.num_relations
+    by_row = edges_by_row(edges, rows, num_nodes=len(node_ids), num_relations=num_relations)
     # the row each edge comes from, in the same order [E]
     sources = np.searchsorted(node_ids, by_row.sources).astype(np.int32)
     return Neighborhood(
         roots=np.searchsorted(node_ids, to_numpy(targets["node"])),
         node_ids=node_ids,
-        degrees=degrees_of(nodes),
-        features=features_of(nodes, job.neighbors.store.facts.features.width),
+        degrees=degrees,
+        features=features,
         edges=replace(by_row, sources=sources),
     )
+
+
+def _node_rows(inbox: Inbox, job: FlatJob) -> tuple[IntArray, Degrees, NodeFeatures]:
+    """Return dense ids, degrees and features of a shard's nodes [N], in dense id order."""
+    facts = job.neighbors.store.facts
+    tables = [_sorted_by(inbox.read(channel).combine_chunks(), "node") for channel in job.node_channels]
+    kinds = zip(tables, facts.features_of_types, strict=True)
+    parts = tuple(None if kind is None else features_of(table, kind.width) for table, kind in kinds)
+    if not facts.schema.is_typed:
+        features = parts[0]
+        assert features is not None
+        return to_numpy(tables[0]["node"]), degrees_of(tables[0]), features
+    common = pa.concat_tables([table.select(["node", *DEGREE_COLUMNS]) for table in tables]).combine_chunks()
+    types = np.repeat(np.arange(len(tables)), [table.num_rows for table in tables])
+    nodes = to_numpy(common["node"])
+    # nodes of all types in dense id order, in which those of one type come as they lie in their own table
+    order = np.argsort(nodes, kind="stable")
+    degrees = degrees_of(common, types=types).take(order)
+    return nodes[order], degrees, TypedFeatures(types[order], parts)
 
 
 def _sorted_by(table: pa.Table, column: str) -> pa.Table:

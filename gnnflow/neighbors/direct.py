@@ -8,6 +8,8 @@ is that of one reducer.
 A weighted sample also needs to know when the first edge it left out would have arrived (`gnnflow.graph.edges` says
 why): one more edge than is kept travels until the end, where each kept edge gets the arrival of the one after it.
 
+With several relations each has rounds of its own: a node is a hub, and keeps its first edges, in each relation.
+
 Shapes: E edges of a piece.
 """
 
@@ -23,15 +25,17 @@ import pyarrow as pa
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
-from gnnflow.neighbors.selected import NEXT_ARRIVAL, edges_file
+from gnnflow.neighbors.selected import NEXT_ARRIVAL
 from gnnflow.sampling import arrivals, priorities, top_k, top_k_ungrouped
-from gnnflow.storage.columns import take_rows, to_numpy
+from gnnflow.storage.columns import take_rows, to_matrix, to_numpy
+from gnnflow.storage.graph_store import edges_file
 from gnnflow.storage.tables import commit_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gnnflow.graph.arrays import IntArray, KeyArray
+    from gnnflow.graph.arrays import FloatArray, IntArray, KeyArray
+    from gnnflow.graph.edges import Fanout
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.mapreduce.rounds import RoundRunner
     from gnnflow.sampling import SamplingKind
@@ -43,29 +47,59 @@ _ROW_GROUP = 1 << 20
 
 @dataclass(frozen=True)
 class SelectJob:
-    """What every task of the selection knows. kept: the most in-edges kept of a node."""
+    """What every task of the selection knows. kept: the most in-edges kept of a node in each relation."""
 
     artifact: str
     store: GraphStore
     sampling: SamplingKind
-    kept: int
+    kept: Fanout
     seed: int
     hub_threshold: int
+
+
+@dataclass(frozen=True)
+class RelationJob:
+    """What every task knows that selects among the in-edges of one relation."""
+
+    whole: SelectJob
+    relation: int
+
+    @property
+    def store(self) -> GraphStore:
+        """The store that edges are read from."""
+        return self.whole.store
+
+    def round_name(self, step: str) -> str:
+        """Return the name of the relation's own round of a step."""
+        schema = self.store.schema
+        return f"{step}-{schema.relations[self.relation]}" if schema.is_typed else step
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of an in-edge in the store."""
-        return ("dst", "src", *self.store.edge_columns)
+        return ("dst", "src", *self.store.edge_columns_of(self.relation))
+
+    @property
+    def kept(self) -> int:
+        """The most in-edges kept of a node."""
+        return self.whole.kept if isinstance(self.whole.kept, int) else self.whole.kept[self.relation]
 
     @property
     def carried(self) -> int:
         """The most in-edges of a node that go from round to round."""
-        return self.kept + 1 if self.sampling == "weighted" else self.kept
+        return self.kept + 1 if self.whole.sampling == "weighted" else self.kept
+
+    def targets(self, partition: int) -> tuple[IntArray, int]:
+        """Return the in-degree of each node the relation may lead to [nodes], and the dense id of the first of them."""
+        store, node_type = self.store, self.store.schema.target_types[self.relation]
+        column = store.nodes(partition, ["in_degree"], node_type=node_type)["in_degree"]
+        first = store.book.start(partition) + store.book.rows(partition, node_type).start
+        return (to_matrix(column, np.int64)[:, self.relation] if store.schema.is_typed else to_numpy(column)), first
 
 
 @dataclass(frozen=True)
 class SelectResult:
-    """What the selection committed: one file per partition, in order, and how many edges and hubs there were."""
+    """What the selection committed: a file per relation and partition, in order, and how many edges and hubs it saw."""
 
     files: tuple[FileEntry, ...]
     num_edges: int
@@ -73,26 +107,33 @@ class SelectResult:
 
 
 def run_rounds(job: SelectJob, runner: RoundRunner) -> SelectResult:
-    """Run the selection. A partition without hubs is written by the first round already."""
+    """Run the selection, one relation after the other."""
+    results = [_select(RelationJob(job, number), runner) for number in range(job.store.schema.num_relations)]
+    files = tuple(entry for result in results for entry in result.files)
+    return SelectResult(files, sum(each.num_edges for each in results), sum(each.num_hubs for each in results))
+
+
+def _select(job: RelationJob, runner: RoundRunner) -> SelectResult:
+    """Select in one relation. A partition without hubs is written by the first round already."""
     parts = job.store.num_partitions
-    records = runner.run(Round("select", parts, parts, partial(select_partition, job=job)))
+    first, hubs, merge = (job.round_name(step) for step in ("select", "select_hubs", "select_merge"))
+    records = runner.run(Round(first, parts, parts, partial(select_partition, job=job)))
     num_hubs = sum(record.counts["hubs"] for record in records)
     if num_hubs:
-        dealt = {"hub_edges": "select"}
-        runner.run(Round("select_hubs", parts, parts, partial(select_hubs, job=job), dealt, frozenset(dealt)))
-        reads = {"selected": "select", "hub_selected": "select_hubs"}
-        merged = runner.run(Round("select_merge", parts, parts, partial(merge_hubs, job=job), reads))
+        dealt = {"hub_edges": first}
+        runner.run(Round(hubs, parts, parts, partial(select_hubs, job=job), dealt, frozenset(dealt)))
+        reads = {"selected": first, "hub_selected": hubs}
+        merged = runner.run(Round(merge, parts, parts, partial(merge_hubs, job=job), reads))
         records = [late if late.files else early for early, late in zip(records, merged, strict=True)]
     files = tuple(entry for record in records for entry in record.files)
     return SelectResult(files, sum(record.counts["kept"] for record in records), num_hubs)
 
 
-def select_partition(index: int, _: Inbox, *, job: SelectJob) -> TaskOutput:
+def select_partition(index: int, _: Inbox, *, job: RelationJob) -> TaskOutput:
     """Keep the first edges of a partition's nodes, piece by piece; deal the edges of its hubs to all reducers."""
-    store = job.store
-    start = store.book.start(index)
-    # whether each node of the partition is a hub [nodes]
-    is_hub = to_numpy(store.nodes(index, ["in_degree"])["in_degree"]) > job.hub_threshold
+    in_degree, start = job.targets(index)
+    # whether each node is a hub [nodes]
+    is_hub = in_degree > job.whole.hub_threshold
     pieces, hubs = [], []
     for piece, priority in _prioritized(job, index):
         # whether each edge leads to a hub [E]
@@ -104,7 +145,7 @@ def select_partition(index: int, _: Inbox, *, job: SelectJob) -> TaskOutput:
     kept = _finished(first, job)
     dealt = pa.concat_tables(hubs).combine_chunks()
     # the reducer of each hub edge, by its own key [hub edges]
-    salt = (to_numpy(dealt["edge_key"]) % np.uint64(store.num_partitions)).astype(np.int64)
+    salt = (to_numpy(dealt["edge_key"]) % np.uint64(job.store.num_partitions)).astype(np.int64)
     files = () if is_hub.any() else (_commit(index, kept, job),)
     waiting = kept.slice(0, 0) if files else kept
     return TaskOutput(
@@ -114,7 +155,7 @@ def select_partition(index: int, _: Inbox, *, job: SelectJob) -> TaskOutput:
     )
 
 
-def select_hubs(index: int, inbox: Inbox, *, job: SelectJob) -> TaskOutput:
+def select_hubs(index: int, inbox: Inbox, *, job: RelationJob) -> TaskOutput:
     """Keep each hub's first edges among those this reducer was dealt, and send them to the hub's owner."""
     kept = _first_edges(inbox.read("hub_edges").combine_chunks(), job.carried)
     return TaskOutput(
@@ -123,7 +164,7 @@ def select_hubs(index: int, inbox: Inbox, *, job: SelectJob) -> TaskOutput:
     )
 
 
-def merge_hubs(index: int, inbox: Inbox, *, job: SelectJob) -> TaskOutput:
+def merge_hubs(index: int, inbox: Inbox, *, job: RelationJob) -> TaskOutput:
     """Merge what the reducers kept of a partition's hubs with its other nodes' edges; nothing where it has no hub."""
     sent = inbox.read("hub_selected").combine_chunks()
     if not sent.num_rows:
@@ -135,9 +176,9 @@ def merge_hubs(index: int, inbox: Inbox, *, job: SelectJob) -> TaskOutput:
     return TaskOutput(files=(_commit(index, table, job),), counts={"kept": table.num_rows})
 
 
-def _finished(table: pa.Table, job: SelectJob) -> pa.Table:
+def _finished(table: pa.Table, job: RelationJob) -> pa.Table:
     """Return the columns of selected edges, from edges with their priorities in order, cut to those that are kept."""
-    if job.sampling != "weighted":
+    if job.whole.sampling != "weighted":
         return table.select(job.columns)
     dst, arrival = to_numpy(table["dst"]), arrivals(to_numpy(table["priority"]))
     # whether an edge is the last of its node [E]
@@ -151,22 +192,28 @@ def _finished(table: pa.Table, job: SelectJob) -> pa.Table:
     return take_rows(table, np.flatnonzero(place < job.kept))
 
 
-def _commit(index: int, table: pa.Table, job: SelectJob) -> FileEntry:
-    return commit_table(job.artifact, edges_file(index), table, row_group_size=_ROW_GROUP)
+def _commit(index: int, table: pa.Table, job: RelationJob) -> FileEntry:
+    name = edges_file(index, job.store.schema, relation=job.relation)
+    return commit_table(job.whole.artifact, name, table, row_group_size=_ROW_GROUP)
 
 
-def _prioritized(job: SelectJob, index: int) -> Iterator[tuple[pa.Table, KeyArray]]:
+def _prioritized(job: RelationJob, index: int) -> Iterator[tuple[pa.Table, KeyArray]]:
     """Yield pieces of a partition's in-edges with each edge's priority [E]; one empty piece where there is no edge."""
-    columns = [*job.columns, "edge_key"]
+    store, sampling, columns = job.store, job.whole.sampling, [*job.columns, "edge_key"]
     empty = True
-    for piece in job.store.iter_edges(index, columns):
+    for piece in store.iter_edges(index, columns, relation=job.relation):
         empty = False
-        # uniform sampling does not look at weights
-        weighs = job.sampling != "uniform" and "weight" in piece.column_names
-        weight = to_numpy(piece["weight"]) if weighs else None
-        yield piece, priorities(to_numpy(piece["edge_key"]), kind=job.sampling, seed=job.seed, weight=weight)
+        weight = None if sampling == "uniform" else _weights(piece, store)
+        yield piece, priorities(to_numpy(piece["edge_key"]), kind=sampling, seed=job.whole.seed, weight=weight)
     if empty:
-        yield job.store.edges(index, columns), np.zeros(0, np.uint64)
+        yield store.edges(index, columns, relation=job.relation), np.zeros(0, np.uint64)
+
+
+def _weights(piece: pa.Table, store: GraphStore) -> FloatArray | None:
+    """Return the weight of each edge [E]: 1 in a relation without weights beside others that have some."""
+    if "weight" in piece.column_names:
+        return to_numpy(piece["weight"])
+    return np.ones(piece.num_rows, np.float32) if store.facts.has_weight else None
 
 
 def _with_priority(piece: pa.Table, priority: KeyArray, rows: IntArray) -> pa.Table:

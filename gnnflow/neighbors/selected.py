@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gnnflow.graph.arrays import offsets_of
-from gnnflow.graph.edges import InEdges
+from gnnflow.graph.edges import Fanout, InEdges, by_relation
 from gnnflow.storage.columns import to_matrix, to_numpy
+from gnnflow.storage.graph_store import edges_file
 from gnnflow.storage.tables import read_artifact_table
 
 if TYPE_CHECKING:
@@ -28,50 +29,57 @@ class Neighbors:
     """In-edges by partition, each node's in priority order.
 
     artifact: where stage `select` wrote them, "" where it kept the store's own. fanouts: one per hop from the targets
-    outward; None takes every edge. It holds URIs and facts alone, so it travels to workers as it is.
+    outward, each a number or, of several relations, perhaps one for each; None takes every edge. It holds URIs and
+    facts alone, so it travels to workers as it is.
     """
 
     store: GraphStore
     artifact: str
     sampling: SamplingKind
-    fanouts: tuple[int, ...] | None
+    fanouts: tuple[Fanout, ...] | None
 
     def in_edges(self, partition: int) -> InEdges:
-        """Return the in-edges of a partition's nodes, by local row; sources are dense ids."""
-        columns = ("dst", "src", *self.store.edge_columns)
+        """Return the in-edges of a partition's nodes in all relations, by local row; sources are dense ids."""
+        return by_relation([self._in_edges(partition, each) for each in range(self.store.schema.num_relations)])
+
+    def _in_edges(self, partition: int, relation: int) -> InEdges:
+        columns = ("dst", "src", *self.store.edge_columns_of(relation))
         if self.artifact:
             drawn = (NEXT_ARRIVAL,) if self.sampling == "weighted" else ()
-            table = read_artifact_table(self.artifact, edges_file(partition), (*columns, *drawn))
+            name = edges_file(partition, self.store.schema, relation=relation)
+            table = read_artifact_table(self.artifact, name, (*columns, *drawn))
         else:
-            table = self.store.edges(partition, columns)
+            table = self.store.edges(partition, columns, relation=relation)
         book = self.store.book
-        return edges_by_row(table, to_numpy(table["dst"]) - book.start(partition), num_rows=book.size(partition))
+        return edges_by_row(table, to_numpy(table["dst"]) - book.start(partition), num_nodes=book.size(partition))
 
-    def fanout(self, hop: int) -> int | None:
+    def fanout(self, hop: int) -> Fanout | None:
         """Return how many in-edges hop number `hop` (from 1, at the targets) takes of a node; None takes all."""
         return None if self.fanouts is None else self.fanouts[hop - 1]
 
 
-def edges_by_row(table: pa.Table, rows: IntArray, *, num_rows: int) -> InEdges:
-    """Return edges grouped by the row each leads to.
+def most_kept(fanouts: tuple[Fanout, ...]) -> Fanout:
+    """Return the largest fan-out of any hop, or of each relation where fan-outs have a number for each."""
+    largest = np.max(np.array(fanouts), axis=0)
+    return tuple(largest.tolist()) if largest.ndim else int(largest)
+
+
+def edges_by_row(table: pa.Table, rows: IntArray, *, num_nodes: int, num_relations: int = 1) -> InEdges:
+    """Return edges grouped by the row each leads to, relation r of node v being row r N + v.
 
     table: with src and perhaps weight, attributes, next_arrival and time. rows: [E]. A row's edges keep the table's
     order.
     """
     names = table.column_names
     edges = InEdges(
-        offsets=offsets_of(np.bincount(rows, minlength=num_rows)),
+        offsets=offsets_of(np.bincount(rows, minlength=num_relations * num_nodes)),
         sources=to_numpy(table["src"]),
         weight=to_numpy(table["weight"]) if "weight" in names else None,
         attributes=to_matrix(table["attributes"]) if "attributes" in names else None,
         next_arrival=to_numpy(table[NEXT_ARRIVAL]) if NEXT_ARRIVAL in names else None,
         time=to_numpy(table["time"]) if "time" in names else None,
+        num_relations=num_relations,
     )
     if np.all(rows[1:] >= rows[:-1]):
         return edges
     return edges.take(np.argsort(rows, kind="stable"), offsets=edges.offsets)
-
-
-def edges_file(partition: int) -> str:
-    """Return the name of a partition's selected in-edges below the artifact of `select`."""
-    return f"edges-{partition:05d}.parquet"

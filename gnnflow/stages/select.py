@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gnnflow.graph.facts import SelectFacts
 from gnnflow.neighbors.direct import SelectJob, run_rounds
+from gnnflow.neighbors.selected import most_kept
 from gnnflow.stages.base import Made
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 def work(run: StageRun) -> Made:
     """Keep the in-edges that the config's sampling keeps. Without sampling nothing is copied: the store is read."""
     config, store = run.config, run.store
-    kept = None if config.fanouts is None else max(config.fanouts)
+    kept = None if config.fanouts is None else most_kept(config.fanouts)
     threshold, sampling = config.neighbors.hub_threshold, config.neighbors.sampling.kind
     if kept is None:
         facts = SelectFacts(config.neighbors.kind, sampling, None, store.facts.num_edges, 0, threshold)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from gnnflow.graph.batch import Degrees, Features
 from gnnflow.graph.book import PartitionBook
-from gnnflow.graph.facts import GraphFacts
+from gnnflow.graph.facts import FeatureFacts, GraphFacts, RelationFacts
 from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.storage.columns import to_matrix, to_numpy, to_ragged
 from gnnflow.storage.manifest import read_facts
@@ -59,15 +59,25 @@ class GraphStore:
 
     @property
     def feature_columns(self) -> tuple[str, ...]:
-        """The columns that hold node features."""
-        if self.facts.features.kind == "dense":
-            return ("x",)
-        return ("x_index", "x_value") if self.facts.features.has_value else ("x_index",)
+        """The columns that hold node features; with types, those of the target type's."""
+        return _feature_columns(self.facts.features)
+
+    def feature_columns_of(self, node_type: int) -> tuple[str, ...]:
+        """Return the columns that hold the features of one type's nodes; none where the type has no features."""
+        features = self.facts.features_of_types[node_type]
+        return () if features is None else _feature_columns(features)
 
     @property
     def edge_columns(self) -> tuple[str, ...]:
-        """The columns an edge carries beside its ends and key."""
-        held = {"weight": self.facts.has_weight, "attributes": self.facts.attribute_width, "time": self.facts.has_time}
+        """The columns an edge carries beside its ends and key; with types, those that edges of some relation carry."""
+        return self._edge_columns(self.facts)
+
+    def edge_columns_of(self, relation: int) -> tuple[str, ...]:
+        """Return the columns that an edge of one relation carries beside its ends and key."""
+        return self._edge_columns(self.facts.relations[relation] if self.facts.relations else self.facts)
+
+    def _edge_columns(self, of: GraphFacts | RelationFacts) -> tuple[str, ...]:
+        held = {"weight": of.has_weight, "attributes": of.attribute_width, "time": self.facts.has_time}
         return tuple(name for name, is_there in held.items() if is_there)
 
     @property
@@ -111,6 +121,12 @@ class GraphStore:
     def iter_edges(self, partition: int, columns: Sequence[str], *, relation: int = 0) -> Iterator[pa.Table]:
         """Yield a partition's in-edges in one relation in pieces of bounded size."""
         return iter_artifact_table(self.artifact, edges_file(partition, self.schema, relation=relation), columns)
+
+
+def _feature_columns(features: FeatureFacts) -> tuple[str, ...]:
+    if features.kind == "dense":
+        return ("x",)
+    return ("x_index", "x_value") if features.has_value else ("x_index",)
 
 
 def features_of(table: pa.Table, width: int) -> Features:
