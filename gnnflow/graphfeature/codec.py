@@ -113,10 +113,10 @@ def _by_message(rows: NeighborhoodRows) -> InEdges:
 
 def _by_relation(held: InEdges, nodes: IntArray) -> InEdges:
     """Return edges that lie message by message relation by relation, each relation's message by message."""
-    if held.num_relations == 1 or len(nodes) == 2:  # noqa: PLR2004 - offsets of one message
+    sizes = np.diff(nodes)
+    if held.num_relations == 1 or len(sizes) == 1:
         return held
     # the first list of each relation in each message [R, n], and all lists of one after those of the other [R N]
-    sizes = np.diff(nodes)
     first = held.num_relations * nodes[:-1] + np.arange(held.num_relations)[:, None] * sizes
     return _reordered(held, ragged_ranges(first.ravel(), np.tile(sizes, held.num_relations)))
 

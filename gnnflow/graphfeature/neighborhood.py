@@ -93,7 +93,8 @@ def side_by_side(neighborhoods: Sequence[Neighborhood]) -> NeighborhoodRows:
 def merge(neighborhoods: Sequence[Neighborhood]) -> Neighborhood:
     """Return one neighbourhood of all roots, in their order, with every node once and rows sorted by node id.
 
-    Per node the longest in-edge list wins. A disjoint union is merged as well: repeated ids are what is looked for.
+    Per node and relation the longest in-edge list wins. A disjoint union is merged as well: repeated ids are what is
+    looked for.
     """
     union = side_by_side(neighborhoods).neighborhood
     if np.all(union.node_ids[1:] > union.node_ids[:-1]):

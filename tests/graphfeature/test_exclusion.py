@@ -11,11 +11,13 @@ from gnnflow.graphfeature.blocks import build_minibatch
 from gnnflow.graphfeature.exclusion import RowPairs, pairs_seen, without_pairs
 from gnnflow.graphfeature.neighborhood import Neighborhood
 from tests.graphfeature.random_graphs import graphs
+from tests.graphfeature.random_typed import typed_graphs
 
 
 def edges_of(block: Block) -> list[tuple[int, int, float]]:
     """Target row, source row and scale of every edge, in order."""
-    targets = np.repeat(np.arange(block.num_targets), block.edges.lengths).tolist()
+    rows = np.tile(np.arange(block.num_targets), block.edges.num_relations)
+    targets = np.repeat(rows, block.edges.lengths).tolist()
     scale = np.ones(block.num_edges) if block.edge_scale is None else block.edge_scale
     return list(zip(targets, block.edges.sources.tolist(), scale.tolist(), strict=True))
 
@@ -27,7 +29,11 @@ def pairs_of(graph: Neighborhood, seed: int) -> tuple[np.ndarray, RowPairs]:
     return rows, RowPairs(sources, targets, len(rows))
 
 
-@given(graphs(arrives=True), st.integers(0, 99), st.sampled_from(["none", "uniform", "weighted"]))
+@given(
+    graphs(arrives=True) | typed_graphs(arrives=True),
+    st.integers(0, 99),
+    st.sampled_from(["none", "uniform", "weighted"]),
+)
 def test_the_edges_between_ends_of_a_pair_and_no_others_are_left_out(
     graph: Neighborhood, seed: int, sampling: str
 ) -> None:
@@ -47,7 +53,7 @@ def test_the_edges_between_ends_of_a_pair_and_no_others_are_left_out(
     assert not len(pairs_seen(found, pairs))
 
 
-@given(graphs(), st.integers(0, 99))
+@given(graphs() | typed_graphs(), st.integers(0, 99))
 def test_a_pair_whose_edge_is_in_a_block_is_named(graph: Neighborhood, seed: int) -> None:
     rows, pairs = pairs_of(graph, seed)
     batch = build_minibatch(graph, rows, fanouts=None, num_layers=1)

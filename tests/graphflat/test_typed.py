@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from gnnflow.graph.batch import TypedFeatures
+from gnnflow.graph.facts import BlowUp, FeatureFacts, FlatFacts
 from gnnflow.graphfeature.blocks import build_minibatch
 from gnnflow.graphfeature.shards import read_shard
 from gnnflow.graphflat.job import FlatJob, run_rounds
+from gnnflow.graphflat.placement import bounded_shard_size
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.neighbors.selected import Neighbors
@@ -98,7 +103,7 @@ def reached_from(targets: np.ndarray, lists: Lists, fanouts: Any, num_relations:
 def test_a_shard_holds_what_its_targets_reach(
     tmp_path: Path, schema: Any, kind: Any, fanouts: Any, partitions: int
 ) -> None:
-    store = write_store(tmp_path / "store", random_tables(schema, 1, hub=3), partitions=partitions)
+    store = write_store(tmp_path / "store", random_tables(schema, partitions, hub=3), partitions=partitions)
     neighbors = selected(store, tmp_path, kind, fanouts)
     lists = in_edges(store, kind)
     num_targets = 0
@@ -193,6 +198,24 @@ def entries_of(folder: Path, neighbors: Neighbors) -> tuple[list[str], tuple[Sha
     job = FlatJob(str(folder / "shards"), neighbors, 2, "shared", None)
     result = run_rounds(job, RoundRunner(str(folder / "work"), Synchronous()), shard_size=6)
     return [entry.sha256 for entry in result.files], result.facts.shards
+
+
+@pytest.mark.parametrize("fanouts", [None, (3, 2), BY_RELATION[1]])
+def test_fan_outs_of_each_relation_come_back_from_a_manifest(fanouts: Any) -> None:
+    facts = FlatFacts("shared", 2, fanouts, 0, BlowUp(1, 1, 1.0, 1.0), ())
+    assert TypeAdapter(FlatFacts).validate_python(json.loads(json.dumps(asdict(facts)))) == facts
+
+
+def test_shards_are_bounded_by_the_rows_of_the_types_they_reach(tmp_path: Path) -> None:
+    store = write_store(tmp_path / "store", random_tables(PAYMENTS, 1), partitions=1)
+    account, device, merchant = store.facts.types
+    wide = replace(merchant, features=FeatureFacts("dense", 10**8, has_value=False))
+    facts = replace(store.facts, types=(account, device, wide))
+    assert bounded_shard_size(store.facts, (None, None), shard_size=1000) == 1000
+    assert bounded_shard_size(facts, (None, None), shard_size=1000) < 10
+    # only the last relation leads from merchants to accounts
+    assert bounded_shard_size(facts, ((2, 2, 2, 2, 2),), shard_size=1000) < 10
+    assert bounded_shard_size(facts, ((2, 2, 2, 2, 0),), shard_size=1000) == 1000
 
 
 def test_hubs_change_no_byte_of_a_shard(tmp_path: Path) -> None:
