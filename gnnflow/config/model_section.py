@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Discriminator, Field, SerializerFunctionWrapHandler, Tag, ValidationError, model_serializer
+from pydantic import (
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
-from gnnflow.config.base import Fraction, Integer, Section
+from gnnflow.config.base import Fraction, Integer, Section, problem
 from gnnflow.config.messages import explain
 
 DEFAULT_KIND = "gcn"
 OWN_KIND = "package.module:Class"
 # Keys that came later: where they are left at their defaults, what was made before them keeps its bytes.
-_LATER = {"norm": "none", "residual": False}
+_LATER = {"norm", "residual", "across"}
 OWN_SPELLING = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
@@ -55,17 +63,31 @@ class ModelKeys(Section):
     @model_serializer(mode="wrap")
     def _without_later_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         values: dict[str, Any] = handler(self)
-        return {key: value for key, value in values.items() if key not in _LATER or value != _LATER[key]}
+        defaults = {key: field.default for key, field in type(self).model_fields.items() if key in _LATER}
+        return {key: value for key, value in values.items() if key not in defaults or value != defaults[key]}
 
 
-class GCNConfig(ModelKeys):
+Joins = Literal["sum", "mean", "max", "attention"]
+_ACROSS = (
+    "On a graph with types: how what a node gets from each relation becomes one row. attention: a weight per relation "
+    "and node, computed from the rows."
+)
+
+
+class JoinedKeys(ModelKeys):
+    """The keys of kinds that compute each relation by itself and join the results."""
+
+    across: Joins = Field("sum", description=_ACROSS)
+
+
+class GCNConfig(JoinedKeys):
     """Graph convolution."""
 
     layer_class: ClassVar[str] = "gnnflow.layers.gcn:GCN"
     kind: Literal["gcn"] = Field("gcn", description="Graph convolution (GCN), also where kind is left out.")
 
 
-class SAGEConfig(ModelKeys):
+class SAGEConfig(JoinedKeys):
     """GraphSAGE."""
 
     layer_class: ClassVar[str] = "gnnflow.layers.sage:GraphSAGE"
@@ -73,7 +95,7 @@ class SAGEConfig(ModelKeys):
     aggregator: Literal["mean", "max"] = Field("mean", description="How neighbours are combined.")
 
 
-class AttentionKeys(ModelKeys):
+class AttentionKeys(JoinedKeys):
     """The keys of layers with attention heads."""
 
     heads: Integer = Field(8, ge=1, le=256, description="Attention heads of the hidden layers.")
@@ -90,7 +112,7 @@ class GATConfig(AttentionKeys):
     kind: Literal["gat"] = Field("gat", description="Attention over neighbours (GAT).")
 
 
-class GINConfig(ModelKeys):
+class GINConfig(JoinedKeys):
     """Graph isomorphism network."""
 
     layer_class: ClassVar[str] = "gnnflow.layers.gin:GIN"
@@ -104,7 +126,54 @@ class GATEConfig(AttentionKeys):
     kind: Literal["gat_e"] = Field("gat_e", description="Attention over neighbours and edge attributes (GAT-E).")
 
 
-class OwnLayerConfig(ModelKeys):
+class RGCNConfig(JoinedKeys):
+    """Relational graph convolution."""
+
+    layer_class: ClassVar[str] = "gnnflow.layers.rgcn:RGCN"
+    kind: Literal["rgcn"] = Field(
+        "rgcn", description="The mean of the neighbours of each relation, mapped, plus a map of the own row (R-GCN)."
+    )
+    bases: Integer | None = Field(
+        None,
+        ge=1,
+        le=1024,
+        description="Write the relations' weights as combinations of so many matrices that all relations share; "
+        "null gives each relation a matrix of its own.",
+    )
+
+
+class HANConfig(AttentionKeys):
+    """Heterogeneous graph attention network."""
+
+    layer_class: ClassVar[str] = "gnnflow.layers.gat:GAT"
+    kind: Literal["han"] = Field("han", description="Attention over neighbours, then over relations (HAN).")
+    across: Joins = Field("attention", description=_ACROSS)
+
+
+class HGTConfig(ModelKeys):
+    """Heterogeneous graph transformer."""
+
+    layer_class: ClassVar[str] = "gnnflow.layers.hgt:HGT"
+    kind: Literal["hgt"] = Field(
+        "hgt", description="One attention over the neighbours of all relations, with weights per type (HGT)."
+    )
+    heads: Integer = Field(8, ge=1, le=256, description="Attention heads; they divide the hidden width among them.")
+    attention_dropout: Fraction | None = Field(
+        None, description="Dropout on attention coefficients; null means the value of dropout."
+    )
+
+    @model_validator(mode="after")
+    def _heads_divide_hidden(self) -> Self:
+        if self.hidden % self.heads:
+            raise problem(
+                f"{self.heads} heads do not divide hidden, which is {self.hidden}, evenly",
+                key="heads",
+                fix="Choose hidden as a multiple of heads.",
+            )
+        return self
+
+
+class OwnLayerConfig(JoinedKeys):
     """A layer class of one's own."""
 
     kind: str = Field(
@@ -137,6 +206,9 @@ ModelConfig = Annotated[
     | Annotated[GATConfig, Tag("gat")]
     | Annotated[GINConfig, Tag("gin")]
     | Annotated[GATEConfig, Tag("gat_e")]
+    | Annotated[RGCNConfig, Tag("rgcn")]
+    | Annotated[HANConfig, Tag("han")]
+    | Annotated[HGTConfig, Tag("hgt")]
     | Annotated[OwnLayerConfig, Tag(OWN_KIND)],
     Field(discriminator=Discriminator(_tag)),
 ]

@@ -1,11 +1,14 @@
 """What executions have in common: one layer's pass, given how source terms reach the edges of its targets.
 
-    terms  = layer_terms(h, nodes)                           transform, per node, at the node's owner
+    terms  = layer_terms(layer, h, nodes)                    transform, per node, at the node's owner
     state  = merge of part.state(...) over delivery.parts    in the order the parts come in
-    h      = layer_rows(terms, delivery, shortcut)           state, self message, finalize, update, post, per target
+    rows   = layer_rows(layer, terms, delivery)              state, self message, finalize, update, per target
 
-`run_layer` is both halves in one call. An execution whose halves lie in different tasks (`sliced`), or in different
-passes over the graph (one that streams a graph larger than memory), calls them apart.
+A pass knows its layer alone. What the model does around it, dropout before and norm, activation and residual behind,
+`run_layer` adds in the one call that is both halves; on a typed graph `relations.py` adds it once around the passes of
+all relations. An
+execution whose halves lie in different tasks (`sliced`), or in different passes over the graph (one that streams a
+graph larger than memory), calls them apart.
 
 A new execution is one module here. It provides
 
@@ -121,42 +124,47 @@ def run_layer(model: Model, index: int, *, h: Tensor, nodes: NodeContext, delive
     h and nodes: rows of the nodes that lie here, the T targets first. Raises LayerError where the layer's terms or
     messages do not have the shapes of the contract.
     """
-    first = maps_first(model.layer(index), h, delivery.num_targets, delivery.num_edges)
-    # source terms of all nodes that lie here, target terms of the T targets alone
-    source, target = layer_terms(model, index, h=h, nodes=nodes, map_first=first)
-    num_targets = delivery.num_targets
-    if num_targets < len(h):  # a slice of all rows would cost a pass over them in the backward pass
-        target, h = {name: rows[:num_targets] for name, rows in target.items()}, h[:num_targets]
-    own = Terms(source, target)
-    shortcut = model.shortcut(index, h)
-    return layer_rows(model, index, terms=own, delivery=delivery, map_first=first, shortcut=shortcut)
+    layer, num_targets = model.layer(index), delivery.num_targets
+    first = maps_first(layer, h, num_targets, delivery.num_edges)
+    terms = terms_of(layer, model.pre(index, h), nodes=nodes, num_targets=num_targets, map_first=first)
+    shortcut = model.shortcut(index, first_rows(h, num_targets))
+    relu = takes_relu(model, index, is_mapped=first)
+    rows = layer_rows(layer, terms=terms, delivery=delivery, map_first=first, relu=relu)
+    return model.post(index, rows, shortcut, is_activated=relu)
 
 
-def layer_terms(model: Model, index: int, *, h: Tensor, nodes: NodeContext, map_first: bool) -> Terms:
-    """Return layer `index`'s terms of the nodes whose input rows are h: the half of a layer at each node's owner.
+def terms_of(layer: Layer, h: Tensor, *, nodes: NodeContext, num_targets: int, map_first: bool) -> Terms:
+    """Return source terms of all nodes whose input rows are h, target terms of the first T of them, the targets."""
+    source, target = layer_terms(layer, h=h, nodes=nodes, map_first=map_first)
+    return Terms(source, {name: first_rows(rows, num_targets) for name, rows in target.items()})
+
+
+def first_rows(rows: Tensor, num_targets: int) -> Tensor:
+    """Return the first T rows."""
+    # a slice of all rows would cost a pass over them in the backward pass
+    return rows[:num_targets] if num_targets < len(rows) else rows
+
+
+def layer_terms(layer: Layer, *, h: Tensor, nodes: NodeContext, map_first: bool) -> Terms:
+    """Return a layer's terms of the nodes whose input rows, after dropout, are h: its half at each node's owner.
 
     map_first: apply the layer's value_weight, where it has one, to the values here and not to what they add up to.
     """
-    layer = model.layer(index)
-    terms = layer.transform(model.pre(index, h), nodes)
+    terms = layer.transform(h, nodes)
     if layer.value_weight is None or not map_first:
         return terms
     value = functional.linear(terms.source["value"], layer.value_weight)
     return Terms({**terms.source, "value": value}, terms.target)
 
 
-def layer_rows(
-    model: Model, index: int, *, terms: Terms, delivery: Delivery, map_first: bool, shortcut: Tensor | None
-) -> Tensor:
-    """Return layer `index`'s rows [T, W] from terms: the half of a layer at each target's owner.
+def layer_rows(layer: Layer, *, terms: Terms, delivery: Delivery, map_first: bool, relu: bool = False) -> Tensor:
+    """Return a layer's rows [T, W] from terms, before what the model does to them: its half at each target's owner.
 
     terms: source terms with at least the T targets' own as first rows; target terms of the T targets. map_first: as the
-    terms were made. shortcut: `Model.shortcut` of the T targets' input rows.
+    terms were made. relu: as `takes_relu` says.
     """
-    aggregated = _aggregated(model.layer(index), terms, delivery)
-    return updated_rows(
-        model, index, target=terms.target, aggregated=aggregated, is_mapped=map_first, shortcut=shortcut
-    )
+    aggregated = _aggregated(layer, terms, delivery)
+    return updated_rows(layer, target=terms.target, aggregated=aggregated, is_mapped=map_first, relu=relu)
 
 
 def _aggregated(layer: Layer, terms: Terms, delivery: Delivery) -> Tensor:
@@ -173,25 +181,28 @@ def _aggregated(layer: Layer, terms: Terms, delivery: Delivery) -> Tensor:
     return finished(layer, state, source=terms.source, target=terms.target, edge=delivery.edge)
 
 
-def updated_rows(
-    model: Model, index: int, *, target: TermRows, aggregated: Tensor, is_mapped: bool, shortcut: Tensor | None
-) -> Tensor:
-    """Return layer `index`'s rows [T, W] from what its targets aggregated [T, H, D (+ A)].
+def updated_rows(layer: Layer, *, target: TermRows, aggregated: Tensor, is_mapped: bool, relu: bool = False) -> Tensor:
+    """Return a layer's rows [T, W] from what its targets aggregated [T, H, D (+ A)].
 
-    target: the T targets' target terms. is_mapped: the layer's value_weight was applied before the aggregation.
-    shortcut: what `model.shortcut` gives for the T targets.
+    target: the T targets' target terms. is_mapped: the layer's value_weight was applied before the aggregation. relu:
+    as `takes_relu` says.
     """
-    layer, linear = model.layer(index), model.layer(index).linear_update
+    linear = layer.linear_update
     if layer.value_weight is None or is_mapped:
-        return model.post(index, layer.update(target, aggregated), shortcut)
+        return layer.update(target, aggregated)
     if linear is None:
-        mapped = functional.linear(aggregated, layer.value_weight)
-        return model.post(index, layer.update(target, mapped), shortcut)
+        return layer.update(target, functional.linear(aggregated, layer.value_weight))
     maps = [Map(aggregated.flatten(1), layer.value_weight)]
     if linear.weight is not None:
         maps.append(Map(target[linear.term], linear.weight))
-    relu = model.begins_with_relu(index)
-    return model.post(index, affine(maps, linear.bias, relu=relu), shortcut, is_activated=relu)
+    return affine(maps, linear.bias, relu=relu)
+
+
+def takes_relu(model: Model, index: int, *, is_mapped: bool) -> bool:
+    """Return whether the relu that the model applies to a layer's rows is left to `updated_rows`, in the same pass."""
+    layer = model.layer(index)
+    behind = layer.value_weight is not None and not is_mapped and layer.linear_update is not None
+    return behind and model.begins_with_relu(index)
 
 
 def _only(parts: Iterator[Part], layer: Layer) -> Part:

@@ -12,11 +12,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gnnflow.executions.base import OneBlock, run_layer, updated_rows
+from gnnflow.executions.base import OneBlock, run_layer, takes_relu, updated_rows
 from gnnflow.executions.propagate import finished, partial_state, takes_self, whole_rows
+from gnnflow.executions.relations import run_relations
 from gnnflow.executions.tensors import (
     BatchTensors,
     FirstRows,
+    TypedBlockTensors,
     batch_tensors,
     block_tensors,
     node_context,
@@ -39,7 +41,7 @@ def forward(model: Model, batch: MiniBatch | BatchTensors) -> Tensor:
 
 def layer_outputs(model: Model, batch: MiniBatch | BatchTensors) -> list[Tensor]:
     """Return the batch's targets' rows [B, W] after each layer, in layer order."""
-    tensors = batch if isinstance(batch, BatchTensors) else batch_tensors(batch)
+    tensors = batch if isinstance(batch, BatchTensors) else batch_tensors(batch, model.inputs.schema)
     num_layers = len(tensors.blocks) + (tensors.first is not None)
     if num_layers != model.num_layers:
         raise LayerError(
@@ -51,16 +53,22 @@ def layer_outputs(model: Model, batch: MiniBatch | BatchTensors) -> list[Tensor]
     rows = []
     if tensors.first is None:
         assert tensors.features is not None
-        h = model.encode(tensors.features)
+        h = model.encode(tensors.features, tensors.nodes)
     else:
         first = tensors.first
         shortcut = None if first.h is None else model.shortcut(0, first.h)
-        h = updated_rows(model, 0, target=first.target, aggregated=first.aggregated, is_mapped=False, shortcut=shortcut)
+        relu = takes_relu(model, 0, is_mapped=False)
+        out = updated_rows(model.layer(0), target=first.target, aggregated=first.aggregated, is_mapped=False, relu=relu)
+        h = model.post(0, out, shortcut, is_activated=relu)
         rows.append(h)
     for index, block in enumerate(tensors.blocks, len(rows)):
         # The sources of a block are the targets of the one before [S, W].
-        assert len(h) == block.csr.num_sources
-        h = run_layer(model, index, h=h, nodes=tensors.nodes.prefix(len(h)), delivery=OneBlock(block))
+        assert len(h) == block.num_sources
+        nodes = tensors.nodes.prefix(len(h))
+        if isinstance(block, TypedBlockTensors):
+            h = run_relations(model, index, h=h, nodes=nodes, block=block)
+        else:
+            h = run_layer(model, index, h=h, nodes=nodes, delivery=OneBlock(block))
         rows.append(h)
     # A slice of all rows would cost a pass over them in the backward pass.
     return [each if len(each) == len(h) else each[: len(h)] for each in rows]
@@ -69,12 +77,15 @@ def layer_outputs(model: Model, batch: MiniBatch | BatchTensors) -> list[Tensor]
 def sort_for_backward(model: Model, batch: BatchTensors) -> None:
     """Compute, and keep in the batch, the orders of edges that the backward pass of a model reads."""
     for index, block in enumerate(batch.blocks, model.num_layers - len(batch.blocks)):
-        layer = model.layer(index)
-        _ = (block.with_self if takes_self(layer, block) else block).csr.transposed
+        parts = [each.block for each in block.relations] if isinstance(block, TypedBlockTensors) else [block]
+        for layer, part in zip(model.layers_at(index), parts, strict=True):
+            _ = (part.with_self if takes_self(layer, part) else part).csr.transposed
 
 
 def aggregates_ahead(model: Model, *, training: bool) -> bool:
     """Return whether what the first layer aggregates is the same in every step, so that it may be prepared."""
+    if model.is_typed:
+        return False
     layer = model.layer(0)
     draws = training and (model.config.dropout > 0.0 or layer.coefficient_dropout > 0.0)
     return model.encoder is None and layer.fixed_terms and layer.uses_coefficients and not draws

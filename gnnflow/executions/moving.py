@@ -83,6 +83,11 @@ class Mover:
         return self._streams[0]
 
 
+def beside(device: torch.device, held: Held) -> Held:
+    """Return the same with its tensors on a device."""
+    return held if device.type == "cpu" else mapped(held, lambda each: each.to(device))
+
+
 def mapped(held: Held, function: Callable[[Tensor], Tensor]) -> Held:
     """Return a frozen dataclass with a function applied to each tensor of its fields, and of theirs."""
     return cast("Held", _mapped(held, function))

@@ -1,7 +1,8 @@
 """The plain definition all executions are tested against: the whole graph in memory, every message written out.
 
 It shares the layers' functions with the other executions and nothing else: gathers are indexing, sums are index_add,
-self messages are edges appended to the list. Slow and large on purpose.
+self messages are edges appended to the list. On a typed graph each relation's layer runs over all nodes of the graph,
+with the edges of its relation alone, and the rows of its target type are read. Slow and large on purpose.
 
 Shapes: N nodes, E edges, H heads, D width of a head, A edge attributes, C outputs.
 """
@@ -15,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gnnflow.executions.tensors import feature_tensors, node_context, tensor
-from gnnflow.graph.batch import Block, Degrees, Features
+from gnnflow.executions.tensors import feature_tensors, model_features, node_context, tensor, types_of
+from gnnflow.graph.batch import Block, Degrees, NodeFeatures
 from gnnflow.kernels import Csr
 from gnnflow.layers import (
     Aggregation,
@@ -27,6 +28,7 @@ from gnnflow.layers import (
     Messages,
     Model,
     NodeContext,
+    RelationLayers,
     SoftmaxAttention,
     Sum,
 )
@@ -39,7 +41,7 @@ class WholeGraph:
 
     adjacency: Block
     nodes: Degrees
-    features: Features
+    features: NodeFeatures
 
 
 @dataclass(frozen=True)
@@ -69,14 +71,64 @@ def forward(model: Model, graph: WholeGraph, *, sampled: Sequence[Block] | None 
 def layer_outputs(model: Model, graph: WholeGraph, *, sampled: Sequence[Block] | None = None) -> list[Tensor]:
     """Return the rows [N, W] that each layer gives, in layer order."""
     node = node_context(graph.nodes)
-    h = model.encode(feature_tensors(graph.features))
+    h = model.encode(feature_tensors(model_features(graph.features, model.inputs.schema)), node)
+    types = tensor(types_of(graph.nodes))
     outputs: list[Tensor] = []
     for index in range(model.num_layers):
         block = graph.adjacency if sampled is None else sampled[index]
-        out = layer_output(model.layer(index), model.pre(index, h), node=node, block=block)
+        if model.is_typed:
+            out = typed_output(model.relations(index), model.pre(index, h), node=node, types=types, block=block)
+        else:
+            out = layer_output(model.layer(index), model.pre(index, h), node=node, block=block)
         h = model.post(index, out, model.shortcut(index, h))
         outputs.append(h)
     return outputs
+
+
+def typed_output(layers: RelationLayers, h: Tensor, *, node: NodeContext, types: Tensor, block: Block) -> Tensor:
+    """Return the rows [N, W] that one layer of a typed graph gives of h [N, in_width]. types: of the rows [N]."""
+    every, out = torch.arange(len(h)), h.new_zeros(len(h), layers.out_width)
+    for node_type in range(layers.schema.num_types):
+        into = layers.schema.relations_into(node_type)
+        nodes = [node.relation(relation, every) for relation in into]
+        blocks = [block.relation(relation) for relation in into]
+        own = [layers.layer(relation) for relation in into]
+        if layers.merges_states and into:
+            rows = [_merged_output(own, h, nodes=nodes, blocks=blocks)]
+        else:
+            each = zip(own, nodes, blocks, strict=True)
+            rows = [layer_output(layer, h, node=node, block=part) for layer, node, part in each]
+        of_type = types == node_type
+        out[of_type] = layers.joined(node_type, [each[of_type] for each in rows], h[of_type])
+    return out
+
+
+def _merged_output(
+    layers: Sequence[Layer], h: Tensor, *, nodes: Sequence[NodeContext], blocks: Sequence[Block]
+) -> Tensor:
+    """Return what the first layer makes of the messages of all layers' edges, aggregated as one list."""
+    parts, coefficients, messages = [], [], []
+    for layer, node, block in zip(layers, nodes, blocks, strict=True):
+        terms, edges = layer.transform(h, node), _edge_list(block, include_self=False)
+        source = {name: rows[edges.sources] for name, rows in terms.source.items()}
+        target = {name: rows[edges.targets] for name, rows in terms.target.items()}
+        coefficient = layer.coefficient(source, target, edges.edge)
+        assert coefficient is not None
+        parts.append(edges)
+        coefficients.append(coefficient)
+        messages.append(source["value"])
+    joined = _EdgeList(
+        torch.cat([each.sources for each in parts]),
+        torch.cat([each.targets for each in parts]),
+        EdgeContext(sum(each.edge.num_edges for each in parts)),
+        torch.cat([each.scale for each in parts]),
+        torch.cat([each.drawn for each in parts]),
+        len(h),
+    )
+    layer = layers[0]
+    dropout = layer.coefficient_dropout if layer.training else 0.0
+    aggregated = _aggregate(layer.aggregation, torch.cat(coefficients), torch.cat(messages), joined, dropout)
+    return layer.update(layer.transform(h, nodes[0]).target, aggregated)
 
 
 def layer_output(layer: Layer, h: Tensor, *, node: NodeContext, block: Block) -> Tensor:

@@ -24,12 +24,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.executions.base import BlockPart, Delivery, OneBlock, layer_rows, layer_terms
-from gnnflow.executions.moving import Held, mapped
+from gnnflow.executions.base import BlockPart, Delivery, OneBlock, layer_rows, layer_terms, takes_relu
+from gnnflow.executions.moving import Held, beside
 from gnnflow.executions.propagate import TermRows
-from gnnflow.executions.tensors import block_tensors, feature_tensors, node_context, tensor
+from gnnflow.executions.tensors import block_tensors, feature_tensors, model_features, node_context, tensor
 from gnnflow.graph.arrays import Array, FloatArray
-from gnnflow.graph.batch import Block, Degrees, Features
+from gnnflow.graph.batch import Block, Degrees, NodeFeatures
 from gnnflow.graph.errors import LayerError
 from gnnflow.layers import EdgeContext, Layer, Model, NodeContext, State, Terms
 
@@ -106,16 +106,17 @@ def arrays_to_terms(arrays: TermArrays) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def encode_slice(model: Model, features: Features) -> FloatArray:
-    """Return the rows the first layer starts from [N, W]."""
-    _check_evaluating(model)
-    return _array(model.encode(_beside(model, feature_tensors(features))))
+def encode_slice(model: Model, features: NodeFeatures, nodes: Degrees | None = None) -> FloatArray:
+    """Return the rows the first layer starts from [N, W]. nodes: of the same rows, needed on a typed graph."""
+    check_evaluating(model)
+    held = _beside(model, feature_tensors(model_features(features, model.inputs.schema)))
+    return float_array(model.encode(held, None if nodes is None else _beside(model, node_context(nodes))))
 
 
 @torch.no_grad()
 def term_slice(model: Model, index: int, *, h: FloatArray, nodes: Degrees) -> SliceTerms:
     """Return layer `index`'s terms of the nodes whose input rows are h [N, W]."""
-    _check_evaluating(model)
+    check_evaluating(model)
     terms = _terms(model, index, _beside(model, tensor(h)), _beside(model, node_context(nodes)))
     return SliceTerms(terms_to_arrays(terms.source), terms_to_arrays(terms.target))
 
@@ -136,7 +137,7 @@ def layer_slice(model: Model, index: int, *, own: TermArrays, source: TermArrays
     own: the targets' target terms, T rows. source: the sources' source terms, S rows of which the first T are the
     targets' own. The block must hold all in-edges of its targets.
     """
-    _check_evaluating(model)
+    check_evaluating(model)
     terms = Terms(_tensors(model, source), _tensors(model, own))
     return _rows(model, index, terms, OneBlock(_beside(model, block_tensors(block))))
 
@@ -149,7 +150,7 @@ def partial_slice(
 
     own and source as for `layer_slice`. sample_scale must be that of all kept edges, not of the block's part.
     """
-    _check_evaluating(model)
+    check_evaluating(model)
     _check_mergeable(model, index)
     part = BlockPart(_beside(model, block_tensors(block)), _tensors(model, source))
     return terms_to_arrays(part.state(model.layer(index), _tensors(model, own)))
@@ -171,7 +172,7 @@ def finish_slice(
     own and own_source: the targets' target and source terms, T rows. attribute_width and has_weight say which edge
     columns the graph has, for the self message.
     """
-    _check_evaluating(model)
+    check_evaluating(model)
     _check_mergeable(model, index)
     terms = Terms(_tensors(model, own_source), _tensors(model, own))
     # no edges, but the columns that a self message needs
@@ -185,15 +186,15 @@ def finish_slice(
 @torch.no_grad()
 def prediction_slice(model: Model, outputs: Sequence[FloatArray | None]) -> FloatArray:
     """Return logits [N, C] from one output per layer; those outside `model.head_layers` may be None."""
-    _check_evaluating(model)
-    return _array(model.predict([_beside(model, tensor(output)) for output in outputs]))
+    check_evaluating(model)
+    return float_array(model.predict([_beside(model, tensor(output)) for output in outputs]))
 
 
 @torch.no_grad()
 def embedding_slice(model: Model, outputs: Sequence[FloatArray | None]) -> FloatArray:
     """Return embeddings [N, W] from one output per layer; those outside `model.embedding_layers` may be None."""
-    _check_evaluating(model)
-    return _array(model.embedding([_beside(model, tensor(output)) for output in outputs]))
+    check_evaluating(model)
+    return float_array(model.embedding([_beside(model, tensor(output)) for output in outputs]))
 
 
 @dataclass(frozen=True)
@@ -219,9 +220,7 @@ class _Received:
 
 
 def _beside(model: Model, held: Held) -> Held:
-    """Return tensors on the device that holds the model."""
-    device = model.device
-    return held if device.type == "cpu" else mapped(held, lambda each: each.to(device))
+    return beside(model.device, held)
 
 
 def _tensors(model: Model, arrays: TermArrays) -> dict[str, Tensor]:
@@ -230,7 +229,8 @@ def _tensors(model: Model, arrays: TermArrays) -> dict[str, Tensor]:
 
 def _terms(model: Model, index: int, h: Tensor, nodes: NodeContext) -> Terms:
     """Return a layer's terms of nodes, with the model's shortcut among what stays at their owner."""
-    terms = layer_terms(model, index, h=h, nodes=nodes, map_first=_maps_first(model, index))
+    layer = model.layer(index)
+    terms = layer_terms(layer, h=model.pre(index, h), nodes=nodes, map_first=maps_values_first(layer))
     shortcut = model.shortcut(index, h)
     return terms if shortcut is None else Terms(terms.source, {**terms.target, _SHORTCUT: shortcut})
 
@@ -238,16 +238,16 @@ def _terms(model: Model, index: int, h: Tensor, nodes: NodeContext) -> Terms:
 def _rows(model: Model, index: int, terms: Terms, delivery: Delivery) -> FloatArray:
     own = dict(terms.target)
     shortcut = own.pop(_SHORTCUT, None)
-    first = _maps_first(model, index)
-    rows = layer_rows(
-        model, index, terms=Terms(terms.source, own), delivery=delivery, map_first=first, shortcut=shortcut
-    )
-    return _array(rows)
+    layer = model.layer(index)
+    first = maps_values_first(layer)
+    relu = takes_relu(model, index, is_mapped=first)
+    rows = layer_rows(layer, terms=Terms(terms.source, own), delivery=delivery, map_first=first, relu=relu)
+    return float_array(model.post(index, rows, shortcut, is_activated=relu))
 
 
-def _maps_first(model: Model, index: int) -> bool:
-    """Return whether values are mapped before they travel, so that narrow rows do. The model alone decides it."""
-    weight = model.layer(index).value_weight
+def maps_values_first(layer: Layer) -> bool:
+    """Return whether values are mapped before they travel, so that narrow rows do. The layer alone decides it."""
+    weight = layer.value_weight
     return weight is None or weight.shape[0] <= weight.shape[1]
 
 
@@ -261,10 +261,12 @@ def _check_mergeable(model: Model, index: int) -> None:
         )
 
 
-def _check_evaluating(model: Model) -> None:
+def check_evaluating(model: Model) -> None:
+    """Assert that a model is in evaluation mode."""
     assert not model.training, "slices run in evaluation mode: call model.eval() first"
 
 
-def _array(rows: Tensor) -> FloatArray:
+def float_array(rows: Tensor) -> FloatArray:
+    """Return rows as float32 in the memory of the machine."""
     result: Array = rows.cpu().numpy()
     return result.astype(np.float32, copy=False)

@@ -77,7 +77,8 @@ def executions_of(strategy: str) -> tuple[str, ...]:
 def check_model(model: Model, *, names: Sequence[str]) -> None:
     """Raise LayerError where one of the named executions cannot run one of the model's layers."""
     for index in range(model.num_layers):
-        layer = model.layer(index)
+        # a layer per relation on a typed graph, all of one class
+        layer = model.layers_at(index)[0]
         for name in names:
             reason = EXECUTIONS[name].supports(layer)
             if reason is not None:

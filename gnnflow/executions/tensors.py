@@ -12,10 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.graph.arrays import Array
-from gnnflow.graph.batch import Block, Degrees, Features, MiniBatch
+from gnnflow.graph.arrays import Array, IntArray
+from gnnflow.graph.batch import Block, Degrees, Features, MiniBatch, NodeFeatures, TypedFeatures
+from gnnflow.graph.relations import relation_blocks
+from gnnflow.graph.schema import UNTYPED, GraphSchema
 from gnnflow.kernels import Csr
-from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext
+from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext, TypedFeatureTensors
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +33,11 @@ class BlockTensors:
     def num_targets(self) -> int:
         """Number of targets T."""
         return self.csr.num_targets
+
+    @property
+    def num_sources(self) -> int:
+        """Number of source rows S, the targets first."""
+        return self.csr.num_sources
 
     @cached_property
     def with_self(self) -> BlockTensors:
@@ -66,6 +73,36 @@ class BlockTensors:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class RelationTensors:
+    """One relation's part of a typed block, a block of T' targets and S' sources.
+
+    sources [S']: which of the typed block's source rows its own are, its targets first.
+    """
+
+    block: BlockTensors
+    sources: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class TypedBlockTensors:
+    """A block of several types and relations ready to compute on, taken apart by relation.
+
+    targets: per type, which of the T targets are of it, ascending. places [T]: where each target lies among the targets
+    of all types laid end to end.
+    """
+
+    relations: tuple[RelationTensors, ...]
+    targets: tuple[Tensor, ...]
+    places: Tensor
+    num_sources: int
+
+    @property
+    def num_targets(self) -> int:
+        """Number of targets T."""
+        return len(self.places)
+
+
 @dataclass(frozen=True)
 class FirstRows:
     """The first layer up to its weights: its T targets' terms, and the rows [T, H, D (+ A)] that they aggregated.
@@ -86,9 +123,9 @@ class BatchTensors:
     and nodes belong to the later layers.
     """
 
-    blocks: tuple[BlockTensors, ...]
+    blocks: tuple[BlockTensors | TypedBlockTensors, ...]
     nodes: NodeContext
-    features: FeatureTensors | None
+    features: FeatureTensors | TypedFeatureTensors | None
     labels: Tensor | None
     first: FirstRows | None = None
 
@@ -124,14 +161,42 @@ def block_tensors(block: Block) -> BlockTensors:
 
 
 def node_context(nodes: Degrees) -> NodeContext:
-    """Return degrees and in-weights as float32 tensors [N]."""
+    """Return degrees and in-weights as float32 tensors [N], with several relations [N, R]."""
     return NodeContext(
         tensor(nodes.in_degree).float(), tensor(nodes.out_degree).float(), tensor(nodes.in_weight).float()
     )
 
 
-def feature_tensors(features: Features) -> FeatureTensors:
+def typed_block_tensors(block: Block, types: IntArray, schema: GraphSchema) -> TypedBlockTensors:
+    """Return a typed block's relations as tensors. types: the number of each source row's type [S]."""
+    targets, places = _by_type(types[: block.num_targets], schema.num_types)
+    parts = relation_blocks(block, types, schema)
+    return TypedBlockTensors(
+        tuple(RelationTensors(block_tensors(part.block), tensor(part.sources)) for part in parts),
+        targets,
+        places,
+        block.num_sources,
+    )
+
+
+def _by_type(types: IntArray, num_types: int) -> tuple[tuple[Tensor, ...], Tensor]:
+    """Return the rows of each type, ascending, and where each row lies among those of all types laid end to end."""
+    order = np.argsort(types, kind="stable")
+    places = np.empty(len(types), np.int64)
+    places[order] = np.arange(len(types))
+    ends = np.cumsum(np.bincount(types, minlength=num_types))
+    return tuple(tensor(rows) for rows in np.split(order, ends[:-1])), tensor(places)
+
+
+@overload
+def feature_tensors(features: Features) -> FeatureTensors: ...
+@overload
+def feature_tensors(features: NodeFeatures) -> FeatureTensors | TypedFeatureTensors: ...
+def feature_tensors(features: NodeFeatures) -> FeatureTensors | TypedFeatureTensors:
     """Return the input features as tensors, in the form they are stored in."""
+    if isinstance(features, TypedFeatures):
+        parts = (None if part is None else feature_tensors(part) for part in features.parts)
+        return TypedFeatureTensors(tuple(parts), *_by_type(features.types, len(features.parts)))
     return FeatureTensors(
         features.width,
         dense=tensor(features.dense),
@@ -141,17 +206,35 @@ def feature_tensors(features: Features) -> FeatureTensors:
     )
 
 
-def batch_tensors(batch: MiniBatch) -> BatchTensors:
+def model_features(features: NodeFeatures, schema: GraphSchema) -> NodeFeatures:
+    """Return features as a model of the schema reads them: by type, also where a typed graph has one type alone."""
+    if not schema.is_typed or isinstance(features, TypedFeatures):
+        return features
+    return TypedFeatures(np.zeros(len(features), np.int64), (features,))
+
+
+def types_of(nodes: Degrees) -> IntArray:
+    """Return the number of each row's type [N]."""
+    return np.zeros(len(nodes), np.int64) if nodes.types is None else nodes.types
+
+
+def batch_tensors(batch: MiniBatch, schema: GraphSchema = UNTYPED) -> BatchTensors:
     """Return the whole batch as tensors. Meant for the loading side of a pipeline: it computes nothing.
 
-    Layers that have one block in common share its tensors too, and what is derived of them.
+    schema: of the graph; blocks of a typed one are taken apart by relation here. Layers that have one block in common
+    share its tensors too, and what is derived of them.
     """
-    assert isinstance(batch.features, Features), "models read nodes of one type"
-    made = {id(block): block_tensors(block) for block in batch.blocks}
+    types = types_of(batch.nodes) if schema.is_typed else None
+    made = {
+        id(block): block_tensors(block)
+        if types is None
+        else typed_block_tensors(block, types[: block.num_sources], schema)
+        for block in batch.blocks
+    }
     return BatchTensors(
         tuple(made[id(block)] for block in batch.blocks),
         node_context(batch.nodes),
-        feature_tensors(batch.features),
+        feature_tensors(model_features(batch.features, schema)),
         tensor(batch.labels),
     )
 

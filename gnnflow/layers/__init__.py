@@ -11,18 +11,24 @@ from gnnflow.layers.gat import GAT
 from gnnflow.layers.gat_e import GATE
 from gnnflow.layers.gcn import GCN
 from gnnflow.layers.gin import GIN
+from gnnflow.layers.hgt import HGT
 from gnnflow.layers.kinds import build_layer, load_layer_class
 from gnnflow.layers.model import Model, ModelInputs, build_model
 from gnnflow.layers.place import Place
+from gnnflow.layers.relational import RelationLayers
+from gnnflow.layers.rgcn import RGCN
 from gnnflow.layers.sage import GraphSAGE
 from gnnflow.layers.saved import load_model, save_model
 from gnnflow.layers.terms import EdgeContext, FeatureTensors, NodeContext, Terms
+from gnnflow.layers.typed import TypedFeatureTensors, TypedInputs, TypeInputs
 
 __all__ = [
     "GAT",
     "GATE",
     "GCN",
     "GIN",
+    "HGT",
+    "RGCN",
     "Aggregation",
     "EdgeContext",
     "FeatureTensors",
@@ -35,10 +41,14 @@ __all__ = [
     "ModelInputs",
     "NodeContext",
     "Place",
+    "RelationLayers",
     "SoftmaxAttention",
     "State",
     "Sum",
     "Terms",
+    "TypeInputs",
+    "TypedFeatureTensors",
+    "TypedInputs",
     "Whole",
     "build_layer",
     "build_model",

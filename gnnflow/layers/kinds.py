@@ -10,14 +10,17 @@ import difflib
 import importlib
 from types import ModuleType
 
-from gnnflow.config import ModelConfig, OwnLayerConfig
+from gnnflow.config import HGTConfig, ModelConfig, OwnLayerConfig, RGCNConfig
 from gnnflow.config.deployment import Deployment
 from gnnflow.config.model_section import OWN_KIND, OWN_SPELLING
 from gnnflow.graph.errors import LayerError
+from gnnflow.graph.schema import GraphSchema
+from gnnflow.layers import hgt, rgcn
 from gnnflow.layers.aggregation import Aggregation, SoftmaxAttention
 from gnnflow.layers.base import Layer
 from gnnflow.layers.place import Place
 from gnnflow.layers.pyg import is_convolution, layer_of
+from gnnflow.layers.relational import RelationLayers
 
 _KIND = "model.kind"
 
@@ -32,6 +35,19 @@ def build_layer(config: ModelConfig, place: Place) -> Layer:
     else:
         layer = load_layer_class(config.layer_class).from_config(config, place)
     return _checked(layer, kind=config.kind, attribute_width=place.attribute_width)
+
+
+def build_relations(config: ModelConfig, place: Place, schema: GraphSchema) -> RelationLayers:
+    """Return the layers of a model section at a place, one per relation of a typed graph.
+
+    Raises LayerError where the class cannot be found or built.
+    """
+    # kinds whose relations share parameters build them together
+    if isinstance(config, RGCNConfig):
+        return rgcn.relation_layers(config, place, schema)
+    if isinstance(config, HGTConfig):
+        return hgt.relation_layers(config, place, schema)
+    return RelationLayers(schema, [build_layer(config, place) for _ in schema.relations], across=config.across)
 
 
 def load_layer_class(kind: str) -> type[Layer]:

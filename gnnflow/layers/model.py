@@ -3,7 +3,7 @@
 Nothing here runs the layers over a graph; executions call the pieces in order:
 
     h = encode(features)
-    for each layer l: h = post(l, layer l on pre(l, h), shortcut(l, h))
+    for each layer l: h = post(l, layer l on pre(l, h), shortcut(l, h))     on a typed graph: relations(l)
     logits = predict(all layers' outputs)
     scores = score(source rows of logits, target rows)      where targets are pairs
 
@@ -24,13 +24,16 @@ from torch.nn import functional
 
 from gnnflow.config import ModelConfig
 from gnnflow.graph.errors import LayerError
+from gnnflow.graph.schema import UNTYPED, GraphSchema
 from gnnflow.kernels import Csr, Map, affine, dropout, weighted_sum
 from gnnflow.layers.activations import ACTIVATIONS
 from gnnflow.layers.base import Layer
 from gnnflow.layers.decoders import DecoderInputs, build_decoder
-from gnnflow.layers.kinds import build_layer
+from gnnflow.layers.kinds import build_layer, build_relations
 from gnnflow.layers.place import Place
-from gnnflow.layers.terms import FeatureTensors
+from gnnflow.layers.relational import RelationLayers
+from gnnflow.layers.terms import FeatureTensors, NodeContext
+from gnnflow.layers.typed import TypedFeatureTensors, TypedInputs, TypeEncoder, TypeInputs
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ class ModelInputs:
     """What the graph decides of a model.
 
     feature_width F and sparse describe the input features; num_outputs C is classes, labels or 1; attribute_width is 0
-    without edge attributes. decoder: where targets are pairs; C is then the width of what pairs are scored from.
+    without edge attributes. decoder: where targets are pairs; C is then the width of what pairs are scored from. typed:
+    on a typed graph its types and relations; feature_width and sparse are then those of the target type.
     """
 
     feature_width: int
@@ -46,6 +50,12 @@ class ModelInputs:
     sparse: bool = False
     attribute_width: int = 0
     decoder: DecoderInputs | None = None
+    typed: TypedInputs | None = None
+
+    @property
+    def schema(self) -> GraphSchema:
+        """The graph's types and relations."""
+        return UNTYPED if self.typed is None else self.typed.schema
 
 
 class LinearEncoder(nn.Module):
@@ -108,7 +118,12 @@ class Model(nn.Module):
     """Encoder, layers and head. Build it with `build_model`; parameters come from torch's global generator."""
 
     def __init__(
-        self, config: ModelConfig, inputs: ModelInputs, *, encoder: nn.Module | None, layers: Sequence[Layer]
+        self,
+        config: ModelConfig,
+        inputs: ModelInputs,
+        *,
+        encoder: nn.Module | None,
+        layers: Sequence[Layer | RelationLayers],
     ) -> None:
         super().__init__()
         self.config = config
@@ -147,19 +162,38 @@ class Model(nn.Module):
         """Indices of the layers whose outputs `embedding` reads: under a direct head, the layer before the scores."""
         return (max(self.num_layers - 2, 0),) if self.config.head == "direct" else self.head_layers
 
-    def encode(self, features: FeatureTensors) -> Tensor:
-        """Return the rows the first layer starts from [N, W]."""
+    def encode(self, features: FeatureTensors | TypedFeatureTensors, nodes: NodeContext | None = None) -> Tensor:
+        """Return the rows the first layer starts from [N, W]. nodes: of the same rows, read on a typed graph alone."""
+        if isinstance(features, TypedFeatureTensors):
+            assert self.encoder is not None
+            typed: Tensor = self.encoder(features, nodes)
+            return typed
         if self.encoder is not None:
             rows: Tensor = self.encoder(features)
             return rows
         assert features.dense is not None
         return features.dense
 
+    @property
+    def is_typed(self) -> bool:
+        """Whether it is of a typed graph: each of its layers is then a layer per relation."""
+        return self.inputs.typed is not None
+
     def layer(self, index: int) -> Layer:
-        """Return a layer by its index, counted from 0."""
+        """Return a layer by its index, counted from 0, of a model of a graph without types."""
         layer = self.layers[index]
         assert isinstance(layer, Layer)
         return layer
+
+    def relations(self, index: int) -> RelationLayers:
+        """Return the layers of all relations by their index, counted from 0, of a model of a typed graph."""
+        layers = self.layers[index]
+        assert isinstance(layers, RelationLayers)
+        return layers
+
+    def layers_at(self, index: int) -> tuple[Layer, ...]:
+        """Return the layers that compute with this index: one, or on a typed graph one per relation."""
+        return self.relations(index).layers if self.is_typed else (self.layer(index),)
 
     def pre(self, index: int, h: Tensor) -> Tensor:
         """Return a layer's input after dropout."""
@@ -222,16 +256,16 @@ def build_model(config: ModelConfig, inputs: ModelInputs) -> Model:
 
     Seed torch beforehand: initialisation reads its global generator.
     """
-    for name in ("feature_width", "num_outputs"):
+    for name in ("num_outputs",) if inputs.typed else ("feature_width", "num_outputs"):
         if getattr(inputs, name) < 1:
             raise LayerError(f"{name} is {getattr(inputs, name)}", where="model", fix="It must be at least 1.")
     encoder, width = _build_encoder(config, inputs)
-    layers: list[Layer] = []
+    layers: list[Layer | RelationLayers] = []
     for index in range(config.layers):
         is_last = index == config.layers - 1
         asked = inputs.num_outputs if is_last and config.head == "direct" else config.hidden
         place = Place(width, asked, is_last=is_last, attribute_width=inputs.attribute_width)
-        layers.append(build_layer(config, place))
+        layers.append(build_relations(config, place, inputs.schema) if inputs.typed else build_layer(config, place))
         width = layers[-1].out_width
     if config.head == "direct" and width != inputs.num_outputs:
         raise LayerError(
@@ -243,11 +277,17 @@ def build_model(config: ModelConfig, inputs: ModelInputs) -> Model:
 
 
 def _build_encoder(config: ModelConfig, inputs: ModelInputs) -> tuple[nn.Module | None, int]:
+    if inputs.typed is not None:
+        return TypeEncoder(inputs.typed, config.hidden, build=_encoder_of), config.hidden
     if inputs.sparse:
         return BagEncoder(inputs.feature_width, config.hidden), config.hidden
     if config.encoder == "linear":
         return LinearEncoder(inputs.feature_width, config.hidden), config.hidden
     return None, inputs.feature_width
+
+
+def _encoder_of(each: TypeInputs, width: int) -> nn.Module:
+    return BagEncoder(each.feature_width, width) if each.sparse else LinearEncoder(each.feature_width, width)
 
 
 def _join(in_width: int, out_width: int) -> nn.Linear:

@@ -23,6 +23,7 @@ from gnnflow.config import ModelConfig, model_from_dict
 from gnnflow.graph.errors import ConfigError, StorageError
 from gnnflow.layers.decoders import DecoderInputs
 from gnnflow.layers.model import Model, ModelInputs, build_model
+from gnnflow.layers.typed import TypedInputs
 from gnnflow.storage.filesystem import FileEntry, encode_json, join, write_atomic
 from gnnflow.storage.model_files import DESCRIPTION, WEIGHTS
 from gnnflow.storage.verified import read_verified
@@ -114,13 +115,19 @@ def decode_weights(content: bytes, *, where: str = "") -> dict[str, Tensor]:
 
 
 def _described(inputs: ModelInputs) -> dict[str, Any]:
-    # A model of nodes has no decoder and says nothing of it.
+    # A model of nodes has no decoder, one of a graph without types no types, and says nothing of them.
     return {name: value for name, value in asdict(inputs).items() if value is not None}
 
 
 def _inputs(document: dict[str, Any]) -> ModelInputs:
-    decoder = document.get("decoder")
-    return ModelInputs(**{**document, "decoder": None if decoder is None else DecoderInputs(**decoder)})
+    decoder, typed = document.get("decoder"), document.get("typed")
+    return ModelInputs(
+        **{
+            **document,
+            "decoder": None if decoder is None else DecoderInputs(**decoder),
+            "typed": None if typed is None else TypedInputs.from_json(typed),
+        }
+    )
 
 
 def _read_file(folder: str, name: str) -> bytes:

@@ -44,7 +44,10 @@ class LinearUpdate(NamedTuple):
 
 @dataclass(frozen=True)
 class NodeContext:
-    """Full-graph values of each node, float32 [N]. in_weight is the sum of in-edge weights, else the in-degree."""
+    """Full-graph values of each node, float32 [N]. in_weight is the sum of in-edge weights, else the in-degree.
+
+    With several relations [N, R]; what a layer is given are those of its own relation.
+    """
 
     in_degree: Tensor
     out_degree: Tensor
@@ -53,6 +56,15 @@ class NodeContext:
     def prefix(self, rows: int) -> NodeContext:
         """Return the first rows."""
         return NodeContext(self.in_degree[:rows], self.out_degree[:rows], self.in_weight[:rows])
+
+    def take(self, rows: Tensor) -> NodeContext:
+        """Return the given rows, in the given order."""
+        return NodeContext(*(each.index_select(0, rows) for each in (self.in_degree, self.out_degree, self.in_weight)))
+
+    def relation(self, number: int, rows: Tensor) -> NodeContext:
+        """Return the values of the given rows in one relation [len(rows)]."""
+        columns = (self.in_degree, self.out_degree, self.in_weight)
+        return NodeContext(*((each if each.dim() == 1 else each[:, number]).index_select(0, rows) for each in columns))
 
 
 @dataclass(frozen=True)

@@ -50,9 +50,19 @@ def test_a_choice_takes_its_own_keys():
 
 def test_kinds_of_layers_are_proposed_and_ones_own_can_be_typed():
     params = form_params()
-    assert params["model.kind"].schema["examples"] == ["gcn", "sage", "gat", "gin", "gat_e", "package.module:Class"]
+    assert params["model.kind"].schema["examples"] == [
+        "gcn",
+        "sage",
+        "gat",
+        "gin",
+        "gat_e",
+        "rgcn",
+        "han",
+        "hgt",
+        "package.module:Class",
+    ]
     assert "enum" not in params["model.kind"].schema
-    assert params["model.heads"].description.startswith("For gat, gat_e. ")
+    assert params["model.heads"].description.startswith("For gat, gat_e, han, hgt. ")
     own = config_from_dict(nested(values(model__kind="my.layers:Gated", model__options={"gates": 4}))).model
     assert (own.kind, own.options) == ("my.layers:Gated", {"gates": 4})
     assert config_from_dict(nested(values(model__kind="gat", model__heads=4))).model.heads == 4

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.executions import minibatch, reference, sliced
+from gnnflow.executions import minibatch, reference, sliced, sliced_relations
 from gnnflow.executions.reference import WholeGraph
+from gnnflow.executions.tensors import types_of
 from gnnflow.graph.batch import Block
-from tests.contracts.in_memory import mini_batch, rows_of
+from tests.contracts.in_memory import apart, mini_batch, rows_of
 
 
 @dataclass(frozen=True)
@@ -55,30 +56,69 @@ def _on_minibatch(model, case):
 
 def _on_slices(model, case):
     """GraphInfer in memory, over one to four partitions, which meet only in the packed source terms."""
+    layer = _typed_layer if model.is_typed else _layer
     rng = np.random.default_rng(case.seed)
     owner = rng.integers(0, rng.integers(1, 5), len(case.graph.nodes))
     partitions = [np.flatnonzero(owner == part) for part in np.unique(owner)]
-    rows = [sliced.encode_slice(model, case.graph.features.take(nodes)) for nodes in partitions]
+    rows = [
+        sliced.encode_slice(model, case.graph.features.take(nodes), case.graph.nodes.take(nodes))
+        for nodes in partitions
+    ]
     outputs = [[] for _ in partitions]
     for index in range(model.num_layers):
-        layout = sliced.term_layouts(model, index).source
-        terms = [
-            sliced.term_slice(model, index, h=h, nodes=case.graph.nodes.take(nodes))
-            for h, nodes in zip(rows, partitions, strict=True)
-        ]
-        sent = np.zeros((len(owner), layout.width), np.float32)
-        for nodes, own in zip(partitions, terms, strict=True):
-            sent[nodes] = layout.pack(own.source)
-        for part, nodes in enumerate(partitions):
-            block, needed = rows_of(case.per_layer[index], nodes)
-            received = layout.unpack(sent[needed])
-            rows[part] = sliced.layer_slice(model, index, own=terms[part].target, source=received, block=block)
-            outputs[part].append(rows[part])
+        rows = layer(model, case, index, rows, partitions)
+        for part, given in enumerate(rows):
+            outputs[part].append(given)
     # Position of each target among the partitions' nodes, laid end to end.
     place = np.argsort(np.concatenate(partitions))[case.targets]
     logits = [sliced.prediction_slice(model, _only(model.head_layers, out)) for out in outputs]
     embedding = [sliced.embedding_slice(model, _only(model.embedding_layers, out)) for out in outputs]
     return Ran(*(torch.from_numpy(np.concatenate(rows)[place]) for rows in (logits, embedding)))
+
+
+def _layer(model, case, index, rows, partitions):
+    layout = sliced.term_layouts(model, index).source
+    terms = [
+        sliced.term_slice(model, index, h=h, nodes=case.graph.nodes.take(nodes))
+        for h, nodes in zip(rows, partitions, strict=True)
+    ]
+    sent = np.zeros((len(case.graph.nodes), layout.width), np.float32)
+    for nodes, own in zip(partitions, terms, strict=True):
+        sent[nodes] = layout.pack(own.source)
+    given = []
+    for own, nodes in zip(terms, partitions, strict=True):
+        block, needed = rows_of(case.per_layer[index], nodes)
+        received = layout.unpack(sent[needed])
+        given.append(sliced.layer_slice(model, index, own=own.target, source=received, block=block))
+    return given
+
+
+def _typed_layer(model, case, index, rows, partitions):
+    """Each relation's terms of its sources, then all relations of a partition's targets."""
+    schema, types = model.inputs.schema, types_of(case.graph.nodes)
+    layouts = [sliced_relations.relation_layout(model, index, number) for number in range(schema.num_relations)]
+    # what no owner sends must not be read
+    sent = [np.full((len(types), layout.width), np.nan, np.float32) for layout in layouts]
+    for number, source_type in enumerate(schema.source_types):
+        for h, nodes in zip(rows, partitions, strict=True):
+            own = types[nodes] == source_type
+            degrees = case.graph.nodes.take(nodes[own])
+            terms = sliced_relations.relation_terms(model, index, number, h=h[own], nodes=degrees)
+            sent[number][nodes[own]] = layouts[number].pack(terms)
+    given = []
+    for h, nodes in zip(rows, partitions, strict=True):
+        block, needed = apart(case.per_layer[index], nodes)
+        # rows beyond the targets that each relation's edges read, ascending
+        read = [block.edges.relation(number).sources for number in range(schema.num_relations)]
+        asked = [needed[np.unique(each[each >= len(nodes)])] for each in read]
+        received = [layout.unpack(of[places]) for layout, of, places in zip(layouts, sent, asked, strict=True)]
+        degrees = case.graph.nodes.take(nodes)
+        given.append(
+            sliced_relations.relations_slice(
+                model, index, h=h, nodes=degrees, block=block, types=types[needed], received=received
+            )
+        )
+    return given
 
 
 def _only(indices, outputs):

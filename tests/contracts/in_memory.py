@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -99,10 +99,29 @@ def rows_of(adjacency: Block, targets: np.ndarray) -> tuple[Block, np.ndarray]:
     block = Block(
         adjacency.edges.take(picked.positions, offsets=picked.offsets, sources=row_of_node[found]),
         num_sources=len(nodes),
-        sample_scale=None if adjacency.sample_scale is None else adjacency.sample_scale[targets],
+        sample_scale=_scale_of(adjacency, targets),
         edge_scale=None if adjacency.edge_scale is None else adjacency.edge_scale[picked.positions],
     )
     return block, nodes
+
+
+def apart(adjacency: Block, targets: np.ndarray) -> tuple[Block, np.ndarray]:
+    """Return what `rows_of` does, but as GraphInfer receives rows: all sources but those of self-loops lie beyond T."""
+    picked = adjacency.edges.prefix(targets, limit=None)
+    found = adjacency.edges.sources[picked.positions]
+    reached = np.unique(found)
+    of = picked.each(np.arange(len(targets)))
+    sources = np.where(found == targets[of], of, len(targets) + np.searchsorted(reached, found))
+    edges = adjacency.edges.take(picked.positions, offsets=picked.offsets, sources=sources)
+    block, _ = rows_of(adjacency, targets)
+    return replace(block, edges=edges, num_sources=len(targets) + len(reached)), np.concatenate([targets, reached])
+
+
+def _scale_of(adjacency: Block, targets: np.ndarray) -> np.ndarray | None:
+    if adjacency.sample_scale is None:
+        return None
+    # a row per relation and target, relation by relation
+    return adjacency.sample_scale.reshape(adjacency.edges.num_relations, -1)[:, targets].ravel()
 
 
 def mini_batch(graph: WholeGraph, targets: np.ndarray, *, per_layer: Sequence[Block]) -> MiniBatch:

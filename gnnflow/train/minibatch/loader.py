@@ -42,7 +42,7 @@ from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graphfeature.blocks import build_in_place, build_minibatch, new_scratch
 from gnnflow.graphfeature.shards import Shard
-from gnnflow.layers import FeatureTensors, Model, Terms
+from gnnflow.layers import FeatureTensors, Model, Terms, TypedFeatureTensors
 from gnnflow.train.minibatch.batches import OPEN_SHARDS, PlannedBatch
 from gnnflow.train.minibatch.memory import Memory
 from gnnflow.train.profile import Stopwatch
@@ -152,13 +152,13 @@ class BatchLoader:
     def features(self, batch: ReadyBatch) -> FeatureTensors:
         """Return the features of all rows that a batch was made of, its targets first; reads them again if need be."""
 
-        def read_again() -> FeatureTensors | None:
+        def read_again() -> FeatureTensors | TypedFeatureTensors | None:
             opened = self._shard(batch.planned.entry)
             return self._gathered(opened, opened.shard.rows[batch.planned.positions]).features
 
         # By the reader's thread, which shards and scratch space belong to.
         features = batch.tensors.features or self._reader.submit(read_again).result()
-        assert features is not None
+        assert isinstance(features, FeatureTensors)
         return features
 
     def _begin(self, batch: PlannedBatch, *, for_training: bool) -> _Sent | Future[_Sent]:
@@ -231,7 +231,7 @@ class BatchLoader:
 
     def _gathered(self, opened: _Open, rows: IntArray) -> BatchTensors:
         """Return the blocks of these targets with the features of all rows, the targets first."""
-        return batch_tensors(self._built(build_minibatch, opened, rows))
+        return batch_tensors(self._built(build_minibatch, opened, rows), self._model.inputs.schema)
 
     def _built(self, build: Callable[..., Built], opened: _Open, rows: IntArray) -> Built:
         """Return what one of the builders of blocks makes of these targets."""

@@ -47,7 +47,7 @@ class PairStep:
     def features(self) -> FeatureTensors:
         """Features of the pairs' targets, then of all rows of the batch."""
         features = self.batch.tensors.features
-        assert features is not None
+        assert isinstance(features, FeatureTensors), "pairs are of graphs without types"
         own = [features.rows(row, row + 1) for row in self.batch.candidates[:, 0].tolist()]
         return FeatureTensors.joined([*own, features])
 

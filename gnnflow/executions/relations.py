@@ -1,0 +1,86 @@
+"""One layer of a model on a typed graph: a pass per relation, joined per type of the targets.
+
+A relation's pass is that of a layer on a graph without types (`base.py`), over the rows that the relation joins. What
+the model does around a layer, dropout before and norm, activation and residual behind, it does once to the rows of all
+types.
+
+Shapes: T targets, S sources, W width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gnnflow.executions.base import OneBlock, first_rows, layer_rows, maps_first, terms_of, updated_rows
+from gnnflow.executions.propagate import partial_state
+from gnnflow.executions.tensors import BlockTensors, TypedBlockTensors
+from gnnflow.layers import Layer, Model, NodeContext, RelationLayers, Terms
+
+
+@dataclass(frozen=True)
+class RelationPass:
+    """One relation's pass, ready to aggregate: terms of its sources and targets, and the edges between them.
+
+    map_first: the layer's value_weight is in the values already.
+    """
+
+    layer: Layer
+    terms: Terms
+    block: BlockTensors
+    map_first: bool
+
+
+def run_relations(model: Model, index: int, *, h: Tensor, nodes: NodeContext, block: TypedBlockTensors) -> Tensor:
+    """Return layer `index`'s rows of a block's targets [T, W], after the activation.
+
+    h and nodes: rows of the block's sources [S], the T targets first. Raises LayerError as `run_layer` does.
+    """
+    layers, dropped = model.relations(index), model.pre(index, h)
+
+    def pass_of(relation: int) -> RelationPass:
+        layer, part = layers.layer(relation), block.relations[relation]
+        # the rows that the relation joins, its targets first
+        rows, context = dropped.index_select(0, part.sources), nodes.relation(relation, part.sources)
+        first = maps_first(layer, rows, part.block.num_targets, part.block.csr.num_edges)
+        terms = terms_of(layer, rows, nodes=context, num_targets=part.block.num_targets, map_first=first)
+        return RelationPass(layer, terms, part.block, first)
+
+    out = joined_rows(layers, pass_of, h=first_rows(dropped, block.num_targets), block=block)
+    return model.post(index, out, model.shortcut(index, first_rows(h, block.num_targets)))
+
+
+def joined_rows(
+    layers: RelationLayers, pass_of: Callable[[int], RelationPass], *, h: Tensor, block: TypedBlockTensors
+) -> Tensor:
+    """Return the rows of a block's targets [T, W], before what the model does to them.
+
+    pass_of: makes a relation's pass when it is needed. h: the T targets' own input rows, after dropout.
+    """
+    of_types = []
+    for node_type, targets in enumerate(block.targets):
+        passes = (pass_of(relation) for relation in layers.schema.relations_into(node_type))
+        if layers.merges_states:
+            rows = [_merged(held)] if (held := list(passes)) else []
+        else:
+            rows = [
+                layer_rows(each.layer, terms=each.terms, delivery=OneBlock(each.block), map_first=each.map_first)
+                for each in passes
+            ]
+        of_types.append(layers.joined(node_type, rows, h.index_select(0, targets)))
+    return torch.cat(of_types).index_select(0, block.places)
+
+
+def _merged(passes: Sequence[RelationPass]) -> Tensor:
+    """Return the rows of one type's targets, to whom the relations' in-edges are parts of one aggregation."""
+    first = passes[0]
+    aggregation = first.layer.aggregation
+    states = (
+        partial_state(each.layer, source=each.terms.source, target=each.terms.target, block=each.block)
+        for each in passes
+    )
+    aggregated = aggregation.finalize(aggregation.merge_all(states))
+    return updated_rows(first.layer, target=first.terms.target, aggregated=aggregated, is_mapped=first.map_first)

@@ -1,0 +1,88 @@
+"""One layer of a model on a typed graph: a layer per relation, and per type what makes one row of what they give.
+
+    for each relation r into type t:  z_r = layer_r on r's in-edges, after layer_r's own update
+    h' of type t = across_t(z of all r into t)  +  own_t h, where the type has a map of its own
+
+A type that no relation leads to has the map alone. Where `merges_states` is set the relations into a type are parts of
+one aggregation: their states are merged before they are finalized, and the first of them updates the rows.
+
+Parameters that relations share are held here and registered once; their layers refer to them.
+
+Shapes: T targets of one type, R relations, W width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, final
+
+from torch import Tensor, nn
+
+from gnnflow.config.model_section import Joins
+from gnnflow.graph.schema import GraphSchema
+from gnnflow.layers.across import Across
+from gnnflow.layers.base import Layer
+
+
+@final
+class RelationLayers(nn.Module):
+    """The layers of all relations [R], in the schema's order, and what joins them.
+
+    own: the numbers of the types whose rows also pass a linear map; those that no relation leads to always do. shared:
+    parameters that several of the layers refer to.
+    """
+
+    def __init__(
+        self,
+        schema: GraphSchema,
+        layers: Sequence[Layer],
+        *,
+        across: Joins = "sum",
+        own: Collection[int] = (),
+        shared: nn.Module | None = None,
+        merges_states: bool = False,
+    ) -> None:
+        super().__init__()
+        assert len({(layer.in_width, layer.out_width) for layer in layers}) == 1, "relations give rows of one width"
+        assert not (merges_states and any(layer.include_self for layer in layers)), "a self message belongs to no part"
+        self.schema = schema
+        self.merges_states = merges_states
+        self.in_width, self.out_width = layers[0].in_width, layers[0].out_width
+        self.shared = shared
+        self.relations = nn.ModuleList(layers)
+        reached = [number for number in range(schema.num_types) if schema.relations_into(number)]
+        mapped = [number for number in range(schema.num_types) if number in own or number not in reached]
+        self.across = nn.ModuleDict({str(number): Across(across, self.out_width) for number in reached})
+        self.own = nn.ModuleDict({str(number): _linear(self.in_width, self.out_width) for number in mapped})
+
+    def layer(self, relation: int) -> Layer:
+        """Return the layer of a relation, by its number in the schema."""
+        layer = self.relations[relation]
+        assert isinstance(layer, Layer)
+        return layer
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers of all relations, in the schema's order."""
+        return tuple(self.layer(number) for number in range(self.schema.num_relations))
+
+    def joined(self, node_type: int, rows: Sequence[Tensor], h: Tensor) -> Tensor:
+        """Return the new rows [T, W] of nodes of one type.
+
+        rows: what each relation into the type gives them [T, W], in the schema's order; one where states are merged. h:
+        the same nodes' input rows [T, in_width].
+        """
+        name = str(node_type)
+        found: Any = None if name not in self.across else self.across[name](rows)
+        if name not in self.own:
+            result: Tensor = found
+            return result
+        own: Tensor = self.own[name](h)
+        return own if found is None else found + own
+
+
+def _linear(in_width: int, out_width: int) -> nn.Linear:
+    linear = nn.Linear(in_width, out_width)
+    nn.init.xavier_uniform_(linear.weight)
+    nn.init.zeros_(linear.bias)
+    return linear

@@ -1,0 +1,129 @@
+"""What a model on a typed graph starts from: what the graph decides of it, its rows' features, an encoder per type.
+
+Shapes: N nodes, T types, R relations, W width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from gnnflow.graph.facts import FeatureFacts
+from gnnflow.graph.schema import GraphSchema, Relation
+from gnnflow.layers.terms import FeatureTensors, NodeContext
+
+
+@dataclass(frozen=True)
+class TypeInputs:
+    """One node type: its name, and the width of its features, 0 where it has none."""
+
+    name: str
+    feature_width: int = 0
+    sparse: bool = False
+
+
+@dataclass(frozen=True)
+class TypedInputs:
+    """What a graph with types decides of a model: its types [T] and relations [R], in the schema's order."""
+
+    types: tuple[TypeInputs, ...]
+    relations: tuple[str, ...]
+
+    @classmethod
+    def of(cls, schema: GraphSchema, features: Iterable[FeatureFacts | None]) -> Self:
+        """Return what a schema decides. features: how those of each type are stored, None of a type without any."""
+        types = (
+            TypeInputs(name) if facts is None else TypeInputs(name, facts.width, facts.kind == "sparse")
+            for name, facts in zip(schema.types, features, strict=True)
+        )
+        return cls(tuple(types), tuple(map(str, schema.relations)))
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        """Return what was written as plain values. Raises TypeError or KeyError where something else was."""
+        return cls(tuple(TypeInputs(**each) for each in document["types"]), tuple(document["relations"]))
+
+    @cached_property
+    def schema(self) -> GraphSchema:
+        """The types and relations."""
+        relations = (Relation.parse(each) for each in self.relations)
+        return GraphSchema(tuple(each.name for each in self.types), tuple(each for each in relations if each))
+
+
+@dataclass(frozen=True)
+class TypedFeatureTensors:
+    """Node input features of several types, as `TypedFeatures`: one part per type, None where a type has none.
+
+    rows: per type, which of the N rows are of it, ascending. places [N]: where each row lies among the rows of all
+    types laid end to end.
+    """
+
+    parts: tuple[FeatureTensors | None, ...]
+    rows: tuple[Tensor, ...]
+    places: Tensor
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.places)
+
+
+class DegreeEncoder(nn.Module):
+    """Rows of a type without features [N, W]: a learned row of the type, plus a map of the logarithms of degrees.
+
+    into and out_of: the relations that lead to the type and that start at it. Only their degrees are read.
+    """
+
+    def __init__(self, width: int, *, into: tuple[int, ...], out_of: tuple[int, ...]) -> None:
+        super().__init__()
+        self.into, self.out_of = list(into), list(out_of)
+        self.row = nn.Parameter(torch.empty(width))
+        self.linear = nn.Linear(len(into) + len(out_of), width, bias=False) if into or out_of else None
+        nn.init.normal_(self.row, std=width**-0.5)
+        if self.linear is not None:
+            nn.init.xavier_uniform_(self.linear.weight)
+
+    def forward(self, nodes: NodeContext) -> Tensor:
+        """Return the rows of these nodes."""
+        if self.linear is None:
+            return self.row.expand(len(nodes.in_degree), -1)
+        # a column per relation, also where there is one relation and degrees are [N]
+        in_degree, out_degree = (
+            each[:, None] if each.dim() == 1 else each for each in (nodes.in_degree, nodes.out_degree)
+        )
+        degrees = torch.cat([in_degree[:, self.into], out_degree[:, self.out_of]], 1)
+        rows: Tensor = self.row + self.linear(torch.log1p(degrees))
+        return rows
+
+
+class TypeEncoder(nn.Module):
+    """An encoder per type, all to the same width.
+
+    build: makes the encoder of a type that has features.
+    """
+
+    def __init__(self, typed: TypedInputs, width: int, *, build: Callable[[TypeInputs, int], nn.Module]) -> None:
+        super().__init__()
+        schema = typed.schema
+        self.types = nn.ModuleList(
+            build(each, width)
+            if each.feature_width
+            else DegreeEncoder(
+                width,
+                into=schema.relations_into(number),
+                out_of=tuple(relation for relation, of in enumerate(schema.source_types) if of == number),
+            )
+            for number, each in enumerate(typed.types)
+        )
+
+    def forward(self, features: TypedFeatureTensors, nodes: NodeContext) -> Tensor:
+        """Return the rows of all types [N, W], in the rows' order. nodes: of the same rows."""
+        encoded = [
+            encoder(nodes.take(rows) if part is None else part)
+            for encoder, part, rows in zip(self.types, features.parts, features.rows, strict=True)
+        ]
+        return torch.cat(encoded).index_select(0, features.places)

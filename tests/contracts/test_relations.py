@@ -1,0 +1,110 @@
+"""Every kind of layer on every execution equals the plain definition on typed graphs too, whatever joins relations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from gnnflow.config import model_from_dict
+from gnnflow.executions import reference
+from gnnflow.executions.table import EXECUTIONS
+from gnnflow.layers import ModelInputs, build_model
+from tests.contracts.adapters import ADAPTERS, Case
+from tests.contracts.in_memory import EDGE_WIDTH
+from tests.contracts.test_executions import (
+    TRAINING,
+    assert_equal,
+    assert_gradients_equal,
+    gradients,
+    one_thread,
+)
+from tests.contracts.typed_graphs import SCHEMA, TypedShape, sampled_relations, typed_graph, typed_shapes
+
+__all__ = ["one_thread"]  # a fixture that pytest finds here
+
+JOINED = {
+    "gcn": {"kind": "gcn"},
+    "sage": {"kind": "sage"},
+    "sage-max": {"kind": "sage", "aggregator": "max"},
+    "gat": {"kind": "gat", "heads": 2},
+    "gin": {"kind": "gin"},
+    "gat_e": {"kind": "gat_e", "heads": 2},
+    "own-message": {"kind": "tests.contracts.own_layers:Gated"},
+    "rgcn": {"kind": "rgcn"},
+    "rgcn-bases": {"kind": "rgcn", "bases": 2},
+    "han": {"kind": "han", "heads": 2},
+}
+KINDS = {
+    f"{name} {across}": {**keys, "across": across}
+    for name, keys in JOINED.items()
+    for across in ("sum", "mean", "max", "attention")
+} | {"hgt": {"kind": "hgt", "heads": 2}}
+ARCHITECTURES = st.fixed_dictionaries(
+    {
+        "head": st.sampled_from(["direct", "linear", "jumping"]),
+        "layers": st.integers(1, 3),
+        "norm": st.sampled_from(["none", "layer"]),
+        "residual": st.booleans(),
+    }
+)
+FEW = settings(max_examples=8, phases=[Phase.reuse, Phase.generate, Phase.shrink])
+
+
+def model_for(kind, architecture, shape):
+    torch.manual_seed(shape.seed)
+    config = model_from_dict({"hidden": 4, **KINDS[kind], **architecture})
+    inputs = ModelInputs(0, num_outputs=3, attribute_width=EDGE_WIDTH, typed=shape.inputs)
+    return build_model(config, inputs).eval()
+
+
+def some_users(shape, graph):
+    """Some nodes of the type that is scored, in any order."""
+    rng = np.random.default_rng(shape.seed)
+    types = np.zeros(len(graph.nodes), np.int64) if graph.nodes.types is None else graph.nodes.types
+    users = np.flatnonzero(types == shape.schema.types.index("user"))
+    return rng.permutation(users)[: rng.integers(1, len(users) + 1)]
+
+
+@pytest.mark.parametrize("execution", EXECUTIONS)
+@pytest.mark.parametrize("kind", KINDS)
+@FEW
+@given(shape=typed_shapes(), architecture=ARCHITECTURES, sample=st.booleans())
+def test_scores_of_a_typed_graph_equal_reference(execution, kind, shape, architecture, sample):
+    graph, model = typed_graph(shape), model_for(kind, architecture, shape)
+    targets, blocks = some_users(shape, graph), [graph.adjacency] * model.num_layers
+    if sample:
+        blocks = sampled_relations(graph, num_layers=model.num_layers, seed=shape.seed)
+    with torch.no_grad():
+        outputs = [rows[targets] for rows in reference.layer_outputs(model, graph, sampled=blocks)]
+        ran = ADAPTERS[execution](model, Case(graph, blocks, targets, shape.seed))
+        assert_equal(ran.logits, model.predict(outputs))
+        assert_equal(ran.embedding, model.embedding(outputs))
+
+
+@pytest.mark.parametrize("execution", TRAINING)
+@pytest.mark.parametrize("kind", KINDS)
+@FEW
+@given(shape=typed_shapes(), architecture=ARCHITECTURES)
+def test_gradients_on_a_typed_graph_equal_reference(execution, kind, shape, architecture):
+    graph, model = typed_graph(shape), model_for(kind, architecture, shape)
+    targets = some_users(shape, graph)
+    expected = reference.forward(model, graph)[targets]
+    actual = ADAPTERS[execution](model, Case(graph, [graph.adjacency] * model.num_layers, targets, shape.seed)).logits
+    blame = torch.randn(expected.shape)
+    assert_gradients_equal(gradients(model, actual, blame), gradients(model, expected, blame))
+
+
+@pytest.mark.parametrize("kind", ["sage sum", "rgcn-bases sum", "han attention", "hgt"])
+def test_training_on_a_typed_graph_repeats_bit_for_bit_from_the_same_seed(kind):
+    shape = TypedShape(SCHEMA, (20,) * SCHEMA.num_types, (80,) * SCHEMA.num_relations, seed=1)
+    graph, runs = typed_graph(shape), []
+    case = Case(graph, [graph.adjacency] * 2, some_users(shape, graph), shape.seed)
+    for _ in range(2):
+        model = model_for(kind, {"layers": 2, "dropout": 0.5}, shape).train()
+        torch.manual_seed(7)
+        ADAPTERS["minibatch"](model, case).logits.square().sum().backward()
+        runs.append([each.grad for each in model.parameters() if each.grad is not None])
+    assert all(torch.equal(first, second) for first, second in zip(*runs, strict=True))
