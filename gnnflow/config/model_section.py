@@ -70,7 +70,7 @@ class ModelKeys(Section):
 Joins = Literal["sum", "mean", "max", "attention"]
 _ACROSS = (
     "On a graph with types: how what a node gets from each relation becomes one row. attention: a weight per relation "
-    "and node, computed from the rows."
+    "and node, computed from the rows, as HAN does."
 )
 
 

@@ -9,11 +9,13 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from gnnflow.config import model_from_dict
-from gnnflow.executions import reference
+from gnnflow.executions import minibatch, reference
+from gnnflow.executions.moving import mapped, tensors_of
 from gnnflow.executions.table import EXECUTIONS
+from gnnflow.executions.tensors import batch_tensors
 from gnnflow.layers import ModelInputs, build_model
 from tests.contracts.adapters import ADAPTERS, Case
-from tests.contracts.in_memory import EDGE_WIDTH
+from tests.contracts.in_memory import EDGE_WIDTH, mini_batch
 from tests.contracts.test_executions import (
     TRAINING,
     assert_equal,
@@ -95,6 +97,18 @@ def test_gradients_on_a_typed_graph_equal_reference(execution, kind, shape, arch
     actual = ADAPTERS[execution](model, Case(graph, [graph.adjacency] * model.num_layers, targets, shape.seed)).logits
     blame = torch.randn(expected.shape)
     assert_gradients_equal(gradients(model, actual, blame), gradients(model, expected, blame))
+
+
+def test_a_typed_batch_is_moved_whole():
+    shape = TypedShape(SCHEMA, (3,) * SCHEMA.num_types, (9,) * SCHEMA.num_relations, seed=2)
+    graph, model = typed_graph(shape), model_for("gat sum", {"layers": 2}, shape)
+    batch = mini_batch(graph, some_users(shape, graph), per_layer=[graph.adjacency] * 2)
+    tensors = batch_tensors(batch, model.inputs.schema)
+    moved = mapped(tensors, torch.Tensor.clone)
+    minibatch.sort_for_backward(model, moved)
+    held = {each.data_ptr() for each in tensors_of(tensors) if each.numel()}
+    assert not held & {each.data_ptr() for each in tensors_of(moved) if each.numel()}
+    assert torch.equal(minibatch.forward(model, moved), minibatch.forward(model, batch))
 
 
 @pytest.mark.parametrize("kind", ["sage sum", "rgcn-bases sum", "han attention", "hgt"])

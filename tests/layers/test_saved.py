@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 from gnnflow.config import model_from_dict
 from gnnflow.graph.errors import ConfigError, StorageError
-from gnnflow.layers import ModelInputs, build_model
+from gnnflow.layers import ModelInputs, TypedInputs, TypeInputs, build_model
 from gnnflow.layers.saved import (
     ModelFormatError,
     decode_weights,
@@ -27,18 +28,22 @@ KINDS = {
     "gat_e": {"kind": "gat_e", "output_heads": 2},
     "own": {"kind": "tests.contracts.own_layers:Gated", "encoder": "linear"},
     "joined": {"kind": "gin", "norm": "layer", "residual": True},
+    "bases": {"kind": "rgcn", "bases": 2},
+    "hgt": {"kind": "hgt", "hidden": 8, "heads": 2},
 }
+TYPED = TypedInputs((TypeInputs("a", 5), TypeInputs("b", 7, sparse=True), TypeInputs("c")), ("a__to__b", "b__of__a"))
 
 
-def saved(folder, keys=KINDS["gat"]):
-    model = build_model(model_from_dict(keys), INPUTS)
+def saved(folder, keys=KINDS["gat"], inputs=INPUTS):
+    model = build_model(model_from_dict(keys), inputs)
     save_model(str(folder), model.config, model.inputs, weights=encode_weights(model.state_dict()))
     return model
 
 
 @pytest.mark.parametrize("keys", KINDS.values(), ids=KINDS)
-def test_a_model_comes_back_as_it_was_saved(tmp_path: Path, keys) -> None:
-    model, again = saved(tmp_path, keys), load_model(str(tmp_path))
+@pytest.mark.parametrize("inputs", [INPUTS, replace(INPUTS, typed=TYPED)], ids=["", "typed"])
+def test_a_model_comes_back_as_it_was_saved(tmp_path: Path, keys, inputs) -> None:
+    model, again = saved(tmp_path, keys, inputs), load_model(str(tmp_path))
     assert (again.config, again.inputs) == (model.config, model.inputs)
     assert not again.training
     assert encode_weights(again.state_dict()) == encode_weights(model.state_dict())
@@ -50,6 +55,8 @@ def test_a_model_without_norm_and_residual_is_described_as_before_there_were_any
     content = (tmp_path / "model.json").read_text()
     assert "norm" not in content
     assert "residual" not in content
+    assert "typed" not in content
+    assert "across" not in content
     assert (load_model(str(tmp_path)).config.norm, load_model(str(tmp_path)).config.residual) == ("none", False)
 
 
