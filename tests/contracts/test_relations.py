@@ -52,7 +52,7 @@ ARCHITECTURES = st.fixed_dictionaries(
         "residual": st.booleans(),
     }
 )
-FEW = settings(max_examples=8, phases=[Phase.reuse, Phase.generate, Phase.shrink])
+FEW = settings(max_examples=4, phases=[Phase.reuse, Phase.generate, Phase.shrink])
 
 
 def model_for(kind, architecture, shape):

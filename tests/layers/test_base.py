@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gnnflow.graph.errors import LayerError
-from gnnflow.layers import GCN, GIN, GraphSAGE, Layer
+from gnnflow.layers import GCN, GIN, RGCN, GraphSAGE, Layer
 from gnnflow.layers.terms import GatheredTerms
 
 
@@ -66,7 +66,7 @@ def test_terms_nobody_reads_are_never_gathered():
     assert list(terms) == ["value", "logit"]
 
 
-@pytest.mark.parametrize("layer", [GCN(5, 3), GraphSAGE(5, 3)], ids=lambda layer: type(layer).__name__)
+@pytest.mark.parametrize("layer", [GCN(5, 3), GraphSAGE(5, 3), RGCN(5, 3)], ids=lambda layer: type(layer).__name__)
 def test_a_linear_update_says_what_update_computes(layer):
     linear = layer.linear_update
     with torch.no_grad():
