@@ -74,7 +74,8 @@ class RGCN(Layer):
     def value_weight(self) -> Tensor:
         """W_r, which commutes with the mean."""
         (bases,) = self._bases
-        return self.weight if bases is None else (self.weight @ bases.weight.flatten(1)).view(bases.weight.shape[1:])
+        # no matrix product, which autocast would round: this is a weight, and stays float32 as others do
+        return self.weight if bases is None else (self.weight.view(-1, 1, 1) * bases.weight).sum(0)
 
     @property
     def linear_update(self) -> LinearUpdate:
