@@ -91,7 +91,6 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
     Raises StorageError for tables that are not there, ConfigError for what no stage can do yet, RegistryError where no
     such model as `train.start` names is published.
     """
-    _refuse_types(config.graph)
     if tables is None:
         tables = stamps_of(config.graph)
         _refuse_own_files(config)
@@ -166,16 +165,6 @@ def tables_by_name(graph: GraphConfig) -> dict[str, str]:
         return {"nodes": next(iter(nodes.values())), "edges": next(iter(edges.values()))}
     found = {f"nodes/{name}": uri for name, uri in nodes.items()}
     return found | {f"edges/{relation}": uri for relation, uri in edges.items()}
-
-
-def _refuse_types(graph: GraphConfig) -> None:
-    """Raise ConfigError for maps of tables: ingest reads them, and no stage after it does."""
-    if not isinstance(graph.nodes, str) or not isinstance(graph.edges, str):
-        raise ConfigError(
-            "a map of types is not supported yet",
-            where="graph.nodes",
-            fix="Give one node table and one edge table.",
-        )
 
 
 def _refuse_own_files(config: Config) -> None:

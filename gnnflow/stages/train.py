@@ -28,6 +28,7 @@ def model_inputs(graph: GraphFacts, task: TaskConfig) -> ModelInputs:
     """Return what a graph and a task decide of a model."""
     from gnnflow.layers.decoders import DecoderInputs
     from gnnflow.layers.model import ModelInputs
+    from gnnflow.layers.typed import TypedInputs
 
     outputs, decoder = graph.num_classes, None
     if task.kind != "node":
@@ -47,6 +48,7 @@ def model_inputs(graph: GraphFacts, task: TaskConfig) -> ModelInputs:
         num_outputs=outputs,
         attribute_width=graph.attribute_width,
         decoder=decoder,
+        typed=TypedInputs.of(graph.schema, graph.features_of_types) if graph.schema.is_typed else None,
     )
 
 

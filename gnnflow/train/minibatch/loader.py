@@ -194,8 +194,9 @@ class BatchLoader:
         shard = self._read(entry)
         self._watch.lap("decode")
         if not self._edges:
-            zeros = np.zeros(shard.neighborhood.num_nodes, np.int64)
-            degrees = Degrees(zeros, zeros, zeros.astype(np.float32))
+            known = shard.neighborhood.degrees
+            zeros = np.zeros_like(known.in_degree)
+            degrees = Degrees(zeros, zeros, np.zeros_like(known.in_weight), known.types)
             shard = replace(shard, neighborhood=replace(shard.neighborhood, degrees=degrees))
         if not aggregates_ahead(self._model, training=False):
             return _Open(shard, None)
