@@ -140,6 +140,11 @@ class GraphFacts:
         return PartitionBook(np.asarray(self.offsets, np.int64), max(len(self.types), 1))
 
     @property
+    def target_type(self) -> int:
+        """The number of the type that is labelled and scored."""
+        return self.schema.types.index(self.target) if self.types else 0
+
+    @property
     def features_of_types(self) -> tuple[FeatureFacts | None, ...]:
         """How the features of each type are stored, in the schema's order."""
         return tuple(each.features for each in self.types) if self.types else (self.features,)

@@ -48,8 +48,7 @@ class FlatJob:
     @property
     def target_type(self) -> int:
         """The number of the type that targets are of."""
-        facts = self.neighbors.store.facts
-        return facts.schema.types.index(facts.target) if facts.types else 0
+        return self.neighbors.store.facts.target_type
 
     @property
     def node_channels(self) -> tuple[str, ...]:

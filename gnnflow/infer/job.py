@@ -74,9 +74,20 @@ class InferJob:
         return self.neighbors.fanout(self.num_layers - layer + 1)
 
     def need_layer(self, layer: int) -> int:
-        """Return the layer whose need round serves this one: without pruning and sampling all layers need the same."""
+        """Return the layer whose need round serves this one: without pruning and sampling all layers need the same.
+
+        Not where there are several types: targets are of one of them, and lower layers compute nodes of others.
+        """
         whole = self.node_targets == "all" and self.neighbors.fanouts is None
+        whole = whole and self.neighbors.store.schema.num_types == 1
         return self.num_layers if whole else layer
+
+    def source_channels(self, layer: int) -> tuple[str, ...]:
+        """Return the channels in which the source terms of a layer travel, one per relation."""
+        schema = self.neighbors.store.schema
+        if not schema.is_typed:
+            return (f"source_{layer}",)
+        return tuple(f"source_{layer}_{relation}" for relation in range(schema.num_relations))
 
     def load_model(self) -> Model:
         """Return the trained model in evaluation mode, on the CPU."""
@@ -113,7 +124,7 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
     runner.run(Round("slice_0", parts, parts, encode, need.need_channels(job, 1)))
     for layer in range(1, layers + 1):
         reads = need.need_channels(job, layer)
-        reads |= {f"{kind}_{layer}": f"slice_{layer - 1}" for kind in ("own", "source")}
+        reads |= dict.fromkeys((f"own_{layer}", *job.source_channels(layer)), f"slice_{layer - 1}")
         function = partial(rounds.score, job=job, parity=sample)
         if layer < layers:
             reads |= need.need_channels(job, layer + 1)

@@ -2,6 +2,9 @@
 
 D_K are the targets; D_{l-1} is D_l and the sources of D_l's in-edges. Each partition asks the owners for its sources
 once, and the owners answer in the order they were asked, so source rows travel without their ids.
+
+On a typed graph a source is asked for once per relation that reads it, since each relation has a layer of its own, and
+targets are of one type alone. An edge from a node to itself asks for nothing there: a target's own row is at hand.
 """
 
 from __future__ import annotations
@@ -19,14 +22,15 @@ from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.storage.columns import to_numpy
 
 if TYPE_CHECKING:
-    from gnnflow.graph.arrays import IntArray, KeyArray
+    from gnnflow.graph.arrays import IntArray
+    from gnnflow.graph.edges import Picked
     from gnnflow.infer.job import InferJob
     from gnnflow.mapreduce.exchange import Inbox
 
 
 @dataclass(frozen=True)
 class Sends:
-    """The local rows that partitions asked for, a row once per partition, and the partition each goes to."""
+    """The local rows that partitions asked for in a relation, a row once per partition, and where each goes to."""
 
     rows: IntArray
     destination: IntArray
@@ -40,26 +44,46 @@ def plan_need(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOut
     # the in-edges the layer takes of them [E]
     edges = job.neighbors.in_edges(index)
     picked = edges.prefix(rows, limit=job.fanout(layer))
-    # the dense ids these come from, ascending, each once [S]
-    sources = distinct(edges.sources[picked.positions])
+    # what the edges of each relation read; dense ids, relation by relation [S]
+    of_relations = asked_nodes(edges.sources[picked.positions], picked, nodes=rows + book.start(index), job=job)
+    sources = np.concatenate(of_relations)
+    asked = {"node": sources}
+    if store.schema.is_typed:
+        asked["relation"] = np.repeat(np.arange(len(of_relations)), [len(each) for each in of_relations])
     counts: dict[str, Any] = {"rows": len(rows), "sources": len(sources)}
     if layer == job.num_layers:
-        counts["sample"] = _sample(rows, to_numpy(store.nodes(index, ["key"])["key"]), book.start(index), job)
+        counts["sample"] = _sample(index, rows, job)
     return TaskOutput(
         emits=(
-            Emit(f"asked_{layer}", pa.table({"node": sources}), book.owner(sources)),
+            Emit(f"asked_{layer}", pa.table(asked), book.owner(sources)),
             Emit(f"rows_{layer}", pa.table({"row": rows}), np.full(len(rows), index)),
         ),
         counts=counts,
     )
 
 
+def asked_nodes(sources: IntArray, picked: Picked, *, nodes: IntArray, job: InferJob) -> list[IntArray]:
+    """Return the nodes whose source terms some edges need in each relation: dense ids, ascending, each once.
+
+    sources: of the picked edges, which lead to `nodes` [T]; all are dense ids.
+    """
+    if not job.neighbors.store.schema.is_typed:
+        return [distinct(sources)]
+    others = sources != picked.each(nodes)
+    ends = np.cumsum(picked.per_relation)[:-1]
+    each = zip(np.split(sources, ends), np.split(others, ends), strict=True)
+    return [distinct(of_relation[is_other]) for of_relation, is_other in each]
+
+
 def targets_of(index: int, job: InferJob) -> IntArray:
-    """Return the local rows to score."""
+    """Return the local rows to score; with types, of the target type's nodes alone."""
+    store = job.neighbors.store
+    own = store.book.rows(index, store.facts.target_type)
+    rows = np.arange(own.start, own.stop)
     if isinstance(job.node_targets, str):
-        return np.arange(job.neighbors.store.book.size(index))
-    split = to_numpy(job.neighbors.store.nodes(index, ["split"])["split"])
-    return np.flatnonzero(np.isin(split, job.node_targets))
+        return rows
+    split = to_numpy(store.nodes(index, ["split"], node_type=store.facts.target_type)["split"])
+    return rows[np.isin(split, job.node_targets)]
 
 
 def computed_rows(index: int, inbox: Inbox, job: InferJob, layer: int) -> IntArray:
@@ -77,14 +101,18 @@ def rows_of_layer(index: int, inbox: Inbox, job: InferJob, layer: int) -> IntArr
     return to_numpy(inbox.read(f"rows_{job.need_layer(layer)}")["row"])
 
 
-def sends_of(index: int, inbox: Inbox, job: InferJob, layer: int) -> Sends:
-    """Return the local rows each partition asked of this one for a layer, grouped by partition."""
-    start = job.neighbors.store.book.start(index)
-    # local rows asked for, one array per asking partition
-    asked = [to_numpy(piece["node"]) - start for piece in inbox.pieces(f"asked_{job.need_layer(layer)}")]
-    # the partition that asked for each of them
-    destination = np.repeat(np.arange(len(asked)), [len(rows) for rows in asked])
-    return Sends(np.concatenate(asked), destination)
+def sends_of(index: int, inbox: Inbox, job: InferJob, layer: int) -> tuple[Sends, ...]:
+    """Return the local rows each partition asked of this one for a layer, by relation, each grouped by partition."""
+    store = job.neighbors.store
+    pieces = list(inbox.pieces(f"asked_{job.need_layer(layer)}"))
+    # local row of each that is asked for, and the partition that asked
+    rows = np.concatenate([to_numpy(piece["node"]) for piece in pieces]) - store.book.start(index)
+    destination = np.repeat(np.arange(len(pieces)), [piece.num_rows for piece in pieces])
+    if not store.schema.is_typed:
+        return (Sends(rows, destination),)
+    relation = np.concatenate([to_numpy(piece["relation"]) for piece in pieces])
+    of_relations = (np.flatnonzero(relation == number) for number in range(store.schema.num_relations))
+    return tuple(Sends(rows[own], destination[own]) for own in of_relations)
 
 
 def need_channels(job: InferJob, layer: int) -> dict[str, str]:
@@ -93,11 +121,15 @@ def need_channels(job: InferJob, layer: int) -> dict[str, str]:
     return {f"asked_{served}": f"need_{served}", f"rows_{served}": f"need_{served}"}
 
 
-def _sample(rows: IntArray, keys: KeyArray, start: int, job: InferJob) -> list[list[int]]:
+def _sample(index: int, rows: IntArray, job: InferJob) -> list[list[int]]:
     """Return this partition's candidates for the parity certificate: (hash, dense id), smallest hashes first."""
+    store = job.neighbors.store
+    target_type = store.facts.target_type
+    keys = to_numpy(store.nodes(index, ["key"], node_type=target_type)["key"])
     # one hash per row to score, and the places of the smallest
-    hashed = combine(keys[rows], seed_word(job.seed, "parity"))
+    hashed = combine(keys[rows - store.book.rows(index, target_type).start], seed_word(job.seed, "parity"))
     first = np.argsort(hashed, kind="stable")[: job.parity_samples]
-    pairs = np.stack([(hashed[first] >> np.uint64(1)).astype(np.int64), rows[first] + start], axis=1)
+    nodes = rows[first] + store.book.start(index)
+    pairs = np.stack([(hashed[first] >> np.uint64(1)).astype(np.int64), nodes], axis=1)
     listed: list[list[int]] = pairs.tolist()
     return listed

@@ -1,7 +1,8 @@
 """What slice k does to one partition: receive source rows, compute, send the next layer's source rows.
 
 Received rows arrive in the order they were asked for, ascending dense id, so an edge finds its source by binary search
-and no ids are sent. Slice 0 encodes features; slice K, the last, also scores and writes predictions.
+and no ids are sent. Slice 0 encodes features; slice K, the last, also scores and writes predictions. What a typed graph
+has of its own is in `relations.py`.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ from gnnflow.graph.batch import sampled_block
 from gnnflow.infer.need import rows_of_layer, sends_of
 from gnnflow.infer.pairs import commit_predictions, send_ends
 from gnnflow.infer.predictions import prediction_columns, scores_of
+from gnnflow.infer.relations import compute_layer, features_by_type, send_terms
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.storage.columns import combine, from_matrix, take_rows, to_matrix, to_numpy
-from gnnflow.storage.graph_store import DEGREE_COLUMNS, degrees_of, features_of
+from gnnflow.storage.graph_store import features_of
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import FloatArray, IntArray
-    from gnnflow.graph.batch import Block
+    from gnnflow.graph.batch import Block, NodeFeatures
     from gnnflow.infer.job import InferJob
     from gnnflow.layers.model import Model
     from gnnflow.mapreduce.exchange import Inbox
@@ -43,9 +45,14 @@ def encode(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
     store = job.neighbors.store
     # local rows that the first layer reads [N], and their features
     rows = rows_of_layer(index, inbox, job, 0)
-    table = take_rows(store.nodes(index, store.feature_columns).combine_chunks(), rows)
+    features: NodeFeatures
+    if store.schema.is_typed:
+        features, nodes = features_by_type(store, index, rows), store.degrees(index).take(rows)
+    else:
+        table = take_rows(store.nodes(index, store.feature_columns).combine_chunks(), rows)
+        features, nodes = features_of(table, store.facts.features.width), None
     with job.computing(index) as model:
-        h = encode_slice(model, features_of(table, store.facts.features.width))
+        h = encode_slice(model, features, nodes)
         emits = _send(index, inbox, job, model, layer=1, h=h, rows=rows, outputs={})
     return TaskOutput(emits=emits, counts={"rows": len(rows)})
 
@@ -73,7 +80,7 @@ def score(index: int, inbox: Inbox, *, job: InferJob, parity: tuple[int, ...]) -
         logits = prediction_slice(model, outputs)
         scores = scores_of(torch.from_numpy(logits), job.row_kind)
         embedding = embedding_slice(model, outputs) if job.embeddings else None
-    ids = combine(job.neighbors.store.nodes(index, ["id"])["id"]).take(pa.array(rows))
+    ids = _ids(index, job, rows)
     broken = _broken_rows(logits, embedding)
     if len(broken):
         return TaskOutput(counts={"rows": len(rows), "not_finite": len(broken), "example": str(ids[broken[0]])})
@@ -90,6 +97,14 @@ def score(index: int, inbox: Inbox, *, job: InferJob, parity: tuple[int, ...]) -
     return TaskOutput(files=(commit_predictions(index, table, job=job),), counts=counts)
 
 
+def _ids(index: int, job: InferJob, rows: IntArray) -> pa.Array:
+    """Return the users' ids of local rows of the target type."""
+    store = job.neighbors.store
+    target_type = store.facts.target_type
+    own = store.nodes(index, ["id"], node_type=target_type)
+    return combine(own["id"]).take(pa.array(rows - store.book.rows(index, target_type).start))
+
+
 def _broken_rows(logits: FloatArray, embedding: FloatArray | None) -> IntArray:
     """Return the rows for which something that is not finite was computed."""
     computed = logits if embedding is None else np.concatenate([logits, embedding], axis=1)
@@ -101,21 +116,31 @@ def _layer(
 ) -> tuple[IntArray, FloatArray, dict[int, FloatArray]]:
     """Return (local rows, layer `layer`'s output, outputs carried from earlier layers) of this partition."""
     rows = rows_of_layer(index, inbox, job, layer)
-    own, received = inbox.read(f"own_{layer}"), inbox.read(f"source_{layer}")
+    own = inbox.read(f"own_{layer}")
+    if model.is_typed:
+        h = compute_layer(index, inbox, job, model, layer=layer, h=to_matrix(own["h"]), rows=rows)
+    else:
+        h = _plain_layer(index, inbox, job, model, layer=layer, own=own, rows=rows)
+    carried = {number: to_matrix(own[f"output_{number}"]) for number in _carried(model, layer, job)}
+    return rows, h, carried
+
+
+def _plain_layer(
+    index: int, inbox: Inbox, job: InferJob, model: Model, *, layer: int, own: pa.Table, rows: IntArray
+) -> FloatArray:
+    """Return layer `layer`'s output of local rows [T] of a graph without types. own: what was kept of them."""
     # packed source terms of the T targets, then of the S rows received [T + S, K]
+    received = inbox.read(f"source_{layer}")
     source = np.concatenate([to_matrix(own["source"]), to_matrix(received["row"])])
-    block = _block(index, job, rows, layer)
     layouts = term_layouts(model, layer - 1)
-    h = layer_slice(
+    return layer_slice(
         model,
         layer - 1,
         # A layer without target terms keeps none: Arrow has no column of width zero.
         own=layouts.target.unpack(to_matrix(own["target"])) if layouts.target.names else {},
         source=layouts.source.unpack(source),
-        block=block,
+        block=_block(index, job, rows, layer),
     )
-    carried = {number: to_matrix(own[f"output_{number}"]) for number in _carried(model, layer, job)}
-    return rows, h, carried
 
 
 def _block(index: int, job: InferJob, rows: IntArray, layer: int) -> Block:
@@ -150,30 +175,28 @@ def _send(
     outputs: dict[int, FloatArray],
 ) -> tuple[Emit, ...]:
     """Send layer `layer`'s source terms where they were asked for, and keep what its own targets need here."""
-    # terms of all N rows that were computed here; source terms packed [N, K]
-    table = take_rows(job.neighbors.store.nodes(index, DEGREE_COLUMNS).combine_chunks(), rows)
-    terms = term_slice(model, layer - 1, h=h, nodes=degrees_of(table))
-    layouts = term_layouts(model, layer - 1)
-    packed = layouts.source.pack(terms.source)
-    sends = sends_of(index, inbox, job, layer)
+    nodes = job.neighbors.store.degrees(index).take(rows)
     # places among the N rows of those that the layer computes here [T]
     needed = np.searchsorted(rows, rows_of_layer(index, inbox, job, layer))
-    own = {"source": from_matrix(packed[needed])}
-    if layouts.target.names:
-        own["target"] = from_matrix(layouts.target.pack(terms.target)[needed])
+    sources: tuple[Emit, ...]
+    if model.is_typed:
+        own = {"h": from_matrix(h[needed])}
+        sources = send_terms(index, inbox, job, model, layer=layer, h=h, rows=rows, nodes=nodes)
+    else:
+        # terms of all N rows that were computed here; source terms packed [N, K]
+        terms = term_slice(model, layer - 1, h=h, nodes=nodes)
+        layouts = term_layouts(model, layer - 1)
+        packed = layouts.source.pack(terms.source)
+        own = {"source": from_matrix(packed[needed])}
+        if layouts.target.names:
+            own["target"] = from_matrix(layouts.target.pack(terms.target)[needed])
+        # the rows asked for, partition by partition; each is copied for one partition at a time
+        (channel,), (sends,) = job.source_channels(layer), sends_of(index, inbox, job, layer)
+        picked = np.searchsorted(rows, sends.rows)
+        sources = (Emit(channel, pa.table({"row": from_matrix(packed)}), sends.destination, picked=picked),)
     for number in _carried(model, layer, job):
         own[f"output_{number}"] = from_matrix(outputs[number][needed])
-    # the rows asked for, partition by partition; each is copied for one partition at a time
-    source = Emit(
-        f"source_{layer}",
-        pa.table({"row": from_matrix(packed)}),
-        sends.destination,
-        picked=np.searchsorted(rows, sends.rows),
-    )
-    return (
-        source,
-        Emit(f"own_{layer}", pa.table(own), np.full(len(needed), index)),
-    )
+    return (*sources, Emit(f"own_{layer}", pa.table(own), np.full(len(needed), index)))
 
 
 def _carried(model: Model, layer: int, job: InferJob) -> list[int]:

@@ -1,0 +1,95 @@
+"""What the slices do on a typed graph: features and encoders by type, source terms by relation.
+
+A node's source terms differ from relation to relation, so each relation has a channel of its own; a node is sent in
+those alone that read it. A target keeps its input row, from which its own terms for every relation into its type are
+computed where it lives.
+
+Shapes: N rows computed before, T targets, S distinct sources of all relations, R relations, W width.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from gnnflow.executions.sliced_relations import relation_layout, relation_terms, relations_slice
+from gnnflow.graph.arrays import distinct
+from gnnflow.graph.batch import TypedFeatures, sampled_block
+from gnnflow.infer.need import asked_nodes, sends_of
+from gnnflow.mapreduce.exchange import Emit
+from gnnflow.storage.columns import from_matrix, take_rows, to_matrix
+from gnnflow.storage.graph_store import features_of
+
+if TYPE_CHECKING:
+    from gnnflow.graph.arrays import FloatArray, IntArray
+    from gnnflow.graph.batch import Degrees, Features
+    from gnnflow.infer.job import InferJob
+    from gnnflow.layers.model import Model
+    from gnnflow.mapreduce.exchange import Inbox
+    from gnnflow.storage.graph_store import GraphStore
+
+
+def features_by_type(store: GraphStore, partition: int, rows: IntArray) -> TypedFeatures:
+    """Return the features of local rows of a partition, ascending [N]."""
+    of_types = [store.book.rows(partition, number) for number in range(store.schema.num_types)]
+    # rows ascend, and so do the types in a partition: where each type's begin and end among them
+    places = np.searchsorted(rows, [0, *(own.stop for own in of_types)])
+    parts: list[Features | None] = []
+    for number, (own, facts) in enumerate(zip(of_types, store.facts.features_of_types, strict=True)):
+        if facts is None:
+            parts.append(None)
+            continue
+        table = store.nodes(partition, store.feature_columns_of(number), node_type=number).combine_chunks()
+        held = rows[places[number] : places[number + 1]] - own.start
+        parts.append(features_of(take_rows(table, held), facts.width))
+    return TypedFeatures(np.repeat(np.arange(len(parts)), np.diff(places)), tuple(parts))
+
+
+def send_terms(
+    index: int, inbox: Inbox, job: InferJob, model: Model, *, layer: int, h: FloatArray, rows: IntArray, nodes: Degrees
+) -> tuple[Emit, ...]:
+    """Return layer `layer`'s source terms on their way to where they were asked for, one emit per relation.
+
+    h and nodes: input rows and degrees of the N local rows that were computed here.
+    """
+    emits = []
+    every = zip(job.source_channels(layer), sends_of(index, inbox, job, layer), strict=True)
+    for relation, (channel, sends) in enumerate(every):
+        # local rows that some partition asked for in the relation, and their places among the N
+        asked = distinct(sends.rows)
+        places = np.searchsorted(rows, asked)
+        terms = relation_terms(model, layer - 1, relation, h=h[places], nodes=nodes.take(places))
+        table = pa.table({"row": from_matrix(relation_layout(model, layer - 1, relation).pack(terms))})
+        emits.append(Emit(channel, table, sends.destination, picked=np.searchsorted(asked, sends.rows)))
+    return tuple(emits)
+
+
+def compute_layer(
+    index: int, inbox: Inbox, job: InferJob, model: Model, *, layer: int, h: FloatArray, rows: IntArray
+) -> FloatArray:
+    """Return layer `layer`'s output [T, W] of local rows [T] with input rows h, from the source terms received."""
+    store = job.neighbors.store
+    nodes, targets = store.degrees(index).take(rows), store.book.start(index) + rows
+    # the in-edges the layer takes of them [E], and the dense id of each one's source
+    edges = job.neighbors.in_edges(index)
+    picked = edges.prefix(rows, limit=job.fanout(layer))
+    sources = edges.sources[picked.positions]
+    # dense ids of the rows received in any relation, ascending [S]
+    received = distinct(np.concatenate(asked_nodes(sources, picked, nodes=targets, job=job)))
+    # the source row of each edge: received rows lie behind the T targets, that of a self-loop is the target's own [E]
+    own = picked.each(np.arange(len(rows)))
+    read = np.where(sources == targets[own], own, len(rows) + np.searchsorted(received, sources))
+    block = sampled_block(
+        edges.take(picked.positions, offsets=picked.offsets, sources=read),
+        num_sources=len(rows) + len(received),
+        in_degree=nodes.in_degree,
+        sampling=job.neighbors.sampling,
+    )
+    terms = [
+        relation_layout(model, layer - 1, relation).unpack(to_matrix(inbox.read(channel)["row"]))
+        for relation, channel in enumerate(job.source_channels(layer))
+    ]
+    types = store.book.type_of(np.concatenate([targets, received]))
+    return relations_slice(model, layer - 1, h=h, nodes=nodes, block=block, types=types, received=terms)
