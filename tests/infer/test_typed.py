@@ -206,6 +206,14 @@ def test_it_scores_as_a_batch_of_the_same_neighbourhoods(tmp_path: Path, kind: s
     assert not scored
 
 
+def test_partitions_may_lack_nodes_of_a_type_or_any(tmp_path: Path) -> None:
+    job = prepare(tmp_path, KINDS["hgt"], sampling="uniform", partitions=32)
+    sizes = np.diff(job.neighbors.store.facts.offsets).reshape(32, 3)
+    assert (sizes.sum(1) == 0).any()
+    assert ((sizes[:, 0] == 0) & (sizes.sum(1) > 0)).any()
+    assert_as_defined(job, predictions(job, tmp_path))
+
+
 def test_predictions_are_of_the_same_nodes_whatever_the_partitions(tmp_path: Path) -> None:
     found = []
     for partitions in (1, 3):
