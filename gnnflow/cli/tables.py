@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 import typer
@@ -48,12 +49,22 @@ def import_tables(
 @generate_app.command()
 def payments(
     out: Out,
-    nodes: Annotated[int, typer.Option("--nodes", min=100, help="Number of accounts and merchants.")] = 20_000,
-    edges: Annotated[int, typer.Option("--edges", min=100, help="Number of payments.")] = 200_000,
+    *,
+    nodes: Annotated[int, typer.Option("--nodes", min=100, help="Number of accounts, merchants and devices.")] = 20_000,
+    edges: Annotated[int, typer.Option("--edges", min=100, help="Number of edges.")] = 200_000,
     seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
+    typed: Annotated[
+        bool, typer.Option("--typed", help="Accounts, devices and merchants as node types; prints the graph section.")
+    ] = False,
 ) -> None:
     """Make a payments network: string ids, hub merchants, edge attributes and weights, planted risk classes."""
-    from gnnflow.datasets import write_payments
+    import yaml
 
+    from gnnflow.datasets import write_payments, write_typed_payments
+
+    if typed:
+        section = write_typed_payments(out, num_nodes=nodes, num_edges=edges, seed=seed)
+        typer.echo(yaml.safe_dump({"graph": section}, sort_keys=False, allow_unicode=True, width=math.inf), nl=False)
+        return
     for uri in write_payments(out, num_nodes=nodes, num_edges=edges, seed=seed):
         typer.echo(uri)

@@ -1,9 +1,9 @@
 """Graphs as node and edge tables: of other libraries and file formats, and made on the spot.
 
 `tables.py` says what comes out. `pyg.py`, `dgl.py`, `networkx.py` and `edge_csv.py` each read one kind of graph;
-`specs.py` names a graph in one line for the command line; `payments.py` and `power_law.py` make seeded graphs to
-learn on and to measure with. Read `tables.py` first. No foreign library is imported until it is asked for, and no
-pickle is read.
+`specs.py` names a graph in one line for the command line; `payments.py`, `typed_payments.py` and `power_law.py` make
+seeded graphs to learn on and to measure with. Read `tables.py` first. No foreign library is imported until it is
+asked for, and no pickle is read.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from gnnflow.datasets.power_law import power_law, write_power_law
 from gnnflow.datasets.pyg import from_pyg, from_pyg_graphs, from_pyg_hetero
 from gnnflow.datasets.specs import import_graph, import_spec
 from gnnflow.datasets.tables import GraphTables, TypedGraphTables, save_tables
+from gnnflow.datasets.typed_payments import typed_payments, write_typed_payments
 
 __all__ = [
     "CLASSES",
@@ -35,6 +36,8 @@ __all__ = [
     "payments",
     "power_law",
     "save_tables",
+    "typed_payments",
     "write_payments",
     "write_power_law",
+    "write_typed_payments",
 ]

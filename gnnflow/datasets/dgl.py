@@ -12,7 +12,7 @@ from typing import Any
 
 from gnnflow.datasets.assemble import EdgeAttributes, NodeAttributes, edge_table, node_table, with_inputs
 from gnnflow.datasets.columns import to_array
-from gnnflow.datasets.tables import GraphTables, TypedGraphTables, edge_type_name
+from gnnflow.datasets.tables import GraphTables, TypedGraphTables, edge_type_name, type_name
 from gnnflow.graph.errors import TableError
 
 _NODE_INPUT = ("feat", "feature", "features", "x")
@@ -37,7 +37,10 @@ def from_dgl(graph: Any, *, mask_column: int = 0) -> GraphTables:
 
 def from_dgl_hetero(graph: Any, *, mask_column: int = 0) -> TypedGraphTables:
     """Return the tables of a DGL heterograph, one per node type and one per canonical edge type."""
-    nodes = {kind: _node_table(graph, kind, mask_column, f"DGL graph, {kind}") for kind in graph.ntypes}
+    nodes = {
+        type_name(kind, where="DGL graph"): _node_table(graph, kind, mask_column, f"DGL graph, {kind}")
+        for kind in graph.ntypes
+    }
     edges = {
         edge_type_name(*relation, where="DGL graph"): _edge_table(graph, relation, f"DGL graph, {relation}")
         for relation in graph.canonical_etypes

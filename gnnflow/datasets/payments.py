@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from gnnflow.datasets.draws import cumulative, labelled_columns, numbered_ids
 from gnnflow.datasets.pieces import Pieces, SyntheticGraph, collect, require, write_pieces
 from gnnflow.storage.columns import from_matrix
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 CLASSES = ("ordinary", "mule", "ring")
 _ORDINARY, _MULE, _RING = range(3)
 _CLASS_SHARE = (0.5, 0.3, 0.2)
-_LABELLED_SHARE = 0.8
-_SPLIT_SHARE = (0.6, 0.2, 0.2)
 _MERCHANT_SHARE = 0.1
 _TO_MERCHANT_SHARE = 0.45
 _FEATURE_WIDTH = 8
@@ -109,28 +107,16 @@ def _population(num_nodes: int, rng: np.random.Generator) -> _Population:
     num_people = num_nodes - num_merchants
     classes = rng.choice(len(CLASSES), num_people, p=_CLASS_SHARE)
     popularity = 1.0 / np.arange(1, num_merchants + 1)
+    width = max(7, len(str(num_people)))
     return _Population(
         classes=classes,
         members=tuple(np.flatnonzero(classes == kind) for kind in range(len(CLASSES))),
-        activity=_cumulative(rng.lognormal(0.0, 0.7, num_people)),
-        popularity=_cumulative(rng.permutation(popularity)),
-        ids=_account_ids(num_people, num_merchants),
+        activity=cumulative(rng.lognormal(0.0, 0.7, num_people)),
+        popularity=cumulative(rng.permutation(popularity)),
+        ids=pa.concat_arrays(
+            [numbered_ids("ACC", num_people, width=width), numbered_ids("MER", num_merchants, width=width)]
+        ),
     )
-
-
-def _cumulative(share: Array) -> Array:
-    total: Array = np.cumsum(share)
-    total /= total[-1]
-    return total
-
-
-def _account_ids(num_people: int, num_merchants: int) -> pa.Array:
-    width = max(7, len(str(num_people)))
-    columns = [
-        pc.binary_join_element_wise(prefix, pc.utf8_lpad(pa.array(np.arange(count)).cast(pa.string()), width, "0"), "-")
-        for prefix, count in (("ACC", num_people), ("MER", num_merchants))
-    ]
-    return pa.concat_arrays(columns)
 
 
 def _nodes(population: _Population, num_nodes: int, rng: np.random.Generator) -> pa.Table:
@@ -138,15 +124,8 @@ def _nodes(population: _Population, num_nodes: int, rng: np.random.Generator) ->
     x = rng.standard_normal((num_nodes, _FEATURE_WIDTH), np.float32)
     x[:num_people, : _SIGNAL.shape[1]] += _SIGNAL[population.classes]
     x[num_people:, -1] += _MERCHANT_SIGNAL
-    labelled = np.zeros(num_nodes, bool)
-    labelled[:num_people] = rng.random(num_people) < _LABELLED_SHARE
-    label = np.zeros(num_nodes, np.int64)
-    label[:num_people] = population.classes
-    part = np.searchsorted(np.cumsum(_SPLIT_SHARE)[:-1], rng.random(num_nodes), side="right")
-    split = pa.array(["train", "valid", "test"]).take(pa.array(part, mask=~labelled))
-    return pa.table(
-        {"id": population.ids, "x": from_matrix(x), "label": pa.array(label, mask=~labelled), "split": split}
-    )
+    labels = labelled_columns(population.classes, others=num_nodes - num_people, rng=rng)
+    return pa.table({"id": population.ids, "x": from_matrix(x), **labels})
 
 
 def _edges(number: int, edges: range, *, population: _Population, num_even: int, seed: int) -> pa.Table:

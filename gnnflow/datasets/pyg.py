@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from gnnflow.datasets.assemble import EdgeAttributes, NodeAttributes, edge_table, node_table, pair_of, with_inputs
 from gnnflow.datasets.columns import is_sparse, to_array
-from gnnflow.datasets.tables import GraphTables, TypedGraphTables, edge_type_name
+from gnnflow.datasets.tables import GraphTables, TypedGraphTables, edge_type_name, type_name
 from gnnflow.graph.arrays import Array
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.splits import SPLITS
@@ -50,12 +50,26 @@ def from_pyg(data: Any, *, mask_column: int = 0) -> GraphTables:
 
 
 def from_pyg_hetero(data: Any, *, mask_column: int = 0) -> TypedGraphTables:
-    """Return the tables of a PyG `HeteroData`, one per node type and one per (source, relation, target)."""
+    """Return the tables of a PyG `HeteroData`, one per node type and one per (source, relation, target).
+
+    A type without features has ids alone. Raises TableError for one whose number of nodes is not stated, and for a type
+    or relation that cannot be part of a file name.
+    """
     where = f"PyG {type(data).__name__}"
     if not hasattr(data, "edge_types"):
         raise TableError("has one node type", where=where, fix="Use from_pyg for Data.")
+    ends = (kind for source, _, target in data.edge_types for kind in (source, target))
+    unknown = next((kind for kind in ends if kind not in data.node_types), None)
+    if unknown is not None:
+        raise TableError(
+            f"has edges of nodes {unknown!r} whose number is not known",
+            where=where,
+            fix=f"Set data[{unknown!r}].num_nodes, or give them features.",
+        )
     nodes = {
-        kind: node_table(_nodes(data[kind], f"{where} {kind}"), mask_column=mask_column, where=f"{where} {kind}")
+        type_name(kind, where=where): node_table(
+            _nodes(data[kind], f"{where} {kind}"), mask_column=mask_column, where=f"{where} {kind}"
+        )
         for kind in data.node_types
     }
     edges = {}

@@ -33,10 +33,15 @@ def import_spec(spec: str, *, options: Mapping[str, str] | None = None) -> Graph
         raise TableError(
             "is read by unpickling, which runs code from the file",
             where=spec,
-            fix="Load it yourself where you trust it, and pass it to gnnflow.datasets.from_pyg or from_networkx.",
+            fix="Load it yourself where you trust it, and pass it to gnnflow.datasets: from_pyg, from_pyg_hetero or "
+            "from_networkx.",
         )
     if source not in _LOADERS or not colon or not name:
-        extra = " A DGL graph is passed to gnnflow.datasets.from_dgl in Python." if source == "dgl" else ""
+        extra = (
+            " A DGL graph is passed to gnnflow.datasets.from_dgl or from_dgl_hetero in Python."
+            if source == "dgl"
+            else ""
+        )
         raise ConfigError(
             f"{spec!r} names no graph",
             where="import",

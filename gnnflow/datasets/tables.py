@@ -12,7 +12,7 @@ from gnnflow.graph.errors import StorageError, TableError
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.tables import write_table
 
-_TYPE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_TYPE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]|_(?!_))*(?<!_)")  # a `_` at an end would join the separator
 _ROW_GROUP = 1 << 18  # several row groups per file, so that ingest reads a large table in several tasks
 
 
@@ -31,17 +31,28 @@ class TypedGraphTables:
     nodes: Mapping[str, pa.Table]
     edges: Mapping[str, pa.Table]
 
+    def uris(self, out: str) -> dict[str, dict[str, str]]:
+        """Return where `save_tables` puts each table below a folder: the maps `nodes` and `edges` of a config."""
+        return {
+            "nodes": {name: join(out, "nodes", f"{name}.parquet") for name in self.nodes},
+            "edges": {name: join(out, "edges", f"{name}.parquet") for name in self.edges},
+        }
+
 
 def edge_type_name(source: str, relation: str, target: str, *, where: str) -> str:
     """Return `source__relation__target`. Raises TableError where that is not a file name or cannot be split again."""
-    for part in (source, relation, target):
-        if not _TYPE_NAME.fullmatch(part) or "__" in part:
-            raise TableError(
-                f"the type {part!r} cannot be part of a file name",
-                where=where,
-                fix="Rename it: letters, digits, '.', '-' and single '_', starting with a letter or digit.",
-            )
-    return f"{source}__{relation}__{target}"
+    return "__".join(type_name(part, where=where) for part in (source, relation, target))
+
+
+def type_name(name: str, *, where: str) -> str:
+    """Return the name of a type or relation. Raises TableError where it cannot be part of a file name."""
+    if not _TYPE_NAME.fullmatch(name):
+        raise TableError(
+            f"the type {name!r} cannot be part of a file name",
+            where=where,
+            fix="Rename it: letters, digits, '.', '-' and single '_' between them.",
+        )
+    return name
 
 
 def save_tables(tables: GraphTables | TypedGraphTables, out: str) -> list[str]:
@@ -51,16 +62,17 @@ def save_tables(tables: GraphTables | TypedGraphTables, out: str) -> list[str]:
     `edges/SOURCE__RELATION__TARGET.parquet`.
     """
     if isinstance(tables, GraphTables):
-        named = {"nodes.parquet": tables.nodes, "edges.parquet": tables.edges}
+        placed = {join(out, "nodes.parquet"): tables.nodes, join(out, "edges.parquet"): tables.edges}
     else:
-        named = {f"nodes/{name}.parquet": table for name, table in tables.nodes.items()}
-        named |= {f"edges/{name}.parquet": table for name, table in tables.edges.items()}
-    for name, table in named.items():
+        uris = tables.uris(out)
+        placed = {uri: tables.nodes[name] for name, uri in uris["nodes"].items()}
+        placed |= {uri: tables.edges[name] for name, uri in uris["edges"].items()}
+    for uri, table in placed.items():
         try:
-            write_table(join(out, name), table, row_group_size=_ROW_GROUP)
+            write_table(uri, table, row_group_size=_ROW_GROUP)
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path
             why = error.strerror if isinstance(error, OSError) and error.strerror else "no such place can be"
             raise StorageError(
                 f"the tables cannot be written ({why})", where=repr(out), fix="Give a folder that can be written to."
             ) from error
-    return [join(out, name) for name in named]
+    return list(placed)

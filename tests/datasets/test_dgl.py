@@ -93,3 +93,57 @@ def test_a_heterograph_becomes_a_table_per_type_and_relation():
     assert tables.edges["item__bought-by__user"].to_pydict() == {"src": [0, 1, 2], "dst": [2, 0, 1]}
     with pytest.raises(TableError, match="from_dgl_hetero"):
         from_dgl(graph)
+
+
+def dgl_library(nodes, edges):
+    dgl = pytest.importorskip("dgl", reason="DGL is not installed")
+    graph = dgl.heterograph(
+        {relation: ends for relation, (ends, _) in edges.items()}, {kind: count for kind, (count, _) in nodes.items()}
+    )
+    for kind, (_, data) in nodes.items():
+        graph.nodes[kind].data.update(data)
+    for relation, (_, data) in edges.items():
+        graph.edges[relation].data.update(data)
+    return graph
+
+
+@pytest.mark.parametrize("build", [StandIn, dgl_library])
+def test_a_heterograph_comes_back_from_its_tables_as_it_was(build):
+    nodes = {
+        "item": (3, {}),  # no features
+        "user": (3, {"feat": torch.randn(3, 2), "label": torch.tensor([1, 0, -1])}),
+    }
+    edges = {
+        ("user", "buys", "item"): (ENDS, {"weight": torch.tensor([0.5, 1, 2]), "feat": torch.randn(3, 4)}),
+        ("user", "follows", "user"): ((ENDS[1], ENDS[0]), {}),
+    }
+    tables = from_dgl_hetero(build(nodes, edges))
+    back_nodes = {kind: (table.num_rows, node_data(table)) for kind, table in tables.nodes.items()}
+    back_edges = {tuple(name.split("__")): (ends(table), edge_data(table)) for name, table in tables.edges.items()}
+    assert equal(back_nodes["item"], nodes["item"])
+    assert equal(back_nodes["user"], nodes["user"])
+    assert all(equal(back_edges[relation], edges[relation]) for relation in edges)
+    again = from_dgl_hetero(build(back_nodes, back_edges))
+    assert (again.nodes, again.edges) == (tables.nodes, tables.edges)
+
+
+def ends(table):
+    return torch.tensor(table["src"].to_pylist()), torch.tensor(table["dst"].to_pylist())
+
+
+def node_data(table):
+    return columns(table, {"x": "feat", "label": "label"})
+
+
+def edge_data(table):
+    return columns(table, {"edge_attr": "feat", "weight": "weight"})
+
+
+def columns(table, names):
+    return {name: torch.tensor(table[ours].to_pylist()) for ours, name in names.items() if ours in table.column_names}
+
+
+def equal(one, other):
+    (first, data), (second, held) = one, other
+    same = first == second if isinstance(first, int) else all(map(torch.equal, first, second))
+    return same and data.keys() == held.keys() and all(torch.equal(data[name], held[name]) for name in data)

@@ -19,17 +19,19 @@ def test_the_page_runs_from_top_to_bottom(tmp_path, monkeypatch):
     pytest.importorskip("networkx", reason="needs gnnflow[networkx]")
     monkeypatch.chdir(tmp_path)
     blocks = BLOCK.findall(PAGE.read_text())
-    assert {language for language, _ in blocks} == {"bash", "python", "yaml"}
+    assert {language for language, _ in blocks} == {"bash", "python", "text", "yaml"}
     for language, text in blocks:
         if language == "yaml":
             name = text.split("\n", 1)[0].removeprefix("name: ")
             Path(f"{name}.yaml").write_text(text + "cluster: {kind: synchronous}\n")
         elif language == "python":
             exec(compile(text, str(PAGE), "exec"), {})
-        else:
+        elif language == "bash":
             run_commands(text)
     written = {str(path.relative_to(tmp_path / "data").parent) for path in tmp_path.glob("data/*/nodes.parquet")}
     assert written == {"karate", "club", "club-file", "calls", "payments"}
+    typed = {str(path.relative_to(tmp_path / "data").parents[1]) for path in tmp_path.glob("data/*/nodes/*.parquet")}
+    assert typed == {"movies", "payments-typed"}
 
 
 def run_commands(text):

@@ -165,14 +165,12 @@ def _places() -> Iterator[Case]:
         yield refused(
             f"generate payments {argument}", line("generate", "payments", *out, *argument.split()), word, usage=True
         )
-    yield refused(
-        "generate payments into a file", line("generate", "payments", "--out", "{folder}/config.yaml"), "config.yaml"
-    )
-    yield refused(
-        "generate payments onto /proc",
-        line("generate", "payments", "--out", "/proc/x", "--nodes", "100", "--edges", "100"),
-        "/proc/x",
-    )
+    for typed in ((), ("--typed",)):
+        command = " ".join(("generate payments", *typed))
+        into = ("generate", "payments", *typed, "--out")
+        yield refused(f"{command} into a file", line(*into, "{folder}/config.yaml"), "config.yaml")
+        small = ("--nodes", "100", "--edges", "100")
+        yield refused(f"{command} onto /proc", line(*into, "/proc/x", *small), "/proc/x")
 
 
 def _named(spec: str) -> str:
