@@ -6,12 +6,15 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gnnflow.graph.facts import GraphFacts
+    from gnnflow.graph.facts import GraphFacts, TypeFacts
 
 
 @dataclass(frozen=True)
 class Signature:
-    """The inputs a model was trained on, and the outputs it gives."""
+    """The inputs a model was trained on, and the outputs it gives.
+
+    types: the node types with their features, and relations: those with their edge attributes; empty without types.
+    """
 
     feature_kind: str
     feature_width: int
@@ -20,6 +23,8 @@ class Signature:
     edge_weights: bool
     label_kind: str
     num_classes: int
+    types: str = ""
+    relations: str = ""
 
 
 def signature_of(graph: GraphFacts) -> Signature:
@@ -33,7 +38,14 @@ def signature_of(graph: GraphFacts) -> Signature:
         edge_weights=graph.has_weight,
         label_kind=f"{graph.label_kind} of edges" if of_edges else graph.label_kind,
         num_classes=graph.num_classes,
+        types=", ".join(_described(each) for each in graph.types),
+        relations=", ".join(f"{each.name} ({each.attribute_width})" for each in graph.relations),
     )
+
+
+def _described(node_type: TypeFacts) -> str:
+    held = node_type.features
+    return f"{node_type.name} ({'none' if held is None else f'{held.kind} {held.width}'})"
 
 
 def misfits(model: Signature, graph: Signature) -> tuple[str, ...]:

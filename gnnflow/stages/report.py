@@ -167,7 +167,8 @@ def _sample(store: GraphStore, scored: Artifact, *, targets: str | Sequence[str]
             known = known.append_column("labelled", pa.array(to_numpy(known["split"]) >= 0))
             rows = scored_edges(known, targets if isinstance(targets, str) else tuple(map(SPLITS.index, targets)))
         else:
-            known = store.nodes(partition, ["id", "split", "labelled", *label])
+            columns = ["id", "split", "labelled", *label]
+            known = store.nodes(partition, columns, node_type=store.facts.target_type)
             rows = _rows_of(known, predicted)
         for name in ("split", "labelled", *label):
             predicted = predicted.append_column(name, known[name].combine_chunks().take(pa.array(rows)))

@@ -3,7 +3,8 @@
     targets [B]       dense ids; the user's own ids are in the metadata
     labels            of the targets, as MiniBatch has them
     outputs [B, C]    what the model said about them
-    features/...      of all rows the step computed on, the targets first: dense [N, F], or offsets, index and value
+    features/...      of all rows the step computed on, the targets first: dense [N, F], or offsets, index and value;
+                      on a graph with types those of the targets' type
     model/...         the weights that gave this loss, before the step changed them
 
 The metadata's `batch` is JSON: fit, epoch, step, loss, ids.
@@ -59,10 +60,12 @@ class FailureFolder:
 def _user_ids(store: GraphStore, targets: IntArray) -> list[Any]:
     """Return the user's ids of dense ids, reading the partitions that own them."""
     owners, found = store.book.owner(targets), np.empty(len(targets), object)
+    node_type = store.facts.target_type
     for partition in np.unique(owners):
         mine = np.flatnonzero(owners == partition)
-        ids = store.nodes(int(partition), ["id"])["id"].combine_chunks()
-        found[mine] = ids.take(targets[mine] - store.book.start(int(partition))).to_pylist()
+        ids = store.nodes(int(partition), ["id"], node_type=node_type)["id"].combine_chunks()
+        first = store.book.start(int(partition)) + store.book.rows(int(partition), node_type).start
+        found[mine] = ids.take(targets[mine] - first).to_pylist()
     return found.tolist()
 
 

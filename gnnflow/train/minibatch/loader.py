@@ -150,7 +150,10 @@ class BatchLoader:
         return (_labels(self._shard(entry).shard) for entry in entries)
 
     def features(self, batch: ReadyBatch) -> FeatureTensors:
-        """Return the features of all rows that a batch was made of, its targets first; reads them again if need be."""
+        """Return the features of all rows that a batch was made of, its targets first; reads them again if need be.
+
+        On a graph with types those of the rows of the targets' type.
+        """
 
         def read_again() -> FeatureTensors | TypedFeatureTensors | None:
             opened = self._shard(batch.planned.entry)
@@ -158,8 +161,8 @@ class BatchLoader:
 
         # By the reader's thread, which shards and scratch space belong to.
         features = batch.tensors.features or self._reader.submit(read_again).result()
-        assert isinstance(features, FeatureTensors)
-        return features
+        assert features is not None
+        return features if isinstance(features, FeatureTensors) else _of_targets(features)
 
     def _begin(self, batch: PlannedBatch, *, for_training: bool) -> _Sent | Future[_Sent]:
         held = self._memory.batch(self._key(batch, for_training=for_training))
@@ -244,6 +247,13 @@ class BatchLoader:
             sampling=self._sampling,
             scratch=self._scratch,
         )
+
+
+def _of_targets(features: TypedFeatureTensors) -> FeatureTensors:
+    """Return the features of the type that the first row is of, as the targets are; no columns where it has none."""
+    held = zip(features.parts, features.rows, strict=True)
+    part, rows = next((part, rows) for part, rows in held if len(rows) and not rows[0])
+    return FeatureTensors(0, dense=torch.zeros(len(rows), 0)) if part is None else part
 
 
 def in_order(begun: Iterable[Ready | Future[Ready]], *, ahead: int) -> Generator[Ready, None, None]:
