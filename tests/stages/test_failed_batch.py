@@ -20,6 +20,7 @@ from gnnflow.train import failed_batch
 from gnnflow.train.failed_batch import read_failed_batch
 from tests.command_line import run_cli
 from tests.small_graphs import graph_config, write_graph
+from tests.typed_graphs import typed_tables, write_tables
 
 EXPLODES = {"epochs": 9, "batch_size": 8, "lr": 1e30, "optimizer": "sgd"}
 
@@ -114,3 +115,16 @@ def test_what_is_kept_belongs_to_the_workspace_and_is_read_as_no_table(tmp_path:
     assert workspace.owns(str(kept))
     assert list_names(str(kept.parent)) == ["train.safetensors"]
     assert torch.equal(load_file(kept)["targets"], read_failed_batch(str(kept)).tensors["targets"])
+
+
+def test_of_a_typed_graph_the_batch_holds_the_targets_and_features_of_their_type(tmp_path: Path) -> None:
+    tables = typed_tables()
+    config = graph_config(tmp_path, graph=write_tables(tmp_path, tables), train=EXPLODES)
+    with pytest.raises(TrainingError, match="the training loss is"):
+        pipeline.run_quietly(config)
+    (kept,) = tmp_path.glob("runs/failed/train/*/train.safetensors")
+    batch = read_failed_batch(str(kept))
+    accounts = {row["id"]: row for row in tables["account"].to_pylist()}
+    for row, name in enumerate(batch.said["ids"]):
+        assert accounts[name]["label"] == batch.tensors["labels"][row]
+        assert batch.tensors["features/dense"][row].tolist() == pytest.approx(accounts[name]["x"])

@@ -89,7 +89,8 @@ class ServedUpdater:
         self._held = HeldGradients(model)
         self._rate: float | None = None
         self._group = group
-        bags = [each for each in model.modules() if isinstance(each, BagEncoder) and each.weight.nbytes >= rows_bytes]
+        # A step's features are what the model's own encoder reads. The tables of a typed graph's encoders travel whole.
+        bags = [each for each in model.children() if isinstance(each, BagEncoder) and each.weight.nbytes >= rows_bytes]
         for bag in bags:
             bag.by_rows = True
         self._bags = {id(bag.weight): bag for bag in bags}

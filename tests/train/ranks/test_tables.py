@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from gnnflow.config import TrainConfig
+from gnnflow.config import SAGEConfig, TrainConfig
 from gnnflow.layers import FeatureTensors
-from gnnflow.layers.model import BagEncoder
+from gnnflow.layers.model import BagEncoder, ModelInputs, build_model
+from gnnflow.layers.typed import TypedInputs, TypeInputs
 from gnnflow.train.objective import build_optimizer
 from gnnflow.train.ranks.pushing import ServedUpdater
 from gnnflow.train.ranks.servers import Push, RowGradients, Shard
@@ -224,3 +225,13 @@ def test_a_step_of_512_targets_moves_the_rows_of_its_batch_of_a_table_of_a_milli
     assert found["train.pulled_bytes_per_step"] < targets * entries * row
     assert found["train.pushed_bytes_per_step"] < 2 * targets * entries * row
     assert rows * width * 4 > 100 * found["train.pulled_bytes_per_step"]
+
+
+def test_tables_of_a_typed_graph_travel_whole():
+    typed = TypedInputs((TypeInputs("a", 5, sparse=True), TypeInputs("b", ROWS, sparse=True)), ("b__to__a",))
+    model = build_model(SAGEConfig(hidden=4, layers=1), ModelInputs(5, 2, sparse=True, typed=typed))
+    bags = [each for each in model.modules() if isinstance(each, BagEncoder)]
+    actors = [Actor(config_of(mode="synchronous"), 1)]
+    together(lambda group: ServedUpdater(model, group, actors, fit=0, rows_bytes=0), 1)
+    assert len(bags) == 2
+    assert not any(each.by_rows for each in bags)
