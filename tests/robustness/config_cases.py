@@ -126,7 +126,7 @@ def _choices() -> Iterator[Case]:
         spoil = both(command("run"), key("train.start", value))
         yield refused(f"config train.start is {value[:20]}", spoil, "train.start|registry", value.partition("/")[0])
     typed = both(key("graph.nodes", {"a": "n.parquet"}), key("graph.edges", {"a__to__a": "e.parquet"}))
-    yield refused("config of a typed graph", typed, "graph.nodes", "one node table")
+    yield refused("config of a typed graph whose table is not there", typed, "n.parquet", "no such table")
     yield refused("config heads of gcn", key("model.heads", 4), "model.heads")
     yield refused("config hops below layers", key("flat.hops", 1), "flat.hops")
 
