@@ -59,8 +59,12 @@ def test_labels_of_payments_are_columns_the_generator_writes():
 @pytest.mark.parametrize("path", PUBLIC, ids=lambda path: path.stem)
 def test_an_example_names_columns_its_tables_have(path: Path, data_dir: Path):
     graph = load_config(path.read_text(), environment={"GNNFLOW_DATA": str(data_dir)}).graph
-    nodes, edges = pq.read_schema(graph.nodes), pq.read_schema(graph.edges)
-    for feature in graph.features:
-        assert feature in nodes.names or f"{feature}_index" in nodes.names
-    assert {graph.id, graph.label, graph.split} <= set(nodes.names)
-    assert {graph.src, graph.dst, *graph.edge_features} <= set(edges.names)
+    for name, uri in graph.node_tables.items():
+        nodes = pq.read_schema(uri)
+        for feature in graph.features_of(name):
+            assert feature in nodes.names or f"{feature}_index" in nodes.names
+        is_labelled = graph.target in {None, name}
+        assert {graph.id, *([graph.label, graph.split] if is_labelled else [])} <= set(nodes.names)
+    for relation, uri in graph.edge_tables.items():
+        edges = pq.read_schema(uri)
+        assert {graph.src, graph.dst, *graph.edge_features_of(relation)} <= set(edges.names)
