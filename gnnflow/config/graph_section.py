@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from gnnflow.config.base import Column, Integer, Section, Uri, problem
-from gnnflow.graph.schema import UNTYPED, GraphSchema, Relation
+from gnnflow.graph.schema import NAME, UNTYPED, GraphSchema, Relation
 
 _TypedTables = Annotated[dict[str, Uri], Field(min_length=1)]
 _TypedColumns = Annotated[dict[str, tuple[Column, ...]], Field(min_length=1)]
-# Types and relations are parts of file names, and of each other's.
-_TYPE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]|_(?!_))*(?<!_)")
 _NAMING = "Use letters, digits, '.', '-' and single '_', starting with a letter or digit."
 
 
@@ -168,7 +165,7 @@ class GraphConfig(Section):
                 fix="Give both as paths, or both as maps {type: path} and {source__relation__target: path}.",
             )
         for name in self.nodes:
-            if not _TYPE_NAME.fullmatch(name):
+            if not NAME.fullmatch(name):
                 raise problem(f"{name!r} cannot be part of a file name", key="nodes", fix=f"Rename the type. {_NAMING}")
         for name in self.edges:
             relation = Relation.parse(name)
@@ -178,7 +175,7 @@ class GraphConfig(Section):
                     key="edges",
                     fix="Write edge types as source__relation__target.",
                 )
-            if not _TYPE_NAME.fullmatch(relation.name):
+            if not NAME.fullmatch(relation.name):
                 raise problem(
                     f"{name!r} cannot be part of a file name", key="edges", fix=f"Rename the relation. {_NAMING}"
                 )

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from gnnflow.graph.errors import StorageError, TableError
+from gnnflow.graph.schema import NAME
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.tables import write_table
 
-_TYPE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]|_(?!_))*(?<!_)")  # a `_` at an end would join the separator
 _ROW_GROUP = 1 << 18  # several row groups per file, so that ingest reads a large table in several tasks
 
 
@@ -46,7 +45,7 @@ def edge_type_name(source: str, relation: str, target: str, *, where: str) -> st
 
 def type_name(name: str, *, where: str) -> str:
     """Return the name of a type or relation. Raises TableError where it cannot be part of a file name."""
-    if not _TYPE_NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise TableError(
             f"the type {name!r} cannot be part of a file name",
             where=where,

@@ -6,9 +6,8 @@
 
 A pass knows its layer alone. What the model does around it, dropout before and norm, activation and residual behind,
 `run_layer` adds in the one call that is both halves; on a typed graph `relations.py` adds it once around the passes of
-all relations. An
-execution whose halves lie in different tasks (`sliced`), or in different passes over the graph (one that streams a
-graph larger than memory), calls them apart.
+all relations. An execution whose halves lie in different tasks (`sliced`), or in different passes over the graph (one
+that streams a graph larger than memory), calls them apart.
 
 A new execution is one module here. It provides
 
@@ -150,10 +149,10 @@ def layer_terms(layer: Layer, *, h: Tensor, nodes: NodeContext, map_first: bool)
 
     map_first: apply the layer's value_weight, where it has one, to the values here and not to what they add up to.
     """
-    terms = layer.transform(h, nodes)
-    if layer.value_weight is None or not map_first:
+    terms, weight = layer.transform(h, nodes), layer.value_weight
+    if weight is None or not map_first:
         return terms
-    value = functional.linear(terms.source["value"], layer.value_weight)
+    value = functional.linear(terms.source["value"], weight)
     return Terms({**terms.source, "value": value}, terms.target)
 
 
@@ -187,12 +186,13 @@ def updated_rows(layer: Layer, *, target: TermRows, aggregated: Tensor, is_mappe
     target: the T targets' target terms. is_mapped: the layer's value_weight was applied before the aggregation. relu:
     as `takes_relu` says.
     """
-    linear = layer.linear_update
-    if layer.value_weight is None or is_mapped:
+    # asked for once: a layer may compute its weight, as one of shared bases does
+    weight, linear = layer.value_weight, layer.linear_update
+    if weight is None or is_mapped:
         return layer.update(target, aggregated)
     if linear is None:
-        return layer.update(target, functional.linear(aggregated, layer.value_weight))
-    maps = [Map(aggregated.flatten(1), layer.value_weight)]
+        return layer.update(target, functional.linear(aggregated, weight))
+    maps = [Map(aggregated.flatten(1), weight)]
     if linear.weight is not None:
         maps.append(Map(target[linear.term], linear.weight))
     return affine(maps, linear.bias, relu=relu)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gnnflow.executions.base import OneBlock, run_layer, takes_relu, updated_rows
+from gnnflow.executions.base import OneBlock, first_rows, run_layer, takes_relu, updated_rows
 from gnnflow.executions.propagate import finished, partial_state, takes_self, whole_rows
 from gnnflow.executions.relations import run_relations
 from gnnflow.executions.tensors import (
@@ -70,8 +70,7 @@ def layer_outputs(model: Model, batch: MiniBatch | BatchTensors) -> list[Tensor]
         else:
             h = run_layer(model, index, h=h, nodes=nodes, delivery=OneBlock(block))
         rows.append(h)
-    # A slice of all rows would cost a pass over them in the backward pass.
-    return [each if len(each) == len(h) else each[: len(h)] for each in rows]
+    return [first_rows(each, len(h)) for each in rows]
 
 
 def sort_for_backward(model: Model, batch: BatchTensors) -> None:

@@ -8,6 +8,7 @@ repeats another's. Nothing here grows with the graph but `GraphFacts.offsets`, a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.edges import Fanout
 from gnnflow.graph.labels import LabelKind
-from gnnflow.graph.schema import UNTYPED, GraphSchema, Relation
+from gnnflow.graph.schema import UNTYPED, GraphSchema
 
 Figures = dict[str, int | float]
 IdType = Literal["int64", "string"]
@@ -126,15 +127,14 @@ class GraphFacts:
     relations: tuple[RelationFacts, ...] = ()
     target: str = ""
 
-    @property
+    @cached_property
     def schema(self) -> GraphSchema:
         """The graph's types and relations."""
         if not self.types:
             return UNTYPED
-        relations = (Relation.parse(each.name) for each in self.relations)
-        return GraphSchema(tuple(each.name for each in self.types), tuple(each for each in relations if each))
+        return GraphSchema.named((each.name for each in self.types), (each.name for each in self.relations))
 
-    @property
+    @cached_property
     def book(self) -> PartitionBook:
         """Which partition owns which dense ids."""
         return PartitionBook(np.asarray(self.offsets, np.int64), max(len(self.types), 1))

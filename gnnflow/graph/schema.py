@@ -14,6 +14,8 @@ from typing import Self
 
 RELATION = re.compile(r"(?P<source>.+?)__(?P<name>.+)__(?P<target>.+?)")
 """How a relation is written: source__name__target, both ends being types."""
+NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]|_(?!_))*(?<!_)")
+"""What a type or a relation may be called: it is part of file names, and a `_` at an end would join the separator."""
 
 
 @dataclass(frozen=True, order=True)
@@ -51,6 +53,12 @@ class GraphSchema:
     def of(cls, types: Iterable[str], relations: Iterable[Relation]) -> Self:
         """Return the schema of these types and relations, in any order."""
         return cls(tuple(sorted(types)), tuple(sorted(relations, key=str)))
+
+    @classmethod
+    def named(cls, types: Iterable[str], relations: Iterable[str]) -> Self:
+        """Return the schema of names that are in its order already, relations as they are written."""
+        parsed = (Relation.parse(each) for each in relations)
+        return cls(tuple(types), tuple(each for each in parsed if each is not None))
 
     @property
     def num_types(self) -> int:

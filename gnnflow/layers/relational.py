@@ -53,7 +53,7 @@ class RelationLayers(nn.Module):
         reached = [number for number in range(schema.num_types) if schema.relations_into(number)]
         mapped = [number for number in range(schema.num_types) if number in own or number not in reached]
         self.across = nn.ModuleDict({str(number): Across(across, self.out_width) for number in reached})
-        self.own = nn.ModuleDict({str(number): _linear(self.in_width, self.out_width) for number in mapped})
+        self.own = nn.ModuleDict({str(number): glorot_linear(self.in_width, self.out_width) for number in mapped})
 
     def layer(self, relation: int) -> Layer:
         """Return the layer of a relation, by its number in the schema."""
@@ -81,7 +81,8 @@ class RelationLayers(nn.Module):
         return own if found is None else found + own
 
 
-def _linear(in_width: int, out_width: int) -> nn.Linear:
+def glorot_linear(in_width: int, out_width: int) -> nn.Linear:
+    """Return a linear map with Glorot's weights and a bias of zeros."""
     linear = nn.Linear(in_width, out_width)
     nn.init.xavier_uniform_(linear.weight)
     nn.init.zeros_(linear.bias)

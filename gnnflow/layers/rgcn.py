@@ -21,7 +21,7 @@ from gnnflow.graph.schema import GraphSchema
 from gnnflow.layers.aggregation import Mean
 from gnnflow.layers.base import Layer
 from gnnflow.layers.place import Place
-from gnnflow.layers.relational import RelationLayers
+from gnnflow.layers.relational import RelationLayers, glorot_linear
 from gnnflow.layers.terms import EdgeContext, LinearUpdate, NodeContext, Terms
 
 
@@ -52,10 +52,7 @@ class RGCN(Layer):
         shape = (out_width, in_width) if bases is None else (1, len(bases.weight))
         self.weight = nn.Parameter(torch.empty(shape))
         nn.init.xavier_uniform_(self.weight)
-        self.own = nn.Linear(in_width, out_width) if with_self else None
-        if self.own is not None:
-            nn.init.xavier_uniform_(self.own.weight)
-            nn.init.zeros_(self.own.bias)
+        self.own = glorot_linear(in_width, out_width) if with_self else None
 
     @classmethod
     def from_config(cls, config: RGCNConfig, place: Place) -> Self:

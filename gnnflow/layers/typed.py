@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from gnnflow.graph.facts import FeatureFacts
-from gnnflow.graph.schema import GraphSchema, Relation
+from gnnflow.graph.schema import GraphSchema
 from gnnflow.layers.terms import FeatureTensors, NodeContext
 
 
@@ -51,8 +51,7 @@ class TypedInputs:
     @cached_property
     def schema(self) -> GraphSchema:
         """The types and relations."""
-        relations = (Relation.parse(each) for each in self.relations)
-        return GraphSchema(tuple(each.name for each in self.types), tuple(each for each in relations if each))
+        return GraphSchema.named((each.name for each in self.types), self.relations)
 
 
 @dataclass(frozen=True)
