@@ -28,6 +28,7 @@ from gnnflow.config.model_section import (
     model_from_dict,
 )
 from gnnflow.config.neighbors_section import (
+    DirectNeighbors,
     NeighborsConfig,
     NoSampling,
     Sampling,
@@ -73,6 +74,7 @@ __all__ = [
     "CosineSchedule",
     "DegreeNegatives",
     "Device",
+    "DirectNeighbors",
     "EdgeTask",
     "FlatConfig",
     "FocalLoss",

@@ -90,6 +90,8 @@ def _as_allowed(config: Config, deployment: Deployment) -> Config:
     """
     if ":" in config.model.kind:
         deployment.check_module(config.model.kind)
+    if ":" in config.neighbors.kind:
+        deployment.check_module(config.neighbors.kind, where="neighbors.kind")
     if ":" in config.train.loss.kind:
         deployment.check_module(config.train.loss.kind, where="train.loss.kind")
     if isinstance(config.cluster, AddressCluster):

@@ -48,7 +48,8 @@ _MUST_BE = {
     "string_pattern_mismatch": "letters, digits, dots, dashes and underscores after a first letter or digit",
     "string_too_short": "longer than nothing",
     "string_too_long": "at most {max_length} characters long",
-    "too_short": "a list that is not empty",
+    "too_short": "a list of {min_length} or more",
+    "too_long": "a list of at most {max_length}",
 }
 _LONGEST_VALUE = 100
 _Path = tuple[str | int, ...]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
-from gnnflow.config.base import Integer, Section
+from gnnflow.config.base import Column, Integer, Section
+from gnnflow.config.model_section import OWN_SPELLING, tag_of
 
 Fanout = Annotated[tuple[Annotated[Integer, Field(ge=1)], ...], Field(min_length=1)]
 Fanouts = Fanout | Annotated[dict[str, Fanout], Field(min_length=1)]
@@ -51,10 +53,23 @@ Sampling = Annotated[
 ]
 
 
-class NeighborsConfig(Section):
-    """The neighbours of each node. Other kinds than direct in-neighbours make this a union tagged by `kind`."""
+DEFAULT_KIND = "direct"
+OWN_KIND = "package.module:function"
 
-    kind: Literal["direct"] = Field("direct", description="direct: the nodes with an edge to it.")
+
+class _Selected(Section):
+    """Neighbours other than direct ones: all that were selected are aggregated, none is sampled again."""
+
+    @property
+    def sampling(self) -> NoSampling:
+        """No sampling."""
+        return NoSampling()
+
+
+class DirectNeighbors(Section):
+    """The nodes with an edge to it."""
+
+    kind: Literal["direct"] = Field("direct", description="The nodes with an edge to it.")
     sampling: Sampling = Field(NoSampling(), description="Which in-edges are kept.")
     hub_threshold: Integer = Field(
         10_000,
@@ -62,3 +77,87 @@ class NeighborsConfig(Section):
         description="In-degree above which a node's edges are sampled by several reducers. Does not change results, "
         "and does nothing without sampling, where every in-edge is read.",
     )
+
+
+class WalkNeighbors(_Selected):
+    """The nodes that random walks from a node visit most."""
+
+    kind: Literal["walks"] = Field(
+        "walks",
+        description="The nodes of its type that random walks along in-edges visit most, weighted by their share of "
+        "the visits (PinSage).",
+    )
+    walks: Integer = Field(10, ge=1, le=1000, description="Walks from each node.")
+    length: Integer = Field(
+        3, ge=1, le=100, description="Steps of a walk; one that reaches a node without in-edges ends."
+    )
+    top_k: Integer = Field(10, ge=1, le=1000, description="Nodes kept of each node, the most visited.")
+
+
+class MetapathNeighbors(_Selected):
+    """The paths to a node that follow a list of node types."""
+
+    kind: Literal["metapaths"] = Field(
+        "metapaths",
+        description="The paths that lead to it along lists of node types; a relation for each list (MAGNN).",
+    )
+    paths: tuple[Annotated[tuple[Column, ...], Field(min_length=2, max_length=8)], ...] = Field(
+        min_length=1,
+        description="Lists of node types, each from the node outward: [movie, director, movie] gives a movie the "
+        "movies of its directors, with the director between them.",
+    )
+    max_instances: Integer = Field(
+        100, ge=1, le=100_000, description="Paths kept of each node and list, chosen evenly; each step keeps as many."
+    )
+
+
+class AnchorNeighbors(_Selected):
+    """The nearest members of random sets of nodes."""
+
+    kind: Literal["anchors"] = Field(
+        "anchors", description="The nearest member of each of many random sets of nodes, the anchor sets (P-GNN)."
+    )
+    copies: Integer = Field(
+        1, ge=1, le=64, description="Anchor sets of each size; sizes are a half, a quarter and so on of all nodes."
+    )
+    distance: Integer = Field(3, ge=1, le=64, description="How many hops away a member may be.")
+
+
+class RingNeighbors(_Selected):
+    """The nodes at each distance."""
+
+    kind: Literal["rings"] = Field(
+        "rings", description="The nodes at each distance, a relation per distance (JK-Net as FlexGraph has it)."
+    )
+    distance: Integer = Field(2, ge=1, le=16, description="The largest distance in hops.")
+    max_nodes: Integer = Field(
+        1000, ge=1, le=100_000, description="Nodes kept of each node and distance, chosen evenly."
+    )
+
+
+class OwnNeighbors(_Selected):
+    """What a function of one's own selects."""
+
+    kind: str = Field(
+        pattern=f"^{OWN_SPELLING.pattern}$",
+        examples=[OWN_KIND],
+        description=f"A function of your own, written as {OWN_KIND}: docs/neighbors.md.",
+    )
+    options: dict[str, Any] = Field({}, description="Keyword arguments for the function.")
+
+
+def _tag(value: Any) -> str | None:
+    """Return which member of the union reads a value; None for what is not a mapping."""
+    kind = value.get("kind", DEFAULT_KIND) if isinstance(value, Mapping) else getattr(value, "kind", None)
+    return None if kind is None else tag_of(kind, own=OWN_KIND)
+
+
+NeighborsConfig = Annotated[
+    Annotated[DirectNeighbors, Tag("direct")]
+    | Annotated[WalkNeighbors, Tag("walks")]
+    | Annotated[MetapathNeighbors, Tag("metapaths")]
+    | Annotated[AnchorNeighbors, Tag("anchors")]
+    | Annotated[RingNeighbors, Tag("rings")]
+    | Annotated[OwnNeighbors, Tag(OWN_KIND)],
+    Field(discriminator=Discriminator(_tag)),
+]

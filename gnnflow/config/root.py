@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -14,7 +15,7 @@ from gnnflow.config.flat_section import FlatConfig
 from gnnflow.config.graph_section import GraphConfig
 from gnnflow.config.infer_section import InferConfig
 from gnnflow.config.model_section import GCNConfig, ModelConfig
-from gnnflow.config.neighbors_section import NeighborsConfig, NoSampling
+from gnnflow.config.neighbors_section import DirectNeighbors, MetapathNeighbors, NeighborsConfig, NoSampling
 from gnnflow.config.publish_section import GuardsConfig, PublishConfig
 from gnnflow.config.task_section import NodeTask, TaskConfig
 from gnnflow.config.train_section import Device, TrainConfig, needs_ranks
@@ -37,7 +38,7 @@ class Config(Section):
     )
     graph: GraphConfig = Field(description="Input tables and the layout of the graph store.")
     task: TaskConfig = Field(NodeTask(), description="What is labelled and scored: nodes, or pairs of nodes.")
-    neighbors: NeighborsConfig = Field(NeighborsConfig(), description="Which neighbours a node aggregates.")
+    neighbors: NeighborsConfig = Field(DirectNeighbors(), description="Which neighbours a node aggregates.")
     flat: FlatConfig = Field(FlatConfig(), description="Neighbourhoods as GraphFeatures.")
     model: ModelConfig = Field(GCNConfig(), description="Encoder, layers and head.")
     train: TrainConfig = Field(TrainConfig(), description="Training.")
@@ -203,6 +204,39 @@ class Config(Section):
             )
         if unknown := [name for name in fanouts if name not in known]:
             raise problem(f"{unknown[0]!r} is no relation of the graph", key=place, fix=f"They are {', '.join(known)}.")
+
+    @model_validator(mode="after")
+    def _metapaths_follow_relations(self) -> Self:
+        if not isinstance(self.neighbors, MetapathNeighbors):
+            return self
+        schema, key = self.graph.schema, "neighbors.paths"
+        joined = {(relation.target, relation.source) for relation in schema.relations}
+        for path in self.neighbors.paths:
+            if unknown := [name for name in path if name not in schema.types]:
+                fix = f"They are {', '.join(schema.types)}."
+                raise problem(f"{unknown[0]!r} is no node type of the graph", key=key, fix=fix)
+            if apart := [pair for pair in pairwise(path) if pair not in joined]:
+                target, source = apart[0]
+                raise problem(
+                    f"{list(path)} steps from {target} to {source}, and no relation leads from {source} to {target}",
+                    key=key,
+                    fix="Paths follow edges backwards, from where they lead. Set graph.reverse_edges: true, or name "
+                    "types that a relation joins.",
+                )
+        if len(set(self.neighbors.paths)) < len(self.neighbors.paths):
+            raise problem("a path is listed twice", key=key, fix="List each once.")
+        return self
+
+    @model_validator(mode="after")
+    def _pairs_have_direct_neighbors(self) -> Self:
+        if self.task.kind != "node" and not isinstance(self.neighbors, DirectNeighbors):
+            raise problem(
+                f"{self.neighbors.kind} is not allowed where task.kind is {self.task.kind}: an edge that is scored is "
+                "left out of the neighbours of its ends, and other neighbours do not say which edges they came by",
+                key="neighbors.kind",
+                fix="Set it to direct.",
+            )
+        return self
 
     @model_validator(mode="after")
     def _typed_graphs_have_labelled_nodes(self) -> Self:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gnnflow.config.neighbors_section import NoSampling
+from gnnflow.config.neighbors_section import DirectNeighbors, NoSampling
 from gnnflow.config.pipelines import PIPELINES
 from gnnflow.config.train_section import RANKS_PLACE_ONLY, Device, several_ranks
 
@@ -82,6 +82,8 @@ _SCALE = {"weighted": "rank conditioning", "top_k": "none"}
 
 
 def _select_keys(config: Config) -> Keys:
+    if not isinstance(config.neighbors, DirectNeighbors):
+        return {"neighbors": config.neighbors.model_dump(mode="json"), "seed": config.seed}
     sampling = config.neighbors.sampling
     chosen: Keys = {"kind": config.neighbors.kind, "sampling": sampling.kind}
     if sampling.kind in _SCALE:
@@ -137,6 +139,10 @@ def _device_key(device: Device) -> Keys:
     return {} if device == "cpu" else {"device": device}
 
 
+def _own_neighbors(config: Config) -> tuple[str, ...]:
+    return (config.neighbors.kind,) if ":" in config.neighbors.kind else ()
+
+
 def _own_layers(config: Config) -> tuple[str, ...]:
     return (config.model.kind,) if ":" in config.model.kind else ()
 
@@ -163,6 +169,7 @@ STAGES: dict[str, Stage] = {
             "gnnflow.stages.select:work",
             needs=(STORE,),
             keys=_select_keys,
+            own_code=_own_neighbors,
             on_demand=True,
         ),
         Stage(

@@ -12,7 +12,11 @@ fan-out. top_k is no random sample: it keeps the heaviest edges, leaves the othe
 Edges of several relations lie one relation after the other: row r N + v holds the in-edges of node v in relation r. A
 relation is then a run of edges, and what follows below is said of rows, of which a node has one per relation.
 
-Shapes: N nodes, R relations, E edges, A edge attributes, n nodes asked for, P edges picked.
+An edge may come from several nodes, its leaves, as an instance of a metapath does. It is one edge all the same: picked,
+weighed and scaled as one, with one more level of offsets to its leaves (the hierarchical dependency graph of FlexGraph,
+EuroSys 2021, section 3). What is called a source below is then a leaf.
+
+Shapes: N nodes, R relations, E edges, L leaves of all edges, A edge attributes, n nodes asked for, P edges picked.
 """
 
 from __future__ import annotations
@@ -74,6 +78,7 @@ class InEdges:
     counts (dense ids, rows). weight [E], attributes [E, A] and time [E] are None where the graph has none.
     next_arrival [E], only of weighted samples: when the next in-edge of the same node arrives, whether it is held here
     or not; infinity for a node's last.
+    leaves [E + 1]: where the leaves of each edge begin among sources, which are then [L]; None where each has one.
     """
 
     offsets: IntArray
@@ -83,6 +88,7 @@ class InEdges:
     next_arrival: TimeArray | None = None
     time: IntArray | None = None
     num_relations: int = 1
+    leaves: IntArray | None = None
 
     @property
     def num_targets(self) -> int:
@@ -92,12 +98,30 @@ class InEdges:
     @property
     def num_edges(self) -> int:
         """How many edges E there are."""
-        return len(self.sources)
+        return len(self.sources) if self.leaves is None else len(self.leaves) - 1
 
     @property
     def lengths(self) -> IntArray:
         """How many in-edges each node has here in each relation, relation by relation [R N]."""
         return np.diff(self.offsets)
+
+    @property
+    def leaf_counts(self) -> IntArray:
+        """How many leaves each edge has [E]."""
+        return np.ones(self.num_edges, np.int64) if self.leaves is None else np.diff(self.leaves)
+
+    def sources_of(self, positions: IntArray) -> SourceArray:
+        """Return the sources of the edges at the given positions [P], edge by edge; with leaves, all of theirs."""
+        if self.leaves is None:
+            return self.sources[positions]
+        starts = self.leaves[positions]
+        return self.sources[ragged_ranges(starts, self.leaves[positions + 1] - starts)]
+
+    def per_leaf(self, positions: IntArray, values: Array) -> Array:
+        """Return for each source of the edges at the given positions its edge's value. values: [P]."""
+        if self.leaves is None:
+            return values
+        return np.repeat(values, self.leaves[positions + 1] - self.leaves[positions])
 
     def relation(self, number: int) -> InEdges:
         """Return the in-edges of one relation, over the same memory."""
@@ -128,21 +152,29 @@ class InEdges:
     def take(self, positions: IntArray, *, offsets: IntArray, sources: SourceArray | None = None) -> InEdges:
         """Return the edges at the given positions [P], all columns along, grouped by new offsets [R n + 1].
 
-        sources [P] number the same edges' sources anew; without them they stay as they are.
+        sources number what `sources_of` gives for the same positions anew; without them they stay as they are.
         """
         taken = replace(self._columns(positions), offsets=offsets)
         return taken if sources is None else replace(taken, sources=sources)
 
     def _columns(self, positions: IntArray | slice) -> InEdges:
         """Return the columns of some edges, with the offsets of all."""
+        leaves = None if self.leaves is None else offsets_of(self.leaf_counts[positions])
+        if isinstance(positions, slice):
+            # a run of edges is a run of leaves, over the same memory
+            run = positions if self.leaves is None else slice(*self.leaves[[positions.start, positions.stop]].tolist())
+            sources = self.sources[run]
+        else:
+            sources = self.sources_of(positions)
         return InEdges(
             self.offsets,
-            self.sources[positions],
+            sources,
             None if self.weight is None else self.weight[positions],
             None if self.attributes is None else self.attributes[positions],
             None if self.next_arrival is None else self.next_arrival[positions],
             None if self.time is None else self.time[positions],
             self.num_relations,
+            leaves,
         )
 
 
@@ -155,7 +187,7 @@ def by_relation(relations: Sequence[InEdges]) -> InEdges:
     """Return the in-edges of the same nodes in several relations as one, in the order given.
 
     A column that only some of them have is filled: weights with one, attributes with zeros to the widest, times with
-    the earliest there is.
+    the earliest there is. Where edges of some have leaves, the others' are their own single leaf.
     """
     if len(relations) == 1:
         return relations[0]
@@ -176,6 +208,9 @@ def by_relation(relations: Sequence[InEdges]) -> InEdges:
         next_arrival=joined(lambda each: each.next_arrival, np.inf, np.float64),
         time=joined(lambda each: each.time, np.iinfo(np.int64).min, np.int64),
         num_relations=len(relations),
+        leaves=None
+        if all(each.leaves is None for each in relations)
+        else offsets_of(np.concatenate([each.leaf_counts for each in relations])),
     )
 
 

@@ -7,8 +7,10 @@ repeats another's. Nothing here grows with the graph but `GraphFacts.offsets`, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import zip_longest
 from typing import Literal
 
 import numpy as np
@@ -80,7 +82,10 @@ class TypeFacts:
 
 @dataclass(frozen=True)
 class RelationFacts:
-    """One relation of a graph with types. name: as `Relation` writes it. attribute_width: of its own edges."""
+    """One relation. name: as `Relation` writes it. attribute_width: of its own edges.
+
+    leaves: how many nodes each of its edges comes from, 0 where that differs from edge to edge.
+    """
 
     name: str
     num_edges: int
@@ -88,6 +93,7 @@ class RelationFacts:
     has_weight: bool
     degree_bins: tuple[int, ...]
     max_in_degree: int
+    leaves: int = 1
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,8 @@ class GraphFacts:
     per split, and the other nodes as `none`. degree_bins[0] counts nodes without in-edges, degree_bins[b] those with
     2^(b-1) to 2^b - 1. columns: how each feature column is distributed; tables: rows of the node and of the edge
     table. targets: what labels and splits are of, so what labelled and splits count; where they are edges,
-    copies_left_out counts those that join the ends of an edge of a later split. has_time: edges have times.
+    copies_left_out counts those that join the ends of an edge of a later split. has_time: edges have times. leaves: as
+    in `RelationFacts`, of a graph without types.
     """
 
     num_nodes: int
@@ -126,6 +133,7 @@ class GraphFacts:
     types: tuple[TypeFacts, ...] = ()
     relations: tuple[RelationFacts, ...] = ()
     target: str = ""
+    leaves: int = 1
 
     @cached_property
     def schema(self) -> GraphSchema:
@@ -149,12 +157,40 @@ class GraphFacts:
         """How the features of each type are stored, in the schema's order."""
         return tuple(each.features for each in self.types) if self.types else (self.features,)
 
+    @property
+    def leaves_of_relations(self) -> tuple[int, ...]:
+        """How many leaves the edges of each relation have, in the schema's order."""
+        return tuple(each.leaves for each in self.relations) if self.types else (self.leaves,)
+
+    def with_relations(self, relations: Sequence[RelationFacts]) -> GraphFacts:
+        """Return the facts of the graph that has the same nodes and these relations instead of its own.
+
+        Degree bins of several relations are those of their rows, added up.
+        """
+        types = self.types or (TypeFacts(UNTYPED.types[0], self.num_nodes, self.features),)
+        bins = zip_longest(*(each.degree_bins for each in relations), fillvalue=0)
+        changed = replace(
+            self,
+            num_edges=sum(each.num_edges for each in relations),
+            attribute_width=max(each.attribute_width for each in relations),
+            has_weight=any(each.has_weight for each in relations),
+            degree_bins=tuple(map(sum, bins)),
+            max_in_degree=max(each.max_in_degree for each in relations),
+            has_time=False,
+        )
+        if len(types) == len(relations) == 1:
+            return replace(changed, types=(), relations=(), target="", leaves=relations[0].leaves)
+        target = self.target or types[0].name
+        return replace(changed, types=types, relations=tuple(relations), target=target)
+
 
 @dataclass(frozen=True)
 class SelectFacts:
     """What was selected. kept: the most in-edges kept of a node in each relation; None: nothing was left out or copied.
 
-    num_hubs: nodes whose in-degree is above hub_threshold, whose edges several reducers sampled.
+    num_hubs: nodes whose in-degree is above hub_threshold, whose edges several reducers sampled. relations: where
+    neighbours are other than direct ones, what takes the place of the graph's own relations, in the order of their
+    names; bytes_ratio: what they take beside the bytes of the store.
     """
 
     kind: str
@@ -163,6 +199,8 @@ class SelectFacts:
     num_edges: int
     num_hubs: int
     hub_threshold: int
+    relations: tuple[RelationFacts, ...] = ()
+    bytes_ratio: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -124,9 +124,12 @@ class StageRun:
 
     @property
     def store(self) -> GraphStore:
-        """The graph store this run computes on, whichever stage wrote it."""
+        """The graph store this run computes on, whichever stage wrote it, with the relations that were selected."""
         written = self.inputs[self.context.run.store_stage]
-        return GraphStore.of(written.uri, written.manifest)
+        store = GraphStore.of(written.uri, written.manifest)
+        selected = self.inputs.get("select")
+        relations = () if selected is None else selected.facts(SelectFacts).relations
+        return store if selected is None or not relations else store.selected(selected.uri, relations)
 
     @property
     def neighbors(self) -> Neighbors:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gnnflow.config import DirectNeighbors
+from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.facts import SelectFacts
 from gnnflow.neighbors.direct import SelectJob, run_rounds
 from gnnflow.neighbors.selected import most_kept
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
 def work(run: StageRun) -> Made:
     """Keep the in-edges that the config's sampling keeps. Without sampling nothing is copied: the store is read."""
     config, store = run.config, run.store
+    if not isinstance(config.neighbors, DirectNeighbors):
+        raise ConfigError(
+            f"{config.neighbors.kind} has no rounds", where="neighbors.kind", fix=f"Set it to {DirectNeighbors().kind}."
+        )
     kept = None if config.fanouts is None else most_kept(config.fanouts)
     threshold, sampling = config.neighbors.hub_threshold, config.neighbors.sampling.kind
     if kept is None:

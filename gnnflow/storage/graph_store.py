@@ -34,11 +34,18 @@ DEGREE_COLUMNS = ("in_degree", "out_degree", "in_weight")
 
 @dataclass(frozen=True)
 class GraphStore:
-    """A committed graph store. facts: what its manifest says, without the column statistics, which no task needs."""
+    """A committed graph store. facts: what its manifest says, without the column statistics, which no task needs.
+
+    Where neighbours were selected that are other than direct ones, the store has their relations instead of its own
+    (`selected`): edges and degrees are then read from `selection`, the artifact of the selection, and facts tell of
+    these relations; written is the schema by which the files of nodes are named.
+    """
 
     artifact: str
     facts: GraphFacts
     num_bytes: int
+    selection: str = ""
+    written: GraphSchema | None = None
 
     @staticmethod
     def of(artifact: str, manifest: Manifest) -> GraphStore:
@@ -46,6 +53,11 @@ class GraphStore:
         kept = [entry.size for entry in manifest.files if not entry.name.startswith("quarantine/")]
         facts = read_facts(artifact, manifest, GraphFacts)
         return GraphStore(artifact, replace(facts, columns=()), sum(kept))
+
+    def selected(self, artifact: str, relations: Sequence[RelationFacts]) -> GraphStore:
+        """Return the store of the same nodes with the relations that a selection committed."""
+        facts = self.facts.with_relations(relations)
+        return GraphStore(self.artifact, facts, self.num_bytes, artifact, self.schema)
 
     @property
     def book(self) -> PartitionBook:
@@ -96,12 +108,23 @@ class GraphStore:
 
     def nodes(self, partition: int, columns: Sequence[str], *, node_type: int = 0) -> pa.Table:
         """Return columns of a partition's nodes of one type, in dense id order."""
-        name = nodes_file(partition, self.schema, node_type=node_type)
-        return read_artifact_table(self.artifact, name, columns)
+        name = nodes_file(partition, self.written or self.schema, node_type=node_type)
+        if not self.selection or not set(columns) & set(DEGREE_COLUMNS):
+            return read_artifact_table(self.artifact, name, columns)
+        # degrees are those in the selection's relations, and lie with these
+        held = [each for each in columns if each in DEGREE_COLUMNS]
+        degrees = read_artifact_table(self.selection, degrees_file(partition, self.schema, node_type=node_type), held)
+        others = [each for each in columns if each not in held]
+        nodes = read_artifact_table(self.artifact, name, others) if others else degrees
+        return pa.table({each: (degrees if each in held else nodes)[each] for each in columns})
 
     def edges(self, partition: int, columns: Sequence[str], *, relation: int = 0) -> pa.Table:
-        """Return columns of a partition's in-edges in one relation, sorted by (dst, src, occurrence)."""
-        return read_artifact_table(self.artifact, edges_file(partition, self.schema, relation=relation), columns)
+        """Return columns of a partition's in-edges in one relation, sorted by (dst, src, occurrence).
+
+        Those of a selection are sorted by dst, each node's in priority order, and src may be a list of leaves.
+        """
+        name = edges_file(partition, self.schema, relation=relation)
+        return read_artifact_table(self.selection or self.artifact, name, columns)
 
     def degrees(self, partition: int) -> Degrees:
         """Return the degrees of a partition's nodes, all types one after the other."""
@@ -120,7 +143,8 @@ class GraphStore:
 
     def iter_edges(self, partition: int, columns: Sequence[str], *, relation: int = 0) -> Iterator[pa.Table]:
         """Yield a partition's in-edges in one relation in pieces of bounded size."""
-        return iter_artifact_table(self.artifact, edges_file(partition, self.schema, relation=relation), columns)
+        name = edges_file(partition, self.schema, relation=relation)
+        return iter_artifact_table(self.selection or self.artifact, name, columns)
 
 
 def _feature_columns(features: FeatureFacts) -> tuple[str, ...]:
@@ -148,7 +172,16 @@ def degrees_of(table: pa.Table, *, types: IntArray | None = None) -> Degrees:
 
 def nodes_file(partition: int, schema: GraphSchema, *, node_type: int = 0) -> str:
     """Return the name of a partition's nodes of one type below the artifact of a store."""
-    return f"nodes-{schema.types[node_type]}-{partition:05d}.parquet" if schema.is_typed else _file("nodes", partition)
+    if not schema.is_typed:
+        return _file("nodes", partition)
+    return f"nodes-{schema.types[node_type]}-{partition:05d}.parquet"
+
+
+def degrees_file(partition: int, schema: GraphSchema, *, node_type: int = 0) -> str:
+    """Return the name of the degrees of a partition's nodes of one type below the artifact of a selection."""
+    if not schema.is_typed:
+        return _file("degrees", partition)
+    return f"degrees-{schema.types[node_type]}-{partition:05d}.parquet"
 
 
 def edges_file(partition: int, schema: GraphSchema, *, relation: int = 0) -> str:

@@ -85,9 +85,19 @@ def _fields(model: type[Section], *, prefix: str, section: str, required: bool) 
             yield _plain(key, schemas[name], section=title if prefix else section, required=name in asked)
 
 
-def _union(key: str, members: Mapping[str, type[Section]], *, default: Any, section: str) -> Iterator[FormField]:
-    """Yield a choice, what all kinds share, and every kind's own keys as fields that may stay empty."""
-    yield FormField(f"{key}.kind", _kind_schema(members), section, default=default or next(iter(members)))
+def _union(
+    key: str, members: Mapping[str, type[Section]], *, default: Any, section: str, says: str = ""
+) -> Iterator[FormField]:
+    """Yield a choice, what all kinds share, and every kind's own keys as fields that may stay empty.
+
+    says: of a choice within a choice, where it belongs; the choice itself may then stay empty too.
+    """
+    kind = _kind_schema(members)
+    if says:
+        text = f"{says}{kind['description']}. Empty means {next(iter(members))}."
+        kind |= {"type": ["string", "null"], "enum": [*members, None], "description": text}
+    first = None if says else default or next(iter(members))
+    yield FormField(f"{key}.kind", kind, section, default=first, drops_none=bool(says))
     shared = common_fields(members)
     schemas = {kind: _schemas(member) for kind, member in members.items()}
     for name in shared:
@@ -96,12 +106,18 @@ def _union(key: str, members: Mapping[str, type[Section]], *, default: Any, sect
     for name in own:
         kinds = [kind for kind, held in schemas.items() if name in held]
         field = members[kinds[0]].model_fields[name]
-        if tagged_members(field):
-            yield _below(f"{key}.{name}", field, kinds, section=section)
+        if below := tagged_members(field):
+            if kinds == [default]:
+                # what most configs choose keeps its dropdown; its default is left out, so that other kinds may be named
+                yield from _union(f"{key}.{name}", below, default=None, section=section, says=f"For {default}. ")
+            else:
+                yield _below(f"{key}.{name}", field, kinds, section=section)
             continue
         plain = _plain(f"{key}.{name}", schemas[kinds[0]][name], section=section, required=False)
-        default, needed = field.default, field.is_required()
-        left_out = " Needed there." if needed else "" if plain.default is None else f" Empty means {show(default)}."
+        needed = field.is_required()
+        left_out = (
+            " Needed there." if needed else "" if plain.default is None else f" Empty means {show(field.default)}."
+        )
         text = f"For {', '.join(kinds)}. {plain.schema['description']}{left_out}"
         schema = {**plain.schema, "type": _with_null(plain.schema["type"]), "description": text}
         if "enum" in schema:

@@ -40,7 +40,7 @@ def test_choices_are_dropdowns_and_numbers_have_ranges():
     assert params["model.dropout"].schema["minimum"] == 0
     assert params["model.dropout"].description.endswith("in training only. Below 1.")
     assert params["train.lr"].description == "Learning rate. Above 0."
-    assert set(params["neighbors.sampling.kind"].schema["enum"]) == {"none", "uniform", "weighted", "top_k"}
+    assert set(params["neighbors.sampling.kind"].schema["enum"]) == {"none", "uniform", "weighted", "top_k", None}
 
 
 def test_a_choice_takes_its_own_keys():

@@ -90,12 +90,12 @@ def refusal(extra: str = "", *, overrides: tuple[str, ...] = (), text: str = MIN
         ("model.kind=gcnn", "model.kind", "'gcnn' is not allowed: must be one of gcn, sage, gat, gin, gat_e"),
         ("model.kind=my.layers.Gated", "model.kind", "'my.layers.Gated' is not allowed"),
         ("graph.partitions=0", "graph.partitions", "0 is not allowed: must be at least 1"),
-        ("graph.features=[]", "graph.features", "[] is not allowed: must be a list that is not empty"),
+        ("graph.features=[]", "graph.features", "[] is not allowed: must be a list of 1 or more"),
         ("graph.features=x", "graph.features", "'x' is not allowed: must be a list"),
         ("graph.nodes=3", "graph.nodes", "3 is not allowed: must be text or a mapping"),
         ("graph.normalize=standrd", "graph.normalize", "must be 'none', 'row' or 'standard'"),
         ("infer.targets=tst", "infer.targets", "'tst' is not allowed: must be 'all' or a list"),
-        ("infer.targets=[]", "infer.targets", "[] is not allowed: must be 'all' or a list that is not empty"),
+        ("infer.targets=[]", "infer.targets", "[] is not allowed: must be 'all' or a list of 1 or more"),
         (
             "infer.targets=[tst]",
             "infer.targets[0]",
@@ -320,3 +320,37 @@ def test_a_key_that_did_nothing_is_refused_with_what_to_use_instead():
     assert error.where == "cluster.threads"
     assert "did nothing" in error.problem
     assert error.fix.startswith("Delete it; cluster.workers")
+
+
+@pytest.mark.parametrize(
+    ("neighbors", "where", "problem"),
+    [
+        ("{kind: walk}", "neighbors.kind", "'walk' is not allowed"),
+        ("{kind: walks, sampling: {kind: none}}", "neighbors.sampling", "unknown key"),
+        ("{kind: metapaths}", "neighbors.paths", "required but missing"),
+        ("{kind: metapaths, paths: [[node]]}", "neighbors.paths[0]", "a list of 2 or more"),
+        ("{kind: metapaths, paths: [[node, movie]]}", "neighbors.paths", "'movie' is no node type of the graph"),
+        ("{kind: metapaths, paths: [[node, node], [node, node]]}", "neighbors.paths", "listed twice"),
+        ("{kind: rings, distance: 0}", "neighbors.distance", "0 is not allowed"),
+    ],
+)
+def test_neighbors_that_cannot_be_are_refused(neighbors, where, problem):
+    error = refusal(f"neighbors: {neighbors}")
+    assert error.where == where
+    assert problem in error.problem
+
+
+def test_a_metapath_steps_along_relations_of_the_graph():
+    tables = "graph: {nodes: {a: a.csv, b: b.csv}, edges: {a__to__b: e.csv}, target: a, features: [x]}"
+    paths = "neighbors: {kind: metapaths, paths: [[a, b, a]]}"
+    with pytest.raises(ConfigError) as caught:
+        load_config(f"name: n\n{tables}\n{paths}")
+    assert "steps from a to b, and no relation leads from b to a" in str(caught.value)
+    assert "reverse_edges: true" in str(caught.value)
+    turned = tables.replace("target: a", "target: a, reverse_edges: true")
+    load_config(f"name: n\n{turned}\n{paths}")
+
+
+def test_edges_that_are_scored_need_direct_neighbors():
+    error = refusal("neighbors: {kind: walks}\ntask: {kind: link}\ntrain: {metric: mrr}")
+    assert (error.where, "task.kind is link" in error.problem) == ("neighbors.kind", True)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnflow.graph.arrays import offsets_of
-from gnnflow.graph.edges import InEdges, edge_scale, sample_scale
+from gnnflow.graph.edges import InEdges, by_relation, edge_scale, sample_scale
 
 limits = st.one_of(st.none(), st.integers(0, 7))
 
@@ -130,3 +130,42 @@ def test_scales_are_finite_for_any_weight():
         next_arrival=np.array([1e30, 1e-54, 1e-16]),
     )
     assert np.isfinite(edge_scale(edges)).all()
+
+
+@st.composite
+def instances(draw: st.DrawFn) -> Drawn:
+    """The same edges, each of which comes from 0 to 3 leaves."""
+    drawn = draw(in_edges())
+    edges = drawn.edges
+    leaves = offsets_of(np.array(draw(st.lists(st.integers(0, 3), min_size=100, max_size=100)))[: edges.num_edges])
+    sources = np.random.default_rng(1).integers(0, 100, int(leaves[-1]))
+    return Drawn(replace(edges, sources=sources, leaves=leaves), drawn.rows)
+
+
+def leaves_of(edges: InEdges) -> list[list[int]]:
+    """The leaves of each edge, one edge after the other."""
+    assert edges.leaves is not None
+    ends = zip(edges.leaves[:-1], edges.leaves[1:], strict=True)
+    return [edges.sources[start:end].tolist() for start, end in ends]
+
+
+@given(instances(), limits)
+def test_taken_edges_keep_their_leaves(drawn: Drawn, limit: int | None):
+    edges = drawn.edges
+    picked = edges.prefix(drawn.rows, limit=limit)
+    taken = edges.take(picked.positions, offsets=picked.offsets)
+    assert taken.num_edges == len(picked.positions)
+    assert leaves_of(taken) == [leaves_of(edges)[position] for position in picked.positions]
+    assert edges.sources_of(picked.positions).tolist() == taken.sources.tolist()
+    number = edges.per_leaf(picked.positions, np.arange(taken.num_edges))
+    assert [taken.sources[number == each].tolist() for each in range(taken.num_edges)] == leaves_of(taken)
+
+
+@given(instances())
+def test_an_edge_without_leaves_is_beside_others_its_own_single_leaf(drawn: Drawn):
+    deep = drawn.edges
+    flat = replace(deep, sources=np.arange(deep.num_edges), leaves=None)
+    both = by_relation([deep, flat])
+    assert leaves_of(both) == leaves_of(deep) + [[each] for each in range(deep.num_edges)]
+    assert leaves_of(both.relation(0)) == leaves_of(deep)
+    assert leaves_of(both.relation(1)) == [[each] for each in range(deep.num_edges)]
