@@ -25,8 +25,13 @@ _FUNCTIONS = {
     "gnnflow_elu_gradient": "NAAAT",
     "gnnflow_transpose": "NAANAAA",
     "gnnflow_number": "NAANAA",
+    "gnnflow_walks": "NNAAAANNNAAA",
 }
-_ANSWERS = {"gnnflow_transpose": ctypes.c_int, "gnnflow_number": ctypes.c_int64}  # of the others nothing
+_ANSWERS = {
+    "gnnflow_transpose": ctypes.c_int,
+    "gnnflow_number": ctypes.c_int64,
+    "gnnflow_walks": ctypes.c_int,
+}  # of the others nothing
 
 
 @cache

@@ -5,28 +5,45 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gnnflow.config import DirectNeighbors
-from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.facts import SelectFacts
-from gnnflow.neighbors.direct import SelectJob, run_rounds
+from gnnflow.neighbors import direct, walks
 from gnnflow.neighbors.selected import most_kept
+from gnnflow.neighbors.selection import Selection
 from gnnflow.stages.base import Made
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gnnflow.neighbors.selection import SelectionResult
     from gnnflow.stages.base import StageRun
+
+# The rounds of each kind whose relations take the place of the graph's own.
+_ROUNDS: dict[str, Callable[..., SelectionResult]] = {
+    "walks": walks.run_rounds,
+}
 
 
 def work(run: StageRun) -> Made:
+    """Select the neighbours that the config asks for."""
+    section, store = run.config.neighbors, run.store
+    if isinstance(section, DirectNeighbors):
+        return _direct(run, section)
+    job = Selection(run.artifact, store, (), run.config.seed)
+    result = _ROUNDS[section.kind](job, section, run.rounds)
+    ratio = sum(entry.size for entry in result.files) / max(store.num_bytes, 1)
+    facts = SelectFacts(section.kind, "none", None, result.num_edges, 0, 0, result.relations, ratio)
+    return Made(result.files, rows_in=store.facts.num_edges, rows_out=result.num_edges, facts=facts)
+
+
+def _direct(run: StageRun, section: DirectNeighbors) -> Made:
     """Keep the in-edges that the config's sampling keeps. Without sampling nothing is copied: the store is read."""
     config, store = run.config, run.store
-    if not isinstance(config.neighbors, DirectNeighbors):
-        raise ConfigError(
-            f"{config.neighbors.kind} has no rounds", where="neighbors.kind", fix=f"Set it to {DirectNeighbors().kind}."
-        )
     kept = None if config.fanouts is None else most_kept(config.fanouts)
-    threshold, sampling = config.neighbors.hub_threshold, config.neighbors.sampling.kind
+    threshold, sampling = section.hub_threshold, section.sampling.kind
     if kept is None:
-        facts = SelectFacts(config.neighbors.kind, sampling, None, store.facts.num_edges, 0, threshold)
+        facts = SelectFacts(section.kind, sampling, None, store.facts.num_edges, 0, threshold)
         return Made((), rows_in=store.facts.num_edges, rows_out=store.facts.num_edges, facts=facts)
-    result = run_rounds(SelectJob(run.artifact, store, sampling, kept, config.seed, threshold), run.rounds)
-    facts = SelectFacts(config.neighbors.kind, sampling, kept, result.num_edges, result.num_hubs, threshold)
+    job = direct.SelectJob(run.artifact, store, sampling, kept, config.seed, threshold)
+    result = direct.run_rounds(job, run.rounds)
+    facts = SelectFacts(section.kind, sampling, kept, result.num_edges, result.num_hubs, threshold)
     return Made(result.files, rows_in=store.facts.num_edges, rows_out=result.num_edges, facts=facts)

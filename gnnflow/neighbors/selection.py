@@ -1,0 +1,189 @@
+"""What all selections beyond direct in-neighbours share: their relations, their files and their degrees.
+
+The last round of a kind delivers each relation's instances at the owner of their roots (`deliver`): a file of them is
+written, and every leaf's owner is told how often it is a leaf. One round more (`finish`) writes the degrees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from gnnflow.graph.arrays import Array, IntArray
+from gnnflow.graph.facts import RelationFacts
+from gnnflow.graph.schema import GraphSchema, Relation
+from gnnflow.mapreduce.exchange import Emit
+from gnnflow.mapreduce.rounds import Round, TaskOutput
+from gnnflow.storage.columns import from_matrix, to_numpy
+from gnnflow.storage.graph_store import DEGREE_COLUMNS, degrees_file, edges_file
+from gnnflow.storage.tables import commit_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gnnflow.mapreduce.exchange import Inbox
+    from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
+    from gnnflow.neighbors.instances import Instances
+    from gnnflow.storage.filesystem import FileEntry
+    from gnnflow.storage.graph_store import GraphStore
+
+_ROW_GROUP = 1 << 20
+_COUNTED_AT_ONCE = 8  # nodes of the graph per leaf up to which leaves are counted in one array of all nodes
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What every task of a selection knows. relations: those it writes, in the order of their names."""
+
+    artifact: str
+    store: GraphStore
+    relations: tuple[Relation, ...]
+    seed: int
+
+    @cached_property
+    def schema(self) -> GraphSchema:
+        """The types of the store and the relations of the selection."""
+        return GraphSchema.of(self.store.schema.types, self.relations)
+
+    def number(self, relation: Relation) -> int:
+        """Return a relation's number in the schema."""
+        return self.schema.relations.index(relation)
+
+
+@dataclass(frozen=True)
+class SelectionResult:
+    """What a selection committed: its files, the instances of all relations, and the facts of each relation."""
+
+    files: tuple[FileEntry, ...]
+    num_edges: int
+    relations: tuple[RelationFacts, ...]
+
+
+def target_types(schema: GraphSchema) -> tuple[int, ...]:
+    """Return the numbers of the types that some relation leads to, ascending."""
+    return tuple(sorted(set(schema.target_types)))
+
+
+def same_type(schema: GraphSchema, name: str) -> tuple[Relation, ...]:
+    """Return a relation of the given name from each type to itself, of the types that some relation leads to."""
+    return tuple(Relation(schema.types[each], name, schema.types[each]) for each in target_types(schema))
+
+
+def deliver(index: int, job: Selection, found: dict[int, Instances]) -> TaskOutput:
+    """Write a partition's instances of some relations, by number, and tell all leaves' owners.
+
+    What a round delivers is read by the round that `finish` runs.
+    """
+    emits: list[Emit] = []
+    files, counts = [], {}
+    for number, instances in sorted(found.items()):
+        name = edges_file(index, job.schema, relation=number)
+        files.append(commit_table(job.artifact, name, instances.table(), row_group_size=_ROW_GROUP))
+        emits += _told(index, job, number, instances)
+        counts[str(number)] = {
+            "instances": len(instances.roots),
+            "leaves": instances.num_leaves,
+            "attributes": instances.attribute_width,
+            "weight": instances.weight is not None,
+        }
+    return TaskOutput(emits=tuple(emits), files=tuple(files), counts={"delivered": counts})
+
+
+def finish(
+    job: Selection, runner: RoundRunner, delivered: Mapping[int, tuple[str, Sequence[TaskRecord]]]
+) -> SelectionResult:
+    """Write the degrees, and return what was selected. delivered: the last round of each relation, by number."""
+    parts = job.store.num_partitions
+    reads = {f"{what}_{number}": name for number, (name, _) in delivered.items() for what in ("roots", "leaves")}
+    last = runner.run(Round("degrees", parts, parts, partial(write_degrees, job=job), reads, frozenset(reads)))
+    facts = tuple(_facts(job, number, delivered[number][1], last) for number in sorted(delivered))
+    # a round delivers files of one relation or of several; their names put them in order
+    written = {entry.name: entry for _, held in delivered.values() for record in held for entry in record.files}
+    files = tuple(written[name] for name in sorted(written)) + tuple(entry for record in last for entry in record.files)
+    return SelectionResult(files, sum(each.num_edges for each in facts), facts)
+
+
+def write_degrees(index: int, inbox: Inbox, *, job: Selection) -> TaskOutput:
+    """Write the degrees of a partition's nodes in the selection's relations, a file per type."""
+    book, schema = job.store.book, job.schema
+    size = book.size(index)
+    # degrees of all nodes of the partition [N, R]
+    degrees: dict[str, Any] = {name: np.zeros((size, schema.num_relations), np.int64) for name in DEGREE_COLUMNS}
+    degrees["in_weight"] = degrees["in_weight"].astype(np.float32)
+    for number in range(schema.num_relations):
+        told = inbox.read(f"roots_{number}", tasks=[index])
+        roots = to_numpy(told["row"])
+        degrees["in_degree"][roots, number] = to_numpy(told["in_degree"])
+        degrees["in_weight"][roots, number] = to_numpy(told["in_weight"])
+        for sent in inbox.pieces(f"leaves_{number}"):
+            # a piece names a node once
+            degrees["out_degree"][to_numpy(sent["node"]) - book.start(index), number] += to_numpy(sent["count"])
+    files = []
+    for node_type in range(schema.num_types):
+        rows = book.rows(index, node_type)
+        of_type = {name: held[rows] for name, held in degrees.items()}
+        columns = {name: from_matrix(held) if schema.is_typed else held[:, 0].copy() for name, held in of_type.items()}
+        files.append(commit_table(job.artifact, degrees_file(index, schema, node_type=node_type), pa.table(columns)))
+    bins = {}
+    for number, target in enumerate(schema.target_types):
+        in_degree = degrees["in_degree"][book.rows(index, target), number]
+        bins[str(number)] = [_degree_bins(in_degree), int(in_degree.max(initial=0))]
+    return TaskOutput(files=tuple(files), counts={"bins": bins})
+
+
+def _told(index: int, job: Selection, number: int, instances: Instances) -> tuple[Emit, Emit]:
+    """Return the degrees of roots, for their own partition, and how often each leaf occurs, for its owner."""
+    book = job.store.book
+    roots, starts, in_degree = _runs(instances.roots)
+    weight: Array = in_degree
+    if instances.weight is not None and len(starts):
+        weight = np.add.reduceat(instances.weight, starts, dtype=np.float64)
+    told = pa.table({"row": roots - book.start(index), "in_degree": in_degree, "in_weight": weight.astype(np.float32)})
+    leaves, counts = occurrences(instances.leaves.ravel(), num_nodes=book.num_nodes)
+    return (
+        Emit(f"roots_{number}", told, np.full(len(roots), index)),
+        Emit(f"leaves_{number}", pa.table({"node": leaves, "count": counts}), book.owner(leaves)),
+    )
+
+
+def _runs(ordered: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the distinct values of ascending ones, where each begins, and how often it occurs."""
+    first = np.ones(len(ordered), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    starts = np.flatnonzero(first)
+    return ordered[starts], starts, np.diff(starts, append=len(ordered))
+
+
+def occurrences(nodes: IntArray, *, num_nodes: int) -> tuple[IntArray, IntArray]:
+    """Return the distinct nodes, ascending, and how often each occurs."""
+    if num_nodes <= _COUNTED_AT_ONCE * len(nodes):
+        counts = np.bincount(nodes, minlength=num_nodes)
+        found = np.flatnonzero(counts)
+        return found, counts[found]
+    found, _, counts = _runs(np.sort(nodes))
+    return found, counts
+
+
+def _degree_bins(in_degree: IntArray) -> list[int]:
+    """Return nodes per power of two of in-degree, as `GraphFacts.degree_bins`."""
+    bins: list[int] = np.bincount(np.ceil(np.log2(in_degree + 1)).astype(np.int64), minlength=1).tolist()
+    return bins
+
+
+def _facts(job: Selection, number: int, delivered: Sequence[TaskRecord], last: Sequence[TaskRecord]) -> RelationFacts:
+    found = [record.counts["delivered"][str(number)] for record in delivered]
+    bins = [record.counts["bins"][str(number)] for record in last]
+    return RelationFacts(
+        name=str(job.schema.relations[number]),
+        num_edges=sum(each["instances"] for each in found),
+        attribute_width=found[0]["attributes"],
+        has_weight=found[0]["weight"],
+        degree_bins=tuple(map(sum, zip_longest(*(each for each, _ in bins), fillvalue=0))),
+        max_in_degree=max(most for _, most in bins),
+        leaves=found[0]["leaves"],
+    )

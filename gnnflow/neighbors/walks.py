@@ -1,0 +1,267 @@
+"""The nodes that random walks visit most (PinSage: Ying et al., KDD 2018, section 3.1).
+
+From each node so many walks go so many steps, each along an in-edge of where it is, every in-edge as likely as any
+other; one that comes to a node without in-edges ends. The most visited nodes of the root's own type are kept, those
+met first where visits are equal (walk by walk, step by step), each with its share of the visits to those kept.
+
+The draw of a step is a hash of (seed, root's key, number of the walk, number of the step), and a place in the in-edges
+in the order of their keys: walks depend on no partition and no order.
+
+Where the in-edges of the whole graph take little memory every task reads them all and walks alone. Where they do not,
+a walk is a row that goes from owner to owner, and a visit a row that goes to the owner of the root. Both give the same
+bytes. (Deviation: PinSage's walks restart at their root by chance; here each has the same length.)
+
+Shapes: n roots of a partition, W walks, L steps, N nodes of the graph, E edges, V visits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from gnnflow.graph.arrays import Array, IntArray, KeyArray, offsets_of
+from gnnflow.graph.hashing import combine, mix, seed_word
+from gnnflow.mapreduce.exchange import Emit
+from gnnflow.mapreduce.rounds import Round, TaskOutput
+from gnnflow.native.walks import walk
+from gnnflow.neighbors.instances import Instances
+from gnnflow.neighbors.keyed import keyed_edges, node_keys, place_of
+from gnnflow.neighbors.selection import Selection, SelectionResult, deliver, finish, same_type, target_types
+from gnnflow.sampling import top_k
+from gnnflow.storage.columns import to_numpy
+
+if TYPE_CHECKING:
+    from gnnflow.config.neighbors_section import WalkNeighbors
+    from gnnflow.mapreduce.exchange import Inbox
+    from gnnflow.mapreduce.rounds import RoundRunner
+
+NAME = "walks"
+WHOLE_BYTES = 256 << 20
+"""Most memory that the in-edges of the whole graph may take where every task walks alone."""
+_FEW_VISITS = 1 << 22  # held at once by a task that walks alone without the native core
+_SMALL_IDS = 1 << 31
+_HALF = np.uint64(32)
+
+
+@dataclass(frozen=True)
+class WalkJob(Selection):
+    """What every task of walks knows."""
+
+    walks: int
+    length: int
+    top_k: int
+
+    @property
+    def id_type(self) -> type[np.integer]:
+        """The type of dense ids in rows that travel."""
+        return np.int32 if self.store.facts.num_nodes < _SMALL_IDS else np.int64
+
+    def words(self, partition: int) -> KeyArray:
+        """Return what the draws of each node of a partition are hashed from [n]."""
+        return combine(node_keys(self.store, partition), seed_word("walks", self.seed))
+
+
+@dataclass(frozen=True)
+class Visits:
+    """Visits of nodes by walks from roots [V]. order: the number of the step among all steps from the root."""
+
+    roots: Array
+    nodes: Array
+    order: Array
+
+
+def run_rounds(
+    store_job: Selection, section: WalkNeighbors, runner: RoundRunner, *, whole_bytes: int = WHOLE_BYTES
+) -> SelectionResult:
+    """Run the walks. whole_bytes decides whether tasks walk alone, and changes no byte of the result."""
+    base = replace(store_job, relations=same_type(store_job.store.schema, NAME))
+    job = WalkJob(base.artifact, base.store, base.relations, base.seed, section.walks, section.length, section.top_k)
+    parts, facts = job.store.num_partitions, job.store.facts
+    runner.run(Round("order", parts, parts, partial(order_edges, job=job)))
+    held = {"degrees": "order", "sources": "order"}
+    alone = facts.num_nodes < _SMALL_IDS and 4 * facts.num_edges + 8 * facts.num_nodes <= whole_bytes
+    if alone:
+        records = runner.run(Round("walks", parts, parts, partial(walk_alone, job=job), held, frozenset(held)))
+    else:
+        visits = {}
+        for step in range(job.length):
+            reads = {**held, **({f"walkers_{step - 1}": f"step_{step - 1}"} if step else {})}
+            over = frozenset(reads if step == job.length - 1 else reads.keys() - held.keys())
+            runner.run(Round(f"step_{step}", parts, parts, partial(take_step, job=job, step=step), reads, over))
+            visits[f"visits_{step}"] = f"step_{step}"
+        records = runner.run(Round("walks", parts, parts, partial(gather, job=job), visits, frozenset(visits)))
+    return finish(job, runner, dict.fromkeys(range(len(job.relations)), ("walks", records)))
+
+
+def order_edges(index: int, _: Inbox, *, job: WalkJob) -> TaskOutput:
+    """Write a partition's in-edges in the order of their keys, for the tasks that walk along them."""
+    edges = keyed_edges(job.store, index)
+    degrees = pa.table({"degree": np.diff(edges.offsets).astype(np.uint32)})
+    sources = pa.table({"src": edges.sources.astype(job.id_type)})
+    return TaskOutput(
+        emits=(
+            Emit("degrees", degrees, np.full(degrees.num_rows, index)),
+            Emit("sources", sources, np.full(sources.num_rows, index)),
+        )
+    )
+
+
+def walk_alone(index: int, inbox: Inbox, *, job: WalkJob) -> TaskOutput:
+    """Walk from all of a partition's nodes with the in-edges of the whole graph at hand."""
+    book, parts = job.store.book, range(job.store.num_partitions)
+    # in-edges of all nodes: offsets [N + 1] and sources [E]
+    degrees = [to_numpy(inbox.read("degrees", tasks=[each], partition=each)["degree"]) for each in parts]
+    offsets = offsets_of(np.concatenate(degrees))
+    pieces = [to_numpy(inbox.read("sources", tasks=[each], partition=each)["src"]) for each in parts]
+    sources = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+    typed = job.store.schema.num_types > 1
+    types = book.type_of(np.arange(book.num_nodes)).astype(np.uint8) if typed else None
+    words, found = job.words(index), {}
+    for node_type in target_types(job.store.schema):
+        rows = book.rows(index, node_type)
+        first = book.start(index) + rows.start
+        found[_number(job, node_type)] = _from(first, words[rows], offsets, sources, types=types, job=job)
+    return deliver(index, job, found)
+
+
+def _from(
+    first: int, words: KeyArray, offsets: IntArray, sources: Array, *, types: Array | None, job: WalkJob
+) -> Instances:
+    """Return the instances of a run of roots of one type."""
+    keys = {"walks": job.walks, "length": job.length, "top_k": job.top_k}
+    made = walk(first, words, offsets, sources, types=types, **keys)
+    if made is not None:
+        held = np.arange(job.top_k) < made.kept[:, None]
+        return _instances(np.arange(first, first + len(words)), made.kept, made.nodes[held], made.visits[held])
+    at_once = max(_FEW_VISITS // (job.walks * job.length), 1)
+    parts = []
+    for start in range(0, len(words), at_once):
+        roots = np.arange(first + start, first + min(start + at_once, len(words)))
+        visits = _walked(roots, words[start : start + at_once], offsets, sources, types=types, job=job)
+        parts.append(most_visited(visits, roots, top_k_of_each=job.top_k))
+    empty = np.zeros(0, np.int64)
+    joined = [np.concatenate([empty, *(getattr(part, name) for part in parts)]) for name in ("roots", "leaves")]
+    weight = np.concatenate([np.zeros(0, np.float32), *(part.weight for part in parts if part.weight is not None)])
+    return Instances(joined[0], joined[1], weight)
+
+
+def _walked(
+    roots: IntArray, words: KeyArray, offsets: IntArray, sources: Array, *, types: Array | None, job: WalkJob
+) -> Visits:
+    """Return the visits of all walks from some roots, in plain NumPy."""
+    # one row per walk that goes on: its root's place among these roots, its number, and where it is
+    root, number = (each.ravel() for each in np.indices((len(roots), job.walks)))
+    last, met = roots[root], []
+    for step in range(job.length):
+        degrees = offsets[last + 1] - offsets[last]
+        going = np.flatnonzero(degrees)
+        root, number, last = root[going], number[going], last[going]
+        drawn = draws(words[root], number, step=step, length=job.length)
+        last = sources[offsets[last] + place_of(drawn, degrees[going])].astype(np.int64)
+        seen = last != roots[root]
+        if types is not None:
+            seen &= types[last] == types[roots[root]]
+        met.append(Visits(roots[root[seen]], last[seen], number[seen] * job.length + step))
+    return _joined(met)
+
+
+def draws(words: KeyArray, numbers: IntArray, *, step: int, length: int) -> KeyArray:
+    """Return the draw of one step of each walk, of which words are the roots' and numbers the walks'."""
+    return mix(words ^ (numbers * length + step).astype(np.uint64))
+
+
+def take_step(index: int, inbox: Inbox, *, job: WalkJob, step: int) -> TaskOutput:
+    """Take one step with every walk that is at a node of this partition."""
+    book = job.store.book
+    offsets = offsets_of(to_numpy(inbox.read("degrees", tasks=[index])["degree"]))
+    sources = to_numpy(inbox.read("sources", tasks=[index])["src"])
+    root, word, number, last = _walkers(index, inbox, job, step)
+    local = last - book.start(index)
+    degrees = offsets[local + 1] - offsets[local]
+    going = np.flatnonzero(degrees)
+    root, word, number, local = root[going], word[going], number[going], local[going]
+    drawn = draws(word, number, step=step, length=job.length)
+    reached = sources[offsets[local] + place_of(drawn, degrees[going])]
+    emits = []
+    if step < job.length - 1:
+        columns = {"root": root, "word": word, "walk": number.astype(np.uint16), "last": reached}
+        emits.append(Emit(f"walkers_{step}", pa.table(columns), book.owner(reached)))
+    seen = reached != root
+    if job.store.schema.num_types > 1:
+        seen &= book.type_of(reached) == book.type_of(root)
+    order = (number[seen] * job.length + step).astype(np.uint32)
+    visits = pa.table({"root": root[seen], "node": reached[seen], "order": order})
+    emits.append(Emit(f"visits_{step}", visits, book.owner(root[seen])))
+    return TaskOutput(emits=tuple(emits), counts={"walks": len(root)})
+
+
+def _walkers(index: int, inbox: Inbox, job: WalkJob, step: int) -> tuple[Array, KeyArray, IntArray, Array]:
+    """Return root, word, number and place of each walk that is here before a step."""
+    if step:
+        rows = inbox.read(f"walkers_{step - 1}")
+        root, word, number, last = (to_numpy(rows[name]) for name in ("root", "word", "walk", "last"))
+        return root, word, number.astype(np.int64), last
+    book, leads = job.store.book, target_types(job.store.schema)
+    rows = [np.arange(book.rows(index, each).start, book.rows(index, each).stop) for each in leads]
+    # rows of the roots among the nodes here, each once per walk [n W]
+    local = np.repeat(np.concatenate(rows), job.walks)
+    root = (local + book.start(index)).astype(job.id_type)
+    number = np.tile(np.arange(job.walks), len(local) // job.walks)
+    return root, job.words(index)[local], number, root
+
+
+def gather(index: int, inbox: Inbox, *, job: WalkJob) -> TaskOutput:
+    """Count the visits that were sent to a partition's roots."""
+    tables = [piece for step in range(job.length) for piece in inbox.pieces(f"visits_{step}")]
+    rows = pa.concat_tables(tables).combine_chunks()
+    root, node, order = (to_numpy(rows[name]) for name in ("root", "node", "order"))
+    book, found = job.store.book, {}
+    types = book.type_of(root) if job.store.schema.num_types > 1 else np.zeros(len(root), np.int64)
+    for node_type in target_types(job.store.schema):
+        own = types == node_type
+        rows_of = book.rows(index, node_type)
+        roots = np.arange(rows_of.start, rows_of.stop) + book.start(index)
+        visits = Visits(root[own], node[own], order[own])
+        found[_number(job, node_type)] = most_visited(visits, roots, top_k_of_each=job.top_k)
+    return deliver(index, job, found)
+
+
+def most_visited(visits: Visits, roots: IntArray, *, top_k_of_each: int) -> Instances:
+    """Return the most visited nodes of each root; roots ascend and are those of the visits, or more."""
+    if not len(visits.roots):
+        none = np.zeros(0, np.int64)
+        return Instances(none, none, np.zeros(0, np.float32))
+    # visits by root, then node, then order; and the first visit of each pair of root and node [D]
+    by_pair = np.lexsort((visits.order, visits.nodes, visits.roots))
+    root, node = visits.roots[by_pair], visits.nodes[by_pair]
+    first = np.flatnonzero(np.append([True], (root[1:] != root[:-1]) | (node[1:] != node[:-1])))
+    times = np.diff(first, append=len(root))
+    # most visits first, then the earliest met: no two of a root are met at the same step
+    priority = (np.uint64(times.max()) - times.astype(np.uint64)) << _HALF
+    priority |= visits.order[by_pair[first]].astype(np.uint64)
+    row = root[first] - roots[0]
+    kept = top_k(offsets_of(np.bincount(row, minlength=len(roots))), priority, limit=top_k_of_each)
+    return _instances(roots, np.diff(kept.offsets), node[first][kept.edges], times[kept.edges])
+
+
+def _instances(roots: IntArray, kept: Array, nodes: Array, visits: Array) -> Instances:
+    """Return instances with their shares of the visits of their roots; kept [n]: how many each root has."""
+    offsets = offsets_of(kept)
+    total = np.concatenate([[0], np.cumsum(visits, dtype=np.int64)])
+    of_root = np.repeat(total[offsets[1:]] - total[offsets[:-1]], kept)
+    weight = (visits / np.maximum(of_root, 1)).astype(np.float32)
+    return Instances(np.repeat(roots, kept), nodes.astype(np.int64), weight)
+
+
+def _joined(parts: list[Visits]) -> Visits:
+    names = ("roots", "nodes", "order")
+    return Visits(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+def _number(job: WalkJob, node_type: int) -> int:
+    name = job.store.schema.types[node_type]
+    return next(number for number, each in enumerate(job.schema.relations) if each.target == name)
