@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gnnflow.config import DirectNeighbors
 from gnnflow.graph.facts import SelectFacts
-from gnnflow.neighbors import direct, walks
+from gnnflow.neighbors import direct, metapaths, walks
 from gnnflow.neighbors.selected import most_kept
 from gnnflow.neighbors.selection import Selection
 from gnnflow.stages.base import Made
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # The rounds of each kind whose relations take the place of the graph's own.
 _ROUNDS: dict[str, Callable[..., SelectionResult]] = {
     "walks": walks.run_rounds,
+    "metapaths": metapaths.run_rounds,
 }
 
 

@@ -1,0 +1,178 @@
+"""Instances of metapaths (MAGNN: Fu et al., WWW 2020, section 4.2): the paths to a node along lists of node types.
+
+[movie, director, movie] gives a movie the movies of its directors: an instance is (movie; director, movie), its leaves
+from the root outward, and the nodes alone: edges that join the same two nodes, in whichever relations, are one step. A
+path may come back to its root, as in MAGNN's own preparation.
+
+A step takes two rounds. The owner of each path's last node adds a node to it, then the owner of its root keeps at most
+`max_instances` paths of each root. So that hubs are bounded, a path goes on along at most as many in-edges of its last
+node. Both choices are hashes of the keys along the path. What a task would send for a root beyond what is kept of it
+is dropped where it is found, which changes nothing: the first of all are among the first of each part.
+
+Shapes: n roots, P paths, k nodes of a path beside its root.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from gnnflow.graph.arrays import IntArray, KeyArray
+from gnnflow.graph.hashing import combine, seed_word
+from gnnflow.graph.schema import Relation
+from gnnflow.mapreduce.exchange import Emit
+from gnnflow.mapreduce.rounds import Round, TaskOutput
+from gnnflow.neighbors.instances import Instances
+from gnnflow.neighbors.keyed import keyed_edges, node_keys
+from gnnflow.neighbors.selection import Selection, SelectionResult, deliver, finish
+from gnnflow.sampling import top_k_ungrouped
+from gnnflow.storage.columns import from_matrix, to_matrix, to_numpy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gnnflow.config.neighbors_section import MetapathNeighbors
+    from gnnflow.mapreduce.exchange import Inbox
+    from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
+
+_PATHS_AT_ONCE = 1 << 21
+
+
+@dataclass(frozen=True)
+class PathJob(Selection):
+    """What every task knows that follows one metapath. path: types by number, the root's first."""
+
+    path: tuple[int, ...]
+    max_instances: int
+
+    @property
+    def name(self) -> str:
+        """The metapath as text."""
+        return "-".join(self.store.schema.types[each] for each in self.path)
+
+    @property
+    def relation(self) -> Relation:
+        """The relation that the path's instances are of."""
+        return relation_of([self.store.schema.types[each] for each in self.path])
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps a whole path has."""
+        return len(self.path) - 1
+
+    def relations_of_step(self, step: int) -> list[int]:
+        """Return the relations that step number `step` (from 0) may follow, from where they lead."""
+        schema = self.store.schema
+        ends = enumerate(zip(schema.target_types, schema.source_types, strict=True))
+        return [number for number, pair in ends if pair == self.path[step : step + 2]]
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Paths under way: roots [P], the nodes after them [P, k] as dense ids, and what they are chosen by [P]."""
+
+    roots: IntArray
+    nodes: IntArray
+    words: KeyArray
+
+    def take(self, rows: IntArray) -> Paths:
+        """Return some of them."""
+        return Paths(self.roots[rows], self.nodes[rows], self.words[rows])
+
+    def table(self) -> pa.Table:
+        """Return them as rows that travel."""
+        return pa.table({"root": self.roots, "nodes": from_matrix(self.nodes), "word": self.words})
+
+    @staticmethod
+    def of(table: pa.Table) -> Paths:
+        """Return the paths that rows hold."""
+        return Paths(to_numpy(table["root"]), to_matrix(table["nodes"], np.int64), to_numpy(table["word"]))
+
+
+def relation_of(path: Sequence[str]) -> Relation:
+    """Return the relation of the instances of a metapath, by the names of its types."""
+    return Relation(path[-1], "-".join(path), path[0])
+
+
+def run_rounds(job: Selection, section: MetapathNeighbors, runner: RoundRunner) -> SelectionResult:
+    """Follow the metapaths, one after the other."""
+    job = replace(job, relations=tuple(sorted({relation_of(path) for path in section.paths}, key=str)))
+    types, delivered = job.store.schema.types, {}
+    for names in section.paths:
+        path = tuple(types.index(each) for each in names)
+        own = PathJob(job.artifact, job.store, job.relations, job.seed, path, section.max_instances)
+        delivered[job.number(own.relation)] = _follow(own, runner)
+    return finish(job, runner, delivered)
+
+
+def _follow(job: PathJob, runner: RoundRunner) -> tuple[str, list[TaskRecord]]:
+    """Follow one metapath; return the name and the records of its last round."""
+    parts, name, records = job.store.num_partitions, "", []
+    for step in range(job.num_steps):
+        reads = {"kept": name} if step else {}
+        name = f"extend-{job.name}-{step}"
+        extend = partial(extend_paths, job=job, step=step)
+        runner.run(Round(name, parts, parts, extend, reads, frozenset(reads)))
+        reads, name = {"found": name}, f"keep-{job.name}-{step}"
+        keep = partial(keep_paths, job=job, last=step == job.num_steps - 1)
+        records = runner.run(Round(name, parts, parts, keep, reads, frozenset(reads)))
+    return name, records
+
+
+def extend_paths(index: int, inbox: Inbox, *, job: PathJob, step: int) -> TaskOutput:
+    """Add to each path that ends in this partition the nodes with an edge to its end, and send it to its root."""
+    book = job.store.book
+    edges = keyed_edges(job.store, index, relations=job.relations_of_step(step), distinct=True)
+    paths = Paths.of(inbox.read("kept").combine_chunks()) if step else _roots(index, job)
+    pieces = []
+    for some in _pieces(paths, job.max_instances):
+        last = some.nodes[:, -1] if step else some.roots
+        positions, counts = edges.pick(last - book.start(index), some.words, limit=job.max_instances)
+        # the path that each longer one goes on from [P']
+        before = np.repeat(np.arange(len(counts)), counts)
+        nodes = np.concatenate([some.nodes[before], edges.sources[positions, None]], axis=1)
+        longer = Paths(some.roots[before], nodes, combine(some.words[before], edges.keys[positions]))
+        pieces.append(first_of_roots(longer, limit=job.max_instances))
+    found = pieces[0] if len(pieces) == 1 else first_of_roots(_joined(pieces), limit=job.max_instances)
+    return TaskOutput(
+        emits=(Emit("found", found.table(), book.owner(found.roots)),), counts={"paths": len(found.roots)}
+    )
+
+
+def keep_paths(index: int, inbox: Inbox, *, job: PathJob, last: bool) -> TaskOutput:
+    """Keep the first paths of each root of this partition; send them to the owners of their ends, or write them."""
+    kept = first_of_roots(Paths.of(inbox.read("found").combine_chunks()), limit=job.max_instances)
+    if last:
+        return deliver(index, job, {job.number(job.relation): Instances(kept.roots, kept.nodes)})
+    owner = job.store.book.owner(kept.nodes[:, -1])
+    return TaskOutput(emits=(Emit("kept", kept.table(), owner),), counts={"paths": len(kept.roots)})
+
+
+def first_of_roots(paths: Paths, *, limit: int) -> Paths:
+    """Return each root's first paths by their words, in this order, roots ascending."""
+    roots, row = np.unique(paths.roots, return_inverse=True)
+    return paths.take(top_k_ungrouped(row, paths.words, num_targets=len(roots), limit=limit).edges)
+
+
+def _roots(index: int, job: PathJob) -> Paths:
+    """Return the paths of no step from a partition's nodes."""
+    rows = job.store.book.rows(index, job.path[0])
+    words = combine(node_keys(job.store, index)[rows], seed_word("metapath", job.seed, job.name))
+    roots = np.arange(rows.start, rows.stop) + job.store.book.start(index)
+    return Paths(roots, np.zeros((len(roots), 0), np.int64), words)
+
+
+def _pieces(paths: Paths, limit: int) -> Iterator[Paths]:
+    """Yield the paths in pieces whose longer paths are not too many; one piece at least."""
+    at_once = max(_PATHS_AT_ONCE // limit, 1)
+    for start in range(0, max(len(paths.roots), 1), at_once):
+        yield paths.take(np.arange(start, min(start + at_once, len(paths.roots))))
+
+
+def _joined(pieces: Sequence[Paths]) -> Paths:
+    names = ("roots", "nodes", "words")
+    return Paths(*(np.concatenate([getattr(each, name) for each in pieces]) for name in names))
