@@ -1,0 +1,206 @@
+"""The nodes at each distance (JK-Net: Xu et al., ICML 2018; as neighbours by FlexGraph, EuroSys 2021, section 2).
+
+Ring d of a root holds the nodes from which d edges lead to it and no fewer; its relation is <type>__ring<d>__<type of
+the root>. At most `max_nodes` of a ring are kept, over all types, by a hash of root and node; the next ring is found
+from those that were kept, each followed along at most as many in-edges. What was found and not kept is in no later
+ring.
+
+A distance takes three rounds: the owner of each kept node follows its in-edges; the owner of what is reached drops what
+was reached before; the owner of the root keeps the first of the ring and tells their owners.
+
+Shapes: P pairs of a root and a node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from gnnflow.graph.arrays import IntArray, KeyArray
+from gnnflow.graph.hashing import combine, seed_word
+from gnnflow.graph.schema import GraphSchema, Relation
+from gnnflow.mapreduce.exchange import Emit
+from gnnflow.mapreduce.rounds import Round, TaskOutput
+from gnnflow.neighbors.instances import Instances
+from gnnflow.neighbors.keyed import keyed_edges, node_keys
+from gnnflow.neighbors.selection import Selection, SelectionResult, deliver, finish, target_types
+from gnnflow.sampling import top_k_ungrouped
+from gnnflow.storage.columns import to_numpy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gnnflow.config.neighbors_section import RingNeighbors
+    from gnnflow.mapreduce.exchange import Inbox
+    from gnnflow.mapreduce.rounds import RoundRunner
+
+_PAIRS_AT_ONCE = 1 << 22
+
+
+@dataclass(frozen=True)
+class RingJob(Selection):
+    """What every task of rings knows."""
+
+    distance: int
+    max_nodes: int
+
+    def roots(self, partition: int) -> IntArray:
+        """Return the rows of a partition's roots: the nodes of the types that some relation leads to."""
+        rows = [self.store.book.rows(partition, each) for each in target_types(self.store.schema)]
+        return np.concatenate([np.arange(each.start, each.stop) for each in rows])
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Nodes that roots reached, as dense ids [P], with what the roots choose by: a hash of seed and root [P]."""
+
+    roots: IntArray
+    nodes: IntArray
+    words: KeyArray
+
+    def take(self, rows: IntArray) -> Pairs:
+        """Return some of them."""
+        return Pairs(self.roots[rows], self.nodes[rows], self.words[rows])
+
+    def table(self) -> pa.Table:
+        """Return them as rows that travel."""
+        return pa.table({"root": self.roots, "node": self.nodes, "word": self.words})
+
+    @staticmethod
+    def of(table: pa.Table) -> Pairs:
+        """Return the pairs that rows hold."""
+        return Pairs(*(to_numpy(table[name]) for name in ("root", "node", "word")))
+
+
+def relations_of(schema: GraphSchema, distance: int) -> tuple[Relation, ...]:
+    """Return the relations of all rings up to a distance: of each type to each that so many steps back may reach."""
+    found = []
+    for root in target_types(schema):
+        reached = {root}
+        for each in range(1, distance + 1):
+            pairs = zip(schema.target_types, schema.source_types, strict=True)
+            reached = {source for target, source in pairs if target in reached}
+            found += [Relation(schema.types[member], f"ring{each}", schema.types[root]) for member in reached]
+    return tuple(sorted(found, key=str))
+
+
+def run_rounds(job: Selection, section: RingNeighbors, runner: RoundRunner) -> SelectionResult:
+    """Find the rings, one distance after the other."""
+    relations = relations_of(job.store.schema, section.distance)
+    job = replace(job, relations=relations)
+    own = RingJob(job.artifact, job.store, relations, job.seed, section.distance, section.max_nodes)
+    parts, rings = job.store.num_partitions, {}
+    before: dict[str, str] = {}
+    for distance in range(1, own.distance + 1):
+        follow, drop, keep = (f"{step}_{distance}" for step in ("follow", "drop", "keep"))
+        reads = {"kept": f"keep_{distance - 1}"} if distance > 1 else {}
+        further = partial(follow_edges, job=own, distance=distance)
+        runner.run(Round(follow, parts, parts, further, reads, frozenset(reads)))
+        reads = {"reached": follow, **before}
+        fresh = partial(drop_visited, job=own, distance=distance)
+        runner.run(Round(drop, parts, parts, fresh, reads, frozenset(reads)))
+        reads, before = {"new": drop}, {"visited": drop}
+        nearest = partial(keep_nearest, job=own, distance=distance)
+        runner.run(Round(keep, parts, parts, nearest, reads, frozenset(reads)))
+        rings[f"ring_{distance}"] = keep
+    records = runner.run(Round("rings", parts, parts, partial(write_rings, job=own), rings, frozenset(rings)))
+    return finish(job, runner, dict.fromkeys(range(len(relations)), ("rings", records)))
+
+
+def follow_edges(index: int, inbox: Inbox, *, job: RingJob, distance: int) -> TaskOutput:
+    """Follow the in-edges of a partition's nodes that are in the last ring of some root."""
+    book, edges = job.store.book, keyed_edges(job.store, index, distinct=True)
+    keys = node_keys(job.store, index)
+    if distance == 1:
+        roots = job.roots(index)
+        words = combine(keys[roots], seed_word("rings", job.seed))
+        pairs = Pairs(roots + book.start(index), roots + book.start(index), words)
+    else:
+        pairs = Pairs.of(inbox.read("kept").combine_chunks())
+    pieces = []
+    for some in _pieces(pairs, job.max_nodes):
+        rows = some.nodes - book.start(index)
+        # where a node has more in-edges than are followed, each pair begins at a place of its own
+        positions, counts = edges.pick(rows, combine(some.words, keys[rows]), limit=job.max_nodes)
+        before = np.repeat(np.arange(len(counts)), counts)
+        pieces.append(_distinct(Pairs(some.roots[before], edges.sources[positions], some.words[before])))
+    reached = pieces[0] if len(pieces) == 1 else _distinct(_joined(pieces))
+    return TaskOutput(emits=(Emit("reached", reached.table(), book.owner(reached.nodes)),))
+
+
+def drop_visited(index: int, inbox: Inbox, *, job: RingJob, distance: int) -> TaskOutput:
+    """Drop the pairs that were reached before, and tell the roots' owners of the others."""
+    book = job.store.book
+    size, start = max(book.size(index), 1), book.start(index)
+    pairs = _distinct(Pairs.of(inbox.read("reached").combine_chunks()))
+    # pairs as integers: those reached now, and all reached before
+    keys = pairs.roots * size + pairs.nodes - start
+    visited = to_numpy(inbox.read("visited")["pair"]) if distance > 1 else np.zeros(0, np.int64)
+    fresh = np.flatnonzero((pairs.roots != pairs.nodes) & ~np.isin(keys, visited))
+    new = pairs.take(fresh)
+    priority = combine(new.words, node_keys(job.store, index)[new.nodes - start])
+    known = pa.table({"pair": np.concatenate([visited, keys[fresh]])})
+    return TaskOutput(
+        emits=(
+            Emit("new", new.table().append_column("priority", pa.array(priority)), book.owner(new.roots)),
+            Emit("visited", known, np.full(known.num_rows, index)),
+        ),
+        counts={"new": len(fresh)},
+    )
+
+
+def keep_nearest(index: int, inbox: Inbox, *, job: RingJob, distance: int) -> TaskOutput:
+    """Keep the first of each root's ring, and tell the owners of those that were kept."""
+    table = inbox.read("new").combine_chunks()
+    pairs = Pairs.of(table)
+    roots, row = np.unique(pairs.roots, return_inverse=True)
+    priority = to_numpy(table["priority"])
+    kept = pairs.take(top_k_ungrouped(row, priority, num_targets=len(roots), limit=job.max_nodes).edges)
+    ring = pa.table({"root": kept.roots, "node": kept.nodes})
+    followed = kept if distance < job.distance else kept.take(np.zeros(0, np.int64))
+    return TaskOutput(
+        emits=(
+            Emit("kept", followed.table(), job.store.book.owner(followed.nodes)),
+            Emit(f"ring_{distance}", ring, np.full(ring.num_rows, index)),
+        ),
+        counts={"kept": ring.num_rows},
+    )
+
+
+def write_rings(index: int, inbox: Inbox, *, job: RingJob) -> TaskOutput:
+    """Write the rings of a partition's roots."""
+    book, types, found = job.store.book, job.store.schema.types, {}
+    for distance in range(1, job.distance + 1):
+        ring = inbox.read(f"ring_{distance}")
+        roots, nodes = to_numpy(ring["root"]), to_numpy(ring["node"])
+        root_types, node_types = book.type_of(roots), book.type_of(nodes)
+        for number, relation in enumerate(job.schema.relations):
+            if relation.name == f"ring{distance}":
+                ends = types.index(relation.target), types.index(relation.source)
+                own = (root_types == ends[0]) & (node_types == ends[1])
+                found[number] = Instances(roots[own], nodes[own])
+    return deliver(index, job, found)
+
+
+def _distinct(pairs: Pairs) -> Pairs:
+    """Return each pair once, by root, then node."""
+    order = np.lexsort((pairs.nodes, pairs.roots))
+    roots, nodes = pairs.roots[order], pairs.nodes[order]
+    first = np.ones(len(order), bool)
+    first[1:] = (roots[1:] != roots[:-1]) | (nodes[1:] != nodes[:-1])
+    return pairs.take(order[first])
+
+
+def _pieces(pairs: Pairs, limit: int) -> Iterator[Pairs]:
+    """Yield the pairs in pieces of which not too many others are reached; one piece at least."""
+    at_once = max(_PAIRS_AT_ONCE // limit, 1)
+    for start in range(0, max(len(pairs.roots), 1), at_once):
+        yield pairs.take(np.arange(start, min(start + at_once, len(pairs.roots))))
+
+
+def _joined(pieces: list[Pairs]) -> Pairs:
+    return Pairs(*(np.concatenate([getattr(each, name) for each in pieces]) for name in ("roots", "nodes", "words")))
