@@ -114,22 +114,36 @@ class InEdges:
         """Return the sources of the edges at the given positions [P], edge by edge; with leaves, all of theirs."""
         if self.leaves is None:
             return self.sources[positions]
-        starts = self.leaves[positions]
-        return self.sources[ragged_ranges(starts, self.leaves[positions + 1] - starts)]
+        return self.sources[ragged_ranges(self.leaves[positions], _counts_at(self.leaves, positions))]
 
     def per_leaf(self, positions: IntArray, values: Array) -> Array:
         """Return for each source of the edges at the given positions its edge's value. values: [P]."""
         if self.leaves is None:
             return values
-        return np.repeat(values, self.leaves[positions + 1] - self.leaves[positions])
+        return np.repeat(values, _counts_at(self.leaves, positions))
+
+    def source_offsets(self, picked: Picked) -> IntArray:
+        """Return which of the sources of picked edges belong to each row: offsets [R n + 1] into `sources_of`."""
+        if self.leaves is None:
+            return picked.offsets
+        return offsets_of(_counts_at(self.leaves, picked.positions))[picked.offsets]
 
     def relation(self, number: int) -> InEdges:
         """Return the in-edges of one relation, over the same memory."""
         if self.num_relations == 1:
             return self
         rows = self.offsets[number * self.num_targets : (number + 1) * self.num_targets + 1]
-        own = slice(int(rows[0]), int(rows[-1]))
-        return replace(self._columns(own), offsets=rows - rows[0], num_relations=1)
+        first, last = int(rows[0]), int(rows[-1])
+        # a run of edges is a run of leaves
+        leaves = None if self.leaves is None else self.leaves[first : last + 1]
+        run = slice(first, last) if leaves is None else slice(int(leaves[0]), int(leaves[-1]))
+        return replace(
+            self._columns(slice(first, last)),
+            offsets=rows - rows[0],
+            sources=self.sources[run],
+            num_relations=1,
+            leaves=None if leaves is None else leaves - leaves[0],
+        )
 
     def prefix(self, nodes: IntArray, *, limit: IntArray | Fanout | None, taken: IntArray | int = 0) -> Picked:
         """Pick the in-edges of some nodes from number `taken` up to number `limit` of each row; None: to its end.
@@ -154,28 +168,25 @@ class InEdges:
 
         sources number what `sources_of` gives for the same positions anew; without them they stay as they are.
         """
-        taken = replace(self._columns(positions), offsets=offsets)
-        return taken if sources is None else replace(taken, sources=sources)
+        leaves = None if self.leaves is None else offsets_of(_counts_at(self.leaves, positions))
+        found = self.sources_of(positions) if sources is None else sources
+        return replace(self._columns(positions), offsets=offsets, sources=found, leaves=leaves)
 
     def _columns(self, positions: IntArray | slice) -> InEdges:
-        """Return the columns of some edges, with the offsets of all."""
-        leaves = None if self.leaves is None else offsets_of(self.leaf_counts[positions])
-        if isinstance(positions, slice):
-            # a run of edges is a run of leaves, over the same memory
-            run = positions if self.leaves is None else slice(*self.leaves[[positions.start, positions.stop]].tolist())
-            sources = self.sources[run]
-        else:
-            sources = self.sources_of(positions)
-        return InEdges(
-            self.offsets,
-            sources,
-            None if self.weight is None else self.weight[positions],
-            None if self.attributes is None else self.attributes[positions],
-            None if self.next_arrival is None else self.next_arrival[positions],
-            None if self.time is None else self.time[positions],
-            self.num_relations,
-            leaves,
+        """Return the columns of some edges, with the offsets and sources of all."""
+        return replace(
+            self,
+            weight=None if self.weight is None else self.weight[positions],
+            attributes=None if self.attributes is None else self.attributes[positions],
+            next_arrival=None if self.next_arrival is None else self.next_arrival[positions],
+            time=None if self.time is None else self.time[positions],
         )
+
+
+def _counts_at(offsets: IntArray, positions: IntArray) -> IntArray:
+    """Return how many items there are at the given positions [P] of a CSR."""
+    counts: IntArray = offsets[positions + 1] - offsets[positions]
+    return counts
 
 
 def limit_of_rows(limit: IntArray | Fanout, num_nodes: int) -> IntArray | int:

@@ -8,19 +8,20 @@ blocks are built from the targets outward and a node keeps the row it got when i
 Rows are given by scatter into an array with one entry per node of the neighbourhood, not by sorting; only the entries
 touched are put back, so the array serves batch after batch.
 
-Shapes: B targets of a batch, N nodes of the neighbourhood, R relations, T nodes a layer computes, E edges it reads.
+Shapes: B targets of a batch, N nodes of the neighbourhood, R relations, T nodes a layer computes, E edges it reads, L
+sources of these: one each or, where edges have leaves, all of an edge's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from gnnflow.graph.arrays import Array, IntArray, offsets_of
+from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.batch import Block, Degrees, InPlaceBatch, MiniBatch, sampled_block
-from gnnflow.graph.edges import Fanout, Picked, SamplingKind, SourceArray, limit_of_rows
+from gnnflow.graph.edges import Fanout, InEdges, Picked, SamplingKind, SourceArray, limit_of_rows
 from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows, RowArray
 from gnnflow.native import number
 
@@ -29,7 +30,7 @@ _UNSEEN = -1
 
 @dataclass(frozen=True)
 class _Layer:
-    """One layer: the in-edges picked for each node it computes [R T], and those edges' sources as batch rows [E]."""
+    """One layer: the in-edges picked for each node it computes [R T], and those edges' sources as batch rows [L]."""
 
     picked: Picked
     sources: IntArray
@@ -37,11 +38,6 @@ class _Layer:
     @property
     def num_targets(self) -> int:
         return len(self.picked.counts) // self.picked.num_relations
-
-    @property
-    def relation_offsets(self) -> IntArray:
-        """Which edges each relation has [R + 1]."""
-        return offsets_of(self.picked.per_relation)
 
 
 def new_scratch(num_nodes: int) -> RowArray:
@@ -102,8 +98,8 @@ def build_in_place(
     )
     degrees = neighborhood.degrees.take(nodes)
     picked = edges_of_hop(neighborhood, nodes, limits[-1])
-    # the neighbourhood's row of each of these edges' source [E]
-    sources = neighborhood.edges.sources[picked.positions].astype(np.int64)
+    # the neighbourhood's row of each of these edges' sources
+    sources = neighborhood.edges.sources_of(picked.positions).astype(np.int64)
     first = sampled_block(
         neighborhood.edges.take(picked.positions, offsets=picked.offsets, sources=sources),
         num_sources=neighborhood.num_nodes,
@@ -137,8 +133,8 @@ def extract_rows(
     for limit in hop_limits(fanouts, num_layers):
         # the in-edges that this hop adds, pair by pair [E]
         picked = edges_of_hop(neighborhood, pairs % size, limit, taken=taken)
-        # their sources, paired with the same targets [E]
-        reached = picked.each(pairs // size * size) + neighborhood.edges.sources[picked.positions]
+        # their sources, paired with the same targets
+        reached = _paired_sources(neighborhood, picked, pairs // size * size)
         # old and new pairs, ascending, and what was followed of each
         every = np.unique(np.concatenate([pairs, reached]))
         followed = np.zeros((num_relations, len(every)), np.int64)
@@ -203,13 +199,13 @@ def _reach(
         fresh = nodes if known is None else nodes[known.num_targets :]
         # positions of the fresh nodes' in-edges [E], and how many each has
         picked = edges_of_hop(neighborhood, fresh, limit)
-        # the neighbourhood's row of each of these edges' source [E]
-        found = neighborhood.edges.sources[picked.positions]
-        # the batch row of each edge's source [E], and the nodes met here for the first time
+        # the neighbourhood's row of each of these edges' sources [L]
+        found = neighborhood.edges.sources_of(picked.positions)
+        # the batch row of each of them [L], and the nodes met here for the first time
         sources, new = number(found, row_of, first_row=len(nodes)) or _number(found, row_of, first_row=len(nodes))
         nodes = np.concatenate([nodes, new])
         layer = _Layer(picked, sources)
-        layers.append(layer if known is None else _append(known, layer))
+        layers.append(layer if known is None else _append(neighborhood.edges, known, layer))
     # Back to unseen, so that the scratch array serves the next batch.
     row_of[nodes] = _UNSEEN
     assert distinct, "targets of one batch are distinct"
@@ -229,19 +225,25 @@ def _number(found: SourceArray, row_of: RowArray, *, first_row: int) -> tuple[In
     return row_of[found].astype(np.int64), new
 
 
-def _append(known: _Layer, more: _Layer) -> _Layer:
+def _append(edges: InEdges, known: _Layer, more: _Layer) -> _Layer:
     """Return the layer of both layers' nodes, those of the first before those of the second in each relation."""
     relations = known.picked.num_relations
     counts = [layer.picked.counts.reshape(relations, -1) for layer in (known, more)]
-    old, new = known.relation_offsets, more.relation_offsets
 
-    def joined(first: Array, second: Array) -> Array:
-        pieces = [(first[old[r] : old[r + 1]], second[new[r] : new[r + 1]]) for r in range(relations)]
-        return np.concatenate([piece for both in pieces for piece in both])
+    def joined(values: Callable[[_Layer], Array], offsets: Callable[[_Layer], IntArray]) -> Array:
+        # each layer's values, cut where its next relation begins
+        parts = (np.split(values(of), offsets(of)[np.arange(1, relations) * of.num_targets]) for of in (known, more))
+        return np.concatenate([piece for both in zip(*parts, strict=True) for piece in both])
 
-    positions = joined(known.picked.positions, more.picked.positions)
-    picked = Picked(positions, np.concatenate(counts, axis=1).ravel(), relations)
-    return _Layer(picked, joined(known.sources, more.sources))
+    positions = joined(lambda layer: layer.picked.positions, lambda layer: layer.picked.offsets)
+    sources = joined(lambda layer: layer.sources, lambda layer: edges.source_offsets(layer.picked))
+    return _Layer(Picked(positions, np.concatenate(counts, axis=1).ravel(), relations), sources)
+
+
+def _paired_sources(neighborhood: Neighborhood, picked: Picked, bases: IntArray) -> IntArray:
+    """Return the sources of picked edges [L] as pairs: the base of the node that an edge leads to [P] plus the row."""
+    edges = neighborhood.edges
+    return edges.per_leaf(picked.positions, picked.each(bases)) + edges.sources_of(picked.positions)
 
 
 def _cut(neighborhood: Neighborhood, rows: IntArray, pairs: IntArray, taken: IntArray) -> NeighborhoodRows:
@@ -251,9 +253,8 @@ def _cut(neighborhood: Neighborhood, rows: IntArray, pairs: IntArray, taken: Int
     nodes, base = pairs % size, pairs // size * size
     # all in-edges that were followed from any pair [E]; what a pair took is its limit
     picked = neighborhood.edges.prefix(nodes, limit=taken)
-    # the union's row of each edge's source: the place of (same target, source) among the pairs [E]
-    sources = picked.each(base) + neighborhood.edges.sources[picked.positions]
-    sources = np.searchsorted(pairs, sources).astype(np.int32)
+    # the union's row of each edge's sources: the place of (same target, source) among the pairs
+    sources = np.searchsorted(pairs, _paired_sources(neighborhood, picked, base)).astype(np.int32)
     union = Neighborhood(
         roots=np.searchsorted(pairs, targets[:-1] * size + rows),
         node_ids=neighborhood.node_ids[nodes],

@@ -34,7 +34,7 @@ from gnnflow.graphfeature.wire import (
     refuse,
 )
 
-FORMAT, TYPED_FORMAT = 1, 2
+FORMAT, TYPED_FORMAT, LEAVES_FORMAT = 1, 2, 3
 _MOST_RELATIONS = 1 << 16
 
 
@@ -62,6 +62,8 @@ class Field(IntEnum):
     NUM_RELATIONS = 19
     NODE_TYPES = 20
     TYPE_FEATURES = 21
+    LEAVES_OF_RELATION = 22
+    LEAVES = 23
 
 
 def encode_rows(rows: NeighborhoodRows) -> pa.LargeBinaryArray:
@@ -72,6 +74,8 @@ def encode_rows(rows: NeighborhoodRows) -> pa.LargeBinaryArray:
     # the union's nodes and edges that each of the n messages owns, offsets [n + 1]
     graph, nodes, edges = rows.neighborhood, rows.node_offsets, rows.edge_offsets
     degrees, held = graph.degrees, _by_message(rows)
+    # and the sources of these edges [n + 1]
+    sources = edges if held.leaves is None else held.leaves[edges]
     # a column of headers and one of payloads per field, n entries each
     fields = [
         *_packed(Field.ROOTS, _local(graph.roots, nodes, rows.root_offsets), "<i4", rows.root_offsets),
@@ -80,7 +84,7 @@ def encode_rows(rows: NeighborhoodRows) -> pa.LargeBinaryArray:
         *_packed(Field.OUT_DEGREE, degrees.out_degree, "<u4", nodes),
         *_packed(Field.IN_WEIGHT, degrees.in_weight, "<f4", nodes),
         *_packed(Field.IN_EDGES, held.lengths, "<u4", nodes * held.num_relations),
-        *_packed(Field.SOURCES, _local(held.sources, nodes, edges), "<i4", edges),
+        *_packed(Field.SOURCES, _local(held.sources, nodes, sources), "<i4", sources),
     ]
     if held.weight is not None:
         fields += _packed(Field.EDGE_WEIGHT, held.weight, "<f4", edges)
@@ -97,8 +101,46 @@ def encode_rows(rows: NeighborhoodRows) -> pa.LargeBinaryArray:
             *_packed(Field.NODE_TYPES, graph.features.types, "<u2", nodes),
             *_typed_fields(graph.features, nodes),
         ]
-        return join_fields([*fields, integer_field(Field.FORMAT, TYPED_FORMAT)])
-    return join_fields([*fields, *_feature_fields(graph.features, nodes), integer_field(Field.FORMAT, FORMAT)])
+        written = TYPED_FORMAT
+    else:
+        fields += _feature_fields(graph.features, nodes)
+        written = FORMAT
+    if held.leaves is not None:
+        fields += _leaf_fields(held, nodes)
+        written = LEAVES_FORMAT
+    return join_fields([*fields, integer_field(Field.FORMAT, written)])
+
+
+def _leaf_fields(held: InEdges, nodes: IntArray) -> list[pa.Array]:
+    """Return how many leaves edges have: one number for each relation of a message, or one for each of its edges.
+
+    held: edges message by message, each message's relation by relation. nodes [n + 1].
+    """
+    counts, relations = held.leaf_counts, held.num_relations
+    # where the edges of each relation of each message begin [n R + 1], and how many there are
+    bounds = held.offsets[_relation_lists(nodes, relations)]
+    sizes = np.diff(bounds)
+    # the leaves of the first edge of each, 0 where there is none, and whether some edge of it has as many not
+    firsts = np.append(counts, 0)[bounds[:-1]] * (sizes > 0)
+    differ = np.diff(offsets_of(counts != np.repeat(firsts, sizes))[bounds]) > 0
+    same = np.where(differ, 0, firsts)
+    # edges that are counted one by one, and where each message's begin among them [n + 1]
+    listed = np.repeat(same == 0, sizes)
+    ends = offsets_of(listed)[bounds[::relations]]
+    of_messages = np.arange(len(nodes)) * relations
+    return [
+        *_packed(Field.LEAVES_OF_RELATION, same, "<u4", of_messages),
+        *_packed(Field.LEAVES, counts[listed], "<u4", ends),
+    ]
+
+
+def _relation_lists(nodes: IntArray, relations: int) -> IntArray:
+    """Return the first list of each relation of each message, and behind them the number of all lists [n R + 1].
+
+    Of lists message by message, each message's relation by relation. nodes [n + 1].
+    """
+    first = relations * nodes[:-1, None] + np.arange(relations) * np.diff(nodes)[:, None]
+    return np.append(first.ravel(), relations * nodes[-1])
 
 
 def _by_message(rows: NeighborhoodRows) -> InEdges:
@@ -182,13 +224,10 @@ def decode_rows(column: pa.Array | pa.ChunkedArray) -> NeighborhoodRows:
     # whether a message has roots but no nodes to find them in [n]
     no_nodes = (messages.lengths(Field.NODE_IDS) == 0) & (messages.lengths(Field.ROOTS) > 0)
     refuse(no_nodes, "has no nodes: it only refers to its shard's graph")
-    # nodes, roots and edges of each message [n]
+    # nodes and roots of each message [n], and where each message's nodes begin in the union [n + 1]
     num_nodes, num_roots = _counts(messages, Field.NODE_IDS, 8), _counts(messages, Field.ROOTS, 4)
-    num_edges = _counts(messages, Field.SOURCES, 4)
-    # where each message's nodes begin in the union [n + 1], and where each node's edges do [N + 1]
     nodes = offsets_of(num_nodes)
     relations = _num_relations(messages)
-    offsets = _row_offsets(messages, Field.IN_EDGES, num_nodes * max(relations, 1), num_edges)
     features = _typed_features(messages, num_nodes) if relations else _features(messages, num_nodes)
     union = Neighborhood(
         roots=_union_rows(messages, Field.ROOTS, num_roots, nodes).astype(np.int64),
@@ -200,49 +239,93 @@ def decode_rows(column: pa.Array | pa.ChunkedArray) -> NeighborhoodRows:
             features.types if isinstance(features, TypedFeatures) else None,
         ),
         features=features,
-        edges=_by_relation(_edges(messages, offsets, num_edges, nodes, num_relations=max(relations, 1)), nodes),
+        edges=_by_relation(_edges(messages, nodes, num_relations=max(relations, 1)), nodes),
     )
     return NeighborhoodRows(union, offsets_of(num_roots), nodes)
 
 
-def _edges(
-    messages: Messages, offsets: IntArray, num_edges: IntArray, nodes: IntArray, *, num_relations: int
-) -> InEdges:
-    """Return the edges of all messages, in the order in which they lie there. num_edges [n], nodes [n + 1]."""
+def _edges(messages: Messages, nodes: IntArray, *, num_relations: int) -> InEdges:
+    """Return the edges of all messages, in the order in which they lie there. nodes [n + 1]."""
+    # sources of each message [n]
+    num_sources = _counts(messages, Field.SOURCES, 4)
+    num_lists = np.diff(nodes) * num_relations
+    if _has_leaves(messages):
+        offsets = offsets_of(_checked(messages, Field.IN_EDGES, "<u4", num_lists))
+        num_edges = np.diff(offsets[nodes * num_relations])
+        leaves = _leaf_offsets(messages, offsets[_relation_lists(nodes, num_relations)], num_sources)
+    else:
+        offsets = _row_offsets(messages, Field.IN_EDGES, num_lists, num_sources)
+        num_edges, leaves = num_sources, None
 
     def column(field: Field, dtype: str) -> Array | None:
         return _checked(messages, field, dtype, num_edges) if messages.has(field) else None
 
     return InEdges(
         offsets,
-        _union_rows(messages, Field.SOURCES, num_edges, nodes).astype(np.int32, copy=False),
+        _union_rows(messages, Field.SOURCES, num_sources, nodes).astype(np.int32, copy=False),
         weight=column(Field.EDGE_WEIGHT, "<f4"),
         attributes=_attributes(messages, num_edges),
         next_arrival=column(Field.EDGE_NEXT_ARRIVAL, "<f8"),
         time=column(Field.EDGE_TIME, "<i8"),
         num_relations=num_relations,
+        leaves=leaves,
     )
+
+
+def _leaf_offsets(messages: Messages, bounds: IntArray, num_sources: IntArray) -> IntArray:
+    """Return where the leaves of each edge begin among the sources of all messages [E + 1].
+
+    bounds [n R + 1]: where the edges of each relation of each message begin.
+    """
+    sizes = np.diff(bounds)
+    relations = np.full(len(messages), len(sizes) // max(len(messages), 1))
+    # leaves of an edge of each relation of each message, 0 where they are counted one by one [n R]
+    same = _checked(messages, Field.LEAVES_OF_RELATION, "<u4", relations).astype(np.int64)
+    of_message = offsets_of(relations)
+
+    def per_message(values: IntArray) -> IntArray:
+        return np.diff(offsets_of(values)[of_message])
+
+    # Damaged counts may be of any size: nothing is laid out by them before the bytes that are there bound them.
+    refuse(per_message(sizes * (same > 0)) > num_sources, "is damaged: in_edges does not add up")
+    listed = _checked(messages, Field.LEAVES, "<u4", per_message(sizes * (same == 0)))
+    counts = np.repeat(same, sizes)
+    counts[counts == 0] = listed
+    leaves = offsets_of(counts)
+    refuse(np.diff(leaves[bounds[of_message]]) != num_sources, "is damaged: leaves does not add up")
+    return leaves
 
 
 def _check_format(messages: Messages) -> None:
     found = messages.integers(Field.FORMAT)
     refuse(found == 0, "is truncated, or not a GraphFeature")
-    beyond = f"has format {found.max(initial=0)}, this version reads formats {FORMAT} and {TYPED_FORMAT}"
-    refuse(found > TYPED_FORMAT, beyond)
+    beyond = (
+        f"has format {found.max(initial=0)}, this version reads formats {FORMAT}, {TYPED_FORMAT} and {LEAVES_FORMAT}"
+    )
+    refuse(found > LEAVES_FORMAT, beyond)
 
 
 def _num_relations(messages: Messages) -> int:
     """Return how many relations there are; 0 of a graph without types. Refuses messages that are half of each."""
-    relations = _width(messages, Field.NUM_RELATIONS)
-    typed = np.full(len(messages), relations > 0)
-    refuse((messages.integers(Field.FORMAT) == TYPED_FORMAT) != typed, "is damaged: num_relations is not as its format")
-    refuse(typed & (relations > _MOST_RELATIONS), f"is damaged: num_relations is {relations:,}")
+    relations, found = _width(messages, Field.NUM_RELATIONS), messages.integers(Field.FORMAT)
+    wrong = found == (FORMAT if relations else TYPED_FORMAT)
+    refuse(wrong, "is damaged: num_relations is not as its format")
+    refuse(np.full(len(messages), relations > _MOST_RELATIONS), f"is damaged: num_relations is {relations:,}")
     other = (Field.DENSE, Field.FEATURE_COUNT) if relations else (Field.NODE_TYPES, Field.TYPE_FEATURES)
     for field in other:
         refuse(
             messages.lengths(field) > 0, f"is damaged: num_relations is {relations}, and it has {field.name.lower()}"
         )
     return relations
+
+
+def _has_leaves(messages: Messages) -> bool:
+    """Return whether edges have leaves. Refuses messages that are half of each."""
+    found = messages.integers(Field.FORMAT) == LEAVES_FORMAT
+    refuse(found != found[:1], "has another format than those before it")
+    other = (messages.lengths(Field.LEAVES_OF_RELATION) > 0) | (messages.lengths(Field.LEAVES) > 0)
+    refuse(other & ~found, "is damaged: it has leaves, which is not as its format")
+    return bool(found.any())
 
 
 def _counts(messages: Messages, field: Field, item_bytes: int) -> IntArray:

@@ -106,8 +106,8 @@ def merge(neighborhoods: Sequence[Neighborhood]) -> Neighborhood:
     lists = (winners + np.arange(len(winners))[:, None] * union.num_nodes).ravel()
     # the whole list of each winner [E]
     picked = replace(union.edges, num_relations=1).prefix(lists, limit=None)
-    # the new row of each edge's source [E]
-    sources = row_of[union.edges.sources[picked.positions]].astype(np.int32)
+    # the new row of each edge's source or, one edge after the other, of its leaves
+    sources = row_of[union.edges.sources_of(picked.positions)].astype(np.int32)
     # what a node has beside its lists is the same in every copy
     copies = winners[0]
     return Neighborhood(
@@ -177,7 +177,14 @@ def _join_relation(edges: Sequence[InEdges], starts: Sequence[int]) -> InEdges:
         attributes=_join_optional([each.attributes for each in edges]),
         next_arrival=_join_optional([each.next_arrival for each in edges]),
         time=_join_optional([each.time for each in edges]),
+        leaves=_join_leaves(edges),
     )
+
+
+def _join_leaves(edges: Sequence[InEdges]) -> IntArray | None:
+    leaves = [each.leaves for each in edges if each.leaves is not None]
+    assert len(leaves) in {0, len(edges)}, "edges of one graph have leaves alike"
+    return _join_offsets(leaves) if leaves else None
 
 
 def _join_features(features: Sequence[NodeFeatures]) -> NodeFeatures:

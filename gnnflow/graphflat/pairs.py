@@ -53,7 +53,7 @@ def find_pairs(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
     nodes = to_numpy(pairs["dst"])
     edges = job.neighbors.in_edges(index)
     picked = edges.prefix(nodes - store.book.start(index), limit=job.neighbors.fanout(1))
-    signature = signatures(nodes, picked.offsets, edges.sources[picked.positions])
+    signature = signatures(nodes, edges.source_offsets(picked), edges.sources_of(picked.positions))
     signed = pairs.append_column("signature", pa.array(signature))
     return TaskOutput(
         emits=(Emit("signed", signed, np.full(len(nodes), index)),),

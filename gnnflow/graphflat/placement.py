@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 NUM_BUCKETS = 1024
 MOST_SHARD_BYTES = 512 << 20  # decoded; a worker holds it a few times while it builds it, and protobuf ends at 2 GiB
 _NODE_BYTES, _EDGE_BYTES = 32, 8  # id, degrees and weight of a node; source and weight of an edge
+_LEAF_BYTES, _LEAVES_BYTES = 4, 8  # of an edge with leaves: each of them, and where they begin
 _DEGREE_BYTES = 24  # of a node in one more relation
 _SPARSE_ENTRIES = 100  # of a node, where the store does not say how many there are
+_LEAVES = 4  # of an edge, where they differ from edge to edge
 _BUCKET_BITS = np.uint64(54)  # shifted away, the upper 10 bits are left: a bucket
 _FRACTION_BITS = np.uint64(11)  # shifted away, 53 bits are left: as many as a float64 holds
 _UNIT = 2.0**-53
@@ -86,12 +88,12 @@ def bucket_of(signature: KeyArray) -> IntArray:
 def signatures(nodes: IntArray, offsets: IntArray, sources: IntArray) -> KeyArray:
     """Return each target's signature [T].
 
-    offsets [R T + 1] group sources [E], its kept in-neighbours' dense ids in each of R relations, one after the other.
+    offsets [R T + 1] group sources [L], its kept in-neighbours' dense ids in each of R relations, one after the other.
     """
     own = hash_integers(nodes)
     if not len(nodes):
         return own
-    # hash of each edge's source [E]; one entry more, because reduceat reads one also where the last target has no edge
+    # hash of each source [L]; one entry more, because reduceat reads one also where the last target has no edge
     hashed = np.append(hash_integers(sources), np.uint64(np.iinfo(np.uint64).max))
     # smallest among a target's sources [R T]; where it has none reduceat gives another's, which is not used
     lowest = np.minimum.reduceat(hashed, offsets[:-1])
@@ -111,8 +113,8 @@ def bounded_shard_size(facts: GraphFacts, fanouts: Sequence[Fanout | None], *, s
     """Return how many targets a shard may have: shard_size, or fewer where their neighbourhoods would be too large.
 
     fanouts: per hop, None keeps every in-edge. A neighbourhood is taken to grow by each relation's mean in-degree,
-    capped by the fan-out; neighbourhoods overlap as if their nodes were drawn at random, so that no shard outgrows the
-    graph.
+    capped by the fan-out, all leaves of an edge being of the type of its source; neighbourhoods overlap as if their
+    nodes were drawn at random, so that no shard outgrows the graph.
     """
     schema = facts.schema
     sizes = [each.num_nodes for each in facts.types] or [facts.num_nodes]
@@ -120,12 +122,14 @@ def bounded_shard_size(facts: GraphFacts, fanouts: Sequence[Fanout | None], *, s
     nodes, edges = _reached(facts, fanouts, sizes=sizes, num_edges=num_edges)
     per_node = [_node_bytes(features, schema.num_relations) for features in facts.features_of_types]
     per_edge = _EDGE_BYTES + 4 * facts.attribute_width
+    per_edge_of_leaves = [0 if each == 1 else _LEAVES_BYTES + _LEAF_BYTES * (each - 1) for each in _leaves(facts)]
 
     def size(targets: int) -> float:
         of_nodes = zip(nodes, sizes, per_node, strict=True)
         held = sum(_distinct(targets * each, among) * width for each, among, width in of_nodes)
-        of_edges = zip(edges, num_edges, strict=True)
-        return held + sum(_distinct(targets * each, among) for each, among in of_edges) * per_edge
+        of_edges = [_distinct(targets * each, among) for each, among in zip(edges, num_edges, strict=True)]
+        of_leaves = sum(each * width for each, width in zip(of_edges, per_edge_of_leaves, strict=True))
+        return held + sum(of_edges) * per_edge + of_leaves
 
     while shard_size > 1 and size(shard_size) > MOST_SHARD_BYTES:
         shard_size = (shard_size + 1) // 2
@@ -136,7 +140,7 @@ def _reached(
     facts: GraphFacts, fanouts: Sequence[Fanout | None], *, sizes: Sequence[int], num_edges: Sequence[int]
 ) -> tuple[Sequence[float], Sequence[float]]:
     """Return how many nodes of each type and edges of each relation one target reaches, the target included."""
-    schema = facts.schema
+    schema, leaves = facts.schema, _leaves(facts)
     reached = [float(name == facts.target or not facts.types) for name in schema.types]
     nodes, edges = list(reached), [0.0] * schema.num_relations
     for fanout in fanouts:
@@ -145,10 +149,15 @@ def _reached(
             limit = fanout[number] if isinstance(fanout, tuple) else fanout
             mean_degree = num_edges[number] / max(sizes[target], 1)
             added = before[target] * (mean_degree if limit is None else min(limit, mean_degree))
-            reached[source] += added
+            reached[source] += added * leaves[number]
             edges[number] += added
         nodes = [old + new for old, new in zip(nodes, reached, strict=True)]
     return nodes, edges
+
+
+def _leaves(facts: GraphFacts) -> list[int]:
+    """Return about how many leaves an edge of each relation has."""
+    return [each or _LEAVES for each in facts.leaves_of_relations]
 
 
 def _node_bytes(features: FeatureFacts | None, num_relations: int) -> int:

@@ -26,7 +26,7 @@ from gnnflow.graphflat.placement import Placement, bucket_counts, signatures
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.neighbors.selected import NEXT_ARRIVAL, edges_by_row
-from gnnflow.storage.columns import from_matrix, take_rows, to_matrix, to_numpy
+from gnnflow.storage.columns import from_matrix, from_ragged, take_rows, to_matrix, to_numpy
 from gnnflow.storage.graph_store import DEGREE_COLUMNS, degrees_of, features_of
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ def find_targets(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
     picked = edges.prefix(local, limit=job.neighbors.fanout(1))
     table = take_rows(table, rows)
     # the smallest hash of each target's neighbourhood [T]
-    signature = signatures(to_numpy(table["node"]), picked.offsets, edges.sources[picked.positions])
+    sources = edges.sources_of(picked.positions)
+    signature = signatures(to_numpy(table["node"]), edges.source_offsets(picked), sources)
     split = to_numpy(table["split"])
     signed = table.append_column("signature", pa.array(signature))
     return TaskOutput(
@@ -93,7 +94,8 @@ def expand_hop(index: int, inbox: Inbox, *, job: FlatJob, hop: int) -> TaskOutpu
     added = edges.take(picked.positions, offsets=picked.offsets)
     # the shard each of them goes to [E]
     edge_shard = picked.each(shard)
-    columns: dict[str, Any] = {"dst": picked.each(local + book.start(index)), "src": added.sources}
+    source = added.sources if added.leaves is None else from_ragged(added.leaves, added.sources)
+    columns: dict[str, Any] = {"dst": picked.each(local + book.start(index)), "src": source}
     if added.num_relations > 1:
         columns["relation"] = np.repeat(np.arange(added.num_relations), picked.per_relation)
     if added.weight is not None:
@@ -105,7 +107,7 @@ def expand_hop(index: int, inbox: Inbox, *, job: FlatJob, hop: int) -> TaskOutpu
     if added.time is not None:
         columns["time"] = added.time
     # the pairs reached: one integer each, ascending, which sorts by shard, then node
-    pairs = distinct(edge_shard * book.num_nodes + added.sources)
+    pairs = distinct(edges.per_leaf(picked.positions, edge_shard) * book.num_nodes + added.sources)
     reached = pa.table({"shard": pairs // book.num_nodes, "node": pairs % book.num_nodes})
     # the pairs of this hop again, with all that was taken of each so far [P, R]
     by_pair = from_matrix((taken + picked.counts).reshape(added.num_relations, -1).T)
@@ -198,7 +200,7 @@ def assemble(inbox: Inbox, job: FlatJob, targets: pa.Table) -> Neighborhood:
     # A node's edges arrive hop by hop, each hop's after those before it: kept in that order they are in priority order.
     num_relations = job.neighbors.store.schema.num_relations
     by_row = edges_by_row(edges, rows, num_nodes=len(node_ids), num_relations=num_relations)
-    # the row each edge comes from, in the same order [E]
+    # the row each edge comes from, or each of its leaves, in the same order
     sources = np.searchsorted(node_ids, by_row.sources).astype(np.int32)
     return Neighborhood(
         roots=np.searchsorted(node_ids, to_numpy(targets["node"])),

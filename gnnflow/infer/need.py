@@ -23,7 +23,7 @@ from gnnflow.storage.columns import to_numpy
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import IntArray
-    from gnnflow.graph.edges import Picked
+    from gnnflow.graph.edges import InEdges, Picked
     from gnnflow.infer.job import InferJob
     from gnnflow.mapreduce.exchange import Inbox
 
@@ -45,7 +45,7 @@ def plan_need(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOut
     edges = job.neighbors.in_edges(index)
     picked = edges.prefix(rows, limit=job.fanout(layer))
     # what the edges of each relation read; dense ids, relation by relation [S]
-    of_relations = asked_nodes(edges.sources[picked.positions], picked, nodes=rows + book.start(index), job=job)
+    of_relations = asked_nodes(edges, picked, nodes=rows + book.start(index), job=job)
     sources = np.concatenate(of_relations)
     asked = {"node": sources}
     if store.schema.is_typed:
@@ -62,15 +62,17 @@ def plan_need(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOut
     )
 
 
-def asked_nodes(sources: IntArray, picked: Picked, *, nodes: IntArray, job: InferJob) -> list[IntArray]:
+def asked_nodes(edges: InEdges, picked: Picked, *, nodes: IntArray, job: InferJob) -> list[IntArray]:
     """Return the nodes whose source terms some edges need in each relation: dense ids, ascending, each once.
 
-    sources: of the picked edges, which lead to `nodes` [T]; all are dense ids.
+    picked: of the edges, and leading to `nodes` [T]; all are dense ids.
     """
+    sources = edges.sources_of(picked.positions)
     if not job.neighbors.store.schema.is_typed:
         return [distinct(sources)]
-    others = sources != picked.each(nodes)
-    ends = np.cumsum(picked.per_relation)[:-1]
+    others = sources != edges.per_leaf(picked.positions, picked.each(nodes))
+    # where the sources of each relation after the first begin
+    ends = edges.source_offsets(picked)[np.arange(1, picked.num_relations) * len(nodes)]
     each = zip(np.split(sources, ends), np.split(others, ends), strict=True)
     return [distinct(of_relation[is_other]) for of_relation, is_other in each]
 

@@ -72,14 +72,14 @@ def compute_layer(
     """Return layer `layer`'s output [T, W] of local rows [T] with input rows h, from the source terms received."""
     store = job.neighbors.store
     nodes, targets = store.degrees(index).take(rows), store.book.start(index) + rows
-    # the in-edges the layer takes of them [E], and the dense id of each one's source
+    # the in-edges the layer takes of them [E], and the dense ids of their sources
     edges = job.neighbors.in_edges(index)
     picked = edges.prefix(rows, limit=job.fanout(layer))
-    sources = edges.sources[picked.positions]
+    sources = edges.sources_of(picked.positions)
     # dense ids of the rows received in any relation, ascending [S]
-    received = distinct(np.concatenate(asked_nodes(sources, picked, nodes=targets, job=job)))
-    # the source row of each edge: received rows lie behind the T targets, that of a self-loop is the target's own [E]
-    own = picked.each(np.arange(len(rows)))
+    received = distinct(np.concatenate(asked_nodes(edges, picked, nodes=targets, job=job)))
+    # the row of each source: received rows lie behind the T targets, a source that is the target itself has its own
+    own = edges.per_leaf(picked.positions, picked.each(np.arange(len(rows))))
     read = np.where(sources == targets[own], own, len(rows) + np.searchsorted(received, sources))
     block = sampled_block(
         edges.take(picked.positions, offsets=picked.offsets, sources=read),

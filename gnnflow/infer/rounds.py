@@ -148,11 +148,11 @@ def _block(index: int, job: InferJob, rows: IntArray, layer: int) -> Block:
     # the in-edges the layer takes of them [E]
     edges = job.neighbors.in_edges(index)
     picked = edges.prefix(rows, limit=job.fanout(layer))
-    # dense id of each edge's source [E], and of each row received, ascending [S]
-    nodes = edges.sources[picked.positions]
+    # dense ids of the edges' sources [L], and of the rows received, ascending [S]
+    nodes = edges.sources_of(picked.positions)
     asked = distinct(nodes)
-    # the source row of each edge: received rows lie behind the T targets, that of a self-loop is the target's own [E]
-    targets = np.repeat(np.arange(len(rows)), picked.counts)
+    # the row of each source: received rows lie behind the T targets, a source that is the target itself has its own [L]
+    targets = edges.per_leaf(picked.positions, picked.each(np.arange(len(rows))))
     is_loop = nodes == job.neighbors.store.book.start(index) + rows[targets]
     sources = np.where(is_loop, targets, len(rows) + np.searchsorted(asked, nodes))
     return sampled_block(

@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.edges import Fanout, InEdges, by_relation
-from gnnflow.storage.columns import to_matrix, to_numpy
+from gnnflow.storage.columns import combine, to_matrix, to_numpy, to_ragged
 from gnnflow.storage.graph_store import edges_file
 from gnnflow.storage.tables import read_artifact_table
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from gnnflow.graph.arrays import IntArray
     from gnnflow.sampling import SamplingKind
     from gnnflow.storage.graph_store import GraphStore
@@ -67,18 +66,20 @@ def most_kept(fanouts: tuple[Fanout, ...]) -> Fanout:
 def edges_by_row(table: pa.Table, rows: IntArray, *, num_nodes: int, num_relations: int = 1) -> InEdges:
     """Return edges grouped by the row each leads to, relation r of node v being row r N + v.
 
-    table: with src and perhaps weight, attributes, next_arrival and time. rows: [E]. A row's edges keep the table's
-    order.
+    table: with src, a list where edges have leaves, and perhaps weight, attributes, next_arrival and time. rows: [E]. A
+    row's edges keep the table's order.
     """
-    names = table.column_names
+    names, source = table.column_names, combine(table["src"])
+    leaves, sources = (None, to_numpy(source)) if pa.types.is_integer(source.type) else to_ragged(source)
     edges = InEdges(
         offsets=offsets_of(np.bincount(rows, minlength=num_relations * num_nodes)),
-        sources=to_numpy(table["src"]),
+        sources=sources,
         weight=to_numpy(table["weight"]) if "weight" in names else None,
         attributes=to_matrix(table["attributes"]) if "attributes" in names else None,
         next_arrival=to_numpy(table[NEXT_ARRIVAL]) if NEXT_ARRIVAL in names else None,
         time=to_numpy(table["time"]) if "time" in names else None,
         num_relations=num_relations,
+        leaves=leaves,
     )
     if np.all(rows[1:] >= rows[:-1]):
         return edges

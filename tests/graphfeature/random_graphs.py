@@ -68,7 +68,7 @@ def shuffled(graph: Neighborhood, rng: np.random.Generator) -> Neighborhood:
     old = graph.edges
     lists = [number * graph.num_nodes + i for number in range(old.num_relations) for i in order]
     positions = np.concatenate([np.arange(old.offsets[i], old.offsets[i + 1]) for i in lists])
-    sources = row_of[old.sources[positions]].astype(np.int32)
+    sources = row_of[old.sources_of(positions)].astype(np.int32)
     return replace(
         graph,
         roots=row_of[graph.roots],

@@ -15,6 +15,7 @@ from gnnflow.graph.edges import Fanout, InEdges
 from gnnflow.graphfeature.blocks import build_in_place, build_minibatch, extract_rows, new_scratch
 from gnnflow.graphfeature.neighborhood import Neighborhood, merge
 from tests.graphfeature.random_graphs import assert_same, graphs, shuffled
+from tests.graphfeature.random_instances import instance_graphs, sources_of
 from tests.graphfeature.random_typed import typed_graphs, untyped
 
 Fanouts = list[Fanout] | None
@@ -26,8 +27,9 @@ by_relation_of = st.one_of(fanouts_of, st.lists(st.tuples(numbers, numbers, numb
 any_graphs = st.one_of(
     st.tuples(graphs(), fanouts_of),
     st.tuples(typed_graphs(), by_relation_of),
+    st.tuples(instance_graphs(), fanouts_of),
 )
-"""Graphs with and without types, each with fan-outs of its own."""
+"""Graphs with and without types, and with edges that have leaves, each with fan-outs of its own."""
 
 
 def rows_of(graph: Neighborhood, seed: int) -> np.ndarray:
@@ -52,9 +54,9 @@ def definition(graph: Neighborhood, rows: Sequence[int], limits: Sequence[Fanout
         edges = [in_edges(graph, row, limit, r) for r in range(graph.edges.num_relations) for row in nodes]
         layers.append((list(nodes), edges))
         for each in edges:
-            for edge in each:
-                if graph.edges.sources[edge] not in nodes:
-                    nodes.append(int(graph.edges.sources[edge]))
+            for source in (source for edge in each for source in sources_of(graph.edges, edge)):
+                if source not in nodes:
+                    nodes.append(source)
     return layers, nodes
 
 
@@ -76,7 +78,10 @@ def test_blocks_follow_the_definition(drawn: Drawn, seed: int, num_layers: int):
         flat = np.array([edge for each in edges for edge in each], np.int64)
         assert block.num_targets == len(computed)
         assert_same(block.edges.offsets, offsets_of(np.array([len(each) for each in edges], np.int64)))
-        assert_same(block.edges.sources, np.array([nodes.index(s) for s in graph.edges.sources[flat]], np.int64))
+        sources = [sources_of(graph.edges, edge) for edge in flat.tolist()]
+        assert_same(block.edges.sources, np.array([nodes.index(s) for own in sources for s in own], np.int64))
+        leaves = None if graph.edges.leaves is None else offsets_of(np.array([len(own) for own in sources], np.int64))
+        assert_same(block.edges.leaves, leaves)
         weight, attributes = graph.edges.weight, graph.edges.attributes
         assert_same(block.edges.weight, None if weight is None else weight[flat])
         assert_same(block.edges.attributes, None if attributes is None else attributes[flat])
@@ -191,9 +196,9 @@ def test_extracted_rows_hold_what_is_needed_and_no_more(drawn: Drawn, seed: int,
         assert start <= union.roots[i] < stop
         for (place, node), r in product(enumerate(sorted(nodes), start), relations):
             low, high = union.edges.relation(r).offsets[place : place + 2]
-            found = union.node_ids[union.edges.relation(r).sources[low:high]]
-            expected = graph.edges.sources[in_edges(graph, node, kept.get((node, r), 0), r)]
-            assert found.tolist() == graph.node_ids[expected].tolist()
+            found = [union.node_ids[sources_of(union.edges.relation(r), e)].tolist() for e in range(low, high)]
+            expected = in_edges(graph, node, kept.get((node, r), 0), r)
+            assert found == [graph.node_ids[sources_of(graph.edges, edge)].tolist() for edge in expected]
 
 
 @given(typed_graphs(), st.integers(0, 99), fanouts_of)
@@ -224,13 +229,13 @@ def test_blocks_built_in_place_are_the_same(drawn: Drawn, seed: int):
     assert_same(all_nodes[first.sources], nodes)
 
 
-@given(graphs() | typed_graphs())
+@given(graphs() | typed_graphs() | instance_graphs())
 def test_neighbourhoods_side_by_side_share_nothing(graph: Neighborhood):
     extracted = extract_rows(graph, np.arange(graph.num_nodes), fanouts=None, num_layers=2)
     owner = np.repeat(np.arange(len(extracted)), np.diff(extracted.node_offsets))
     union = extracted.neighborhood
     target = np.repeat(np.tile(owner, union.edges.num_relations), union.edges.lengths)
-    assert np.array_equal(owner[union.edges.sources], target)
+    assert np.array_equal(owner[union.edges.sources], np.repeat(target, union.edges.leaf_counts))
 
 
 def path() -> Neighborhood:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,10 +28,12 @@ from gnnflow.graphfeature.codec import (
 from gnnflow.graphfeature.graph_feature_pb2 import GraphFeature, TypeFeatures
 from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows, side_by_side
 from tests.graphfeature.random_graphs import assert_same, graphs
+from tests.graphfeature.random_instances import instance_graphs, sources_of
 from tests.graphfeature.random_typed import typed_graphs
 
 GOLDEN = "b1a55eb6a9e40919ce28534f9d112290bfec92410f368c6d191ef41daba523e4"
 TYPED_GOLDEN = "8339350d3a5fb0c4c8d2aceaeecdaa3e51d64f006078ca21f57483d7c41ea684"
+LEAVES_GOLDEN = "a6b4a3cdadc223e1fe7958fbfd647debd2fce6cae2121d017727c2ac04f0976f"
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -67,7 +70,12 @@ def test_a_neighbourhood_comes_back(graph: Neighborhood):
     assert_same(decode(encode(graph)), graph)
 
 
-@given(graphs() | graphs(arrives=True) | typed_graphs() | typed_graphs(arrives=True))
+@given(instance_graphs(min_nodes=0))
+def test_a_neighbourhood_with_leaves_comes_back(graph: Neighborhood):
+    assert_same(decode(encode(graph)), graph)
+
+
+@given(graphs() | graphs(arrives=True) | typed_graphs() | typed_graphs(arrives=True) | instance_graphs())
 def test_rows_come_back_from_any_kind_of_column(graph: Neighborhood):
     rows = rows_of(graph)
     column = encode_rows(rows)
@@ -77,7 +85,7 @@ def test_rows_come_back_from_any_kind_of_column(graph: Neighborhood):
     assert_same(decode_rows(pa.concat_arrays([column, column])[len(rows) :]), rows)
 
 
-@given(graphs() | graphs(arrives=True) | typed_graphs() | typed_graphs(arrives=True))
+@given(graphs() | graphs(arrives=True) | typed_graphs() | typed_graphs(arrives=True) | instance_graphs())
 def test_each_row_is_its_own_message(graph: Neighborhood):
     for target, message in zip(graph.roots, encode_rows(rows_of(graph)), strict=True):
         alone = extract_rows(graph, np.array([target]), fanouts=None, num_layers=2).neighborhood
@@ -128,18 +136,18 @@ def assert_features(message: GraphFeature | TypeFeatures, features: Features) ->
     assert features.value is None or message.feature_value == features.value.tobytes()
 
 
-@given(graphs(min_nodes=0) | typed_graphs(min_nodes=0))
+@given(graphs(min_nodes=0) | typed_graphs(min_nodes=0) | instance_graphs(min_nodes=0))
 def test_another_writers_protobuf_is_read(graph: Neighborhood):
     """Other writers leave out empty fields, add fields of their own and choose their own order."""
     message = GraphFeature.FromString(encode(graph))
     assert_same(decode(message.SerializeToString()), graph)
+    first = GraphFeature(format=message.format).SerializeToString()
     message.ClearField("format")
-    first = GraphFeature(format=2 if graph.degrees.types is not None else 1).SerializeToString()
     unknown = b"\xd2\x0f\x03abc"  # field 250
     assert_same(decode(first + unknown + message.SerializeToString()), graph)
 
 
-@given(graphs() | typed_graphs(), st.data())
+@given(graphs() | typed_graphs() | instance_graphs(), st.data())
 def test_truncated_bytes_are_refused(graph: Neighborhood, data: st.DataObject):
     content = encode(graph)
     end = data.draw(st.integers(0, len(content) - 1))
@@ -156,7 +164,7 @@ def test_foreign_bytes_are_refused(content: bytes):
             assert "GraphFeature 0" in str(error)  # noqa: PT017 - what is not refused is read, and both are fine
 
 
-@given(graphs() | typed_graphs(), st.data())
+@given(graphs() | typed_graphs() | instance_graphs(), st.data())
 def test_damage_never_shows_as_another_error(graph: Neighborhood, data: st.DataObject):
     content = bytearray(encode(graph))
     content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -167,14 +175,16 @@ def test_damage_never_shows_as_another_error(graph: Neighborhood, data: st.DataO
     assert decoded.edges.sources.min(initial=0) >= 0
     assert decoded.edges.sources.max(initial=-1) < decoded.num_nodes
     assert decoded.edges.offsets[-1] == decoded.num_edges
+    assert decoded.edges.leaf_counts.sum() == len(decoded.edges.sources)
+    assert decoded.edges.leaf_counts.min(initial=0) >= 0
     assert decoded.edges.num_targets == decoded.num_nodes == len(decoded.features) == len(decoded.degrees)
 
 
 def test_errors_name_the_row_and_the_reason():
     good = encode(triangle())
     message = GraphFeature.FromString(good)
-    message.format = 3
-    with pytest.raises(StorageError, match=r"GraphFeature 1 .* has format 3, this version reads formats 1 and 2"):
+    message.format = 4
+    with pytest.raises(StorageError, match=r"GraphFeature 1 .* has format 4, this version reads formats 1, 2 and 3"):
         decode_rows(pa.array([good, message.SerializeToString()]))
     with pytest.raises(StorageError, match=r"GraphFeature 2 .* is truncated"):
         decode_rows(pa.array([good, good, good[:-1]]))
@@ -236,6 +246,77 @@ def test_typed_messages_are_protobuf(graph: Neighborhood):
                 assert features.ByteSize() == 0
             else:
                 assert_features(features, part)
+
+
+@given(instance_graphs())
+def test_messages_with_leaves_are_protobuf(graph: Neighborhood):
+    rows = rows_of(graph)
+    union, relations = rows.neighborhood, graph.edges.num_relations
+    for i, content in enumerate(encode_rows(rows).to_pylist()):
+        message = GraphFeature.FromString(content)
+        start, stop = rows.node_offsets[i : i + 2]
+        each = [union.edges.relation(number) for number in range(relations)]
+        edges = [range(*own.offsets[[start, stop]]) for own in each]
+        sources = [[sources_of(own, edge) for edge in of] for own, of in zip(each, edges, strict=True)]
+        assert (message.format, message.num_relations) == (3, 0 if relations == 1 else 4)
+        flat = [source - start for of in sources for own in of for source in own]
+        assert np.frombuffer(message.sources, "<i4").tolist() == flat
+        counts = [[len(own) for own in of] for of in sources]
+        same = [of[0] if of and set(of) == {of[0]} else 0 for of in counts]
+        assert np.frombuffer(message.leaves_of_relation, "<u4").tolist() == same
+        listed = [count for own, of in zip(same, counts, strict=True) if own == 0 for count in of]
+        assert np.frombuffer(message.leaves, "<u4").tolist() == listed
+
+
+def instances() -> Neighborhood:
+    """The triangle whose third node has instances (0, 1), (1, 2) and (0, 2), and whose second has (2,), (0, 2, 1)."""
+    graph = triangle()
+    edges = InEdges(
+        offsets=np.array([0, 0, 2, 5]),
+        sources=np.array([2, 0, 2, 1, 0, 1, 1, 2, 0, 2], np.int32),
+        leaves=np.array([0, 1, 4, 6, 8, 10]),
+    )
+    degrees = Degrees(edges.lengths, np.array([3, 3, 4]), np.array([0, 2, 3], np.float32))
+    return replace(graph, degrees=degrees, edges=edges, roots=np.array([2, 1]))
+
+
+def test_as_many_leaves_each_are_one_number():
+    column = encode_rows(extract_rows(instances(), np.array([2, 1]), fanouts=None, num_layers=1))
+    found = [GraphFeature.FromString(content) for content in column.to_pylist()]
+    assert [np.frombuffer(each.leaves_of_relation, "<u4").tolist() for each in found] == [[2], [0]]
+    assert [np.frombuffer(each.leaves, "<u4").tolist() for each in found] == [[], [1, 3]]
+
+
+def test_leaves_that_contradict_themselves_are_refused():
+    column = encode_rows(extract_rows(instances(), np.array([2, 1]), fanouts=None, num_layers=1))
+    alike, varying = (content.as_py() for content in column)
+
+    def refused(content: bytes, match: str, **changes: object) -> None:
+        message = GraphFeature.FromString(content)
+        for name, value in changes.items():
+            setattr(message, name, value if isinstance(value, int) else np.array(value, "<u4").tobytes())
+        with pytest.raises(StorageError, match=rf"GraphFeature [01] of the column .*{match}"):
+            decode_rows(pa.array([content, message.SerializeToString()]))
+        with pytest.raises(StorageError, match=r"GraphFeature 0 of the column is damaged"):
+            decode_rows(pa.array([message.SerializeToString()]))
+
+    for content in (alike, varying):
+        refused(content, "has another format", format=1)
+        refused(content, "leaves_of_relation has the wrong length", leaves_of_relation=[])
+        refused(content, "leaves_of_relation has the wrong length", leaves_of_relation=[2, 2])
+        refused(content, "in_edges has the wrong length", in_edges=[])
+    refused(alike, "leaves does not add up", leaves_of_relation=[1])
+    refused(alike, "leaves does not add up", leaves_of_relation=[2**32 - 1])
+    refused(alike, "leaves has the wrong length", leaves_of_relation=[0])
+    refused(alike, "leaves has the wrong length", leaves=[2])
+    refused(alike, "in_edges does not add up", in_edges=[0, 0, 2**32 - 1])
+    refused(varying, "leaves has the wrong length", in_edges=[0, 2**32 - 1, 0])
+    refused(varying, "leaves does not add up", leaves=[3, 3])
+    refused(varying, "leaves does not add up", leaves=[1, 2**32 - 1])
+    message = GraphFeature.FromString(encode(triangle()))
+    message.leaves = b"1234"
+    with pytest.raises(StorageError, match="it has leaves, which is not as its format"):
+        decode_rows(pa.array([message.SerializeToString()]))
 
 
 def typed_pair() -> Neighborhood:
@@ -314,3 +395,4 @@ def test_golden_bytes():
     assert hashlib.sha256(encode(typed_pair())).hexdigest() == TYPED_GOLDEN
     assert encode_references(np.array([5]))[0].as_py().hex() == "0a0405000000800101"
     assert hashlib.sha256(encode(triangle())).hexdigest() == GOLDEN
+    assert hashlib.sha256(encode(instances())).hexdigest() == LEAVES_GOLDEN
