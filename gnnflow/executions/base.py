@@ -104,8 +104,8 @@ class OneBlock:
 
     @property
     def num_edges(self) -> int:
-        """Number of the block's edges."""
-        return self.block.csr.num_edges
+        """Number of the block's edges, or of their leaves."""
+        return (self.block.csr if self.block.leaves is None else self.block.leaves).num_edges
 
     @property
     def edge(self) -> EdgeContext:
@@ -173,10 +173,10 @@ def _aggregated(layer: Layer, terms: Terms, delivery: Delivery) -> Tensor:
     if isinstance(delivery, OneBlock) and not layer.include_self:
         return whole_rows(layer, source=terms.source, target=terms.target, block=delivery.block)
     parts = delivery.parts(layer, terms)
-    if not layer.aggregation.mergeable:
+    if not layer.levels.instance.mergeable:
         parts = iter([_only(parts, layer)])
     # A state per part; a delivery of one part merges nothing.
-    state = layer.aggregation.merge_all(part.state(layer, terms.target) for part in parts)
+    state = layer.levels.instance.merge_all(part.state(layer, terms.target) for part in parts)
     return finished(layer, state, source=terms.source, target=terms.target, edge=delivery.edge)
 
 
@@ -209,7 +209,7 @@ def _only(parts: Iterator[Part], layer: Layer) -> Part:
     first, *others = parts
     if others:
         raise LayerError(
-            f"its targets' in-edges come in {1 + len(others)} parts, and states of {type(layer.aggregation).__name__} "
+            f"its targets' in-edges come in {1 + len(others)} parts, and states of {type(layer.levels.instance).__name__} "
             "do not merge",
             where=type(layer).__name__,
             fix="Use an execution that has all in-edges of a target in one block.",

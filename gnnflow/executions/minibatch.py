@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gnnflow.executions.base import OneBlock, first_rows, run_layer, takes_relu, updated_rows
-from gnnflow.executions.propagate import finished, partial_state, takes_self, whole_rows
+from gnnflow.executions.propagate import finished, partial_state, sort_edges, takes_self, whole_rows
 from gnnflow.executions.relations import run_relations
 from gnnflow.executions.tensors import (
     BatchTensors,
@@ -78,7 +78,7 @@ def sort_for_backward(model: Model, batch: BatchTensors) -> None:
     for index, block in enumerate(batch.blocks, model.num_layers - len(batch.blocks)):
         parts = [each.block for each in block.relations] if isinstance(block, TypedBlockTensors) else [block]
         for layer, part in zip(model.layers_at(index), parts, strict=True):
-            _ = (part.with_self if takes_self(layer, part) else part).csr.transposed
+            sort_edges(layer, part.with_self if takes_self(layer, part) else part)
 
 
 def aggregates_ahead(model: Model, *, training: bool) -> bool:

@@ -19,11 +19,12 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from gnnflow.executions.levels import by_position, instance_terms, instances_of, leaf_terms
 from gnnflow.executions.pieces import Piece, cut
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.errors import LayerError
-from gnnflow.kernels import Csr, Halves, Scales, gather_sources, gather_targets, identity
-from gnnflow.layers import EdgeContext, Layer, Messages, State
+from gnnflow.kernels import Csr, Halves, Instances, Scales, gather_sources, gather_targets, identity
+from gnnflow.layers import EdgeContext, Layer, Mean, Messages, State
 from gnnflow.layers.terms import GatheredTerms
 
 EDGES_PER_PIECE = 65_536
@@ -42,25 +43,36 @@ def partial_state(
     """
     _check_terms(layer, source, target, block)
     if layer.uses_propagate:
-        rows = layer.propagate(source, target, block.csr, block.edge)
+        source, csr = _propagated_terms(layer, source, target, block)
+        rows = layer.propagate(source, target, csr, block.edge)
         _check_rows(layer, "propagate()", rows, (block.num_targets, None, None))
         state = {"rows": rows}
     elif layer.uses_messages:
         state = _message_state(layer, source, target, block, edges_per_piece)
     else:
-        messages = _coefficient_messages(layer, source, target, block.csr, block.edge, scale=block.edge_scale)
-        state = layer.aggregation.partial(messages)
-    return state if block.sample_scale is None else layer.aggregation.rescale(state, block.sample_scale)
+        messages = _block_messages(layer, source, target, block)
+        state = layer.levels.instance.partial(messages)
+    return state if block.sample_scale is None else layer.levels.instance.rescale(state, block.sample_scale)
 
 
 def whole_rows(layer: Layer, *, source: TermRows, target: TermRows, block: BlockTensors) -> Tensor:
     """Return the aggregated rows [T, H, D (+ A)] of a block that holds all in-edges of its targets."""
-    scaled = block.sample_scale is not None and layer.aggregation.scaled_by_sample
+    scaled = block.sample_scale is not None and layer.levels.instance.scaled_by_sample
     if scaled or not layer.uses_coefficients:
-        return layer.aggregation.finalize(partial_state(layer, source=source, target=target, block=block))
+        return layer.levels.instance.finalize(partial_state(layer, source=source, target=target, block=block))
     _check_terms(layer, source, target, block)
-    messages = _coefficient_messages(layer, source, target, block.csr, block.edge, scale=block.edge_scale)
-    return layer.aggregation.whole(messages)
+    return layer.levels.instance.whole(_block_messages(layer, source, target, block))
+
+
+def sort_edges(layer: Layer, block: BlockTensors) -> None:
+    """Compute, and keep in the block, the orders of edges that a layer's backward pass reads."""
+    instances = instances_of(layer, block)
+    if instances is None:
+        _ = block.csr.transposed
+        return
+    _ = instances.size, instances.leaves.transposed
+    if layer.closes_leaves_with_roots:
+        _ = instances.flat.transposed
 
 
 def finished(layer: Layer, state: State, *, source: TermRows, target: TermRows, edge: EdgeContext) -> Tensor:
@@ -71,8 +83,8 @@ def finished(layer: Layer, state: State, *, source: TermRows, target: TermRows, 
     if layer.include_self:
         num_targets = len(next(iter(state.values())))
         own = {name: rows[:num_targets] for name, rows in source.items()}
-        state = layer.aggregation.merge(state, self_state(layer, source=own, target=target, edge=edge))
-    return layer.aggregation.finalize(state)
+        state = layer.levels.instance.merge(state, self_state(layer, source=own, target=target, edge=edge))
+    return layer.levels.instance.finalize(state)
 
 
 def takes_self(layer: Layer, block: BlockTensors) -> bool:
@@ -80,7 +92,7 @@ def takes_self(layer: Layer, block: BlockTensors) -> bool:
 
     That saves merging two states, a pass over all rows forward and several backward.
     """
-    scaled = block.sample_scale is not None and layer.aggregation.scaled_by_sample
+    scaled = block.sample_scale is not None and layer.levels.instance.scaled_by_sample
     return layer.include_self and layer.uses_coefficients and not scaled
 
 
@@ -90,24 +102,60 @@ def self_state(layer: Layer, *, source: TermRows, target: TermRows, edge: EdgeCo
     source and target: the targets' own terms, T rows each.
     """
     csr = identity(len(source["value"]), device=source["value"].device)
-    context = edge.self_edges(csr.num_targets)
+    block = BlockTensors(csr, edge.self_edges(csr.num_targets), None)
     if layer.uses_messages:
-        return _piece_state(layer, source, target, csr, context)
-    return layer.aggregation.partial(_coefficient_messages(layer, source, target, csr, context))
+        return _message_state(layer, source, target, block, max(csr.num_targets, 1))
+    return layer.levels.instance.partial(_block_messages(layer, source, target, block))
+
+
+def _block_messages(layer: Layer, source: TermRows, target: TermRows, block: BlockTensors) -> Messages:
+    """Return a block's messages, over instances where the layer reads its in-edges so."""
+    instances, csr = instances_of(layer, block), block.csr
+    if instances is not None:
+        csr = instances.roots
+        if not layer.closes_leaves_with_roots:
+            source = instance_terms(layer, source=source, target=target, instances=instances, edge=block.edge)
+            instances = None
+    scale = block.edge_scale
+    return _coefficient_messages(layer, source, target, csr, block.edge, scale=scale, instances=instances)
+
+
+def _propagated_terms(
+    layer: Layer, source: TermRows, target: TermRows, block: BlockTensors
+) -> tuple[TermRows, Csr]:
+    """Return source terms and adjacency for `propagate`: where it reads instances, the targets' own rows before them."""
+    instances = instances_of(layer, block)
+    if instances is None:
+        return source, block.csr
+    rows = instance_terms(layer, source=source, target=target, instances=instances, edge=block.edge)
+    own = {name: by_position(layer, each)[:: layer.positions][: block.num_targets] for name, each in source.items()}
+    joined = {name: torch.cat([own[name], each]) for name, each in rows.items()}
+    csr = Csr(block.csr.offsets, instances.roots.sources + block.num_targets, block.num_targets + block.csr.num_edges)
+    return joined, csr
 
 
 def _coefficient_messages(
-    layer: Layer, source: TermRows, target: TermRows, csr: Csr, edge: EdgeContext, *, scale: Tensor | None = None
+    layer: Layer,
+    source: TermRows,
+    target: TermRows,
+    csr: Csr,
+    edge: EdgeContext,
+    *,
+    scale: Tensor | None,
+    instances: Instances | None,
 ) -> Messages:
     value, coefficient, halves = source["value"], None, None
+    by_source, by_target = _seen_from_edges(source, target, csr)
+    if instances is not None:
+        value, by_source = by_position(layer, value), leaf_terms(layer, source, instances)
     if layer.logit_slope is None:
-        by_source, by_target = _seen_from_edges(source, target, csr)
         # a scalar per edge and head [E, H], None for ones; the value stays a row per source [S, H, D]
         coefficient = layer.coefficient(by_source, by_target, edge)
         if coefficient is not None:
             _check_rows(layer, "coefficient()", coefficient, (csr.num_edges, value.shape[1]))
     else:
-        halves = Halves(source["logit"], target["logit"], layer.logit_slope)
+        of_source = source["logit"] if instances is None else by_source["logit"]
+        halves = Halves(of_source, target["logit"], layer.logit_slope)
         _check_rows(layer, "the source half of the logit", halves.source, (csr.num_sources, value.shape[1]))
         _check_rows(layer, "the target half of the logit", halves.target, (csr.num_targets, value.shape[1]))
     return Messages(
@@ -119,35 +167,50 @@ def _coefficient_messages(
         scale=scale,
         scales=Scales(source.get("scale"), target.get("scale")),
         halves=halves,
+        instances=instances,
+        leaf_mean=isinstance(layer.levels.leaf, Mean),
     )
 
 
 def _message_state(layer: Layer, source: TermRows, target: TermRows, block: BlockTensors, max_edges: int) -> State:
-    groups = cut(block.csr.offsets, max_edges=max_edges, may_split_targets=layer.aggregation.mergeable)
+    groups = cut(block.csr.offsets, max_edges=max_edges, may_split_targets=layer.levels.instance.mergeable)
     recompute = torch.is_grad_enabled() and sum(map(len, groups)) > 1
+
+    instances = instances_of(layer, block)
 
     def state_of(piece: Piece) -> State:
         csr, edge = block.csr.part(piece.targets, piece.edges), block.edge.part(piece.edges)
+        held = None if instances is None else instances.part(piece.targets, piece.edges)
         # target terms of the piece's targets; its sources stay rows of the whole block
         scale = None if block.edge_scale is None else block.edge_scale[piece.edges]
         own = {name: rows[piece.targets] for name, rows in target.items()}
-        run = functools.partial(_piece_state, layer, source, own, csr, edge, scale=scale)
+        run = functools.partial(_piece_state, layer, source, own, csr, edge, scale=scale, instances=held)
         state: State = checkpoint(run, use_reentrant=False) if recompute else run()
         return state
 
     # a state per run of targets, which follow each other: side by side they are the state of all T
-    states = [layer.aggregation.merge_all(state_of(piece) for piece in group) for group in groups]
+    states = [layer.levels.instance.merge_all(state_of(piece) for piece in group) for group in groups]
     return states[0] if len(states) == 1 else {name: torch.cat([state[name] for state in states]) for name in states[0]}
 
 
 def _piece_state(
-    layer: Layer, source: TermRows, target: TermRows, csr: Csr, edge: EdgeContext, *, scale: Tensor | None = None
+    layer: Layer,
+    source: TermRows,
+    target: TermRows,
+    csr: Csr,
+    edge: EdgeContext,
+    *,
+    scale: Tensor | None,
+    instances: Instances | None,
 ) -> State:
+    if instances is not None:
+        source = instance_terms(layer, source=source, target=target, instances=instances, edge=edge)
+        csr = instances.roots
     by_source, by_target = _seen_from_edges(source, target, csr)
     # a row per edge and head [E, H, D], which is its own source from here on
     messages = layer.message(by_source, by_target, edge)
     _check_rows(layer, "message()", messages, (csr.num_edges, None, None))
-    return layer.aggregation.partial(Messages(csr.edges, messages, dropout=_dropout(layer), scale=scale))
+    return layer.levels.instance.partial(Messages(csr.edges, messages, dropout=_dropout(layer), scale=scale))
 
 
 def _seen_from_edges(source: TermRows, target: TermRows, csr: Csr) -> tuple[GatheredTerms, GatheredTerms]:
@@ -166,8 +229,10 @@ def _check_terms(layer: Layer, source: TermRows, target: TermRows, block: BlockT
             where=type(layer).__name__,
             fix='Return Terms(source={"value": rows [N, H, D], ...}, target={...}).',
         )
-    _check_rows(layer, 'transform()\'s source term "value"', source["value"], (block.csr.num_sources, None, None))
-    takes_scales = layer.aggregation.takes_scales and layer.uses_coefficients
+    forms = () if layer.positions == 1 else (layer.positions,)
+    expected = (block.num_sources, *forms, None, None)
+    _check_rows(layer, 'transform()\'s source term "value"', source["value"], expected)
+    takes_scales = layer.levels.instance.takes_scales and layer.uses_coefficients
     if not takes_scales and ("scale" in source or "scale" in target):
         raise LayerError(
             'transform() gave a term "scale", which only a sum of coefficient x value takes',

@@ -4,7 +4,9 @@ It shares the layers' functions with the other executions and nothing else: gath
 self messages are edges appended to the list. On a typed graph each relation's layer runs over all nodes of the graph,
 with the edges of its relation alone, and the rows of its target type are read. Slow and large on purpose.
 
-Shapes: N nodes, E edges, H heads, D width of a head, A edge attributes, C outputs.
+Where edges have leaves, each leaf's terms are written out too, and added up per edge.
+
+Shapes: N nodes, E edges, L leaves of all edges, H heads, D width of a head, A edge attributes, C outputs.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from gnnflow.layers import (
     RelationLayers,
     SoftmaxAttention,
     Sum,
+    Terms,
 )
 from gnnflow.layers.terms import GatheredTerms
 
@@ -46,12 +49,17 @@ class WholeGraph:
 
 @dataclass(frozen=True)
 class _EdgeList:
-    """Edges as index pairs [E], self messages included where the layer has them.
+    """Edges by their targets [E] and sources, self messages included where the layer has them.
 
-    scale [E]: of its uniform sample, for sums. drawn [E]: how many edges each stands for in a weighted sample.
+    sources [L]: of each leaf; leaf_of and place [L]: the edge that it is a leaf of, and its place there. Edges without
+    leaves have one. scale [E]: of its uniform sample, for sums. drawn [E]: how many edges each stands for in a weighted
+    sample.
     """
 
     sources: Tensor
+    leaf_of: Tensor
+    place: Tensor
+    has_leaves: bool
     targets: Tensor
     edge: EdgeContext
     scale: Tensor
@@ -110,7 +118,7 @@ def _merged_output(
     parts, coefficients, messages = [], [], []
     for layer, node, block in zip(layers, nodes, blocks, strict=True):
         terms, edges = layer.transform(h, node), _edge_list(block, include_self=False)
-        source = {name: rows[edges.sources] for name, rows in terms.source.items()}
+        source = _edge_terms(layer, terms, edges)
         target = {name: rows[edges.targets] for name, rows in terms.target.items()}
         coefficient = layer.coefficient(source, target, edges.edge)
         assert coefficient is not None
@@ -119,6 +127,9 @@ def _merged_output(
         messages.append(source["value"])
     joined = _EdgeList(
         torch.cat([each.sources for each in parts]),
+        torch.cat([each.leaf_of for each in parts]),
+        torch.cat([each.place for each in parts]),
+        any(each.has_leaves for each in parts),
         torch.cat([each.targets for each in parts]),
         EdgeContext(sum(each.edge.num_edges for each in parts)),
         torch.cat([each.scale for each in parts]),
@@ -127,7 +138,7 @@ def _merged_output(
     )
     layer = layers[0]
     dropout = layer.coefficient_dropout if layer.training else 0.0
-    aggregated = _aggregate(layer.aggregation, torch.cat(coefficients), torch.cat(messages), joined, dropout)
+    aggregated = _aggregate(layer.levels.instance, torch.cat(coefficients), torch.cat(messages), joined, dropout)
     return layer.update(layer.transform(h, nodes[0]).target, aggregated)
 
 
@@ -137,11 +148,9 @@ def layer_output(layer: Layer, h: Tensor, *, node: NodeContext, block: Block) ->
     if layer.value_weight is not None:
         terms.source["value"] = functional.linear(terms.source["value"], layer.value_weight)
     if layer.uses_propagate:
-        csr = Csr(tensor(block.edges.offsets), tensor(block.edges.sources), block.num_sources)
-        edge = EdgeContext(block.num_edges, tensor(block.edges.weight), tensor(block.edges.attributes))
-        return layer.update(terms.target, layer.propagate(terms.source, terms.target, csr, edge))
+        return layer.update(terms.target, _propagated(layer, terms, block))
     edges = _edge_list(block, include_self=layer.include_self)
-    by_source = GatheredTerms(terms.source, lambda rows: rows[edges.sources])
+    by_source = _edge_terms(layer, terms, edges)
     by_target = GatheredTerms(terms.target, lambda rows: rows[edges.targets])
     if layer.uses_messages:
         message, coefficient = layer.message(by_source, by_target, edges.edge), None
@@ -155,13 +164,55 @@ def layer_output(layer: Layer, h: Tensor, *, node: NodeContext, block: Block) ->
         message = torch.cat([message, beside], 2)
     if coefficient is None:
         coefficient = message.new_ones(message.shape[:2])
-    if "scale" in terms.source:
+    if "scale" in by_source:
         coefficient = coefficient * by_source["scale"][:, None]
     dropout = layer.coefficient_dropout if layer.training else 0.0
-    aggregated = _aggregate(layer.aggregation, coefficient, message, edges, dropout)
+    aggregated = _aggregate(layer.levels.instance, coefficient, message, edges, dropout)
     if "scale" in terms.target:
         aggregated = aggregated * terms.target["scale"][:, None, None]
     return layer.update(terms.target, aggregated)
+
+
+def _edge_terms(layer: Layer, terms: Terms, edges: _EdgeList) -> dict[str, Tensor]:
+    """Return the source terms of each edge [E, ...], from those of its leaves."""
+    if not edges.has_leaves and layer.positions == 1 and not layer.uses_instances:
+        return {name: rows[edges.sources] for name, rows in terms.source.items()}
+    source = dict(terms.source)
+    if "scale" in source:
+        value = source["value"]
+        source["value"] = value * source.pop("scale").view(-1, *[1] * (value.dim() - 1))
+    form = edges.place.clamp(max=layer.positions - 1)
+    of_leaves = {
+        name: rows[edges.sources] if layer.positions == 1 else rows[edges.sources, form]
+        for name, rows in source.items()
+    }
+    leaves = {name: _over_leaves(layer.levels.leaf, rows, edges) for name, rows in of_leaves.items()}
+    return layer.instance(leaves, {name: rows[edges.targets] for name, rows in terms.target.items()}, edges.edge)
+
+
+def _over_leaves(kind: Aggregation, rows: Tensor, edges: _EdgeList) -> Tensor:
+    empty = rows.new_zeros(edges.edge.num_edges, *rows.shape[1:])
+    if isinstance(kind, Max):
+        index = edges.leaf_of.view(-1, *[1] * (rows.dim() - 1)).expand_as(rows)
+        return empty.scatter_reduce(0, index, rows, "amax", include_self=False)
+    assert isinstance(kind, Sum | Mean), "no plainer definition of this is known"
+    total = empty.index_add(0, edges.leaf_of, rows)
+    if isinstance(kind, Sum):
+        return total
+    counts = torch.bincount(edges.leaf_of, minlength=len(empty)).clamp(min=1)
+    return total / counts.view(-1, *[1] * (rows.dim() - 1))
+
+
+def _propagated(layer: Layer, terms: Terms, block: Block) -> Tensor:
+    edges = _edge_list(block, include_self=False)
+    edge = EdgeContext(block.num_edges, tensor(block.edges.weight), tensor(block.edges.attributes))
+    offsets, source, sources, size = tensor(block.edges.offsets), terms.source, edges.sources, block.num_sources
+    if edges.has_leaves:
+        # the nodes' own rows, then a row per instance
+        of_edges = _edge_terms(layer, terms, edges)
+        source = {name: torch.cat([rows, of_edges[name]]) for name, rows in source.items()}
+        sources, size = size + torch.arange(block.num_edges), size + block.num_edges
+    return layer.propagate(source, terms.target, Csr(offsets, sources, size), edge)
 
 
 def _aggregate(kind: Aggregation, coefficient: Tensor, message: Tensor, edges: _EdgeList, dropout: float) -> Tensor:
@@ -215,7 +266,20 @@ def _edge_list(block: Block, *, include_self: bool) -> _EdgeList:
     targets = torch.repeat_interleave(offsets.diff())
     scale = torch.ones(num_nodes) if block.sample_scale is None else tensor(block.sample_scale)
     drawn = torch.ones(block.num_edges) if block.edge_scale is None else tensor(block.edge_scale)
-    edges = _EdgeList(tensor(block.edges.sources), targets, edge, scale[targets], drawn, num_nodes)
+    counts = tensor(block.edges.leaf_counts)
+    leaf_of = torch.repeat_interleave(counts)
+    place = torch.arange(len(leaf_of)) - (counts.cumsum(0) - counts)[leaf_of]
+    edges = _EdgeList(
+        tensor(block.edges.sources),
+        leaf_of,
+        place,
+        bool((counts != 1).any()),
+        targets,
+        edge,
+        scale[targets],
+        drawn,
+        num_nodes,
+    )
     return _with_self(edges) if include_self else edges
 
 
@@ -231,6 +295,9 @@ def _with_self(edges: _EdgeList) -> _EdgeList:
     )
     return _EdgeList(
         torch.cat([edges.sources, loops]),
+        torch.cat([edges.leaf_of, edges.edge.num_edges + loops]),
+        torch.cat([edges.place, torch.zeros_like(loops)]),
+        edges.has_leaves,
         torch.cat([edges.targets, loops]),
         context,
         torch.cat([edges.scale, torch.ones(edges.num_nodes)]),

@@ -77,7 +77,7 @@ def joined_rows(
 def _merged(passes: Sequence[RelationPass]) -> Tensor:
     """Return the rows of one type's targets, to whom the relations' in-edges are parts of one aggregation."""
     first = passes[0]
-    aggregation = first.layer.aggregation
+    aggregation = first.layer.levels.instance
     states = (
         partial_state(each.layer, source=each.terms.source, target=each.terms.target, block=each.block)
         for each in passes

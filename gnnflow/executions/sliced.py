@@ -252,7 +252,7 @@ def maps_values_first(layer: Layer) -> bool:
 
 
 def _check_mergeable(model: Model, index: int) -> None:
-    aggregation = model.layer(index).aggregation
+    aggregation = model.layer(index).levels.instance
     if not aggregation.mergeable:
         raise LayerError(
             f"layer {index + 1} aggregates with {type(aggregation).__name__}, whose states do not merge",

@@ -33,9 +33,9 @@ def _every_layer(layer: Layer) -> None:
 
 def _self_message_merges(layer: Layer) -> str | None:
     # Where a self message cannot be one more edge of the block it is a state of its own, merged into that of the edges.
-    apart = not layer.uses_coefficients or layer.aggregation.scaled_by_sample
-    if layer.include_self and apart and not layer.aggregation.mergeable:
-        kind = type(layer.aggregation).__name__
+    apart = not layer.uses_coefficients or layer.levels.instance.scaled_by_sample
+    if layer.include_self and apart and not layer.levels.instance.mergeable:
+        kind = type(layer.levels.instance).__name__
         return f"include_self merges a message of the node's own, and states of {kind} do not merge"
     return None
 

@@ -16,18 +16,22 @@ from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.batch import Block, Degrees, Features, MiniBatch, NodeFeatures, TypedFeatures
 from gnnflow.graph.relations import relation_blocks
 from gnnflow.graph.schema import UNTYPED, GraphSchema
-from gnnflow.kernels import Csr
+from gnnflow.kernels import Csr, Instances
 from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext, TypedFeatureTensors
 
 
 @dataclass(frozen=True, eq=False)
 class BlockTensors:
-    """A block ready to compute on. The scales of a sample, sample_scale [T] and edge_scale [E], are as in `Block`."""
+    """A block ready to compute on. The scales of a sample, sample_scale [T] and edge_scale [E], are as in `Block`.
+
+    leaves [E x S]: where edges have leaves. Source e of csr is then edge e.
+    """
 
     csr: Csr
     edge: EdgeContext
     sample_scale: Tensor | None
     edge_scale: Tensor | None = None
+    leaves: Csr | None = None
 
     @property
     def num_targets(self) -> int:
@@ -37,7 +41,26 @@ class BlockTensors:
     @property
     def num_sources(self) -> int:
         """Number of source rows S, the targets first."""
-        return self.csr.num_sources
+        return self.csr.num_sources if self.leaves is None else self.leaves.num_sources
+
+    @cached_property
+    def _instances(self) -> dict[int, Instances]:
+        return {}
+
+    def instances(self, positions: int = 1) -> Instances:
+        """Return the edges as instances; a source's row is read in one of so many forms, by the leaf's position."""
+        if positions not in self._instances:
+            roots, leaves = self.csr, self.leaves
+            if leaves is None:
+                every = torch.arange(roots.num_edges + 1, device=roots.sources.device)
+                roots, leaves = roots.edges, Csr(every, roots.sources, roots.num_sources)
+            if positions > 1:
+                # the place of each leaf in its instance [L]
+                place = torch.arange(leaves.num_edges, device=leaves.sources.device) - leaves.offsets[leaves.targets]
+                rows = leaves.sources * positions + place.clamp(max=positions - 1)
+                leaves = Csr(leaves.offsets, rows, leaves.num_sources * positions)
+            self._instances[positions] = Instances(roots, leaves)
+        return self._instances[positions]
 
     @cached_property
     def with_self(self) -> BlockTensors:
@@ -65,11 +88,25 @@ class BlockTensors:
             None if edge.attributes is None or own.attributes is None else joined(edge.attributes, own.attributes)
         )
         scale = self.edge_scale
+        offsets = csr.offsets + targets
+        if self.leaves is None:
+            adjacency, leaves = Csr(offsets, joined(csr.sources, rows), csr.num_sources), None
+        else:
+            adjacency = Csr(offsets, rows.new_empty(size), csr.num_sources).edges
+            counts = joined(self.leaves.degree, torch.ones_like(rows))
+            ends = counts.cumsum(0)
+            # where the one leaf of each new edge comes to lie [T], and where the leaves of the others do [L]
+            new, old = ends[last] - 1, torch.arange(self.leaves.num_edges, device=last.device)
+            old = old + csr.targets[self.leaves.targets]
+            sources = rows.new_empty(self.leaves.num_edges + self.num_targets)
+            sources.index_copy_(0, old, self.leaves.sources).index_copy_(0, new, rows)
+            leaves = Csr(torch.cat([ends.new_zeros(1), ends]), sources, self.leaves.num_sources)
         return BlockTensors(
-            Csr(csr.offsets + targets, joined(csr.sources, rows), csr.num_sources),
+            adjacency,
             EdgeContext(size, weight, attributes),
             self.sample_scale,
             None if scale is None else joined(scale, scale.new_ones(self.num_targets)),
+            leaves,
         )
 
 
@@ -152,11 +189,18 @@ def block_tensors(block: Block) -> BlockTensors:
     attributes = tensor(block.edges.attributes)
     if attributes is not None and attributes.shape[1] == 0:
         attributes = None
+    adjacency = Csr(tensor(block.edges.offsets), tensor(block.edges.sources), block.num_sources)
+    leaves = None
+    if block.edges.leaves is not None and bool((block.edges.leaf_counts != 1).any()):
+        leaves = Csr(tensor(block.edges.leaves), adjacency.sources, block.num_sources)
+        every = torch.arange(block.num_edges)
+        adjacency = Csr(adjacency.offsets, every, block.num_edges, is_edgewise=True)
     return BlockTensors(
-        Csr(tensor(block.edges.offsets), tensor(block.edges.sources), block.num_sources),
+        adjacency,
         EdgeContext(block.num_edges, tensor(block.edges.weight), attributes),
         tensor(block.sample_scale),
         tensor(block.edge_scale),
+        leaves,
     )
 
 

@@ -6,7 +6,7 @@ Read `csr.py`, then `table.py` (which kernel runs when), `gradients.py`, and the
 
 from __future__ import annotations
 
-from gnnflow.kernels.csr import Csr, identity
+from gnnflow.kernels.csr import Csr, Instances, identity
 from gnnflow.kernels.dropout import dropout
 from gnnflow.kernels.halves import Halves
 from gnnflow.kernels.memory import empty_rows
@@ -20,6 +20,7 @@ from gnnflow.kernels.table import (
     coefficient_dtype,
     gather_sources,
     gather_targets,
+    leaf_sum,
     segment_max,
     segment_sum,
     weighted_sum,
@@ -30,6 +31,7 @@ __all__ = [
     "UNSCALED",
     "Csr",
     "Halves",
+    "Instances",
     "Kernel",
     "Map",
     "Scales",
@@ -44,6 +46,7 @@ __all__ = [
     "gather_sources",
     "gather_targets",
     "identity",
+    "leaf_sum",
     "segment_max",
     "segment_sum",
     "softmax_sums",

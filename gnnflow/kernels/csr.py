@@ -113,6 +113,38 @@ class Csr:
         return torch.sparse_csr_tensor(self.offsets, self.sources, values, (self.num_targets, self.num_sources))
 
 
+@dataclass(frozen=True, eq=False)
+class Instances:
+    """Instances of targets, each an in-edge that comes from several sources, its leaves.
+
+    roots [T x E]: which instances are each target's, its source e being instance e. leaves [E x S]: each instance's.
+    """
+
+    roots: Csr
+    leaves: Csr
+
+    def part(self, targets: slice, edges: slice) -> Instances:
+        """Return the given targets with the given run of their instances, as `Csr.part` does."""
+        offsets = self.roots.part(targets, edges).offsets
+        num_edges, first = edges.stop - edges.start, self.leaves.offsets[edges.start]
+        every = torch.arange(num_edges, device=offsets.device)
+        bounds = self.leaves.offsets[edges.start : edges.stop + 1] - first
+        run = self.leaves.sources[int(first) : int(first) + int(bounds[-1])]
+        roots = Csr(offsets, every, num_edges, is_edgewise=True)
+        return Instances(roots, Csr(bounds, run, self.leaves.num_sources))
+
+    @cached_property
+    def flat(self) -> Csr:
+        """The leaves of all instances of each target [T x S], instance by instance."""
+        return Csr(self.leaves.offsets[self.roots.offsets], self.leaves.sources, self.leaves.num_sources)
+
+    @cached_property
+    def size(self) -> int | None:
+        """How many leaves every instance has; None where they differ or there is no instance."""
+        counts = self.leaves.degree
+        return int(counts[0]) if len(counts) and bool((counts == counts[0]).all()) else None
+
+
 def identity(num_targets: int, *, device: torch.device | None = None) -> Csr:
     """Return the adjacency in which each target's one in-edge comes from itself."""
     offsets = torch.arange(num_targets + 1, device=device)

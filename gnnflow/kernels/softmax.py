@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gnnflow.kernels.csr import Csr
+from gnnflow.kernels.csr import Csr, Instances
 from gnnflow.kernels.dropout import dropout
 from gnnflow.kernels.halves import Halves
 from gnnflow.kernels.native.attention import MOST_HEADS
@@ -22,6 +22,7 @@ from gnnflow.kernels.table import (
     coefficient_dtype,
     gather_sources,
     gather_targets,
+    leaf_sum,
     segment_max,
     segment_sum,
     weighted_sum,
@@ -47,6 +48,8 @@ def softmax_sums(
     attributes: Tensor | None = None,
     factor: Tensor | None = None,
     drop: float = 0.0,
+    instances: Instances | None = None,
+    leaf_mean: bool = True,
 ) -> SoftmaxSums:
     """Return the sum per target of w = factor x exp(logit - maximum), and the mean of [value | attributes] it weighs.
 
@@ -62,7 +65,8 @@ def softmax_sums(
     else:
         rows = logit = logit.to(coefficient_dtype(logit))
     kernel = choose(csr, value)
-    plain = (attributes is not None and attributes.requires_grad) or rows.shape[1] > MOST_HEADS
+    plain = instances is not None or (attributes is not None and attributes.requires_grad)
+    plain = plain or rows.shape[1] > MOST_HEADS
     at_once = kernel.softmax_sums
     if at_once is not None and not plain and choose(csr, rows) is kernel:
         return SoftmaxSums(*at_once(csr, logit, value, attributes=attributes, factor=factor, drop=drop))
@@ -75,7 +79,10 @@ def softmax_sums(
     weight = exponential if factor is None else factor[:, None].to(exponential) * exponential
     # over source values [T, H, D]; attributes have a row per edge and one head, and go beside them [T, H, A]
     used = dropout(weight, drop)
-    weighted = weighted_sum(csr, used, value)
+    if instances is None:
+        weighted = weighted_sum(csr, used, value)
+    else:
+        weighted = leaf_sum(instances, used, value, mean=leaf_mean)
     if attributes is not None:
         weighted = torch.cat([weighted, weighted_sum(csr.edges, used, attributes[:, None]).to(weighted)], 2)
     denominator = segment_sum(csr, weight)

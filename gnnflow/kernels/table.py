@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from gnnflow.kernels import cuda, elementwise, fused, native, reference, widened
-from gnnflow.kernels.csr import Csr
+from gnnflow.kernels.csr import Csr, Instances
 from gnnflow.kernels.scales import UNSCALED, Scales
 
 Reduce = Callable[[Csr, Tensor | None, Tensor], Tensor]
@@ -140,6 +140,29 @@ def _multiplied(rows: Tensor, scale: Tensor | None) -> Tensor:
     return rows if scale is None else rows * scale[:, None, None].to(rows)
 
 
+def leaf_sum(
+    instances: Instances, coefficient: Tensor | None, value: Tensor, scales: Scales = UNSCALED, *, mean: bool
+) -> Tensor:
+    """Return the sum over each target's instances of coefficient [E, H] x what their leaves' values add up to: [T, H, D].
+
+    value [S, H or 1, D]: of leaves; mean: each instance's are averaged. One weighted sum over all leaves of a target:
+    there is no row per instance. scales: factors of leaves' values and of the targets' sums, as for `weighted_sum`.
+    """
+    leaves, size = instances.leaves, instances.size
+    if mean and size is None:
+        share = leaves.share.to(coefficient_dtype(value))[:, None]
+        coefficient = share.expand(-1, value.shape[1]) if coefficient is None else coefficient * share.to(coefficient)
+    elif mean and size is not None and size > 1:
+        if coefficient is None:
+            target = value.new_ones(instances.flat.num_targets) if scales.target is None else scales.target
+            scales = Scales(scales.source, target / size)
+        else:
+            coefficient = coefficient / size
+    # what each leaf's value is multiplied with [L, H]
+    of_leaves = None if coefficient is None else gather_targets(leaves, coefficient)
+    return weighted_sum(instances.flat, of_leaves, value, scales)
+
+
 def segment_sum(csr: Csr, per_edge: Tensor) -> Tensor:
     """Return the sum of per_edge [E, H] over each target's in-edges: [T, H]."""
     return weighted_sum(csr.edges, None, per_edge[:, None])[:, 0]
@@ -151,8 +174,8 @@ def segment_max(csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
 
 
 def gather_sources(csr: Csr, term: Tensor) -> Tensor:
-    """Return term [S, ...] of each edge's source: [E, ...]."""
-    return choose(csr, term).gather_sources(csr, term)
+    """Return term [S, ...] of each edge's source: [E, ...]; the term itself where source e is edge e."""
+    return term if csr.is_edgewise else choose(csr, term).gather_sources(csr, term)
 
 
 def gather_targets(csr: Csr, term: Tensor) -> Tensor:

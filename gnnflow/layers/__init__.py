@@ -13,6 +13,7 @@ from gnnflow.layers.gcn import GCN
 from gnnflow.layers.gin import GIN
 from gnnflow.layers.hgt import HGT
 from gnnflow.layers.kinds import build_layer, load_layer_class
+from gnnflow.layers.levels import Levels
 from gnnflow.layers.model import Model, ModelInputs, build_model
 from gnnflow.layers.place import Place
 from gnnflow.layers.relational import RelationLayers
@@ -34,6 +35,7 @@ __all__ = [
     "FeatureTensors",
     "GraphSAGE",
     "Layer",
+    "Levels",
     "Max",
     "Mean",
     "Messages",

@@ -23,10 +23,12 @@ from gnnflow.kernels import (
     UNSCALED,
     Csr,
     Halves,
+    Instances,
     Scales,
     coefficient_dtype,
     dropout,
     gather_sources,
+    leaf_sum,
     segment_max,
     segment_sum,
     softmax_sums,
@@ -45,6 +47,8 @@ class Messages:
     edge stands for. A sum of scale x f over the sample is an unbiased estimate of the sum of f over all in-edges, and a
     mean or a softmax is a ratio of two such sums.
     scales: factors of the sources' values and of the targets' sums, for aggregations with `takes_scales`.
+    instances: where an edge has leaves. The value is then of leaves, and an edge's is their mean, or their sum where
+    leaf_mean is not set; only for aggregations that are `linear`.
     """
 
     csr: Csr
@@ -55,6 +59,8 @@ class Messages:
     scale: Tensor | None = None
     halves: Halves | None = None
     scales: Scales = UNSCALED
+    instances: Instances | None = None
+    leaf_mean: bool = True
 
     def scaled(self, coefficient: Tensor) -> Tensor:
         """Return scale x coefficient [E, H]: what an edge counts for in a sum."""
@@ -67,10 +73,15 @@ class Messages:
         if coefficient is not None:
             coefficient = dropout(coefficient, self.dropout)
         # over source values [T, H, D]; attributes have a row per edge and one head, and go beside them [T, H, A]
-        sums = weighted_sum(self.csr, coefficient, self.value, scales)
+        if self.instances is None:
+            sums = weighted_sum(self.csr, coefficient, self.value, scales)
+        else:
+            sums = leaf_sum(self.instances, coefficient, self.value, scales, mean=self.leaf_mean)
         if self.attributes is None:
             return sums
-        by_source = None if scales.source is None else gather_sources(self.csr, scales.source)
+        # an instance has no scale of its own: those of its leaves are in their sum
+        is_scaled = scales.source is not None and self.instances is None
+        by_source = gather_sources(self.csr, scales.source) if is_scaled and scales.source is not None else None
         beside = weighted_sum(self.csr.edges, coefficient, self.attributes[:, None], Scales(by_source, scales.target))
         return torch.cat([sums, beside], 2)
 
@@ -247,6 +258,8 @@ class SoftmaxAttention(Aggregation):
             attributes=messages.attributes,
             factor=messages.scale,
             drop=messages.dropout,
+            instances=messages.instances,
+            leaf_mean=messages.leaf_mean,
         )
         return {"max": found.maximum, "denominator": found.denominator, "mean": found.mean}
 

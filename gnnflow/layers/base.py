@@ -28,7 +28,8 @@ from torch import Tensor, nn
 from gnnflow.config import OwnLayerConfig
 from gnnflow.graph.errors import LayerError
 from gnnflow.kernels import Csr
-from gnnflow.layers.aggregation import Aggregation, Whole
+from gnnflow.layers.aggregation import Aggregation, Mean, Sum, Whole
+from gnnflow.layers.levels import Levels
 from gnnflow.layers.place import Place
 from gnnflow.layers.terms import EdgeContext, LinearUpdate, NodeContext, Terms
 
@@ -41,7 +42,13 @@ class Layer(nn.Module, ABC):
     lists ABC among its bases and leaves all out.
     """
 
-    aggregation: Aggregation
+    aggregation: Aggregation | Levels
+    """How a target's in-edges become one row; Levels where edges have leaves and these are not simply averaged."""
+    positions: int = 1
+    """How many forms each source term has [N, P, ...] where P > 1: the p-th leaf of an instance is read in its p-th.
+
+    A leaf beyond the last is read in the last form, and an edge's only source in the first.
+    """
     include_self: bool = False
     """Whether each target also receives one message from itself, beside any self-loop the graph holds."""
     coefficient_dropout: float = 0.0
@@ -57,6 +64,20 @@ class Layer(nn.Module, ABC):
     """Set when the class is created: whether it defines `message`."""
     uses_propagate: ClassVar[bool] = False
     """Set when the class is created: whether it defines `propagate`."""
+    uses_instances: ClassVar[bool] = False
+    """Set when the class is created: whether it defines `instance`."""
+
+    @property
+    def levels(self) -> Levels:
+        """How it aggregates leaves and instances; an in-edge without leaves is an instance of one."""
+        return self.aggregation if isinstance(self.aggregation, Levels) else Levels(self.aggregation)
+
+    @property
+    def closes_leaves_with_roots(self) -> bool:
+        """Whether a root's instances and their leaves add up in one sum, so that no instance needs a row."""
+        levels = self.levels
+        plain = self.uses_coefficients and not self.uses_instances
+        return plain and isinstance(levels.leaf, Mean | Sum) and levels.instance.linear
 
     @property
     def uses_coefficients(self) -> bool:
@@ -72,6 +93,7 @@ class Layer(nn.Module, ABC):
         super().__init_subclass__(**kwargs)
         cls.uses_messages = cls.message is not Layer.message
         cls.uses_propagate = cls.propagate is not Layer.propagate
+        cls.uses_instances = cls.instance is not Layer.instance
         defined = ["coefficient()"] if cls.coefficient is not Layer.coefficient else []
         defined += ["message()"] * cls.uses_messages + ["propagate()"] * cls.uses_propagate
         if len(defined) > 1:
@@ -128,6 +150,16 @@ class Layer(nn.Module, ABC):
         What the first layer aggregates is then the same in every epoch, and is computed where batches are prepared.
         """
         return False
+
+    def instance(
+        self, leaves: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext
+    ) -> dict[str, Tensor]:
+        """Return each instance's source terms [E, ...], which `coefficient` or `message` then reads.
+
+        leaves: per source term what the leaves of each instance add up to [E, ...]; target["x"]: the term x of each
+        instance's root; edge: what is known of the instances.
+        """
+        return dict(leaves)
 
     def coefficient(
         self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext

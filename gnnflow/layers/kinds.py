@@ -18,6 +18,7 @@ from gnnflow.graph.schema import GraphSchema
 from gnnflow.layers import hgt, rgcn
 from gnnflow.layers.aggregation import Aggregation, SoftmaxAttention
 from gnnflow.layers.base import Layer
+from gnnflow.layers.levels import Levels
 from gnnflow.layers.place import Place
 from gnnflow.layers.pyg import is_convolution, layer_of
 from gnnflow.layers.relational import RelationLayers
@@ -132,7 +133,8 @@ def _is_own_layer(value: object, module: ModuleType) -> bool:
 
 def _checked(layer: Layer, *, kind: str, attribute_width: int) -> Layer:
     # What only the built object shows: these would otherwise surface at the first batch.
-    aggregation = getattr(layer, "aggregation", None)
+    found = getattr(layer, "aggregation", None)
+    aggregation = found.instance if isinstance(found, Levels) else found
     if not isinstance(aggregation, Aggregation):
         raise LayerError(
             f"{kind} has no aggregation ({aggregation!r} found)",
@@ -146,6 +148,7 @@ def _checked(layer: Layer, *, kind: str, attribute_width: int) -> Layer:
             fix="Define coefficient() instead, or read edge.attributes inside message() and aggregate otherwise.",
         )
     commutes = aggregation.linear and layer.uses_coefficients and not layer.uses_edge_attributes
+    commutes = commutes and layer.levels.leaf.linear and not layer.uses_instances
     if layer.value_weight is not None and not commutes:
         raise LayerError(
             f"{kind} leaves its value_weight to executions, which apply it before or behind the aggregation; here that "

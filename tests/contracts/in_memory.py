@@ -26,6 +26,7 @@ class GraphShape:
     seed: int
     sparse: bool = False
     weighted: bool = False
+    leaves: int = 1  # of each edge; 0 where each has a number of its own
 
 
 @st.composite
@@ -35,7 +36,10 @@ def graph_shapes(draw, max_nodes=9, max_edges=30):
     node = st.integers(0, num_nodes - 1)
     target = st.just(0) if draw(st.integers(0, 2)) == 0 else node
     edges = draw(st.lists(st.tuples(node, target), max_size=max_edges))
-    return GraphShape(num_nodes, tuple(edges), draw(st.integers(0, 99)), draw(st.booleans()), draw(st.booleans()))
+    leaves = draw(st.sampled_from([1, 1, 0, 2, 3]))
+    return GraphShape(
+        num_nodes, tuple(edges), draw(st.integers(0, 99)), draw(st.booleans()), draw(st.booleans()), leaves
+    )
 
 
 def whole_graph(shape: GraphShape) -> WholeGraph:
@@ -44,15 +48,24 @@ def whole_graph(shape: GraphShape) -> WholeGraph:
     pairs = np.array(sorted(shape.edges, key=lambda pair: pair[1]), np.int64).reshape(-1, 2)
     in_degree = np.bincount(pairs[:, 1], minlength=shape.num_nodes)
     weight = rng.uniform(0.1, 2.0, len(pairs)).astype(np.float32) if shape.weighted else None
-    edges = InEdges(
-        offsets_of(in_degree),
-        pairs[:, 0].copy(),
-        weight=weight,
-        attributes=rng.normal(size=(len(pairs), EDGE_WIDTH)).astype(np.float32),
-    )
+    attributes = rng.normal(size=(len(pairs), EDGE_WIDTH)).astype(np.float32)
+    edges = InEdges(offsets_of(in_degree), pairs[:, 0].copy(), weight=weight, attributes=attributes)
+    edges = with_leaves(edges, shape.leaves, nodes=np.arange(shape.num_nodes), seed=shape.seed)
     in_weight = np.bincount(pairs[:, 1], weight, minlength=shape.num_nodes).astype(np.float32)
-    nodes = Degrees(in_degree, np.bincount(pairs[:, 0], minlength=shape.num_nodes), in_weight)
+    nodes = Degrees(in_degree, np.bincount(edges.sources, minlength=shape.num_nodes), in_weight)
     return WholeGraph(Block(edges, num_sources=shape.num_nodes), nodes, _features(shape, rng))
+
+
+def with_leaves(edges: InEdges, number: int, *, nodes: np.ndarray, seed: int) -> InEdges:
+    """Return edges with a number of leaves each, or 1 to 3 of them where it is 0: their source, then some of nodes."""
+    if number == 1:
+        return edges
+    rng = np.random.default_rng(seed + 1)
+    counts = rng.integers(1, 4, edges.num_edges) if number == 0 else np.full(edges.num_edges, number)
+    offsets = offsets_of(counts)
+    sources = rng.choice(nodes, int(offsets[-1])) if edges.num_edges else edges.sources
+    sources[offsets[:-1]] = edges.sources
+    return replace(edges, sources=sources, leaves=offsets)
 
 
 def _features(shape: GraphShape, rng: np.random.Generator) -> Features:
@@ -91,7 +104,7 @@ def sampled_blocks(graph: WholeGraph, *, num_layers: int, seed: int) -> list[Blo
 def rows_of(adjacency: Block, targets: np.ndarray) -> tuple[Block, np.ndarray]:
     """Return the block of some nodes' in-edges, and the node of each of its source rows (the targets come first)."""
     picked = adjacency.edges.prefix(targets, limit=None)
-    found = adjacency.edges.sources[picked.positions]
+    found = adjacency.edges.sources_of(picked.positions)
     reached = np.setdiff1d(found, targets)
     nodes = np.concatenate([targets, reached])
     row_of_node = np.full(adjacency.num_sources, -1)
@@ -108,9 +121,9 @@ def rows_of(adjacency: Block, targets: np.ndarray) -> tuple[Block, np.ndarray]:
 def apart(adjacency: Block, targets: np.ndarray) -> tuple[Block, np.ndarray]:
     """Return what `rows_of` does, but as GraphInfer receives rows: all sources but those of self-loops lie beyond T."""
     picked = adjacency.edges.prefix(targets, limit=None)
-    found = adjacency.edges.sources[picked.positions]
+    found = adjacency.edges.sources_of(picked.positions)
     reached = np.unique(found)
-    of = picked.each(np.arange(len(targets)))
+    of = adjacency.edges.per_leaf(picked.positions, picked.each(np.arange(len(targets))))
     sources = np.where(found == targets[of], of, len(targets) + np.searchsorted(reached, found))
     edges = adjacency.edges.take(picked.positions, offsets=picked.offsets, sources=sources)
     block, _ = rows_of(adjacency, targets)

@@ -13,7 +13,7 @@ from gnnflow.graph.batch import Block, Degrees, Features, TypedFeatures, sampled
 from gnnflow.graph.edges import InEdges, by_relation
 from gnnflow.graph.schema import GraphSchema, Relation
 from gnnflow.layers import TypedInputs, TypeInputs
-from tests.contracts.in_memory import EDGE_WIDTH
+from tests.contracts.in_memory import EDGE_WIDTH, with_leaves
 
 DENSE_WIDTH, SPARSE_WIDTH = 4, 6
 # `island` has no edges at all, and nothing leads to `shop`.
@@ -42,6 +42,7 @@ class TypedShape:
     seed: int
     weighted: bool = False
     has_attributes: bool = True
+    leaves: tuple[int, ...] = ()  # of each relation's edges, as `GraphShape.leaves`; 1 for those that are not named
 
     @property
     def inputs(self) -> TypedInputs:
@@ -57,7 +58,9 @@ def typed_shapes(draw):
     num_nodes = [draw(st.integers(0, 4)) for _ in schema.types]
     num_nodes[schema.types.index("user")] += 1
     num_edges = [draw(st.integers(0, 8)) for _ in schema.relations]
-    return TypedShape(schema, tuple(num_nodes), tuple(num_edges), draw(st.integers(0, 99)), draw(st.booleans()))
+    seed, weighted = draw(st.integers(0, 99)), draw(st.booleans())
+    leaves = tuple(draw(st.sampled_from([1, 0, 2, 3])) for _ in schema.relations) if draw(st.booleans()) else ()
+    return TypedShape(schema, tuple(num_nodes), tuple(num_edges), seed, weighted, leaves=leaves)
 
 
 def typed_graph(shape: TypedShape) -> WholeGraph:
@@ -76,9 +79,11 @@ def typed_graph(shape: TypedShape) -> WholeGraph:
         weight = rng.uniform(0.1, 2.0, drawn).astype(np.float32) if shape.weighted else None
         attributes = rng.normal(size=(drawn, EDGE_WIDTH)).astype(np.float32) if shape.has_attributes else None
         in_degree = np.bincount(target, minlength=num_nodes)
-        relations.append(InEdges(offsets_of(in_degree), source, weight=weight, attributes=attributes))
+        edges = InEdges(offsets_of(in_degree), source, weight=weight, attributes=attributes)
+        size = shape.leaves[number] if shape.leaves else 1
+        relations.append(with_leaves(edges, size, nodes=sources, seed=shape.seed + number))
         columns[0, :, number] = in_degree
-        columns[1, :, number] = np.bincount(source, minlength=num_nodes)
+        columns[1, :, number] = np.bincount(relations[-1].sources, minlength=num_nodes)
         columns[2, :, number] = np.bincount(target, weight, minlength=num_nodes)
     # a graph of one relation has a number per node, one of one type no types
     in_degree, out_degree, in_weight = columns if schema.num_relations > 1 else columns[:, :, 0]
