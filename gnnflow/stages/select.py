@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gnnflow.config import DirectNeighbors
 from gnnflow.graph.facts import SelectFacts
-from gnnflow.neighbors import direct, metapaths, rings, walks
+from gnnflow.neighbors import anchors, direct, metapaths, rings, walks
 from gnnflow.neighbors.selected import most_kept
 from gnnflow.neighbors.selection import Selection
 from gnnflow.stages.base import Made
@@ -22,6 +22,7 @@ _ROUNDS: dict[str, Callable[..., SelectionResult]] = {
     "walks": walks.run_rounds,
     "metapaths": metapaths.run_rounds,
     "rings": rings.run_rounds,
+    "anchors": anchors.run_rounds,
 }
 
 
