@@ -7,12 +7,11 @@ this can fail is a LayerError that says what was found and what to write instead
 from __future__ import annotations
 
 import difflib
-import importlib
 from types import ModuleType
 
 from gnnflow.config import HGTConfig, ModelConfig, OwnLayerConfig, RGCNConfig
-from gnnflow.config.deployment import Deployment
 from gnnflow.config.model_section import OWN_KIND, OWN_SPELLING
+from gnnflow.config.own_code import own_module
 from gnnflow.graph.errors import LayerError
 from gnnflow.graph.schema import GraphSchema
 from gnnflow.layers import hgt, rgcn
@@ -80,15 +79,6 @@ def load_layer_class(kind: str) -> type[Layer]:
     return found
 
 
-def own_module(name: str, *, where: str) -> ModuleType:
-    """Return the module of a user's own `package.module:Name`, which `where` in a config asks for.
-
-    Raises ConfigError where this place does not allow it, LayerError where it cannot be imported.
-    """
-    Deployment.here().check_module(name, where=where)
-    return _imported(name.partition(":")[0])
-
-
 def _own(config: OwnLayerConfig, place: Place) -> Layer:
     cls = load_layer_class(config.kind)
     try:
@@ -101,29 +91,6 @@ def _own(config: OwnLayerConfig, place: Place) -> Layer:
             f"{config.kind}({', '.join(map(str, arguments))}) failed: {type(error).__name__}: {error}",
             where="model.options",
             fix="The class is built as Class(in_width, out_width, **options); give it the options it takes.",
-        ) from error
-
-
-def _imported(module_name: str) -> ModuleType:
-    try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        missing = str(error.name)
-        if module_name != missing and not module_name.startswith(f"{missing}."):
-            raise LayerError(
-                f"module {module_name!r} imports {missing!r}, which is not installed",
-                where=_KIND,
-                fix=f"Install {missing!r} wherever the stages run.",
-            ) from error
-        fix = "Install its package or add its folder to PYTHONPATH, wherever the stages run."
-        if missing == "torch_geometric":
-            fix = "Install it wherever the stages run: pip install 'gnnflow[pyg]'."
-        raise LayerError(f"there is no module {module_name!r}", where=_KIND, fix=fix) from error
-    except (Exception, SystemExit) as error:
-        raise LayerError(
-            f"importing module {module_name!r} failed: {type(error).__name__}: {error}",
-            where=_KIND,
-            fix="Import it in a Python shell to see where.",
         ) from error
 
 

@@ -10,6 +10,7 @@ from gnnflow.config.train_section import needs_ranks
 from gnnflow.graph.errors import GnnflowError, LayerError, TrainingError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.labels import LABEL_KINDS, check_loss, check_metric
+from gnnflow.neighbors.own import load_function
 from gnnflow.stages.curves import check_log
 from gnnflow.stages.start import check_start
 from gnnflow.storage.filesystem import join, remove_file, write_atomic
@@ -39,6 +40,8 @@ def check_run(run: ResolvedRun, stages: Sequence[str] | None = None) -> None:
         _check_own_layer(run.config)
     if run.config.train.loss.kind in own:
         _check_own_loss(run.config)
+    if run.config.neighbors.kind in own:
+        load_function(run.config.neighbors.kind)
     _check_devices(run.config, missing)
     if "train" in missing:
         check_log(run.config)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gnnflow.config import DirectNeighbors
 from gnnflow.graph.facts import SelectFacts
-from gnnflow.neighbors import anchors, direct, metapaths, rings, walks
+from gnnflow.neighbors import anchors, direct, metapaths, own, rings, walks
 from gnnflow.neighbors.selected import most_kept
 from gnnflow.neighbors.selection import Selection
 from gnnflow.stages.base import Made
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gnnflow.neighbors.selection import SelectionResult
     from gnnflow.stages.base import StageRun
 
-# The rounds of each kind whose relations take the place of the graph's own.
+# The rounds of each kind whose relations take the place of the graph's own; any other kind is a function of the user's.
 _ROUNDS: dict[str, Callable[..., SelectionResult]] = {
     "walks": walks.run_rounds,
     "metapaths": metapaths.run_rounds,
@@ -32,7 +32,7 @@ def work(run: StageRun) -> Made:
     if isinstance(section, DirectNeighbors):
         return _direct(run, section)
     job = Selection(run.artifact, store, (), run.config.seed)
-    result = _ROUNDS[section.kind](job, section, run.rounds)
+    result = _ROUNDS.get(section.kind, own.run_rounds)(job, section, run.rounds)
     ratio = sum(entry.size for entry in result.files) / max(store.num_bytes, 1)
     facts = SelectFacts(section.kind, "none", None, result.num_edges, 0, 0, result.relations, ratio)
     return Made(result.files, rows_in=store.facts.num_edges, rows_out=result.num_edges, facts=facts)

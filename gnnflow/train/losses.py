@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from gnnflow.config import FocalLoss, HuberLoss, LossConfig, OwnLoss
+from gnnflow.config.own_code import own_module
 from gnnflow.graph.errors import GnnflowError, LayerError, TrainingError
 from gnnflow.graph.labels import LabelKind
 from gnnflow.kernels import binary_cross_entropy
-from gnnflow.layers.kinds import own_module
 
 _KIND = "train.loss.kind"
 _CONTRACT = "It is called as function(logits, labels, weight, **options) and returns the batch's mean loss."

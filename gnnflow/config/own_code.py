@@ -1,0 +1,39 @@
+"""A user's own code that a config names: every import of a module named `package.module:Name` goes through here."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+from gnnflow.config.deployment import Deployment
+from gnnflow.graph.errors import LayerError
+
+
+def own_module(name: str, *, where: str) -> ModuleType:
+    """Return the module of a user's own `package.module:Name`, which `where` in a config asks for.
+
+    Raises ConfigError, before anything is imported, where this place does not allow it; LayerError where it cannot be
+    imported.
+    """
+    Deployment.here().check_module(name, where=where)
+    module_name = name.partition(":")[0]
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = str(error.name)
+        if module_name != missing and not module_name.startswith(f"{missing}."):
+            raise LayerError(
+                f"module {module_name!r} imports {missing!r}, which is not installed",
+                where=where,
+                fix=f"Install {missing!r} wherever the stages run.",
+            ) from error
+        fix = "Install its package or add its folder to PYTHONPATH, wherever the stages run."
+        if missing == "torch_geometric":
+            fix = "Install it wherever the stages run: pip install 'gnnflow[pyg]'."
+        raise LayerError(f"there is no module {module_name!r}", where=where, fix=fix) from error
+    except (Exception, SystemExit) as error:
+        raise LayerError(
+            f"importing module {module_name!r} failed: {type(error).__name__}: {error}",
+            where=where,
+            fix="Import it in a Python shell to see where.",
+        ) from error
