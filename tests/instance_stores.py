@@ -59,7 +59,7 @@ WANTED: dict[Kind, tuple[Wanted, ...]] = {
         Wanted("device__any__account", VARYING),
         Wanted("account__long__merchant", 3, attribute_width=2),
     ),
-    "untyped": (Wanted("account__account-account-account__account", 2, has_weight=True),),
+    "untyped": (Wanted("account__account-account-account__account", 2, has_weight=True, attribute_width=1),),
     "varying": (Wanted("account__any__account", VARYING, attribute_width=1),),
 }
 

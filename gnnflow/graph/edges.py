@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -110,23 +111,44 @@ class InEdges:
         """How many leaves each edge has [E]."""
         return np.ones(self.num_edges, np.int64) if self.leaves is None else np.diff(self.leaves)
 
+    @cached_property
+    def leaves_each(self) -> int | None:
+        """How many leaves every edge has; None where that differs from edge to edge, or there is no edge."""
+        if self.leaves is None:
+            return 1
+        counts = self.leaf_counts
+        return int(counts[0]) if len(counts) and bool((counts == counts[0]).all()) else None
+
     def sources_of(self, positions: IntArray) -> SourceArray:
         """Return the sources of the edges at the given positions [P], edge by edge; with leaves, all of theirs."""
         if self.leaves is None:
             return self.sources[positions]
-        return self.sources[ragged_ranges(self.leaves[positions], _counts_at(self.leaves, positions))]
+        if self.leaves_each:
+            return self.sources.reshape(-1, self.leaves_each)[positions].reshape(-1)
+        return self.sources[ragged_ranges(self.leaves[positions], self._counts_at(positions))]
 
     def per_leaf(self, positions: IntArray, values: Array) -> Array:
         """Return for each source of the edges at the given positions its edge's value. values: [P]."""
-        if self.leaves is None:
-            return values
-        return np.repeat(values, _counts_at(self.leaves, positions))
+        return values if self.leaves is None else np.repeat(values, self.leaves_each or self._counts_at(positions))
 
     def source_offsets(self, picked: Picked) -> IntArray:
         """Return which of the sources of picked edges belong to each row: offsets [R n + 1] into `sources_of`."""
+        leaves = self._leaves_of(picked.positions)
+        return picked.offsets if leaves is None else leaves[picked.offsets]
+
+    def _leaves_of(self, positions: IntArray) -> IntArray | None:
+        """Return where the leaves of each of some edges begin among those of these edges [P + 1]."""
         if self.leaves is None:
-            return picked.offsets
-        return offsets_of(_counts_at(self.leaves, picked.positions))[picked.offsets]
+            return None
+        if self.leaves_each is not None:
+            return np.arange(len(positions) + 1, dtype=np.int64) * self.leaves_each
+        return offsets_of(self._counts_at(positions))
+
+    def _counts_at(self, positions: IntArray) -> IntArray:
+        """Return how many leaves each of some edges has [P]."""
+        assert self.leaves is not None
+        counts: IntArray = self.leaves[positions + 1] - self.leaves[positions]
+        return counts
 
     def relation(self, number: int) -> InEdges:
         """Return the in-edges of one relation, over the same memory."""
@@ -168,9 +190,8 @@ class InEdges:
 
         sources number what `sources_of` gives for the same positions anew; without them they stay as they are.
         """
-        leaves = None if self.leaves is None else offsets_of(_counts_at(self.leaves, positions))
         found = self.sources_of(positions) if sources is None else sources
-        return replace(self._columns(positions), offsets=offsets, sources=found, leaves=leaves)
+        return replace(self._columns(positions), offsets=offsets, sources=found, leaves=self._leaves_of(positions))
 
     def _columns(self, positions: IntArray | slice) -> InEdges:
         """Return the columns of some edges, with the offsets and sources of all."""
@@ -181,12 +202,6 @@ class InEdges:
             next_arrival=None if self.next_arrival is None else self.next_arrival[positions],
             time=None if self.time is None else self.time[positions],
         )
-
-
-def _counts_at(offsets: IntArray, positions: IntArray) -> IntArray:
-    """Return how many items there are at the given positions [P] of a CSR."""
-    counts: IntArray = offsets[positions + 1] - offsets[positions]
-    return counts
 
 
 def limit_of_rows(limit: IntArray | Fanout, num_nodes: int) -> IntArray | int:

@@ -134,10 +134,11 @@ def test_scales_are_finite_for_any_weight():
 
 @st.composite
 def instances(draw: st.DrawFn) -> Drawn:
-    """The same edges, each of which comes from 0 to 3 leaves."""
+    """The same edges, each of which comes from 0 to 3 leaves, or all from as many."""
     drawn = draw(in_edges())
     edges = drawn.edges
-    leaves = offsets_of(np.array(draw(st.lists(st.integers(0, 3), min_size=100, max_size=100)))[: edges.num_edges])
+    counts = st.lists(st.integers(0, 3), min_size=100, max_size=100) | st.integers(0, 3).map(lambda each: [each] * 100)
+    leaves = offsets_of(np.array(draw(counts))[: edges.num_edges])
     sources = np.random.default_rng(1).integers(0, 100, int(leaves[-1]))
     return Drawn(replace(edges, sources=sources, leaves=leaves), drawn.rows)
 
@@ -159,6 +160,8 @@ def test_taken_edges_keep_their_leaves(drawn: Drawn, limit: int | None):
     assert edges.sources_of(picked.positions).tolist() == taken.sources.tolist()
     number = edges.per_leaf(picked.positions, np.arange(taken.num_edges))
     assert [taken.sources[number == each].tolist() for each in range(taken.num_edges)] == leaves_of(taken)
+    sizes = [len(each) for each in leaves_of(taken)]
+    assert edges.source_offsets(picked).tolist() == [sum(sizes[:end]) for end in picked.offsets.tolist()]
 
 
 @given(instances())

@@ -14,6 +14,10 @@ from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.edges import InEdges, by_relation, sample_scale
 from gnnflow.graph.relations import relation_blocks
 from gnnflow.graph.schema import UNTYPED, GraphSchema, Relation
+from gnnflow.graphfeature.blocks import build_minibatch
+from gnnflow.graphfeature.neighborhood import Neighborhood
+from tests.graphfeature.random_instances import instance_graphs, sources_of
+from tests.graphfeature.random_typed import SCHEMA as TYPED
 
 SCHEMA = GraphSchema.of(
     ["user", "item", "shop"],
@@ -95,6 +99,29 @@ def test_the_scale_of_a_sample_is_that_of_each_relation(graph: Typed) -> None:
         kept = part.block.edges.lengths
         assert part.block.sample_scale is not None
         np.testing.assert_array_equal(part.block.sample_scale, sample_scale(kept * 3, kept))
+
+
+@given(instance_graphs())
+def test_a_relations_block_has_the_leaves_of_its_edges(graph: Neighborhood) -> None:
+    batch = build_minibatch(graph, graph.roots, fanouts=None, num_layers=1)
+    (block,), ids = batch.blocks, graph.node_ids
+    # the node of each source row of the block, and its type
+    nodes = np.zeros(block.num_sources, np.int64)
+    nodes[: len(graph.roots)] = graph.roots
+    read = graph.edges.sources_of(graph.edges.prefix(graph.roots, limit=None).positions)
+    nodes[block.edges.sources] = read
+    is_typed = graph.edges.num_relations > 1
+    types = graph.degrees.types[nodes] if graph.degrees.types is not None else np.zeros(len(nodes), np.int64)
+    for part in relation_blocks(block, types, TYPED if is_typed else UNTYPED):
+        own, edges = graph.edges.relation(part.relation), part.block.edges
+        for row, target in enumerate(part.targets.tolist()):
+            found = [ids[nodes[part.sources[sources_of(edges, e)]]] for e in range(*edges.offsets[row : row + 2])]
+            root = graph.roots[target]
+            wanted = [ids[sources_of(own, edge)] for edge in range(*own.offsets[root : root + 2])]
+            assert [each.tolist() for each in found] == [each.tolist() for each in wanted]
+        read_here = set(part.sources[edges.sources].tolist())
+        assert set(part.sources.tolist()) == read_here | set(part.targets.tolist())
+        assert len(part.sources) == part.block.num_sources
 
 
 def test_columns_that_only_some_relations_have_are_filled() -> None:

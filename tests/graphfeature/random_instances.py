@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 def instance_graphs(draw: st.DrawFn, *, min_nodes: int = 1) -> Neighborhood:
     """A whole graph with one relation or four, at least one of which has instances: roots are among their leaves too.
 
-    Instances of a relation have one to three leaves each, as many, or from none to four.
+    Instances of a relation have as many leaves each, from none to three, or from none to four.
     """
     graph = draw(graphs(min_nodes=min_nodes) | typed_graphs(min_nodes=min_nodes))
     relations = graph.edges.num_relations
-    kinds = draw(st.lists(st.sampled_from(["flat", "one", "two", "three", "varying"]), min_size=4, max_size=4))
-    kinds = [draw(st.sampled_from(["one", "two", "varying"])), *kinds[1:]][:relations]
+    others = st.sampled_from(["flat", "none", "one", "two", "three", "varying"])
+    first = draw(st.sampled_from(["none", "one", "two", "varying"]))
+    kinds = [first, *draw(st.lists(others, min_size=relations - 1, max_size=relations - 1))]
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     parts = [_with_leaves(graph.edges.relation(r), kind, graph.num_nodes, rng) for r, kind in enumerate(kinds)]
     edges = by_relation(parts)
@@ -36,7 +37,7 @@ def instance_graphs(draw: st.DrawFn, *, min_nodes: int = 1) -> Neighborhood:
 def _with_leaves(edges: InEdges, kind: str, num_nodes: int, rng: np.random.Generator) -> InEdges:
     if kind == "flat":
         return edges
-    counts = {"one": 1, "two": 2, "three": 3, "varying": rng.integers(0, 5, edges.num_edges)}[kind]
+    counts = {"none": 0, "one": 1, "two": 2, "three": 3, "varying": rng.integers(0, 5, edges.num_edges)}[kind]
     leaves = offsets_of(np.broadcast_to(counts, edges.num_edges))
     sources = rng.integers(0, max(num_nodes, 1), leaves[-1]).astype(np.int32)
     return replace(edges, leaves=leaves, sources=sources)
