@@ -26,7 +26,7 @@ from gnnflow.config.messages import explain
 DEFAULT_KIND = "gcn"
 OWN_KIND = "package.module:Class"
 # Keys that came later: where they are left at their defaults, what was made before them keeps its bytes.
-_LATER = {"norm", "residual", "across"}
+_LATER = {"norm", "residual", "across", "jumping"}
 OWN_SPELLING = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
@@ -53,7 +53,12 @@ class ModelKeys(Section):
     head: Literal["direct", "linear", "jumping"] = Field(
         "direct",
         description="direct: the last layer gives the scores; linear: a linear map of the last layer; "
-        "jumping: a linear map of all layers' outputs side by side.",
+        "jumping: a linear map of all layers' outputs, as model.jumping joins them.",
+    )
+    jumping: Literal["concat", "max"] = Field(
+        "concat",
+        description="For head: jumping. concat: the layers' outputs side by side; max: the largest of each column, for "
+        "layers of one width.",
     )
     encoder: Literal["none", "linear"] = Field(
         "none",
@@ -67,10 +72,10 @@ class ModelKeys(Section):
         return {key: value for key, value in values.items() if key not in defaults or value != defaults[key]}
 
 
-Joins = Literal["sum", "mean", "max", "attention"]
+Joins = Literal["sum", "mean", "max", "attention", "concat"]
 _ACROSS = (
     "On a graph with types: how what a node gets from each relation becomes one row. attention: a weight per relation "
-    "and node, computed from the rows, as HAN does."
+    "and node, computed from the rows, as HAN does; concat: a linear map of the rows side by side."
 )
 
 
@@ -173,6 +178,48 @@ class HGTConfig(ModelKeys):
         return self
 
 
+class PinSageConfig(JoinedKeys):
+    """PinSage."""
+
+    layer_class: ClassVar[str] = "gnnflow.layers.pinsage:PinSage"
+    kind: Literal["pinsage"] = Field(
+        "pinsage", description="The weighted mean of mapped neighbours beside the own row, at unit length (PinSage)."
+    )
+
+
+class MAGNNConfig(ModelKeys):
+    """Metapath aggregated graph neural network."""
+
+    layer_class: ClassVar[str] = "gnnflow.layers.magnn:MAGNN"
+    kind: Literal["magnn"] = Field("magnn", description="Attention over the paths of each metapath (MAGNN).")
+    encodes: Literal["mean", "rotate"] = Field(
+        "mean",
+        description="How the nodes of a path become one row. mean: their mean; rotate: the mean of rows turned by each "
+        "step of the path (RotatE).",
+    )
+    heads: Integer = Field(8, ge=1, le=256, description="Attention heads of each metapath.")
+    attention_dropout: Fraction | None = Field(
+        None, description="Dropout on attention coefficients; null means the value of dropout."
+    )
+    across: Joins = Field("attention", description=_ACROSS)
+
+
+class PGNNConfig(JoinedKeys):
+    """Position-aware graph neural network."""
+
+    layer_class: ClassVar[str] = "gnnflow.layers.pgnn:PGNN"
+    kind: Literal["pgnn"] = Field(
+        "pgnn", description="Messages from the nearest member of each anchor set, by its distance (P-GNN)."
+    )
+    anchor_sets: Integer | None = Field(
+        None,
+        ge=1,
+        le=65536,
+        description="Let the last layer give a column per anchor set, the positions, and say how many sets there are; "
+        "null gives rows of the hidden width.",
+    )
+
+
 class OwnLayerConfig(JoinedKeys):
     """A layer class of one's own."""
 
@@ -209,6 +256,9 @@ ModelConfig = Annotated[
     | Annotated[RGCNConfig, Tag("rgcn")]
     | Annotated[HANConfig, Tag("han")]
     | Annotated[HGTConfig, Tag("hgt")]
+    | Annotated[PinSageConfig, Tag("pinsage")]
+    | Annotated[MAGNNConfig, Tag("magnn")]
+    | Annotated[PGNNConfig, Tag("pgnn")]
     | Annotated[OwnLayerConfig, Tag(OWN_KIND)],
     Field(discriminator=Discriminator(_tag)),
 ]

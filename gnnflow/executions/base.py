@@ -209,8 +209,8 @@ def _only(parts: Iterator[Part], layer: Layer) -> Part:
     first, *others = parts
     if others:
         raise LayerError(
-            f"its targets' in-edges come in {1 + len(others)} parts, and states of {type(layer.levels.instance).__name__} "
-            "do not merge",
+            f"its targets' in-edges come in {1 + len(others)} parts, and states of "
+            f"{type(layer.levels.instance).__name__} do not merge",
             where=type(layer).__name__,
             fix="Use an execution that has all in-edges of a target in one block.",
         )

@@ -3,8 +3,8 @@
 What is computed follows from the layer and the block, and `gnnflow explain` prints it:
 
     none      every in-edge is its one source's row, which the kernels read where it lies
-    together  leaves and instances are closed in one weighted sum over all leaves of a target; only terms of a few numbers,
-              such as logits, come as a row per instance
+    together  leaves and instances are closed in one weighted sum over all leaves of a target; only terms of a few
+              numbers, such as logits, come as a row per instance
     apart     a row per instance, by a weighted sum over its leaves, is what the layer's aggregation reads in order
 
 Shapes: T targets, E instances, S sources, P positions, H heads, D width of a head.
@@ -13,6 +13,7 @@ Shapes: T targets, E instances, S sources, P positions, H heads, D width of a he
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from typing import Literal
 
@@ -74,6 +75,6 @@ def by_position(layer: Layer, rows: Tensor) -> Tensor:
 def _closed(layer: Layer, instances: Instances, rows: Tensor) -> Tensor:
     rows = by_position(layer, rows)
     # all trailing dimensions as columns of one head [S x P, 1, K]
-    columns = rows.reshape(len(rows), 1, -1)
+    columns = rows.reshape(len(rows), 1, math.prod(rows.shape[1:]))
     leaf: Aggregation = layer.levels.leaf
-    return leaf.whole(Messages(instances.leaves, columns)).reshape(-1, *rows.shape[1:])
+    return leaf.whole(Messages(instances.leaves, columns)).reshape(instances.leaves.num_targets, *rows.shape[1:])

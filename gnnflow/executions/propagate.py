@@ -120,10 +120,8 @@ def _block_messages(layer: Layer, source: TermRows, target: TermRows, block: Blo
     return _coefficient_messages(layer, source, target, csr, block.edge, scale=scale, instances=instances)
 
 
-def _propagated_terms(
-    layer: Layer, source: TermRows, target: TermRows, block: BlockTensors
-) -> tuple[TermRows, Csr]:
-    """Return source terms and adjacency for `propagate`: where it reads instances, the targets' own rows before them."""
+def _propagated_terms(layer: Layer, source: TermRows, target: TermRows, block: BlockTensors) -> tuple[TermRows, Csr]:
+    """Return source terms and adjacency for `propagate`: of instances, the targets' own rows come first."""
     instances = instances_of(layer, block)
     if instances is None:
         return source, block.csr
@@ -145,6 +143,8 @@ def _coefficient_messages(
     instances: Instances | None,
 ) -> Messages:
     value, coefficient, halves = source["value"], None, None
+    # a value of one head serves the coefficients of many
+    heads = None if value.shape[-2] == 1 else value.shape[-2]
     by_source, by_target = _seen_from_edges(source, target, csr)
     if instances is not None:
         value, by_source = by_position(layer, value), leaf_terms(layer, source, instances)
@@ -152,17 +152,17 @@ def _coefficient_messages(
         # a scalar per edge and head [E, H], None for ones; the value stays a row per source [S, H, D]
         coefficient = layer.coefficient(by_source, by_target, edge)
         if coefficient is not None:
-            _check_rows(layer, "coefficient()", coefficient, (csr.num_edges, value.shape[1]))
+            _check_rows(layer, "coefficient()", coefficient, (csr.num_edges, heads))
     else:
         of_source = source["logit"] if instances is None else by_source["logit"]
         halves = Halves(of_source, target["logit"], layer.logit_slope)
-        _check_rows(layer, "the source half of the logit", halves.source, (csr.num_sources, value.shape[1]))
-        _check_rows(layer, "the target half of the logit", halves.target, (csr.num_targets, value.shape[1]))
+        _check_rows(layer, "the source half of the logit", halves.source, (csr.num_sources, heads))
+        _check_rows(layer, "the target half of the logit", halves.target, (csr.num_targets, heads))
     return Messages(
         csr,
         value,
         coefficient,
-        attributes=edge.attributes if layer.uses_edge_attributes else None,
+        attributes=edge.attributes if _reads_attributes(layer) else None,
         dropout=_dropout(layer),
         scale=scale,
         scales=Scales(source.get("scale"), target.get("scale")),
@@ -218,6 +218,10 @@ def _seen_from_edges(source: TermRows, target: TermRows, csr: Csr) -> tuple[Gath
     return by_source, GatheredTerms(target, functools.partial(gather_targets, csr))
 
 
+def _reads_attributes(layer: Layer) -> bool:
+    return layer.uses_edge_attributes or layer.levels.instance.reads_attributes
+
+
 def _dropout(layer: Layer) -> float:
     return layer.coefficient_dropout if layer.training else 0.0
 
@@ -239,7 +243,7 @@ def _check_terms(layer: Layer, source: TermRows, target: TermRows, block: BlockT
             where=type(layer).__name__,
             fix="Aggregate with Sum and define coefficient(), or give the term another name.",
         )
-    if layer.uses_edge_attributes and block.edge.attributes is None:
+    if _reads_attributes(layer) and block.edge.attributes is None:
         raise LayerError(
             "it needs edge attributes and the graph has none",
             where=type(layer).__name__,

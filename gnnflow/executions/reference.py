@@ -31,6 +31,7 @@ from gnnflow.layers import (
     Model,
     NodeContext,
     RelationLayers,
+    Slots,
     SoftmaxAttention,
     Sum,
     Terms,
@@ -227,6 +228,12 @@ def _aggregate(kind: Aggregation, coefficient: Tensor, message: Tensor, edges: _
     if isinstance(kind, Sum):
         coefficient = coefficient * edges.scale[:, None]
     rows = functional.dropout(coefficient, dropout)[:, :, None] * message
+    if isinstance(kind, Slots):
+        assert edges.edge.attributes is not None
+        # side by side, the sum of each slot [N, H, K x D]
+        slot = edges.edge.attributes[:, 0].long()
+        parts = [_sum(rows * (slot == number)[:, None, None], edges) for number in range(kind.number)]
+        return torch.cat(parts, 2)
     if isinstance(kind, Sum | Mean | SoftmaxAttention):
         return _sum(rows, edges)
     if isinstance(kind, Max):

@@ -79,10 +79,7 @@ def softmax_sums(
     weight = exponential if factor is None else factor[:, None].to(exponential) * exponential
     # over source values [T, H, D]; attributes have a row per edge and one head, and go beside them [T, H, A]
     used = dropout(weight, drop)
-    if instances is None:
-        weighted = weighted_sum(csr, used, value)
-    else:
-        weighted = leaf_sum(instances, used, value, mean=leaf_mean)
+    weighted = weighted_sum(csr, used, value) if instances is None else leaf_sum(instances, used, value, mean=leaf_mean)
     if attributes is not None:
         weighted = torch.cat([weighted, weighted_sum(csr.edges, used, attributes[:, None]).to(weighted)], 2)
     denominator = segment_sum(csr, weight)

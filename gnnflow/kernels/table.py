@@ -143,7 +143,7 @@ def _multiplied(rows: Tensor, scale: Tensor | None) -> Tensor:
 def leaf_sum(
     instances: Instances, coefficient: Tensor | None, value: Tensor, scales: Scales = UNSCALED, *, mean: bool
 ) -> Tensor:
-    """Return the sum over each target's instances of coefficient [E, H] x what their leaves' values add up to: [T, H, D].
+    """Return the sum over each target's instances of coefficient [E, H] x what their leaves add up to: [T, H, D].
 
     value [S, H or 1, D]: of leaves; mean: each instance's are averaged. One weighted sum over all leaves of a target:
     there is no row per instance. scales: factors of leaves' values and of the targets' sums, as for `weighted_sum`.

@@ -5,7 +5,7 @@ Read `base.py` (the contract), `aggregation.py` (monoids), then `gcn.py` as the 
 
 from __future__ import annotations
 
-from gnnflow.layers.aggregation import Aggregation, Max, Mean, Messages, SoftmaxAttention, State, Sum, Whole
+from gnnflow.layers.aggregation import Aggregation, Max, Mean, Messages, Slots, SoftmaxAttention, State, Sum, Whole
 from gnnflow.layers.base import Layer
 from gnnflow.layers.gat import GAT
 from gnnflow.layers.gat_e import GATE
@@ -14,7 +14,10 @@ from gnnflow.layers.gin import GIN
 from gnnflow.layers.hgt import HGT
 from gnnflow.layers.kinds import build_layer, load_layer_class
 from gnnflow.layers.levels import Levels
+from gnnflow.layers.magnn import MAGNN
 from gnnflow.layers.model import Model, ModelInputs, build_model
+from gnnflow.layers.pgnn import PGNN
+from gnnflow.layers.pinsage import PinSage
 from gnnflow.layers.place import Place
 from gnnflow.layers.relational import RelationLayers
 from gnnflow.layers.rgcn import RGCN
@@ -29,6 +32,8 @@ __all__ = [
     "GCN",
     "GIN",
     "HGT",
+    "MAGNN",
+    "PGNN",
     "RGCN",
     "Aggregation",
     "EdgeContext",
@@ -42,8 +47,10 @@ __all__ = [
     "Model",
     "ModelInputs",
     "NodeContext",
+    "PinSage",
     "Place",
     "RelationLayers",
+    "Slots",
     "SoftmaxAttention",
     "State",
     "Sum",

@@ -23,12 +23,19 @@ from gnnflow.layers.han import SemanticAttention
 class Across(nn.Module):
     """The rows [T, W] of one type's nodes from one [T, W] per relation into it, of which there is at least one.
 
+    concat: a linear map of the rows side by side, as JK-Net's rows per distance are joined (FlexGraph, figure 5).
+
     Of one relation the row is the relation's own, whatever the way to join.
     """
 
-    def __init__(self, join: Joins, width: int) -> None:
+    def __init__(self, join: Joins, width: int, *, relations: int = 1) -> None:
         super().__init__()
         self.join = join
+        maps = join == "concat" and relations > 1
+        self.linear = nn.Linear(relations * width, width) if maps else None
+        if self.linear is not None:
+            nn.init.xavier_uniform_(self.linear.weight)
+            nn.init.zeros_(self.linear.bias)
         self.attention = SemanticAttention(width) if join == "attention" else None
 
     def forward(self, rows: Sequence[Tensor]) -> Tensor:
@@ -36,6 +43,9 @@ class Across(nn.Module):
         if self.attention is not None:
             joined: Tensor = self.attention(rows)
             return joined
+        if self.linear is not None:
+            beside: Tensor = self.linear(torch.cat(list(rows), 1))
+            return beside
         if self.join == "max":
             return reduce(torch.maximum, rows)
         total = reduce(torch.add, rows)

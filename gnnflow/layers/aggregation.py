@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import ClassVar, final
 
@@ -112,12 +112,14 @@ class Aggregation(ABC):
     mergeable says whether merge exists; an execution that must merge refuses the others. linear says that a linear map
     of all values gives the same map of the aggregated rows. scaled_by_sample names the
     state tensors that a uniform sample of the edges makes too small; of a weighted sample `Messages.scale` tells.
+    reads_attributes: edge attributes say what becomes of a message, and are no part of it.
     """
 
     mergeable: ClassVar[bool] = True
     linear: ClassVar[bool] = False
     takes_scales: ClassVar[bool] = False
     scaled_by_sample: ClassVar[tuple[str, ...]] = ()
+    reads_attributes: ClassVar[bool] = False
 
     @abstractmethod
     def partial(self, messages: Messages) -> State:
@@ -282,6 +284,44 @@ class SoftmaxAttention(Aggregation):
     def finalize(self, state: State) -> Tensor:
         """Return the means."""
         return state["mean"]
+
+
+@final
+class Slots(Aggregation):
+    """The messages of each slot added up, side by side; the first edge attribute holds an edge's slot.
+
+    State: slots [T, H, K x D]. A sample says nothing of the slots whose edges it left out: they stay zero.
+    """
+
+    reads_attributes = True
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def partial(self, messages: Messages) -> State:
+        """Return the sums. Raises LayerError where an edge is of no slot."""
+        assert messages.attributes is not None
+        csr, slot = messages.csr, messages.attributes[:, 0].long()
+        if len(slot) and not 0 <= int(slot.min()) <= int(slot.max()) < self.number:
+            raise LayerError(
+                f"edges are of slots {int(slot.min())} to {int(slot.max())}, and there are {self.number}",
+                where="model.anchor_sets",
+                fix=f"Set it to {int(slot.max()) + 1} or more; the first edge attribute numbers the sets.",
+            )
+        rows = replace(messages, attributes=None).per_edge()
+        # edges by target and slot [E], and where those of each begin [T x K + 1]
+        ordered, order = torch.sort(csr.targets * self.number + slot, stable=True)
+        bounds = torch.arange(csr.num_targets * self.number + 1, device=order.device)
+        sums = weighted_sum(Csr(torch.searchsorted(ordered, bounds), order, csr.num_edges), None, rows)
+        return {"slots": sums.view(csr.num_targets, self.number, *sums.shape[1:]).transpose(1, 2).flatten(2)}
+
+    def merge(self, left: State, right: State) -> State:
+        """Add."""
+        return {"slots": left["slots"] + right["slots"]}
+
+    def finalize(self, state: State) -> Tensor:
+        """Return the sums."""
+        return state["slots"]
 
 
 @final

@@ -7,14 +7,16 @@ this can fail is a LayerError that says what was found and what to write instead
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
 
-from gnnflow.config import HGTConfig, ModelConfig, OwnLayerConfig, RGCNConfig
+from gnnflow.config import HGTConfig, MAGNNConfig, ModelConfig, OwnLayerConfig, RGCNConfig
 from gnnflow.config.model_section import OWN_KIND, OWN_SPELLING
 from gnnflow.config.own_code import own_module
 from gnnflow.graph.errors import LayerError
 from gnnflow.graph.schema import GraphSchema
-from gnnflow.layers import hgt, rgcn
+from gnnflow.layers import hgt, magnn, rgcn
 from gnnflow.layers.aggregation import Aggregation, SoftmaxAttention
 from gnnflow.layers.base import Layer
 from gnnflow.layers.levels import Levels
@@ -37,9 +39,10 @@ def build_layer(config: ModelConfig, place: Place) -> Layer:
     return _checked(layer, kind=config.kind, attribute_width=place.attribute_width)
 
 
-def build_relations(config: ModelConfig, place: Place, schema: GraphSchema) -> RelationLayers:
+def build_relations(config: ModelConfig, place: Place, schema: GraphSchema, *, leaves: Sequence[int]) -> RelationLayers:
     """Return the layers of a model section at a place, one per relation of a typed graph.
 
+    leaves: how many nodes the edges of each relation come from, 0 where that differs from edge to edge.
     Raises LayerError where the class cannot be found or built.
     """
     # kinds whose relations share parameters build them together
@@ -47,7 +50,10 @@ def build_relations(config: ModelConfig, place: Place, schema: GraphSchema) -> R
         return rgcn.relation_layers(config, place, schema)
     if isinstance(config, HGTConfig):
         return hgt.relation_layers(config, place, schema)
-    return RelationLayers(schema, [build_layer(config, place) for _ in schema.relations], across=config.across)
+    if isinstance(config, MAGNNConfig):
+        return magnn.relation_layers(config, place, schema, leaves=leaves)
+    layers = [build_layer(config, replace(place, leaves=size)) for size in leaves]
+    return RelationLayers(schema, layers, across=config.across)
 
 
 def load_layer_class(kind: str) -> type[Layer]:
@@ -129,7 +135,7 @@ def _checked(layer: Layer, *, kind: str, attribute_width: int) -> Layer:
             where=_KIND,
             fix="Leave logit_slope out: it is for coefficient() with SoftmaxAttention().",
         )
-    if layer.uses_edge_attributes and attribute_width == 0:
+    if (layer.uses_edge_attributes or aggregation.reads_attributes) and attribute_width == 0:
         raise LayerError(
             f"{kind} needs edge attributes and the graph has none",
             where=_KIND,

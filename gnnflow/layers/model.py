@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import torch
@@ -43,6 +44,7 @@ class ModelInputs:
     feature_width F and sparse describe the input features; num_outputs C is classes, labels or 1; attribute_width is 0
     without edge attributes. decoder: where targets are pairs; C is then the width of what pairs are scored from. typed:
     on a typed graph its types and relations; feature_width and sparse are then those of the target type.
+    leaves: how many nodes the edges of each relation come from, 0 where that differs from edge to edge; None: one.
     """
 
     feature_width: int
@@ -51,6 +53,12 @@ class ModelInputs:
     attribute_width: int = 0
     decoder: DecoderInputs | None = None
     typed: TypedInputs | None = None
+    leaves: tuple[int, ...] | None = None
+
+    @property
+    def leaves_of_relations(self) -> tuple[int, ...]:
+        """How many nodes the edges of each relation come from, in the schema's order."""
+        return self.leaves or (1,) * self.schema.num_relations
 
     @property
     def schema(self) -> GraphSchema:
@@ -130,7 +138,8 @@ class Model(nn.Module):
         self.inputs = inputs
         self.encoder = encoder
         self.layers = nn.ModuleList(layers)
-        width = sum(layers[index].out_width for index in self.head_layers)
+        widths_read = [layers[index].out_width for index in self.head_layers]
+        width = max(widths_read) if self._takes_largest else sum(widths_read)
         self.head = None if config.head == "direct" else nn.Linear(width, inputs.num_outputs)
         self._activation = ACTIVATIONS[config.activation]
         # Made last and only where asked for: the draws of all other parameters stay what they are without them.
@@ -229,7 +238,7 @@ class Model(nn.Module):
 
     def predict(self, outputs: Sequence[Tensor | None]) -> Tensor:
         """Return logits [N, C] from one output [N, W] per layer; only those of `head_layers` are read."""
-        rows = _side_by_side(outputs, self.head_layers)
+        rows = self._read(outputs, self.head_layers)
         if self.head is None:
             return rows
         return affine([Map(self._dropped(rows), self.head.weight)], self.head.bias)
@@ -245,7 +254,19 @@ class Model(nn.Module):
 
     def embedding(self, outputs: Sequence[Tensor | None]) -> Tensor:
         """Return what the model knows of each node [N, W] before scoring; only `embedding_layers` are read."""
-        return _side_by_side(outputs, self.embedding_layers)
+        return self._read(outputs, self.embedding_layers)
+
+    @property
+    def _takes_largest(self) -> bool:
+        return self.config.head == "jumping" and self.config.jumping == "max"
+
+    def _read(self, outputs: Sequence[Tensor | None], indices: Sequence[int]) -> Tensor:
+        read = [outputs[index] for index in indices]
+        rows = [output for output in read if output is not None]
+        assert len(rows) == len(read), f"outputs of layers {list(indices)} are needed"
+        if self._takes_largest:
+            return reduce(torch.maximum, rows)
+        return rows[0] if len(rows) == 1 else torch.cat(rows, 1)
 
     def _dropped(self, h: Tensor) -> Tensor:
         return dropout(h, self.config.dropout) if self.training else h
@@ -264,14 +285,24 @@ def build_model(config: ModelConfig, inputs: ModelInputs) -> Model:
     for index in range(config.layers):
         is_last = index == config.layers - 1
         asked = inputs.num_outputs if is_last and config.head == "direct" else config.hidden
-        place = Place(width, asked, is_last=is_last, attribute_width=inputs.attribute_width)
-        layers.append(build_relations(config, place, inputs.schema) if inputs.typed else build_layer(config, place))
+        leaves = inputs.leaves_of_relations
+        place = Place(width, asked, is_last=is_last, attribute_width=inputs.attribute_width, leaves=leaves[0])
+        layers.append(
+            build_relations(config, place, inputs.schema, leaves=leaves) if inputs.typed else build_layer(config, place)
+        )
         width = layers[-1].out_width
     if config.head == "direct" and width != inputs.num_outputs:
         raise LayerError(
             f"the last layer gives {width} columns and the task has {inputs.num_outputs} outputs",
             where="model.head",
             fix="Set head: linear, or let the layer's update() return out_width columns.",
+        )
+    widths = [layer.out_width for layer in layers]
+    if config.head == "jumping" and config.jumping == "max" and len(set(widths)) > 1:
+        raise LayerError(
+            f"the layers give {', '.join(map(str, widths))} columns, of which no maximum can be taken",
+            where="model.jumping",
+            fix="Set jumping: concat, or give all layers one width (output_heads of attention layers).",
         )
     return Model(config, inputs, encoder=encoder, layers=layers)
 
@@ -294,10 +325,3 @@ def _join(in_width: int, out_width: int) -> nn.Linear:
     linear = nn.Linear(in_width, out_width, bias=False)
     nn.init.xavier_uniform_(linear.weight)
     return linear
-
-
-def _side_by_side(outputs: Sequence[Tensor | None], indices: Sequence[int]) -> Tensor:
-    read = [outputs[index] for index in indices]
-    rows = [output for output in read if output is not None]
-    assert len(rows) == len(read), f"outputs of layers {list(indices)} are needed"
-    return rows[0] if len(rows) == 1 else torch.cat(rows, 1)

@@ -3,6 +3,8 @@
     for each relation r into type t:  z_r = layer_r on r's in-edges, after layer_r's own update
     h' of type t = across_t(z of all r into t)  +  own_t h, where the type has a map of its own
 
+What was joined passes a map of its type where the layer asks for one.
+
 A type that no relation leads to has the map alone. Where `merges_states` is set the relations into a type are parts of
 one aggregation: their states are merged before they are finalized, and the first of them updates the rows.
 
@@ -29,7 +31,7 @@ class RelationLayers(nn.Module):
     """The layers of all relations [R], in the schema's order, and what joins them.
 
     own: the numbers of the types whose rows also pass a linear map; those that no relation leads to always do. shared:
-    parameters that several of the layers refer to.
+    parameters that several of the layers refer to. out_width: map what was joined to so many columns, per type.
     """
 
     def __init__(
@@ -41,18 +43,23 @@ class RelationLayers(nn.Module):
         own: Collection[int] = (),
         shared: nn.Module | None = None,
         merges_states: bool = False,
+        out_width: int | None = None,
     ) -> None:
         super().__init__()
         assert len({(layer.in_width, layer.out_width) for layer in layers}) == 1, "relations give rows of one width"
         assert not (merges_states and any(layer.include_self for layer in layers)), "a self message belongs to no part"
         self.schema = schema
         self.merges_states = merges_states
-        self.in_width, self.out_width = layers[0].in_width, layers[0].out_width
+        self.in_width, width = layers[0].in_width, layers[0].out_width
+        self.out_width = width if out_width is None else out_width
         self.shared = shared
         self.relations = nn.ModuleList(layers)
         reached = [number for number in range(schema.num_types) if schema.relations_into(number)]
         mapped = [number for number in range(schema.num_types) if number in own or number not in reached]
-        self.across = nn.ModuleDict({str(number): Across(across, self.out_width) for number in reached})
+        into = {number: len(schema.relations_into(number)) for number in reached}
+        self.across = nn.ModuleDict({str(number): Across(across, width, relations=into[number]) for number in reached})
+        joined = [] if out_width is None else reached
+        self.out = nn.ModuleDict({str(number): glorot_linear(width, self.out_width) for number in joined})
         self.own = nn.ModuleDict({str(number): glorot_linear(self.in_width, self.out_width) for number in mapped})
 
     def layer(self, relation: int) -> Layer:
@@ -74,6 +81,8 @@ class RelationLayers(nn.Module):
         """
         name = str(node_type)
         found: Any = None if name not in self.across else self.across[name](rows)
+        if name in self.out:
+            found = self.out[name](found)
         if name not in self.own:
             result: Tensor = found
             return result

@@ -120,12 +120,13 @@ def _described(inputs: ModelInputs) -> dict[str, Any]:
 
 
 def _inputs(document: dict[str, Any]) -> ModelInputs:
-    decoder, typed = document.get("decoder"), document.get("typed")
+    decoder, typed, leaves = (document.get(name) for name in ("decoder", "typed", "leaves"))
     return ModelInputs(
         **{
             **document,
             "decoder": None if decoder is None else DecoderInputs(**decoder),
             "typed": None if typed is None else TypedInputs.from_json(typed),
+            "leaves": None if leaves is None else tuple(leaves),
         }
     )
 

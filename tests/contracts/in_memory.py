@@ -15,6 +15,7 @@ from gnnflow.graph.edges import InEdges
 
 FEATURE_WIDTH = 5
 EDGE_WIDTH = 2
+NUM_SETS = 3  # the first edge attribute is the number of a set
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ def whole_graph(shape: GraphShape) -> WholeGraph:
     in_degree = np.bincount(pairs[:, 1], minlength=shape.num_nodes)
     weight = rng.uniform(0.1, 2.0, len(pairs)).astype(np.float32) if shape.weighted else None
     attributes = rng.normal(size=(len(pairs), EDGE_WIDTH)).astype(np.float32)
+    attributes[:, 0] = rng.integers(0, NUM_SETS, len(pairs))
     edges = InEdges(offsets_of(in_degree), pairs[:, 0].copy(), weight=weight, attributes=attributes)
     edges = with_leaves(edges, shape.leaves, nodes=np.arange(shape.num_nodes), seed=shape.seed)
     in_weight = np.bincount(pairs[:, 1], weight, minlength=shape.num_nodes).astype(np.float32)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from gnnflow.graph.errors import LayerError
-from gnnflow.layers import Aggregation, Layer, Mean, Sum, Terms
+from gnnflow.layers import Aggregation, Layer, Levels, Max, Mean, SoftmaxAttention, Sum, Terms
 
 
 class Gated(Layer):
@@ -40,6 +40,51 @@ class GatedMean(Gated):
     """The same, averaged."""
 
     aggregation = Mean()
+
+
+class Contrast(Layer):
+    """Attention over instances, each the largest of its leaves per channel times what its root asks for."""
+
+    aggregation = Levels(instance=SoftmaxAttention(), leaf=Max())
+    include_self = True
+
+    def __init__(self, in_width, out_width):
+        super().__init__(in_width, out_width)
+        self.value = nn.Linear(in_width, out_width)
+        self.gate = nn.Linear(in_width, out_width)
+
+    def transform(self, h, node):
+        return Terms({"value": self.value(h)[:, None]}, {"gate": self.gate(h)[:, None]})
+
+    def instance(self, leaves, target, edge):
+        value = leaves["value"] * torch.sigmoid(target["gate"])
+        return {"value": value * edge.weight_or_one(value)[:, :, None]}
+
+    def coefficient(self, source, target, edge):
+        return (source["value"] * target["gate"]).sum(2)
+
+    def update(self, own, aggregated):
+        return own["gate"][:, 0] + aggregated[:, 0]
+
+
+class ByPlace(Layer):
+    """The sum of leaves, each mapped by its place in the instance."""
+
+    aggregation = Levels(instance=Sum(), leaf=Sum())
+    positions = 2
+
+    def __init__(self, in_width, out_width):
+        super().__init__(in_width, out_width)
+        self.value = nn.Linear(in_width, 2 * out_width)
+
+    def transform(self, h, node):
+        return Terms({"value": self.value(h).unflatten(1, (2, 1, self.out_width))}, {})
+
+    def coefficient(self, source, target, edge):
+        return edge.weight_column(self.value.weight)
+
+    def update(self, own, aggregated):
+        return aggregated[:, 0]
 
 
 class Median(Aggregation):

@@ -26,6 +26,7 @@ from tests.contracts.adapters import ADAPTERS, Case
 from tests.contracts.in_memory import (
     EDGE_WIDTH,
     FEATURE_WIDTH,
+    NUM_SETS,
     GraphShape,
     graph_shapes,
     mini_batch,
@@ -45,6 +46,13 @@ LAYERS = {
     "rgcn-bases": {"kind": "rgcn", "bases": 4},
     "han": {"kind": "han", "heads": 2},
     "hgt": {"kind": "hgt", "heads": 2},
+    "pinsage": {"kind": "pinsage"},
+    "magnn": {"kind": "magnn", "heads": 2},
+    "magnn-rotate": {"kind": "magnn", "heads": 2, "encodes": "rotate", "encoder": "linear"},
+    "pgnn": {"kind": "pgnn"},
+    "pgnn-positions": {"kind": "pgnn", "anchor_sets": NUM_SETS},
+    "own-instance": {"kind": f"{OWN}:Contrast"},
+    "own-positions": {"kind": f"{OWN}:ByPlace"},
     "own-message": {"kind": f"{OWN}:Gated"},
     "own-message-mean": {"kind": f"{OWN}:GatedMean"},
     "own-median": {"kind": f"{OWN}:MedianLayer"},
@@ -95,14 +103,16 @@ def one_thread():
 
 def model_for(layer, architecture, shape):
     torch.manual_seed(shape.seed)
-    config = model_from_dict({"hidden": 4, **LAYERS[layer], **architecture})
-    inputs = ModelInputs(FEATURE_WIDTH, num_outputs=3, sparse=shape.sparse, attribute_width=EDGE_WIDTH)
+    config = model_from_dict({"hidden": 4, **architecture, **LAYERS[layer]})
+    # what is of paths of one length takes those of other lengths for such, as reference does
+    leaves = (shape.leaves or 2,)
+    inputs = ModelInputs(FEATURE_WIDTH, num_outputs=3, sparse=shape.sparse, attribute_width=EDGE_WIDTH, leaves=leaves)
     return build_model(config, inputs).eval()
 
 
 LAYER_OBJECTS = {name: model_for(name, ONE_LAYER, NO_EDGES).layer(0) for name in LAYERS}
 TRAINING = sorted({pipeline.execution for pipeline in PIPELINES.values()})
-MERGEABLE = [name for name, layer in LAYER_OBJECTS.items() if layer.aggregation.mergeable]
+MERGEABLE = [name for name, layer in LAYER_OBJECTS.items() if layer.levels.instance.mergeable]
 
 
 def every_layer_on(executions):
@@ -253,7 +263,7 @@ def test_chunks_of_the_in_edges_give_the_rows_and_gradients_of_the_whole(layer, 
     graph, model = whole_graph(shape), model_for(layer, ONE_LAYER | JOINED, shape)
     block = sampled_blocks(graph, num_layers=1, seed=shape.seed)[0] if sample else graph.adjacency
     salt = np.random.default_rng(shape.seed).integers(0, parts, block.num_edges)
-    h, nodes = torch.from_numpy(graph.features.dense), node_context(graph.nodes)
+    h, nodes = torch.randn(len(graph.nodes), model.layer(0).in_width), node_context(graph.nodes)
     blame = torch.randn(len(h), model.layer(0).out_width)
     ran = []
     for delivery in (chunks_of(block, salt), OneBlock(block_tensors(block))):

@@ -15,7 +15,7 @@ from gnnflow.executions.table import EXECUTIONS
 from gnnflow.executions.tensors import batch_tensors
 from gnnflow.layers import ModelInputs, build_model
 from tests.contracts.adapters import ADAPTERS, Case
-from tests.contracts.in_memory import EDGE_WIDTH, mini_batch
+from tests.contracts.in_memory import EDGE_WIDTH, NUM_SETS, mini_batch
 from tests.contracts.test_executions import (
     TRAINING,
     assert_equal,
@@ -34,6 +34,13 @@ JOINED = {
     "gat": {"kind": "gat", "heads": 2},
     "gin": {"kind": "gin"},
     "gat_e": {"kind": "gat_e", "heads": 2},
+    "pinsage": {"kind": "pinsage"},
+    "magnn": {"kind": "magnn", "heads": 2},
+    "magnn-rotate": {"kind": "magnn", "heads": 2, "encodes": "rotate"},
+    "pgnn": {"kind": "pgnn"},
+    "pgnn-positions": {"kind": "pgnn", "anchor_sets": NUM_SETS},
+    "own-instance": {"kind": "tests.contracts.own_layers:Contrast"},
+    "own-positions": {"kind": "tests.contracts.own_layers:ByPlace"},
     "own-message": {"kind": "tests.contracts.own_layers:Gated"},
     "rgcn": {"kind": "rgcn"},
     "rgcn-bases": {"kind": "rgcn", "bases": 2},
@@ -42,7 +49,7 @@ JOINED = {
 KINDS = {
     f"{name} {across}": {**keys, "across": across}
     for name, keys in JOINED.items()
-    for across in ("sum", "mean", "max", "attention")
+    for across in ("sum", "mean", "max", "attention", "concat")
 } | {"hgt": {"kind": "hgt", "heads": 2}}
 ARCHITECTURES = st.fixed_dictionaries(
     {
@@ -58,7 +65,8 @@ FEW = settings(max_examples=4, phases=[Phase.reuse, Phase.generate, Phase.shrink
 def model_for(kind, architecture, shape):
     torch.manual_seed(shape.seed)
     config = model_from_dict({"hidden": 4, **KINDS[kind], **architecture})
-    inputs = ModelInputs(0, num_outputs=3, attribute_width=EDGE_WIDTH, typed=shape.inputs)
+    leaves = tuple(each or 2 for each in shape.leaves) or None
+    inputs = ModelInputs(0, num_outputs=3, attribute_width=EDGE_WIDTH, typed=shape.inputs, leaves=leaves)
     return build_model(config, inputs).eval()
 
 

@@ -13,7 +13,7 @@ from gnnflow.graph.batch import Block, Degrees, Features, TypedFeatures, sampled
 from gnnflow.graph.edges import InEdges, by_relation
 from gnnflow.graph.schema import GraphSchema, Relation
 from gnnflow.layers import TypedInputs, TypeInputs
-from tests.contracts.in_memory import EDGE_WIDTH, with_leaves
+from tests.contracts.in_memory import EDGE_WIDTH, NUM_SETS, with_leaves
 
 DENSE_WIDTH, SPARSE_WIDTH = 4, 6
 # `island` has no edges at all, and nothing leads to `shop`.
@@ -78,6 +78,8 @@ def typed_graph(shape: TypedShape) -> WholeGraph:
             target = np.sort(rng.choice(targets, drawn))
         weight = rng.uniform(0.1, 2.0, drawn).astype(np.float32) if shape.weighted else None
         attributes = rng.normal(size=(drawn, EDGE_WIDTH)).astype(np.float32) if shape.has_attributes else None
+        if attributes is not None:
+            attributes[:, 0] = rng.integers(0, NUM_SETS, drawn)
         in_degree = np.bincount(target, minlength=num_nodes)
         edges = InEdges(offsets_of(in_degree), source, weight=weight, attributes=attributes)
         size = shape.leaves[number] if shape.leaves else 1
