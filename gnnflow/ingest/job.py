@@ -16,7 +16,7 @@ from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.ingest import links, rounds
 from gnnflow.ingest.moments import Moments, Scale, scale_of
 from gnnflow.ingest.records import Records, count_splits, facts_of, total
-from gnnflow.ingest.statistics import CHANNEL, column_names, merge_counts, statistics_of
+from gnnflow.ingest.statistics import CHANNEL, TYPE_MARK, column_names, merge_counts, statistics_of
 from gnnflow.mapreduce.rounds import Round
 from gnnflow.storage.columns import id_keys
 from gnnflow.storage.tables import commit_table
@@ -207,7 +207,7 @@ def _column_names(job: IngestJob) -> list[str]:
     """Return the names of the counted columns of all types, each with its type's where there are several."""
     named = zip(job.graph.types, job.tables.nodes, strict=True)
     return [
-        f"{kind}: {column}" if job.graph.is_typed else column
+        f"{kind}{TYPE_MARK}{column}" if job.graph.is_typed else column
         for kind, table in named
         for column in column_names(table.schema)
     ]

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 CHANNEL = "statistics"
 MAX_COLUMNS = 256
+TYPE_MARK = ": "
+"""Stands between a type's name and its column's, where a graph has types."""
 MAX_RANGES = 50
 _CODES = 1 << 16
 _SIGN = np.uint32(1 << 31)

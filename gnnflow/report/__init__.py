@@ -14,9 +14,11 @@ from gnnflow.report.inputs import (
     GraphSummary,
     Parity,
     PredictionSample,
+    RelationRow,
     ReportInputs,
     RoundRow,
     StageRow,
+    TypeRow,
 )
 from gnnflow.report.render import render_report
 
@@ -26,8 +28,10 @@ __all__ = [
     "GraphSummary",
     "Parity",
     "PredictionSample",
+    "RelationRow",
     "ReportInputs",
     "RoundRow",
     "StageRow",
+    "TypeRow",
     "render_report",
 ]

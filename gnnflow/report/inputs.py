@@ -51,9 +51,39 @@ class StageRow:
 
 
 @dataclass(frozen=True)
+class TypeRow:
+    """One node type of a graph with types. sparse: its features are (index, value) pairs; width 0: it has none."""
+
+    name: str
+    num_nodes: int
+    feature_width: int = 0
+    sparse: bool = False
+    quarantined: int = 0
+
+
+@dataclass(frozen=True)
+class RelationRow:
+    """One relation of a graph with types. num_targets: the nodes of the type that it leads to."""
+
+    name: str
+    num_edges: int
+    num_targets: int
+    max_in_degree: int
+    attribute_width: int = 0
+    has_weight: bool = False
+    quarantined: int = 0
+
+    @property
+    def mean_in_degree(self) -> float:
+        """In-edges per node of the type it leads to."""
+        return self.num_edges / max(self.num_targets, 1)
+
+
+@dataclass(frozen=True)
 class GraphSummary:
     """The graph in figures.
 
+    types, relations and target: of a graph that has several; feature_width is then that of the target type.
     in_degree_histogram holds (low, high, nodes) with low <= in-degree < high: a bin (0, 1, nodes) for nodes
     without in-edges, then one bin per power of two. num_hubs counts nodes with more than hub_threshold
     in-edges.
@@ -67,6 +97,9 @@ class GraphSummary:
     in_degree_histogram: Sequence[tuple[int, int, int]] = ()
     hub_threshold: int = 0
     num_hubs: int = 0
+    types: Sequence[TypeRow] = ()
+    relations: Sequence[RelationRow] = ()
+    target: str = ""
 
 
 @dataclass(frozen=True)

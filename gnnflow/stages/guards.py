@@ -13,13 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow.graph.errors import GuardError, StorageError
 from gnnflow.graph.facts import GraphFacts
+from gnnflow.graph.schema import Relation
 from gnnflow.ingest.drift import Drift, drift_of
+from gnnflow.ingest.statistics import TYPE_MARK
 from gnnflow.stages.base import Artifact, StageResult
 from gnnflow.storage.manifest import committed, read_manifest
 from gnnflow.storage.run_folder import latest_run, read_run
 
 if TYPE_CHECKING:
-    from gnnflow.config import GuardsConfig
+    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from gnnflow.config import GraphConfig
     from gnnflow.stages.base import StageContext
 
 _NAMED = 5
@@ -29,8 +34,8 @@ _NAMED = 5
 class GuardResult(StageResult):
     """What was compared. previous is the run compared with, "" where there is none; reads are the graph stores.
 
-    figures: `nodes`, `edges` and `label_rate` are relative changes, `psi.<column>` the column's index. notes say what
-    could not be checked.
+    figures: `nodes`, `edges` and `label_rate` are relative changes, on typed graphs also `nodes.<type>` and
+    `edges.<relation>`; `psi.<column>` is the column's index. notes say what could not be checked.
     """
 
     previous: str
@@ -54,8 +59,22 @@ class GuardResult(StageResult):
 
 @dataclass(frozen=True)
 class _Breach:
+    """A figure beyond the limit that `guards.<key>` sets. table: of a typed graph the one to look at."""
+
     key: str
     text: str
+    table: str = ""
+
+
+@dataclass(frozen=True)
+class _Size:
+    """Rows of the graph, of a type or of a relation, now and before. figure: what their change is called."""
+
+    figure: str
+    what: str
+    now: int
+    before: int
+    table: str = ""
 
 
 def check(context: StageContext) -> GuardResult:
@@ -126,20 +145,49 @@ def _ingested(run: str) -> Artifact:
 
 def _compare(context: StageContext, new: GraphFacts, old: GraphFacts, run: str) -> dict[str, float]:
     """Return the figures. Raises GuardError where one is beyond its limit."""
-    guards = context.config.guards
-    figures = {
-        "nodes": _change(new.num_nodes, old.num_nodes),
-        "edges": _change(new.num_edges, old.num_edges),
-        "label_rate": _change(_label_rate(new), _label_rate(old)),
-    }
-    breaches = _count_breaches(guards, figures, new, old)
+    config, guards = context.config.graph, context.config.guards
+    whole = [
+        _Size("nodes", "nodes", new.num_nodes, old.num_nodes),
+        _Size("edges", "edges", new.num_edges, old.num_edges),
+    ]
+    # where every type and relation is within the limit, so is the whole graph
+    parts = _parts(config, new, old)
+    rates = _label_rate(new), _label_rate(old)
+    figures = {size.figure: _change(size.now, size.before) for size in (*whole, *parts)}
+    figures["label_rate"] = _change(*rates)
+    breaches = _size_breaches(guards.rows, parts or whole) + _rate_breaches(guards.label_rate, rates, config)
     if guards.psi is not None:
         drifts, gone = _drifts(new, old)
         figures |= {f"psi.{name}": drift.psi for name, drift in drifts.items()}
-        breaches += _psi_breaches(guards.psi, drifts, gone)
+        breaches += _psi_breaches(guards.psi, drifts, gone, config)
     if breaches:
-        raise _error(breaches, run, str(context.config.graph.nodes))
+        raise _error(breaches, run, config)
     return figures
+
+
+def _parts(config: GraphConfig, new: GraphFacts, old: GraphFacts) -> list[_Size]:
+    """Return the sizes of every type and relation that either graph has; none where one of them has no types."""
+    if not new.types or not old.types:
+        return []
+    tables = {str(relation): uri for relation, uri in config.edge_tables.items()}
+    types = [{each.name: each.num_nodes for each in graph.types} for graph in (new, old)]
+    relations = [{each.name: each.num_edges for each in graph.relations} for graph in (new, old)]
+    # edges that ingest turned round are as many as those of the table they come from
+    parsed = {Relation.parse(name) for held in relations for name in held}
+    turned = {str(each.reversed) for each in parsed if each is not None} - set(tables)
+    return [
+        *_sizes("nodes", "nodes of type", types, config.node_tables, names={*types[0], *types[1]}),
+        *_sizes("edges", "edges of", relations, tables, names={*relations[0], *relations[1]} - turned),
+    ]
+
+
+def _sizes(
+    figure: str, what: str, counts: Sequence[Mapping[str, int]], tables: Mapping[str, str], *, names: AbstractSet[str]
+) -> Iterator[_Size]:
+    """Yield the sizes of these types or relations. counts: rows now, and rows before, by name."""
+    now, before = counts
+    for name in sorted(names):
+        yield _Size(f"{figure}.{name}", f"{what} {name}", now.get(name, 0), before.get(name, 0), tables.get(name, ""))
 
 
 def _change(new: float, old: float) -> float:
@@ -148,21 +196,29 @@ def _change(new: float, old: float) -> float:
 
 
 def _label_rate(graph: GraphFacts) -> float:
-    return graph.labelled / max(graph.num_nodes, 1)
+    """Return the share of labelled nodes, of the target type alone."""
+    nodes = graph.types[graph.target_type].num_nodes if graph.types else graph.num_nodes
+    return graph.labelled / max(nodes, 1)
 
 
-def _count_breaches(guards: GuardsConfig, figures: dict[str, float], new: GraphFacts, old: GraphFacts) -> list[_Breach]:
+def _size_breaches(limit: float | None, sizes: list[_Size]) -> list[_Breach]:
     found = []
-    sizes = {"nodes": (new.num_nodes, old.num_nodes), "edges": (new.num_edges, old.num_edges)}
-    for what, (now, before) in sizes.items():
-        if guards.rows is not None and abs(figures[what]) > guards.rows:
-            counts = f"{now:,} {what}, {before:,} before"
-            found.append(_Breach("rows", f"{counts}: {figures[what]:+.1%}, and {guards.rows:.1%} is allowed"))
-    if guards.label_rate is not None and abs(figures["label_rate"]) > guards.label_rate:
-        rates = f"{_label_rate(new):.2%} of the nodes have a label, {_label_rate(old):.2%} before"
-        text = f"{rates}: {figures['label_rate']:+.1%}, and {guards.label_rate:.1%} is allowed"
-        found.append(_Breach("label_rate", text))
+    for size in sizes:
+        change = _change(size.now, size.before)
+        if limit is not None and abs(change) > limit:
+            text = f"{size.now:,} {size.what}, {size.before:,} before: {change:+.1%}, and {limit:.1%} is allowed"
+            found.append(_Breach("rows", text, size.table))
     return found
+
+
+def _rate_breaches(limit: float | None, rates: tuple[float, float], config: GraphConfig) -> list[_Breach]:
+    change = _change(*rates)
+    if limit is None or abs(change) <= limit:
+        return []
+    typed = config.schema.is_typed and config.target is not None
+    of = f"nodes of type {config.target}" if typed else "nodes"
+    text = f"{rates[0]:.2%} of the {of} have a label, {rates[1]:.2%} before: {change:+.1%}, and {limit:.1%} is allowed"
+    return [_Breach("label_rate", text, config.node_tables[config.schema.types[config.target_type]])]
 
 
 def _drifts(new: GraphFacts, old: GraphFacts) -> tuple[dict[str, Drift], list[str]]:
@@ -173,17 +229,24 @@ def _drifts(new: GraphFacts, old: GraphFacts) -> tuple[dict[str, Drift], list[st
     return {name: drift_of(before[name], after[name]) for name in shared}, only_one
 
 
-def _psi_breaches(limit: float, drifts: dict[str, Drift], only_one: list[str]) -> list[_Breach]:
+def _psi_breaches(limit: float, drifts: dict[str, Drift], only_one: list[str], config: GraphConfig) -> list[_Breach]:
     found = []
     if only_one:
-        found.append(_Breach("psi", f"the feature columns are others than before: {_listed(only_one)}"))
+        text = f"the feature columns are others than before: {_listed(only_one)}"
+        found.append(_Breach("psi", text, _table_of(only_one[0], config)))
     over = {name: drift for name, drift in drifts.items() if drift.psi > limit + drift.chance}
     worst = sorted(over, key=lambda name: -over[name].psi)
     for name in worst[:1]:
         chance = f" (of which {over[name].chance:.3g} may be chance)" if over[name].chance > limit / 10 else ""
         text = f"column {name} has moved: PSI {over[name].psi:.3g}{chance}, and {limit:.3g} is allowed"
-        found.append(_Breach("psi", text + (f"; over it are also {_listed(worst[1:])}" if worst[1:] else "")))
+        also = f"; over it are also {_listed(worst[1:])}" if worst[1:] else ""
+        found.append(_Breach("psi", text + also, _table_of(name, config)))
     return found
+
+
+def _table_of(column: str, config: GraphConfig) -> str:
+    """Return the node table of a counted column, which on a typed graph is named with its type."""
+    return config.node_tables.get(column.partition(TYPE_MARK)[0], "")
 
 
 def _listed(names: list[str]) -> str:
@@ -191,11 +254,14 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
-def _error(breaches: list[_Breach], run: str, nodes: str) -> GuardError:
+def _error(breaches: list[_Breach], run: str, config: GraphConfig) -> GuardError:
     keys = " and ".join(f"guards.{key}" for key in dict.fromkeys(breach.key for breach in breaches))
+    tables = list(dict.fromkeys(breach.table for breach in breaches if breach.table))
+    if isinstance(config.nodes, str):
+        tables = [config.nodes]
     return GuardError(
         f"compared with {run}: {'; '.join(breach.text for breach in breaches)}",
-        where=nodes,
+        where=_listed(tables),
         fix=f"Look at the tables. If the change is meant, raise {keys} for one run (null turns it off): "
         "the next run is compared with that one.",
     )

@@ -18,9 +18,11 @@ from gnnflow.report.inputs import (
     GraphSummary,
     Parity,
     PredictionSample,
+    RelationRow,
     ReportInputs,
     RoundRow,
     StageRow,
+    TypeRow,
 )
 from gnnflow.stages.base import Artifact
 from gnnflow.storage.columns import to_matrix, to_numpy
@@ -145,7 +147,43 @@ def _graph(graph: GraphFacts, selected: SelectFacts) -> GraphSummary:
         in_degree_histogram=bins,
         hub_threshold=selected.hub_threshold,
         num_hubs=selected.num_hubs,
+        types=_types(graph),
+        relations=_relations(graph),
+        target=graph.target,
     )
+
+
+def _types(graph: GraphFacts) -> list[TypeRow]:
+    return [
+        TypeRow(
+            each.name,
+            each.num_nodes,
+            0 if each.features is None else each.features.width,
+            each.features is not None and each.features.kind == "sparse",
+            _quarantined(graph, f"nodes/{each.name}"),
+        )
+        for each in graph.types
+    ]
+
+
+def _relations(graph: GraphFacts) -> list[RelationRow]:
+    return [
+        RelationRow(
+            each.name,
+            each.num_edges,
+            graph.types[target].num_nodes,
+            each.max_in_degree,
+            each.attribute_width,
+            each.has_weight,
+            _quarantined(graph, f"edges/{each.name}"),
+        )
+        for each, target in zip(graph.relations, graph.schema.target_types if graph.types else (), strict=True)
+    ]
+
+
+def _quarantined(graph: GraphFacts, table: str) -> int:
+    """Return how many rows of a table were set aside; none of a relation without one, made by turning edges round."""
+    return graph.tables[table].rows_quarantined if table in graph.tables else 0
 
 
 def _sample(store: GraphStore, scored: Artifact, *, targets: str | Sequence[str]) -> pa.Table:

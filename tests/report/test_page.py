@@ -12,7 +12,16 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from gnnflow.report import EmbeddingSample, GraphSummary, PredictionSample, ReportInputs, StageRow, render_report
+from gnnflow.report import (
+    EmbeddingSample,
+    GraphSummary,
+    PredictionSample,
+    RelationRow,
+    ReportInputs,
+    StageRow,
+    TypeRow,
+    render_report,
+)
 
 EVIL = "<img src=x onerror=alert(1)>\"'&{{ 7 * 7 }}"
 
@@ -249,3 +258,22 @@ def test_epochs_are_counted_in_whole_numbers(make_inputs):
     text = words(Page(render_report(make_inputs(metrics=metrics, embeddings=None))).text)
     assert "12.000" not in text
     assert "Train best epoch 12 " in text
+
+
+def test_a_typed_graph_shows_a_row_per_type_and_relation(make_inputs):
+    types = [TypeRow("account", 4000, 12, quarantined=3), TypeRow("device", 0), TypeRow("shop", 50, 9, sparse=True)]
+    relations = [
+        RelationRow("account__pays__shop", 100, 50, 7, attribute_width=2, has_weight=True),
+        RelationRow("account__uses__device", 0, 0, 0),
+    ]
+    graph = GraphSummary(4050, 100, feature_width=12, types=types, relations=relations, target="account")
+    text = words(Page(render_report(make_inputs(graph=graph))).text)
+    assert "features per account 12" in text
+    assert "account, scored 4,000 12 dense 3 device 0 none: a learned row and degrees 0 shop 50 9 sparse 0" in text
+    assert "account__pays__shop 100 2 7 2, weights 0 account__uses__device 0 0 0 none 0" in text
+
+
+def test_a_graph_without_types_shows_neither(html):
+    text = words(Page(html).text)
+    assert "features per node 32" in text
+    assert "Types of nodes" not in text

@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gnnflow.config import Config, config_from_dict
 from gnnflow.graph.errors import GuardError, StorageError
 from gnnflow.progress import Silent
 from gnnflow.stages import guards, pipeline
 from gnnflow.stages.base import StageContext, make_artifact
-from gnnflow.storage.columns import from_matrix, to_matrix
+from gnnflow.storage.columns import from_matrix, from_ragged, to_matrix
 from gnnflow.storage.filesystem import read_json, remove_tree
 from tests.small_graphs import graph_config, write_graph
+from tests.typed_graphs import RELATIONS, SIZES, typed_tables, write_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,3 +172,71 @@ def test_ingest_comes_first(tmp_path: Path) -> None:
     write_graph(tmp_path)
     with pytest.raises(StorageError, match="stage ingest has not run"):
         guards.check(StageContext.of(graph_config(tmp_path)))
+
+
+@pytest.fixture
+def typed(tmp_path: Path) -> Path:
+    """A typed graph with a completed run, its tables below `tables`."""
+    pipeline.run_quietly(typed_config(tmp_path, typed_tables(num_edges=400)))
+    return tmp_path
+
+
+def typed_config(folder: Path, tables: dict[str, pa.Table], **limits: Any) -> Config:
+    graph = {**write_tables(folder / "tables", tables), "reverse_edges": True, "partitions": 1}
+    content = {"name": "typed", "workspace": str(folder / "runs"), "graph": graph, "model": {"hidden": 4}}
+    cheap = {"train": CHEAP["train"], "infer": CHEAP["infer"], "cluster": {"kind": "synchronous"}}
+    return config_from_dict({**content, **cheap, "guards": limits})
+
+
+def check_typed(folder: Path, tables: dict[str, pa.Table], **limits: Any) -> guards.GuardResult:
+    config = typed_config(folder, tables, **limits)
+    make_artifact(StageContext.of(config), "ingest")
+    return guards.check(StageContext.of(config))
+
+
+def test_every_type_and_relation_has_figures_of_its_own(typed: Path) -> None:
+    figures = check_typed(typed, typed_tables(num_edges=400)).figures
+    counts = {name for name in figures if name.startswith(("nodes.", "edges."))}
+    assert counts == {f"nodes.{name}" for name in SIZES} | {f"edges.{name}" for name in RELATIONS}
+    assert {"psi.account: x[0]", "psi.merchant: entries of x in a row"} <= set(figures)
+    assert set(figures.values()) == {0.0}
+
+
+def test_a_relation_that_lost_its_edges_is_named_where_the_whole_graph_hardly_changed(typed: Path) -> None:
+    tables = typed_tables(num_edges=400)
+    tables["account__uses__device"] = tables["account__uses__device"].slice(0, 100)
+    with pytest.raises(GuardError) as caught:
+        check_typed(typed, tables)
+    assert "100 edges of account__uses__device, 400 before: -75.0%, and 50.0% is allowed" in str(caught.value)
+    assert caught.value.where == str(typed / "tables" / "account__uses__device.parquet")
+    assert "{" not in str(caught.value)
+
+
+def test_a_type_that_grew_and_one_whose_feature_moved_are_named_with_their_tables(typed: Path) -> None:
+    tables = typed_tables(num_edges=400)
+    devices = tables["device"]["id"].to_pylist()
+    tables["device"] = pa.table({"id": [*devices, *(f"new {name}" for name in devices)]})
+    merchants = tables["merchant"]
+    wide = from_ragged(np.arange(merchants.num_rows + 1) * 7, np.tile(np.arange(7), merchants.num_rows))
+    tables["merchant"] = merchants.set_column(1, "x_index", wide)
+    with pytest.raises(GuardError) as caught:
+        check_typed(typed, tables)
+    text = str(caught.value)
+    assert "26 nodes of type device, 13 before: +100.0%" in text
+    assert "column merchant: entries of x in a row has moved: PSI " in text
+    assert caught.value.where == f"{typed}/tables/device.parquet, {typed}/tables/merchant.parquet"
+    assert "raise guards.rows and guards.psi" in text
+
+
+def test_the_label_rate_is_that_of_the_target_type(typed: Path) -> None:
+    tables = typed_tables(num_edges=400)
+    devices = tables["device"]["id"].to_pylist()
+    tables["device"] = pa.table({"id": [*devices, *(f"more {name}" for name in devices)]})
+    assert check_typed(typed, tables, rows=2).figures["label_rate"] == 0.0
+    account = tables["account"]
+    for name in ("label", "split"):
+        kept = [held if place % 8 < 4 else None for place, held in enumerate(account[name].to_pylist())]
+        account = account.set_column(account.column_names.index(name), name, [kept])
+    with pytest.raises(GuardError, match=r"50.00% of the nodes of type account have a label, 100.00% before") as caught:
+        check_typed(typed, {**tables, "account": account}, rows=2)
+    assert caught.value.where == str(typed / "tables" / "account.parquet")
