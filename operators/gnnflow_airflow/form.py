@@ -164,15 +164,17 @@ def _plain(key: str, given: Mapping[str, Any], *, section: str, required: bool) 
         schema |= {"type": ["array", "null"], "examples": items.get("enum", []), "items": items}
         return FormField(key, schema, section, drops_none=True)
     first = next((choice for choice in kinds if choice.get("type") == "string"), kinds[0])
-    types = list(dict.fromkeys(choice["type"] for choice in kinds if choice["type"] != "object" or len(kinds) == 1))
+    types = list(dict.fromkeys(choice["type"] for choice in kinds))
     if len(types) == 1:
         schema |= {bound: first[bound] for bound in _BOUNDS if bound in first}
         schema |= {bound: first[own] for own, bound in _PYDANTIC_BOUNDS.items() if own in first}
     schema |= {"enum": first["enum"]} if "enum" in first else {}
-    if types == ["array"] and "items" in first:
+    if "array" in types and "items" in first:
         schema["items"] = {name: first["items"][name] for name in ("type", "enum") if name in first["items"]}
-    limits = [f"{word} {first[bound]:g}." for bound, word in _SAID_BOUNDS.items() if bound in first]
-    schema["description"] = " ".join([schema["description"], *limits]).strip()
+    said = [f"{word} {first[bound]:g}." for bound, word in _SAID_BOUNDS.items() if bound in first]
+    if len(types) > 1 and "object" in types:  # the form then has one box of text for all of them
+        said.append("A map is typed as JSON." if "string" in types else "Lists and maps are typed as JSON.")
+    schema["description"] = " ".join([schema["description"], *said]).strip()
     kind = types[0] if len(types) == 1 else types
     schema["type"] = _with_null(kind) if nullable or (default is None and not required) else kind
     if "enum" in schema and nullable:

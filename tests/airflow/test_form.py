@@ -48,6 +48,35 @@ def test_a_choice_takes_its_own_keys():
     assert config.neighbors.sampling.fanout == (15, 10)
 
 
+def test_maps_by_type_and_relation_are_taken_where_one_path_or_list_is():
+    maps = {
+        "graph.nodes": {"user": "users.parquet", "item": "items.parquet"},
+        "graph.edges": {"user__likes__item": "likes.parquet", "item__liked_by__user": "liked.parquet"},
+        "graph.features": {"user": ["age", "income"]},
+        "graph.edge_features": {"user__likes__item": ["stars"]},
+        "neighbors.sampling.fanout": {"user__likes__item": [5, 5], "item__liked_by__user": [9, 3]},
+    }
+    params = form_params()
+    for key, held in maps.items():
+        assert "object" in params[key].schema["type"], key
+        assert "as JSON" in params[key].description, key
+        assert params[key].resolve(held) == held
+    typed = {"graph.target": "user", "neighbors.sampling.kind": "uniform"}
+    config = config_from_dict(nested({**values(), **maps, **typed}))
+    assert config.graph.node_tables == dict(sorted(maps["graph.nodes"].items()))
+    assert config.graph.features_of("item") == ()
+    assert config.relation_fanouts == ((9, 3), (5, 5))
+
+
+def test_a_map_that_does_not_fit_the_graph_is_refused_by_the_first_task():
+    given = values(graph__nodes={"user": "u.parquet", "item": "i.parquet"})
+    with pytest.raises(ConfigError, match="nodes and edges disagree"):
+        config_from_dict(nested(given))
+    given |= {"graph.edges": {"user__likes__item": "likes.parquet"}}
+    with pytest.raises(ConfigError, match=r"graph\.target.*user"):
+        config_from_dict(nested(given))
+
+
 def test_kinds_of_layers_are_proposed_and_ones_own_can_be_typed():
     params = form_params()
     assert params["model.kind"].schema["examples"] == [

@@ -21,6 +21,7 @@ from gnnflow_airflow.form import nested
 from tests.airflow.live.services import System, wait_for
 from tests.airflow.running import form_of
 from tests.small_graphs import graph_config, write_graph
+from tests.typed_graphs import typed_tables, write_tables
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,6 +103,36 @@ def in_bucket(name: str, tables: Path, conf: dict[str, Any]) -> dict[str, Any]:
         files.put(str(tables / table), f"live-{name}/{table}")
     places = {f"graph.{table}": f"s3://live-{name}/{table}.parquet" for table in ("nodes", "edges")}
     return {**conf, **places, "name": name, "workspace": f"s3://live-{name}/runs"}
+
+
+def typed_in_bucket(name: str, folder: Path) -> dict[str, Any]:
+    """Put the tables of a small typed graph into a bucket of their own and return the form's values: maps by type."""
+    graph = write_tables(folder, typed_tables())
+    files = s3fs.S3FileSystem(skip_instance_cache=True)
+    files.mkdirs(f"live-{name}", exist_ok=True)
+    places: dict[str, dict[str, str]] = {"nodes": {}, "edges": {}}
+    for kind, held in places.items():
+        for table, path in graph[kind].items():
+            held[table] = f"s3://live-{name}/{table}.parquet"
+            files.put(path, held[table])
+    return {
+        "name": name,
+        "workspace": f"s3://live-{name}/runs",
+        "graph.nodes": places["nodes"],
+        "graph.edges": places["edges"],
+        "graph.target": graph["target"],
+        "graph.features": {"account": ["x"], "merchant": ["x"]},
+        "graph.edge_features": {"account__pays__merchant": ["amount"]},
+        "graph.partitions": 2,
+        "neighbors.sampling.kind": "uniform",
+        "neighbors.sampling.fanout": {name: [4, 2] for name in places["edges"]},
+        "model.kind": "han",
+        "model.hidden": 4,
+        "model.heads": 2,
+        "train.epochs": 3,
+        "train.batch_size": 16,
+        "train.threads": 1,
+    }
 
 
 class Case(PipelineRun):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def page():
 
 
 def fill_form(page: Page, values: dict[str, object], *, picture: Path) -> None:
-    """Open the trigger form and type values into its fields, section by section; lists go one item per line.
+    """Open the trigger form and type values into its fields, section by section; lists are typed as JSON.
 
     The picture is of the first section; the form closes it when another is opened.
     """
@@ -66,7 +67,7 @@ def fill_form(page: Page, values: dict[str, object], *, picture: Path) -> None:
             if key == first_outside:
                 page.screenshot(path=picture)
             page.get_by_role("button", name=key.split(".")[0].capitalize(), exact=True).click()
-        field.fill("\n".join(value) if isinstance(value, list) else str(value))
+        field.fill(json.dumps(value) if isinstance(value, list) else str(value))
         field.press("Tab")
 
 

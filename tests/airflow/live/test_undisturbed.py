@@ -7,8 +7,9 @@ import pytest
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
 from tests.airflow.live.graphs import LiveGraph
-from tests.airflow.live.runs import PipelineRun, grep, in_bucket, objects_with
+from tests.airflow.live.runs import PipelineRun, grep, in_bucket, objects_with, typed_in_bucket
 from tests.airflow.live.services import SECRET
+from tests.typed_graphs import SIZES
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.filterwarnings("default"), pytest.mark.timeout(1500)]
 
@@ -24,6 +25,14 @@ def test_a_run_triggered_by_rest_gives_the_predictions_of_the_command_line_and_n
     assert "rows/s" in run.log("ingest")
     assert grep(SECRET, live.home) == []  # logs, and the database with XCom, triggers and rendered templates
     assert objects_with(SECRET, f"live-{graph.name}") == []
+
+
+def test_a_typed_graph_given_as_maps_by_type_gives_the_predictions_of_the_command_line(live, tmp_path):
+    run = PipelineRun(live, typed_in_bucket("typed", tmp_path / "tables"))
+    run.trigger()
+    assert run.wait(seconds=500) == "success", run.tasks()
+    assert run.predictions().num_rows == SIZES["account"]
+    assert run.predictions().equals(run.expected(tmp_path))
 
 
 def test_the_same_on_postgresql(postgres_live, graph: LiveGraph, tmp_path):
