@@ -14,7 +14,7 @@ from gnnflow.config.deployment import anchored, default_workspace
 from gnnflow.config.flat_section import FlatConfig
 from gnnflow.config.graph_section import GraphConfig
 from gnnflow.config.infer_section import InferConfig
-from gnnflow.config.model_section import GCNConfig, ModelConfig
+from gnnflow.config.model_section import GCNConfig, JoinedKeys, ModelConfig
 from gnnflow.config.neighbors_section import DirectNeighbors, MetapathNeighbors, NeighborsConfig, NoSampling
 from gnnflow.config.publish_section import GuardsConfig, PublishConfig
 from gnnflow.config.task_section import NodeTask, TaskConfig
@@ -155,6 +155,19 @@ class Config(Section):
         if value != needed:
             reason = f"{value!r} is not allowed where task.kind is {self.task.kind}: {why}"
             raise problem(reason, key=key, fix="Leave it out.")
+
+    @model_validator(mode="after")
+    def _relations_are_joined_where_there_are_several(self) -> Self:
+        model = self.model
+        if self.graph.schema.is_typed or not isinstance(model, JoinedKeys):
+            return self
+        if model.across != type(model).model_fields["across"].default:
+            raise problem(
+                f"{model.across!r} joins what a node gets from several relations, and the graph has one",
+                key="model.across",
+                fix="Leave it out, or give graph.edges as {source__relation__target: path}.",
+            )
+        return self
 
     @model_validator(mode="after")
     def _ranks_have_workers(self) -> Self:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from gnnflow.executions.sliced_relations import relation_layout, relation_terms, relations_slice
 from gnnflow.graph.arrays import distinct
-from gnnflow.graph.batch import TypedFeatures, sampled_block
+from gnnflow.graph.batch import Features, TypedFeatures, sampled_block
 from gnnflow.infer.need import asked_nodes, sends_of
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.storage.columns import from_matrix, take_rows, to_matrix
@@ -24,7 +24,8 @@ from gnnflow.storage.graph_store import features_of
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import FloatArray, IntArray
-    from gnnflow.graph.batch import Degrees, Features
+    from gnnflow.graph.batch import Degrees
+    from gnnflow.graph.facts import FeatureFacts
     from gnnflow.infer.job import InferJob
     from gnnflow.layers.model import Model
     from gnnflow.mapreduce.exchange import Inbox
@@ -41,10 +42,21 @@ def features_by_type(store: GraphStore, partition: int, rows: IntArray) -> Typed
         if facts is None:
             parts.append(None)
             continue
-        table = store.nodes(partition, store.feature_columns_of(number), node_type=number).combine_chunks()
         held = rows[places[number] : places[number + 1]] - own.start
+        if not len(held):  # nothing reads this type here, so its file stays closed
+            parts.append(_no_rows(facts))
+            continue
+        table = store.nodes(partition, store.feature_columns_of(number), node_type=number).combine_chunks()
         parts.append(features_of(take_rows(table, held), facts.width))
     return TypedFeatures(np.repeat(np.arange(len(parts)), np.diff(places)), tuple(parts))
+
+
+def _no_rows(facts: FeatureFacts) -> Features:
+    """Return features as they are stored, of no node."""
+    if facts.kind == "dense":
+        return Features(facts.width, dense=np.zeros((0, facts.width), np.float32))
+    value = np.zeros(0, np.float32) if facts.has_value else None
+    return Features(facts.width, offsets=np.zeros(1, np.int64), index=np.zeros(0, np.int64), value=value)
 
 
 def send_terms(

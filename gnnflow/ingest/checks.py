@@ -34,12 +34,16 @@ FloatType = type[np.float32] | type[np.float64]
 
 @dataclass(frozen=True)
 class Fault:
-    """Rows of a table that break the contract, why, and what would mend them."""
+    """Rows of a table that break the contract, why, and what would mend them.
+
+    column: as the user's table calls it. held_in: the column of these rows that has its values, where another has.
+    """
 
     reason: str
     column: str
     rows: IntArray
     fix: str
+    held_in: str = ""
 
 
 def id_faults(table: pa.Table, column: str) -> list[Fault]:
@@ -239,7 +243,8 @@ def _error(table: pa.Table, fault: Fault, chunks: Sequence[Chunk], place: IntArr
     shown = fault.rows[np.argsort(place[fault.rows], kind="stable")][:_SHOWN]
     chunk, _ = place_of(chunks, int(place[shown[0]]))
     rows = (place[shown] & ((1 << _PLACE_SHIFT) - 1)) + chunk.first_row
-    values = [str(value)[:60] for value in table.column(fault.column).take(pa.array(shown)).to_pylist()]
+    column = table.column(fault.held_in or fault.column)
+    values = [str(value)[:60] for value in column.take(pa.array(shown)).to_pylist()]
     listed = ", ".join(f"row {row}: {value}" for row, value in zip(rows, values, strict=True))
     return TableError(
         f"column {fault.column!r}: {fault.reason} in {len(fault.rows)} row(s) of this piece ({listed})",

@@ -13,6 +13,7 @@ it were a partition: what is said of parts below. Without types a part is a part
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,33 +43,45 @@ from gnnflow.storage.tables import commit_table
 from gnnflow.storage.user_tables import read_chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gnnflow.graph.arrays import Array, FloatArray, IntArray
     from gnnflow.ingest.job import IngestJob
     from gnnflow.ingest.moments import Scale
     from gnnflow.ingest.schema import NodeSchema
-    from gnnflow.ingest.tables import EdgeTable
+    from gnnflow.ingest.tables import EdgeTable, NodeTable
     from gnnflow.mapreduce.exchange import Inbox
 
 
 def read_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     """Read one chunk of nodes, check its rows, and send each to its home partition."""
     node_type, source = job.node_table(index)
-    schema, number = source.schema, index - source.first
-    table = read_chunk(source.chunks[number], node_column_names(schema, job.config))
+    schema, config = source.schema, job.config
+    names, faults = node_column_names(schema, config), partial(node_faults, schema=schema, config=config)
+    rows, place, done = _read(source, index - source.first, job, names=names, faults=faults)
+    columns = node_columns(rows, schema, config)
+    home = job.home_of(columns["id"]) * job.graph.num_types + node_type
+    return replace(done, emits=(Emit("nodes", pa.table({**columns, "place": place}), home),))
+
+
+def _read(
+    source: NodeTable | EdgeTable,
+    number: int,
+    job: IngestJob,
+    *,
+    names: Sequence[str],
+    faults: Callable[[pa.Table], list[Fault]],
+) -> tuple[pa.Table, IntArray, TaskOutput]:
+    """Return the faultless rows of a table's chunk, where each came from, and what was set aside and counted."""
+    table = read_chunk(source.chunks[number], names)
     # an integer per row that says which chunk and row it came from [n]
     place = input_positions(number, np.arange(table.num_rows))
-    faults = node_faults(table, schema, job.config)
-    kept, bad = separate(table, faults, chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
-    columns = node_columns(take_kept(table, kept), schema, job.config)
-    home = job.home_of(columns["id"]) * job.graph.num_types + node_type
-    rows = pa.table({**columns, "place": place[kept]})
-    return TaskOutput(
-        emits=(Emit("nodes", rows, home),),
+    kept, bad = separate(table, faults(table), chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
+    done = TaskOutput(
         files=job.set_aside(f"{source.stem}-read-{number:05d}", bad),
         counts={"rows_in": table.num_rows, "rows_quarantined": bad.num_rows},
     )
+    return take_kept(table, kept), place[kept], done
 
 
 def take_kept(table: pa.Table, kept: IntArray) -> pa.Table:
@@ -118,19 +131,12 @@ def _node_counts(rows: pa.Table, schema: NodeSchema, job: IngestJob) -> dict[str
 def read_edges(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     """Read one chunk of edges, check its rows, and send each to the home of its source."""
     source = job.edge_table(index)
-    schema, number = source.schema, index - source.first
-    table = read_chunk(source.chunks[number], edge_column_names(schema, job.config))
-    place = input_positions(number, np.arange(table.num_rows))
-    faults = edge_faults(table, schema, job.config)
-    kept, bad = separate(table, faults, chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
-    columns = edge_columns(take_kept(table, kept), schema, job.config)
+    schema, config = source.schema, job.config
+    names, faults = edge_column_names(schema, config), partial(edge_faults, schema=schema, config=config)
+    rows, place, done = _read(source, index - source.first, job, names=names, faults=faults)
+    columns = edge_columns(rows, schema, config)
     home = job.home_of(columns["src_id"]) * len(job.tables.edges) + source.number
-    rows = pa.table({**columns, "place": place[kept]})
-    return TaskOutput(
-        emits=(Emit("edges_by_src", rows, home),),
-        files=job.set_aside(f"{source.stem}-read-{number:05d}", bad),
-        counts={"rows_in": table.num_rows, "rows_quarantined": bad.num_rows},
-    )
+    return replace(done, emits=(Emit("edges_by_src", pa.table({**columns, "place": place}), home),))
 
 
 def resolve_sources(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
@@ -162,7 +168,8 @@ def _resolve(
     side, of = (job.config.src, source.ends[0]) if is_source else (job.config.dst, source.ends[1])
     id_type = source.schema.src_type if is_source else source.schema.dst_type
     letters = "; ids are text here, compared letter by letter." if id_type == "string" else "."
-    fault = Fault(f"{side} is not an id of {of}", column, missing, f"Add the node, or drop the edge{letters}")
+    fix = f"Add the node, or drop the edge{letters}"
+    fault = Fault(f"{side} is not an id of {of}", side, missing, fix, held_in=column)
     place = to_numpy(rows["place"])
     kept, bad = separate(rows, [fault], chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
     # the same for the edges that are kept

@@ -122,7 +122,8 @@ def read_node_schema(
     features = _features_there(found, config, node_type)
     sparse = _sparse_stem(found, table, features, config)
     id_type = id_type_of(found, chunks[0], config.id, "graph.id")
-    dense = () if sparse else tuple(part_of(found, chunks, name, "graph.features") for name in features)
+    role = _role("graph.features", config.features, config.schema.types[node_type])
+    dense = () if sparse else tuple(part_of(found, chunks, name, role) for name in features)
     is_target = node_type == config.target_type
     kind, width = _label(found, chunks, config) if is_target and targets is None else ("none", 0)
     return NodeSchema(
@@ -152,22 +153,30 @@ def read_edge_schema(
     found, chunks = agreed_schema(table), table.chunks
     for role, column in (("graph.src", config.src), ("graph.dst", config.dst)):
         held = id_type_of(found, chunks[0], column, role)
-        _check_same_type(held, nodes[table.ids[column]].id_type, chunks[0], column, config.id)
-    asked = config.edge_features_of(list(config.edge_tables)[number])
+        ids = f"{config.id!r} of {node_table(config, table.ids[column])}"
+        _check_same_type(held, nodes[table.ids[column]].id_type, chunks[0], column, ids)
+    relation = list(config.edge_tables)[number]
+    asked = config.edge_features_of(relation)
     if config.schema.is_typed and not isinstance(config.edge_features, Mapping):
         asked = tuple(name for name in asked if name in found.names)
+    role = _role("graph.edge_features", config.edge_features, str(relation))
     kind, width = _label_of_edges(found, chunks, config, targets)
     return EdgeSchema(
         src_type=nodes[table.ids[config.src]].id_type,
         dst_type=nodes[table.ids[config.dst]].id_type,
         has_weight=weight_is_number(found, chunks[0], config.weight),
-        attributes=tuple(part_of(found, chunks, name, "graph.edge_features") for name in asked),
+        attributes=tuple(part_of(found, chunks, name, role) for name in asked),
         targets=targets,
         label_kind=kind,
         label_width=width,
         has_split=targets is not None and targets.by_column,
         class_names=_class_names(chunks) if LABEL_KINDS[kind].has_classes else (),
     )
+
+
+def _role(key: str, columns: Sequence[str] | Mapping[str, Sequence[str]], name: str) -> str:
+    """Return the key of the config that names a table's columns."""
+    return f"{key}.{name}" if isinstance(columns, Mapping) else key
 
 
 def _refuse_empty(table: SourceTable) -> None:
@@ -201,10 +210,15 @@ def _label_of_edges(
     return _label(found, edges, config)
 
 
-def _check_same_type(edges: IdType, nodes: IdType, chunk: Chunk, column: str, id_column: str) -> None:
+def node_table(config: GraphConfig, node_type: int) -> str:
+    """Return what an error calls the node table of a type."""
+    return f"the node table of {config.schema.types[node_type]}" if config.schema.is_typed else "the node table"
+
+
+def _check_same_type(edges: IdType, nodes: IdType, chunk: Chunk, column: str, ids: str) -> None:
     if nodes != edges:
         raise TableError(
-            f"column {column!r} holds {edges} ids, the node table's {id_column!r} holds {nodes}",
+            f"column {column!r} holds {edges} ids, {ids} holds {nodes}",
             where=chunk.uri,
             fix="Write both tables with the same id type.",
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gnnflow.graph.errors import TableError
-from gnnflow.ingest.schema import read_edge_schema, read_node_schema
+from gnnflow.ingest.schema import node_table, read_edge_schema, read_node_schema
 from gnnflow.ingest.text import edge_source, node_source, settle_text
 from gnnflow.storage.filesystem import absolute
 from gnnflow.storage.user_tables import scan
@@ -161,7 +161,7 @@ def tables_of(
                 _reverse(config, names[number]),
                 owns[number],
                 leads[number],
-                (_ids_of(config, owns[number]), _ids_of(config, leads[number])),
+                (node_table(config, owns[number]), node_table(config, leads[number])),
                 edge_firsts[number],
             )
             for number, table in enumerate(edges)
@@ -182,10 +182,6 @@ def _reverse(config: GraphConfig, relation: Relation) -> int | None:
     if not config.reverse_edges:
         return None
     return config.schema.relations.index(config.reverses.get(relation, relation))
-
-
-def _ids_of(config: GraphConfig, node_type: int) -> str:
-    return f"the node table of {config.schema.types[node_type]}" if config.schema.is_typed else "the node table"
 
 
 def _refuse_unknown_columns(config: GraphConfig, nodes: Sequence[NodeSchema], edges: Sequence[EdgeSchema]) -> None:

@@ -82,6 +82,8 @@ def _missing(run: ResolvedRun, stages: Sequence[str]) -> list[str]:
 
 def _check_labels(run: ResolvedRun) -> None:
     """Raise TrainingError where the tables hold no labels or splits, or labels that metric or loss do not fit."""
+    from gnnflow.ingest.schema import node_table
+
     config = run.config
     if config.task.kind == "link":
         _check_choices(config, "link")
@@ -93,15 +95,17 @@ def _check_labels(run: ResolvedRun) -> None:
     if config.task.kind == "edge":  # what its table lacks was said when its columns were read
         _check_choices(config, kind)
         return
+    table = node_table(config.graph, config.graph.target_type)
     if not LABEL_KINDS[kind].has_labels:
+        other = ", set graph.target to the type that is labelled" if config.graph.schema.is_typed else ""
         raise TrainingError(
-            f"the node table has no label column {config.graph.label!r}, so nothing can be trained",
+            f"{table} has no label column {config.graph.label!r}, so nothing can be trained",
             where="graph.label",
-            fix="Name the column, or run the stages that need no labels: ingest, select, flat.",
+            fix=f"Name the column{other}, or run the stages that need no labels: ingest, select, flat.",
         )
     if not has_split:
         raise TrainingError(
-            f"the node table has no split column {config.graph.split!r}, so no node is marked as train",
+            f"{table} has no split column {config.graph.split!r}, so no node is marked as train",
             where="graph.split",
             fix="Name the column, or write one that says train, valid, test or null.",
         )

@@ -124,7 +124,7 @@ def test_a_typed_table_decides_what_ids_in_csv_are(tmp_path: Path) -> None:
     found, _ = stored(ingest(tmp_path, write(tmp_path / "int.parquet", node_columns()), edges))
     assert found["id"].type == pa.int64()
     padded = write(tmp_path / "padded.csv", edge_columns([f"{i:03d}" for i in range(NUM_NODES)]))
-    with pytest.raises(TableError, match="holds string ids, the node table's 'id' holds int64"):
+    with pytest.raises(TableError, match="holds string ids, 'id' of the node table holds int64"):
         ingest(tmp_path, str(tmp_path / "int.parquet"), padded)
 
 

@@ -276,7 +276,8 @@ def test_ids_of_an_edge_table_have_the_type_of_the_node_table(tmp_path: Path) ->
     tables = typed_tables()
     uses = tables["account__uses__device"]
     tables["account__uses__device"] = uses.set_column(1, "dst", pa.array(np.arange(len(uses))))
-    with pytest.raises(TableError, match=r"uses__device\.parquet.*'dst' holds int64 ids, the node table's 'id' holds"):
+    words = r"uses__device\.parquet.*'dst' holds int64 ids, 'id' of the node table of device holds"
+    with pytest.raises(TableError, match=words):
         ingested(tmp_path, write_tables(tmp_path, tables))
 
 

@@ -20,6 +20,7 @@ from tests.robustness import (
     registry_cases,
     size_cases,
     text_cases,
+    typed_cases,
     value_cases,
     workspace_cases,
 )
@@ -34,6 +35,7 @@ SOURCES = (
     folder_cases,
     config_cases,
     text_cases,
+    typed_cases,
     place_cases,
     workspace_cases,
     command_cases,
