@@ -65,6 +65,11 @@ class ModelKeys(Section):
         description="linear maps dense features to the hidden width; sparse ones are always embedded.",
     )
 
+    @property
+    def row_width(self) -> int:
+        """Width of a hidden layer's rows."""
+        return self.hidden
+
     @model_serializer(mode="wrap")
     def _without_later_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         values: dict[str, Any] = handler(self)
@@ -109,6 +114,11 @@ class AttentionKeys(JoinedKeys):
         None, description="Dropout on attention coefficients; null means the value of dropout."
     )
 
+    @property
+    def row_width(self) -> int:
+        """Width of a hidden layer's rows: the heads stand side by side."""
+        return self.hidden * self.heads
+
 
 class GATConfig(AttentionKeys):
     """Graph attention."""
@@ -150,9 +160,12 @@ class RGCNConfig(JoinedKeys):
 class HANConfig(AttentionKeys):
     """Heterogeneous graph attention network."""
 
-    layer_class: ClassVar[str] = "gnnflow.layers.gat:GAT"
+    layer_class: ClassVar[str] = "gnnflow.layers.han:HAN"
     kind: Literal["han"] = Field("han", description="Attention over neighbours, then over relations (HAN).")
     across: Joins = Field("attention", description=_ACROSS)
+    output_heads: Integer = Field(
+        1, ge=1, le=256, description="Attention heads of a last layer that gives the scores (head: direct), averaged."
+    )
 
 
 class HGTConfig(ModelKeys):

@@ -16,7 +16,32 @@ import torch
 from torch import Tensor, nn
 
 from gnnflow.config.model_section import Joins
-from gnnflow.layers.han import SemanticAttention
+
+ATTENTION_WIDTH = 128
+"""Width of the semantic attention's hidden rows, as in section 5.3 of the paper on HAN."""
+
+
+@final
+class SemanticAttention(nn.Module):
+    """A weighted mean of a node's rows, the weights being a softmax over its relations of q . tanh(W z + b).
+
+    Equations 7-9 of HAN (Wang et al. 2019), with weights of each node's own: see `han.py`.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, ATTENTION_WIDTH)
+        self.query = nn.Linear(ATTENTION_WIDTH, 1, bias=False)
+        for linear in (self.linear, self.query):
+            nn.init.xavier_uniform_(linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, rows: Sequence[Tensor]) -> Tensor:
+        """Return the weighted means [T, W]."""
+        # the rows of each relation beside each other [T, R, W], and a score of each [T, R, 1]
+        stacked = torch.stack(list(rows), 1)
+        scores = self.query(torch.tanh(self.linear(stacked)))
+        return (torch.softmax(scores, 1) * stacked).sum(1)
 
 
 @final

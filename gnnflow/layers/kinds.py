@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from types import ModuleType
 
-from gnnflow.config import HGTConfig, MAGNNConfig, ModelConfig, OwnLayerConfig, RGCNConfig
+from gnnflow.config import HANConfig, HGTConfig, MAGNNConfig, ModelConfig, OwnLayerConfig, RGCNConfig
 from gnnflow.config.model_section import OWN_KIND, OWN_SPELLING
 from gnnflow.config.own_code import own_module
 from gnnflow.graph.errors import LayerError
 from gnnflow.graph.schema import GraphSchema
-from gnnflow.layers import hgt, magnn, rgcn
+from gnnflow.layers import han, hgt, magnn, rgcn
 from gnnflow.layers.aggregation import Aggregation, SoftmaxAttention
 from gnnflow.layers.base import Layer
 from gnnflow.layers.levels import Levels
@@ -48,6 +48,8 @@ def build_relations(config: ModelConfig, place: Place, schema: GraphSchema, *, l
     # kinds whose relations share parameters build them together
     if isinstance(config, RGCNConfig):
         return rgcn.relation_layers(config, place, schema)
+    if isinstance(config, HANConfig):
+        return han.relation_layers(config, place, schema)
     if isinstance(config, HGTConfig):
         return hgt.relation_layers(config, place, schema)
     if isinstance(config, MAGNNConfig):

@@ -309,7 +309,8 @@ def build_model(config: ModelConfig, inputs: ModelInputs) -> Model:
 
 def _build_encoder(config: ModelConfig, inputs: ModelInputs) -> tuple[nn.Module | None, int]:
     if inputs.typed is not None:
-        return TypeEncoder(inputs.typed, config.hidden, build=_encoder_of), config.hidden
+        # as wide as the layers' rows: what is narrower, such as one head, passes too little of the features on
+        return TypeEncoder(inputs.typed, config.row_width, build=_encoder_of), config.row_width
     if inputs.sparse:
         return BagEncoder(inputs.feature_width, config.hidden), config.hidden
     if config.encoder == "linear":

@@ -114,6 +114,35 @@ def test_hgt_is_that_of_pyg(pyg, width):
         torch.testing.assert_close(found[name], expected[name])
 
 
+def test_han_is_that_of_pyg_before_relations_are_joined(pyg):
+    graph, layers = Compared(SCHEMA), layers_of(SCHEMA, {"kind": "han", "heads": 2})
+    joined = {}  # what the join of each type was given, by the type's number
+    for number, across in layers.across.items():
+        across.register_forward_pre_hook(lambda _, given, number=number: joined.update({int(number): given[0]}))
+    graph.run(layers)
+    for number, (key, layer) in enumerate(zip(graph.edges, layers.layers, strict=True)):
+        theirs = pyg.HANConv(IN, 2 * OUT, (list(SCHEMA.types), [key]), heads=2)
+        for name, linear in zip(SCHEMA.types, layers.shared, strict=True):
+            theirs.proj[name].weight.data, theirs.proj[name].bias.data[:] = linear.weight, 0
+        theirs.lin_src["__".join(key)].data = layer.attend_source[None]
+        theirs.lin_dst["__".join(key)].data = layer.attend_target[None]
+        edges = graph.edges[key]
+        if key[0] == key[2]:  # a node is its own neighbour too
+            edges = torch.cat([edges, torch.arange(5).expand(2, -1)], 1)
+        # of one relation PyG's semantic attention is the relation itself, after its relu
+        expected = theirs(graph.x, {key: edges})[key[2]]
+        target = SCHEMA.target_types[number]
+        rows = joined[target][SCHEMA.relations_into(target).index(number)]
+        torch.testing.assert_close(rows.relu(), expected)
+
+
+def test_heads_of_a_last_han_layer_are_averaged_into_scores_and_stand_side_by_side_elsewhere():
+    for head, width in (("direct", 3), ("linear", 8), ("jumping", 8)):
+        config = model_from_dict({"kind": "han", "hidden": 4, "heads": 2, "output_heads": 5, "head": head})
+        last = build_model(config, ModelInputs(0, 3, typed=TypedShape(SCHEMA, (2,) * 4, (3,) * 5, seed=0).inputs))
+        assert {layer.out_width for layer in last.layers_at(1)} == {width}
+
+
 def test_semantic_attention_weighs_each_nodes_relations_by_a_softmax():
     rows = [torch.randn(5, OUT, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
     torch.manual_seed(0)
@@ -168,13 +197,13 @@ def test_a_graph_says_what_a_model_starts_from():
     assert ModelInputs(0, 3, typed=found).schema == schema
 
 
-def test_types_of_other_widths_meet_in_the_hidden_one():
+def test_types_of_other_widths_meet_in_the_width_of_the_layers_rows():
     shape = TypedShape(SCHEMA, (2,) * 4, (3,) * 5, seed=0)
     model = build_model(
         model_from_dict({"kind": "gat", "hidden": 4, "heads": 2}), ModelInputs(0, 3, typed=shape.inputs)
     )
     widths = [(layer.in_width, layer.out_width) for index in range(2) for layer in model.layers_at(index)]
-    assert widths == [(4, 8)] * 5 + [(8, 3)] * 5
+    assert widths == [(8, 8)] * 5 + [(8, 3)] * 5
 
 
 def test_across_is_written_where_it_is_not_the_kinds_own():
