@@ -159,7 +159,9 @@ class Config(Section):
     @model_validator(mode="after")
     def _relations_are_joined_where_there_are_several(self) -> Self:
         model = self.model
-        if self.graph.schema.is_typed or not isinstance(model, JoinedKeys):
+        # other neighbours than direct ones may be relations of their own
+        has_several = self.graph.schema.is_typed or not isinstance(self.neighbors, DirectNeighbors)
+        if has_several or not isinstance(model, JoinedKeys):
             return self
         if model.across != type(model).model_fields["across"].default:
             raise problem(

@@ -354,3 +354,12 @@ def test_a_metapath_steps_along_relations_of_the_graph():
 def test_edges_that_are_scored_need_direct_neighbors():
     error = refusal("neighbors: {kind: walks}\ntask: {kind: link}\ntrain: {metric: mrr}")
     assert (error.where, "task.kind is link" in error.problem) == ("neighbors.kind", True)
+
+
+def test_across_is_refused_where_nothing_is_joined():
+    error = refusal("model: {kind: sage, across: mean}")
+    assert error.where == "model.across"
+    assert "the graph has one" in error.problem
+    # rings are relations of their own, one per distance
+    rings = "neighbors: {kind: rings, distance: 2}"
+    assert load_config(f"{MINIMAL}\n{rings}\nmodel: {{kind: sage, across: mean}}").model.across == "mean"
