@@ -120,7 +120,7 @@ def _leaf_fields(held: InEdges, nodes: IntArray) -> list[pa.Array]:
     # where the edges of each relation of each message begin [n R + 1], and how many there are
     bounds = held.offsets[_relation_lists(nodes, relations)]
     sizes = np.diff(bounds)
-    # the leaves of the first edge of each, 0 where there is none, and whether some edge of it has as many not
+    # how many leaves the first edge of each has, 0 where there is none, and whether another has more or fewer
     firsts = np.append(counts, 0)[bounds[:-1]] * (sizes > 0)
     differ = np.diff(offsets_of(counts != np.repeat(firsts, sizes))[bounds]) > 0
     same = np.where(differ, 0, firsts)

@@ -55,8 +55,8 @@ def to_ragged(column: Column) -> tuple[IntArray, Array]:
 
 
 def from_ragged(offsets: Array, values: Array) -> Any:
-    """Return (offsets, values) as a list column."""
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(values))
+    """Return (offsets, values) as a list column. Raises ArrowInvalid for 2^31 values or more."""
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(values))
 
 
 def take_rows(table: pa.Table, rows: Array) -> pa.Table:
