@@ -294,8 +294,38 @@ class Parity:
 
 
 @dataclass(frozen=True)
+class Sent:
+    """What partitions sent each other between slices, by count, before compression.
+
+    sends: once per layer and pair of partitions of which one reads rows of the other; as_states: those of them that
+    were partial states. row_bytes: of all of them as rows; saved_bytes: how much fewer were sent. All are 0 where rows
+    alone can be sent, since nothing is counted then.
+    """
+
+    sends: int = 0
+    as_states: int = 0
+    row_bytes: int = 0
+    saved_bytes: int = 0
+
+    @property
+    def text(self) -> str:
+        """What was sent, as half a sentence; empty where nothing was counted."""
+        if not self.sends:
+            return ""
+        if not self.as_states:
+            return f"rows in each of {self.sends:,} sends between partitions, {_mib(self.row_bytes)}"
+        less = f"{_mib(self.row_bytes - self.saved_bytes)} instead of {_mib(self.row_bytes)}"
+        return f"partial states in {self.as_states:,} of {self.sends:,} sends between partitions, rows else: {less}"
+
+
+def _mib(number: int) -> str:
+    return f"{number / 2**20:,.1f} MiB"
+
+
+@dataclass(frozen=True)
 class InferFacts:
-    """How scoring went: flat metrics, and what the certificate compared."""
+    """How scoring went: flat metrics, what the certificate compared, and what partitions sent each other."""
 
     metrics: Figures
     parity: Parity
+    sent: Sent = Sent()

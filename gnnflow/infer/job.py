@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 import torch
 
 from gnnflow.graph.errors import ScoringError
-from gnnflow.infer import need, pairs, rounds
+from gnnflow.infer import need, pairs, rounds, states
+from gnnflow.infer.choice import Exchange
 from gnnflow.kernels.device import computing_on, find_device
 from gnnflow.kernels.threads import compute_threads
 from gnnflow.layers.model import Model
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from gnnflow.config import Device
     from gnnflow.graph.edges import Fanout
+    from gnnflow.graph.facts import Sent
     from gnnflow.graph.labels import LabelKind
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
     from gnnflow.neighbors.selected import Neighbors
@@ -32,6 +34,13 @@ if TYPE_CHECKING:
 PARITY_LIMIT = 1e-4
 
 
+class EdgeColumns(TypedDict):
+    """Which columns edges have: attribute_width of them, and a weight."""
+
+    attribute_width: int
+    has_weight: bool
+
+
 @dataclass(frozen=True)
 class InferJob:
     """targets: "all", or the split codes to score. model: URI of the trained model's folder.
@@ -39,6 +48,7 @@ class InferJob:
     label_kind: of the targets. scores_edges: these are edges, scored from the embeddings of their ends; all nodes are
     then computed.
     device: where slices are computed, see `infer.device`. A device of the model that it loads computes its slices.
+    exchange: how partitions send to each other.
     """
 
     artifact: str
@@ -52,6 +62,7 @@ class InferJob:
     seed: int
     scores_edges: bool = False
     device: Device = "cpu"
+    exchange: Exchange = field(default_factory=Exchange)
 
     @property
     def row_kind(self) -> LabelKind:
@@ -82,6 +93,16 @@ class InferJob:
         whole = whole and self.neighbors.store.schema.num_types == 1
         return self.num_layers if whole else layer
 
+    def served(self, need_layer: int) -> list[int]:
+        """Return the layers (from 1) that a need round serves."""
+        return [layer for layer in range(1, self.num_layers + 1) if self.need_layer(layer) == need_layer]
+
+    @property
+    def edge_columns(self) -> EdgeColumns:
+        """Which columns the edges of the graph have."""
+        facts = self.neighbors.store.facts
+        return {"attribute_width": facts.attribute_width, "has_weight": facts.has_weight}
+
     def source_channels(self, layer: int) -> tuple[str, ...]:
         """Return the channels in which the source terms of a layer travel, one per relation."""
         schema = self.neighbors.store.schema
@@ -106,17 +127,23 @@ class InferJob:
 
 @dataclass(frozen=True)
 class InferResult:
-    """What GraphInfer committed. parity maps sampled dense ids to the scores it gave them."""
+    """What GraphInfer committed. parity maps sampled dense ids to the scores it gave them. sent: see `Sent`."""
 
     files: tuple[FileEntry, ...]
     num_targets: int
     parity: dict[int, list[float]]
+    sent: Sent
 
 
 def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
     """Run GraphInfer over every partition. Raises ScoringError where a target's result is not finite."""
     parts, layers = job.neighbors.store.num_partitions, job.num_layers
-    sample = _plan_needs(job, runner)
+    # an instance lies whole at its root's owner: the owner of one of its leaves has no part of it to send
+    if job.neighbors.store.facts.leaves == 1:
+        sends = states.layer_bytes(job.load_model(), **job.edge_columns)
+        job = replace(job, exchange=replace(job.exchange, layers=sends))
+    needs = _plan_needs(job, runner)
+    job = replace(job, exchange=replace(job.exchange, askers=needs.askers))
     encode, asked = partial(rounds.encode, job=job), dict[str, str]()
     if job.scores_edges:
         runner.run(Round("ask_ends", parts, parts, partial(pairs.ask_ends, job=job)))
@@ -125,7 +152,8 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
     for layer in range(1, layers + 1):
         reads = need.need_channels(job, layer)
         reads |= dict.fromkeys((f"own_{layer}", *job.source_channels(layer)), f"slice_{layer - 1}")
-        function = partial(rounds.score, job=job, parity=sample)
+        reads |= {f"state_{layer}": f"slice_{layer - 1}"} if job.need_layer(layer) in needs.askers else {}
+        function = partial(rounds.score, job=job, parity=needs.sample)
         if layer < layers:
             reads |= need.need_channels(job, layer + 1)
             function = partial(rounds.compute, job=job, layer=layer)
@@ -144,6 +172,7 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
         files=tuple(entry for record in records for entry in record.files),
         num_targets=sum(record.counts["rows"] for record in records),
         parity=parity,
+        sent=needs.sent,
     )
 
 
@@ -161,19 +190,32 @@ def _check_finite(records: Sequence[TaskRecord], job: InferJob) -> None:
     )
 
 
-def _plan_needs(job: InferJob, runner: RoundRunner) -> tuple[int, ...]:
-    """Run the need rounds; return the dense ids the parity certificate samples."""
+@dataclass(frozen=True)
+class _Needs:
+    """What the need rounds found. sample: the dense ids the parity certificate samples; askers: see `Exchange`."""
+
+    sample: tuple[int, ...]
+    askers: dict[int, tuple[int, ...]]
+    sent: Sent
+
+
+def _plan_needs(job: InferJob, runner: RoundRunner) -> _Needs:
+    """Run the need rounds."""
     parts, layers = job.neighbors.store.num_partitions, job.num_layers
     sample: list[list[int]] = []
+    askers, counted = dict[int, tuple[int, ...]](), list[dict[str, int]]()
     for layer in range(layers, 0, -1):
         if job.need_layer(layer) != layer:
             continue
         reads = need.need_channels(job, layer + 1) if layer < layers else {}
         plan = partial(need.plan_need, job=job, layer=layer)
         records = runner.run(Round(f"need_{layer}", parts, parts, plan, reads))
+        counted += [record.counts for record in records]
+        if takers := tuple(record.index for record in records if record.counts.get("sends_of_states")):
+            askers[layer] = takers
         if layer == layers:
             sample = [pair for record in records for pair in record.counts["sample"]]
     # hash of each candidate of any partition, and the places of the smallest
     hashes = np.array([pair[0] for pair in sample], np.int64)
     first = np.argsort(hashes, kind="stable")[: job.parity_samples]
-    return tuple(sample[number][1] for number in first)
+    return _Needs(tuple(sample[number][1] for number in first), askers, states.sent_by(counted))

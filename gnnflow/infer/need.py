@@ -1,10 +1,12 @@
 """Which rows each slice computes and which it must receive, planned from the last layer back.
 
 D_K are the targets; D_{l-1} is D_l and the sources of D_l's in-edges. Each partition asks the owners for its sources
-once, and the owners answer in the order they were asked, so source rows travel without their ids.
+once, and the owners answer in the order they were asked, so source rows travel without their ids. A source that is a
+target of the same partition is at hand and not asked for.
 
 On a typed graph a source is asked for once per relation that reads it, since each relation has a layer of its own, and
-targets are of one type alone. An edge from a node to itself asks for nothing there: a target's own row is at hand.
+targets are of one type alone. Only an edge from a node to itself asks for nothing there, since terms of other targets
+are computed relation by relation.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ import pyarrow as pa
 
 from gnnflow.graph.arrays import distinct
 from gnnflow.graph.hashing import combine, seed_word
+from gnnflow.infer.reads import LayerReads
+from gnnflow.infer.states import ask_for_states
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.storage.columns import to_numpy
@@ -41,35 +45,45 @@ def plan_need(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOut
     store, book = job.neighbors.store, job.neighbors.store.book
     # local rows this layer computes here, ascending [T]
     rows = targets_of(index, job) if layer == job.num_layers else computed_rows(index, inbox, job, layer)
-    # the in-edges the layer takes of them [E]
-    edges = job.neighbors.in_edges(index)
-    picked = edges.prefix(rows, limit=job.fanout(layer))
-    # what the edges of each relation read; dense ids, relation by relation [S]
-    of_relations = asked_nodes(edges, picked, nodes=rows + book.start(index), job=job)
-    sources = np.concatenate(of_relations)
-    asked = {"node": sources}
+    states: tuple[Emit, ...] = ()
+    counts: dict[str, Any] = {"rows": len(rows)}
     if store.schema.is_typed:
-        asked["relation"] = np.repeat(np.arange(len(of_relations)), [len(each) for each in of_relations])
-    counts: dict[str, Any] = {"rows": len(rows), "sources": len(sources)}
+        asked = _asked_by_relation(index, job, layer, rows)
+    else:
+        reads = LayerReads.of(index, job, layer=layer, rows=rows)
+        asked = {"node": reads.asked}
+        states, counted = ask_for_states(reads, job, layer)
+        counts |= counted
+    counts["sources"] = len(asked["node"])
     if layer == job.num_layers:
         counts["sample"] = _sample(index, rows, job)
     return TaskOutput(
         emits=(
-            Emit(f"asked_{layer}", pa.table(asked), book.owner(sources)),
+            Emit(f"asked_{layer}", pa.table(asked), book.owner(asked["node"])),
             Emit(f"rows_{layer}", pa.table({"row": rows}), np.full(len(rows), index)),
+            *states,
         ),
         counts=counts,
     )
 
 
-def asked_nodes(edges: InEdges, picked: Picked, *, nodes: IntArray, job: InferJob) -> list[IntArray]:
+def _asked_by_relation(index: int, job: InferJob, layer: int, rows: IntArray) -> dict[str, IntArray]:
+    """Return what local rows of a typed graph read: dense ids, relation by relation, and the relations [S]."""
+    # the in-edges the layer takes of them [E]
+    edges = job.neighbors.in_edges(index)
+    picked = edges.prefix(rows, limit=job.fanout(layer))
+    nodes = rows + job.neighbors.store.book.start(index)
+    of_relations = asked_nodes(edges, picked, nodes=nodes)
+    relation = np.repeat(np.arange(len(of_relations)), [len(each) for each in of_relations])
+    return {"node": np.concatenate(of_relations), "relation": relation}
+
+
+def asked_nodes(edges: InEdges, picked: Picked, *, nodes: IntArray) -> list[IntArray]:
     """Return the nodes whose source terms some edges need in each relation: dense ids, ascending, each once.
 
     picked: of the edges, and leading to `nodes` [T]; all are dense ids.
     """
     sources = edges.sources_of(picked.positions)
-    if not job.neighbors.store.schema.is_typed:
-        return [distinct(sources)]
     others = sources != edges.per_leaf(picked.positions, picked.each(nodes))
     # where the sources of each relation after the first begin
     ends = edges.source_offsets(picked)[np.arange(1, picked.num_relations) * len(nodes)]
@@ -118,9 +132,14 @@ def sends_of(index: int, inbox: Inbox, job: InferJob, layer: int) -> tuple[Sends
 
 
 def need_channels(job: InferJob, layer: int) -> dict[str, str]:
-    """Return the reads that make a layer's asked and rows channels available."""
+    """Return the reads that make a layer's asked and rows channels available, and what was counted and chosen."""
     served = job.need_layer(layer)
-    return {f"asked_{served}": f"need_{served}", f"rows_{served}": f"need_{served}"}
+    channels = [f"asked_{served}", f"rows_{served}"]
+    if any(job.exchange.layers[each - 1].merges for each in job.served(served) if job.exchange.layers):
+        channels.append(f"counts_{served}")
+    if served in job.exchange.askers:
+        channels.append(f"edges_{served}")
+    return dict.fromkeys(channels, f"need_{served}")
 
 
 def _sample(index: int, rows: IntArray, job: InferJob) -> list[list[int]]:

@@ -89,7 +89,7 @@ def compute_layer(
     picked = edges.prefix(rows, limit=job.fanout(layer))
     sources = edges.sources_of(picked.positions)
     # dense ids of the rows received in any relation, ascending [S]
-    received = distinct(np.concatenate(asked_nodes(edges, picked, nodes=targets, job=job)))
+    received = distinct(np.concatenate(asked_nodes(edges, picked, nodes=targets)))
     # the row of each source: received rows lie behind the T targets, a source that is the target itself has its own
     own = edges.per_leaf(picked.positions, picked.each(np.arange(len(rows))))
     read = np.where(sources == targets[own], own, len(rows) + np.searchsorted(received, sources))

@@ -1,8 +1,9 @@
 """What slice k does to one partition: receive source rows, compute, send the next layer's source rows.
 
 Received rows arrive in the order they were asked for, ascending dense id, so an edge finds its source by binary search
-and no ids are sent. Slice 0 encodes features; slice K, the last, also scores and writes predictions. What a typed graph
-has of its own is in `relations.py`.
+and no ids are sent. Slice 0 encodes features; slice K, the last, also scores and writes predictions. `parts.py`
+computes a layer while rows arrive, `states.py` sends states in place of rows; what a typed graph has of its own is in
+`relations.py`.
 """
 
 from __future__ import annotations
@@ -16,25 +17,24 @@ import torch
 from gnnflow.executions.sliced import (
     embedding_slice,
     encode_slice,
-    layer_slice,
     prediction_slice,
     term_layouts,
     term_slice,
 )
-from gnnflow.graph.arrays import distinct
-from gnnflow.graph.batch import sampled_block
 from gnnflow.infer.need import rows_of_layer, sends_of
 from gnnflow.infer.pairs import commit_predictions, send_ends
+from gnnflow.infer.parts import plain_layer
 from gnnflow.infer.predictions import prediction_columns, scores_of
 from gnnflow.infer.relations import compute_layer, features_by_type, send_terms
+from gnnflow.infer.states import send_states
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
-from gnnflow.storage.columns import combine, from_matrix, take_rows, to_matrix, to_numpy
+from gnnflow.storage.columns import combine, from_matrix, take_rows, to_matrix
 from gnnflow.storage.graph_store import features_of
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import FloatArray, IntArray
-    from gnnflow.graph.batch import Block, NodeFeatures
+    from gnnflow.graph.batch import NodeFeatures
     from gnnflow.infer.job import InferJob
     from gnnflow.layers.model import Model
     from gnnflow.mapreduce.exchange import Inbox
@@ -120,47 +120,9 @@ def _layer(
     if model.is_typed:
         h = compute_layer(index, inbox, job, model, layer=layer, h=to_matrix(own["h"]), rows=rows)
     else:
-        h = _plain_layer(index, inbox, job, model, layer=layer, own=own, rows=rows)
+        h = plain_layer(index, inbox, job, model, layer=layer, own=own, rows=rows)
     carried = {number: to_matrix(own[f"output_{number}"]) for number in _carried(model, layer, job)}
     return rows, h, carried
-
-
-def _plain_layer(
-    index: int, inbox: Inbox, job: InferJob, model: Model, *, layer: int, own: pa.Table, rows: IntArray
-) -> FloatArray:
-    """Return layer `layer`'s output of local rows [T] of a graph without types. own: what was kept of them."""
-    # packed source terms of the T targets, then of the S rows received [T + S, K]
-    received = inbox.read(f"source_{layer}")
-    source = np.concatenate([to_matrix(own["source"]), to_matrix(received["row"])])
-    layouts = term_layouts(model, layer - 1)
-    return layer_slice(
-        model,
-        layer - 1,
-        # A layer without target terms keeps none: Arrow has no column of width zero.
-        own=layouts.target.unpack(to_matrix(own["target"])) if layouts.target.names else {},
-        source=layouts.source.unpack(source),
-        block=_block(index, job, rows, layer),
-    )
-
-
-def _block(index: int, job: InferJob, rows: IntArray, layer: int) -> Block:
-    """Return the layer's in-edges of the given local rows [T]; its sources are these rows, then the rows received."""
-    # the in-edges the layer takes of them [E]
-    edges = job.neighbors.in_edges(index)
-    picked = edges.prefix(rows, limit=job.fanout(layer))
-    # dense ids of the edges' sources [L], and of the rows received, ascending [S]
-    nodes = edges.sources_of(picked.positions)
-    asked = distinct(nodes)
-    # the row of each source: received rows lie behind the T targets, a source that is the target itself has its own [L]
-    targets = edges.per_leaf(picked.positions, picked.each(np.arange(len(rows))))
-    is_loop = nodes == job.neighbors.store.book.start(index) + rows[targets]
-    sources = np.where(is_loop, targets, len(rows) + np.searchsorted(asked, nodes))
-    return sampled_block(
-        edges.take(picked.positions, offsets=picked.offsets, sources=sources),
-        num_sources=len(rows) + len(asked),
-        in_degree=to_numpy(job.neighbors.store.nodes(index, ["in_degree"])["in_degree"])[rows],
-        sampling=job.neighbors.sampling,
-    )
 
 
 def _send(
@@ -192,8 +154,11 @@ def _send(
             own["target"] = from_matrix(layouts.target.pack(terms.target)[needed])
         # the rows asked for, partition by partition; each is copied for one partition at a time
         (channel,), (sends,) = job.source_channels(layer), sends_of(index, inbox, job, layer)
-        picked = np.searchsorted(rows, sends.rows)
-        sources = (Emit(channel, pa.table({"row": from_matrix(packed)}), sends.destination, picked=picked),)
+        states, as_states = send_states(inbox, job, model, layer=layer, terms=terms, rows=rows, sends=sends)
+        by_rows = ~as_states[sends.destination]
+        picked = np.searchsorted(rows, sends.rows[by_rows])
+        table = pa.table({"row": from_matrix(packed)})
+        sources = (Emit(channel, table, sends.destination[by_rows], picked=picked), *states)
     for number in _carried(model, layer, job):
         own[f"output_{number}"] = from_matrix(outputs[number][needed])
     return (*sources, Emit(f"own_{layer}", pa.table(own), np.full(len(needed), index)))

@@ -64,7 +64,10 @@ def score_graph(run: StageRun, *, model: str) -> Made:
     if parity.max_difference is not None:
         metrics["infer.parity_max_difference"] = parity.max_difference
     targets = result.num_targets
-    return Made(result.files, rows_in=targets, rows_out=targets, facts=InferFacts(metrics, parity))
+    if result.sent.text:
+        run.context.progress.message(f"sent: {result.sent.text}")
+    facts = InferFacts(metrics, parity, result.sent)
+    return Made(result.files, rows_in=targets, rows_out=targets, facts=facts)
 
 
 def _job(run: StageRun, model: str) -> InferJob:

@@ -147,3 +147,22 @@ class MedianWithSelf(Layer):
 
     def update(self, own, aggregated):
         return aggregated[:, 0]
+
+
+class Squared(Layer):
+    """The sum of what neighbours say, squared by channel: a message that reads nothing of its target."""
+
+    aggregation = Sum()
+
+    def __init__(self, in_width, out_width):
+        super().__init__(in_width, out_width)
+        self.linear = nn.Linear(in_width, out_width)
+
+    def transform(self, h, node):
+        return Terms({"value": self.linear(h)[:, None] / 8}, {"own": h})
+
+    def message(self, source, target, edge):
+        return source["value"] ** 2 * edge.weight_or_one(source["value"])[:, :, None]
+
+    def update(self, own, aggregated):
+        return aggregated[:, 0] + self.linear(own["own"])

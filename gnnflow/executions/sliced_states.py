@@ -1,0 +1,124 @@
+"""Partial states of a slice's layer: made where the sources are, merged where the targets are.
+
+    layout = sent_state(k)                              None where the sender would need terms of the targets
+    state = partial_slice(k, {}, source terms, block)   at the sources' owner, over the edges it was told of
+    merged = MergedStates(k, own terms, ...)            at the targets' owner:
+        merged.add_block(source terms, block, targets)      over edges whose sources came as rows
+        merged.add_state(state, targets)                    over edges whose states were made elsewhere
+    merged.finish(own source terms)
+
+Parts are merged in the order in which they are added, which must be the same in every run.
+
+Shapes: T targets, n of them that a part leads to.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from gnnflow.executions.base import BlockPart
+from gnnflow.executions.moving import beside
+from gnnflow.executions.sliced import TermLayout, finish_slice, partial_slice, term_slice, terms_to_arrays
+from gnnflow.executions.tensors import block_tensors, shared_tensor, tensor
+from gnnflow.graph.arrays import FloatArray, IntArray
+from gnnflow.graph.batch import Block, Degrees
+from gnnflow.graph.edges import InEdges
+from gnnflow.layers import Model, State
+from gnnflow.layers.terms import GatheredTerms
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from gnnflow.executions.sliced import TermArrays
+
+
+def sent_state(model: Model, index: int, *, attribute_width: int = 0, has_weight: bool = False) -> TermLayout | None:
+    """Return how layer `index`'s state of a target is packed where a holder of sources can make it, else None.
+
+    It can where states merge and an edge reads nothing of its target. A factor of the target's whole sum ("scale") is
+    applied by the target's owner. attribute_width and has_weight say which edge columns the graph has.
+    """
+    layer = model.layer(index)
+    if not layer.aggregation.mergeable:
+        return None
+    none, count = np.zeros(0, np.float32), np.zeros(0, np.int64)
+    terms = term_slice(model, index, h=np.zeros((0, layer.in_width), np.float32), nodes=Degrees(count, count, none))
+    edges = InEdges(
+        np.zeros(1, np.int64),
+        count,
+        weight=none if has_weight else None,
+        attributes=np.zeros((0, attribute_width), np.float32) if attribute_width else None,
+    )
+    try:
+        state = partial_slice(model, index, own={}, source=terms.source, block=Block(edges, num_sources=0))
+    except KeyError:  # the layer asked for a term of the target
+        return None
+    return TermLayout.of({name: tensor(rows) for name, rows in state.items()})
+
+
+class MergedStates:
+    """Layer `index`'s states of T targets, to which parts of their in-edges are merged one after the other.
+
+    own: the targets' target terms. sample_scale [T]: of a uniform sample, over all kept edges of a target.
+    """
+
+    def __init__(self, model: Model, index: int, *, own: TermArrays, sample_scale: FloatArray | None) -> None:
+        self._model, self._index = model, index
+        self._layer = model.layer(index)
+        self._own_arrays = own
+        self._own = self._tensors(own)
+        self._scale = None if sample_scale is None else beside(model.device, tensor(sample_scale))
+        self._state: State = {}
+
+    @torch.no_grad()
+    def add_block(self, source: TermArrays, block: Block, targets: IntArray | None = None) -> None:
+        """Merge the state over a block's edges. source: terms of its sources.
+
+        targets [n]: which targets are the block's; None, which the first part must give: all T. The block's
+        sample_scale is that of all kept edges of these targets.
+        """
+        part = BlockPart(beside(self._model.device, block_tensors(block)), self._tensors(source))
+        if targets is None:
+            assert not self._state, "a part of all targets comes first"
+            state = part.state(self._layer, self._own)
+            self._state = {name: rows.contiguous() for name, rows in state.items()}
+            return
+        rows = beside(self._model.device, tensor(targets))
+        own = GatheredTerms(self._own, lambda terms: terms.index_select(0, rows))
+        self._merge(part.state(self._layer, own), rows)
+
+    @torch.no_grad()
+    def add_state(self, state: TermArrays, targets: IntArray) -> None:
+        """Merge the states [n, ...] of some targets, made elsewhere without their terms and their scales."""
+        rows, received = beside(self._model.device, tensor(targets)), self._tensors(state)
+        if "scale" in self._own:  # only sums take it
+            factor = self._own["scale"].index_select(0, rows)
+            received = {name: each * factor.view(-1, 1, 1) for name, each in received.items()}
+        if self._scale is not None:
+            received = self._layer.aggregation.rescale(received, self._scale.index_select(0, rows))
+        self._merge(received, rows)
+
+    def finish(self, own_source: TermArrays, *, attribute_width: int = 0, has_weight: bool = False) -> FloatArray:
+        """Return the layer's rows [T, W]. own_source: the targets' own source terms, T rows; see `finish_slice`."""
+        return finish_slice(
+            self._model,
+            self._index,
+            own=self._own_arrays,
+            own_source=own_source,
+            states=[terms_to_arrays(self._state)],
+            attribute_width=attribute_width,
+            has_weight=has_weight,
+        )
+
+    def _merge(self, part: State, rows: Tensor) -> None:
+        held = {name: each.index_select(0, rows) for name, each in self._state.items()}
+        for name, merged in self._layer.aggregation.merge(held, part).items():
+            self._state[name].index_copy_(0, rows, merged)
+
+    def _tensors(self, arrays: TermArrays) -> dict[str, Tensor]:
+        # received rows are read-only and large: nothing here writes into them, and a layer sees gathered ones
+        held = {name: shared_tensor(np.ascontiguousarray(arrays[name])) for name in sorted(arrays)}
+        return beside(self._model.device, held)

@@ -1,0 +1,121 @@
+"""Rows or partial states between two partitions, and whether a task computes on pieces as they arrive: from counts.
+
+A partition p that holds the sources of in-edges of another, q, can send q one row per source, or one partial state per
+target of q. States are fewer where several sources lead to one target: hubs, a graph with few nodes on one side, a few
+targets out of many nodes. Then p needs the edges too, which q sends once for all layers that read the same.
+
+Nothing here depends on timing or on where the exchange lies, so every run of the same graph and model chooses alike.
+
+Shapes: P partitions, L layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from gnnflow.graph.arrays import Array, IntArray
+
+Sending = Literal["fewest bytes", "rows", "states"]
+"""How partitions send to each other. "rows" and "states" (of layers that allow it) are there to compare the two."""
+Overlap = Literal["large pieces", "never", "always"]
+"""Which received pieces are computed on while the next ones are fetched; "never" and "always" are there to compare."""
+
+LEAST_SAVED_BYTES = 1 << 18
+"""A pair of partitions keeps rows where states save less: it is then the requests that take the time, not the bytes."""
+LEAST_SAVED_SHARE = 0.25
+"""A pair keeps rows where states save less of its bytes: rows are compressed too, which counts do not show."""
+LARGE_PIECES_BYTES = 1 << 23
+"""A task computes on its pieces one by one from so many bytes on: less is fetched before there is much to compute."""
+EDGES_PER_MERGE = 2
+"""And where a piece has so many edges per target that it leads to: each such target is one merge of two states."""
+
+
+@dataclass(frozen=True)
+class LayerBytes:
+    """What one layer sends: bytes of a source's row, and of a target's state.
+
+    state is None where the layer's states cannot be made by a holder of the sources: the aggregation does not merge, or
+    an edge's coefficient reads terms of the target. merges: whether the aggregation does.
+    """
+
+    row: int
+    state: int | None
+    merges: bool
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What the tasks of one GraphInfer know of how they send to each other.
+
+    layers: what each layer sends; empty where rows alone are sent. askers: by need round, the partitions that take
+    states in a layer of it.
+    """
+
+    sending: Sending = "fewest bytes"
+    overlap: Overlap = "large pieces"
+    layers: tuple[LayerBytes, ...] = ()
+    askers: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PairCounts:
+    """What one partition reads of each other one: distinct sources, edges, and targets they lead to, each [P]."""
+
+    sources: IntArray
+    targets: IntArray
+    edges: IntArray
+
+
+@dataclass(frozen=True)
+class Choice:
+    """as_states [L, P]: whether a layer's states come from a partition. Bytes are by count, before compression.
+
+    row_bytes [L, P] and state_bytes [L, P]: of either way; edge_bytes [P]: of the edges, where any layer needs them.
+    """
+
+    as_states: Array
+    row_bytes: IntArray
+    state_bytes: IntArray
+    edge_bytes: IntArray
+
+    @property
+    def saved(self) -> int:
+        """Bytes that all states together save."""
+        by_states = np.where(self.as_states, self.row_bytes - self.state_bytes, 0).sum()
+        return int(by_states - self.edge_bytes[self.as_states.any(0)].sum())
+
+
+def choose(counts: PairCounts, layers: Sequence[LayerBytes], *, edge_bytes: float, sending: Sending) -> Choice:
+    """Choose for each partition that sends, and each of the layers that read the same, rows or states.
+
+    edge_bytes: of one edge, sent once where any layer takes states.
+    """
+    row_bytes = np.stack([counts.sources * layer.row for layer in layers])
+    state_bytes = np.stack([counts.targets * (layer.state or 0) for layer in layers])
+    allowed = np.array([layer.state is not None for layer in layers])[:, None] & (counts.edges > 0)
+    of_edges = np.ceil(counts.edges * edge_bytes).astype(np.int64)
+    # what states save in each layer where they do, and over the layers, less the edges [P]
+    gain = np.where(allowed, np.maximum(row_bytes - state_bytes, 0), 0)
+    saved = gain.sum(0) - of_edges
+    worth = (saved >= LEAST_SAVED_BYTES) & (saved >= LEAST_SAVED_SHARE * row_bytes.sum(0))
+    as_states = {"rows": allowed & False, "states": allowed, "fewest bytes": (gain > 0) & worth}[sending]
+    return Choice(as_states, row_bytes, state_bytes, of_edges)
+
+
+def takes_pieces(counts: PairCounts, layer: LayerBytes, *, as_states: Array, own: int, overlap: Overlap) -> bool:
+    """Return whether a task merges a layer's pieces of rows one by one, while the next ones are fetched.
+
+    as_states [P]: which partitions send states in this layer. own: the task's own partition.
+    """
+    others = np.arange(len(counts.sources)) != own
+    by_rows = others & ~as_states
+    if not layer.merges or not counts.sources[by_rows].any() or overlap == "never":
+        return False
+    sent = np.where(as_states, counts.targets * (layer.state or 0), counts.sources * layer.row)[others].sum()
+    few_merges = EDGES_PER_MERGE * counts.targets[by_rows].sum() <= counts.edges[by_rows].sum()
+    return overlap == "always" or bool(sent >= LARGE_PIECES_BYTES and few_merges)
