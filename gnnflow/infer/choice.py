@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
 Sending = Literal["fewest bytes", "rows", "states"]
 """How partitions send to each other. "rows" and "states" (of layers that allow it) are there to compare the two."""
-Overlap = Literal["large pieces", "never", "always"]
-"""Which received pieces are computed on while the next ones are fetched; "never" and "always" are there to compare."""
+Overlap = Literal["large pieces", "no piece", "every piece", "nothing"]
+"""Which received pieces are computed on while the next ones are fetched. All but the first are there to compare.
+
+With "no piece" rows are still fetched while the block of edges is made; with "nothing" one comes after the other.
+"""
 
 LEAST_SAVED_BYTES = 1 << 18
 """A pair of partitions keeps rows where states save less: it is then the requests that take the time, not the bytes."""
@@ -70,6 +73,11 @@ class PairCounts:
     targets: IntArray
     edges: IntArray
 
+    @classmethod
+    def of_rows(cls, sources: IntArray) -> PairCounts:
+        """Return the counts where rows are sent in any case: targets and edges are not counted."""
+        return cls(sources, np.zeros_like(sources), np.zeros_like(sources))
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -88,6 +96,16 @@ class Choice:
         """Bytes that all states together save."""
         by_states = np.where(self.as_states, self.row_bytes - self.state_bytes, 0).sum()
         return int(by_states - self.edge_bytes[self.as_states.any(0)].sum())
+
+
+def may_differ(sources: IntArray, layers: Sequence[LayerBytes], exchange: Exchange) -> bool:
+    """Return whether targets and edges could decide anything, given the rows asked of each partition [P]."""
+    if (exchange.sending, exchange.overlap) != ("fewest bytes", "large pieces"):
+        return True
+    row_bytes = sources * sum(layer.row for layer in layers if layer.state is not None)
+    widest = max((layer.row for layer in layers if layer.merges), default=0)
+    by_pieces = sources.sum() * widest >= LARGE_PIECES_BYTES
+    return bool(by_pieces or (row_bytes >= LEAST_SAVED_BYTES).any())
 
 
 def choose(counts: PairCounts, layers: Sequence[LayerBytes], *, edge_bytes: float, sending: Sending) -> Choice:
@@ -114,8 +132,8 @@ def takes_pieces(counts: PairCounts, layer: LayerBytes, *, as_states: Array, own
     """
     others = np.arange(len(counts.sources)) != own
     by_rows = others & ~as_states
-    if not layer.merges or not counts.sources[by_rows].any() or overlap == "never":
+    if not layer.merges or not counts.sources[by_rows].any() or overlap in {"no piece", "nothing"}:
         return False
     sent = np.where(as_states, counts.targets * (layer.state or 0), counts.sources * layer.row)[others].sum()
     few_merges = EDGES_PER_MERGE * counts.targets[by_rows].sum() <= counts.edges[by_rows].sum()
-    return overlap == "always" or bool(sent >= LARGE_PIECES_BYTES and few_merges)
+    return overlap == "every piece" or bool(sent >= LARGE_PIECES_BYTES and few_merges)

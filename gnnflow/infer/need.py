@@ -135,7 +135,7 @@ def need_channels(job: InferJob, layer: int) -> dict[str, str]:
     """Return the reads that make a layer's asked and rows channels available, and what was counted and chosen."""
     served = job.need_layer(layer)
     channels = [f"asked_{served}", f"rows_{served}"]
-    if any(job.exchange.layers[each - 1].merges for each in job.served(served) if job.exchange.layers):
+    if not job.neighbors.store.schema.is_typed:
         channels.append(f"counts_{served}")
     if served in job.exchange.askers:
         channels.append(f"edges_{served}")

@@ -1,8 +1,8 @@
 """The in-edges that a layer takes of a partition's targets in a graph without types, and where their sources come from.
 
-Where edges have leaves, sources are these, L of them, and rows alone are sent: parts of edges are asked for of edges
-with one source each. A source that is a target too is at hand. The others are asked for: of other partitions, and of this one the rows that
-the layer reads but does not compute. Rows asked for come in ascending dense id, so one owner's rows are a run of them.
+Where edges have leaves, sources are these, and rows alone are sent: edges are dealt to owners by their one source. A
+source that is a target too is at hand. The others are asked for: of other partitions, and of this one the rows that the
+layer reads but does not compute. Rows asked for come in ascending dense id, so one owner's rows are a run of them.
 
 Shapes: T targets, E edges, S sources asked for, P partitions.
 """
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from gnnflow.graph.arrays import Array, IntArray
     from gnnflow.graph.edges import InEdges
     from gnnflow.infer.job import InferJob
+
+
+_NODES_PER_EDGE = 4
+"""Up to so many nodes of the graph per edge at hand, rows are looked up in a table of all nodes, else by search."""
 
 
 @dataclass(frozen=True)
@@ -48,16 +52,15 @@ class Grouped:
 class LayerReads:
     """What a layer reads for the targets of a partition.
 
-    rows [T]: the targets' local rows, ascending. edges: their in-edges, by target; sources are dense ids. is_own [E]:
-    whether the source is among the targets. asked [S]: dense ids, ascending. offsets [P + 1]: where the rows of each
-    owner begin among the asked.
+    rows [T]: the targets' local rows, ascending. edges: their in-edges, by target; sources are rows: the T targets,
+    then what is asked for. asked [S]: dense ids, ascending. offsets [P + 1]: where the rows of each owner begin among
+    the asked.
     """
 
     index: int
     job: InferJob
     rows: IntArray
     edges: InEdges
-    is_own: Array
     asked: IntArray
     offsets: IntArray
 
@@ -68,15 +71,8 @@ class LayerReads:
         held = job.neighbors.in_edges(index)
         picked = held.prefix(rows, limit=job.fanout(layer))
         edges = held.take(picked.positions, offsets=picked.offsets)
-        # whether each source lies in this partition, then whether it is a target as well [E]
-        local = edges.sources - book.start(index)
-        is_own = (local >= 0) & (local < book.size(index))
-        if len(rows) < book.size(index):
-            is_target = np.zeros(book.size(index), bool)
-            is_target[rows] = True
-            is_own[is_own] = is_target[local[is_own]]
-        asked = distinct(edges.sources[~is_own])
-        return cls(index, job, rows, edges, is_own, asked, np.searchsorted(asked, book.offsets))
+        asked, sources = _numbered(edges.sources, rows + book.start(index), num_nodes=book.num_nodes)
+        return cls(index, job, rows, replace(edges, sources=sources), asked, np.searchsorted(asked, book.offsets))
 
     @property
     def num_asked(self) -> IntArray:
@@ -84,21 +80,9 @@ class LayerReads:
         return np.diff(self.offsets)
 
     @cached_property
-    def own_rows(self) -> IntArray:
-        """Which target the source of each edge is [E]; meaningless where it is none."""
-        store = self.job.neighbors.store
-        place = np.zeros(store.book.size(self.index), np.int64)
-        place[self.rows] = np.arange(len(self.rows))
-        local = self.edges.sources - store.book.start(self.index)
-        return place[np.where(self.is_own, local, 0)] if len(place) else local
-
-    @cached_property
-    def asked_rows(self) -> IntArray:
-        """Which of the asked-for rows the source of each edge is [E]; meaningless where it is a target."""
-        numbers = np.zeros(len(self.edges.sources), np.int64)
-        outside = ~self.is_own
-        numbers[outside] = np.searchsorted(self.asked, self.edges.sources[outside])
-        return numbers
+    def is_own(self) -> Array:
+        """Whether the source of each edge is a target [E]."""
+        return self.edges.sources < len(self.rows)
 
     @cached_property
     def targets(self) -> IntArray:
@@ -112,7 +96,7 @@ class LayerReads:
         # owner of each edge's source [E outside], as a small integer, which sorts in linear time
         outside = np.flatnonzero(~self.is_own)
         owner_of_asked = np.repeat(np.arange(parts, dtype=np.min_scalar_type(parts)), self.num_asked)
-        owner = owner_of_asked[self.asked_rows[outside]]
+        owner = owner_of_asked[self.edges.sources[outside] - len(self.rows)]
         positions = outside[np.argsort(owner, kind="stable")]
         bounds = offsets_of(np.bincount(owner, minlength=parts))
         targets = self.targets[positions]
@@ -133,29 +117,25 @@ class LayerReads:
     @cached_property
     def whole(self) -> Block:
         """All edges as one block: its sources are the T targets, then the S rows asked for."""
-        sources = np.where(self.is_own, self.own_rows, len(self.rows) + self.asked_rows)
-        store, sampling = self.job.neighbors.store, self.job.neighbors.sampling
+        store = self.job.neighbors.store
         return sampled_block(
-            replace(self.edges, sources=sources),
+            self.edges,
             num_sources=len(self.rows) + len(self.asked),
             in_degree=to_numpy(store.nodes(self.index, ["in_degree"])["in_degree"])[self.rows],
-            sampling=sampling,
+            sampling=self.job.neighbors.sampling,
         )
 
     def of_owners(self, owners: Array) -> Block:
         """Return the edges whose source is a target or a row asked of the given partitions, as a block of T targets.
 
-        Its sources are the T targets, then those partitions' rows.
+        Its sources are the T targets, then those partitions' rows. owners [P]: whether a partition is one of them.
         """
-        chosen = np.repeat(owners, self.num_asked)
-        # where each row asked for comes to lie [S]
-        place = len(self.rows) + np.cumsum(chosen) - chosen
-        positions = np.flatnonzero(self.is_own | chosen[self.asked_rows] if len(chosen) else self.is_own)
-        sources = self.whole.edges.sources[positions]
-        outside = ~self.is_own[positions]
-        sources[outside] = place[self.asked_rows[positions[outside]]]
+        # which of the T + S rows the block has, and where they lie in it
+        chosen = np.concatenate([np.ones(len(self.rows), bool), np.repeat(owners, self.num_asked)])
+        place = np.cumsum(chosen) - 1
+        positions = np.flatnonzero(chosen[self.edges.sources])
         offsets = offsets_of(np.bincount(self.targets[positions], minlength=len(self.rows)))
-        return self._part(positions, offsets, sources, num_sources=len(self.rows) + int(chosen.sum()))
+        return self._part(positions, offsets, place[self.edges.sources[positions]], num_sources=int(chosen.sum()))
 
     def of_owner(self, owner: int) -> tuple[Block, IntArray]:
         """Return the edges from one partition's rows as a block of the targets that they lead to, and which these are.
@@ -164,10 +144,15 @@ class LayerReads:
         """
         positions, first = self.by_owner.of(owner)
         targets = self.targets[positions[first]]
-        sources = self.asked_rows[positions] - self.offsets[owner]
+        sources = self.numbers_asked(positions, owner)
         offsets = np.append(np.flatnonzero(first), len(positions))
         block = self._part(positions, offsets, sources, num_sources=int(self.num_asked[owner]), targets=targets)
         return block, targets
+
+    def numbers_asked(self, positions: IntArray, owner: IntArray | int) -> IntArray:
+        """Return which of the rows asked of its owner the source of each of some edges is."""
+        numbers: IntArray = self.edges.sources[positions] - len(self.rows) - self.offsets[owner]
+        return numbers
 
     def targets_of(self, owner: int) -> IntArray:
         """Return which targets have in-edges from one partition's rows, ascending."""
@@ -190,3 +175,22 @@ class LayerReads:
             None if whole.sample_scale is None else whole.sample_scale[targets],
             None if whole.edge_scale is None else whole.edge_scale[positions],
         )
+
+
+def _numbered(sources: IntArray, targets: IntArray, *, num_nodes: int) -> tuple[IntArray, IntArray]:
+    """Return the sources that are no targets, ascending, each once, and the row of each edge's source [E].
+
+    sources [E] and targets [T], ascending, are dense ids. Rows are the T targets, then those sources.
+    """
+    if num_nodes > _NODES_PER_EDGE * len(sources):
+        others = distinct(sources[~np.isin(sources, targets)])
+        order = np.argsort(np.concatenate([targets, others]), kind="stable")
+        return others, order[np.searchsorted(np.concatenate([targets, others])[order], sources)]
+    is_other = np.zeros(num_nodes, bool)
+    is_other[sources] = True
+    is_other[targets] = False
+    others = np.flatnonzero(is_other)
+    row = np.empty(num_nodes, np.int64)
+    row[targets] = np.arange(len(targets))
+    row[others] = np.arange(len(targets), len(targets) + len(others))
+    return others, row[sources]

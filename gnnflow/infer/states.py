@@ -21,7 +21,7 @@ from gnnflow.executions.sliced_states import sent_state
 from gnnflow.graph.batch import Block
 from gnnflow.graph.edges import InEdges
 from gnnflow.graph.facts import Sent
-from gnnflow.infer.choice import LayerBytes, PairCounts, choose, takes_pieces
+from gnnflow.infer.choice import LayerBytes, PairCounts, choose, may_differ, takes_pieces
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.storage.columns import from_matrix, to_matrix, to_numpy
 
@@ -80,12 +80,10 @@ def choose_for(job: InferJob, need_layer: int, counts: PairCounts) -> Choice:
 def ask_for_states(reads: LayerReads, job: InferJob, layer: int) -> tuple[tuple[Emit, ...], dict[str, int]]:
     """Choose rows or states of each partition; return what tells them and this one, and what to count of it.
 
-    layer: of the need round. Nothing is counted, and rows are asked for, where no layer's parts merge.
+    layer: of the need round.
     """
-    sent = [job.exchange.layers[each - 1] for each in job.served(layer)] if job.exchange.layers else []
-    if not any(each.merges for each in sent):
-        return (), {}
-    counts = reads.counts
+    sent = [job.exchange.layers[each - 1] for each in job.served(layer)]
+    counts = reads.counts if may_differ(reads.num_asked, sent, job.exchange) else PairCounts.of_rows(reads.num_asked)
     choice = choose_for(job, layer, counts)
     known = pa.table({"sources": counts.sources, "targets": counts.targets, "edges": counts.edges})
     emits = [Emit(f"counts_{layer}", known, np.full(len(counts.sources), reads.index))]
@@ -108,7 +106,7 @@ def _edges_to(reads: LayerReads, owners: IntArray, *, layer: int) -> Emit:
     positions = np.concatenate([each for each, _ in groups])
     destination = np.repeat(owners, [len(each) for each, _ in groups])
     block, columns = reads.whole, dict[str, pa.Array]()
-    columns["source"] = pa.array((reads.asked_rows[positions] - reads.offsets[destination]).astype(np.int32))
+    columns["source"] = pa.array(reads.numbers_asked(positions, destination).astype(np.int32))
     columns["first"] = pa.array(np.concatenate([first for _, first in groups]))
     if block.edges.weight is not None:
         columns["weight"] = pa.array(block.edges.weight[positions])
@@ -119,11 +117,9 @@ def _edges_to(reads: LayerReads, owners: IntArray, *, layer: int) -> Emit:
     return Emit(f"edges_{layer}", pa.table(columns), destination)
 
 
-def plan_of(index: int, inbox: Inbox, job: InferJob, layer: int) -> Plan | None:
-    """Return how a layer's rows come to this partition; None where nothing was counted: as rows, all at once."""
+def plan_of(index: int, inbox: Inbox, job: InferJob, layer: int) -> Plan:
+    """Return how a layer's rows come to this partition."""
     need = job.need_layer(layer)
-    if f"counts_{need}" not in inbox.channels:
-        return None
     known = inbox.read(f"counts_{need}", tasks=(index,))
     counts = PairCounts(*(to_numpy(known[name]) for name in ("sources", "targets", "edges")))
     as_states = choose_for(job, need, counts).as_states[job.served(need).index(layer)]

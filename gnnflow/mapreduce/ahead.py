@@ -17,18 +17,22 @@ if TYPE_CHECKING:
 
     from gnnflow.mapreduce.exchange import Inbox
 
-_PIECES_AHEAD = 2
-"""How many pieces are fetched, or wait fetched, while one is computed on: memory holds no more of them."""
+_AT_ONCE = 2
+"""How many pieces are fetched at the same time."""
 
 
 @contextmanager
-def fetching(inbox: Inbox, wanted: Sequence[tuple[str, int]]) -> Iterator[Iterator[pa.Table]]:
+def fetching(inbox: Inbox, wanted: Sequence[tuple[str, int]], *, ahead: int) -> Iterator[Iterator[pa.Table]]:
     """Begin to fetch the pieces that tasks sent here, and give an iterator over them in the order asked for.
 
-    wanted: a channel and the number of the task that sent, per piece. An error of reading a piece is raised where it
-    is taken. Leaving the block drops what was not taken.
+    wanted: a channel and the number of the task that sent, per piece. ahead: how many pieces are fetched, or wait
+    fetched, while one is computed on; with 0 a piece is fetched when it is taken. An error of reading a piece is raised
+    where it is taken. Leaving the block drops what was not taken.
     """
-    with ThreadPoolExecutor(_PIECES_AHEAD, thread_name_prefix="gnnflow-fetch") as threads:
+    if not ahead:
+        yield (inbox.read(channel, tasks=(task,)) for channel, task in wanted)
+        return
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="gnnflow-fetch") as threads:
         coming = iter(wanted)
         fetched: deque[Future[pa.Table]] = deque()
 
@@ -43,7 +47,7 @@ def fetching(inbox: Inbox, wanted: Sequence[tuple[str, int]]) -> Iterator[Iterat
                 begin()
                 yield piece
 
-        for _ in range(_PIECES_AHEAD):
+        for _ in range(ahead):
             begin()
         try:
             yield taken()
