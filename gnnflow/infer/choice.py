@@ -1,4 +1,4 @@
-"""Rows or partial states between two partitions, and whether a task computes on pieces as they arrive: from counts.
+"""Rows or partial states between two partitions, and whether a task merges pieces one by one: from counts.
 
 A partition p that holds the sources of in-edges of another, q, can send q one row per source, or one partial state per
 target of q. States are fewer where several sources lead to one target: hubs, a graph with few nodes on one side, a few
@@ -32,10 +32,10 @@ LEAST_SAVED_BYTES = 1 << 18
 """A pair of partitions keeps rows where states save less: it is then the requests that take the time, not the bytes."""
 LEAST_SAVED_SHARE = 0.25
 """A pair keeps rows where states save less of its bytes: rows are compressed too, which counts do not show."""
-LARGE_PIECES_BYTES = 1 << 23
-"""A task computes on its pieces one by one from so many bytes on: less is fetched before there is much to compute."""
+LARGE_PIECES_BYTES = 1 << 27
+"""A task merges the pieces that it receives one by one from so many bytes on, so that it need not hold them all."""
 EDGES_PER_MERGE = 2
-"""And where a piece has so many edges per target that it leads to: each such target is one merge of two states."""
+"""And where pieces have so many edges per target that they lead to: each such target is one merge of two states."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,10 @@ class Exchange:
     overlap: Overlap = "large pieces"
     layers: tuple[LayerBytes, ...] = ()
     askers: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def ahead(self, number: int) -> int:
+        """Return how many of a number of pieces to fetch ahead, where the task holds them all at once."""
+        return 0 if self.overlap == "nothing" else number
 
 
 @dataclass(frozen=True)

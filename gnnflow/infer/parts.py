@@ -1,8 +1,9 @@
-"""One layer of a partition from what other partitions sent: while one piece is computed on, the next are fetched.
+"""One layer of a partition from what other partitions sent, fetched while the task reads and orders its edges.
 
-Where nothing is gained by parts the layer's in-edges are one block, made while the rows arrive. Where pieces are large,
-or some come as states, the state over the edges that are at hand comes first and the others are merged to it: rows by
-ascending partition, then states by ascending partition, whatever arrives first.
+Where nothing is gained by parts the layer's in-edges are one block, as if all rows had been there from the start. Where
+some partitions send states, or there are more rows than a task should hold, the state over the edges that are at hand
+comes first and the others are merged to it, each while the next is fetched: rows by ascending partition, then states by
+ascending partition, whatever arrives first.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from gnnflow.executions.sliced import TermArrays, TermLayouts
     from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.infer.job import InferJob
-    from gnnflow.infer.states import Plan
     from gnnflow.layers.model import Model
     from gnnflow.mapreduce.exchange import Inbox
 
@@ -45,7 +45,8 @@ def plain_layer(
     wanted = [(f"own_{layer}", index)]
     wanted += [(f"source_{layer}", task) for each in (np.flatnonzero(at_once), by_rows) for task in each.tolist()]
     wanted += [(f"state_{layer}", task) for task in by_states.tolist()]
-    with fetching(inbox, wanted, ahead=_ahead(job, plan, len(wanted))) as pieces:
+    ahead = _PIECES_AHEAD if plan.by_pieces else job.exchange.ahead(len(wanted))
+    with fetching(inbox, wanted, ahead=ahead) as pieces:
         reads = LayerReads.of(index, job, layer=layer, rows=rows)
         first = reads.of_owners(at_once) if plan.by_pieces or len(by_states) else reads.whole
         own = next(pieces)
@@ -66,13 +67,6 @@ def plain_layer(
             assert layout is not None, "states were sent of a layer that has none"
             merged.add_state(layout.unpack(to_matrix(next(pieces)["state"])), reads.targets_of(owner))
     return merged.finish(kept.layouts.source.unpack(kept.source), **job.edge_columns), own
-
-
-def _ahead(job: InferJob, plan: Plan, number: int) -> int:
-    """Return how many of a number of pieces to fetch ahead: all where all are held at once in any case."""
-    if job.exchange.overlap == "nothing":
-        return 0
-    return _PIECES_AHEAD if plan.by_pieces else number
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,14 @@ from gnnflow.executions.sliced_relations import relation_layout, relation_terms,
 from gnnflow.graph.arrays import distinct
 from gnnflow.graph.batch import Features, TypedFeatures, sampled_block
 from gnnflow.infer.need import asked_nodes, sends_of
+from gnnflow.mapreduce.ahead import fetching
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.storage.columns import from_matrix, take_rows, to_matrix
 from gnnflow.storage.graph_store import features_of
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import FloatArray, IntArray
-    from gnnflow.graph.batch import Degrees
+    from gnnflow.graph.batch import Block, Degrees
     from gnnflow.graph.facts import FeatureFacts
     from gnnflow.infer.job import InferJob
     from gnnflow.layers.model import Model
@@ -79,11 +80,27 @@ def send_terms(
 
 
 def compute_layer(
-    index: int, inbox: Inbox, job: InferJob, model: Model, *, layer: int, h: FloatArray, rows: IntArray
-) -> FloatArray:
-    """Return layer `layer`'s output [T, W] of local rows [T] with input rows h, from the source terms received."""
+    index: int, inbox: Inbox, job: InferJob, model: Model, *, layer: int, rows: IntArray
+) -> tuple[FloatArray, pa.Table]:
+    """Return layer `layer`'s output [T, W] of local rows [T], and what was kept of them for it."""
+    channels, parts = job.source_channels(layer), range(job.neighbors.store.num_partitions)
+    wanted = [(f"own_{layer}", index), *((channel, task) for channel in channels for task in parts)]
+    with fetching(inbox, wanted, ahead=job.exchange.ahead(len(wanted))) as pieces:
+        block, types = _block(index, job, rows, layer)
+        own = next(pieces)
+        terms = []
+        for relation in range(len(channels)):
+            sent = pa.concat_tables([next(pieces) for _ in parts])
+            terms.append(relation_layout(model, layer - 1, relation).unpack(to_matrix(sent["row"])))
+    nodes = job.neighbors.store.degrees(index).take(rows)
+    h = to_matrix(own["h"])
+    return relations_slice(model, layer - 1, h=h, nodes=nodes, block=block, types=types, received=terms), own
+
+
+def _block(index: int, job: InferJob, rows: IntArray, layer: int) -> tuple[Block, IntArray]:
+    """Return the in-edges of local rows [T] in all relations, and the types of its sources: the T, then those asked."""
     store = job.neighbors.store
-    nodes, targets = store.degrees(index).take(rows), store.book.start(index) + rows
+    targets = store.book.start(index) + rows
     # the in-edges the layer takes of them [E], and the dense ids of their sources
     edges = job.neighbors.in_edges(index)
     picked = edges.prefix(rows, limit=job.fanout(layer))
@@ -96,12 +113,7 @@ def compute_layer(
     block = sampled_block(
         edges.take(picked.positions, offsets=picked.offsets, sources=read),
         num_sources=len(rows) + len(received),
-        in_degree=nodes.in_degree,
+        in_degree=store.degrees(index).take(rows).in_degree,
         sampling=job.neighbors.sampling,
     )
-    terms = [
-        relation_layout(model, layer - 1, relation).unpack(to_matrix(inbox.read(channel)["row"]))
-        for relation, channel in enumerate(job.source_channels(layer))
-    ]
-    types = store.book.type_of(np.concatenate([targets, received]))
-    return relations_slice(model, layer - 1, h=h, nodes=nodes, block=block, types=types, received=terms)
+    return block, store.book.type_of(np.concatenate([targets, received]))

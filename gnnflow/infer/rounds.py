@@ -116,11 +116,8 @@ def _layer(
 ) -> tuple[IntArray, FloatArray, dict[int, FloatArray]]:
     """Return (local rows, layer `layer`'s output, outputs carried from earlier layers) of this partition."""
     rows = rows_of_layer(index, inbox, job, layer)
-    if model.is_typed:
-        own = inbox.read(f"own_{layer}", tasks=(index,))
-        h = compute_layer(index, inbox, job, model, layer=layer, h=to_matrix(own["h"]), rows=rows)
-    else:
-        h, own = plain_layer(index, inbox, job, model, layer=layer, rows=rows)
+    layer_of = compute_layer if model.is_typed else plain_layer
+    h, own = layer_of(index, inbox, job, model, layer=layer, rows=rows)
     carried = {number: to_matrix(own[f"output_{number}"]) for number in _carried(model, layer, job)}
     return rows, h, carried
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from gnnflow.mapreduce.exchange import Inbox
 
-_AT_ONCE = 2
+_AT_ONCE = 4
 """How many pieces are fetched at the same time."""
 
 

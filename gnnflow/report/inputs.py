@@ -182,6 +182,7 @@ class ReportInputs:
     class_names: Sequence[str] = ()
     embeddings: EmbeddingSample | None = None
     parity: Parity | None = None
+    sent: str = ""
     quarantined: Mapping[str, int] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
 

@@ -64,7 +64,7 @@ def score_graph(run: StageRun, *, model: str) -> Made:
     if parity.max_difference is not None:
         metrics["infer.parity_max_difference"] = parity.max_difference
     targets = result.num_targets
-    if result.sent.text:
+    if result.sent.as_states:
         run.context.progress.message(f"sent: {result.sent.text}")
     facts = InferFacts(metrics, parity, result.sent)
     return Made(result.files, rows_in=targets, rows_out=targets, facts=facts)

@@ -106,6 +106,7 @@ def _inputs(
         predictions_uri=join(uri, PREDICTIONS),
         embeddings=_embeddings(table),
         parity=_parity(artifacts["infer"].facts(InferFacts).parity),
+        sent=artifacts["infer"].facts(InferFacts).sent.text,
         quarantined={f"{name} rows": rows.rows_quarantined for name, rows in graph.tables.items()},
         versions={**stored.manifest.versions, **artifacts["train"].manifest.versions},
     )

@@ -8,16 +8,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from gnnflow.cluster import Cluster
+from gnnflow.config import LocalCluster
 from gnnflow.infer import choice
 from gnnflow.infer.choice import Exchange, LayerBytes, PairCounts, choose, takes_pieces
 from gnnflow.infer.job import run_rounds
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
+from gnnflow.progress import Silent
 from gnnflow.storage.columns import to_matrix
 from tests.contracts.test_graphinfer import MODELS, SAMPLINGS, TOLERANCE, predictions, prepare, reference, stored
+from tests.stages.test_same_bytes import KillAWorkerInEveryRound
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from gnnflow.infer.job import InferJob
+    from gnnflow.storage.filesystem import FileEntry
 
 TAKE_STATES = ["gcn", "sage mean", "sage max", "gin", "norm and residual", "source message"]
 MODELS_HERE: dict[str, dict[str, Any]] = {
@@ -100,3 +107,51 @@ def test_pieces_are_merged_one_by_one_where_they_are_large_and_merges_are_few(
     assert takes_pieces(pair, layer, as_states=none, own=0, overlap="large pieces") is taken
     small = replace(pair, sources=pair.sources // 100)
     assert not takes_pieces(small, layer, as_states=none, own=0, overlap="large pieces")
+
+
+@pytest.fixture
+def both_ways(tmp_path: Path) -> tuple[InferJob, list[FileEntry]]:
+    """Return a job whose partitions send states, and rows that are taken piece by piece, and its files."""
+    job = prepare(stored("graph"), tmp_path, MODELS["norm and residual"], SAMPLINGS["weighted"])
+    job = replace(job, exchange=WAYS["both"])
+    return job, list(run_rounds(job, RoundRunner(str(tmp_path / "work"), Synchronous())).files)
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_worker_count_changes_no_byte(
+    tmp_path: Path, both_ways: tuple[InferJob, list[FileEntry]], workers: int
+) -> None:
+    job, files = both_ways
+    with Cluster(LocalCluster(workers=workers, memory_limit="2GiB")) as cluster:
+        runner = RoundRunner(str(tmp_path / "again"), cluster.scheduler())
+        assert list(run_rounds(replace(job, artifact=f"{job.artifact}-again"), runner).files) == files
+
+
+@pytest.mark.distributed
+@pytest.mark.slow
+def test_killing_a_worker_in_every_round_changes_no_byte(
+    tmp_path: Path, both_ways: tuple[InferJob, list[FileEntry]]
+) -> None:
+    job, files = both_ways
+    with Cluster(LocalCluster(workers=2, memory_limit="2GiB")) as cluster:
+        killer = KillAWorkerInEveryRound(cluster)
+        runner = RoundRunner(str(tmp_path / "again"), cluster.scheduler(), killer)
+        assert list(run_rounds(replace(job, artifact=f"{job.artifact}-again"), runner).files) == files
+    assert len(killer.killed) == 7
+
+
+def test_a_second_attempt_sends_the_same_states(tmp_path: Path, both_ways: tuple[InferJob, list[FileEntry]]) -> None:
+    job, files = both_ways
+
+    class Stopping(Silent):
+        """Stops a run between two rounds."""
+
+        def round_finished(self, name: str, seconds: float) -> None:
+            if name == "slice_1":
+                raise KeyboardInterrupt
+
+    again, work = replace(job, artifact=f"{job.artifact}-again"), str(tmp_path / "again")
+    with pytest.raises(KeyboardInterrupt):
+        run_rounds(again, RoundRunner(work, Synchronous(), Stopping()))
+    assert list(run_rounds(again, RoundRunner(work, Synchronous())).files) == files
