@@ -75,15 +75,16 @@ class Visits:
 
 
 def run_rounds(
-    store_job: Selection, section: WalkNeighbors, runner: RoundRunner, *, whole_bytes: int = WHOLE_BYTES
+    store_job: Selection, section: WalkNeighbors, runner: RoundRunner, *, whole_bytes: int | None = None
 ) -> SelectionResult:
-    """Run the walks. whole_bytes decides whether tasks walk alone, and changes no byte of the result."""
+    """Run the walks. whole_bytes (WHOLE_BYTES by default) decides whether tasks walk alone, and changes no byte."""
     base = replace(store_job, relations=same_type(store_job.store.schema, NAME))
     job = WalkJob(base.artifact, base.store, base.relations, base.seed, section.walks, section.length, section.top_k)
     parts, facts = job.store.num_partitions, job.store.facts
     runner.run(Round("order", parts, parts, partial(order_edges, job=job)))
     held = {"degrees": "order", "sources": "order"}
-    alone = facts.num_nodes < _SMALL_IDS and 4 * facts.num_edges + 8 * facts.num_nodes <= whole_bytes
+    most = WHOLE_BYTES if whole_bytes is None else whole_bytes
+    alone = facts.num_nodes < _SMALL_IDS and 4 * facts.num_edges + 8 * facts.num_nodes <= most
     if alone:
         records = runner.run(Round("walks", parts, parts, partial(walk_alone, job=job), held, frozenset(held)))
     else:
@@ -235,17 +236,21 @@ def most_visited(visits: Visits, roots: IntArray, *, top_k_of_each: int) -> Inst
     if not len(visits.roots):
         none = np.zeros(0, np.int64)
         return Instances(none, none, np.zeros(0, np.float32))
-    # visits by root, then node, then order; and the first visit of each pair of root and node [D]
-    by_pair = np.lexsort((visits.order, visits.nodes, visits.roots))
-    root, node = visits.roots[by_pair], visits.nodes[by_pair]
-    first = np.flatnonzero(np.append([True], (root[1:] != root[:-1]) | (node[1:] != node[:-1])))
-    times = np.diff(first, append=len(root))
+    low, high = int(visits.nodes.min()), int(visits.nodes.max()) + 1
+    # each pair of root and node as one integer that sorts by root, then node [V]; and where each pair begins [D]
+    pairs = (visits.roots.astype(np.int64) - roots[0]) * (high - low) + (visits.nodes - low)
+    order = np.argsort(pairs)
+    pairs = pairs[order]
+    first = np.flatnonzero(np.append([True], pairs[1:] != pairs[:-1]))
+    # how often each pair was visited, and when first [D]
+    times = np.diff(first, append=len(pairs))
+    met = np.minimum.reduceat(visits.order[order], first)
+    row, node = np.divmod(pairs[first], high - low)
     # most visits first, then the earliest met: no two of a root are met at the same step
     priority = (np.uint64(times.max()) - times.astype(np.uint64)) << _HALF
-    priority |= visits.order[by_pair[first]].astype(np.uint64)
-    row = root[first] - roots[0]
+    priority |= met.astype(np.uint64)
     kept = top_k(offsets_of(np.bincount(row, minlength=len(roots))), priority, limit=top_k_of_each)
-    return _instances(roots, np.diff(kept.offsets), node[first][kept.edges], times[kept.edges])
+    return _instances(roots, np.diff(kept.offsets), node[kept.edges] + low, times[kept.edges])
 
 
 def _instances(roots: IntArray, kept: Array, nodes: Array, visits: Array) -> Instances:

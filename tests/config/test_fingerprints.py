@@ -33,6 +33,8 @@ def changed(*overrides: str, base: tuple[str, ...] = ()) -> set[str]:
         ("flat.shard_size=10", {"flat"}),
         (SAMPLED, {"select", "flat", "train", "infer"}),
         ("neighbors.hub_threshold=5", set()),
+        ("neighbors={kind: walks}", {"select"}),
+        ("neighbors={kind: package.module:function, options: {most: 3}}", {"select"}),
         ("seed=1", {"train"}),
         ("model.hidden=8", {"train"}),
         ("model.layers=3", {"flat", "train"}),

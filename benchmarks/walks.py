@@ -1,0 +1,159 @@
+"""Neighbours by random walks on 1M nodes and 10M edges, with DGL's sampler of PinSage beside, in turns.
+
+    python benchmarks/walks.py --data data/big --dgl PYTHON           # PYTHON: an interpreter that has dgl and torch
+    python benchmarks/walks.py --data data/big --partitions 1 --workers 0
+
+--data is written once (`gnnflow.datasets.power_law`) and ingested once; then each repeat selects anew: 10 walks of 3
+steps from every node, the 10 most visited kept. `select` is the whole stage, from the graph store's files to the files
+that training reads, and it is done once for all epochs and runs; `routed` is the same with walks that go from owner to
+owner, as they do where the graph is too large for one task. `dgl walks` is what DGL does anew in each epoch, in batches
+of 1024 roots, with the graph in memory. Prints a table to stderr and one JSON line to stdout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnnflow.cluster import Cluster
+from gnnflow.config import Config, config_from_dict
+from gnnflow.datasets import write_power_law
+from gnnflow.graph.facts import SelectFacts
+from gnnflow.neighbors import walks
+from gnnflow.stages.base import ArtifactResult, StageContext, make_artifact
+from gnnflow.storage.columns import to_numpy
+from gnnflow.storage.graph_store import GraphStore
+
+WALKS, LENGTH, TOP_K = 10, 3, 10
+Figures = dict[str, Any]
+
+
+def prepared(data: Path, *, num_nodes: int, num_edges: int) -> tuple[str, str]:
+    """Return the tables of a folder, generating them where it has none."""
+    if not (data / "nodes.parquet").exists():
+        data.mkdir(parents=True, exist_ok=True)
+        write_power_law(str(data), num_nodes=num_nodes, num_edges=num_edges)
+    return str(data / "nodes.parquet"), str(data / "edges")
+
+
+def configured(tables: tuple[str, str], data: Path, *, partitions: int, workers: int) -> Config:
+    """Return the config of the selection."""
+    local = {"kind": "local", "workers": workers, "memory_limit": "3GiB"}
+    return config_from_dict(
+        {
+            "name": "walks",
+            "workspace": str(data / "workspace"),
+            "graph": {"nodes": tables[0], "edges": tables[1], "partitions": partitions},
+            "neighbors": {"kind": "walks", "walks": WALKS, "length": LENGTH, "top_k": TOP_K},
+            "cluster": local if workers else {"kind": "synchronous"},
+        }
+    )
+
+
+def selected(context: StageContext) -> ArtifactResult:
+    """Select anew."""
+    shutil.rmtree(context.run.artifact("select"), ignore_errors=True)
+    return make_artifact(context, "select")
+
+
+def figures_of(made: ArtifactResult) -> Figures:
+    """Return seconds by round, bytes and the largest task of a selection."""
+    rounds = made.manifest.timings["rounds"]
+    return {
+        "seconds": made.manifest.timings["seconds"],
+        "rounds": {each["name"]: round(each["seconds"], 2) for each in rounds},
+        "exchanged_mib": sum(each["exchanged_bytes"] for each in rounds) >> 20,
+        "rss_gb": round(max(each["peak_bytes"] for each in rounds) / 2**30, 2),
+        "bytes_ratio": round(made.facts(SelectFacts).bytes_ratio, 3),
+        "instances": made.facts(SelectFacts).num_edges,
+        "digest": made.digest,
+    }
+
+
+def write_ends(store: GraphStore, folder: Path) -> None:
+    """Write both ends of all edges as arrays, which need no library to read."""
+    folder.mkdir(exist_ok=True)
+    for name in ("src", "dst"):
+        parts = [to_numpy(store.edges(each, [name])[name]) for each in range(store.num_partitions)]
+        np.save(folder / f"{name}.npy", np.concatenate(parts))
+
+
+def peer(interpreter: str, folder: Path) -> Figures:
+    """Return what DGL takes for one epoch's walks."""
+    script = str(Path(__file__).with_name("walks_dgl.py"))
+    command = [interpreter, script, str(folder), "1", *map(str, (WALKS, LENGTH, TOP_K)), "2"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 - the caller's interpreter
+    found: Figures = json.loads(said.stdout.splitlines()[-1])
+    return found
+
+
+def measure(context: StageContext, arguments: argparse.Namespace) -> dict[str, list[Figures]]:
+    """Measure in turns."""
+    made = make_artifact(context, "ingest")
+    folder = arguments.data / "ends"
+    if arguments.dgl:
+        write_ends(GraphStore.of(made.artifact, made.manifest), folder)
+    results: dict[str, list[Figures]] = {"select": [], "routed": [], "dgl": []}
+    for _ in range(arguments.repeats):
+        results["select"].append(figures_of(selected(context)))
+        if arguments.routed:
+            # workers are told by their environment alone, so this way is for --workers 0
+            results["routed"].append(figures_of(_routed(context)))
+        if arguments.dgl:
+            results["dgl"].append(peer(arguments.dgl, folder))
+    return results
+
+
+def _routed(context: StageContext) -> ArtifactResult:
+    kept, walks.WHOLE_BYTES = walks.WHOLE_BYTES, 0
+    try:
+        return selected(context)
+    finally:
+        walks.WHOLE_BYTES = kept
+
+
+def table_of(results: dict[str, list[Figures]]) -> str:
+    """Return the results for people."""
+    lines = []
+    for name in ("select", "routed"):
+        if held := results[name]:
+            best = min(held, key=lambda each: each["seconds"])
+            others = {key: value for key, value in best.items() if key not in {"seconds", "digest"}}
+            lines.append(f"{name:12} {best['seconds']:7.2f} s (best of {len(held)})  {others}")
+    if held := results["dgl"]:
+        for part in ("walks", "walks_whole", "layer"):
+            times = [each["times"][part][0] for each in held]
+            lines.append(f"dgl {part:12} {min(times):7.2f} s (median {statistics.median(times):.2f})")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure what the arguments ask for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--nodes", type=int, default=1_000_000)
+    parser.add_argument("--edges", type=int, default=10_000_000)
+    parser.add_argument("--partitions", type=int, default=4)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--dgl", default="", help="an interpreter that has dgl and torch")
+    parser.add_argument("--routed", action="store_true", help="also let walks go from owner to owner (--workers 0)")
+    arguments = parser.parse_args()
+    tables = prepared(arguments.data, num_nodes=arguments.nodes, num_edges=arguments.edges)
+    config = configured(tables, arguments.data, partitions=arguments.partitions, workers=arguments.workers)
+    with Cluster(config.cluster) as cluster:
+        results = measure(StageContext.of(config, cluster), arguments)
+    print(table_of(results), file=sys.stderr)
+    print(json.dumps({"bench": "walks", "results": results}))
+
+
+if __name__ == "__main__":
+    main()
