@@ -22,9 +22,9 @@ from gnnflow.storage.columns import from_matrix, from_ragged
 class Instances:
     """Instances of one relation. Nodes are dense ids.
 
-    roots [E], ascending; those of one root are best first. leaves: [E] where each has one leaf, [E, m] where each has
-    m, from the root outward; or all leaves [L] with offsets [E + 1], where they differ in number. weight [E] and
-    attributes [E, A] are None where there are none.
+    roots [E], ascending; those of one root are best first, where there is a best. leaves: [E] where each has one leaf,
+    [E, m] where each has m, from the root outward; or all leaves [L] with offsets [E + 1], where they differ in number.
+    weight [E] and attributes [E, A] are None where there are none.
     """
 
     roots: IntArray

@@ -147,6 +147,8 @@ def keep_paths(index: int, inbox: Inbox, *, job: PathJob, last: bool) -> TaskOut
     """Keep the first paths of each root of this partition; send them to the owners of their ends, or write them."""
     kept = first_of_roots(Paths.of(inbox.read("found").combine_chunks()), limit=job.max_instances)
     if last:
+        # nothing reads a part of what was selected; paths that begin alike take less space side by side
+        kept = kept.take(np.lexsort((*kept.nodes.T[::-1], kept.roots)))
         return deliver(index, job, {job.number(job.relation): Instances(kept.roots, kept.nodes)})
     owner = job.store.book.owner(kept.nodes[:, -1])
     return TaskOutput(emits=(Emit("kept", kept.table(), owner),), counts={"paths": len(kept.roots)})

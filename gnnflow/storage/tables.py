@@ -26,15 +26,19 @@ _WORTHWHILE = 0.8
 _DAMAGED = "The file is truncated or damaged: delete the folder it lies in and run again."
 
 
-def write_table(uri: str, table: pa.Table, *, row_group_size: int | None = None) -> FileEntry:
+def write_table(uri: str, table: pa.Table, *, row_group_size: int | None = None, level: int | None = None) -> FileEntry:
     """Write a Parquet file atomically. The same table gives the same bytes.
 
     Columns that zstd would hardly shrink (float features, hashes) are left as they are: a mapped file's uncompressed
-    columns are read without a copy.
+    columns are read without a copy. level: of zstd, by default its own.
     """
     sink = pa.BufferOutputStream()
+    codecs = {_leaf(field): _codec(table[field.name]) for field in table.schema}
     options: dict[str, Any] = {
-        "compression": {_leaf(field): _codec(table[field.name]) for field in table.schema},
+        "compression": codecs,
+        "compression_level": None
+        if level is None
+        else {leaf: level for leaf, codec in codecs.items() if codec == "zstd"},
         # Dictionaries pay for repeated strings; for floats, ids and blobs they cost time and memory, then are given up.
         "use_dictionary": [
             field.name
@@ -52,9 +56,11 @@ def write_table(uri: str, table: pa.Table, *, row_group_size: int | None = None)
     return write_atomic(uri, memoryview(sink.getvalue()))
 
 
-def commit_table(artifact: str, name: str, table: pa.Table, *, row_group_size: int | None = None) -> FileEntry:
+def commit_table(
+    artifact: str, name: str, table: pa.Table, *, row_group_size: int | None = None, level: int | None = None
+) -> FileEntry:
     """Write a Parquet file of an artifact and return its entry, named as the manifest lists it."""
-    return replace(write_table(join(artifact, name), table, row_group_size=row_group_size), name=name)
+    return replace(write_table(join(artifact, name), table, row_group_size=row_group_size, level=level), name=name)
 
 
 def _leaf(field: pa.Field) -> str:

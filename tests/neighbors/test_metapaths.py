@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,10 @@ PATHS = (
 
 
 def found(folder: Path, store: Any, most: int = 6, paths: Any = PATHS) -> Found:
-    return select(metapaths.run_rounds, MetapathNeighbors(paths=paths, max_instances=most), store, folder)
+    made = select(metapaths.run_rounds, MetapathNeighbors(paths=paths, max_instances=most), store, folder)
+    # those of a root lie in the order of dense ids, which differ with the partitions
+    ordered = {name: {root: sorted(each) for root, each in held.items()} for name, held in made.instances.items()}
+    return replace(made, instances=ordered)
 
 
 def steps(plain: Plain, source: int) -> dict[Any, list[tuple[int, Any]]]:
@@ -63,7 +67,7 @@ def defined(plain: Plain, path: Any, most: int) -> dict[Any, list[tuple[Any, ...
                     longer.append((int(combine(np.array([word], np.uint64), np.uint64(edge))[0]), (*nodes, node)))
             kept = sorted(longer)[:most]
         if kept:
-            chosen[root] = [(nodes[1:], None, None) for _, nodes in kept]
+            chosen[root] = sorted((nodes[1:], None, None) for _, nodes in kept)
     return chosen
 
 

@@ -88,8 +88,10 @@ class KillAWorkerInEveryRound(Silent):
     def round_started(self, name: str, num_tasks: int, num_done: int) -> None:
         scheduler = self.cluster.scheduler()
         assert isinstance(scheduler, Dask)
-        scheduler.client.wait_for_workers(2, timeout=60)
-        pids = sorted(scheduler.client.run(os.getpid).values())
+        pids: list[int] = []
+        while len(pids) < 2:  # one that was killed a moment ago may still be counted, and does not answer
+            scheduler.client.wait_for_workers(2, timeout=60)
+            pids = sorted(scheduler.client.run(os.getpid, on_error="ignore").values())
         os.kill(pids[len(self.killed) % len(pids)], signal.SIGKILL)
         self.killed.append(name)
 
