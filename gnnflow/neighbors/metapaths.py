@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from gnnflow.graph.arrays import IntArray, KeyArray
+from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.hashing import combine, seed_word
 from gnnflow.graph.schema import Relation
 from gnnflow.mapreduce.exchange import Emit
@@ -98,9 +100,24 @@ def relation_of(path: Sequence[str]) -> Relation:
     return Relation(path[-1], "-".join(path), path[0])
 
 
+def relations_of(paths: Sequence[Sequence[str]]) -> tuple[Relation, ...]:
+    """Return the relations of metapaths, in the order of their names.
+
+    Raises ConfigError where two paths would have one name, which names of types with a `-` may bring about.
+    """
+    relations = tuple(sorted((relation_of(path) for path in paths), key=str))
+    if twice := [str(one) for one, other in pairwise(relations) if one == other]:
+        raise ConfigError(
+            f"two paths give the relation {twice[0]}",
+            where="neighbors.paths",
+            fix="Leave one out, or name the types without a `-`.",
+        )
+    return relations
+
+
 def run_rounds(job: Selection, section: MetapathNeighbors, runner: RoundRunner) -> SelectionResult:
     """Follow the metapaths, one after the other."""
-    job = replace(job, relations=tuple(sorted({relation_of(path) for path in section.paths}, key=str)))
+    job = replace(job, relations=relations_of(section.paths))
     types, delivered = job.store.schema.types, {}
     for names in section.paths:
         path = tuple(types.index(each) for each in names)

@@ -44,6 +44,7 @@ WHOLE_BYTES = 256 << 20
 """Most memory that the in-edges of the whole graph may take where every task walks alone."""
 _FEW_VISITS = 1 << 22  # held at once by a task that walks alone without the native core
 _SMALL_IDS = 1 << 31
+_MOST_TYPES = 256  # the number of a type is a byte where walks do not travel
 _HALF = np.uint64(32)
 
 
@@ -84,7 +85,8 @@ def run_rounds(
     runner.run(Round("order", parts, parts, partial(order_edges, job=job)))
     held = {"degrees": "order", "sources": "order"}
     most = WHOLE_BYTES if whole_bytes is None else whole_bytes
-    alone = facts.num_nodes < _SMALL_IDS and 4 * facts.num_edges + 8 * facts.num_nodes <= most
+    alone = max(facts.num_nodes, facts.num_edges) < _SMALL_IDS and job.store.schema.num_types <= _MOST_TYPES
+    alone = alone and 4 * facts.num_edges + 8 * facts.num_nodes <= most
     if alone:
         records = runner.run(Round("walks", parts, parts, partial(walk_alone, job=job), held, frozenset(held)))
     else:
@@ -137,7 +139,10 @@ def _from(
     made = walk(first, words, offsets, sources, types=types, **keys)
     if made is not None:
         held = np.arange(job.top_k) < made.kept[:, None]
-        return _instances(np.arange(first, first + len(words)), made.kept, made.nodes[held], made.visits[held])
+        times = np.where(held, made.visits, 0)
+        weight = times / np.maximum(times.sum(1, keepdims=True), 1)
+        roots = np.repeat(np.arange(first, first + len(words)), made.kept)
+        return Instances(roots, made.nodes[held].astype(np.int64), weight[held].astype(np.float32))
     at_once = max(_FEW_VISITS // (job.walks * job.length), 1)
     parts = []
     for start in range(0, len(words), at_once):

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnflow.config.neighbors_section import MetapathNeighbors
+from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.hashing import combine, mix, seed_word
 from gnnflow.neighbors import metapaths
 from tests.neighbors.selections import SEED, Found, Plain, assert_degrees, payments, select
@@ -121,6 +122,11 @@ def test_few_instances_are_all_there_are(tmp_path: Path) -> None:
         root: held for root, held in every.items() if held
     }
     assert all(len({leaves for leaves, *_ in held}) == len(held) for held in made.values())
+
+
+def test_two_paths_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="two paths give the relation a__a-b-c-a__a"):
+        metapaths.relations_of((("a", "b", "c", "a"), ("a", "b-c", "a")))
 
 
 def test_several_relations_between_two_types_are_all_followed_and_give_a_path_once(tmp_path: Path) -> None:
