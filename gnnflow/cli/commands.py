@@ -40,6 +40,7 @@ def build_app() -> typer.Typer:
     app.command(name="score-pairs")(score_pairs)
     app.command()(report)
     app.command()(inspect)
+    app.command()(explain)
     app.command(name="import")(import_tables)
     app.add_typer(generate_app, name="generate")
     app.add_typer(models_app, name="models")
@@ -113,6 +114,20 @@ def inspect(
     show({key.replace("_", " "): value for key, value in summary.items()}, as_json=False)
     for target in worst:
         typer.echo("target  " + "  ".join(f"{key.replace('_', ' ')} {value}" for key, value in target.items()))
+
+
+def explain(
+    config: ConfigPath, overrides: Overrides = None, workspace: WorkspaceOption = None, *, as_json: AsJson = False
+) -> None:
+    """Show how the model aggregates: levels, kernels, shapes, and which executions run it. Reads the config alone."""
+    from gnnflow.stages.explain import explained
+
+    plan = explained(load(config, overrides, workspace))
+    if as_json:
+        show(plan.as_json(), as_json=True)
+        return
+    for line in plan.lines():
+        typer.echo(line)
 
 
 def report(

@@ -77,13 +77,20 @@ def softmax_sums(
     maximum = segment_max(csr.edges, None, logit.detach()[:, None])[:, 0]
     exponential = (logit - gather_targets(csr, maximum)).exp()
     weight = exponential if factor is None else factor[:, None].to(exponential) * exponential
-    # over source values [T, H, D]; attributes have a row per edge and one head, and go beside them [T, H, A]
-    used = dropout(weight, drop)
-    weighted = weighted_sum(csr, used, value) if instances is None else leaf_sum(instances, used, value, mean=leaf_mean)
-    if attributes is not None:
-        weighted = torch.cat([weighted, weighted_sum(csr.edges, used, attributes[:, None]).to(weighted)], 2)
     denominator = segment_sum(csr, weight)
     empty = denominator == 0
     # one division per target and head, not one per column
     inverse = denominator.masked_fill(empty, 1.0).reciprocal().masked_fill(empty, 0.0)
-    return SoftmaxSums(maximum, denominator, (weighted * inverse[:, :, None]).to(weighted))
+    # over source values [T, H, D]; attributes have a row per edge and one head, and go beside them [T, H, A]
+    used = dropout(weight, drop)
+    if instances is None:
+        weighted = weighted_sum(csr, used, value)
+    else:
+        # each instance's share: there are fewer of them than columns in the rows of their targets
+        used = used * gather_targets(csr, inverse)
+        weighted = leaf_sum(instances, used, value, mean=leaf_mean)
+    if attributes is not None:
+        weighted = torch.cat([weighted, weighted_sum(csr.edges, used, attributes[:, None]).to(weighted)], 2)
+    if instances is None:
+        weighted = (weighted * inverse[:, :, None]).to(weighted)
+    return SoftmaxSums(maximum, denominator, weighted)

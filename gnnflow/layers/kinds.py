@@ -39,12 +39,16 @@ def build_layer(config: ModelConfig, place: Place) -> Layer:
     return _checked(layer, kind=config.kind, attribute_width=place.attribute_width)
 
 
-def build_relations(config: ModelConfig, place: Place, schema: GraphSchema, *, leaves: Sequence[int]) -> RelationLayers:
+def build_relations(
+    config: ModelConfig, place: Place, schema: GraphSchema, *, leaves: Sequence[int] | None = None
+) -> RelationLayers:
     """Return the layers of a model section at a place, one per relation of a typed graph.
 
-    leaves: how many nodes the edges of each relation come from, 0 where that differs from edge to edge.
+    leaves: how many nodes the edges of each relation come from, 0 where that differs from edge to edge;
+    None: one.
     Raises LayerError where the class cannot be found or built.
     """
+    leaves = leaves or (1,) * schema.num_relations
     # kinds whose relations share parameters build them together
     if isinstance(config, RGCNConfig):
         return rgcn.relation_layers(config, place, schema)

@@ -36,6 +36,7 @@ from torch.nn import functional
 from gnnflow.config import MAGNNConfig
 from gnnflow.graph.errors import LayerError
 from gnnflow.graph.schema import GraphSchema
+from gnnflow.kernels import elu
 from gnnflow.layers.aggregation import SoftmaxAttention, Sum
 from gnnflow.layers.base import Layer
 from gnnflow.layers.levels import Levels
@@ -136,7 +137,7 @@ class MAGNN(Layer):
 
     def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:
         """Return the heads side by side, each with the root's part of the paths, or mapped to out_width."""
-        rows = functional.elu(aggregated + own["h"][:, None]).flatten(1)
+        rows = elu(aggregated + own["h"][:, None]).flatten(1)
         return rows if self.out is None else self.out(rows)
 
 

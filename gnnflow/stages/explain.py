@@ -1,0 +1,206 @@
+"""How a run's model aggregates, from its config alone: levels, kernels, shapes, and which executions run it.
+
+Nothing is read but the config, so that widths that tables decide are made up: that of the features of a graph without
+types is `model.hidden` here. Relations that a function of one's own selects are known once it has run.
+
+Shapes: N nodes, H heads, D width of a head, P positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from gnnflow.config import Config
+from gnnflow.config.neighbors_section import MetapathNeighbors, OwnNeighbors, RingNeighbors
+from gnnflow.executions.base import layer_terms
+from gnnflow.executions.levels import how_leaves_close
+from gnnflow.executions.propagate import EDGES_PER_PIECE
+from gnnflow.executions.sliced import maps_values_first
+from gnnflow.executions.table import EXECUTIONS, executions_of
+from gnnflow.graph.errors import LayerError
+from gnnflow.graph.schema import GraphSchema, Relation
+from gnnflow.kernels import Csr, choose
+from gnnflow.layers import Layer, Max, Mean, Model, ModelInputs, NodeContext, SoftmaxAttention, Sum, build_model
+from gnnflow.layers.typed import TypedInputs, TypeInputs
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of aggregation: from what to what, and how it is computed."""
+
+    name: str
+    how: str
+
+
+@dataclass(frozen=True)
+class RelationPlan:
+    """How one relation's in-edges are aggregated in one layer. terms: shapes of what a source sends."""
+
+    relation: str
+    leaves: int
+    levels: tuple[Level, ...]
+    terms: dict[str, str]
+    value_map: str
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """One layer: its class, its relations, what joins them, and per execution why it does not run it, or None."""
+
+    layer: int
+    kind: str
+    relations: tuple[RelationPlan, ...]
+    across: Level
+    executions: dict[str, str | None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A model's layers, and the executions that the config's strategy uses."""
+
+    layers: tuple[LayerPlan, ...]
+    used: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+    def lines(self) -> Iterator[str]:
+        """Yield it as lines of text."""
+        for plan in self.layers:
+            yield f"layer {plan.layer}  {plan.kind}"
+            for each in plan.relations:
+                yield f"  {each.relation}"
+                shown = [(level.name, level.how) for level in each.levels]
+                shown += [("source sends", ", ".join(f"{name} {shape}" for name, shape in each.terms.items()))]
+                shown += [("map of values", each.value_map)]
+                yield from (f"    {name:<19}{how}" for name, how in shown)
+            yield f"  {plan.across.name:<21}{plan.across.how}"
+            for name, reason in plan.executions.items():
+                used = " (used by this config)" if name in self.used else ""
+                yield f"  {f'on {name}':<21}{f'no: {reason}' if reason else 'yes'}{used}"
+
+
+@torch.no_grad()
+def explained(config: Config) -> Plan:
+    """Return how a config's model aggregates. Raises LayerError where it cannot be built, or its relations be known."""
+    schema, leaves = _relations(config)
+    graph, hidden = config.graph, config.model.hidden
+    attributes = max((len(graph.edge_features_of(each)) for each in graph.edge_tables), default=0)
+    if config.neighbors.kind == "anchors":
+        attributes = 1  # the number of the anchor set
+    types = tuple(TypeInputs(name, hidden) for name in schema.types)
+    inputs = ModelInputs(
+        feature_width=hidden,
+        num_outputs=hidden if config.model.head == "direct" else 1,
+        attribute_width=attributes,
+        typed=TypedInputs(types, tuple(map(str, schema.relations))) if schema.is_typed else None,
+        leaves=leaves,
+    )
+    model = build_model(config.model, inputs).eval()
+    layers = tuple(_layer(model, index, schema, leaves) for index in range(model.num_layers))
+    return Plan(layers, executions_of(config.train.strategy))
+
+
+def _relations(config: Config) -> tuple[GraphSchema, tuple[int, ...]]:
+    """Return the relations that are aggregated, and how many leaves the edges of each have."""
+    schema, neighbors = config.graph.schema, config.neighbors
+    reached = sorted({each.target for each in schema.relations})
+    match neighbors:
+        case OwnNeighbors():
+            raise LayerError(
+                f"the relations that {neighbors.kind} gives are known once it has run",
+                where="neighbors.kind",
+                fix="Run `gnnflow select` and read its facts, or explain the config with another kind.",
+            )
+        case MetapathNeighbors():
+            found = {Relation(path[-1], "-".join(path), path[0]): len(path) - 1 for path in neighbors.paths}
+        case RingNeighbors():
+            found = {each: 1 for root in reached for each in _rings(schema, root, neighbors.distance)}
+        case _ if neighbors.kind == "direct":
+            return schema, (1,) * schema.num_relations
+        case _:
+            found = {Relation(name, neighbors.kind, name): 1 for name in reached}
+    selected = GraphSchema.of(schema.types, found)
+    return selected, tuple(found[each] for each in selected.relations)
+
+
+def _rings(schema: GraphSchema, root: str, distance: int) -> Iterator[Relation]:
+    ends = {root}
+    for ring in range(1, distance + 1):
+        ends = {each.source for each in schema.relations if each.target in ends}
+        yield from (Relation(end, f"ring{ring}", root) for end in sorted(ends))
+
+
+def _layer(model: Model, index: int, schema: GraphSchema, leaves: tuple[int, ...]) -> LayerPlan:
+    layers = model.layers_at(index)
+    each = zip(schema.relations, layers, leaves, strict=True)
+    relations = tuple(_relation(str(relation), layer, size) for relation, layer, size in each)
+    return LayerPlan(
+        index + 1,
+        type(layers[0]).__name__,
+        relations,
+        Level("relation -> root", _joined(model, index)),
+        {name: row.supports(layers[0]) for name, row in EXECUTIONS.items()},
+    )
+
+
+def _joined(model: Model, index: int) -> str:
+    if not model.is_typed:
+        return "one relation: nothing to join"
+    layers = model.relations(index)
+    if layers.merges_states:
+        return "the relations' states are merged, then finalized once"
+    into = {len(layers.schema.relations_into(number)) for number in range(layers.schema.num_types)} - {0}
+    numbers = " or ".join(map(str, sorted(into)))
+    return f"dense: {next(iter(layers.across.values())).join} over {numbers} relations into a type"
+
+
+def _relation(name: str, layer: Layer, leaves: int) -> RelationPlan:
+    none = torch.zeros(0)
+    rows = none.new_zeros(0, layer.in_width)
+    terms = layer_terms(layer, h=rows, nodes=NodeContext(none, none, none), map_first=maps_values_first(layer))
+    shapes = {term: f"[{', '.join(['N', *map(str, value.shape[1:])])}]" for term, value in terms.source.items()}
+    return RelationPlan(name, leaves, tuple(_levels(layer, leaves)), shapes, _value_map(layer))
+
+
+def _levels(layer: Layer, leaves: int) -> Iterator[Level]:
+    kernel = choose(Csr(torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), 0), torch.zeros(0, 1, 1))
+    how = how_leaves_close(layer, has_leaves=leaves != 1)
+    levels = layer.levels
+    size = "a varying number of" if leaves == 0 else str(leaves)
+    leaf, root = type(levels.leaf).__name__, _root(layer, kernel.name)
+    if how == "none":
+        yield Level("leaf -> instance", "none: an in-edge is its source's row")
+    elif how == "together":
+        softmax = "softmax by segments, then one " if isinstance(levels.instance, SoftmaxAttention) else "one "
+        yield Level("leaf -> instance", f"{leaf} of {size} leaves, closed with the next level: no row per instance")
+        root = f"{type(levels.instance).__name__}: {softmax}fused weighted sum ({kernel.name}) over all leaves"
+    else:
+        yield Level("leaf -> instance", f"{leaf} of {size} leaves: fused ({kernel.name}), a row per instance")
+    yield Level("instance -> root", root)
+
+
+def _root(layer: Layer, kernel: str) -> str:
+    kind, name = layer.levels.instance, type(layer.levels.instance).__name__
+    if layer.uses_propagate:
+        return "propagate(): all in-edges at once, a message each"
+    if layer.uses_messages:
+        return f"{name}: messages in pieces of {EDGES_PER_PIECE}, computed again backward, then segments ({kernel})"
+    if isinstance(kind, SoftmaxAttention):
+        return f"{name}: fused softmax and weighted sum ({kernel})"
+    if isinstance(kind, Sum | Mean):
+        return f"{name}: fused weighted sum ({kernel})"
+    return f"{name}: segment maximum ({kernel})" if isinstance(kind, Max) else f"{name}: a message per edge"
+
+
+def _value_map(layer: Layer) -> str:
+    weight = layer.value_weight
+    if weight is None:
+        return "none apart: transform() maps"
+    sent = "before" if maps_values_first(layer) else "behind"
+    return f"[{weight.shape[1]} -> {weight.shape[0]}] where it is less work; in GraphInfer {sent} the aggregation"

@@ -1,0 +1,97 @@
+"""`gnnflow explain` says from the config alone how each relation's in-edges are aggregated, and where."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.command_line import run_cli
+
+CONFIG = """
+name: films
+graph:
+  nodes: {movie: movies.parquet, director: directors.parquet}
+  edges: {director__made__movie: made.parquet, movie__made_by__director: made_by.parquet}
+  target: movie
+  features: {movie: [x], director: []}
+model: {kind: sage, hidden: 16, layers: 1, head: linear}
+"""
+PATHS = "neighbors={kind: metapaths, paths: [[movie, director, movie], [movie, director]]}"
+
+
+@pytest.fixture
+def config(tmp_path):
+    place = tmp_path / "films.yaml"
+    place.write_text(CONFIG)
+    return str(place)
+
+
+def explained(config, *overrides):
+    shown = run_cli(["explain", config, *(part for each in overrides for part in ("--set", each))])
+    assert shown.code == 0, shown.err
+    return shown.out
+
+
+def test_edges_of_one_source_need_no_level_below_the_relation(config):
+    text = explained(config)
+    assert "layer 1  GraphSAGE\n  director__made__movie\n" in text
+    assert "    leaf -> instance   none: an in-edge is its source's row\n" in text
+    assert "    instance -> root   Mean: fused weighted sum (" in text
+    assert "    source sends       value [N, 1, 16]\n" in text
+    assert "    map of values      [16 -> 16] where it is less work; in GraphInfer before the aggregation\n" in text
+    assert "  relation -> root     dense: sum over 1 relations into a type\n" in text
+    assert "  on minibatch         yes (used by this config)\n" in text
+
+
+def test_leaves_that_add_up_with_their_roots_have_no_row_per_instance(config):
+    text = explained(config, PATHS, "model={kind: magnn, hidden: 16, heads: 4, layers: 1, head: linear}")
+    first, second = text.index("movie__movie-director-movie__movie"), text.index("director__movie-director__movie")
+    path = text[max(first, second) :]
+    assert "    leaf -> instance   Sum of 2 leaves, closed with the next level: no row per instance\n" in path
+    assert "SoftmaxAttention: softmax by segments, then one fused weighted sum (" in path
+    assert "    source sends       value [N, 1, 16], logit [N, 4]\n" in path
+    assert "dense: attention over 2 relations into a type" in path
+
+
+def test_messages_and_instances_with_rows_are_told_apart(config):
+    text = explained(config, PATHS, "model={kind: 'tests.contracts.own_layers:GatedMean', hidden: 16, head: linear}")
+    assert "Mean of 2 leaves: fused (" in text
+    assert "a row per instance" in text
+    assert "Mean: messages in pieces of 65536, computed again backward, then segments (" in text
+
+
+def test_an_execution_that_cannot_run_the_layer_says_why(config):
+    text = explained(config, "model={kind: 'tests.contracts.own_layers:MedianWithSelf', hidden: 16, head: linear}")
+    assert "  on minibatch         no: include_self merges a message of the node's own, and states of Median do" in text
+    assert "  on reference         yes\n" in text
+
+
+@pytest.mark.parametrize(
+    ("neighbors", "relations"),
+    [
+        ("{kind: rings, distance: 2}", ["director__ring1__movie", "movie__ring2__movie"]),
+        ("{kind: walks}", ["director__walks__director", "movie__walks__movie"]),
+        ("{kind: anchors}", ["director__anchors__director", "movie__anchors__movie"]),
+    ],
+)
+def test_relations_are_those_that_are_selected(config, neighbors, relations):
+    text = explained(config, f"neighbors={neighbors}")
+    assert all(f"  {relation}\n" in text for relation in relations)
+    assert "made" not in text
+
+
+def test_json_has_the_same(config):
+    shown = run_cli(["explain", config, "--json", "--set", PATHS])
+    plan = json.loads(shown.out)
+    (layer,) = plan["layers"]
+    assert layer["kind"] == "GraphSAGE"
+    assert [each["leaves"] for each in layer["relations"]] == [1, 2]
+    assert layer["executions"] == {"reference": None, "minibatch": None, "sliced": None}
+    assert plan["used"] == ["minibatch", "sliced"]
+
+
+def test_a_function_of_ones_own_has_to_run_first(config):
+    shown = run_cli(["explain", config, "--set", "neighbors={kind: 'mine:near'}"])
+    assert shown.code == 2
+    assert "neighbors.kind: the relations that mine:near gives are known once it has run" in shown.message
