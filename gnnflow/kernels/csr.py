@@ -138,6 +138,19 @@ class Instances:
         """The leaves of all instances of each target [T x S], instance by instance."""
         return Csr(self.leaves.offsets[self.roots.offsets], self.leaves.sources, self.leaves.num_sources)
 
+    def heads(self, number: int) -> Csr:
+        """Return each instance over the heads of its target's row [E x T H]: source t H + h is head h of target t."""
+        if number not in self._heads:
+            first = self.roots.targets * number
+            rows = first[:, None] + torch.arange(number, device=first.device)
+            every = torch.arange(len(first) + 1, device=first.device) * number
+            self._heads[number] = Csr(every, rows.reshape(-1), self.roots.num_targets * number)
+        return self._heads[number]
+
+    @cached_property
+    def _heads(self) -> dict[int, Csr]:
+        return {}
+
     @cached_property
     def size(self) -> int | None:
         """How many leaves every instance has; None where they differ or there is no instance."""

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from gnnflow.kernels import cuda, elementwise, fused, native, reference, widened
+from gnnflow.kernels import leaves as leaves_kernel
 from gnnflow.kernels.csr import Csr, Instances
 from gnnflow.kernels.scales import UNSCALED, Scales
 
@@ -158,6 +159,8 @@ def leaf_sum(
             scales = Scales(scales.source, target / size)
         else:
             coefficient = coefficient / size
+    if coefficient is not None and scales.are_one and leaves_kernel.serves(instances, coefficient, value):
+        return leaves_kernel.one_head_sum(instances, coefficient, value)
     # what each leaf's value is multiplied with [L, H]
     of_leaves = None if coefficient is None else gather_targets(leaves, coefficient)
     return weighted_sum(instances.flat, of_leaves, value, scales)
