@@ -88,10 +88,13 @@ def test_kinds_of_layers_are_proposed_and_ones_own_can_be_typed():
         "rgcn",
         "han",
         "hgt",
+        "pinsage",
+        "magnn",
+        "pgnn",
         "package.module:Class",
     ]
     assert "enum" not in params["model.kind"].schema
-    assert params["model.heads"].description.startswith("For gat, gat_e, han, hgt. ")
+    assert params["model.heads"].description.startswith("For gat, gat_e, han, hgt, magnn. ")
     own = config_from_dict(nested(values(model__kind="my.layers:Gated", model__options={"gates": 4}))).model
     assert (own.kind, own.options) == ("my.layers:Gated", {"gates": 4})
     assert config_from_dict(nested(values(model__kind="gat", model__heads=4))).model.heads == 4

@@ -119,8 +119,8 @@ def test_a_wrong_value_shows_path_value_and_what_is_allowed(override, where, pro
             "model: {heads: 3}",
             "model.heads",
             (
-                "Keys here: kind, hidden, layers, dropout, activation, norm, residual, head, encoder, across. "
-                "Kinds with heads: gat, gat_e, han, hgt."
+                "Keys here: kind, hidden, layers, dropout, activation, norm, residual, head, jumping, encoder, across. "
+                "Kinds with heads: gat, gat_e, han, hgt, magnn."
             ),
         ),
         ("model: {kind: gat, aggregator: max}", "model.aggregator", "Keys here: kind, hidden"),
@@ -172,7 +172,10 @@ def test_an_unknown_key_suggests_the_nearest_and_lists_the_rest(extra, where, fi
         (
             "model: {kind: gcnn}",
             "model.kind",
-            "'gcnn' is not allowed: must be one of gcn, sage, gat, gin, gat_e, rgcn, han, hgt, package.module:Class",
+            (
+                "'gcnn' is not allowed: must be one of gcn, sage, gat, gin, gat_e, rgcn, han, hgt, "
+                "pinsage, magnn, pgnn, package.module:Class"
+            ),
             "Did you mean 'gcn'?",
         ),
         (
@@ -180,21 +183,24 @@ def test_an_unknown_key_suggests_the_nearest_and_lists_the_rest(extra, where, fi
             "model.kind",
             (
                 "'my.layers.Gated' is not allowed: must be one of gcn, sage, gat, gin, gat_e, rgcn, han, hgt, "
-                "package.module:Class"
+                "pinsage, magnn, pgnn, package.module:Class"
             ),
             "A layer class of your own, written as package.module:Class.",
         ),
         (
             "model: {kind: }",
             "model.kind",
-            "null is not allowed: must be one of gcn, sage, gat, gin, gat_e, rgcn, han, hgt, package.module:Class",
+            (
+                "null is not allowed: must be one of gcn, sage, gat, gin, gat_e, rgcn, han, hgt, "
+                "pinsage, magnn, pgnn, package.module:Class"
+            ),
             "A layer class of your own",
         ),
         (
             "model: gat",
             "model",
             "'gat' is not allowed: must be a mapping of keys with a kind",
-            "Kinds: gcn, sage, gat, gin, gat_e, rgcn, han, hgt, package.module:Class.",
+            "Kinds: gcn, sage, gat, gin, gat_e, rgcn, han, hgt, pinsage, magnn, pgnn, package.module:Class.",
         ),
         ("cluster: {kind: address}", "cluster.address", "required but missing", "The scheduler's address"),
         (
