@@ -42,7 +42,7 @@ def sent_state(model: Model, index: int, *, attribute_width: int = 0, has_weight
     applied by the target's owner. attribute_width and has_weight say which edge columns the graph has.
     """
     layer = model.layer(index)
-    if not layer.aggregation.mergeable:
+    if not layer.levels.instance.mergeable:
         return None
     none, count = np.zeros(0, np.float32), np.zeros(0, np.int64)
     terms = term_slice(model, index, h=np.zeros((0, layer.in_width), np.float32), nodes=Degrees(count, count, none))
@@ -98,7 +98,7 @@ class MergedStates:
             factor = self._own["scale"].index_select(0, rows)
             received = {name: each * factor.view(-1, 1, 1) for name, each in received.items()}
         if self._scale is not None:
-            received = self._layer.aggregation.rescale(received, self._scale.index_select(0, rows))
+            received = self._layer.levels.instance.rescale(received, self._scale.index_select(0, rows))
         self._merge(received, rows)
 
     def finish(self, own_source: TermArrays, *, attribute_width: int = 0, has_weight: bool = False) -> FloatArray:
@@ -115,7 +115,7 @@ class MergedStates:
 
     def _merge(self, part: State, rows: Tensor) -> None:
         held = {name: each.index_select(0, rows) for name, each in self._state.items()}
-        for name, merged in self._layer.aggregation.merge(held, part).items():
+        for name, merged in self._layer.levels.instance.merge(held, part).items():
             self._state[name].index_copy_(0, rows, merged)
 
     def _tensors(self, arrays: TermArrays) -> dict[str, Tensor]:

@@ -60,7 +60,7 @@ def layer_bytes(model: Model, *, attribute_width: int, has_weight: bool) -> tupl
         layout = sent_state(model, index, attribute_width=attribute_width, has_weight=has_weight)
         row = _FLOAT_BYTES * term_layouts(model, index).source.width
         state = None if layout is None else _FLOAT_BYTES * layout.width
-        found.append(LayerBytes(row, state, merges=model.layer(index).aggregation.mergeable))
+        found.append(LayerBytes(row, state, merges=model.layer(index).levels.instance.mergeable))
     return tuple(found)
 
 
