@@ -1,0 +1,197 @@
+"""Partitions of even cost: nodes are moved from those that take long to those that do not, and few edges are cut.
+
+Application-driven balancing of FlexGraph (Wang et al., EuroSys 2021, section 5). While the balance factor, the largest
+cost of a partition over the mean, is above a threshold, a migration from the most expensive partition to a cheaper one
+is planned five times: a breadth-first search over the induced graph, which joins each root with the leaves of its
+instances, starts at a node of the boundary and takes nodes until the budget is spent, the smaller of the one's excess
+and the other's deficit. The plan after which the fewest edges are cut is carried out.
+
+A search takes a whole frontier at a time; nothing loops over nodes. Where searches start is chosen by the hash of the
+nodes' keys, so the result is a function of graph, costs and seed. Memory: the induced graph twice, 16 bytes an edge,
+and a few numbers a node. FlexGraph's coordinator plans in one place too; the edges it needs carry nothing but ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gnnflow.graph.arrays import IntArray, KeyArray, distinct, offsets_of, ragged_ranges
+from gnnflow.graph.hashing import combine, seed_word
+from gnnflow.partition.costs import CostArray
+
+NUM_PLANS = 5
+_MOVES_PER_PARTITION = 16
+_FULL = 0.9  # of what the fullest plan moves: one that moves less is not compared by its cut
+_LEAST_MOVE = 1e-4  # of the mean cost of a partition: below it a move is not worth its name
+
+
+@dataclass(frozen=True)
+class InducedGraph:
+    """Nodes joined with those they share an instance with as root and leaf, in both directions.
+
+    neighbors [E] grouped by offsets [N + 1]. Each pair is there once however many instances it has.
+    """
+
+    offsets: IntArray
+    neighbors: IntArray
+
+    @staticmethod
+    def of(roots: IntArray, leaves: IntArray, *, num_nodes: int) -> InducedGraph:
+        """Return the graph of (root, leaf) pairs, which may be repeated and in any order."""
+        apart = roots != leaves
+        roots, leaves = roots[apart], leaves[apart]
+        # each pair in both directions as one integer, ascending
+        pairs = distinct(np.concatenate([roots * num_nodes + leaves, leaves * num_nodes + roots]))
+        first = pairs // max(num_nodes, 1)
+        return InducedGraph(offsets_of(np.bincount(first, minlength=num_nodes)), pairs - first * num_nodes)
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes there are."""
+        return len(self.offsets) - 1
+
+    def neighbors_of(self, nodes: IntArray) -> IntArray:
+        """Return the neighbours of some nodes, one node's after the other's."""
+        lengths = self.offsets[nodes + 1] - self.offsets[nodes]
+        return self.neighbors[ragged_ranges(self.offsets[nodes], lengths)]
+
+    def cut(self, owner: IntArray) -> int:
+        """Return how many pairs have their ends in two partitions. owner: [N]."""
+        first = np.repeat(np.arange(self.num_nodes), np.diff(self.offsets))
+        return int(np.count_nonzero(owner[first] != owner[self.neighbors])) // 2
+
+
+@dataclass(frozen=True)
+class Move:
+    """A migration: how many nodes, of what cost, and how many more pairs are cut after it."""
+
+    source: int
+    target: int
+    num_nodes: int
+    cost: float
+    added_cut: int
+
+
+@dataclass(frozen=True)
+class Balanced:
+    """Who owns each node [N] after the moves."""
+
+    owner: IntArray
+    moves: tuple[Move, ...]
+
+
+def balance_factor(cost: CostArray, owner: IntArray, *, num_partitions: int) -> float:
+    """Return the largest cost of a partition over the mean of all; 1.0 where nothing costs anything."""
+    loads = _loads(cost, owner, num_partitions)
+    return float(loads.max() / loads.mean()) if loads.any() else 1.0
+
+
+def _loads(cost: CostArray, owner: IntArray, num_partitions: int) -> CostArray:
+    loads: CostArray = np.bincount(owner, cost, minlength=num_partitions).astype(np.float64)
+    return loads
+
+
+def balance(
+    graph: InducedGraph,
+    cost: CostArray,
+    owner: IntArray,
+    *,
+    num_partitions: int,
+    keys: KeyArray,
+    threshold: float,
+    seed: int = 0,
+) -> Balanced:
+    """Move nodes until the balance factor is at most the threshold, or no plan helps.
+
+    cost, owner, keys: [N]; keys are the nodes' own, whatever their dense ids. A node without cost goes along with those
+    whose neighbour it is.
+    """
+    owner, moves = owner.copy(), list[Move]()
+    while len(moves) < _MOVES_PER_PARTITION * num_partitions:
+        loads = _loads(cost, owner, num_partitions)
+        if not loads.any() or loads.max() <= threshold * loads.mean():
+            break
+        move = _next_move(graph, cost, owner, loads, order=combine(keys, seed_word(seed, len(moves))))
+        if move is None:
+            break
+        moved, made = move
+        owner[moved] = made.target
+        moves.append(made)
+    return Balanced(owner, tuple(moves))
+
+
+def _next_move(
+    graph: InducedGraph, cost: CostArray, owner: IntArray, loads: CostArray, *, order: KeyArray
+) -> tuple[IntArray, Move] | None:
+    """Return the nodes to move and what that does; None where no partition can take any."""
+    source, mean = int(loads.argmax()), loads.mean()
+    for target in np.argsort(loads, kind="stable").tolist():
+        budget = min(loads[source] - mean, mean - loads[target])
+        if budget <= _LEAST_MOVE * mean:
+            return None
+        plans = _plans(graph, cost, owner, (source, target), budget=budget, order=order)
+        moved = [float(cost[plan].sum()) for plan in plans]
+        if max(moved) <= _LEAST_MOVE * mean:
+            continue
+        full = [number for number, each in enumerate(moved) if each >= _FULL * max(moved)]
+        added = {number: _added_cut(graph, plans[number], owner, target) for number in full}
+        best = min(full, key=lambda number: (added[number], number))
+        return plans[best], Move(source, target, len(plans[best]), moved[best], added[best])
+    return None
+
+
+def _plans(
+    graph: InducedGraph,
+    cost: CostArray,
+    owner: IntArray,
+    between: tuple[int, int],
+    *,
+    budget: float,
+    order: KeyArray,
+) -> list[IntArray]:
+    """Return the nodes that each plan moves from one partition to the other."""
+    source, target = between
+    movable = owner == source
+    nodes = np.flatnonzero(movable)
+    degrees = graph.offsets[nodes + 1] - graph.offsets[nodes]
+    beside = np.repeat(np.arange(len(nodes)), degrees)[owner[graph.neighbors_of(nodes)] == target]
+    # whether each has no neighbour in the target partition [n]; those that have one come first, by their hash
+    inner = np.bincount(beside, minlength=len(nodes)) == 0
+    starts = nodes[np.lexsort((order[nodes], inner))]
+    return [_grown(graph, cost, movable, starts[number:], budget=budget) for number in range(NUM_PLANS)]
+
+
+def _grown(
+    graph: InducedGraph, cost: CostArray, movable: npt.NDArray[np.bool_], starts: IntArray, *, budget: float
+) -> IntArray:
+    """Return the nodes that a search from the first of the starts takes.
+
+    Where it ends with budget left it goes on from the next ones, twice as many each time.
+    """
+    waiting, taken = movable.copy(), [np.zeros(0, np.int64)]
+    frontier, begun = starts[:1], 1
+    smallest = float(cost[starts].min(initial=np.inf))
+    while smallest <= budget and (len(frontier) or begun < len(starts)):
+        if not len(frontier):
+            frontier, begun = starts[begun : 2 * begun], 2 * begun
+        frontier = frontier[waiting[frontier]]
+        waiting[frontier] = False
+        fitting = frontier[cost[frontier] <= budget]
+        # those of the frontier that are taken, as many as the budget allows
+        own = fitting[np.cumsum(cost[fitting]) <= budget]
+        taken.append(own)
+        budget -= float(cost[own].sum())
+        frontier = distinct(graph.neighbors_of(own))
+    return np.concatenate(taken)
+
+
+def _added_cut(graph: InducedGraph, moved: IntArray, owner: IntArray, target: int) -> int:
+    """Return how many more pairs are cut once some nodes of one partition lie in another; negative where fewer are."""
+    gone = np.zeros(graph.num_nodes, bool)
+    gone[moved] = True
+    beside = graph.neighbors_of(moved)
+    stayed = (owner[beside] == owner[moved[0]]) & ~gone[beside]
+    return int(np.count_nonzero(stayed)) - int(np.count_nonzero(owner[beside] == target))
