@@ -42,7 +42,7 @@ with DAG(
     tags=["gnnflow"],
 ) as dag:
     prepare = PrepareOperator(task_id="prepare", config=CONFIG, retries=0)
-    tasks = stage_tasks(retraining_chain(config.train.strategy), config="{{ ti.xcom_pull(task_ids='prepare') }}")
+    tasks = stage_tasks(retraining_chain(config), config="{{ ti.xcom_pull(task_ids='prepare') }}")
     tasks["ingest"].inlets.append(graph)
     tasks["score"].outlets.append(predictions)
     prepare >> tasks["ingest"]

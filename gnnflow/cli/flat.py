@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from gnnflow.cli.options import AsJson, Overrides, WorkspaceOption, load, perform, show
-from gnnflow.config import PIPELINES, Config, config_from_dict
+from gnnflow.config import Config, config_from_dict
+from gnnflow.config.stages import stages_of
 from gnnflow.graph.errors import ConfigError
 
 
@@ -33,7 +34,7 @@ def flat(
     if not nodes or not edges:
         raise ConfigError("no tables were given", where="gnnflow flat", fix="Give CONFIG, or -n NODES and -e EDGES.")
     parsed = _flat_config(nodes, edges, hops, sampling, overrides, workspace)
-    stages = PIPELINES[parsed.train.strategy].stages
+    stages = stages_of(parsed)
     show(perform(parsed, *stages[: stages.index("flat") + 1]).summary(), as_json=as_json)
 
 

@@ -39,6 +39,7 @@ from gnnflow.config.neighbors_section import (
     UniformSampling,
     WeightedSampling,
 )
+from gnnflow.config.partition_section import BalancedPartition, HashPartition, PartitionConfig
 from gnnflow.config.pipelines import PIPELINES
 from gnnflow.config.publish_section import GuardsConfig, PublishConfig
 from gnnflow.config.root import Config
@@ -71,6 +72,7 @@ __all__ = [
     "STAGES",
     "AddressCluster",
     "AllReduceConfig",
+    "BalancedPartition",
     "ClusterConfig",
     "Config",
     "ConstantSchedule",
@@ -89,6 +91,7 @@ __all__ = [
     "GuardsConfig",
     "HANConfig",
     "HGTConfig",
+    "HashPartition",
     "HuberLoss",
     "InBatchNegatives",
     "InferConfig",
@@ -109,6 +112,7 @@ __all__ = [
     "PGNNConfig",
     "PairTask",
     "ParameterServerConfig",
+    "PartitionConfig",
     "PinSageConfig",
     "PlateauSchedule",
     "PublishConfig",

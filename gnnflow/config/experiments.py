@@ -39,8 +39,8 @@ class Variant:
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """The stages of its strategy."""
-        return run_chain(self.config.train.strategy)
+        """The stages of its run."""
+        return run_chain(self.config)
 
     def key(self, stage: str) -> str:
         """Return what decides a stage's result: equal keys are the same work. A run's last stages are its own."""

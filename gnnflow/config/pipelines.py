@@ -14,8 +14,9 @@ from typing import Any
 class Pipeline:
     """One training strategy.
 
-    stages: those that leave artifacts, in order. source: where its training steps come from, as `module:function` (see
-    `gnnflow.train.source`). execution: the row of `gnnflow.executions.table` that it trains on.
+    stages: those that leave artifacts, in order, with those that not every config asks for. source: where its training
+    steps come from, as `module:function` (see `gnnflow.train.source`). execution: the row of
+    `gnnflow.executions.table` that it trains on.
     """
 
     stages: tuple[str, ...]
@@ -25,7 +26,7 @@ class Pipeline:
 
 PIPELINES: dict[str, Pipeline] = {
     "mini-batch": Pipeline(
-        ("ingest", "select", "flat", "train", "infer"),
+        ("ingest", "partition", "select", "flat", "train", "infer"),
         source="gnnflow.train.minibatch:open_task_source",
         execution="minibatch",
     ),

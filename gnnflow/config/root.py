@@ -16,6 +16,7 @@ from gnnflow.config.graph_section import GraphConfig
 from gnnflow.config.infer_section import InferConfig
 from gnnflow.config.model_section import GCNConfig, JoinedKeys, ModelConfig
 from gnnflow.config.neighbors_section import DirectNeighbors, MetapathNeighbors, NeighborsConfig, NoSampling
+from gnnflow.config.partition_section import BalancedPartition, HashPartition, PartitionConfig
 from gnnflow.config.publish_section import GuardsConfig, PublishConfig
 from gnnflow.config.task_section import NodeTask, TaskConfig
 from gnnflow.config.train_section import Device, TrainConfig, needs_ranks
@@ -38,6 +39,7 @@ class Config(Section):
     )
     graph: GraphConfig = Field(description="Input tables and the layout of the graph store.")
     task: TaskConfig = Field(NodeTask(), description="What is labelled and scored: nodes, or pairs of nodes.")
+    partition: PartitionConfig = Field(HashPartition(), description="Which nodes share a partition.")
     neighbors: NeighborsConfig = Field(DirectNeighbors(), description="Which neighbours a node aggregates.")
     flat: FlatConfig = Field(FlatConfig(), description="Neighbourhoods as GraphFeatures.")
     model: ModelConfig = Field(GCNConfig(), description="Encoder, layers and head.")
@@ -240,6 +242,24 @@ class Config(Section):
                 )
         if len(set(self.neighbors.paths)) < len(self.neighbors.paths):
             raise problem("a path is listed twice", key=key, fix="List each once.")
+        return self
+
+    @model_validator(mode="after")
+    def _partitions_can_be_balanced(self) -> Self:
+        if not isinstance(self.partition, BalancedPartition):
+            return self
+        why = None
+        if self.task.kind != "node":
+            why = f"task.kind is {self.task.kind}: pairs that are predicted stay where ingest placed them"
+        elif not isinstance(self.neighbors, DirectNeighbors):
+            why = f"neighbors.kind is {self.neighbors.kind}: costs are those of direct in-edges"
+        if why is not None:
+            fix = "Set it to hash."
+            raise problem(f"balanced is not allowed where {why}", key="partition.kind", fix=fix)
+        known = [str(relation) for relation in self.graph.schema.relations]
+        if unknown := [name for name in self.partition.relations if name not in known]:
+            key = "partition.relations"
+            raise problem(f"{unknown[0]!r} is no relation of the graph", key=key, fix=f"They are {', '.join(known)}.")
         return self
 
     @model_validator(mode="after")

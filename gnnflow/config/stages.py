@@ -33,18 +33,23 @@ def _no_code(_: Config) -> tuple[str, ...]:
     return ()
 
 
+def _always(_: Config) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class Stage:
     """One stage.
 
     work: `module:function`. A stage with `keys` leaves an artifact: `work(run: StageRun) -> Made`, done once per
     fingerprint. One without (a check, a publication) is done whenever it is asked for: `work(context) -> StageResult`.
-    needs: the stages whose artifacts it reads, as far as the strategy has them. version: raised when the same config
-    and inputs would give other bytes. own_code: the user's own classes and functions that it runs, as `module:name`;
-    their source enters the fingerprint. on_demand: a stage that needs it makes it where it is missing. reads_tables:
-    it reads the user's tables; starts_from_model: where train.start names a model, what that holds decides its result;
-    writes_store: its artifact is a graph store. quick: of a stage without keys,
-    `module:function` that says of a context whether running the stage now takes no more than a few small files.
+    needs: the stages whose artifacts it reads, as far as the run has them. version: raised when the same config and
+    inputs would give other bytes. own_code: the user's own classes and functions that it runs, as `module:name`; their
+    source enters the fingerprint. asked_for: whether a config's run has it, where its strategy does. on_demand: a stage
+    that needs it makes it where it is missing. reads_tables: it reads the user's tables; starts_from_model: where
+    train.start names a model, what that holds decides its result; writes_store: its artifact is a graph store. quick:
+    of a stage without keys, `module:function` that says of a context whether running the stage now takes no more than
+    a few small files.
     """
 
     name: str
@@ -54,6 +59,7 @@ class Stage:
     version: int = 1
     keys: Callable[[Config], Keys] | None = None
     own_code: Callable[[Config], tuple[str, ...]] = _no_code
+    asked_for: Callable[[Config], bool] = _always
     on_demand: bool = False
     quick: str = ""
     reads_tables: bool = False
@@ -75,6 +81,19 @@ def _ingest_keys(config: Config) -> Keys:
     keys |= {"split": split.model_dump(mode="json"), "seed": config.seed}
     keys |= {"timestamp": config.graph.timestamp} if split.earlier_only else {}
     return {**keys, "messages": config.task.messages} if config.task.kind == "edge" else keys
+
+
+def _moves_nodes(config: Config) -> bool:
+    return config.partition.kind != "hash"
+
+
+def _partition_keys(config: Config) -> Keys:
+    partition = config.partition.model_dump(mode="json")
+    if not _moves_nodes(config):
+        return {"partition": partition}
+    # What is aggregated of a node is what costs: its in-edges, or as many of them as any hop takes.
+    kept = None if config.relation_fanouts is None else [max(fanout) for fanout in config.relation_fanouts]
+    return {"partition": partition, "kept": kept, "seed": config.seed}
 
 
 # What makes a sample's sums those of all edges, where it changed since a kind of sampling came to be.
@@ -164,6 +183,15 @@ STAGES: dict[str, Stage] = {
             writes_store=True,
         ),
         Stage(
+            "partition",
+            "Write the graph store anew with other partitions, such as those that take equally long.",
+            "gnnflow.stages.partition:work",
+            needs=(STORE,),
+            keys=_partition_keys,
+            asked_for=_moves_nodes,
+            writes_store=True,
+        ),
+        Stage(
             "select",
             "Choose each node's neighbours once, for every stage and run that aggregates over them.",
             "gnnflow.stages.select:work",
@@ -231,26 +259,30 @@ STAGES: dict[str, Stage] = {
 }
 
 
-def run_chain(strategy: str) -> tuple[str, ...]:
+def stages_of(config: Config) -> tuple[str, ...]:
+    """Return the stages of a config's run that leave artifacts, in order: those of its strategy that it asks for."""
+    return tuple(name for name in PIPELINES[config.train.strategy].stages if STAGES[name].asked_for(config))
+
+
+def run_chain(config: Config) -> tuple[str, ...]:
     """Return the stages of one run, its completion last: what a scheduler makes one task of each."""
-    return (*PIPELINES[strategy].stages, "run")
+    return (*stages_of(config), "run")
 
 
-def retraining_chain(strategy: str) -> tuple[str, ...]:
+def retraining_chain(config: Config) -> tuple[str, ...]:
     """Return the stages of a retraining run: guards before anything costs much, then publication, then scoring."""
-    ingest, *rest = PIPELINES[strategy].stages
+    ingest, *rest = stages_of(config)
     return (ingest, "guards", *rest, "run", "publish", "score")
 
 
 def stages_of_any() -> tuple[str, ...]:
-    """Return every stage of some strategy's run, each after those it follows."""
-    return tuple(dict.fromkeys(stage for strategy in PIPELINES for stage in run_chain(strategy)))
+    """Return every stage of some config's run, each after those it follows."""
+    return tuple(dict.fromkeys(stage for row in PIPELINES.values() for stage in (*row.stages, "run")))
 
 
-def needs_of(stage: str, strategy: str) -> tuple[str, ...]:
-    """Return the stages whose artifacts a stage reads under a strategy; `store` becomes the stage that wrote it."""
-    before = PIPELINES[strategy].stages
-    before = before[: before.index(stage)] if stage in before else before
+def needs_of(stage: str, stages: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those of a run's stages whose artifacts a stage reads; `store` becomes the one that wrote it."""
+    before = stages[: stages.index(stage)] if stage in stages else stages
     named = (_store_writer(before) if need == STORE else need for need in STAGES[stage].needs)
     return tuple(dict.fromkeys(need for need in named if need in before))
 

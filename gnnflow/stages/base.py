@@ -124,8 +124,8 @@ class StageRun:
 
     @property
     def store(self) -> GraphStore:
-        """The graph store this run computes on, whichever stage wrote it, with the relations that were selected."""
-        written = self.inputs[self.context.run.store_stage]
+        """The graph store this stage computes on, whichever wrote it, with the relations that were selected."""
+        written = next(artifact for name, artifact in self.inputs.items() if STAGES[name].writes_store)
         store = GraphStore.of(written.uri, written.manifest)
         selected = self.inputs.get("select")
         relations = () if selected is None else selected.facts(SelectFacts).relations
@@ -203,6 +203,7 @@ def run_stage(context: StageContext, stage: str) -> StageResult:
     A stage that a person asks for alone may be the last to be read here, so what it made earlier is verified whole.
     """
     if STAGES[stage].keys is not None:
+        _check_asked_for(context, stage)
         check_run(context.run, (stage,))
         made = make_artifact(context, stage)
         if made.reused:
@@ -211,6 +212,17 @@ def run_stage(context: StageContext, stage: str) -> StageResult:
         return made
     result: StageResult = load_named(STAGES[stage].work)(context)
     return result
+
+
+def _check_asked_for(context: StageContext, stage: str) -> None:
+    """Raise ConfigError where a run of this config does not have the stage."""
+    if stage not in context.run.stages:
+        has = ", ".join(context.run.stages)
+        raise ConfigError(
+            f"a run of this config has no stage {stage}, it has {has}",
+            where=f"gnnflow {stage}",
+            fix=f"Set {stage}.kind to one that has something to do, or leave the stage out.",
+        )
 
 
 def is_done(context: StageContext, stage: str) -> bool:

@@ -15,10 +15,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnnflow.config import PIPELINES, STAGES
+from gnnflow.config import STAGES
 from gnnflow.config.cluster_section import LocalCluster
 from gnnflow.config.deployment import Deployment
-from gnnflow.config.stages import needs_of
+from gnnflow.config.stages import needs_of, stages_of
 from gnnflow.graph.errors import ConfigError
 from gnnflow.stages.start import find_start, start_of_version
 from gnnflow.storage.filesystem import absolute, has_pattern, join, stamp
@@ -78,7 +78,7 @@ class ResolvedRun:
 
     def needs(self, stage: str) -> tuple[str, ...]:
         """Return the stages whose artifacts a stage reads in this run."""
-        return needs_of(stage, self.config.train.strategy)
+        return needs_of(stage, self.stages)
 
     def artifact(self, stage: str) -> str:
         """Return where a stage's artifact lies."""
@@ -112,12 +112,13 @@ def _with_start(config: Config, start: FoundStart) -> Config:
 
 
 def _fingerprints(config: Config, tables: Tables, start: FoundStart | None) -> dict[str, str]:
-    """Return the fingerprints of the strategy's stages, in order."""
+    """Return the fingerprints of the run's stages, in order."""
     found: dict[str, str] = {}
-    for name in PIPELINES[config.train.strategy].stages:
+    stages = stages_of(config)
+    for name in stages:
         stage = STAGES[name]
         assert stage.keys is not None, "the stages of a pipeline leave artifacts"
-        inputs: dict[str, Any] = {need: found[need] for need in needs_of(name, config.train.strategy)}
+        inputs: dict[str, Any] = {need: found[need] for need in needs_of(name, stages)}
         if stage.reads_tables:
             inputs |= {table: [asdict(each) for each in stamps] for table, stamps in tables.items()}
         if stage.starts_from_model and start is not None:

@@ -87,9 +87,8 @@ class StageOperator(BaseOperator):
         from gnnflow.config.stages import run_chain, stages_of_any
 
         config = self._read_config()
-        strategy = config.train.strategy
-        if self.stage in stages_of_any() and self.stage not in run_chain(strategy):
-            raise AirflowSkipException(f"strategy {strategy} has no stage {self.stage}")
+        if self.stage in stages_of_any() and self.stage not in run_chain(config):
+            raise AirflowSkipException(f"a run of this config has no stage {self.stage}")
         endpoint = self._endpoint(config)
         if endpoint is None:
             return self._done(context, self._here(config))

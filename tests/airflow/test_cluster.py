@@ -54,7 +54,7 @@ def test_lineage_of_guards_and_score_names_the_last_store_the_selection_and_the_
 
     def retrain():
         context = StageContext.of(graph_config(tmp_path, train=TRAIN))
-        return context, {stage: run_stage(context, stage).summary() for stage in retraining_chain("mini-batch")}
+        return context, {stage: run_stage(context, stage).summary() for stage in retraining_chain(context.config)}
 
     write_graph(tmp_path, num_nodes=60, seed=0)
     _, first = retrain()

@@ -142,7 +142,7 @@ def test_a_finished_stage_is_not_submitted(tmp_path, config, monkeypatch, airflo
     from tests.airflow.running import sync
 
     context = StageContext.of(config)
-    chain = retraining_chain("mini-batch")
+    chain = retraining_chain(config)
     for stage in chain:
         run_stage(context, stage)
     file = tmp_path / "config.yaml"

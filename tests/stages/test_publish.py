@@ -11,7 +11,7 @@ import pytest
 
 from gnnflow import registry
 from gnnflow.cli import main
-from gnnflow.config import PIPELINES
+from gnnflow.config.stages import stages_of
 from gnnflow.graph.errors import RegistryError, StorageError
 from gnnflow.layers import saved
 from gnnflow.stages import pipeline, publish
@@ -231,7 +231,7 @@ def test_stages_that_have_not_run_are_named(graph: Path) -> None:
 
 def test_stages_run_one_by_one_become_a_run(graph: Path) -> None:
     config = config_of(graph)
-    for stage in PIPELINES["mini-batch"].stages:
+    for stage in stages_of(config):
         run_stage(StageContext.of(config), stage)
     result = publish.run(StageContext.of(config))
     assert result.promoted

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gnnflow.config.pipelines import PIPELINES
-from gnnflow.config.stages import STAGES, needs_of, retraining_chain, run_chain, stages_of_any
+from gnnflow.config.stages import STAGES, needs_of, retraining_chain, run_chain, stages_of, stages_of_any
 from gnnflow.graph.errors import ConfigError, LayerError, TableError, TrainingError
 from gnnflow.stages import ingest, pipeline
 from gnnflow.stages.base import ArtifactResult, StageContext, make_artifact, run_stage
@@ -44,17 +44,28 @@ def make_all(context: StageContext) -> dict[str, ArtifactResult]:
 
 
 def test_every_stage_of_a_pipeline_leaves_an_artifact_and_finds_its_needs_before_it() -> None:
-    for strategy, row in PIPELINES.items():
+    for row in PIPELINES.values():
         for number, stage in enumerate(row.stages):
             assert STAGES[stage].keys is not None
-            assert set(needs_of(stage, strategy)) <= set(row.stages[:number])
+            assert set(needs_of(stage, row.stages)) <= set(row.stages[:number])
 
 
-def test_chains_follow_the_pipeline() -> None:
-    stages = PIPELINES["mini-batch"].stages
-    assert run_chain("mini-batch") == (*stages, "run")
-    assert retraining_chain("mini-batch") == ("ingest", "guards", *stages[1:], "run", "publish", "score")
-    assert stages_of_any() == (*stages, "run")
+def test_chains_follow_the_pipeline_and_leave_out_what_a_config_does_not_ask_for(tmp_path: Path) -> None:
+    every = PIPELINES["mini-batch"].stages
+    balanced = graph_config(tmp_path, partition={"kind": "balanced"})
+    assert stages_of(balanced) == every
+    config = graph_config(tmp_path)
+    stages = tuple(stage for stage in every if stage != "partition")
+    assert stages_of(config) == stages
+    assert run_chain(config) == (*stages, "run")
+    assert retraining_chain(config) == ("ingest", "guards", *stages[1:], "run", "publish", "score")
+    assert stages_of_any() == (*every, "run")
+
+
+def test_a_stage_that_a_config_does_not_ask_for_is_refused(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    with pytest.raises(ConfigError, match=r"no stage partition.*Set partition\.kind"):
+        run_stage(StageContext.of(graph_config(tmp_path)), "partition")
 
 
 @pytest.mark.usefixtures("toy")
@@ -66,7 +77,7 @@ def test_a_run_of_another_strategy_has_the_new_stage_and_its_report_shows_it(tmp
     assert result.stages["toy"].manifest.inputs == {"ingest": result.stages["ingest"].manifest.fingerprint}
     assert result.summary()["stages"]["toy"]["artifact"] == result.stages["toy"].artifact
     assert ">toy<" in filesystem.read_bytes(result.report).decode()
-    assert run_chain("toy-batch")[1] == "toy"
+    assert run_chain(toy_config(tmp_path))[1] == "toy"
     # what the two strategies have in common is shared
     mini = StageContext.of(graph_config(tmp_path, **QUICK))
     assert make_artifact(mini, "flat").reused

@@ -1,0 +1,313 @@
+"""The partition stage: the same graph in partitions that cost about the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gnnflow.cluster import Cluster
+from gnnflow.config import STAGES
+from gnnflow.graph.errors import ConfigError
+from gnnflow.graph.facts import GraphFacts
+from gnnflow.ingest.job import IngestJob
+from gnnflow.mapreduce.schedulers import Dask
+from gnnflow.progress import Silent
+from gnnflow.stages import pipeline
+from gnnflow.stages.base import ArtifactResult, StageContext, make_artifact
+from gnnflow.storage.columns import id_keys, to_numpy
+from gnnflow.storage.filesystem import join, read_json
+from gnnflow.storage.graph_store import GraphStore, edges_file, nodes_file
+from gnnflow.storage.tables import read_artifact_table
+from tests.small_graphs import graph_config, write_graph
+from tests.stages.test_tasks import run_main
+from tests.typed_graphs import typed_tables, write_tables
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gnnflow.config import Config
+
+BALANCED = {"kind": "balanced", "threshold": 1.03}
+KINDS = ["one type", "several types"]
+
+
+@pytest.fixture(params=KINDS)
+def graph(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    """A graph with a hub and parallel edges, or one with three types, as the graph section of a config."""
+    if request.param == "one type":
+        write_graph(tmp_path, num_nodes=90, num_edges=1200, hub=7)
+        return {"edge_features": ["amount", "hour"], "partitions": 4}
+    return {**write_tables(tmp_path, typed_tables(num_edges=300)), "partitions": 4}
+
+
+def config_of(folder: Path, graph: dict[str, Any], **sections: Any) -> Config:
+    kind = "han" if "target" in graph else "gat_e"
+    return graph_config(
+        folder,
+        graph=graph,
+        **{
+            "partition": BALANCED,
+            "neighbors": {"sampling": {"kind": "uniform", "fanout": [4, 3]}},
+            "model": {"kind": kind, "hidden": 4, "heads": 2, "dropout": 0.0},
+            "train": {"epochs": 3, "batch_size": 1000, "lr": 0.05},
+            "infer": {"parity_samples": 20},
+            **sections,
+        },
+    )
+
+
+def stores(config: Config) -> tuple[ArtifactResult, ArtifactResult]:
+    """Return what ingest and partition made."""
+    context = StageContext.of(config)
+    first, second = (make_artifact(context, stage) for stage in ("ingest", "partition"))
+    return first, second
+
+
+def store_of(made: ArtifactResult) -> GraphStore:
+    return GraphStore.of(made.artifact, made.manifest)
+
+
+def assert_same_tables(one: ArtifactResult, other: ArtifactResult) -> None:
+    """Assert that two stores have the same files of nodes and edges, row by row."""
+    names, others = (
+        {entry.name for entry in made.manifest.files if entry.name.startswith(("nodes-", "edges-"))}
+        for made in (one, other)
+    )
+    assert names == others
+    for name in names:
+        assert read_artifact_table(one.artifact, name).equals(read_artifact_table(other.artifact, name))
+
+
+def node_rows(store: GraphStore, node_type: int) -> pa.Table:
+    """Return the rows of all nodes of a type in the order of their keys, without their dense ids."""
+    parts = range(store.num_partitions)
+    names = [nodes_file(number, store.schema, node_type=node_type) for number in parts]
+    tables = [read_artifact_table(store.artifact, name) for name in names]
+    return pa.concat_tables(tables).drop_columns(["node"]).combine_chunks().sort_by("key")
+
+
+def edge_rows(store: GraphStore, relation: int) -> pa.Table:
+    """Return all edges of a relation in the order of their keys, ends as the nodes' keys."""
+    parts = range(store.num_partitions)
+    types = range(store.schema.num_types)
+    keys = np.concatenate([to_numpy(store.nodes(p, ["key"], node_type=t)["key"]) for p in parts for t in types])
+    names = [edges_file(number, store.schema, relation=relation) for number in parts]
+    table = pa.concat_tables([read_artifact_table(store.artifact, name) for name in names]).combine_chunks()
+    for number, name in enumerate(table.column_names):
+        if name in {"dst", "src"}:
+            table = table.set_column(number, name, pa.array(keys[to_numpy(table[name])]))
+    return table.sort_by("edge_key")
+
+
+def test_the_graph_is_the_same_in_other_partitions(tmp_path: Path, graph: dict[str, Any]) -> None:
+    first, second = map(store_of, stores(config_of(tmp_path, graph)))
+    assert first.facts.offsets != second.facts.offsets
+    for number in range(first.schema.num_types):
+        assert node_rows(first, number).equals(node_rows(second, number))
+    for number in range(first.schema.num_relations):
+        assert edge_rows(first, number).equals(edge_rows(second, number))
+
+
+def test_a_node_lies_where_the_book_says_and_edges_at_their_targets_in_order(
+    tmp_path: Path, graph: dict[str, Any]
+) -> None:
+    store = store_of(stores(config_of(tmp_path, graph))[1])
+    book = store.book
+    assert book.num_nodes == store.facts.num_nodes
+    for partition in range(store.num_partitions):
+        for number in range(store.schema.num_types):
+            nodes = store.nodes(partition, ["node", "id"], node_type=number)
+            rows = book.rows(partition, number)
+            expected = book.start(partition) + np.arange(rows.start, rows.stop)
+            np.testing.assert_array_equal(to_numpy(nodes["node"]), expected)
+            assert nodes["id"].to_pylist() == sorted(nodes["id"].to_pylist())
+        for number in range(store.schema.num_relations):
+            edges = store.edges(partition, ["dst", "src"], relation=number)
+            dst, src = to_numpy(edges["dst"]), to_numpy(edges["src"])
+            assert np.all(book.owner(dst) == partition)
+            assert np.all(np.diff(dst * book.num_nodes + src) >= 0)
+
+
+def test_the_store_is_what_ingest_writes_where_it_deals_nodes_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_graph(tmp_path, num_nodes=90, num_edges=1200, hub=7)
+    graph = {"edge_features": ["amount", "hour"], "partitions": 4}
+    made = stores(config_of(tmp_path, graph))[1]
+    store = store_of(made)
+    held = [to_numpy(store.nodes(number, ["key"])["key"]) for number in range(4)]
+    keys = np.concatenate(held)
+    home = np.repeat(np.arange(4), [len(each) for each in held])[np.argsort(keys)]
+
+    def dealt(_: IngestJob, ids: pa.Array) -> Any:
+        return home[np.searchsorted(np.sort(keys), id_keys(ids))]
+
+    monkeypatch.setattr(IngestJob, "home_of", dealt)
+    again = config_of(tmp_path, graph, workspace=str(tmp_path / "again"))
+    ingested = make_artifact(StageContext.of(again), "ingest")
+    assert_same_tables(made, ingested)
+    assert store.facts.offsets == ingested.facts(GraphFacts).offsets
+
+
+def test_where_nothing_moves_the_rows_are_those_of_ingest(tmp_path: Path, graph: dict[str, Any]) -> None:
+    first, second = stores(config_of(tmp_path, graph, partition={"kind": "balanced", "threshold": 100}))
+    assert_same_tables(first, second)
+    assert second.facts(GraphFacts) == first.facts(GraphFacts)
+
+
+def test_costs_are_even_and_the_artifact_says_how_even(tmp_path: Path, graph: dict[str, Any]) -> None:
+    made = stores(config_of(tmp_path, graph, partition={**BALANCED, "threshold": 1.1, "per_root": 0.5}, neighbors={}))[
+        1
+    ]
+    store = store_of(made)
+    told = read_json(join(made.artifact, "balance.json"))
+    of_nodes = [store.degrees(p).in_degree.reshape(store.book.size(p), -1).sum(1) + 0.5 for p in range(4)]
+    loads = np.array([each.sum() for each in of_nodes])
+    assert told["factor"] == pytest.approx(loads.max() / loads.mean())
+    assert told["factor"] < told["factor_before"]
+    largest = max(each.max() for each in of_nodes)
+    assert told["factor"] <= max(1.1, (largest + 1) / loads.mean())
+    assert told["costs"]["per_root"] == 0.5
+
+
+def predictions(config: Config) -> dict[Any, np.ndarray]:
+    result = pipeline.run_quietly(config)
+    rows: dict[Any, np.ndarray] = {}
+    table = pq.read_table(result.predictions)
+    scores = next(name for name in ("probabilities", "scores", "prediction") if name in table.column_names)
+    for key, score in zip(table["id"].to_pylist(), table[scores].to_pylist(), strict=True):
+        rows[key] = np.asarray(score)
+    return rows
+
+
+def test_predictions_by_id_do_not_depend_on_the_partitions(tmp_path: Path, graph: dict[str, Any]) -> None:
+    hashed = predictions(config_of(tmp_path, graph, partition={"kind": "hash"}))
+    balanced = predictions(config_of(tmp_path, graph))
+    assert hashed.keys() == balanced.keys()
+    for key, score in hashed.items():
+        np.testing.assert_allclose(balanced[key], score, atol=1e-4)
+
+
+def selected(config: Config) -> list[tuple[int, int, int]]:
+    """Return the in-edges that were sampled: relation, and the keys of target and source."""
+    context = StageContext.of(config)
+    made = {stage: make_artifact(context, stage) for stage in context.run.stages[:-3]}
+    store = store_of(made[context.run.store_stage])
+    parts, types = range(store.num_partitions), range(store.schema.num_types)
+    keys = np.concatenate([to_numpy(store.nodes(p, ["key"], node_type=t)["key"]) for p in parts for t in types])
+    found: list[tuple[int, int, int]] = []
+    for partition in parts:
+        for relation in range(store.schema.num_relations):
+            name = edges_file(partition, store.schema, relation=relation)
+            rows = read_artifact_table(made["select"].artifact, name, ["dst", "src"])
+            ends = (keys[to_numpy(rows[end])].tolist() for end in ("dst", "src"))
+            found += [(relation, *pair) for pair in zip(*ends, strict=True)]
+    return sorted(found)
+
+
+def test_samples_do_not_depend_on_the_partitions(tmp_path: Path, graph: dict[str, Any]) -> None:
+    assert selected(config_of(tmp_path, graph)) == selected(config_of(tmp_path, graph, partition={"kind": "hash"}))
+
+
+def test_the_later_stages_compute_on_the_new_store(tmp_path: Path, graph: dict[str, Any]) -> None:
+    config = config_of(tmp_path, graph)
+    run = StageContext.of(config).run
+    assert run.stages == ("ingest", "partition", "select", "flat", "train", "infer")
+    assert run.store_stage == "partition"
+    assert {stage: run.needs(stage)[0] for stage in ("partition", "select", "flat")} == {
+        "partition": "ingest",
+        "select": "partition",
+        "flat": "partition",
+    }
+
+
+def test_the_command_line_partitions(tmp_path: Path, graph: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(config_of(tmp_path, graph).model_dump_json(exclude_none=True))
+    run_main(["ingest", str(file)])
+    capsys.readouterr()
+    run_main(["partition", str(file), "--json"])
+    out, err = capsys.readouterr()
+    assert json.loads(out)["stage"] == "partition"
+    assert "balance factor" in err
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_worker_count_changes_no_byte(tmp_path: Path, graph: dict[str, Any], workers: int) -> None:
+    undisturbed = stores(config_of(tmp_path, graph))[1].digest
+    cluster = {"kind": "local", "workers": workers, "memory_limit": "2GiB"}
+    config = config_of(tmp_path, graph, workspace=str(tmp_path / "others"), cluster=cluster)
+    with Cluster(config.cluster) as running:
+        context = StageContext.of(config, running)
+        make_artifact(context, "ingest")
+        assert make_artifact(context, "partition").digest == undisturbed
+
+
+class KillInEveryRound(Silent):
+    """Kills one worker process as each round starts; the nanny brings another."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.killed: list[str] = []
+
+    def round_started(self, name: str, num_tasks: int, num_done: int) -> None:
+        scheduler = self.cluster.scheduler()
+        assert isinstance(scheduler, Dask)
+        scheduler.client.wait_for_workers(2, timeout=60)
+        pids = sorted(scheduler.client.run(os.getpid).values())
+        os.kill(pids[len(self.killed) % len(pids)], signal.SIGKILL)
+        self.killed.append(name)
+
+
+@pytest.mark.distributed
+def test_killing_a_worker_in_every_round_changes_no_byte(tmp_path: Path, graph: dict[str, Any]) -> None:
+    undisturbed = stores(config_of(tmp_path, graph))[1].digest
+    cluster = {"kind": "local", "workers": 2, "memory_limit": "2GiB"}
+    config = config_of(tmp_path, graph, workspace=str(tmp_path / "others"), cluster=cluster)
+    with Cluster(config.cluster) as running:
+        make_artifact(StageContext.of(config, running), "ingest")
+        progress = KillInEveryRound(running)
+        assert make_artifact(StageContext.of(config, running, progress), "partition").digest == undisturbed
+    assert progress.killed == ["plan", "nodes_move", "nodes_write", "answer", "edges_move", "edges_write"]
+
+
+def test_keys_name_what_decides_the_partitions(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+
+    def keys(**sections: Any) -> Any:
+        return STAGES["partition"].keys(graph_config(tmp_path, **sections))  # type: ignore[misc]
+
+    balanced = keys(partition=BALANCED)
+    assert keys(partition={**BALANCED, "threshold": 1.2}) != balanced
+    assert keys(partition={**BALANCED, "per_root": 2}) != balanced
+    assert keys(partition=BALANCED, seed=1) != balanced
+    assert keys(partition=BALANCED, neighbors={"sampling": {"kind": "uniform", "fanout": [3, 2]}}) != balanced
+    assert keys(partition=BALANCED, model={"hidden": 8}) == balanced
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"task": {"kind": "link"}}, "balanced is not allowed where task.kind is link"),
+        ({"neighbors": {"kind": "walks"}}, "balanced is not allowed where neighbors.kind is walks"),
+        (
+            {"partition": {**BALANCED, "relations": {"a__to__b": [1, 0, 0]}}},
+            "'a__to__b' is no relation of the graph.*node__edge__node",
+        ),
+        ({"partition": {**BALANCED, "threshold": 1}}, "partition.threshold: 1"),
+        ({"partition": {"kind": "metis"}}, "partition.kind: 'metis'"),
+        ({"partition": {**BALANCED, "relations": {"node__edge__node": [1, -1, 0]}}}, "-1"),
+    ],
+)
+def test_what_cannot_be_balanced_is_refused(tmp_path: Path, sections: dict[str, Any], message: str) -> None:
+    metric = {"metric": "mrr"} if "task" in sections else {}
+    with pytest.raises(ConfigError, match=message):
+        graph_config(tmp_path, **{"partition": BALANCED, "train": metric, **sections})
