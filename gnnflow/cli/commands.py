@@ -5,6 +5,7 @@ A stage needs no command here: each row of `gnnflow.config.stages` has one. Thos
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Annotated
 
@@ -39,6 +40,7 @@ def build_app() -> typer.Typer:
     app.command()(sweep)
     app.command(name="score-pairs")(score_pairs)
     app.command()(report)
+    app.command()(costs)
     app.command()(inspect)
     app.command()(explain)
     app.command(name="import")(import_tables)
@@ -128,6 +130,16 @@ def explain(
         return
     for line in plan.lines():
         typer.echo(line)
+
+
+def costs(
+    run_uri: Annotated[str, typer.Argument(metavar="RUN", help="A run's URI, or the name of a run in the workspace.")],
+    workspace: WorkspaceOption = None,
+) -> None:
+    """Print as JSON what nodes cost, learned from how long a run's scoring took: keys for `partition`."""
+    from gnnflow.stages.costs import costs_of
+
+    typer.echo(json.dumps(costs_of(run_uri, workspace=workspace or default_workspace()).as_document(), indent=2))
 
 
 def report(

@@ -34,8 +34,9 @@ class BalancedPartition(Section):
     )
     relations: dict[str, tuple[Cost, Cost, Cost]] = Field(
         {},
-        description="What aggregating costs a node, by source__relation__target: per in-edge, per node that these come "
-        "from, and per in-edge squared. Relations that are left out cost 1 per in-edge.",
+        description="What aggregating costs a node, by source__relation__target: per instance (an in-edge, or a path "
+        "along a metapath), per node that these come from, and per instance squared. One that is left out costs 1 per "
+        "node that its instances come from.",
     )
 
 

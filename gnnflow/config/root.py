@@ -89,6 +89,13 @@ class Config(Section):
         return None if held is None else tuple(map(max, zip(*held, strict=True)))
 
     @property
+    def aggregated_relations(self) -> tuple[str, ...]:
+        """The names of the relations that are aggregated: the graph's own, or one per metapath."""
+        if isinstance(self.neighbors, MetapathNeighbors):
+            return tuple(f"{path[-1]}__{'-'.join(path)}__{path[0]}" for path in self.neighbors.paths)
+        return tuple(str(relation) for relation in self.graph.schema.relations)
+
+    @property
     def relation_fanouts(self) -> tuple[tuple[int, ...], ...] | None:
         """The fan-outs of each relation, in the order of the graph's schema; None keeps all in-edges."""
         sampling, relations = self.neighbors.sampling, self.graph.schema.relations
@@ -251,15 +258,17 @@ class Config(Section):
         why = None
         if self.task.kind != "node":
             why = f"task.kind is {self.task.kind}: pairs that are predicted stay where ingest placed them"
-        elif not isinstance(self.neighbors, DirectNeighbors):
-            why = f"neighbors.kind is {self.neighbors.kind}: costs are those of direct in-edges"
+        elif not isinstance(self.neighbors, (DirectNeighbors, MetapathNeighbors)):
+            why = f"neighbors.kind is {self.neighbors.kind}: costs are those of direct neighbours or of metapaths"
         if why is not None:
             fix = "Set it to hash."
             raise problem(f"balanced is not allowed where {why}", key="partition.kind", fix=fix)
-        known = [str(relation) for relation in self.graph.schema.relations]
+        known = self.aggregated_relations
         if unknown := [name for name in self.partition.relations if name not in known]:
             key = "partition.relations"
-            raise problem(f"{unknown[0]!r} is no relation of the graph", key=key, fix=f"They are {', '.join(known)}.")
+            raise problem(
+                f"{unknown[0]!r} is no relation that is aggregated", key=key, fix=f"They are {', '.join(known)}."
+            )
         return self
 
     @model_validator(mode="after")

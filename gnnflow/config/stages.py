@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gnnflow.config.neighbors_section import DirectNeighbors, NoSampling
+from gnnflow.config.neighbors_section import DirectNeighbors, MetapathNeighbors, NoSampling
 from gnnflow.config.pipelines import PIPELINES
 from gnnflow.config.train_section import RANKS_PLACE_ONLY, Device, several_ranks
 
@@ -93,7 +93,8 @@ def _partition_keys(config: Config) -> Keys:
         return {"partition": partition}
     # What is aggregated of a node is what costs: its in-edges, or as many of them as any hop takes.
     kept = None if config.relation_fanouts is None else [max(fanout) for fanout in config.relation_fanouts]
-    return {"partition": partition, "kept": kept, "seed": config.seed}
+    paths = config.neighbors.model_dump(mode="json") if isinstance(config.neighbors, MetapathNeighbors) else None
+    return {"partition": partition, "kept": kept, "paths": paths, "seed": config.seed}
 
 
 # What makes a sample's sums those of all edges, where it changed since a kind of sampling came to be.

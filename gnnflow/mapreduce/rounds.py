@@ -76,7 +76,8 @@ class TaskRecord:
 class RoundTiming:
     """When a round ran, in seconds since the runner started, and how long.
 
-    exchanged_bytes is what its tasks sent, peak_bytes the largest resident size of a process that ran one.
+    exchanged_bytes is what its tasks sent, peak_bytes the largest resident size of a process that ran one, and
+    task_seconds how long each task took, in their order.
     """
 
     name: str
@@ -85,6 +86,7 @@ class RoundTiming:
     tasks: int
     exchanged_bytes: int
     peak_bytes: int
+    task_seconds: tuple[float, ...] = ()
 
 
 class RoundRunner:
@@ -146,7 +148,8 @@ class RoundRunner:
         seconds = time.monotonic() - begin
         sent = sum(record.exchanged_bytes for record in records)
         peak = max((record.peak_bytes for record in records), default=0)
-        self.timings.append(RoundTiming(step.name, begin - self.started, seconds, step.num_tasks, sent, peak))
+        of_tasks = tuple(round(record.seconds, 6) for record in records)
+        self.timings.append(RoundTiming(step.name, begin - self.started, seconds, step.num_tasks, sent, peak, of_tasks))
         self.progress.round_finished(step.name, seconds)
 
 

@@ -24,19 +24,20 @@ if TYPE_CHECKING:
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.mapreduce.rounds import RoundRunner, TaskOutput
     from gnnflow.partition.costs import CostModel
+    from gnnflow.partition.instances import DirectInstances, PathInstances
     from gnnflow.storage.filesystem import FileEntry
     from gnnflow.storage.graph_store import GraphStore
 
 
 @dataclass(frozen=True)
 class PartitionJob:
-    """What every task knows. kept: the most in-edges of each relation that any hop takes of a node; None takes all."""
+    """What every task knows. costs: of the relations that instances are counted in."""
 
     artifact: str
     store: GraphStore
     costs: CostModel
     threshold: float
-    kept: tuple[int, ...] | None
+    instances: DirectInstances | PathInstances
     seed: int
 
 

@@ -10,7 +10,7 @@ owners for, each once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -26,10 +26,12 @@ from gnnflow.storage.graph_store import edges_file, nodes_file
 from gnnflow.storage.tables import commit_table, read_artifact_table
 
 if TYPE_CHECKING:
-    from gnnflow.graph.arrays import IntArray
+    from gnnflow.graph.arrays import IntArray, KeyArray
     from gnnflow.graph.book import PartitionBook
     from gnnflow.mapreduce.exchange import Inbox
+    from gnnflow.partition.instances import Ends
     from gnnflow.partition.job import PartitionJob
+    from gnnflow.storage.graph_store import GraphStore
 
 BALANCE = "balance.json"
 """The figures of the plan, below the artifact."""
@@ -40,10 +42,13 @@ _EDGE_ROWS = 1 << 20
 
 def plan(index: int, inbox: Inbox, *, job: PartitionJob) -> TaskOutput:
     """Choose a partition for every node and tell each old partition those of its own."""
-    book, parts = job.store.book, job.store.num_partitions
-    cost, keys = (np.concatenate(each) for each in zip(*(_costs(job, number) for number in range(parts)), strict=True))
-    graph = InducedGraph.of(*_ends(job), num_nodes=book.num_nodes)
+    book, parts, schema = job.store.book, job.store.num_partitions, job.store.schema
+    ends = [_ends(job.store, relation) for relation in range(schema.num_relations)]
+    cost = job.costs.seconds(*job.instances.counts(ends, schema=schema, num_nodes=book.num_nodes))
+    dst, src = (np.concatenate(each) for each in zip(*ends, strict=True))
+    graph = InducedGraph.of(dst, src, num_nodes=book.num_nodes)
     owner = np.repeat(np.arange(parts), [book.size(number) for number in range(parts)])
+    keys = _keys(job.store)
     found = balance(graph, cost, owner, num_partitions=parts, keys=keys, threshold=job.threshold, seed=job.seed)
     figures = {
         "factor_before": balance_factor(cost, owner, num_partitions=parts),
@@ -58,27 +63,20 @@ def plan(index: int, inbox: Inbox, *, job: PartitionJob) -> TaskOutput:
     return TaskOutput(emits=(Emit("homes", pa.table({"home": found.owner}), owner),), files=(file,), counts=figures)
 
 
-def _costs(job: PartitionJob, partition: int) -> tuple[Any, Any]:
-    """Return cost and key of a partition's nodes [N]."""
-    store = job.store
-    tables = [store.nodes(partition, ["key"], node_type=number) for number in range(store.schema.num_types)]
-    # in-edges of each node in each relation [N, R]
-    counts = store.degrees(partition).in_degree.reshape(-1, store.schema.num_relations)
-    if job.kept is not None:
-        counts = np.minimum(counts, np.array(job.kept))
-    return job.costs.seconds(counts, counts), np.concatenate([to_numpy(each["key"]) for each in tables])
-
-
-def _ends(job: PartitionJob) -> tuple[IntArray, IntArray]:
-    """Return target and source of all edges of all relations."""
-    store = job.store
-    tables = [
-        store.edges(partition, ["dst", "src"], relation=relation)
-        for partition in range(store.num_partitions)
-        for relation in range(store.schema.num_relations)
-    ]
+def _ends(store: GraphStore, relation: int) -> Ends:
+    """Return targets and sources of all edges of a relation."""
+    parts = range(store.num_partitions)
+    tables = [store.edges(partition, ["dst", "src"], relation=relation) for partition in parts]
     dst, src = (np.concatenate([to_numpy(each[name]) for each in tables]) for name in ("dst", "src"))
     return dst, src
+
+
+def _keys(store: GraphStore) -> KeyArray:
+    """Return the key of each node, in the order of dense ids [N]."""
+    places = [
+        (partition, number) for partition in range(store.num_partitions) for number in range(store.schema.num_types)
+    ]
+    return np.concatenate([to_numpy(store.nodes(part, ["key"], node_type=number)["key"]) for part, number in places])
 
 
 def move_nodes(index: int, inbox: Inbox, *, job: PartitionJob) -> TaskOutput:

@@ -5,26 +5,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gnnflow.config import BalancedPartition
+from gnnflow.config.neighbors_section import MetapathNeighbors
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.partition.costs import CostModel
+from gnnflow.partition.instances import DirectInstances, PathInstances
 from gnnflow.partition.job import PartitionJob, run_rounds
 from gnnflow.stages.base import Made
 
 if TYPE_CHECKING:
-    from gnnflow.graph.schema import GraphSchema
+    from gnnflow.config import Config
     from gnnflow.stages.base import StageRun
 
-_OF_RELATION = (1.0, 0.0, 0.0)
+_OF_RELATION = (0.0, 1.0, 0.0)
 
 
 def work(run: StageRun) -> Made:
     """Move nodes between partitions until these cost about the same, and write the store anew."""
     section, (written,) = run.config.partition, run.inputs.values()
     assert isinstance(section, BalancedPartition), "other kinds have no such stage"
-    fanouts = run.config.relation_fanouts
-    kept = None if fanouts is None else tuple(max(fanout) for fanout in fanouts)
-    facts = written.facts(GraphFacts)
-    job = PartitionJob(run.artifact, run.store, _costs(section, facts.schema), section.threshold, kept, run.config.seed)
+    facts, instances = written.facts(GraphFacts), instances_of(run.config)
+    costs = CostModel(
+        section.per_root, {name: section.relations.get(name, _OF_RELATION) for name in run.config.aggregated_relations}
+    )
+    job = PartitionJob(run.artifact, run.store, costs, section.threshold, instances, run.config.seed)
     result = run_rounds(job, run.rounds, facts=facts)
     figures = result.figures
     run.context.progress.message(
@@ -34,6 +37,9 @@ def work(run: StageRun) -> Made:
     return Made(result.files, rows_in=facts.num_nodes, rows_out=facts.num_nodes, facts=result.facts)
 
 
-def _costs(section: BalancedPartition, schema: GraphSchema) -> CostModel:
-    names = map(str, schema.relations)
-    return CostModel(section.per_root, {name: section.relations.get(name, _OF_RELATION) for name in names})
+def instances_of(config: Config) -> DirectInstances | PathInstances:
+    """Return what a node's instances are under a config whose partitions can be balanced."""
+    if isinstance(config.neighbors, MetapathNeighbors):
+        return PathInstances(config.neighbors.paths, config.neighbors.max_instances)
+    fanouts = config.relation_fanouts
+    return DirectInstances(None if fanouts is None else tuple(max(fanout) for fanout in fanouts))

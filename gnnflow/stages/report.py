@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gnnflow.config.yaml_text import write_yaml
-from gnnflow.graph.errors import StorageError
 from gnnflow.graph.facts import FlatFacts, GraphFacts, InferFacts, SelectFacts, TrainFacts
 from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.graph.splits import SPLITS
@@ -27,10 +26,10 @@ from gnnflow.report.inputs import (
 from gnnflow.stages.base import Artifact
 from gnnflow.storage.columns import to_matrix, to_numpy
 from gnnflow.storage.documents import write_document
-from gnnflow.storage.filesystem import FileEntry, absolute, exists, join, write_atomic
+from gnnflow.storage.filesystem import FileEntry, exists, join, write_atomic
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import read_manifest
-from gnnflow.storage.run_folder import PREDICTIONS, REPORT, files_of, latest_run, read_metrics, read_run
+from gnnflow.storage.run_folder import PREDICTIONS, REPORT, files_of, find_run, read_metrics, read_run
 from gnnflow.storage.tables import read_artifact_table
 from gnnflow.storage.verified import is_whole
 from gnnflow.storage.workspace import RUN, Workspace
@@ -55,12 +54,7 @@ def report_of(run: str, *, workspace: str) -> str:
 
     Raises StorageError where there is no such run.
     """
-    uri = absolute(run)
-    if not exists(join(uri, RUN)):
-        latest = latest_run(Workspace.at(workspace), run)
-        if latest is None:
-            raise StorageError("no such run", where=run, fix="Give a run's folder, or the name of a completed run.")
-        uri = latest
+    uri = find_run(run, workspace=Workspace.at(workspace))
     record = read_run(uri)
     files = {entry.name: entry for entry in files_of(uri, record)}
     listed = files.get(REPORT)

@@ -12,7 +12,7 @@ from typing import Any
 
 from gnnflow.graph.errors import StorageError
 from gnnflow.storage.documents import read_document
-from gnnflow.storage.filesystem import FileEntry, exists, join, read_json
+from gnnflow.storage.filesystem import FileEntry, absolute, exists, join, read_json
 from gnnflow.storage.manifest import read_manifest
 from gnnflow.storage.verified import check_file, entries_of, is_whole, read_verified, remedy
 from gnnflow.storage.workspace import RUN, Workspace
@@ -34,6 +34,17 @@ def latest_run(workspace: Workspace, name: str) -> str | None:
             "does not name a run", where=where, fix="It is damaged: `gnnflow run CONFIG` writes it again."
         )
     return str(held["run"])
+
+
+def find_run(run: str, *, workspace: Workspace) -> str:
+    """Return a run's folder. run: a URI, or a name in the workspace. Raises StorageError where there is no such run."""
+    uri = absolute(run)
+    if exists(join(uri, RUN)):
+        return uri
+    latest = latest_run(workspace, run)
+    if latest is None:
+        raise StorageError("no such run", where=run, fix="Give a run's folder, or the name of a completed run.")
+    return latest
 
 
 def read_run(run: str) -> dict[str, Any]:

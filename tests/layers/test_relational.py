@@ -55,7 +55,8 @@ class Compared:
 
 def layers_of(schema, keys, width=IN):
     torch.manual_seed(1)
-    return build_relations(model_from_dict({"hidden": OUT, **keys}), Place(width, OUT), schema).eval()
+    leaves = (1,) * schema.num_relations
+    return build_relations(model_from_dict({"hidden": OUT, **keys}), Place(width, OUT), schema, leaves=leaves).eval()
 
 
 # PyG says that nothing leads to shops

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +15,6 @@ from gnnflow.config import STAGES
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.ingest.job import IngestJob
-from gnnflow.mapreduce.schedulers import Dask
-from gnnflow.progress import Silent
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import ArtifactResult, StageContext, make_artifact
 from gnnflow.storage.columns import id_keys, to_numpy
@@ -26,6 +22,7 @@ from gnnflow.storage.filesystem import join, read_json
 from gnnflow.storage.graph_store import GraphStore, edges_file, nodes_file
 from gnnflow.storage.tables import read_artifact_table
 from tests.small_graphs import graph_config, write_graph
+from tests.stages.test_same_bytes import KillAWorkerInEveryRound
 from tests.stages.test_tasks import run_main
 from tests.typed_graphs import typed_tables, write_tables
 
@@ -177,6 +174,18 @@ def test_costs_are_even_and_the_artifact_says_how_even(tmp_path: Path, graph: di
     assert told["costs"]["per_root"] == 0.5
 
 
+def test_paths_along_metapaths_are_what_costs_where_they_are_aggregated(tmp_path: Path) -> None:
+    graph = {**write_tables(tmp_path, typed_tables(num_edges=300)), "partitions": 4}
+    paths = [["merchant", "account", "account"], ["account", "account"]]
+    neighbors = {"kind": "metapaths", "paths": paths, "max_instances": 30}
+    name = "account__merchant-account-account__merchant"
+    partition = {**BALANCED, "relations": {name: [0, 0, 0.1]}}
+    config = config_of(tmp_path, graph, neighbors=neighbors, partition=partition)
+    told = read_json(join(stores(config)[1].artifact, "balance.json"))
+    assert told["costs"]["relations"] == {name: [0, 0, 0.1], "account__account-account__account": [0, 1, 0]}
+    assert told["factor"] < min(told["factor_before"], 1.2)
+
+
 def predictions(config: Config) -> dict[Any, np.ndarray]:
     result = pipeline.run_quietly(config)
     rows: dict[Any, np.ndarray] = {}
@@ -251,30 +260,15 @@ def test_worker_count_changes_no_byte(tmp_path: Path, graph: dict[str, Any], wor
         assert make_artifact(context, "partition").digest == undisturbed
 
 
-class KillInEveryRound(Silent):
-    """Kills one worker process as each round starts; the nanny brings another."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.killed: list[str] = []
-
-    def round_started(self, name: str, num_tasks: int, num_done: int) -> None:
-        scheduler = self.cluster.scheduler()
-        assert isinstance(scheduler, Dask)
-        scheduler.client.wait_for_workers(2, timeout=60)
-        pids = sorted(scheduler.client.run(os.getpid).values())
-        os.kill(pids[len(self.killed) % len(pids)], signal.SIGKILL)
-        self.killed.append(name)
-
-
 @pytest.mark.distributed
+@pytest.mark.slow
 def test_killing_a_worker_in_every_round_changes_no_byte(tmp_path: Path, graph: dict[str, Any]) -> None:
     undisturbed = stores(config_of(tmp_path, graph))[1].digest
     cluster = {"kind": "local", "workers": 2, "memory_limit": "2GiB"}
     config = config_of(tmp_path, graph, workspace=str(tmp_path / "others"), cluster=cluster)
     with Cluster(config.cluster) as running:
         make_artifact(StageContext.of(config, running), "ingest")
-        progress = KillInEveryRound(running)
+        progress = KillAWorkerInEveryRound(running)
         assert make_artifact(StageContext.of(config, running, progress), "partition").digest == undisturbed
     assert progress.killed == ["plan", "nodes_move", "nodes_write", "answer", "edges_move", "edges_write"]
 
@@ -300,7 +294,7 @@ def test_keys_name_what_decides_the_partitions(tmp_path: Path) -> None:
         ({"neighbors": {"kind": "walks"}}, "balanced is not allowed where neighbors.kind is walks"),
         (
             {"partition": {**BALANCED, "relations": {"a__to__b": [1, 0, 0]}}},
-            "'a__to__b' is no relation of the graph.*node__edge__node",
+            "'a__to__b' is no relation that is aggregated.*node__edge__node",
         ),
         ({"partition": {**BALANCED, "threshold": 1}}, "partition.threshold: 1"),
         ({"partition": {"kind": "metis"}}, "partition.kind: 'metis'"),

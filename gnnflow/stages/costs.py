@@ -1,0 +1,75 @@
+"""What nodes cost to aggregate, learned from a completed run: the seconds of GraphInfer's tasks, one per partition."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gnnflow.config import config_from_dict
+from gnnflow.graph.errors import StorageError
+from gnnflow.graph.facts import SelectFacts
+from gnnflow.partition.costs import CostModel, learn, terms_of
+from gnnflow.storage.graph_store import GraphStore
+from gnnflow.storage.manifest import read_facts, read_manifest
+from gnnflow.storage.run_folder import find_run, read_run
+from gnnflow.storage.workspace import Workspace
+
+if TYPE_CHECKING:
+    from gnnflow.config import Config
+    from gnnflow.graph.arrays import IntArray
+    from gnnflow.partition.costs import CostArray
+
+FEWEST_TASKS = 8
+_SLICE = re.compile(r"slice_\d+")
+
+
+def costs_of(run: str, *, workspace: str) -> CostModel:
+    """Return what nodes of a run cost, in seconds for all slices of its model together.
+
+    run: a URI or a name in the workspace. Raises StorageError where there is no such run, it has fewer than eight
+    partitions, or its manifest does not say what each task took.
+    """
+    uri = find_run(run, workspace=Workspace.at(workspace))
+    record = read_run(uri)
+    store, config = _store(record["artifacts"], record["store"]), config_from_dict(record["config"])
+    if store.num_partitions < FEWEST_TASKS:
+        raise StorageError(
+            f"has {store.num_partitions} partitions, and costs are learned from {FEWEST_TASKS} at least",
+            where=uri,
+            fix=f"Learn from a run with graph.partitions: {2 * FEWEST_TASKS} or more.",
+        )
+    terms = np.stack([terms_of(*_counts(store, each, config)).sum(0) for each in range(store.num_partitions)])
+    seconds = _seconds(record["artifacts"]["infer"], store.num_partitions)
+    return learn(terms, seconds, relations=[str(relation) for relation in store.schema.relations])
+
+
+def _store(artifacts: dict[str, str], written_by: str) -> GraphStore:
+    """Return the store that a run computed on, with the relations that were selected."""
+    base, chosen = artifacts[written_by], artifacts["select"]
+    store = GraphStore.of(base, read_manifest(base))
+    relations = read_facts(chosen, read_manifest(chosen), SelectFacts).relations
+    return store.selected(chosen, relations) if relations else store
+
+
+def _counts(store: GraphStore, partition: int, config: Config) -> tuple[IntArray, IntArray]:
+    """Return what a partition's nodes aggregate in each relation [N, R], instances and leaves."""
+    counts = store.degrees(partition).in_degree.reshape(-1, store.schema.num_relations)
+    if config.relation_fanouts is not None:
+        counts = np.minimum(counts, np.array(config.relation_fanouts).max(1))
+    return counts, counts * np.array(store.facts.leaves_of_relations)
+
+
+def _seconds(artifact: str, num_partitions: int) -> CostArray:
+    """Return how long the tasks of all slices took for each partition."""
+    rounds: list[dict[str, Any]] = read_manifest(artifact).timings.get("rounds", [])
+    taken = [each.get("task_seconds", []) for each in rounds if _SLICE.fullmatch(each["name"])]
+    if not taken or any(len(each) != num_partitions for each in taken):
+        raise StorageError(
+            "does not say how long each task took",
+            where=artifact,
+            fix="An earlier version wrote it: delete the folder and run again.",
+        )
+    seconds: CostArray = np.array(taken, np.float64).sum(0)
+    return seconds
