@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from gnnflow.graph.arrays import Array, IntArray
-from gnnflow.graph.errors import StorageError
 
 CostArray = npt.NDArray[np.float64]
 
@@ -35,45 +34,18 @@ class CostModel:
     relations: Mapping[str, tuple[float, float, float]]
 
     def seconds(self, instances: IntArray, leaves: IntArray) -> CostArray:
-        """Return what each root takes [V]. instances, leaves: [V, R], as `terms_of` has them, R in the order of names.
-
-        Tasks may be asked about too, through `terms_of` and `of_terms`.
-        """
+        """Return what each root takes [V]. instances, leaves: [V, R] as in `terms_of`, in the order of `relations`."""
         return self.of_terms(terms_of(instances, leaves))
 
     def of_terms(self, terms: CostArray) -> CostArray:
-        """Return the seconds that rows of terms take [V]."""
-        seconds: CostArray = terms @ np.array(
-            [self.per_root, *(each for row in self.relations.values() for each in row)]
-        )
+        """Return the seconds that rows of terms take [V]: those of roots, or of whole tasks."""
+        of_relations = [each for row in self.relations.values() for each in row]
+        seconds: CostArray = terms @ np.array([self.per_root, *of_relations])
         return seconds
 
     def as_document(self) -> dict[str, Any]:
         """Return the model as plain values, for JSON."""
         return asdict(self)
-
-    @staticmethod
-    def of_document(document: Mapping[str, Any], *, where: str) -> CostModel:
-        """Return the model that `as_document` gave. Raises StorageError for anything else."""
-        try:
-            relations = {str(name): tuple(map(float, row)) for name, row in document["relations"].items()}
-            per_root = float(document["per_root"])
-            held = np.array([per_root, *(each for row in relations.values() for each in row)])
-            whole = all(len(row) == _TERMS_OF_RELATION for row in relations.values()) and bool(np.all(held >= 0))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise _no_costs(where) from error
-        if not whole or not np.all(np.isfinite(held)):
-            raise _no_costs(where)
-        return CostModel(per_root, {name: (row[0], row[1], row[2]) for name, row in relations.items()})
-
-
-def _no_costs(where: str) -> StorageError:
-    return StorageError(
-        "is no table of costs",
-        where=where,
-        fix="Give per_root, and in relations three numbers that are not negative for each: per instance, per leaf and "
-        "per instance squared.",
-    )
 
 
 def terms_of(instances: IntArray, leaves: IntArray) -> CostArray:

@@ -1,7 +1,7 @@
 """What every task of `partition` knows, and its rounds in order: plan, move nodes, number them, tell, move edges, sort.
 
-The plan is one task, which holds the ends of all edges and a few numbers a node, no features: 16 bytes an edge, and as
-many again while they are sorted. All other tasks hold a partition.
+The plan is one task, which holds the ends of all edges and a few numbers a node, no features: 16 bytes an edge, and
+four times that while they are sorted. All other tasks hold a partition.
 """
 
 from __future__ import annotations

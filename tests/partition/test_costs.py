@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
-from gnnflow.graph.errors import StorageError
 from gnnflow.partition.costs import CostModel, learn, non_negative_least_squares, terms_of
 
 RNG = np.random.default_rng(0)
@@ -58,23 +55,3 @@ def test_a_relation_without_instances_costs_nothing():
     instances = np.stack([np.arange(1, 21), np.zeros(20, np.int64)], axis=1)
     learned = learn(terms_of(instances, instances), np.arange(1, 21) * 1e-3, relations=["a", "none"])
     assert learned.relations["none"] == (0, 0, 0)
-
-
-def test_costs_survive_json():
-    assert CostModel.of_document(json.loads(json.dumps(TRUE.as_document())), where="costs.json") == TRUE
-
-
-@pytest.mark.parametrize(
-    "document",
-    [
-        {},
-        {"per_root": 1.0, "relations": {"a": [1, 2]}},
-        {"per_root": -1.0, "relations": {}},
-        {"per_root": float("nan"), "relations": {}},
-        {"per_root": 1.0, "relations": ["a"]},
-        [],
-    ],
-)
-def test_what_is_no_table_of_costs_is_refused(document):
-    with pytest.raises(StorageError, match=r"costs\.json.*no table of costs"):
-        CostModel.of_document(document, where="costs.json")
