@@ -138,10 +138,8 @@ class InferResult:
 def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
     """Run GraphInfer over every partition. Raises ScoringError where a target's result is not finite."""
     parts, layers = job.neighbors.store.num_partitions, job.num_layers
-    # an instance lies whole at its root's owner: the owner of one of its leaves has no part of it to send
-    if job.neighbors.store.facts.leaves == 1:
-        sends = states.layer_bytes(job.load_model(), **job.edge_columns)
-        job = replace(job, exchange=replace(job.exchange, layers=sends))
+    sends = states.layer_bytes(job.load_model(), leaves=job.neighbors.store.facts.leaves, **job.edge_columns)
+    job = replace(job, exchange=replace(job.exchange, layers=sends))
     needs = _plan_needs(job, runner)
     job = replace(job, exchange=replace(job.exchange, askers=needs.askers))
     encode, asked = partial(rounds.encode, job=job), dict[str, str]()

@@ -51,8 +51,12 @@ class Plan:
     by_pieces: bool
 
 
-def layer_bytes(model: Model, *, attribute_width: int, has_weight: bool) -> tuple[LayerBytes, ...]:
-    """Return what each layer sends per source and per target; nothing of a model of a typed graph, which sends rows."""
+def layer_bytes(model: Model, *, leaves: int, attribute_width: int, has_weight: bool) -> tuple[LayerBytes, ...]:
+    """Return what each layer sends per source and per target; nothing of a model of a typed graph, which sends rows.
+
+    Rows alone are sent, and taken all at once, where edges have leaves: an edge is then whole at its target's owner,
+    and whoever owns one of its leaves has no part of it to add up.
+    """
     if model.is_typed:
         return ()
     found = []
@@ -60,7 +64,8 @@ def layer_bytes(model: Model, *, attribute_width: int, has_weight: bool) -> tupl
         layout = sent_state(model, index, attribute_width=attribute_width, has_weight=has_weight)
         row = _FLOAT_BYTES * term_layouts(model, index).source.width
         state = None if layout is None else _FLOAT_BYTES * layout.width
-        found.append(LayerBytes(row, state, merges=model.layer(index).levels.instance.mergeable))
+        merges = model.layer(index).levels.instance.mergeable
+        found.append(LayerBytes(row, state, merges=merges) if leaves == 1 else LayerBytes(row, None, merges=False))
     return tuple(found)
 
 

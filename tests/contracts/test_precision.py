@@ -55,4 +55,6 @@ def test_a_layer_trains_in_bfloat16_as_in_float32_and_repeats_its_bits(layer):
     assert narrow[0] == pytest.approx(wide[0], rel=0.02)
     assert narrow[-1] == pytest.approx(wide[-1], rel=0.05)
     assert narrow[-1] < 0.9 * narrow[0]
-    assert float((rounded - exact).norm() / exact.norm()) < 0.1
+    # a median takes another message altogether where rounding changes which one is in the middle
+    bound = 0.15 if layer == "own-median" else 0.1
+    assert float((rounded - exact).norm() / exact.norm()) < bound

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from gnnflow.config import model_from_dict
 from gnnflow.infer.job import InferJob
 from gnnflow.infer.need import plan_need
+from gnnflow.infer.states import layer_bytes
 from gnnflow.layers import ModelInputs, TypedInputs, build_model
 from gnnflow.layers.saved import encode_weights, save_model
 from gnnflow.mapreduce.exchange import Inbox
@@ -40,7 +42,7 @@ def prepare(folder: Path, selection: Selection, model: dict[str, Any], *, parity
     inputs = ModelInputs(feature_width=width, num_outputs=2, attribute_width=facts.attribute_width, typed=typed)
     torch.manual_seed(1)
     save_model(str(folder / "model"), config, inputs, weights=encode_weights(build_model(config, inputs).state_dict()))
-    return InferJob(
+    job = InferJob(
         artifact=str(folder / "artifact"),
         neighbors=Neighbors(selection.store, "", "none", None),
         model=str(folder / "model"),
@@ -51,6 +53,8 @@ def prepare(folder: Path, selection: Selection, model: dict[str, Any], *, parity
         parity_samples=parity_samples,
         seed=5,
     )
+    sends = layer_bytes(job.load_model(), leaves=facts.leaves, **job.edge_columns)
+    return replace(job, exchange=replace(job.exchange, layers=sends))
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3])

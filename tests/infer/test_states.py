@@ -102,7 +102,7 @@ def test_the_choice_is_that_of_fewer_bytes(pair: PairCounts, as_states: list[boo
 def test_pieces_are_merged_one_by_one_where_they_are_large_and_merges_are_few(
     edges: int, taken: bool, *, merges: bool
 ) -> None:
-    pair = PairCounts(np.array([0, 200_000]), np.array([0, 300_000]), np.array([0, edges]))
+    pair = PairCounts(np.array([0, 3_000_000]), np.array([0, 300_000]), np.array([0, edges]))
     layer, none = LayerBytes(64, 64, merges=merges), np.zeros(2, bool)
     assert takes_pieces(pair, layer, as_states=none, own=0, overlap="large pieces") is taken
     small = replace(pair, sources=pair.sources // 100)
