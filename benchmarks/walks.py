@@ -7,7 +7,8 @@
 steps from every node, the 10 most visited kept. `select` is the whole stage, from the graph store's files to the files
 that training reads, and it is done once for all epochs and runs; `routed` is the same with walks that go from owner to
 owner, as they do where the graph is too large for one task. `dgl walks` is what DGL does anew in each epoch, in batches
-of 1024 roots, with the graph in memory. Prints a table to stderr and one JSON line to stdout.
+of 1024 roots, with the graph in memory. `epoch` and `dgl epoch` are a step of training PinSage of two layers, 64 wide,
+on all nodes over what the walks found, on two threads. Prints a table to stderr and one JSON line to stdout.
 """
 
 from __future__ import annotations
@@ -18,21 +19,34 @@ import shutil
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
 
 from gnnflow.cluster import Cluster
-from gnnflow.config import Config, config_from_dict
+from gnnflow.config import Config, config_from_dict, model_from_dict
 from gnnflow.datasets import write_power_law
+from gnnflow.executions import minibatch
+from gnnflow.executions.tensors import batch_tensors
+from gnnflow.graph.arrays import offsets_of
+from gnnflow.graph.batch import Block, Degrees, Features, MiniBatch
+from gnnflow.graph.edges import InEdges
 from gnnflow.graph.facts import SelectFacts
+from gnnflow.kernels.memory import kept_memory
+from gnnflow.layers import ModelInputs, build_model
 from gnnflow.neighbors import walks
+from gnnflow.neighbors.selected import Neighbors
 from gnnflow.stages.base import ArtifactResult, StageContext, make_artifact
 from gnnflow.storage.columns import to_numpy
 from gnnflow.storage.graph_store import GraphStore
+from gnnflow.train.reproducible import compute_settings
 
 WALKS, LENGTH, TOP_K = 10, 3, 10
+WIDTH, CLASSES, THREADS = 64, 32, 2
 Figures = dict[str, Any]
 
 
@@ -78,6 +92,39 @@ def figures_of(made: ArtifactResult) -> Figures:
     }
 
 
+def epochs(context: StageContext, repeats: int) -> list[float]:
+    """Return the seconds of steps of PinSage of two layers and a linear head over all nodes."""
+    selected = make_artifact(context, "select")
+    stored = make_artifact(context, "ingest")
+    store = GraphStore.of(stored.artifact, stored.manifest)
+    store = store.selected(selected.artifact, selected.facts(SelectFacts).relations)
+    parts = range(store.num_partitions)
+    held = [Neighbors(store, "", "none", None).in_edges(each) for each in parts]
+    edges = InEdges(
+        offsets_of(np.concatenate([each.lengths for each in held])),
+        np.concatenate([each.sources for each in held]),
+        weight=np.concatenate([each.weight for each in held if each.weight is not None]),
+    )
+    degrees = [store.degrees(each) for each in parts]
+    columns = ("in_degree", "out_degree", "in_weight")
+    nodes = Degrees(*(np.concatenate([getattr(each, name) for each in degrees]) for name in columns))
+    torch.manual_seed(0)
+    config = model_from_dict({"kind": "pinsage", "hidden": WIDTH, "layers": 2, "head": "linear", "dropout": 0.0})
+    model = build_model(config, ModelInputs(WIDTH, CLASSES))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    block, number = Block(edges, len(nodes)), len(nodes)
+    x, labels = Features(WIDTH, dense=torch.randn(number, WIDTH).numpy()), torch.randint(0, CLASSES, (number,))
+    batch = batch_tensors(MiniBatch((block, block), nodes, x, np.arange(number)))
+    found = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        optimizer.zero_grad()
+        cross_entropy(minibatch.forward(model, batch), labels).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        found.append(time.perf_counter() - begin)
+    return found
+
+
 def write_ends(store: GraphStore, folder: Path) -> None:
     """Write both ends of all edges as arrays, which need no library to read."""
     folder.mkdir(exist_ok=True)
@@ -101,12 +148,15 @@ def measure(context: StageContext, arguments: argparse.Namespace) -> dict[str, l
     folder = arguments.data / "ends"
     if arguments.dgl:
         write_ends(GraphStore.of(made.artifact, made.manifest), folder)
-    results: dict[str, list[Figures]] = {"select": [], "routed": [], "dgl": []}
+    results: dict[str, list[Figures]] = {"select": [], "routed": [], "epoch": [], "dgl": []}
     for _ in range(arguments.repeats):
         results["select"].append(figures_of(selected(context)))
         if arguments.routed:
             # workers are told by their environment alone, so this way is for --workers 0
             results["routed"].append(figures_of(_routed(context)))
+        if arguments.epoch:
+            with compute_settings(THREADS), kept_memory():
+                results["epoch"].append({"seconds": min(epochs(context, 3)[1:])})
         if arguments.dgl:
             results["dgl"].append(peer(arguments.dgl, folder))
     return results
@@ -123,13 +173,13 @@ def _routed(context: StageContext) -> ArtifactResult:
 def table_of(results: dict[str, list[Figures]]) -> str:
     """Return the results for people."""
     lines = []
-    for name in ("select", "routed"):
+    for name in ("select", "routed", "epoch"):
         if held := results[name]:
             best = min(held, key=lambda each: each["seconds"])
             others = {key: value for key, value in best.items() if key not in {"seconds", "digest"}}
             lines.append(f"{name:12} {best['seconds']:7.2f} s (best of {len(held)})  {others}")
     if held := results["dgl"]:
-        for part in ("walks", "walks_whole", "layer"):
+        for part in ("walks", "walks_whole", "layer", "epoch"):
             times = [each["times"][part][0] for each in held]
             lines.append(f"dgl {part:12} {min(times):7.2f} s (median {statistics.median(times):.2f})")
     return "\n".join(lines)
@@ -146,6 +196,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--dgl", default="", help="an interpreter that has dgl and torch")
     parser.add_argument("--routed", action="store_true", help="also let walks go from owner to owner (--workers 0)")
+    parser.add_argument("--epoch", action="store_true", help="also train PinSage for a step on what was found")
     arguments = parser.parse_args()
     tables = prepared(arguments.data, num_nodes=arguments.nodes, num_edges=arguments.edges)
     config = configured(tables, arguments.data, partitions=arguments.partitions, workers=arguments.workers)
