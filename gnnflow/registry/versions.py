@@ -114,7 +114,8 @@ def _claim(folder: str, run_uri: str, revision: str | None) -> tuple[int, dict[s
     for number in count(1):
         where = join(folder, _CLAIMS, f"{number}.json")
         if number not in taken:
-            if exists(join(folder, str(number), VERSION)):
+            # looked at in this order: another registration may have claimed and written it since the claims were listed
+            if exists(join(folder, str(number), VERSION)) and not exists(where):
                 raise StorageError("is missing, and its version is there", where=where, fix=_DAMAGED)
             if create_exclusive(where, encode_document({**own, "version": number})):
                 return number, own
