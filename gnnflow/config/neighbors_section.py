@@ -9,6 +9,7 @@ from pydantic import Discriminator, Field, Tag
 
 from gnnflow.config.base import Column, Integer, Section
 from gnnflow.config.model_section import OWN_SPELLING, tag_of
+from gnnflow.graph.schema import GraphSchema, Relation
 
 Fanout = Annotated[tuple[Annotated[Integer, Field(ge=1)], ...], Field(min_length=1)]
 Fanouts = Fanout | Annotated[dict[str, Fanout], Field(min_length=1)]
@@ -57,8 +58,17 @@ DEFAULT_KIND = "direct"
 OWN_KIND = "package.module:function"
 
 
+def _reached(schema: GraphSchema) -> list[str]:
+    """Return the types that some relation leads to, by name."""
+    return sorted({each.target for each in schema.relations})
+
+
 class _Selected(Section):
-    """Neighbours other than direct ones: all that were selected are aggregated, none is sampled again."""
+    """Neighbours other than direct ones: all that were selected are aggregated, none is sampled again.
+
+    Each kind's `relations(schema)` names the relations that take the place of a graph's own, and how many leaves the
+    instances of each have.
+    """
 
     @property
     def sampling(self) -> NoSampling:
@@ -78,6 +88,15 @@ class DirectNeighbors(Section):
         "and does nothing without sampling, where every in-edge is read.",
     )
 
+    def relations(self, schema: GraphSchema) -> dict[Relation, int]:
+        """Return the graph's own relations, each edge from one node."""
+        return dict.fromkeys(schema.relations, 1)
+
+
+def relation_of(path: tuple[str, ...]) -> Relation:
+    """Return the relation of the paths along a list of node types."""
+    return Relation(path[-1], "-".join(path), path[0])
+
 
 class WalkNeighbors(_Selected):
     """The nodes that random walks from a node visit most."""
@@ -92,6 +111,10 @@ class WalkNeighbors(_Selected):
         3, ge=1, le=100, description="Steps of a walk; one that reaches a node without in-edges ends."
     )
     top_k: Integer = Field(10, ge=1, le=1000, description="Nodes kept of each node, the most visited.")
+
+    def relations(self, schema: GraphSchema) -> dict[Relation, int]:
+        """Return a relation from each type to itself, of the types that some relation leads to."""
+        return {Relation(name, self.kind, name): 1 for name in _reached(schema)}
 
 
 class MetapathNeighbors(_Selected):
@@ -110,6 +133,10 @@ class MetapathNeighbors(_Selected):
         100, ge=1, le=100_000, description="Paths kept of each node and list, chosen evenly; each step keeps as many."
     )
 
+    def relations(self, _: GraphSchema) -> dict[Relation, int]:
+        """Return a relation per list; leaves are all nodes of a path but the first."""
+        return {relation_of(path): len(path) - 1 for path in self.paths}
+
 
 class AnchorNeighbors(_Selected):
     """The nearest members of random sets of nodes."""
@@ -121,6 +148,10 @@ class AnchorNeighbors(_Selected):
         1, ge=1, le=64, description="Anchor sets of each size; sizes are a half, a quarter and so on of all nodes."
     )
     distance: Integer = Field(3, ge=1, le=64, description="How many hops away a member may be.")
+
+    def relations(self, schema: GraphSchema) -> dict[Relation, int]:
+        """Return a relation from each type to itself, of the types that some relation leads to."""
+        return {Relation(name, self.kind, name): 1 for name in _reached(schema)}
 
 
 class RingNeighbors(_Selected):
@@ -134,6 +165,16 @@ class RingNeighbors(_Selected):
         1000, ge=1, le=100_000, description="Nodes kept of each node and distance, chosen evenly."
     )
 
+    def relations(self, schema: GraphSchema) -> dict[Relation, int]:
+        """Return a relation per distance, of each type to each that so many steps back may reach."""
+        found: dict[Relation, int] = {}
+        for root in _reached(schema):
+            ends = {root}
+            for ring in range(1, self.distance + 1):
+                ends = {each.source for each in schema.relations if each.target in ends}
+                found |= {Relation(end, f"ring{ring}", root): 1 for end in ends}
+        return found
+
 
 class OwnNeighbors(_Selected):
     """What a function of one's own selects."""
@@ -144,6 +185,9 @@ class OwnNeighbors(_Selected):
         description=f"A function of your own, written as {OWN_KIND}: docs/neighbors.md.",
     )
     options: dict[str, Any] = Field({}, description="Keyword arguments for the function.")
+
+    def relations(self, _: GraphSchema) -> None:
+        """Return None: they are known once the function has run."""
 
 
 def _tag(value: Any) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Self
@@ -15,12 +16,19 @@ from gnnflow.config.flat_section import FlatConfig
 from gnnflow.config.graph_section import GraphConfig
 from gnnflow.config.infer_section import InferConfig
 from gnnflow.config.model_section import GCNConfig, JoinedKeys, ModelConfig
-from gnnflow.config.neighbors_section import DirectNeighbors, MetapathNeighbors, NeighborsConfig, NoSampling
+from gnnflow.config.neighbors_section import (
+    DirectNeighbors,
+    MetapathNeighbors,
+    NeighborsConfig,
+    NoSampling,
+    relation_of,
+)
 from gnnflow.config.partition_section import BalancedPartition, HashPartition, PartitionConfig
 from gnnflow.config.publish_section import GuardsConfig, PublishConfig
 from gnnflow.config.task_section import NodeTask, TaskConfig
 from gnnflow.config.train_section import Device, TrainConfig, needs_ranks
 from gnnflow.graph.labels import LABEL_KINDS, metrics_to_choose
+from gnnflow.graph.schema import Relation
 
 _METRICS_OF_LABELS = {name for kind, traits in LABEL_KINDS.items() if kind != "link" for name in traits.metrics}
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
@@ -89,11 +97,13 @@ class Config(Section):
         return None if held is None else tuple(map(max, zip(*held, strict=True)))
 
     @property
-    def aggregated_relations(self) -> tuple[str, ...]:
-        """The names of the relations that are aggregated: the graph's own, or one per metapath."""
-        if isinstance(self.neighbors, MetapathNeighbors):
-            return tuple(f"{path[-1]}__{'-'.join(path)}__{path[0]}" for path in self.neighbors.paths)
-        return tuple(str(relation) for relation in self.graph.schema.relations)
+    def aggregated_relations(self) -> dict[Relation, int] | None:
+        """The relations that are aggregated, in the order of their names, and how many leaves the edges of each have.
+
+        None where a function of one's own selects neighbours: they are known once it has run.
+        """
+        found = self.neighbors.relations(self.graph.schema)
+        return None if found is None else dict(sorted(found.items(), key=lambda each: str(each[0])))
 
     @property
     def relation_fanouts(self) -> tuple[tuple[int, ...], ...] | None:
@@ -167,14 +177,15 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _relations_are_joined_where_there_are_several(self) -> Self:
-        model = self.model
-        # other neighbours than direct ones may be relations of their own
-        has_several = self.graph.schema.is_typed or not isinstance(self.neighbors, DirectNeighbors)
+        model, relations = self.model, self.aggregated_relations
+        has_several = self.graph.schema.num_types > 1 or relations is None or len(relations) > 1
         if has_several or not isinstance(model, JoinedKeys):
             return self
         if model.across != type(model).model_fields["across"].default:
+            direct = isinstance(self.neighbors, DirectNeighbors)
+            one = "the graph has one" if direct else f"neighbors.kind {self.neighbors.kind} gives one"
             raise problem(
-                f"{model.across!r} joins what a node gets from several relations, and the graph has one",
+                f"{model.across!r} joins what a node gets from several relations, and {one}",
                 key="model.across",
                 fix="Leave it out, or give graph.edges as {source__relation__target: path}.",
             )
@@ -249,6 +260,10 @@ class Config(Section):
                 )
         if len(set(self.neighbors.paths)) < len(self.neighbors.paths):
             raise problem("a path is listed twice", key=key, fix="List each once.")
+        names = Counter(relation_of(path) for path in self.neighbors.paths)
+        if twice := [str(each) for each, count in names.items() if count > 1]:
+            fix = "Leave one out, or name the types without a `-`."
+            raise problem(f"two paths give the relation {twice[0]}", key=key, fix=fix)
         return self
 
     @model_validator(mode="after")
@@ -263,7 +278,7 @@ class Config(Section):
         if why is not None:
             fix = "Set it to hash."
             raise problem(f"balanced is not allowed where {why}", key="partition.kind", fix=fix)
-        known = self.aggregated_relations
+        known = [str(relation) for relation in self.aggregated_relations or ()]
         if unknown := [name for name in self.partition.relations if name not in known]:
             key = "partition.relations"
             raise problem(

@@ -28,7 +28,7 @@ from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
 from gnnflow.neighbors.instances import Instances
 from gnnflow.neighbors.keyed import node_keys
-from gnnflow.neighbors.selection import Selection, SelectionResult, deliver, finish, same_type, target_types
+from gnnflow.neighbors.selection import Selection, SelectionResult, deliver, finish, target_types
 from gnnflow.storage.columns import to_numpy
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def num_sizes(num_nodes: int) -> int:
 
 def run_rounds(job: Selection, section: AnchorNeighbors, runner: RoundRunner) -> SelectionResult:
     """Find the anchors, from distance 0 on."""
-    job = replace(job, relations=same_type(job.store.schema, NAME))
+    job = job.of(section.relations(job.store.schema))
     own = AnchorJob(job.artifact, job.store, job.relations, job.seed, section.copies, section.distance)
     parts = job.store.num_partitions
     runner.run(Round("wanted", parts, parts, partial(ask, job=own)))

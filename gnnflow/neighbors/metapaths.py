@@ -14,16 +14,15 @@ Shapes: n roots, P paths, k nodes of a path beside its root.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from gnnflow.config.neighbors_section import relation_of
 from gnnflow.graph.arrays import IntArray, KeyArray
-from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.hashing import combine, seed_word
 from gnnflow.graph.schema import Relation
 from gnnflow.mapreduce.exchange import Emit
@@ -59,7 +58,7 @@ class PathJob(Selection):
     @property
     def relation(self) -> Relation:
         """The relation that the path's instances are of."""
-        return relation_of([self.store.schema.types[each] for each in self.path])
+        return relation_of(tuple(self.store.schema.types[each] for each in self.path))
 
     @property
     def num_steps(self) -> int:
@@ -95,29 +94,9 @@ class Paths:
         return Paths(to_numpy(table["root"]), to_matrix(table["nodes"], np.int64), to_numpy(table["word"]))
 
 
-def relation_of(path: Sequence[str]) -> Relation:
-    """Return the relation of the instances of a metapath, by the names of its types."""
-    return Relation(path[-1], "-".join(path), path[0])
-
-
-def relations_of(paths: Sequence[Sequence[str]]) -> tuple[Relation, ...]:
-    """Return the relations of metapaths, in the order of their names.
-
-    Raises ConfigError where two paths would have one name, which names of types with a `-` may bring about.
-    """
-    relations = tuple(sorted((relation_of(path) for path in paths), key=str))
-    if twice := [str(one) for one, other in pairwise(relations) if one == other]:
-        raise ConfigError(
-            f"two paths give the relation {twice[0]}",
-            where="neighbors.paths",
-            fix="Leave one out, or name the types without a `-`.",
-        )
-    return relations
-
-
 def run_rounds(job: Selection, section: MetapathNeighbors, runner: RoundRunner) -> SelectionResult:
     """Follow the metapaths, one after the other."""
-    job = replace(job, relations=relations_of(section.paths))
+    job = job.of(section.relations(job.store.schema))
     types, delivered = job.store.schema.types, {}
     for names in section.paths:
         path = tuple(types.index(each) for each in names)

@@ -13,7 +13,7 @@ Shapes: P pairs of a root and a node.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,6 @@ import pyarrow as pa
 
 from gnnflow.graph.arrays import IntArray, KeyArray
 from gnnflow.graph.hashing import combine, seed_word
-from gnnflow.graph.schema import GraphSchema, Relation
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
 from gnnflow.neighbors.instances import Instances
@@ -76,23 +75,10 @@ class Pairs:
         return Pairs(*(to_numpy(table[name]) for name in ("root", "node", "word")))
 
 
-def relations_of(schema: GraphSchema, distance: int) -> tuple[Relation, ...]:
-    """Return the relations of all rings up to a distance: of each type to each that so many steps back may reach."""
-    found = []
-    for root in target_types(schema):
-        reached = {root}
-        for each in range(1, distance + 1):
-            pairs = zip(schema.target_types, schema.source_types, strict=True)
-            reached = {source for target, source in pairs if target in reached}
-            found += [Relation(schema.types[member], f"ring{each}", schema.types[root]) for member in reached]
-    return tuple(sorted(found, key=str))
-
-
 def run_rounds(job: Selection, section: RingNeighbors, runner: RoundRunner) -> SelectionResult:
     """Find the rings, one distance after the other."""
-    relations = relations_of(job.store.schema, section.distance)
-    job = replace(job, relations=relations)
-    own = RingJob(job.artifact, job.store, relations, job.seed, section.distance, section.max_nodes)
+    job = job.of(section.relations(job.store.schema))
+    own = RingJob(job.artifact, job.store, job.relations, job.seed, section.distance, section.max_nodes)
     parts, rings = job.store.num_partitions, {}
     before: dict[str, str] = {}
     for distance in range(1, own.distance + 1):
@@ -108,7 +94,7 @@ def run_rounds(job: Selection, section: RingNeighbors, runner: RoundRunner) -> S
         runner.run(Round(keep, parts, parts, nearest, reads, frozenset(reads)))
         rings[f"ring_{distance}"] = keep
     records = runner.run(Round("rings", parts, parts, partial(write_rings, job=own), rings, frozenset(rings)))
-    return finish(job, runner, dict.fromkeys(range(len(relations)), ("rings", records)))
+    return finish(job, runner, dict.fromkeys(range(len(job.relations)), ("rings", records)))
 
 
 def follow_edges(index: int, inbox: Inbox, *, job: RingJob, distance: int) -> TaskOutput:

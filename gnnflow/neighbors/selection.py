@@ -6,10 +6,10 @@ written, and every leaf's owner is told how often it is a leaf. One round more (
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from gnnflow.storage.graph_store import DEGREE_COLUMNS, degrees_file, edges_file
 from gnnflow.storage.tables import commit_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
@@ -45,6 +45,10 @@ class Selection:
     store: GraphStore
     relations: tuple[Relation, ...]
     seed: int
+
+    def of(self, relations: Iterable[Relation]) -> Self:
+        """Return it with these relations, in the order of their names."""
+        return replace(self, relations=tuple(sorted(relations, key=str)))
 
     @cached_property
     def schema(self) -> GraphSchema:
@@ -68,11 +72,6 @@ class SelectionResult:
 def target_types(schema: GraphSchema) -> tuple[int, ...]:
     """Return the numbers of the types that some relation leads to, ascending."""
     return tuple(sorted(set(schema.target_types)))
-
-
-def same_type(schema: GraphSchema, name: str) -> tuple[Relation, ...]:
-    """Return a relation of the given name from each type to itself, of the types that some relation leads to."""
-    return tuple(Relation(schema.types[each], name, schema.types[each]) for each in target_types(schema))
 
 
 def deliver(index: int, job: Selection, found: dict[int, Instances]) -> TaskOutput:

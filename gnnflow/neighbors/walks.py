@@ -16,7 +16,7 @@ Shapes: n roots of a partition, W walks, L steps, N nodes of the graph, E edges,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ from gnnflow.mapreduce.rounds import Round, TaskOutput
 from gnnflow.native.walks import walk
 from gnnflow.neighbors.instances import Instances
 from gnnflow.neighbors.keyed import keyed_edges, node_keys, place_of
-from gnnflow.neighbors.selection import Selection, SelectionResult, deliver, finish, same_type, target_types
+from gnnflow.neighbors.selection import Selection, SelectionResult, deliver, finish, target_types
 from gnnflow.sampling import top_k
 from gnnflow.storage.columns import to_numpy
 
@@ -79,7 +79,7 @@ def run_rounds(
     store_job: Selection, section: WalkNeighbors, runner: RoundRunner, *, whole_bytes: int | None = None
 ) -> SelectionResult:
     """Run the walks. whole_bytes (WHOLE_BYTES by default) decides whether tasks walk alone, and changes no byte."""
-    base = replace(store_job, relations=same_type(store_job.store.schema, NAME))
+    base = store_job.of(section.relations(store_job.store.schema))
     job = WalkJob(base.artifact, base.store, base.relations, base.seed, section.walks, section.length, section.top_k)
     parts, facts = job.store.num_partitions, job.store.facts
     runner.run(Round("order", parts, parts, partial(order_edges, job=job)))

@@ -15,14 +15,13 @@ from typing import Any
 import torch
 
 from gnnflow.config import Config
-from gnnflow.config.neighbors_section import MetapathNeighbors, OwnNeighbors, RingNeighbors
 from gnnflow.executions.base import layer_terms
 from gnnflow.executions.levels import how_leaves_close
 from gnnflow.executions.propagate import EDGES_PER_PIECE
 from gnnflow.executions.sliced import maps_values_first
 from gnnflow.executions.table import EXECUTIONS, executions_of
 from gnnflow.graph.errors import LayerError
-from gnnflow.graph.schema import GraphSchema, Relation
+from gnnflow.graph.schema import GraphSchema
 from gnnflow.kernels import Csr, choose
 from gnnflow.layers import Layer, Max, Mean, Model, ModelInputs, NodeContext, SoftmaxAttention, Sum, build_model
 from gnnflow.layers.typed import TypedInputs, TypeInputs
@@ -90,9 +89,9 @@ def explained(config: Config) -> Plan:
     """Return how a config's model aggregates. Raises LayerError where it cannot be built, or its relations be known."""
     schema, leaves = _relations(config)
     graph, hidden = config.graph, config.model.hidden
-    attributes = max((len(graph.edge_features_of(each)) for each in graph.edge_tables), default=0)
-    if config.neighbors.kind == "anchors":
-        attributes = 1  # the number of the anchor set
+    attributes = int(config.neighbors.kind == "anchors")  # the number of the anchor set
+    if config.neighbors.kind == "direct":
+        attributes = max((len(graph.edge_features_of(each)) for each in graph.edge_tables), default=0)
     types = tuple(TypeInputs(name, hidden) for name in schema.types)
     inputs = ModelInputs(
         feature_width=hidden,
@@ -108,32 +107,14 @@ def explained(config: Config) -> Plan:
 
 def _relations(config: Config) -> tuple[GraphSchema, tuple[int, ...]]:
     """Return the relations that are aggregated, and how many leaves the edges of each have."""
-    schema, neighbors = config.graph.schema, config.neighbors
-    reached = sorted({each.target for each in schema.relations})
-    match neighbors:
-        case OwnNeighbors():
-            raise LayerError(
-                f"the relations that {neighbors.kind} gives are known once it has run",
-                where="neighbors.kind",
-                fix="Run `gnnflow select` and read its facts, or explain the config with another kind.",
-            )
-        case MetapathNeighbors():
-            found = {Relation(path[-1], "-".join(path), path[0]): len(path) - 1 for path in neighbors.paths}
-        case RingNeighbors():
-            found = {each: 1 for root in reached for each in _rings(schema, root, neighbors.distance)}
-        case _ if neighbors.kind == "direct":
-            return schema, (1,) * schema.num_relations
-        case _:
-            found = {Relation(name, neighbors.kind, name): 1 for name in reached}
-    selected = GraphSchema.of(schema.types, found)
-    return selected, tuple(found[each] for each in selected.relations)
-
-
-def _rings(schema: GraphSchema, root: str, distance: int) -> Iterator[Relation]:
-    ends = {root}
-    for ring in range(1, distance + 1):
-        ends = {each.source for each in schema.relations if each.target in ends}
-        yield from (Relation(end, f"ring{ring}", root) for end in sorted(ends))
+    found = config.aggregated_relations
+    if found is None:
+        raise LayerError(
+            f"the relations that {config.neighbors.kind} gives are known once it has run",
+            where="neighbors.kind",
+            fix="Run `gnnflow select` and read its facts, or explain the config with another kind.",
+        )
+    return GraphSchema.of(config.graph.schema.types, found), tuple(found.values())
 
 
 def _layer(model: Model, index: int, schema: GraphSchema, leaves: tuple[int, ...]) -> LayerPlan:

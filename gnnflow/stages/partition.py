@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gnnflow.config import BalancedPartition
-from gnnflow.config.neighbors_section import MetapathNeighbors
+from gnnflow.config.neighbors_section import MetapathNeighbors, relation_of
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.partition.costs import CostModel
 from gnnflow.partition.instances import DirectInstances, PathInstances
@@ -24,9 +24,8 @@ def work(run: StageRun) -> Made:
     section, (written,) = run.config.partition, run.inputs.values()
     assert isinstance(section, BalancedPartition), "other kinds have no such stage"
     facts, instances = written.facts(GraphFacts), instances_of(run.config)
-    costs = CostModel(
-        section.per_root, {name: section.relations.get(name, _OF_RELATION) for name in run.config.aggregated_relations}
-    )
+    known = [str(relation) for relation in run.config.aggregated_relations or ()]
+    costs = CostModel(section.per_root, {name: section.relations.get(name, _OF_RELATION) for name in known})
     job = PartitionJob(run.artifact, run.store, costs, section.threshold, instances, run.config.seed)
     result = run_rounds(job, run.rounds, facts=facts)
     figures = result.figures
@@ -40,6 +39,9 @@ def work(run: StageRun) -> Made:
 def instances_of(config: Config) -> DirectInstances | PathInstances:
     """Return what a node's instances are under a config whose partitions can be balanced."""
     if isinstance(config.neighbors, MetapathNeighbors):
-        return PathInstances(config.neighbors.paths, config.neighbors.max_instances)
+        paths = {relation_of(path): path for path in config.neighbors.paths}
+        # in the order of what costs are of
+        ordered = tuple(paths[relation] for relation in config.aggregated_relations or ())
+        return PathInstances(ordered, config.neighbors.max_instances)
     fanouts = config.relation_fanouts
     return DirectInstances(None if fanouts is None else tuple(max(fanout) for fanout in fanouts))

@@ -357,6 +357,13 @@ def test_a_metapath_steps_along_relations_of_the_graph():
     load_config(f"name: n\n{turned}\n{paths}")
 
 
+def test_two_metapaths_of_one_name_are_refused():
+    types = "graph: {nodes: {a: a.csv, b: b.csv, c: c.csv, b-c: d.csv}, target: a, features: [x], reverse_edges: true"
+    edges = "edges: {a__to__b: e.csv, b__to__c: f.csv, c__to__a: g.csv, a__to__b-c: h.csv}}"
+    with pytest.raises(ConfigError, match="two paths give the relation a__a-b-c-a__a"):
+        load_config(f"name: n\n{types}, {edges}\nneighbors: {{kind: metapaths, paths: [[a, b, c, a], [a, b-c, a]]}}")
+
+
 def test_edges_that_are_scored_need_direct_neighbors():
     error = refusal("neighbors: {kind: walks}\ntask: {kind: link}\ntrain: {metric: mrr}")
     assert (error.where, "task.kind is link" in error.problem) == ("neighbors.kind", True)
@@ -366,6 +373,8 @@ def test_across_is_refused_where_nothing_is_joined():
     error = refusal("model: {kind: sage, across: mean}")
     assert error.where == "model.across"
     assert "the graph has one" in error.problem
+    error = refusal("neighbors: {kind: walks}\nmodel: {kind: sage, across: mean}")
+    assert "neighbors.kind walks gives one" in error.problem
     # rings are relations of their own, one per distance
     rings = "neighbors: {kind: rings, distance: 2}"
     assert load_config(f"{MINIMAL}\n{rings}\nmodel: {{kind: sage, across: mean}}").model.across == "mean"

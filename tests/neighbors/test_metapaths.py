@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnflow.config.neighbors_section import MetapathNeighbors
-from gnnflow.graph.errors import ConfigError
+from gnnflow.config.neighbors_section import MetapathNeighbors, relation_of
 from gnnflow.graph.hashing import combine, mix, seed_word
 from gnnflow.neighbors import metapaths
 from tests.neighbors.selections import SEED, Found, Plain, assert_degrees, payments, select
@@ -78,7 +77,7 @@ def test_instances_equal_their_definition(tmp_path: Path, monkeypatch: pytest.Mo
     store = payments(tmp_path)
     made, plain = found(tmp_path, store, most), Plain(store)
     for path in PATHS:
-        name = str(metapaths.relation_of(path))
+        name = str(relation_of(path))
         assert made.instances[name] == defined(plain, path, most)
         assert made.instances[name]
     assert [each.leaves for each in made.result.relations] == [
@@ -122,11 +121,6 @@ def test_few_instances_are_all_there_are(tmp_path: Path) -> None:
         root: held for root, held in every.items() if held
     }
     assert all(len({leaves for leaves, *_ in held}) == len(held) for held in made.values())
-
-
-def test_two_paths_of_one_name_are_refused() -> None:
-    with pytest.raises(ConfigError, match="two paths give the relation a__a-b-c-a__a"):
-        metapaths.relations_of((("a", "b", "c", "a"), ("a", "b-c", "a")))
 
 
 def test_several_relations_between_two_types_are_all_followed_and_give_a_path_once(tmp_path: Path) -> None:

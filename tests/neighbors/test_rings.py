@@ -39,7 +39,7 @@ def defined(plain: Plain, distance: int, most: int) -> dict[str, dict[Any, list[
     """The definition, root by root and ring by ring."""
     schema = plain.store.schema
     chosen: dict[str, dict[Any, list[tuple[Any, ...]]]] = {
-        str(each): {} for each in rings.relations_of(schema, distance)
+        str(each): {} for each in RingNeighbors(distance=distance).relations(schema)
     }
     for root, key in plain.keys.items():
         if root[0] not in schema.target_types:
