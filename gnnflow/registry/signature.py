@@ -6,7 +6,9 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gnnflow.graph.facts import GraphFacts, TypeFacts
+    from collections.abc import Iterable
+
+    from gnnflow.graph.facts import GraphFacts, RelationFacts, SelectFacts, TypeFacts
 
 
 @dataclass(frozen=True)
@@ -14,6 +16,7 @@ class Signature:
     """The inputs a model was trained on, and the outputs it gives.
 
     types: the node types with their features, and relations: those with their edge attributes; empty without types.
+    neighbors: the relations that were selected instead of the graph's own; empty where neighbours are direct ones.
     """
 
     feature_kind: str
@@ -25,10 +28,11 @@ class Signature:
     num_classes: int
     types: str = ""
     relations: str = ""
+    neighbors: str = ""
 
 
-def signature_of(graph: GraphFacts) -> Signature:
-    """Return the signature of a graph."""
+def signature_of(graph: GraphFacts, selected: SelectFacts | None = None) -> Signature:
+    """Return the signature of a graph, and of what was selected of it where that is known."""
     of_edges = graph.targets == "edges" and graph.label_kind != "link"
     return Signature(
         feature_kind=graph.features.kind,
@@ -39,8 +43,13 @@ def signature_of(graph: GraphFacts) -> Signature:
         label_kind=f"{graph.label_kind} of edges" if of_edges else graph.label_kind,
         num_classes=graph.num_classes,
         types=", ".join(_described(each) for each in graph.types),
-        relations=", ".join(f"{each.name} ({each.attribute_width})" for each in graph.relations),
+        relations=_listed(graph.relations),
+        neighbors="" if selected is None else _listed(selected.relations),
     )
+
+
+def _listed(relations: Iterable[RelationFacts]) -> str:
+    return ", ".join(f"{each.name} ({each.attribute_width})" for each in relations)
 
 
 def _described(node_type: TypeFacts) -> str:
@@ -51,8 +60,14 @@ def _described(node_type: TypeFacts) -> str:
 def misfits(model: Signature, graph: Signature) -> tuple[str, ...]:
     """Return what keeps a model from reading a graph, one phrase each; empty where it fits."""
     return tuple(
-        f"{field.name.replace('_', ' ')} is {getattr(graph, field.name)}, the model was trained on "
-        f"{getattr(model, field.name)}"
+        f"{field.name.replace('_', ' ')} is {_shown(graph, field.name)}, the model was trained on "
+        f"{_shown(model, field.name)}"
         for field in fields(Signature)
         if getattr(model, field.name) != getattr(graph, field.name)
     )
+
+
+def _shown(signature: Signature, name: str) -> object:
+    """Return a field's value; neighbours that are none of a selection are the direct ones."""
+    value: object = getattr(signature, name)
+    return value if value != "" else "direct" if name == "neighbors" else "none"

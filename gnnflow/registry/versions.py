@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any
 
 from gnnflow.graph.errors import RegistryError, StorageError
-from gnnflow.graph.facts import GraphFacts
+from gnnflow.graph.facts import GraphFacts, SelectFacts
 from gnnflow.registry.names import model_folder, numbered
 from gnnflow.registry.signature import Signature, signature_of
 from gnnflow.storage.documents import encode_document, read_document, write_document
@@ -131,7 +131,7 @@ def _write(uri: str, name: str, number: int, *, claim: dict[str, Any], record: d
     """Copy what the run made, then commit the version."""
     manifests = {stage: read_manifest(artifact) for stage, artifact in record["artifacts"].items()}
     trained, metrics = record["artifacts"]["train"], read_metrics(claim["run"])
-    store = record["artifacts"][record["store"]]
+    store, select = record["artifacts"][record["store"]], record["artifacts"]["select"]
     documents = {
         **{file: read_verified(trained, file) for file in MODEL_FILES},
         CONFIG: encode_json(record["config"]),
@@ -144,7 +144,10 @@ def _write(uri: str, name: str, number: int, *, claim: dict[str, Any], record: d
         version=number,
         uri=uri,
         **claim,
-        signature=signature_of(read_facts(store, manifests[record["store"]], GraphFacts)),
+        signature=signature_of(
+            read_facts(store, manifests[record["store"]], GraphFacts),
+            read_facts(select, manifests["select"], SelectFacts),
+        ),
         metrics=metrics,
         fingerprints={stage: manifest.fingerprint for stage, manifest in manifests.items()},
         digests={stage: manifest.digest for stage, manifest in manifests.items()},

@@ -14,6 +14,7 @@ from gnnflow.neighbors.own import load_function
 from gnnflow.stages.curves import check_log
 from gnnflow.stages.start import check_start
 from gnnflow.storage.filesystem import join, remove_file, write_atomic
+from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import committed, read_facts, read_manifest
 
 if TYPE_CHECKING:
@@ -121,17 +122,21 @@ def _check_choices(config: Config, kind: LabelKind) -> None:
 
 
 def _check_start(run: ResolvedRun) -> None:
-    """Raise what can be said against the model that training starts from; its widths where the graph store is there."""
+    """Raise what can be said against the model that training starts from.
+
+    Its widths and relations where the graph store is there, and the selection that names the relations.
+    """
     from gnnflow.stages.train import model_inputs
 
     if run.config.train.start is None:
         return
-    store = run.artifact(run.store_stage)
-    known = committed(store)
-    check_start(
-        run.config,
-        inputs=model_inputs(read_facts(store, read_manifest(store), GraphFacts), run.config.task) if known else None,
-    )
+    store, selection = run.artifact(run.store_stage), run.artifact("select")
+    facts = None
+    if run.config.neighbors.kind == "direct" and committed(store):
+        facts = GraphStore.of(store, read_manifest(store)).facts
+    elif committed(store) and committed(selection):
+        facts = GraphStore.of_run(store, selection).facts
+    check_start(run.config, inputs=None if facts is None else model_inputs(facts, run.config.task))
 
 
 def _known_labels(run: ResolvedRun) -> tuple[LabelKind, bool] | None:

@@ -9,10 +9,9 @@ import numpy as np
 
 from gnnflow.config import config_from_dict
 from gnnflow.graph.errors import StorageError
-from gnnflow.graph.facts import SelectFacts
 from gnnflow.partition.costs import CostModel, learn, terms_of
 from gnnflow.storage.graph_store import GraphStore
-from gnnflow.storage.manifest import read_facts, read_manifest
+from gnnflow.storage.manifest import read_manifest
 from gnnflow.storage.run_folder import find_run, read_run
 from gnnflow.storage.workspace import Workspace
 
@@ -33,7 +32,8 @@ def costs_of(run: str, *, workspace: str) -> CostModel:
     """
     uri = find_run(run, workspace=Workspace.at(workspace))
     record = read_run(uri)
-    store, config = _store(record["artifacts"], record["store"]), config_from_dict(record["config"])
+    artifacts, config = record["artifacts"], config_from_dict(record["config"])
+    store = GraphStore.of_run(artifacts[record["store"]], artifacts["select"])
     if store.num_partitions < FEWEST_TASKS:
         raise StorageError(
             f"has {store.num_partitions} partitions, and costs are learned from {FEWEST_TASKS} at least",
@@ -41,16 +41,8 @@ def costs_of(run: str, *, workspace: str) -> CostModel:
             fix=f"Learn from a run with graph.partitions: {2 * FEWEST_TASKS} or more.",
         )
     terms = np.stack([terms_of(*_counts(store, each, config)).sum(0) for each in range(store.num_partitions)])
-    seconds = _seconds(record["artifacts"]["infer"], store.num_partitions)
+    seconds = _seconds(artifacts["infer"], store.num_partitions)
     return learn(terms, seconds, relations=[str(relation) for relation in store.schema.relations])
-
-
-def _store(artifacts: dict[str, str], written_by: str) -> GraphStore:
-    """Return the store that a run computed on, with the relations that were selected."""
-    base, chosen = artifacts[written_by], artifacts["select"]
-    store = GraphStore.of(base, read_manifest(base))
-    relations = read_facts(chosen, read_manifest(chosen), SelectFacts).relations
-    return store.selected(chosen, relations) if relations else store
 
 
 def _counts(store: GraphStore, partition: int, config: Config) -> tuple[IntArray, IntArray]:

@@ -14,9 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gnnflow import registry
-from gnnflow.config import STAGES, Config
+from gnnflow.config import STAGES, Config, config_from_dict
 from gnnflow.graph.errors import ConfigError, RegistryError
-from gnnflow.graph.facts import GraphFacts
+from gnnflow.graph.facts import GraphFacts, SelectFacts
 from gnnflow.registry.versions import CONFIG
 from gnnflow.stages.base import StageResult, do_once, make_artifact
 from gnnflow.stages.infer import score_graph
@@ -26,7 +26,7 @@ from gnnflow.storage.manifest import committed, fingerprint_of
 from gnnflow.storage.run_folder import check_run
 
 if TYPE_CHECKING:
-    from gnnflow.registry import Version
+    from gnnflow.registry import Signature, Version
     from gnnflow.stages.base import ArtifactResult, StageContext
 
 
@@ -129,22 +129,32 @@ def _fingerprint(theirs: StageContext, version: Version) -> str:
 
 def _score(context: StageContext, name: str, version: Version) -> ArtifactResult:
     """Score the current graph store with a version's weights, sampling and seed."""
-    graph = context.artifact(context.run.store_stage)
-    if found := registry.misfits(version.signature, registry.signature_of(graph.facts(GraphFacts))):
-        raise RegistryError(
-            f"version {version.version} cannot score this graph: {'; '.join(found)}",
-            where=name,
-            fix="Promote a version that was trained on it, or restore the columns.",
-        )
+    graph = context.artifact(context.run.store_stage).facts(GraphFacts)
+    # what it aggregates is known once its neighbours are selected
+    _check_fits(version, replace(registry.signature_of(graph), neighbors=version.signature.neighbors), name)
     theirs = _theirs(context, version)
-    make_artifact(theirs, "select")
+    for stage in (theirs.run.store_stage, "select"):
+        make_artifact(theirs, stage)
+    _check_fits(version, registry.signature_of(graph, theirs.artifact("select").facts(SelectFacts)), name)
     inputs = {stage: theirs.artifact(stage) for stage in (theirs.run.store_stage, "select")}
     work = partial(score_graph, model=version.uri)
     return do_once(theirs, "score", work, fingerprint=_fingerprint(theirs, version), inputs=inputs)
 
 
+def _check_fits(version: Version, graph: Signature, name: str) -> None:
+    if found := registry.misfits(version.signature, graph):
+        raise RegistryError(
+            f"version {version.version} cannot score this graph: {'; '.join(found)}",
+            where=name,
+            fix="Promote a version that was trained on it, or restore the columns.",
+        )
+
+
 def _as_trained(config: Config, version: Version) -> Config:
-    """Return the config with what the version was trained with: its layers, its neighbours and its seed."""
+    """Return the config with what the version was trained with: its layers, its neighbours and its seed.
+
+    Raises RegistryError where these do not go with the config's tables.
+    """
     from gnnflow.layers.saved import read_description
 
     # Read first: a version of an older format may hold keys that a config no longer has.
@@ -152,6 +162,15 @@ def _as_trained(config: Config, version: Version) -> Config:
     held = json.loads(version.read(CONFIG))
     # Only what decides its scores: other keys of that time may be gone.
     trained = {"model": model.model_dump(mode="json"), **{key: held[key] for key in ("neighbors", "flat", "seed")}}
+    # Partitions are balanced by what its own neighbours cost.
+    trained["partition"] = held.get("partition", {"kind": "hash"})
     ours = config.model_dump(mode="json")
     ours["train"]["start"] = None  # where training began changes no score, and may be gone
-    return Config.model_validate({**ours, **trained})
+    try:
+        return config_from_dict({**ours, **trained})
+    except ConfigError as error:
+        raise RegistryError(
+            f"version {version.version} cannot score this graph: as it was trained, {error.where}: {error.problem}",
+            where=version.name,
+            fix="Promote a version that was trained on it, or restore the tables.",
+        ) from error

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from gnnflow.graph.batch import Degrees, Features
 from gnnflow.graph.book import PartitionBook
-from gnnflow.graph.facts import FeatureFacts, GraphFacts, RelationFacts
+from gnnflow.graph.facts import FeatureFacts, GraphFacts, RelationFacts, SelectFacts
 from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.storage.columns import to_matrix, to_numpy, to_ragged
-from gnnflow.storage.manifest import read_facts
+from gnnflow.storage.manifest import read_facts, read_manifest
 from gnnflow.storage.tables import iter_artifact_table, read_artifact_table
 
 if TYPE_CHECKING:
@@ -58,6 +58,13 @@ class GraphStore:
         """Return the store of the same nodes with the relations that a selection committed."""
         facts = self.facts.with_relations(relations)
         return GraphStore(self.artifact, facts, self.num_bytes, artifact, self.schema)
+
+    @staticmethod
+    def of_run(artifact: str, selection: str) -> GraphStore:
+        """Return the store that stages after select compute on, from the committed artifacts of store and selection."""
+        store = GraphStore.of(artifact, read_manifest(artifact))
+        relations = read_facts(selection, read_manifest(selection), SelectFacts).relations
+        return store.selected(selection, relations) if relations else store
 
     @property
     def book(self) -> PartitionBook:

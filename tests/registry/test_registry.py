@@ -16,7 +16,8 @@ import pytest
 
 from gnnflow import registry
 from gnnflow.graph.errors import RegistryError, StorageError
-from gnnflow.graph.facts import FeatureFacts, GraphFacts, RowCounts
+from gnnflow.graph.facts import FeatureFacts, GraphFacts, RelationFacts, RowCounts, SelectFacts
+from gnnflow.registry import versions
 from gnnflow.storage.filesystem import (
     FileEntry,
     join,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+SELECTED = SelectFacts("direct", "none", None, num_edges=9, num_hubs=0, hub_threshold=10_000)
 GRAPH = GraphFacts(
     num_nodes=10,
     num_edges=20,
@@ -57,12 +59,12 @@ WRITERS = 4
 
 def completed_run(workspace: str, number: int, *, name: str = "tiny") -> str:
     """Write what a completed run leaves, with weights that tell it apart, and return its URI."""
-    artifacts = {stage: f"{workspace}/artifacts/{stage}/{number}" for stage in ("ingest", "train")}
+    artifacts = {stage: f"{workspace}/artifacts/{stage}/{number}" for stage in ("ingest", "select", "train")}
     weights = write_atomic(join(artifacts["train"], WEIGHTS), f"weights {number}".encode())
     model = write_json(join(artifacts["train"], DESCRIPTION), {"kind": "gcn"})
-    made: dict[str, tuple[FileEntry, ...]] = {"ingest": (), "train": (weights, model)}
+    made: dict[str, tuple[FileEntry, ...]] = {"ingest": (), "select": (), "train": (weights, model)}
     for stage, files in made.items():
-        facts = asdict(GRAPH) if stage == "ingest" else {}
+        facts = {"ingest": asdict(GRAPH), "select": asdict(SELECTED)}.get(stage, {})
         commit(artifacts[stage], Manifest(stage, f"{stage}-{number}", 1, files, {}, 1, 1, facts=facts))
     uri = f"{workspace}/runs/{name}/{number}"
     write_json(join(uri, "metrics.json"), {"test.accuracy": number / 10})
@@ -110,11 +112,11 @@ def test_versions_count_from_one_and_hold_what_made_them(workspace: str) -> None
     assert second.run == runs[1]
     assert second.predictions == join(runs[1], "predictions")
     assert second.read(WEIGHTS) == b"weights 2"
-    assert second.fingerprints == {"ingest": "ingest-2", "train": "train-2"}
+    assert second.fingerprints == {stage: f"{stage}-2" for stage in ("ingest", "select", "train")}
     assert second.tables == {"nodes": "nodes.parquet", "edges": "edges.parquet"}
     assert second.metrics == {"test.accuracy": 0.2}
     assert second.revision == "abc"
-    assert second.signature == registry.signature_of(GRAPH)
+    assert second.signature == registry.signature_of(GRAPH, SELECTED)
     assert list_names(second.uri) == [
         "config.json",
         "metrics.json",
@@ -129,6 +131,17 @@ def test_a_run_is_registered_once(workspace: str) -> None:
     first = registry.register(workspace, run, revision="abc")
     assert registry.register(workspace, completed_run(workspace, 2)).version == 2
     assert registry.register(workspace, run, revision="other") == first
+
+
+def test_a_version_that_was_written_meanwhile_is_passed_over(workspace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = registry.register(workspace, completed_run(workspace, 1))
+    # claims as they were listed before the first registration made its own
+    monkeypatch.setattr(versions, "numbered", lambda *_, **__: [])
+    assert registry.register(workspace, completed_run(workspace, 2)).version == 2
+    assert registry.register(workspace, first.run) == first
+    remove_file(join(workspace, "registry/tiny/claims/1.json"))
+    with pytest.raises(StorageError, match=r"claims/1\.json: is missing, and its version is there"):
+        registry.register(workspace, completed_run(workspace, 3))
 
 
 @everywhere
@@ -248,6 +261,14 @@ def test_a_promotion_decided_against_another_champion_is_refused(three: str) -> 
 def test_errors_name_what_there_is(three: str, call: Callable[[str], Any], text: str) -> None:
     with pytest.raises(RegistryError, match=text):
         call(three)
+
+
+def test_a_model_of_selected_neighbors_does_not_read_direct_ones() -> None:
+    walks = RelationFacts("node__walks__node", 5, 0, has_weight=True, degree_bins=(1,), max_in_degree=1)
+    trained = registry.signature_of(GRAPH, replace(SELECTED, kind="walks", relations=(walks,)))
+    assert registry.misfits(trained, registry.signature_of(GRAPH, SELECTED)) == (
+        "neighbors is direct, the model was trained on node__walks__node (0)",
+    )
 
 
 def test_a_signature_says_what_does_not_fit() -> None:
