@@ -15,12 +15,14 @@ from gnnflow.config.deployment import anchored, default_workspace
 from gnnflow.config.flat_section import FlatConfig
 from gnnflow.config.graph_section import GraphConfig
 from gnnflow.config.infer_section import InferConfig
-from gnnflow.config.model_section import GCNConfig, JoinedKeys, ModelConfig
+from gnnflow.config.model_section import GATEConfig, GCNConfig, JoinedKeys, ModelConfig, PGNNConfig
 from gnnflow.config.neighbors_section import (
     DirectNeighbors,
     MetapathNeighbors,
     NeighborsConfig,
     NoSampling,
+    RingNeighbors,
+    WalkNeighbors,
     relation_of,
 )
 from gnnflow.config.partition_section import BalancedPartition, HashPartition, PartitionConfig
@@ -294,6 +296,25 @@ class Config(Section):
                 "left out of the neighbours of its ends, and other neighbours do not say which edges they came by",
                 key="neighbors.kind",
                 fix="Set it to direct.",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _layers_find_what_they_read_of_edges(self) -> Self:
+        model, neighbors = self.model, self.neighbors
+        selected = isinstance(neighbors, (WalkNeighbors, RingNeighbors, MetapathNeighbors))
+        if isinstance(model, GATEConfig) and selected:
+            raise problem(
+                f"{model.kind} reads edge attributes, and neighbours of kind {neighbors.kind} have none",
+                key="model.kind",
+                fix="Choose gat, or set neighbors.kind to direct.",
+            )
+        sets = model.anchor_sets if isinstance(model, PGNNConfig) else None
+        if sets is not None and (selected or isinstance(neighbors, DirectNeighbors)):
+            raise problem(
+                f"{sets} is not allowed where neighbors.kind is {neighbors.kind}: only anchors say which set they are of",
+                key="model.anchor_sets",
+                fix="Leave it out, or set neighbors.kind to anchors.",
             )
         return self
 
