@@ -312,7 +312,7 @@ class Config(Section):
         sets = model.anchor_sets if isinstance(model, PGNNConfig) else None
         if sets is not None and (selected or isinstance(neighbors, DirectNeighbors)):
             raise problem(
-                f"{sets} is not allowed where neighbors.kind is {neighbors.kind}: only anchors say which set they are of",
+                f"{sets} is not allowed where neighbors.kind is {neighbors.kind}: only anchors are of sets",
                 key="model.anchor_sets",
                 fix="Leave it out, or set neighbors.kind to anchors.",
             )
