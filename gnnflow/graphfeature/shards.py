@@ -16,7 +16,8 @@ import pyarrow as pa
 from gnnflow.graph.errors import StorageError
 from gnnflow.graph.facts import Layout, ShardEntry
 from gnnflow.graphfeature.blocks import extract_rows
-from gnnflow.graphfeature.codec import decode_references, decode_rows, encode_references, encode_rows
+from gnnflow.graphfeature.decode import decode_references, decode_rows
+from gnnflow.graphfeature.encode import encode_references, encode_rows
 from gnnflow.graphfeature.neighborhood import Neighborhood, merge, side_by_side
 from gnnflow.storage.columns import combine, to_matrix, to_numpy
 from gnnflow.storage.filesystem import join

@@ -18,13 +18,9 @@ from gnnflow.graph.edges import InEdges
 from gnnflow.graph.errors import StorageError
 from gnnflow.graphfeature import graph_feature_pb2
 from gnnflow.graphfeature.blocks import extract_rows
-from gnnflow.graphfeature.codec import (
-    Field,
-    decode_references,
-    decode_rows,
-    encode_references,
-    encode_rows,
-)
+from gnnflow.graphfeature.decode import decode_references, decode_rows
+from gnnflow.graphfeature.encode import encode_references, encode_rows
+from gnnflow.graphfeature.fields import Field
 from gnnflow.graphfeature.graph_feature_pb2 import GraphFeature, TypeFeatures
 from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows, side_by_side
 from tests.graphfeature.random_graphs import assert_same, graphs

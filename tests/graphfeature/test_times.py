@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from gnnflow.graph.batch import MiniBatch
 from gnnflow.graphfeature.blocks import build_minibatch
-from gnnflow.graphfeature.codec import decode_rows, encode_rows
+from gnnflow.graphfeature.decode import decode_rows
+from gnnflow.graphfeature.encode import encode_rows
 from gnnflow.graphfeature.neighborhood import Neighborhood, side_by_side
 from gnnflow.graphfeature.times import ALL_EARLIER, build_before, cuts, late_edge, latest_edge
 from tests.graphfeature.random_graphs import assert_same, graphs

@@ -1,0 +1,131 @@
+"""Neighbourhoods to protobuf bytes, one column at a time: `fields.py` has the fields, `decode.py` the way back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from gnnflow.graph.arrays import Array, IntArray, offsets_of
+from gnnflow.graph.batch import Features, TypedFeatures
+from gnnflow.graph.edges import InEdges
+from gnnflow.graph.errors import StorageError
+from gnnflow.graphfeature.fields import FORMAT, LEAVES_FORMAT, TYPED_FORMAT, Field, by_message, relation_lists
+from gnnflow.graphfeature.neighborhood import NeighborhoodRows
+from gnnflow.graphfeature.wire import binary_column, bytes_field, integer_field, join_fields, message_field
+
+
+def encode_rows(rows: NeighborhoodRows) -> pa.LargeBinaryArray:
+    """Return one GraphFeature message per neighbourhood.
+
+    Raises StorageError for a message above 2 GiB and for degrees that do not fit 32 bits.
+    """
+    # the union's nodes and edges that each of the n messages owns, offsets [n + 1]
+    graph, nodes, edges = rows.neighborhood, rows.node_offsets, rows.edge_offsets
+    degrees, held = graph.degrees, by_message(rows)
+    # and the sources of these edges [n + 1]
+    sources = edges if held.leaves is None else held.leaves[edges]
+    # a column of headers and one of payloads per field, n entries each
+    fields = [
+        *_packed(Field.ROOTS, _local(graph.roots, nodes, rows.root_offsets), "<i4", rows.root_offsets),
+        *_packed(Field.NODE_IDS, graph.node_ids, "<i8", nodes),
+        *_packed(Field.IN_DEGREE, degrees.in_degree, "<u4", nodes),
+        *_packed(Field.OUT_DEGREE, degrees.out_degree, "<u4", nodes),
+        *_packed(Field.IN_WEIGHT, degrees.in_weight, "<f4", nodes),
+        *_packed(Field.IN_EDGES, held.lengths, "<u4", nodes * held.num_relations),
+        *_packed(Field.SOURCES, _local(held.sources, nodes, sources), "<i4", sources),
+    ]
+    if held.weight is not None:
+        fields += _packed(Field.EDGE_WEIGHT, held.weight, "<f4", edges)
+    if held.attributes is not None:
+        fields.append(integer_field(Field.EDGE_ATTRIBUTE_WIDTH, held.attributes.shape[1]))
+        fields += _packed(Field.EDGE_ATTRIBUTES, held.attributes, "<f4", edges)
+    if held.next_arrival is not None:
+        fields += _packed(Field.EDGE_NEXT_ARRIVAL, held.next_arrival, "<f8", edges)
+    if held.time is not None:
+        fields += _packed(Field.EDGE_TIME, held.time, "<i8", edges)
+    if isinstance(graph.features, TypedFeatures):
+        fields += [
+            integer_field(Field.NUM_RELATIONS, held.num_relations),
+            *_packed(Field.NODE_TYPES, graph.features.types, "<u2", nodes),
+            *_typed_fields(graph.features, nodes),
+        ]
+        written = TYPED_FORMAT
+    else:
+        fields += _feature_fields(graph.features, nodes)
+        written = FORMAT
+    if held.leaves is not None:
+        fields += _leaf_fields(held, nodes)
+        written = LEAVES_FORMAT
+    return join_fields([*fields, integer_field(Field.FORMAT, written)])
+
+
+def _leaf_fields(held: InEdges, nodes: IntArray) -> list[pa.Array]:
+    """Return how many leaves edges have: one number for each relation of a message, or one for each of its edges.
+
+    held: edges message by message, each message's relation by relation. nodes [n + 1].
+    """
+    counts, relations = held.leaf_counts, held.num_relations
+    # where the edges of each relation of each message begin [n R + 1], and how many there are
+    bounds = held.offsets[relation_lists(nodes, relations)]
+    sizes = np.diff(bounds)
+    # how many leaves the first edge of each has, 0 where there is none, and whether another has more or fewer
+    firsts = np.append(counts, 0)[bounds[:-1]] * (sizes > 0)
+    differ = np.diff(offsets_of(counts != np.repeat(firsts, sizes))[bounds]) > 0
+    same = np.where(differ, 0, firsts)
+    # edges that are counted one by one, and where each message's begin among them [n + 1]
+    listed = np.repeat(same == 0, sizes)
+    ends = offsets_of(listed)[bounds[::relations]]
+    of_messages = np.arange(len(nodes)) * relations
+    return [
+        *_packed(Field.LEAVES_OF_RELATION, same, "<u4", of_messages),
+        *_packed(Field.LEAVES, counts[listed], "<u4", ends),
+    ]
+
+
+def encode_references(roots: IntArray) -> pa.LargeBinaryArray:
+    """Return one message per target that only says which row of its shard's own GraphFeature the target is."""
+    offsets = np.arange(len(roots) + 1, dtype=np.int64)
+    return join_fields([*_packed(Field.ROOTS, roots, "<i4", offsets), integer_field(Field.FORMAT, FORMAT)])
+
+
+def _typed_fields(features: TypedFeatures, nodes: IntArray) -> list[pa.Array]:
+    """Return a field per type: in each message a message of the features of its nodes of the type."""
+    fields: list[pa.Array] = []
+    for number, part in enumerate(features.parts):
+        # which of the type's nodes each message owns [n + 1]
+        own = offsets_of(features.types == number)[nodes]
+        empty = binary_column(b"", np.zeros(len(nodes), np.int64))
+        fields += message_field(Field.TYPE_FEATURES, empty if part is None else join_fields(_feature_fields(part, own)))
+    return fields
+
+
+def _feature_fields(features: Features, nodes: IntArray) -> list[pa.Array | pa.Scalar]:
+    fields = [integer_field(Field.FEATURE_WIDTH, features.width)]
+    if features.dense is not None:
+        return [*fields, *_packed(Field.DENSE, features.dense, "<f4", nodes)]
+    assert features.offsets is not None
+    assert features.index is not None
+    # which (index, value) pairs each message owns: offsets [n + 1]
+    pairs = features.offsets[nodes]
+    fields += _packed(Field.FEATURE_COUNT, np.diff(features.offsets), "<u4", nodes)
+    fields += _packed(Field.FEATURE_INDEX, features.index, "<i4", pairs)
+    if features.value is not None:
+        fields += _packed(Field.FEATURE_VALUE, features.value, "<f4", pairs)
+    return fields
+
+
+def _packed(field: Field, values: Array, dtype: str, offsets: IntArray) -> tuple[pa.Array, pa.Array]:
+    stored = np.dtype(dtype)
+    if stored.kind in "iu" and values.dtype != stored and len(values):
+        limits = np.iinfo(stored)
+        if values.min() < limits.min or values.max() > limits.max:
+            raise StorageError(
+                f"{field.name.lower()} reaches {values.max():,}, a GraphFeature stores up to {limits.max:,}",
+                fix="Sample with a fan-out, or split the graph.",
+            )
+    return bytes_field(field, np.ascontiguousarray(values, stored), offsets)
+
+
+def _local(union_rows: Array, nodes: IntArray, offsets: IntArray) -> Array:
+    """Return rows counted from the start of each neighbourhood's own nodes."""
+    return union_rows - np.repeat(nodes[:-1], np.diff(offsets))

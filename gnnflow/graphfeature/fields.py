@@ -1,0 +1,87 @@
+"""The fields of a GraphFeature, and the order in which its edges lie. The format is `graph_feature.proto`.
+
+The field numbers are repeated here instead of read from the generated class, so that the library runs with any
+version of the protobuf runtime, or none: the generated code only works with the runtime it was made for. A test holds
+the two together.
+
+In memory all edges of a relation lie together, in a message all edges of the message: of several messages of several
+relations, edges are put in the other order on their way in and out.
+
+Shapes: n messages, N nodes of all of them, R relations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import IntEnum
+
+import numpy as np
+
+from gnnflow.graph.arrays import IntArray, ragged_ranges
+from gnnflow.graph.edges import InEdges
+from gnnflow.graphfeature.neighborhood import NeighborhoodRows
+
+FORMAT, TYPED_FORMAT, LEAVES_FORMAT = 1, 2, 3
+
+
+class Field(IntEnum):
+    """The fields of GraphFeature and their numbers."""
+
+    ROOTS = 1
+    NODE_IDS = 2
+    IN_DEGREE = 3
+    OUT_DEGREE = 4
+    IN_WEIGHT = 5
+    IN_EDGES = 6
+    SOURCES = 7
+    EDGE_WEIGHT = 8
+    EDGE_ATTRIBUTE_WIDTH = 9
+    EDGE_ATTRIBUTES = 10
+    FEATURE_WIDTH = 11
+    DENSE = 12
+    FEATURE_COUNT = 13
+    FEATURE_INDEX = 14
+    FEATURE_VALUE = 15
+    FORMAT = 16
+    EDGE_NEXT_ARRIVAL = 17
+    EDGE_TIME = 18
+    NUM_RELATIONS = 19
+    NODE_TYPES = 20
+    TYPE_FEATURES = 21
+    LEAVES_OF_RELATION = 22
+    LEAVES = 23
+
+
+def relation_lists(nodes: IntArray, relations: int) -> IntArray:
+    """Return the first list of each relation of each message, and behind them the number of all lists [n R + 1].
+
+    Of lists message by message, each message's relation by relation. nodes [n + 1].
+    """
+    first = relations * nodes[:-1, None] + np.arange(relations) * np.diff(nodes)[:, None]
+    return np.append(first.ravel(), relations * nodes[-1])
+
+
+def by_message(rows: NeighborhoodRows) -> InEdges:
+    """Return the edges of the union message by message, each message's relation by relation."""
+    edges, nodes = rows.neighborhood.edges, rows.node_offsets
+    if edges.num_relations == 1 or len(rows) == 1:
+        return edges
+    # the first list of each message in each relation [n, R], and all lists of one after those of the other [R N]
+    first = nodes[:-1, None] + np.arange(edges.num_relations) * edges.num_targets
+    return _reordered(edges, ragged_ranges(first.ravel(), np.repeat(np.diff(nodes), edges.num_relations)))
+
+
+def by_relation(held: InEdges, nodes: IntArray) -> InEdges:
+    """Return edges that lie message by message relation by relation, each relation's message by message."""
+    sizes = np.diff(nodes)
+    if held.num_relations == 1 or len(sizes) == 1:
+        return held
+    # the first list of each relation in each message [R, n], and all lists of one after those of the other [R N]
+    first = held.num_relations * nodes[:-1] + np.arange(held.num_relations)[:, None] * sizes
+    return _reordered(held, ragged_ranges(first.ravel(), np.tile(sizes, held.num_relations)))
+
+
+def _reordered(edges: InEdges, lists: IntArray) -> InEdges:
+    """Return the same lists of edges in another order. lists [R N]: numbers of lists."""
+    picked = replace(edges, num_relations=1).prefix(lists, limit=None)
+    return edges.take(picked.positions, offsets=picked.offsets)
