@@ -113,16 +113,33 @@ def _union(
             else:
                 yield _below(f"{key}.{name}", field, kinds, section=section)
             continue
-        plain = _plain(f"{key}.{name}", schemas[kinds[0]][name], section=section, required=False)
+        yield _own_key(f"{key}.{name}", {kind: members[kind] for kind in kinds}, schemas, section=section)
+
+
+def _own_key(
+    key: str, members: Mapping[str, type[Section]], schemas: Mapping[str, Mapping[str, Any]], *, section: str
+) -> FormField:
+    """Return a key of some kinds as a field that may stay empty; where they say it differently, it says each."""
+    name, said = key.rpartition(".")[2], dict[str, list[str]]()
+    plains = [_plain(key, schemas[kind][name], section=section, required=False) for kind in members]
+    for (kind, member), plain in zip(members.items(), plains, strict=True):
+        field = member.model_fields[name]
         needed = field.is_required()
         left_out = (
             " Needed there." if needed else "" if plain.default is None else f" Empty means {show(field.default)}."
         )
-        text = f"For {', '.join(kinds)}. {plain.schema['description']}{left_out}"
-        schema = {**plain.schema, "type": _with_null(plain.schema["type"]), "description": text}
-        if "enum" in schema:
-            schema["enum"] = list(dict.fromkeys([*schema["enum"], None]))
-        yield FormField(plain.key, schema, section, drops_none=True)
+        said.setdefault(f"{plain.schema['description']}{left_out}", []).append(kind)
+    text = " ".join(f"For {', '.join(kinds)}. {what}" for what, kinds in said.items())
+    first = plains[0]
+    schema = {**first.schema, "type": _with_null(first.schema["type"]), "description": text}
+    for bound, widest in (("minimum", min), ("maximum", max), ("maxLength", max)):
+        held = [plain.schema[bound] for plain in plains if bound in plain.schema]
+        schema.pop(bound, None)
+        if len(held) == len(plains):  # the narrower ones are checked by the first task
+            schema[bound] = widest(held)
+    if "enum" in schema:
+        schema["enum"] = list(dict.fromkeys([*schema["enum"], None]))
+    return FormField(first.key, schema, section, drops_none=True)
 
 
 def _below(key: str, field: FieldInfo, kinds: Sequence[str], *, section: str) -> FormField:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
@@ -46,6 +48,23 @@ def test_choices_are_dropdowns_and_numbers_have_ranges():
 def test_a_choice_takes_its_own_keys():
     config = config_from_dict(nested(values(neighbors__sampling__kind="uniform", neighbors__sampling__fanout=[15, 10])))
     assert config.neighbors.sampling.fanout == (15, 10)
+
+
+def test_a_key_that_kinds_say_differently_says_each():
+    params = form_params()
+    text = params["neighbors.distance"].description
+    assert re.search(r"For anchors\. .*Empty means 3\. For rings\. .*Empty means 2\.$", text)
+    assert params["neighbors.distance"].schema["maximum"] == 64
+    assert params["neighbors.walks"].schema["maximum"] == 1000
+
+
+def test_neighbors_and_partitions_are_chosen_in_the_form():
+    paths = {"neighbors__kind": "metapaths", "neighbors__paths": [["node", "node", "node"]]}
+    costs = {"node__node-node-node__node": [1, 0.5, 0]}
+    balanced = {"partition__kind": "balanced", "partition__threshold": 1.2}
+    config = config_from_dict(nested(values(**paths, **balanced) | {"partition.relations": costs}))
+    assert config.neighbors.paths == (("node", "node", "node"),)
+    assert config.partition.relations == {"node__node-node-node__node": (1, 0.5, 0)}
 
 
 def test_maps_by_type_and_relation_are_taken_where_one_path_or_list_is():
@@ -94,7 +113,8 @@ def test_kinds_of_layers_are_proposed_and_ones_own_can_be_typed():
         "package.module:Class",
     ]
     assert "enum" not in params["model.kind"].schema
-    assert params["model.heads"].description.startswith("For gat, gat_e, han, hgt, magnn. ")
+    assert params["model.heads"].description.startswith("For gat, gat_e, han. ")
+    assert " For magnn. Attention heads of each metapath." in params["model.heads"].description
     own = config_from_dict(nested(values(model__kind="my.layers:Gated", model__options={"gates": 4}))).model
     assert (own.kind, own.options) == ("my.layers:Gated", {"gates": 4})
     assert config_from_dict(nested(values(model__kind="gat", model__heads=4))).model.heads == 4
