@@ -63,7 +63,7 @@ class TypeRow:
 
 @dataclass(frozen=True)
 class RelationRow:
-    """One relation of a graph with types. num_targets: the nodes of the type that it leads to."""
+    """One relation of a graph with types, or of a selection. num_targets: the nodes of the type that it leads to."""
 
     name: str
     num_edges: int
@@ -84,6 +84,7 @@ class GraphSummary:
     """The graph in figures.
 
     types, relations and target: of a graph that has several; feature_width is then that of the target type.
+    selected: the relations that neighbours other than direct ones are of, num_edges being instances.
     in_degree_histogram holds (low, high, nodes) with low <= in-degree < high: a bin (0, 1, nodes) for nodes
     without in-edges, then one bin per power of two. num_hubs counts nodes with more than hub_threshold
     in-edges.
@@ -99,6 +100,7 @@ class GraphSummary:
     num_hubs: int = 0
     types: Sequence[TypeRow] = ()
     relations: Sequence[RelationRow] = ()
+    selected: Sequence[RelationRow] = ()
     target: str = ""
 
 

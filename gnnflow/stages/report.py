@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gnnflow.config.yaml_text import write_yaml
-from gnnflow.graph.facts import FlatFacts, GraphFacts, InferFacts, SelectFacts, TrainFacts
+from gnnflow.graph.facts import FlatFacts, GraphFacts, InferFacts, RelationFacts, SelectFacts, TrainFacts
 from gnnflow.graph.labels import LABEL_KINDS
+from gnnflow.graph.schema import UNTYPED
 from gnnflow.graph.splits import SPLITS
 from gnnflow.report.inputs import (
     BlowUp,
@@ -143,7 +144,8 @@ def _graph(graph: GraphFacts, selected: SelectFacts) -> GraphSummary:
         hub_threshold=selected.hub_threshold,
         num_hubs=selected.num_hubs,
         types=_types(graph),
-        relations=_relations(graph),
+        relations=_relations(graph, graph.relations),
+        selected=_relations(graph, selected.relations),
         target=graph.target,
     )
 
@@ -161,18 +163,20 @@ def _types(graph: GraphFacts) -> list[TypeRow]:
     ]
 
 
-def _relations(graph: GraphFacts) -> list[RelationRow]:
+def _relations(graph: GraphFacts, relations: Sequence[RelationFacts]) -> list[RelationRow]:
+    """Return rows of the graph's relations, or of those that were selected."""
+    nodes = {each.name: each.num_nodes for each in graph.types} or {UNTYPED.types[0]: graph.num_nodes}
     return [
         RelationRow(
             each.name,
             each.num_edges,
-            graph.types[target].num_nodes,
+            nodes[each.name.rpartition("__")[2]],
             each.max_in_degree,
             each.attribute_width,
             each.has_weight,
             _quarantined(graph, f"edges/{each.name}"),
         )
-        for each, target in zip(graph.relations, graph.schema.target_types if graph.types else (), strict=True)
+        for each in relations
     ]
 
 

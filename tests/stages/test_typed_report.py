@@ -8,7 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from gnnflow.config import config_from_dict
+from gnnflow.graph.facts import SelectFacts
 from gnnflow.stages import pipeline
+from tests.small_graphs import graph_config, write_graph
 from tests.typed_graphs import typed_tables, write_tables
 
 
@@ -36,6 +38,23 @@ def test_types_relations_and_rows_set_aside_are_listed(tmp_path: Path) -> None:
     assert rows["account__uses__device"][3:] == ["none", "1"]
     assert rows["device__rev_uses__account"][0] == "119"
     assert rows["account__pays__merchant"][3:] == ["1, weights", "0"]
+
+
+def test_relations_that_were_selected_are_listed(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    config = graph_config(
+        tmp_path,
+        neighbors={"kind": "walks", "top_k": 4},
+        model={"kind": "pinsage", "hidden": 4},
+        train={"epochs": 1},
+        infer={"parity_samples": 4},
+    )
+    made = pipeline.run_quietly(config)
+    (walks,) = made.stages["select"].facts(SelectFacts).relations
+    page = Path(made.report.removeprefix("file://")).read_text()
+    rows = {cells[0]: cells[1:] for cells in map(_cells, page.split("<tr>")) if cells}
+    shown = [str(walks.num_edges), f"{walks.num_edges / 60:.3g}", str(walks.max_in_degree), "none, weights"]
+    assert rows["node__walks__node"] == shown
 
 
 def _cells(row: str) -> list[str]:
