@@ -1,6 +1,6 @@
 """MAGNN's table 3 on IMDB: embeddings of the test movies by `gnnflow run`, classes of them by a linear SVM.
 
-    python benchmarks/magnn_svm.py --data DIR [--seeds 3] [--set model.encoder=mean]
+    python benchmarks/magnn_svm.py --data DIR [--seeds 3] [--set model.encodes=mean]
 
 The protocol of section 5.3 of the paper: the model is trained on the labels of 400 movies and stopped by those of 400
 others; a linear SVM is then trained on the embeddings of 20, 40, 60 and 80 % of the 3,478 test movies and scored on the
