@@ -63,6 +63,11 @@ def _reached(schema: GraphSchema) -> list[str]:
     return sorted({each.target for each in schema.relations})
 
 
+def _same_type(schema: GraphSchema, name: str) -> dict[Relation, int]:
+    """Return a relation of one leaf from each type that some relation leads to, to itself."""
+    return {Relation(each, name, each): 1 for each in _reached(schema)}
+
+
 class _Selected(Section):
     """Neighbours other than direct ones: all that were selected are aggregated, none is sampled again.
 
@@ -114,7 +119,7 @@ class WalkNeighbors(_Selected):
 
     def relations(self, schema: GraphSchema) -> dict[Relation, int]:
         """Return a relation from each type to itself, of the types that some relation leads to."""
-        return {Relation(name, self.kind, name): 1 for name in _reached(schema)}
+        return _same_type(schema, self.kind)
 
 
 class MetapathNeighbors(_Selected):
@@ -151,7 +156,7 @@ class AnchorNeighbors(_Selected):
 
     def relations(self, schema: GraphSchema) -> dict[Relation, int]:
         """Return a relation from each type to itself, of the types that some relation leads to."""
-        return {Relation(name, self.kind, name): 1 for name in _reached(schema)}
+        return _same_type(schema, self.kind)
 
 
 class RingNeighbors(_Selected):

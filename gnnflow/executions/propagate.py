@@ -175,7 +175,6 @@ def _coefficient_messages(
 def _message_state(layer: Layer, source: TermRows, target: TermRows, block: BlockTensors, max_edges: int) -> State:
     groups = cut(block.csr.offsets, max_edges=max_edges, may_split_targets=layer.levels.instance.mergeable)
     recompute = torch.is_grad_enabled() and sum(map(len, groups)) > 1
-
     instances = instances_of(layer, block)
 
     def state_of(piece: Piece) -> State:

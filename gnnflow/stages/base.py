@@ -128,8 +128,7 @@ class StageRun:
         written = next(artifact for name, artifact in self.inputs.items() if STAGES[name].writes_store)
         store = GraphStore.of(written.uri, written.manifest)
         selected = self.inputs.get("select")
-        relations = () if selected is None else selected.facts(SelectFacts).relations
-        return store if selected is None or not relations else store.selected(selected.uri, relations)
+        return store if selected is None else store.selected(selected.uri, selected.facts(SelectFacts).relations)
 
     @property
     def neighbors(self) -> Neighbors:

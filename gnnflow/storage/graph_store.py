@@ -55,7 +55,9 @@ class GraphStore:
         return GraphStore(artifact, replace(facts, columns=()), sum(kept))
 
     def selected(self, artifact: str, relations: Sequence[RelationFacts]) -> GraphStore:
-        """Return the store of the same nodes with the relations that a selection committed."""
+        """Return the store of the same nodes with the relations that a selection committed; without any, itself."""
+        if not relations:
+            return self
         facts = self.facts.with_relations(relations)
         return GraphStore(self.artifact, facts, self.num_bytes, artifact, self.schema)
 
@@ -63,8 +65,7 @@ class GraphStore:
     def of_run(artifact: str, selection: str) -> GraphStore:
         """Return the store that stages after select compute on, from the committed artifacts of store and selection."""
         store = GraphStore.of(artifact, read_manifest(artifact))
-        relations = read_facts(selection, read_manifest(selection), SelectFacts).relations
-        return store.selected(selection, relations) if relations else store
+        return store.selected(selection, read_facts(selection, read_manifest(selection), SelectFacts).relations)
 
     @property
     def book(self) -> PartitionBook:

@@ -59,8 +59,8 @@ ARCHITECTURES = st.fixed_dictionaries(
         "residual": st.booleans(),
     }
 )
-# Relations of these share the map of the values, so that where all in-edges come from one node their rows are equal but for
-# rounding, and which of them is the largest, and gets the gradient, is chance.
+# Relations of these share the map of the values, so that where all in-edges come from one node their rows are equal but
+# for rounding, and which of them is the largest, and gets the gradient, is chance.
 TIED = {"han max", "magnn max", "magnn-rotate max"}
 FEW = settings(max_examples=4, phases=[Phase.reuse, Phase.generate, Phase.shrink])
 

@@ -18,7 +18,7 @@ from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.progress import Silent
 from gnnflow.storage.columns import to_matrix
 from tests.contracts.test_graphinfer import MODELS, SAMPLINGS, TOLERANCE, predictions, prepare, reference, stored
-from tests.stages.test_same_bytes import KillAWorkerInEveryRound
+from tests.killing import KillAWorkerInEveryRound
 
 if TYPE_CHECKING:
     from pathlib import Path

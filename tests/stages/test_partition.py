@@ -21,8 +21,8 @@ from gnnflow.storage.columns import id_keys, to_numpy
 from gnnflow.storage.filesystem import join, read_json
 from gnnflow.storage.graph_store import GraphStore, edges_file, nodes_file
 from gnnflow.storage.tables import read_artifact_table
+from tests.killing import KillAWorkerInEveryRound
 from tests.small_graphs import graph_config, write_graph
-from tests.stages.test_same_bytes import KillAWorkerInEveryRound
 from tests.stages.test_tasks import run_main
 from tests.typed_graphs import typed_tables, write_tables
 

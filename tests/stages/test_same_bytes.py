@@ -16,10 +16,10 @@ import pytest
 
 from gnnflow.cluster import Cluster
 from gnnflow.datasets.typed_payments import write_typed_payments
-from gnnflow.mapreduce.schedulers import Dask
 from gnnflow.progress import Silent
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
+from tests.killing import KillAWorkerInEveryRound
 from tests.small_graphs import graph_config, write_graph
 
 if TYPE_CHECKING:
@@ -73,22 +73,6 @@ def test_worker_count_changes_no_byte(graph: Path, undisturbed: dict[str, str], 
     config = small(graph, f"workers-{workers}", kind="local", workers=workers, memory_limit="2GiB")
     with Cluster(config.cluster) as cluster:
         assert digests(pipeline.run(StageContext.of(config, cluster))) == undisturbed
-
-
-class KillAWorkerInEveryRound(Silent):
-    """Kills one worker process as each round starts; the nanny brings another."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.killed: list[str] = []
-
-    def round_started(self, name: str, num_tasks: int, num_done: int) -> None:
-        scheduler = self.cluster.scheduler()
-        assert isinstance(scheduler, Dask)
-        scheduler.client.wait_for_workers(2, timeout=60)
-        pids = sorted(scheduler.client.run(os.getpid, on_error="ignore").values())  # one may be gone
-        os.kill(pids[len(self.killed) % len(pids)], signal.SIGKILL)
-        self.killed.append(name)
 
 
 @pytest.mark.distributed

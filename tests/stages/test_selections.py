@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,9 +10,8 @@ from gnnflow.cluster import Cluster
 from gnnflow.config import Config
 from gnnflow.datasets.typed_payments import write_typed_payments
 from gnnflow.graph.facts import SelectFacts
-from gnnflow.mapreduce.schedulers import Dask
-from gnnflow.progress import Silent
 from gnnflow.stages.base import ArtifactResult, StageContext, make_artifact
+from tests.killing import KillAWorkerInEveryRound
 from tests.small_graphs import graph_config
 
 if TYPE_CHECKING:
@@ -76,24 +73,6 @@ def test_worker_count_changes_no_byte(tmp_path: Path, graph: dict[str, Any], kin
     config = configured(tmp_path, graph, kind, f"workers-{workers}", cluster=cluster)
     with Cluster(config.cluster) as scheduler:
         assert selected(config, scheduler).digest == undisturbed.digest
-
-
-class KillAWorkerInEveryRound(Silent):
-    """Kills one worker process as each round of a selection starts; the nanny brings another."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.killed: list[str] = []
-
-    def round_started(self, name: str, num_tasks: int, num_done: int) -> None:
-        scheduler = self.cluster.scheduler()
-        assert isinstance(scheduler, Dask)
-        pids: list[int] = []
-        while len(pids) < 2:  # one that was killed a moment ago may still be counted, and does not answer
-            scheduler.client.wait_for_workers(2, timeout=60)
-            pids = sorted(scheduler.client.run(os.getpid, on_error="ignore").values())
-        os.kill(pids[len(self.killed) % len(pids)], signal.SIGKILL)
-        self.killed.append(name)
 
 
 @pytest.mark.distributed
