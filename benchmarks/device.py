@@ -15,11 +15,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 
 import numpy as np
 import torch
 
-from gnnflow.config import TrainConfig, model_from_dict
+from gnnflow.config import MiniBatchConfig, model_from_dict
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Degrees, Features
 from gnnflow.graph.edges import InEdges
@@ -28,7 +29,6 @@ from gnnflow.graphfeature.neighborhood import Neighborhood
 from gnnflow.graphfeature.shards import Shard
 from gnnflow.kernels import TABLE, Csr, softmax_sums
 from gnnflow.kernels.cuda import library
-from gnnflow.kernels.cuda import sums as cuda_sums
 from gnnflow.layers.model import ModelInputs
 from gnnflow.progress import Silent
 from gnnflow.train.job import TrainJob
@@ -37,6 +37,7 @@ from gnnflow.train.trainer import train
 
 KERNELS = {kernel.name: kernel for kernel in TABLE}
 REPEATS = 15
+cuda_sums = import_module("gnnflow.kernels.cuda.sums")  # the package has a function of that name
 
 
 def seconds(function: Callable[[], object]) -> float:
@@ -105,7 +106,7 @@ def print_row(csr: Csr, factor: torch.Tensor, value: torch.Tensor, rate: float, 
         torch.autograd.grad(out, [factor, value], torch.ones_like(out))
 
     def attention(*, backward: bool) -> None:
-        found = softmax_sums(csr, factor, value).weighted
+        found = softmax_sums(csr, factor, value).mean
         if backward:
             torch.autograd.grad(found, [factor, value], torch.ones_like(found))
 
@@ -212,7 +213,7 @@ def print_epochs(num_nodes: int, degree: int, num_targets: int, epochs: int) -> 
                 inputs=ModelInputs(shard.neighborhood.features.width, 5),
                 label_kind="single",
                 num_classes=5,
-                train=TrainConfig.model_validate({**settings, "precision": precision, "threads": threads}),
+                train=MiniBatchConfig.model_validate({**settings, "precision": precision, "threads": threads}),
                 seed=0,
             )
             opened = partial(open_source, read=lambda _: shard)

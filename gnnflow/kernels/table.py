@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -21,11 +22,27 @@ from torch import Tensor
 from gnnflow.kernels import cuda, elementwise, fused, native, reference, widened
 from gnnflow.kernels import leaves as leaves_kernel
 from gnnflow.kernels.csr import Csr, Instances
+from gnnflow.kernels.halves import Halves
 from gnnflow.kernels.scales import UNSCALED, Scales
 
 Reduce = Callable[[Csr, Tensor | None, Tensor], Tensor]
 Gather = Callable[[Csr, Tensor], Tensor]
-SoftmaxSums = Callable[..., tuple[Tensor, Tensor, Tensor]]
+
+
+class SoftmaxSums(Protocol):
+    """A softmax over in-edges and the mean it weighs, at once: maximum, denominator and mean of `kernels.softmax`."""
+
+    def __call__(
+        self,
+        csr: Csr,
+        logit: Tensor | Halves,
+        value: Tensor,
+        *,
+        attributes: Tensor | None,
+        factor: Tensor | None,
+        drop: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return them; the logits, or their halves, are float32."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +56,7 @@ class Kernel:
     gather_sources: Gather
     gather_targets: Gather
     softmax_sums: SoftmaxSums | None = None
-    """A softmax and its weighted sum at once, where the kernel has that: `kernels.softmax`."""
+    """A softmax and the mean it weighs at once, where the kernel has that."""
     scaled_sum: Callable[[Csr, Tensor | None, Tensor, Scales], Tensor] | None = None
     """A weighted sum that takes scales, where the kernel has that."""
 

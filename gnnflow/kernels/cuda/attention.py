@@ -1,4 +1,4 @@
-"""Softmax over in-edges and the sum it weighs: one program per target over its logits, then the weighted sum.
+"""Softmax over in-edges and the mean it weighs: one program per target over its logits, then the weighted sum.
 
 What is kept of an edge is a number per head, never a row.
 
@@ -19,94 +19,153 @@ from gnnflow.kernels.cuda.library import on_card_of, power_of_two, warps
 from gnnflow.kernels.cuda.sums import LOOPS, products, sums
 from gnnflow.kernels.dropout import dropout
 from gnnflow.kernels.gradients import value_gradient
+from gnnflow.kernels.halves import Halves
 
 _TILE = 256  # logits that a program reads at a time
 
 
 @dataclass(frozen=True)
 class _Fixed:
-    """What has no gradient: attributes [E, A], factor [E], and kept [E, H], what dropout multiplies a weight with."""
+    """What has no gradient: attributes [E, A], factor [E], and kept [E, H], what dropout multiplies a share with.
 
+    slope: of logits that come as halves; None where they come per edge.
+    """
+
+    csr: Csr
+    slope: float | None
     attributes: Tensor | None
     factor: Tensor | None
     kept: Tensor | None
 
+    def halves(self, first: Tensor, second: Tensor | None) -> tuple[Tensor | float | None, ...]:
+        """Return the halves of sources and targets and the slope; None where logits come per edge."""
+        return (None, None, 1.0) if self.slope is None else (first, second, self.slope)
+
 
 def softmax_sums(
-    csr: Csr, logit: Tensor, value: Tensor, *, attributes: Tensor | None, factor: Tensor | None, drop: float
+    csr: Csr, logit: Tensor | Halves, value: Tensor, *, attributes: Tensor | None, factor: Tensor | None, drop: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the maximum [T, H], the denominator [T, H] and the weighted sums [T, H, W]; see `kernels.softmax`.
+    """Return the maximum [T, H], the denominator [T, H] and the mean [T, H, W]; see `kernels.softmax`.
 
-    logit: float32. value: float32 or in half precision, which the weighted sums are then rounded to.
+    logit: float32. value: float32 or in half precision, which the mean is then rounded to. Raises IndexError where an
+    operand has not as many rows as the adjacency.
     """
-    fixed = _Fixed(attributes, factor, dropout(torch.ones_like(logit), drop) if drop else None)
-    maximum, denominator, weighted = _Attention.apply(csr, logit, value, fixed)  # type: ignore[no-untyped-call]
-    return maximum, denominator, weighted
+    first, second, slope = logit if isinstance(logit, Halves) else (logit, None, None)
+    first = rows_of(csr.num_edges if second is None else csr.num_sources, first)
+    second = None if second is None else rows_of(csr.num_targets, second)
+    kept = dropout(first.new_ones(csr.num_edges, first.shape[1]), drop) if drop else None
+    factor = None if factor is None else rows_of(csr.num_edges, factor).float()
+    fixed = _Fixed(csr, slope, attributes, factor, kept)
+    maximum, denominator, mean = _Attention.apply(fixed, first, second, value)  # type: ignore[no-untyped-call]
+    return maximum, denominator, mean
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, csr: Csr, logit: Tensor, value: Tensor, fixed: _Fixed) -> tuple[Tensor, Tensor, Tensor]:
-        attributes, kept = fixed.attributes, fixed.kept
-        logit, value = rows_of(csr.num_edges, logit), rows_of(csr.num_sources, value)
-        factor = None if fixed.factor is None else rows_of(csr.num_edges, fixed.factor).to(logit)
-        maximum, denominator = (logit.new_empty(csr.num_targets, logit.shape[1]) for _ in range(2))
-        # what each edge weighs [E, H], and what of it dropout lets into the sums
-        weight = torch.empty_like(logit)
-        used = weight if kept is None else torch.empty_like(logit)
-        _softmax(csr, logit, (factor, kept), (maximum, denominator, weight, used))
-        weighted = sums(csr, used, value)
-        if attributes is not None:
-            weighted = torch.cat([weighted, sums(csr.edges, used, attributes[:, None])], 2)
-        ctx.csr, ctx.width = csr, value.shape[2]
-        ctx.save_for_backward(value, attributes, weight, used)
+    def forward(
+        ctx: Any, fixed: _Fixed, first: Tensor, second: Tensor | None, value: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        csr, value = fixed.csr, rows_of(fixed.csr.num_sources, value)
+        maximum, denominator = (first.new_empty(csr.num_targets, first.shape[1]) for _ in range(2))
+        # what each edge has in the mean [E, H], and what of it dropout lets into that
+        share = first.new_empty(csr.num_edges, first.shape[1])
+        used = share if fixed.kept is None else torch.empty_like(share)
+        _softmax(fixed, first, second, (maximum, denominator, share, used))
+        mean = sums(csr, used, value)
+        if fixed.attributes is not None:
+            mean = torch.cat([mean, sums(csr.edges, used, fixed.attributes[:, None])], 2)
+        ctx.fixed, ctx.width = fixed, value.shape[2]
+        ctx.save_for_backward(first, second, value, denominator, mean, share, used)
         ctx.mark_non_differentiable(maximum)
-        return maximum, denominator, weighted.to(value.dtype)
+        ctx.set_materialize_grads(False)
+        return maximum, denominator, mean.to(value.dtype)
 
     @staticmethod
     @once_differentiable
-    def backward(
-        ctx: Any, _: Tensor, grad_denominator: Tensor, grad: Tensor
-    ) -> tuple[None, Tensor | None, Tensor | None, None]:
-        value, attributes, weight, used = ctx.saved_tensors
-        csr: Csr = ctx.csr
-        # gradients of the sums over values [T, H, D] and over attributes [T, H, A]
+    def backward(ctx: Any, _: None, grad_denominator: Tensor | None, grad: Tensor | None) -> tuple[Tensor | None, ...]:
+        first, second, value, denominator, mean, share, used = ctx.saved_tensors
+        fixed: _Fixed = ctx.fixed
+        csr, attributes = fixed.csr, fixed.attributes
+        grad = torch.zeros_like(mean, dtype=value.dtype) if grad is None else grad
+        # gradients of the means of values [T, H, D] and of attributes [T, H, A]
         by_value, by_attributes = grad[:, :, : ctx.width], grad[:, :, ctx.width :]
-        by_logit = None
-        if ctx.needs_input_grad[1]:
-            by_logit = products(csr, by_value, value)
+        halves: tuple[Tensor | None, Tensor | None] = (None, None)
+        if any(ctx.needs_input_grad[1:3]):
+            by_used = products(csr, by_value, value)
             if attributes is not None:
-                by_logit += products(csr.edges, by_attributes, attributes[:, None])
-            # per edge and head: by its part of the sums, and by that of the denominator [E, H]
-            by_logit = (by_logit * used).addcmul_(weight, grad_denominator.index_select(0, csr.targets))
-        gradient = value_gradient(LOOPS, csr, used, value, by_value) if ctx.needs_input_grad[2] else None
-        return None, by_logit, gradient, None
+                by_used += products(csr.edges, by_attributes, attributes[:, None])
+            # a share is one of a whole: what the shares of a target add up to has no part in their gradients [T, H]
+            about = -(grad.float() * mean).sum(2)
+            about = about if grad_denominator is None else about.addcmul_(denominator, grad_denominator)
+            halves = _softmax_gradient(fixed, first, second, (share, by_used, about))
+        gradient = value_gradient(LOOPS, csr, used, value, by_value) if ctx.needs_input_grad[3] else None
+        return None, *halves, gradient
 
 
-def _softmax(
-    csr: Csr,
-    logit: Tensor,
-    given: tuple[Tensor | None, Tensor | None],
-    out: tuple[Tensor, Tensor, Tensor, Tensor],
-) -> None:
-    """Fill maximum, denominator, weight and used from the logits, the factor and what dropout keeps."""
+def _softmax(fixed: _Fixed, first: Tensor, second: Tensor | None, out: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
+    """Fill maximum, denominator, share and used."""
     from gnnflow.kernels.cuda.programs import softmax_rows
 
-    heads = logit.shape[1]
+    csr, heads = fixed.csr, first.shape[1]
     if not csr.num_targets or not heads:
         return
-    wide = power_of_two(heads)
-    high = min(max(_TILE // wide, 4), 64)
-    with on_card_of(logit):
+    high, wide = _tile_of(heads)
+    with on_card_of(first):
         softmax_rows[(csr.num_targets,)](
             csr.offsets,
-            logit,
-            *given,
+            csr.sources,
+            first if second is None else None,
+            *fixed.halves(first, second),
+            fixed.factor,
+            fixed.kept,
             *out,
             heads,
-            SCALED=given[0] is not None,
-            DROPPED=given[1] is not None,
+            HALVES=second is not None,
+            SCALED=fixed.factor is not None,
+            DROPPED=fixed.kept is not None,
             TILE_EDGES=high,
             TILE_HEADS=wide,
             num_warps=warps(high * wide),
         )
+
+
+def _softmax_gradient(
+    fixed: _Fixed, first: Tensor, second: Tensor | None, known: tuple[Tensor, Tensor, Tensor]
+) -> tuple[Tensor, Tensor | None]:
+    """Return the gradients of the logits, or of the halves of sources and targets.
+
+    known: share [E, H], the gradient of used [E, H], and what is the same for all edges of a target [T, H].
+    """
+    from gnnflow.kernels.cuda.programs import softmax_rows_gradient
+
+    csr, heads, (share, by_used, about) = fixed.csr, first.shape[1], known
+    by_logit = torch.empty_like(share)
+    by_target = None if second is None else torch.empty_like(second)
+    if csr.num_targets and heads:
+        high, wide = _tile_of(heads)
+        with on_card_of(first):
+            softmax_rows_gradient[(csr.num_targets,)](
+                csr.offsets,
+                csr.sources,
+                *fixed.halves(first, second),
+                fixed.kept,
+                share,
+                by_used,
+                about.contiguous(),
+                by_logit,
+                by_target,
+                heads,
+                HALVES=second is not None,
+                DROPPED=fixed.kept is not None,
+                TILE_EDGES=high,
+                TILE_HEADS=wide,
+                num_warps=warps(high * wide),
+            )
+    if second is None:
+        return by_logit, None
+    return sums(csr.by_source, None, by_logit[:, None])[:, 0], by_target
+
+
+def _tile_of(heads: int) -> tuple[int, int]:
+    wide = power_of_two(heads)
+    return min(max(_TILE // wide, 4), 64), wide

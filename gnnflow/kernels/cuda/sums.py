@@ -16,7 +16,7 @@ from gnnflow.kernels.csr import Csr, rows_of
 from gnnflow.kernels.cuda.hubs import LONGEST, hubs_of
 from gnnflow.kernels.cuda.library import on_card_of, power_of_two, warps
 
-_TILE = 1024  # numbers that a program adds at a time
+_TILE = 512  # numbers that a program adds at a time
 _MOST_COLUMNS = 256
 
 
