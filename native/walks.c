@@ -19,6 +19,16 @@ static inline uint64_t mixed(uint64_t z) {
     return z ^ (z >> 31);
 }
 
+/* The last of the edges first .. first + degree - 1 whose part begins at or before a point. */
+static inline int64_t last_begun(const uint32_t *begins, int64_t first, uint64_t degree, uint32_t point) {
+    while (degree > 1) {
+        uint64_t half = degree / 2;
+        if (begins[first + (int64_t)half] <= point) first += (int64_t)half;
+        degree -= half;
+    }
+    return first;
+}
+
 /* Put the top_k most visited of `met` nodes, those met first where visits are equal, at the front of the outputs; places
    [most + 2] is scratch. Returns how many there are. */
 static int32_t most_visited(const int32_t *nodes, const int32_t *visits, int64_t met, int32_t most, int64_t top_k,
@@ -41,11 +51,12 @@ static int32_t most_visited(const int32_t *nodes, const int32_t *visits, int64_t
 }
 
 /* Walk `walks` times `length` steps from each of the nodes first .. first + count - 1. words [count]: what a root's draws
-   are hashed from. offsets [nodes + 1], sources: in-edges of all nodes. types [nodes]: only nodes of a root's own type are
-   visited; NULL where there is one type. leaves, visits [count, top_k] and kept [count] are filled in. Returns -1 where
+   are hashed from. offsets [nodes + 1], sources: in-edges of all nodes. begins: where each edge's part of 2^32 begins in
+   its row, NULL where all are alike. types [nodes]: only nodes of a root's own type are visited; NULL where there is one
+   type. leaves, visits [count, top_k] and kept [count] are filled in. Returns -1 where
    memory ends. */
 int gnnflow_walks(int64_t count, int64_t first, const uint64_t *words, const int64_t *offsets, const int32_t *sources,
-                  const uint8_t *types, int64_t walks, int64_t length, int64_t top_k, int32_t *leaves, int32_t *visits,
+                  const uint32_t *begins, const uint8_t *types, int64_t walks, int64_t length, int64_t top_k, int32_t *leaves, int32_t *visits,
                   int32_t *kept) {
     int64_t together = walks >= WALKERS_AT_ONCE ? 1 : WALKERS_AT_ONCE / walks, steps = walks * length, slots = 16;
     int shift = 28; /* of a 32-bit hash, to a number of a slot */
@@ -69,7 +80,8 @@ int gnnflow_walks(int64_t count, int64_t first, const uint64_t *words, const int
                     uint64_t degree = (uint64_t)(offsets[node + 1] - offsets[node]);
                     if (!degree) continue;
                     uint64_t draw = mixed(words[begin + root] ^ (uint64_t)(walk * length + step));
-                    edge[i] = offsets[node] + (int64_t)(((draw >> 32) * degree) >> 32);
+                    edge[i] = begins ? last_begun(begins, offsets[node], degree, (uint32_t)(draw >> 32))
+                                     : offsets[node] + (int64_t)(((draw >> 32) * degree) >> 32);
                     __builtin_prefetch(sources + edge[i]);
                 }
             for (int64_t i = 0; i < walkers; i++) {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer
 
 from gnnflow.config.base import Column, Integer, Section
 from gnnflow.config.model_section import OWN_SPELLING, tag_of
@@ -116,6 +116,17 @@ class WalkNeighbors(_Selected):
         3, ge=1, le=100, description="Steps of a walk; one that reaches a node without in-edges ends."
     )
     top_k: Integer = Field(10, ge=1, le=1000, description="Nodes kept of each node, the most visited.")
+    by: Literal["uniform", "weight"] = Field(
+        "uniform",
+        description="How a step chooses among the in-edges of where a walk is: all alike, or by their weights; an edge "
+        "of a relation without weights weighs 1.",
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_later_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # A key that came later: what was selected without it keeps its name.
+        values: dict[str, Any] = handler(self)
+        return {key: value for key, value in values.items() if key != "by" or value != "uniform"}
 
     def relations(self, schema: GraphSchema) -> dict[Relation, int]:
         """Return a relation from each type to itself, of the types that some relation leads to."""

@@ -3,10 +3,40 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from types import ModuleType
+from typing import TypeGuard
 
 from gnnflow.config.deployment import Deployment
-from gnnflow.graph.errors import LayerError
+from gnnflow.graph.errors import GnnflowError, LayerError
+
+
+def own_function(name: str, *, where: str, raises: type[GnnflowError]) -> Callable[..., object]:
+    """Return a user's own function, written `package.module:function`, which `where` in a config asks for.
+
+    Raises an error of the kind `raises` where it is not there, ConfigError where this place does not allow its module.
+    """
+    try:
+        module = own_module(name, where=where)
+    except LayerError as error:
+        raise raises(error.problem, where=where, fix=error.fix) from error
+    found = getattr(module, name.partition(":")[2], None)
+    if _is_function(found):
+        return found
+    own = [
+        each
+        for each, value in vars(module).items()
+        if _is_function(value) and getattr(value, "__module__", "") == module.__name__
+    ]
+    raise raises(
+        f"module {module.__name__!r} has no function {name.partition(':')[2]!r}",
+        where=where,
+        fix=f"Its functions are: {', '.join(own) or 'none'}.",
+    )
+
+
+def _is_function(value: object) -> TypeGuard[Callable[..., object]]:
+    return callable(value) and not isinstance(value, type)
 
 
 def own_module(name: str, *, where: str) -> ModuleType:

@@ -25,7 +25,7 @@ _FUNCTIONS = {
     "gnnflow_elu_gradient": "NAAAT",
     "gnnflow_transpose": "NAANAAA",
     "gnnflow_number": "NAANAA",
-    "gnnflow_walks": "NNAAAANNNAAA",
+    "gnnflow_walks": "NNAAAAANNNAAA",
 }
 _ANSWERS = {
     "gnnflow_transpose": ctypes.c_int,

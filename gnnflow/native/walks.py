@@ -31,6 +31,7 @@ def walk(
     offsets: IntArray,
     sources: RowArray,
     *,
+    begins: npt.NDArray[np.uint32] | None = None,
     types: npt.NDArray[np.uint8] | None,
     walks: int,
     length: int,
@@ -38,8 +39,9 @@ def walk(
 ) -> Visited | None:
     """Walk from the nodes first .. first + n - 1 and count whom the walks visit; None without the core.
 
-    words [n]: what a root's draws are hashed from. offsets [N + 1] and sources [E]: the in-edges of all nodes. types
-    [N]: only nodes of a root's own type are counted.
+    words [n]: what a root's draws are hashed from. offsets [N + 1] and sources [E]: the in-edges of all nodes.
+    begins [E]: where each edge's part of 2^32 begins in its row, the first of a row at 0; None: all parts are alike.
+    types [N]: only nodes of a root's own type are counted.
     """
     native = core()
     if native is None:
@@ -51,6 +53,11 @@ def walk(
         raise IndexError("roots or edges lie outside of the graph")
     if len(sources) and not 0 <= sources.min() <= sources.max() < num_nodes:
         raise IndexError("an edge comes from no node")
+    parts = None
+    if begins is not None:
+        begins = np.ascontiguousarray(begins, np.uint32)
+        assert len(begins) == len(sources)
+        parts = begins.ctypes.data
     place = None
     if types is not None:
         types = np.ascontiguousarray(types, np.uint8)
@@ -58,6 +65,6 @@ def walk(
         place = types.ctypes.data
     made = Visited(np.empty((count, top_k), np.int32), np.empty((count, top_k), np.int32), np.empty(count, np.int32))
     held, out = [array.ctypes.data for array in (words, offsets, sources)], [array.ctypes.data for array in made]
-    if native.gnnflow_walks(count, first, *held, place, walks, length, top_k, *out):
+    if native.gnnflow_walks(count, first, *held, parts, place, walks, length, top_k, *out):
         raise MemoryError("walks of one root need more memory than there is")
     return made

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnflow.graph.arrays import Array, IntArray, KeyArray, offsets_of, ragged_ranges
+from gnnflow.graph.arrays import Array, FloatArray, IntArray, KeyArray, offsets_of, ragged_ranges
 from gnnflow.graph.hashing import combine, mix, seed_word
 from gnnflow.sampling import top_k
 from gnnflow.storage.columns import to_numpy
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from gnnflow.storage.graph_store import GraphStore
 
 _HALF = np.uint64(32)
@@ -26,11 +28,15 @@ _HALF = np.uint64(32)
 
 @dataclass(frozen=True)
 class KeyedEdges:
-    """In-edges of a partition's nodes: offsets [N + 1], sources as dense ids [E], keys [E], ascending in each row."""
+    """In-edges of a partition's nodes: offsets [N + 1], sources as dense ids [E], keys [E], ascending in each row.
+
+    weights [E], where they were asked for: 1 of a relation without weights.
+    """
 
     offsets: IntArray
     sources: IntArray
     keys: KeyArray
+    weights: FloatArray | None = None
 
     def pick(self, rows: IntArray, words: KeyArray, *, limit: int) -> tuple[IntArray, IntArray]:
         """Pick up to `limit` in-edges of each row [P]: all of them, or a run of them from a place its word decides.
@@ -51,26 +57,49 @@ def place_of(hashed: KeyArray, sizes: Array) -> IntArray:
 
 
 def keyed_edges(
-    store: GraphStore, partition: int, *, relations: Sequence[int] | None = None, distinct: bool = False
+    store: GraphStore,
+    partition: int,
+    *,
+    relations: Sequence[int] | None = None,
+    distinct: bool = False,
+    weighted: bool = False,
 ) -> KeyedEdges:
     """Return a partition's in-edges in some relations together (all by default).
 
-    distinct: edges that join the same two nodes count once, by the smallest of their keys.
+    distinct: edges that join the same two nodes count once, by the smallest of their keys. weighted: read the weights
+    of edges, and leave out those of weight 0; only where they are not distinct.
     """
+    assert not (distinct and weighted), "edges that count once have several weights"
     numbers = range(store.schema.num_relations) if relations is None else relations
     tables = [store.edges(partition, ["dst", "src", "edge_key"], relation=each) for each in numbers]
     columns = [[to_numpy(table[name]) for table in tables] for name in ("dst", "src", "edge_key")]
     # the row each edge leads to, where it comes from, and its key [E]
     rows, sources, keys = (each[0] if len(each) == 1 else np.concatenate(each) for each in columns)
     rows = rows - store.book.start(partition)
+    weights = _weights(store, partition, tables, numbers) if weighted else None
+    if weights is not None:
+        kept = np.flatnonzero(weights)
+        rows, sources, keys, weights = rows[kept], sources[kept], keys[kept], weights[kept]
     if distinct:
         rows, sources, keys = _once(rows, sources, keys)
     elif len(tables) > 1:
         order = np.argsort(rows, kind="stable")
         rows, sources, keys = rows[order], sources[order], keys[order]
+        weights = None if weights is None else weights[order]
     offsets = offsets_of(np.bincount(rows, minlength=store.book.size(partition)))
     order = top_k(offsets, keys, limit=None).edges
-    return KeyedEdges(offsets, sources[order], keys[order])
+    return KeyedEdges(offsets, sources[order], keys[order], None if weights is None else weights[order])
+
+
+def _weights(store: GraphStore, partition: int, tables: Sequence[pa.Table], relations: Sequence[int]) -> FloatArray:
+    """Return the weights of the edges of some relations, one relation after the other [E]."""
+    held = [
+        to_numpy(store.edges(partition, ["weight"], relation=number)["weight"])
+        if "weight" in store.edge_columns_of(number)
+        else np.ones(table.num_rows, np.float32)
+        for table, number in zip(tables, relations, strict=True)
+    ]
+    return np.concatenate(held)
 
 
 def _once(rows: IntArray, sources: IntArray, keys: KeyArray) -> tuple[IntArray, IntArray, KeyArray]:

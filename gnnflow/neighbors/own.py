@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gnnflow.config.own_code import own_module
-from gnnflow.graph.errors import ConfigError, GnnflowError, LayerError
+from gnnflow.config.own_code import own_function
+from gnnflow.graph.errors import ConfigError, GnnflowError
 from gnnflow.graph.schema import NAME, GraphSchema, Relation
 from gnnflow.mapreduce.rounds import Round, TaskOutput
 from gnnflow.neighbors.graph import NeighborGraph
@@ -49,23 +49,8 @@ class OwnJob(Selection):
 
 
 def load_function(kind: str) -> Callable[..., object]:
-    """Return the function named `package.module:function`.
-
-    Raises ConfigError where it is not there, or where its module may not be imported here.
-    """
-    try:
-        module = own_module(kind, where=_KIND)
-    except LayerError as error:
-        raise ConfigError(error.problem, where=_KIND, fix=error.fix) from error
-    found = getattr(module, kind.partition(":")[2], None)
-    if callable(found) and not isinstance(found, type):
-        return found  # type: ignore[no-any-return]
-    own = [name for name, each in vars(module).items() if getattr(each, "__module__", "") == module.__name__]
-    raise ConfigError(
-        f"module {module.__name__!r} has no function {kind.partition(':')[2]!r}",
-        where=_KIND,
-        fix=f"It has: {', '.join(own) or 'none'}.",
-    )
+    """Return the function of one's own that `neighbors.kind` names, as `own_function` does."""
+    return own_function(kind, where=_KIND, raises=ConfigError)
 
 
 def run_rounds(job: Selection, section: OwnNeighbors, runner: RoundRunner) -> SelectionResult:

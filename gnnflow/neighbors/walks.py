@@ -1,11 +1,14 @@
 """The nodes that random walks visit most (PinSage: Ying et al., KDD 2018, section 3.1).
 
 From each node so many walks go so many steps, each along an in-edge of where it is, every in-edge as likely as any
-other; one that comes to a node without in-edges ends. The most visited nodes of the root's own type are kept, those
-met first where visits are equal (walk by walk, step by step), each with its share of the visits to those kept.
+other, or as likely as its weight says; one that comes to a node without in-edges ends. The most visited nodes of the
+root's own type are kept, those met first where visits are equal (walk by walk, step by step), each with its share of
+the visits to those kept.
 
 The draw of a step is a hash of (seed, root's key, number of the walk, number of the step), and a place in the in-edges
-in the order of their keys: walks depend on no partition and no order.
+in the order of their keys: walks depend on no partition and no order. By weight a draw is a point of a node's weights
+laid end to end in this order; where each edge's part begins is a whole number of 2^32, found once per node from its own
+edges alone, so that the walks of the native core, of NumPy and of any partition compare the same integers.
 
 Where the in-edges of the whole graph take little memory every task reads them all and walks alone. Where they do not,
 a walk is a row that goes from owner to owner, and a visit a row that goes to the owner of the root. Both give the same
@@ -24,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from gnnflow.graph.arrays import Array, IntArray, KeyArray, offsets_of
+from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.hashing import combine, mix, seed_word
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
@@ -35,7 +39,10 @@ from gnnflow.sampling import top_k
 from gnnflow.storage.columns import to_numpy
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gnnflow.config.neighbors_section import WalkNeighbors
+    from gnnflow.graph.arrays import FloatArray
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.mapreduce.rounds import RoundRunner
 
@@ -55,6 +62,7 @@ class WalkJob(Selection):
     walks: int
     length: int
     top_k: int
+    by_weight: bool = False
 
     @property
     def id_type(self) -> type[np.integer]:
@@ -80,13 +88,21 @@ def run_rounds(
 ) -> SelectionResult:
     """Run the walks. whole_bytes (WHOLE_BYTES by default) decides whether tasks walk alone, and changes no byte."""
     base = store_job.of(section.relations(store_job.store.schema))
-    job = WalkJob(base.artifact, base.store, base.relations, base.seed, section.walks, section.length, section.top_k)
+    by_weight = section.by == "weight"
+    if by_weight and not base.store.facts.has_weight:
+        raise ConfigError(
+            "walks by weight need edge weights, and the graph has none",
+            where="neighbors.by",
+            fix="Add a weight column to the edge table, or set it to uniform.",
+        )
+    numbers = section.walks, section.length, section.top_k
+    job = WalkJob(base.artifact, base.store, base.relations, base.seed, *numbers, by_weight=by_weight)
     parts, facts = job.store.num_partitions, job.store.facts
     runner.run(Round("order", parts, parts, partial(order_edges, job=job)))
     held = {"degrees": "order", "sources": "order"}
     most = WHOLE_BYTES if whole_bytes is None else whole_bytes
     alone = max(facts.num_nodes, facts.num_edges) < _SMALL_IDS and job.store.schema.num_types <= _MOST_TYPES
-    alone = alone and 4 * facts.num_edges + 8 * facts.num_nodes <= most
+    alone = alone and (8 if by_weight else 4) * facts.num_edges + 8 * facts.num_nodes <= most
     if alone:
         records = runner.run(Round("walks", parts, parts, partial(walk_alone, job=job), held, frozenset(held)))
     else:
@@ -100,11 +116,75 @@ def run_rounds(
     return finish(job, runner, dict.fromkeys(range(len(job.relations)), ("walks", records)))
 
 
+@dataclass(frozen=True)
+class Steps:
+    """The in-edges that walks go along, of nodes that lie together: offsets [n + 1], sources as dense ids [E].
+
+    begins [E], of walks by weight: where each edge's part of its node's weights begins, of 2^32. None: all alike.
+    """
+
+    offsets: IntArray
+    sources: Array
+    begins: Array | None
+
+    @staticmethod
+    def of(offsets: IntArray, pieces: Sequence[pa.Table]) -> Steps:
+        """Return the edges of exchange rows, piece by piece."""
+
+        def column(name: str) -> Array:
+            held = [to_numpy(piece[name]) for piece in pieces]
+            return held[0] if len(held) == 1 else np.concatenate(held)
+
+        begins = column("begin") if "begin" in pieces[0].column_names else None
+        return Steps(offsets, column("src"), begins)
+
+    def reached(self, rows: IntArray, drawn: KeyArray) -> Array:
+        """Return where draws lead from rows [n], each of which has an in-edge."""
+        first, degrees = self.offsets[rows], self.offsets[rows + 1] - self.offsets[rows]
+        if self.begins is None:
+            place = first + place_of(drawn, degrees)
+        else:
+            place = _last_begun(self.begins, first, degrees, point=(drawn >> _HALF).astype(np.uint32))
+        found: Array = self.sources[place]
+        return found
+
+
+def begins(offsets: IntArray, weights: FloatArray) -> Array:
+    """Return where each edge's part of its row's weights begins, of 2^32 [E]. weights [E] are above 0.
+
+    A row's weights are taken as whole numbers of 2^-31 of its largest, at least one, so that sums of them are exact and
+    those of one row do not depend on others.
+    """
+    degrees = np.diff(offsets)
+    filled = np.flatnonzero(degrees)
+    largest = np.maximum.reduceat(weights, offsets[filled]) if len(filled) else weights
+    share = weights.astype(np.float64) / np.repeat(largest.astype(np.float64), degrees[filled])
+    whole = np.maximum(np.rint(share * 2.0**31), 1).astype(np.uint64)
+    # Sums over all rows may pass 2^64 and begin anew, which differences within a row do not see.
+    before = np.cumsum(whole) - whole
+    starts = np.repeat(before[offsets[filled]], degrees[filled])
+    total = np.repeat(np.add.reduceat(whole, offsets[filled]) if len(filled) else whole, degrees[filled])
+    part = (before - starts).astype(np.float64) / total.astype(np.float64)
+    return np.minimum(part * 2.0**32, 2.0**32 - 1).astype(np.uint32)
+
+
+def _last_begun(begins: Array, first: IntArray, degrees: IntArray, *, point: Array) -> IntArray:
+    """Return the position of the last edge of each run that begins at or before a point: a binary search for each."""
+    place, left = first.copy(), degrees.copy()
+    while np.any(left > 1):
+        half = left // 2
+        place += np.where(begins[place + half] <= point, half, 0)
+        left -= half
+    return place
+
+
 def order_edges(index: int, _: Inbox, *, job: WalkJob) -> TaskOutput:
     """Write a partition's in-edges in the order of their keys, for the tasks that walk along them."""
-    edges = keyed_edges(job.store, index)
+    edges = keyed_edges(job.store, index, weighted=job.by_weight)
     degrees = pa.table({"degree": np.diff(edges.offsets).astype(np.uint32)})
     sources = pa.table({"src": edges.sources.astype(job.id_type)})
+    if edges.weights is not None:
+        sources = sources.append_column("begin", pa.array(begins(edges.offsets, edges.weights)))
     return TaskOutput(
         emits=(
             Emit("degrees", degrees, np.full(degrees.num_rows, index)),
@@ -119,24 +199,21 @@ def walk_alone(index: int, inbox: Inbox, *, job: WalkJob) -> TaskOutput:
     # in-edges of all nodes: offsets [N + 1] and sources [E]
     degrees = [to_numpy(inbox.read("degrees", tasks=[each], partition=each)["degree"]) for each in parts]
     offsets = offsets_of(np.concatenate(degrees))
-    pieces = [to_numpy(inbox.read("sources", tasks=[each], partition=each)["src"]) for each in parts]
-    sources = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+    graph = Steps.of(offsets, [inbox.read("sources", tasks=[each], partition=each) for each in parts])
     typed = job.store.schema.num_types > 1
     types = book.type_of(np.arange(book.num_nodes)).astype(np.uint8) if typed else None
     words, found = job.words(index), {}
     for node_type in target_types(job.store.schema):
         rows = book.rows(index, node_type)
         first = book.start(index) + rows.start
-        found[_number(job, node_type)] = _from(first, words[rows], offsets, sources, types=types, job=job)
+        found[_number(job, node_type)] = _from(first, words[rows], graph, types=types, job=job)
     return deliver(index, job, found)
 
 
-def _from(
-    first: int, words: KeyArray, offsets: IntArray, sources: Array, *, types: Array | None, job: WalkJob
-) -> Instances:
+def _from(first: int, words: KeyArray, graph: Steps, *, types: Array | None, job: WalkJob) -> Instances:
     """Return the instances of a run of roots of one type."""
     keys = {"walks": job.walks, "length": job.length, "top_k": job.top_k}
-    made = walk(first, words, offsets, sources, types=types, **keys)
+    made = walk(first, words, graph.offsets, graph.sources, begins=graph.begins, types=types, **keys)
     if made is not None:
         held = np.arange(job.top_k) < made.kept[:, None]
         times = np.where(held, made.visits, 0)
@@ -147,7 +224,7 @@ def _from(
     parts = []
     for start in range(0, len(words), at_once):
         roots = np.arange(first + start, first + min(start + at_once, len(words)))
-        visits = _walked(roots, words[start : start + at_once], offsets, sources, types=types, job=job)
+        visits = _walked(roots, words[start : start + at_once], graph, types=types, job=job)
         parts.append(most_visited(visits, roots, top_k_of_each=job.top_k))
     empty = np.zeros(0, np.int64)
     joined = [np.concatenate([empty, *(getattr(part, name) for part in parts)]) for name in ("roots", "leaves")]
@@ -155,19 +232,16 @@ def _from(
     return Instances(joined[0], joined[1], weight)
 
 
-def _walked(
-    roots: IntArray, words: KeyArray, offsets: IntArray, sources: Array, *, types: Array | None, job: WalkJob
-) -> Visits:
+def _walked(roots: IntArray, words: KeyArray, graph: Steps, *, types: Array | None, job: WalkJob) -> Visits:
     """Return the visits of all walks from some roots, in plain NumPy."""
     # one row per walk that goes on: its root's place among these roots, its number, and where it is
     root, number = (each.ravel() for each in np.indices((len(roots), job.walks)))
     last, met = roots[root], []
     for step in range(job.length):
-        degrees = offsets[last + 1] - offsets[last]
-        going = np.flatnonzero(degrees)
+        going = np.flatnonzero(graph.offsets[last + 1] - graph.offsets[last])
         root, number, last = root[going], number[going], last[going]
         drawn = draws(words[root], number, step=step, length=job.length)
-        last = sources[offsets[last] + place_of(drawn, degrees[going])].astype(np.int64)
+        last = graph.reached(last, drawn).astype(np.int64)
         seen = last != roots[root]
         if types is not None:
             seen &= types[last] == types[roots[root]]
@@ -184,14 +258,12 @@ def take_step(index: int, inbox: Inbox, *, job: WalkJob, step: int) -> TaskOutpu
     """Take one step with every walk that is at a node of this partition."""
     book = job.store.book
     offsets = offsets_of(to_numpy(inbox.read("degrees", tasks=[index])["degree"]))
-    sources = to_numpy(inbox.read("sources", tasks=[index])["src"])
+    graph = Steps.of(offsets, [inbox.read("sources", tasks=[index])])
     root, word, number, last = _walkers(index, inbox, job, step)
     local = last - book.start(index)
-    degrees = offsets[local + 1] - offsets[local]
-    going = np.flatnonzero(degrees)
+    going = np.flatnonzero(offsets[local + 1] - offsets[local])
     root, word, number, local = root[going], word[going], number[going], local[going]
-    drawn = draws(word, number, step=step, length=job.length)
-    reached = sources[offsets[local] + place_of(drawn, degrees[going])]
+    reached = graph.reached(local, draws(word, number, step=step, length=job.length))
     emits = []
     if step < job.length - 1:
         columns = {"root": root, "word": word, "walk": number.astype(np.uint16), "last": reached}

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from gnnflow.config import FocalLoss, HuberLoss, LossConfig, OwnLoss
-from gnnflow.config.own_code import own_module
-from gnnflow.graph.errors import GnnflowError, LayerError, TrainingError
+from gnnflow.config.own_code import own_function
+from gnnflow.graph.errors import GnnflowError, TrainingError
 from gnnflow.graph.labels import LabelKind
 from gnnflow.kernels import binary_cross_entropy
 
@@ -40,27 +40,8 @@ def loss_function(config: LossConfig, label_kind: LabelKind) -> LossFunction:
 
 
 def load_loss(name: str) -> Callable[..., object]:
-    """Return the function named `package.module:function`, found as layers of one's own are.
-
-    Raises TrainingError where it is not there, ConfigError where its module may not be imported here.
-    """
-    try:
-        module = own_module(name, where=_KIND)
-    except LayerError as error:
-        raise TrainingError(error.problem, where=_KIND, fix=error.fix) from error
-    found = getattr(module, name.partition(":")[2], None)
-    if callable(found) and not isinstance(found, type):
-        return found  # type: ignore[no-any-return]
-    own = [
-        each
-        for each, value in vars(module).items()
-        if callable(value) and not isinstance(value, type) and getattr(value, "__module__", "") == module.__name__
-    ]
-    raise TrainingError(
-        f"module {module.__name__!r} has no function {name.partition(':')[2]!r}",
-        where=_KIND,
-        fix=f"Its functions are: {', '.join(own) or 'none'}.",
-    )
+    """Return the function of one's own that `train.loss.kind` names, as `own_function` does."""
+    return own_function(name, where=_KIND, raises=TrainingError)
 
 
 def _checked(

@@ -97,6 +97,20 @@ class Plain:
                     edges[names[dst]].append((key, names[src], relation))
         return {node: sorted(held) for node, held in edges.items()}
 
+    @cached_property
+    def weighted_in_edges(self) -> dict[Node, list[tuple[int, Node, float]]]:
+        """Each node's in-edges of weight above 0 as (key, source, weight), in order of key; 1 of relations without."""
+        names, edges = self.names, {each: [] for each in self.names}
+        for partition in range(self.store.num_partitions):
+            for relation in range(self.store.schema.num_relations):
+                held = ["weight"] if "weight" in self.store.edge_columns_of(relation) else []
+                table = self.store.edges(partition, ["dst", "src", "edge_key", *held], relation=relation)
+                weights = table["weight"].to_pylist() if held else [1.0] * table.num_rows
+                columns = (table[each].to_pylist() for each in ("dst", "src", "edge_key"))
+                for dst, src, key, weight in zip(*columns, weights, strict=True):
+                    edges[names[dst]] += [(key, names[src], weight)] if weight else []
+        return {node: sorted(held) for node, held in edges.items()}
+
 
 def payments(folder: Path, *, partitions: int = 3, seed: int = 1, hub: int | None = 2) -> GraphStore:
     """Return a store of accounts, devices and merchants, one of which has a third of the in-edges of each relation."""

@@ -107,7 +107,7 @@ def test_a_failing_function_is_named_with_its_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("tests.neighbors.own_functions:nobody", "has no function 'nobody'"),
+        ("tests.neighbors.own_functions:nobody", "has no function 'nobody'. Its functions are: "),
         ("tests.neighbors.nowhere:select", "there is no module"),
         ("tests.neighbors.own_functions:NeighborGraph", "has no function 'NeighborGraph'"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnflow.config.neighbors_section import WalkNeighbors
+from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.hashing import combine, mix, seed_word
 from gnnflow.neighbors import walks
 from tests.neighbors.selections import SEED, Found, Plain, assert_degrees, payments, select
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SECTION = WalkNeighbors(walks=7, length=4, top_k=5)
+WEIGHTED = WalkNeighbors(walks=7, length=4, top_k=5, by="weight")
 NUMBERS = st.integers(1, 9)
 
 
@@ -39,11 +42,11 @@ def defined(plain: Plain, section: WalkNeighbors) -> dict[str, dict[Any, list[tu
         for walk in range(section.walks):
             at = root
             for step in range(section.length):
-                edges = plain.in_edges[at]
+                edges = plain.in_edges[at] if section.by == "uniform" else plain.weighted_in_edges[at]
                 if not edges:
                     break
-                draw = int(mix(word ^ np.uint64(walk * section.length + step))[0])
-                at = edges[((draw >> 32) * len(edges)) >> 32][1]
+                draw = int(mix(word ^ np.uint64(walk * section.length + step))[0]) >> 32
+                at = edges[(draw * len(edges)) >> 32 if section.by == "uniform" else place_by_weight(edges, draw)][1]
                 if at != root and at[0] == root[0]:
                     visits[at] = visits.get(at, 0) + 1
         kept = sorted(visits.items(), key=lambda each: -each[1])[: section.top_k]
@@ -54,19 +57,36 @@ def defined(plain: Plain, section: WalkNeighbors) -> dict[str, dict[Any, list[tu
     return chosen
 
 
-@pytest.mark.parametrize("whole_bytes", [0, walks.WHOLE_BYTES], ids=["from owner to owner", "alone"])
-@pytest.mark.parametrize("native", [True, False])
+def place_by_weight(edges: list[tuple[int, Any, float]], draw: int) -> int:
+    """The last edge whose part of 2^32 begins at or before the draw."""
+    largest = max(weight for *_, weight in edges)
+    whole = [max(round(weight / largest * 2**31), 1) for *_, weight in edges]
+    begins = [sum(whole[:place]) / sum(whole) * 2**32 for place in range(len(whole))]
+    return max(place for place, begin in enumerate(begins) if int(begin) <= draw)
+
+
+@pytest.mark.parametrize("section", [SECTION, WEIGHTED], ids=["uniform", "by weight"])
+@pytest.mark.parametrize(
+    "way",
+    [(True, walks.WHOLE_BYTES), (False, walks.WHOLE_BYTES), (False, 0)],
+    ids=["alone, native", "alone", "from owner to owner"],
+)
 @pytest.mark.parametrize("schema", [None, KNOWN, BIPARTITE], ids=["payments", "one type", "one relation"])
 def test_walks_equal_their_definition(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schema: Any, native: bool, whole_bytes: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    schema: Any,
+    way: tuple[bool, int],
+    section: WalkNeighbors,
 ) -> None:
+    native, whole_bytes = way
     if not native:
         monkeypatch.setattr("gnnflow.native.walks.core", lambda: None)
         monkeypatch.setattr(walks, "_FEW_VISITS", 100)
     tables = None if schema is None else random_tables(schema, 3)
     store = payments(tmp_path) if tables is None else write_store(tmp_path / "store", tables, partitions=2)
-    made = found(tmp_path, store, whole_bytes=whole_bytes)
-    assert made.instances == defined(Plain(store), SECTION)
+    made = found(tmp_path, store, section, whole_bytes=whole_bytes)
+    assert made.instances == defined(Plain(store), section)
     assert made.result.num_edges == sum(len(each) for held in made.instances.values() for each in held.values())
     assert_degrees(made)
 
@@ -81,15 +101,28 @@ def test_any_walks_equal_their_definition(
     assert found(folder, store, section).instances == defined(Plain(store), section)
 
 
-def test_walks_ignore_partition_count(tmp_path: Path) -> None:
-    made = [found(tmp_path / str(parts), payments(tmp_path, partitions=parts)).instances for parts in (1, 2, 4)]
+@pytest.mark.parametrize("section", [SECTION, WEIGHTED], ids=["uniform", "by weight"])
+def test_walks_ignore_partition_count(tmp_path: Path, section: WalkNeighbors) -> None:
+    stores = {parts: payments(tmp_path, partitions=parts) for parts in (1, 2, 4)}
+    made = [found(tmp_path / str(parts), store, section).instances for parts, store in stores.items()]
     assert made[0] == made[1] == made[2]
 
 
-def test_both_ways_of_walking_write_the_same_bytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("section", [SECTION, WEIGHTED], ids=["uniform", "by weight"])
+def test_both_ways_of_walking_write_the_same_bytes(tmp_path: Path, section: WalkNeighbors) -> None:
     store = payments(tmp_path)
-    alone, routed = (found(tmp_path / str(most), store, whole_bytes=most) for most in (walks.WHOLE_BYTES, 0))
+    alone, routed = (found(tmp_path / str(most), store, section, whole_bytes=most) for most in (walks.WHOLE_BYTES, 0))
     assert [entry.sha256 for entry in alone.result.files] == [entry.sha256 for entry in routed.result.files]
+
+
+def test_the_native_core_and_numpy_write_the_same_bytes_by_weight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = payments(tmp_path)
+    files = [found(tmp_path / "native", store, WEIGHTED).result.files]
+    monkeypatch.setattr("gnnflow.native.walks.core", lambda: None)
+    files.append(found(tmp_path / "numpy", store, WEIGHTED).result.files)
+    assert [each.sha256 for each in files[0]] == [each.sha256 for each in files[1]]
 
 
 def test_shares_of_visits_add_up_to_one(tmp_path: Path) -> None:
@@ -115,3 +148,50 @@ def test_every_in_edge_is_as_likely_as_any_other(tmp_path: Path) -> None:
             share = own.count(leaves[0]) / len(own)
             # visits are binomial: five standard deviations at the least number of walks that were kept
             assert abs(weight - share) < 5 * np.sqrt(share * (1 - share) / 100) + 1e-6
+
+
+def test_by_weight_an_in_edge_is_as_likely_as_its_weight(tmp_path: Path) -> None:
+    store = payments(tmp_path, hub=None)
+    plain = Plain(store)
+    section = WalkNeighbors(walks=1000, length=1, top_k=1000, by="weight")
+    made, apart = found(tmp_path, store, section), 0
+    for root, listed in made.instances["account__walks__account"].items():
+        edges = [(node, weight) for _, node, weight in plain.weighted_in_edges[root] if node[0] == root[0]]
+        own = [(node, weight) for node, weight in edges if node != root]
+        for leaves, weight, _ in listed:
+            share = sum(each for node, each in own if node == leaves[0]) / sum(each for _, each in own)
+            even = sum(node == leaves[0] for node, _ in own) / len(own)
+            # visits are binomial: five standard deviations at the least number of walks that were kept
+            assert abs(weight - share) < 5 * np.sqrt(share * (1 - share) / 100) + 1e-6
+            apart += abs(weight - even) > 5 * np.sqrt(even * (1 - even) / 100)
+    assert apart  # equal chances would not have given these
+
+
+def test_by_weight_no_walk_goes_along_an_edge_of_weight_0(tmp_path: Path) -> None:
+    tables = random_tables(KNOWN, 3)
+    weights = tables.weights[0]
+    assert weights is not None
+    nothing = replace(tables, weights=(np.where(np.arange(len(weights)) % 2, weights, 0), *tables.weights[1:]))
+    store = write_store(tmp_path / "store", nothing, partitions=2)
+    made = found(tmp_path, store, WEIGHTED)
+    assert made.instances == defined(Plain(store), WEIGHTED)
+    assert made.instances != found(tmp_path / "all", write_store(tmp_path / "plain", tables, partitions=2), WEIGHTED)
+
+
+def test_walks_by_weight_of_a_graph_without_weights_are_refused(tmp_path: Path) -> None:
+    tables = random_tables(KNOWN, 3)
+    store = write_store(tmp_path / "store", replace(tables, weights=(None, None)), partitions=2)
+    with pytest.raises(ConfigError, match=r"neighbors.by.*the graph has none"):
+        found(tmp_path, store, WEIGHTED)
+
+
+@given(st.lists(st.lists(st.floats(2.0**-100, 2.0**100, width=32), max_size=6), max_size=5))
+def test_parts_of_a_row_depend_on_its_own_weights_alone(rows: list[list[float]]) -> None:
+    offsets = np.cumsum([0, *map(len, rows)])
+    made = walks.begins(offsets, np.array([each for row in rows for each in row], np.float32))
+    for place, row in enumerate(rows):
+        own = made[offsets[place] : offsets[place + 1]]
+        alone = walks.begins(np.array([0, len(row)]), np.array(row, np.float32))
+        np.testing.assert_array_equal(own, alone)
+        assert not len(row) or own[0] == 0
+        assert np.all(np.diff(own.astype(np.int64)) >= 0)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from gnnflow.config import LossConfig, TrainConfig
+from gnnflow.config import LossConfig, MiniBatchConfig
 from gnnflow.graph.errors import ConfigError, TrainingError
 from gnnflow.train.losses import load_loss, loss_function
 from gnnflow.train.objective import Objective
@@ -22,7 +22,7 @@ WEIGHT = torch.tensor([0.3, 2.0, 1.0])
 
 
 def config_of(**keys: Any) -> LossConfig:
-    return TrainConfig.model_validate({"loss": keys}).loss
+    return MiniBatchConfig.model_validate({"loss": keys}).loss
 
 
 def batch(label_kind: str) -> tuple[torch.Tensor, torch.Tensor]:
