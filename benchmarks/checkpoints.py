@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import torch
 
-from gnnflow.config import TrainConfig
+from gnnflow.config import MiniBatchConfig
 from gnnflow.train.background import CheckpointWriter
 from gnnflow.train.checkpoint import Checkpoint, copied, write_checkpoint
 from gnnflow.train.updater import LocalUpdater
@@ -51,7 +51,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     model = torch.nn.Sequential(*(torch.nn.Linear(1000, 1000) for _ in range(10)))
-    updater = LocalUpdater(model, TrainConfig())
+    updater = LocalUpdater(model, MiniBatchConfig())
     steps = Round(model, updater, torch.randn(64, 1000))
     best = copied(model.state_dict())
 

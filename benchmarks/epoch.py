@@ -1,7 +1,7 @@
 """Seconds per training epoch over a whole graph as one batch, beside other libraries' scripts.
 
     python benchmarks/epoch.py --graph ppi.npz [--model gcn,sage,gat] [--layers 1,2,3] [--threads 2] [--repeats 5]
-                               [--precision float32|bfloat16] [--first-sums once|each]
+                               [--precision float32|bfloat16] [--first-sums once|each] [--device cpu|cuda]
 
 The file holds x [N, F], y [N, C], edge_index [2, E], and train_mask [N]; edges with an end outside of the mask are left
 out. A model is L layers, each with its activation, then a linear map to the C labels; GCN and SAGE are 64 wide, GAT has
@@ -24,13 +24,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.config import TrainConfig, model_from_dict
+from gnnflow.config import MiniBatchConfig, model_from_dict
 from gnnflow.executions.minibatch import aggregates_ahead, first_terms, forward, prepared
+from gnnflow.executions.moving import beside
 from gnnflow.executions.tensors import BatchTensors, batch_tensors
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Block, Degrees, Features, InPlaceBatch, MiniBatch
 from gnnflow.graph.edges import InEdges
 from gnnflow.kernels import binary_cross_entropy
+from gnnflow.kernels.device import CPU
 from gnnflow.layers.gat import GAT
 from gnnflow.layers.model import Model, ModelInputs, build_model
 from gnnflow.train.objective import build_optimizer
@@ -98,7 +100,7 @@ def step(
 ) -> float:
     """Take one step and return its loss; nothing of it is kept."""
     optimizer.zero_grad()
-    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+    with torch.autocast(labels.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
         logits = forward(model, batch)
     loss = binary_cross_entropy(logits.float(), labels)
     loss.backward()  # type: ignore[no-untyped-call]
@@ -111,11 +113,16 @@ def epochs(name: str, layers: int, graph: Graph, chosen: argparse.Namespace) -> 
     torch.manual_seed(0)
     model = model_of(name, layers, ModelInputs(graph.features.width, graph.labels.shape[1])).train()
     batch = batch_of(model, graph, ahead=chosen.first_sums == "once")
-    optimizer = build_optimizer(model, TrainConfig(lr=0.005))
+    device = torch.device(chosen.device)
+    model.to(device)
+    batch, labels = beside(device, batch), graph.labels.to(device)
+    optimizer = build_optimizer(model, MiniBatchConfig(lr=0.005))
     times = []
     for number in range(chosen.warmup + chosen.repeats):
         begin = time.perf_counter()
-        loss = step(model, batch, labels=graph.labels, optimizer=optimizer, precision=chosen.precision)
+        loss = step(model, batch, labels=labels, optimizer=optimizer, precision=chosen.precision)
+        if chosen.device == "cuda":
+            torch.cuda.synchronize()
         if number >= chosen.warmup:
             times.append(time.perf_counter() - begin)
     return {
@@ -136,14 +143,16 @@ def main() -> None:
     parser.add_argument("--layers", default="1,2,3")
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--first-sums", choices=("once", "each"), default="once")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=2)
     chosen = parser.parse_args()
     graph, results = read_graph(chosen.graph), {}
+    device = CPU if chosen.device == "cpu" else torch.device("cuda", 0)
     for name in chosen.model.split(","):
         for layers in chosen.layers.split(","):
-            with compute_settings(chosen.threads):  # one training: memory is kept for its length
+            with compute_settings(chosen.threads, device):  # one training: memory is kept for its length
                 results[f"{name}/{layers}/full"] = epochs(name, int(layers), graph, chosen)
     about = {"bench": "epoch", "lib": "gnnflow", "precision": chosen.precision, "threads": chosen.threads}
     about["first_sums"] = chosen.first_sums

@@ -13,7 +13,9 @@ of training alone. The first epoch, which also checks the files, is reported as 
 
 --evaluate scores the train split, in turns with the forward pass of an epoch of training over the same targets and its
 reader: seconds, and processor seconds, which hold on a machine that others use too. --scale generates graphs of several
-sizes (`gnnflow.datasets.power_law`), flattens as many targets of each, and compares samples per second. --pyg runs as
+sizes (`gnnflow.datasets.power_law`), flattens as many targets of each, and compares samples per second. --dgl runs
+as many epochs with DGL's NeighborSampler, in an interpreter that has it, after those from shards and from the store in
+memory (`train.source`). --pyg runs as
 many epochs with PyG's NeighborLoader, the graph in memory, in an interpreter that has torch_geometric with torch-sparse
 or pyg-lib, and compares them with GraphFlat (neighbours selected and shards written anew, in one process) and its own.
 """
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import shutil
 import statistics
@@ -79,6 +82,7 @@ def train_config(job: Job, chosen: argparse.Namespace) -> Config:
         "threads": chosen.threads,
         "cache": chosen.cache,
         "prefetch": chosen.prefetch,
+        **({} if chosen.source == "shards" else {"source": "store", "resample": chosen.resample}),
     }
     document["cluster"] = {"kind": "synchronous"}
     return config_from_dict(document)
@@ -86,7 +90,7 @@ def train_config(job: Job, chosen: argparse.Namespace) -> Config:
 
 def measure(job: Job, chosen: argparse.Namespace) -> dict[str, Any]:
     """Return the seconds of each epoch after the first."""
-    for stage in STAGES:
+    for stage in STAGES if chosen.source == "shards" else STAGES[:-1]:
         job.stage(stage, job.config())
     context = StageContext.of(train_config(job, chosen))
     shutil.rmtree(context.run.artifact("train"), ignore_errors=True)
@@ -219,6 +223,26 @@ def beside_pyg(job: Job, chosen: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def beside_dgl(job: Job, chosen: argparse.Namespace) -> dict[str, Any]:
+    """Return the epochs of shards, of the store with one sample and a sample per epoch, and of DGL, in one run.
+
+    DGL computes and samples with as many threads as gnnflow computes and reads with.
+    """
+    found: dict[str, Any] = {}
+    for source, resample in (("shards", "never"), ("store", "never"), ("store", "epoch")):
+        chosen.source, chosen.resample = source, resample
+        found[source if resample == "never" else "store, a sample per epoch"] = measure(job, chosen)
+    script = Path(__file__).with_name("minibatch_dgl.py")
+    command = [chosen.dgl, str(script), "--graph", str(chosen.graph)]
+    threads = str(chosen.threads + 1)
+    command += ["--epochs", str(chosen.epochs + 1), "--threads", threads]
+    environment = {**os.environ, "OMP_NUM_THREADS": threads}
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)  # noqa: S603 - ours
+    found["dgl"] = json.loads(done.stdout.splitlines()[-1])
+    fastest = min(found["dgl"]["times"][1:])
+    return {**found, "dgl / ours": {key: round(fastest / of["min"], 3) for key, of in found.items() if key != "dgl"}}
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -236,6 +260,9 @@ def main() -> None:
     parser.add_argument("--targets", type=int, default=100_000, help="targets of each of these, a tenth to validate")
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--pyg", help="an interpreter with torch_geometric")
+    parser.add_argument("--dgl", help="an interpreter with DGL")
+    parser.add_argument("--source", choices=("shards", "store"), default="shards", help="train.source")
+    parser.add_argument("--resample", choices=("never", "epoch"), default="never", help="train.resample, of a store")
     chosen = parser.parse_args()
     if chosen.scale:
         _print(scale(chosen))
@@ -244,7 +271,9 @@ def main() -> None:
         write_tables(chosen.graph, chosen.data)
     tables = tables_in(chosen.data, num_nodes=chosen.nodes, num_edges=chosen.edges)
     job = Job(tables, str(chosen.data / "workspace"), partitions=chosen.partitions, workers=2, repeats=1)
-    if chosen.pyg:
+    if chosen.dgl:
+        _print(beside_dgl(job, chosen))
+    elif chosen.pyg:
         _print(beside_pyg(job, chosen))
     elif chosen.evaluate:
         _print(evaluate(job, chosen))

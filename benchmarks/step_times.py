@@ -60,11 +60,12 @@ class Recorder:
             parameter.register_post_accumulate_grad_hook(partial(self._arrived, number))  # type: ignore[no-untyped-call]
         return LocalUpdater(model, config, exchange=self)
 
-    def begin(self, *, loss: float, weight: float, num_targets: int) -> None:
+    def begin(self, *, loss: float, weight: float, num_targets: int) -> float:
         """Note that the backward pass begins."""
         self._loss = StepLoss(loss, num_targets)
         self._begun = time.perf_counter()
         self.rest.append(self._begun - self._last)
+        return 1.0
 
     def send(self) -> None:
         """Send nothing."""

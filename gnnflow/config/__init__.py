@@ -39,7 +39,17 @@ from gnnflow.config.neighbors_section import (
     UniformSampling,
     WeightedSampling,
 )
-from gnnflow.config.partition_section import BalancedPartition, HashPartition, PartitionConfig
+from gnnflow.config.partition_section import (
+    BalancedPartition,
+    EdgePartition,
+    HashPartition,
+    LdgPartition,
+    LouvainPartition,
+    MetisPartition,
+    PartitionConfig,
+    RangePartition,
+    VertexCutPartition,
+)
 from gnnflow.config.pipelines import PIPELINES
 from gnnflow.config.publish_section import GuardsConfig, PublishConfig
 from gnnflow.config.root import Config
@@ -64,7 +74,13 @@ from gnnflow.config.task_section import (
     TaskConfig,
     UniformNegatives,
 )
-from gnnflow.config.train_section import Device, TrainConfig
+from gnnflow.config.train_section import (
+    ClusterBatchConfig,
+    Device,
+    GlobalBatchConfig,
+    MiniBatchConfig,
+    TrainConfig,
+)
 from gnnflow.config.updater_section import AllReduceConfig, ParameterServerConfig, UpdaterConfig
 
 __all__ = [
@@ -73,6 +89,7 @@ __all__ = [
     "AddressCluster",
     "AllReduceConfig",
     "BalancedPartition",
+    "ClusterBatchConfig",
     "ClusterConfig",
     "Config",
     "ConstantSchedule",
@@ -80,6 +97,7 @@ __all__ = [
     "DegreeNegatives",
     "Device",
     "DirectNeighbors",
+    "EdgePartition",
     "EdgeTask",
     "FlatConfig",
     "FocalLoss",
@@ -87,6 +105,7 @@ __all__ = [
     "GATEConfig",
     "GCNConfig",
     "GINConfig",
+    "GlobalBatchConfig",
     "GraphConfig",
     "GuardsConfig",
     "HANConfig",
@@ -95,12 +114,16 @@ __all__ = [
     "HuberLoss",
     "InBatchNegatives",
     "InferConfig",
+    "LdgPartition",
     "LinearSchedule",
     "LinkTask",
     "LocalCluster",
     "LossConfig",
+    "LouvainPartition",
     "MAGNNConfig",
     "MLPDecoder",
+    "MetisPartition",
+    "MiniBatchConfig",
     "ModelConfig",
     "ModelKeys",
     "NegativesConfig",
@@ -118,6 +141,7 @@ __all__ = [
     "PublishConfig",
     "RGCNConfig",
     "RandomSplit",
+    "RangePartition",
     "SAGEConfig",
     "Sampling",
     "ScheduleConfig",
@@ -131,6 +155,7 @@ __all__ = [
     "UniformNegatives",
     "UniformSampling",
     "UpdaterConfig",
+    "VertexCutPartition",
     "WeightedSampling",
     "config_from_dict",
     "load_config",

@@ -6,7 +6,7 @@ boolean where a number belongs is not, because `epochs: true` is never what was 
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -18,7 +18,12 @@ MAX_SEED = 2**32 - 1  # the most that every library we seed accepts
 
 
 class Section(BaseModel):
-    """A group of keys: unknown keys are refused, values cannot change once read."""
+    """A group of keys: unknown keys are refused, values cannot change once read.
+
+    tag: of one that a union chooses, the key by which it does.
+    """
+
+    tag: ClassVar[str] = "kind"
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False, protected_namespaces=()

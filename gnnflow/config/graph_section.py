@@ -45,7 +45,8 @@ class GraphConfig(Section):
     target: str | None = Field(
         None,
         min_length=1,
-        description="The node type that is labelled and scored; required where graph.nodes has several types.",
+        description="The node type that is labelled and scored, or where task.kind is link or edge the relation "
+        "(source__relation__target); required where there are several.",
     )
     features: Annotated[tuple[Column, ...], Field(min_length=1)] | _TypedColumns = Field(
         ("x",),
@@ -121,8 +122,27 @@ class GraphConfig(Section):
 
     @property
     def target_type(self) -> int:
-        """The number of the type that is labelled and scored."""
-        return 0 if self.target is None else self.schema.types.index(self.target)
+        """The number of the type that is labelled and scored; of a relation, the type that it leads to."""
+        return self.target_types[-1]
+
+    @property
+    def target_types(self) -> tuple[int, ...]:
+        """The numbers of the types that targets are of: one, or those that the target's relation joins."""
+        if self.target is None:
+            return (0,)
+        relation, types = self.target_relation, self.schema.types
+        names = (self.target,) if relation is None else (relation.source, relation.target)
+        return tuple(dict.fromkeys(types.index(name) for name in names))
+
+    @property
+    def target_relation(self) -> Relation | None:
+        """The relation that `target` names; None where it names a type, or nothing."""
+        return next((relation for relation in self.edge_tables if str(relation) == self.target), None)
+
+    @property
+    def target_edges(self) -> Relation:
+        """The relation whose edges are labelled and scored, where edges are."""
+        return self.target_relation or next(iter(self.edge_tables))
 
     def features_of(self, node_type: str) -> tuple[str, ...]:
         """Return the feature columns asked of a type's table."""
@@ -195,9 +215,12 @@ class GraphConfig(Section):
             raise problem(
                 f"required but missing, where graph.nodes has the types {', '.join(types)}",
                 key="target",
-                fix="Name the type whose nodes are labelled and scored.",
+                fix="Name the type whose nodes are labelled and scored, or the relation whose edges are.",
             )
-        named = {} if self.target is None else {"target": (self.target, "nodes", types)}
+        named: dict[str, tuple[str, str, list[str]]] = {}
+        if self.target is not None and self.target not in relations:
+            names_edges = Relation.parse(self.target) is not None
+            named["target"] = (self.target, "edges", relations) if names_edges else (self.target, "nodes", types)
         for key, columns, of, known in (
             ("features", self.features, "nodes", types),
             ("edge_features", self.edge_features, "edges", relations),

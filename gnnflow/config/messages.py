@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails, PydanticUndefined
 
 from gnnflow.config.base import Section
 from gnnflow.config.environment import without_values
-from gnnflow.config.unions import is_free, tagged_members
+from gnnflow.config.unions import is_free, tag_name, tagged_members
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.secrets import without_secrets
 
@@ -191,17 +191,17 @@ def _describe_own(place: _Place, details: ErrorDetails) -> _Finding:
 
 
 def _describe_kind(place: _Place, value: Any) -> _Finding:
-    kinds = ", ".join(place.tagged)
+    kinds, tag = ", ".join(place.tagged), tag_name(place.tagged)
     if not isinstance(value, dict):
-        problem = f"{show(value)} is not allowed: must be a mapping of keys with a kind"
+        problem = f"{show(value)} is not allowed: must be a mapping of keys with a {tag}"
         return _Finding(place.path, problem, f"Kinds: {kinds}.")
-    path = (*place.path, "kind")
-    if "kind" not in value:
+    path = (*place.path, tag)
+    if tag not in value:
         return _Finding(path, "required but missing", f"Kinds: {kinds}.")
-    problem = f"{show(value['kind'])} is not allowed: must be one of {kinds}"
+    problem = f"{show(value[tag])} is not allowed: must be one of {kinds}"
     words = [kind for kind, section in place.tagged.items() if not is_free(section)]
-    free = [section.model_fields["kind"] for section in place.tagged.values() if is_free(section)]
-    return _Finding(path, problem, nearest(str(value["kind"]), words) or " ".join(map(_about, free)))
+    free = [section.model_fields[tag] for section in place.tagged.values() if is_free(section)]
+    return _Finding(path, problem, nearest(str(value[tag]), words) or " ".join(map(_about, free)))
 
 
 def _must_be(details: ErrorDetails) -> str:

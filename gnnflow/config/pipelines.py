@@ -16,12 +16,14 @@ class Pipeline:
 
     stages: those that leave artifacts, in order, with those that not every config asks for. source: where its training
     steps come from, as `module:function` (see `gnnflow.train.source`). execution: the row of
-    `gnnflow.executions.table` that it trains on.
+    `gnnflow.executions.table` that it trains on. is_joint: ranks compute one step together, with rows going between
+    them, and not each its own share of it.
     """
 
     stages: tuple[str, ...]
     source: str
     execution: str
+    is_joint: bool = False
 
 
 PIPELINES: dict[str, Pipeline] = {
@@ -29,6 +31,17 @@ PIPELINES: dict[str, Pipeline] = {
         ("ingest", "partition", "select", "flat", "train", "infer"),
         source="gnnflow.train.minibatch:open_task_source",
         execution="minibatch",
+    ),
+    "cluster-batch": Pipeline(
+        ("ingest", "partition", "select", "train", "infer"),
+        source="gnnflow.train.clusterbatch:open_cluster_source",
+        execution="clusterbatch",
+    ),
+    "global-batch": Pipeline(
+        ("ingest", "partition", "select", "train", "infer"),
+        source="gnnflow.train.globalbatch:open_source",
+        execution="globalbatch",
+        is_joint=True,
     ),
 }
 

@@ -83,18 +83,21 @@ def _sections(section: type[Section], prefix: str, title: str) -> Iterator[str]:
 def _union(field: FieldInfo, path: str) -> Iterator[str]:
     members = tagged_members(field)
     shared = common_fields(members)
-    if shared:
-        yield from _table(shared, f"{path}.")
+    if plain := {key: held for key, held in shared.items() if not tagged_members(held)}:
+        yield from _table(plain, f"{path}.")
     for kind, member in members.items():
-        keys = {key: held for key, held in member.model_fields.items() if key not in shared and key != "kind"}
+        keys = {key: held for key, held in member.model_fields.items() if key not in shared and key != member.tag}
         yield from _kind(member, path, kind, keys=keys, is_default=default_kind(field) == kind)
+    for key, held in shared.items():
+        if tagged_members(held):
+            yield from _union(held, f"{path}.{key}")
 
 
 def _kind(
     member: type[Section], path: str, kind: str, *, keys: dict[str, FieldInfo], is_default: bool
 ) -> Iterator[str]:
-    yield f"### `{path}: {{kind: {kind}}}`{' (the default)' if is_default else ''}\n"
-    yield f"{member.model_fields['kind'].description}\n"
+    yield f"### `{path}: {{{member.tag}: {kind}}}`{' (the default)' if is_default else ''}\n"
+    yield f"{member.model_fields[member.tag].description}\n"
     nested = {key: held for key, held in keys.items() if tagged_members(held)}
     plain = {key: held for key, held in keys.items() if key not in nested}
     if plain:

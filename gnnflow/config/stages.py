@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gnnflow.config.neighbors_section import DirectNeighbors, MetapathNeighbors, NoSampling
+from gnnflow.config.partition_section import BalancedPartition, EdgePartition, HashPartition
 from gnnflow.config.pipelines import PIPELINES
-from gnnflow.config.train_section import RANKS_PLACE_ONLY, Device, several_ranks
+from gnnflow.config.train_section import RANKS_PLACE_ONLY, Device, result_keys, several_ranks, trains_from_shards
 
 if TYPE_CHECKING:
     from gnnflow.config.root import Config
@@ -45,7 +46,8 @@ class Stage:
     fingerprint. One without (a check, a publication) is done whenever it is asked for: `work(context) -> StageResult`.
     needs: the stages whose artifacts it reads, as far as the run has them. version: raised when the same config and
     inputs would give other bytes. own_code: the user's own classes and functions that it runs, as `module:name`; their
-    source enters the fingerprint. asked_for: whether a config's run has it, where its strategy does. on_demand: a stage
+    source enters the fingerprint. asked_for: whether a config's run has it, where its strategy does; asked_by: what to
+    set so that it does. on_demand: a stage
     that needs it makes it where it is missing. reads_tables: it reads the user's tables; starts_from_model: where
     train.start names a model, what that holds decides its result; writes_store: its artifact is a graph store. quick:
     of a stage without keys, `module:function` that says of a context whether running the stage now takes no more than
@@ -60,6 +62,7 @@ class Stage:
     keys: Callable[[Config], Keys] | None = None
     own_code: Callable[[Config], tuple[str, ...]] = _no_code
     asked_for: Callable[[Config], bool] = _always
+    asked_by: str = ""
     on_demand: bool = False
     quick: str = ""
     reads_tables: bool = False
@@ -68,7 +71,7 @@ class Stage:
 
 
 # With these keys batches are prepared, cached, evaluated and saved differently; the weights stay the same.
-_TRAIN_SPEED_ONLY = {"prefetch", "cache", "eval_batch_size", "checkpoint_steps", "log", *RANKS_PLACE_ONLY}
+_TRAIN_SPEED_ONLY = {"prefetch", "cache", "recompute", "eval_batch_size", "checkpoint_steps", "log", *RANKS_PLACE_ONLY}
 
 
 def _ingest_keys(config: Config) -> Keys:
@@ -83,14 +86,23 @@ def _ingest_keys(config: Config) -> Keys:
     return {**keys, "messages": config.task.messages} if config.task.kind == "edge" else keys
 
 
-def _moves_nodes(config: Config) -> bool:
-    return config.partition.kind != "hash"
+def _trains_from_shards(config: Config) -> bool:
+    return trains_from_shards(config.train)
+
+
+def _writes_store_anew(config: Config) -> bool:
+    # Ingest has nodes by hash, and edges at their targets.
+    partition = config.partition
+    at_targets = isinstance(partition, EdgePartition) and partition.by == "target"
+    return not (isinstance(partition, HashPartition) or at_targets)
 
 
 def _partition_keys(config: Config) -> Keys:
     partition = config.partition.model_dump(mode="json")
-    if not _moves_nodes(config):
+    if not _writes_store_anew(config):
         return {"partition": partition}
+    if not isinstance(config.partition, BalancedPartition):
+        return {"partition": partition, "seed": config.seed}
     # What is aggregated of a node is what costs: its in-edges, or as many of them as any hop takes.
     kept = None if config.relation_fanouts is None else [max(fanout) for fanout in config.relation_fanouts]
     paths = config.neighbors.model_dump(mode="json") if isinstance(config.neighbors, MetapathNeighbors) else None
@@ -142,7 +154,7 @@ def _flat_keys(config: Config) -> Keys:
 
 def _train_keys(config: Config) -> Keys:
     # The model that training starts from is an input: what it holds decides, not where it lies.
-    train = config.train.model_dump(mode="json", exclude=_TRAIN_SPEED_ONLY | {"start", "workers", "updater", "device"})
+    train = result_keys(config.train, exclude=_TRAIN_SPEED_ONLY | {"start", "workers", "updater", "device"})
     train |= several_ranks(config.train) | _device_key(config.train.device)
     model = config.model.model_dump(mode="json")
     keys = {"model": model, "train": train, "fanouts": _fanouts(config, config.model.layers), "seed": config.seed}
@@ -185,11 +197,13 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             "partition",
-            "Write the graph store anew with other partitions, such as those that take equally long.",
+            "Write the graph store anew with other partitions: those with few edges between them, or of even cost.",
             "gnnflow.stages.partition:work",
             needs=(STORE,),
+            version=2,
             keys=_partition_keys,
-            asked_for=_moves_nodes,
+            asked_for=_writes_store_anew,
+            asked_by="partition.kind to one that has something to do",
             writes_store=True,
         ),
         Stage(
@@ -208,6 +222,8 @@ STAGES: dict[str, Stage] = {
             needs=(STORE, "select"),
             version=2,
             keys=_flat_keys,
+            asked_for=_trains_from_shards,
+            asked_by="train to {strategy: mini-batch, source: shards}",
         ),
         Stage(
             "train",

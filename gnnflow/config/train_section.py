@@ -1,16 +1,18 @@
 """The `train` section: the strategy and everything an optimiser needs.
 
-The strategies are those of `gnnflow.config.pipelines`. The first that has keys of its own turns `TrainConfig`
-into a union tagged by `strategy`.
+The strategies are those of `gnnflow.config.pipelines`. One that has keys of its own is a member of the union
+`TrainConfig` here; any other has those of mini-batch.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import re
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, ByteSize, Discriminator, Field, Tag, model_validator
 
 from gnnflow.config.base import Integer, Number, Section, Size, Uri, problem
 from gnnflow.config.loss_section import LossConfig, StandardLoss
@@ -61,17 +63,13 @@ Device = Literal["auto", "cpu", "cuda"]
 Strategy = Annotated[str, AfterValidator(_known_strategy), Field(json_schema_extra=_strategies)]
 
 
-class TrainConfig(Section):
-    """Mini-batch training on GraphFeatures."""
+class TrainKeys(Section):
+    """What every strategy has."""
 
-    strategy: Strategy = Field("mini-batch", description="How the graph is cut for training.")
+    tag: ClassVar[str] = "strategy"
+
+    strategy: Strategy
     epochs: Integer = Field(100, ge=1, description="Most passes over the training targets.")
-    batch_size: Integer = Field(256, ge=1, description="Targets in a training batch of one rank.")
-    eval_batch_size: Integer | None = Field(
-        None,
-        ge=1,
-        description="Targets in an evaluation batch; null means batch_size. Does not change results.",
-    )
     lr: Number = Field(0.01, gt=0, description="Learning rate.")
     loss: LossConfig = Field(StandardLoss(), description="What training makes small.")
     schedule: ScheduleConfig = Field(
@@ -81,12 +79,6 @@ class TrainConfig(Section):
     weight_decay: Number = Field(0.0, ge=0, description="L2 penalty (adam, sgd) or decoupled decay (adamw).")
     clip_norm: Annotated[Number, Field(gt=0)] | None = Field(
         None, description="Largest norm of all gradients together; longer ones are scaled down to it. null: any."
-    )
-    accumulate: Integer = Field(
-        1,
-        ge=1,
-        description="Batches per update of the weights: their gradients become the mean over all their targets, as of "
-        "one batch that large, in the memory of one. An epoch's last update may have fewer.",
     )
     device: Device = Field(
         "cpu",
@@ -136,9 +128,6 @@ class TrainConfig(Section):
         "roc_auc_micro only where a node has several labels, mrr and hits_at_k of links (with roc_auc), loss for all, "
         "the others where labels are classes.",
     )
-    prefetch: Integer = Field(
-        2, ge=0, le=64, description="Batches prepared ahead of the one in training; 0 prepares in turn."
-    )
     checkpoint_steps: Integer = Field(
         0, ge=0, description="Steps between checkpoints; 0 writes one after an epoch, at most once per second."
     )
@@ -181,6 +170,121 @@ class TrainConfig(Section):
                 fix="Lower it, or train for more epochs.",
             )
         return self
+
+
+class BatchKeys(TrainKeys):
+    """What strategies have that train on batch after batch."""
+
+    accumulate: Integer = Field(
+        1,
+        ge=1,
+        description="Batches per update of the weights: their gradients become the mean over all their targets, as of "
+        "one batch that large, in the memory of one. An epoch's last update may have fewer.",
+    )
+    prefetch: Integer = Field(
+        2, ge=0, le=64, description="Batches prepared ahead of the one in training; 0 prepares in turn."
+    )
+
+
+class MiniBatchConfig(BatchKeys):
+    """Mini-batch training on GraphFeatures, or on a graph store in memory."""
+
+    strategy: Strategy = Field("mini-batch", description="Some targets with their neighbourhoods at a time.")
+    source: Literal["shards", "store"] = Field(
+        "shards",
+        description="What batches are cut from: shards, GraphFlat's, for graphs of any size; or store, the whole graph "
+        "in the memory of each rank, without GraphFlat.",
+    )
+    resample: Literal["never", "epoch"] = Field(
+        "never",
+        description="epoch draws the sample of neighbors.sampling (uniform or weighted) anew for every epoch of "
+        "training, from the store; evaluation and scoring keep the one that is drawn once.",
+    )
+    batch_size: Integer = Field(256, ge=1, description="Targets in a training batch of one rank.")
+    eval_batch_size: Integer | None = Field(
+        None,
+        ge=1,
+        description="Targets in an evaluation batch; null means batch_size. Does not change results.",
+    )
+
+    @model_validator(mode="after")
+    def _only_a_store_can_be_sampled_again(self) -> Self:
+        if self.resample == "epoch" and self.source == "shards":
+            raise problem(
+                "epoch is not allowed where train.source is shards: GraphFlat wrote one sample",
+                key="resample",
+                fix="Set train.source to store, or leave it out.",
+            )
+        return self
+
+
+class ClusterBatchConfig(BatchKeys):
+    """Cluster-batch training on the graph store (Cluster-GCN, Chiang et al., KDD 2019; GraphTheta, section 4)."""
+
+    strategy: Literal["cluster-batch"] = Field(
+        "cluster-batch", description="A few clusters of the graph at a time, with their boundary."
+    )
+    clusters_per_batch: Integer = Field(
+        1,
+        ge=1,
+        description="Clusters in a training batch of one rank, or a few more where their number does not divide: each "
+        "cluster that has training targets comes once per epoch.",
+    )
+    boundary_hops: Literal[0, 1, 2] = Field(
+        0, description="How far around its clusters a batch reaches; what lies beyond is left out."
+    )
+    eval_batch_size: Integer | None = Field(
+        None,
+        ge=1,
+        description="Targets in an evaluation batch, which has all of their neighbourhoods; null takes a rank's part "
+        "of a split at once. Does not change results.",
+    )
+
+
+class GlobalBatchConfig(TrainKeys):
+    """Training on the whole graph at once, in as many parts as there are ranks (GraphTheta, section 4)."""
+
+    strategy: Literal["global-batch"] = Field(
+        "global-batch", description="The whole graph at once, a part of it on each rank."
+    )
+    accumulate: ClassVar[int] = 1
+    recompute: bool = Field(
+        default=False,
+        description="Keep each layer's input alone for the backward pass, and compute the layer again there: memory of "
+        "one layer instead of all, for about a third more time. Same weights.",
+    )
+
+
+def _tag(value: Any) -> str | None:
+    """Return which member of the union reads a value; None for what is not a mapping."""
+    default = "mini-batch"
+    found = value.get("strategy", default) if isinstance(value, Mapping) else getattr(value, "strategy", None)
+    if found is None:
+        return None
+    return found if found in ("cluster-batch", "global-batch") and found in PIPELINES else default
+
+
+TrainConfig = Annotated[
+    Annotated[MiniBatchConfig, Tag("mini-batch")]
+    | Annotated[ClusterBatchConfig, Tag("cluster-batch")]
+    | Annotated[GlobalBatchConfig, Tag("global-batch")],
+    Field(discriminator=Discriminator(_tag)),
+]
+
+
+_LATER: Mapping[str, object] = {"source": "shards", "resample": "never"}
+"""Keys that came later, and the values with which training is what it was before."""
+
+
+def result_keys(train: TrainConfig, *, exclude: AbstractSet[str]) -> dict[str, Any]:
+    """Return the keys of the section as JSON without the excluded ones; what is as it always was goes unnamed."""
+    keys: dict[str, Any] = train.model_dump(mode="json", exclude=set(exclude))
+    return {key: value for key, value in keys.items() if key not in _LATER or _LATER[key] != value}
+
+
+def trains_from_shards(train: TrainConfig) -> bool:
+    """Return whether training reads what GraphFlat writes."""
+    return isinstance(train, MiniBatchConfig) and train.source == "shards"
 
 
 def several_ranks(train: TrainConfig) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Unions tagged by `kind`: which sections a field chooses from, for messages, the reference and the trigger form.
+"""Unions tagged by a key, mostly `kind`: the sections that a field chooses from, for messages, reference and form.
 
 A kind that is free text, such as a class of one's own, is listed as it is written: `package.module:Class`.
 """
@@ -23,28 +23,34 @@ def tagged_members(field: FieldInfo) -> dict[str, type[Section]]:
     return {listed_kind(section): section for section in sections}
 
 
+def tag_name(members: Mapping[str, type[Section]]) -> str:
+    """Return the key by which a union chooses."""
+    return next(iter(members.values())).tag
+
+
 def listed_kind(section: type[Section]) -> str:
     """Return a section's kind, or the example of it where the kind is free text."""
-    kind = section.model_fields["kind"]
-    assert kind.examples or not is_free(section), f"{section.__name__}.kind needs a default or an example"
+    kind = section.model_fields[section.tag]
+    assert kind.examples or not is_free(section), f"{section.__name__}.{section.tag} needs a default or an example"
     return str(kind.examples[0] if kind.examples else kind.default)
 
 
 def is_free(section: type[Section]) -> bool:
     """Return whether a section's kind is free text."""
-    return section.model_fields["kind"].default is PydanticUndefined
+    return section.model_fields[section.tag].default is PydanticUndefined
 
 
 def default_kind(field: FieldInfo) -> Any:
     """Return the kind that a config without this field gets; None where it must choose."""
-    return getattr(field.default, "kind", None)
+    return getattr(field.default, field.default.tag) if isinstance(field.default, Section) else None
 
 
 def common_fields(members: Mapping[str, type[Section]]) -> dict[str, FieldInfo]:
-    """Return the fields beside `kind` that all members have and mean alike."""
+    """Return the fields beside the tag that all members have and mean alike."""
     first, *others = (member.model_fields for member in members.values())
+    tag = tag_name(members)
     return {
         name: field
         for name, field in first.items()
-        if name != "kind" and all(repr(other.get(name)) == repr(field) for other in others)
+        if name != tag and all(repr(other.get(name)) == repr(field) for other in others)
     }

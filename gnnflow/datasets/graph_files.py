@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from gnnflow.datasets.libraries import load_library
 from gnnflow.datasets.networkx import from_networkx
 from gnnflow.datasets.options import Options
 from gnnflow.datasets.tables import GraphTables
 from gnnflow.graph.errors import TableError
+from gnnflow.graph.libraries import load_library
 from gnnflow.storage.filesystem import read_bytes
 from gnnflow.storage.table_files import require_file
 

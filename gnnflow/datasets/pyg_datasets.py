@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gnnflow.datasets.libraries import load_library
 from gnnflow.datasets.options import Options
 from gnnflow.datasets.pyg import from_pyg, from_pyg_graphs, from_pyg_hetero
 from gnnflow.datasets.tables import GraphTables, TypedGraphTables
 from gnnflow.graph.errors import ConfigError, TableError
+from gnnflow.graph.libraries import load_library
 
 _SPLITS = {"train": "train", "valid": "val", "test": "test"}  # our name: PyG's
 _OURS = {"self", "root", "transform", "pre_transform", "pre_filter", "force_reload", "kwargs"}

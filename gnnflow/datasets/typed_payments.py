@@ -5,7 +5,8 @@ money moves unseen. Ordinary accounts share devices and merchants as well, and t
 used about as much as others, so that degrees say little. Each kind leaves its own faint mark on an account's features:
 alone it says little too, but averaged over the accounts of a device or of a merchant it says who they are. Farms are
 found through devices alone and fronts through merchants alone, so a model needs both relations. Transfers within a kind
-of fraud are larger and earlier in the day than others, by little; the features of merchants are noise.
+of fraud are larger and earlier in the day than others, by little; the features of merchants are noise. A payment is
+illicit where an account behind a front pays a front: which payments are is known of the edges, for tasks of these.
 
 Shapes: P accounts, D devices, M merchants; E edges of a relation.
 """
@@ -62,8 +63,9 @@ def typed_payments(*, num_nodes: int = 20_000, num_edges: int = 200_000, seed: i
 
     Nodes: account (id, x of 8 float32, label: index into FRAUD_CLASSES, null for a fifth, split: 60/20/20 of the
     labelled), device (id, no features) and merchant (id, x of 4 float32).
-    Edges: account__sends__account (src, dst, amount, hour_sin, hour_cos, weight >= 1), account__pays__merchant and
-    account__uses__device (src, dst). Parallel edges occur. Raises ConfigError below 100 nodes or 100 edges.
+    Edges: account__sends__account (src, dst, amount, hour_sin, hour_cos, weight >= 1), account__pays__merchant (src,
+    dst, illicit: 0 or 1) and account__uses__device (src, dst). Parallel edges occur. Raises ConfigError below 100 nodes
+    or 100 edges.
     """
     require("num_nodes", num_nodes, 100)
     require("num_edges", num_edges, 100)
@@ -91,7 +93,7 @@ def typed_payments(*, num_nodes: int = 20_000, num_edges: int = 200_000, seed: i
         },
         edges={
             SENDS: _transfers(accounts, num_sends, kind, seed),
-            PAYS: _named(accounts, merchants, *pays),
+            PAYS: _named(accounts, merchants, *pays).append_column("illicit", _illicit(kind, shops, *pays)),
             USES: _named(accounts, devices, *uses),
         },
     )
@@ -136,6 +138,13 @@ def _visits(num_edges: int, devoted: Array, pool: _Pool, stream: list[int]) -> t
     account = np.where(edge < len(devoted), edge, rng.integers(0, len(devoted), num_edges))
     marked = rng.random(num_edges) < np.where(devoted[account], _DEVOTION, _STRAY)
     return account, pool.draw(marked, rng)
+
+
+def _illicit(kind: IntArray, shops: _Pool, account: IntArray, merchant: IntArray) -> pa.Array:
+    """Return which payments move money unseen [E]."""
+    fronts = np.zeros(len(shops.order), bool)
+    fronts[shops.order[: shops.num_marked]] = True
+    return pa.array(((kind[account] == _FRONT) & fronts[merchant]).astype(np.int64))
 
 
 def _named(sources: pa.Array, targets: pa.Array, src: IntArray, dst: IntArray) -> pa.Table:

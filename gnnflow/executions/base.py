@@ -117,14 +117,17 @@ class OneBlock:
         yield BlockPart(self.block, terms.source)
 
 
-def run_layer(model: Model, index: int, *, h: Tensor, nodes: NodeContext, delivery: Delivery) -> Tensor:
+def run_layer(
+    model: Model, index: int, *, h: Tensor, nodes: NodeContext, delivery: Delivery, map_first: bool | None = None
+) -> Tensor:
     """Return layer `index`'s rows of the delivery's targets [T, W], after the activation.
 
-    h and nodes: rows of the nodes that lie here, the T targets first. Raises LayerError where the layer's terms or
-    messages do not have the shapes of the contract.
+    h and nodes: rows of the nodes that lie here, the T targets first. map_first: where it was decided already, as
+    `is_cheaper_first` does. Raises LayerError where the layer's terms or messages do not have the shapes of the
+    contract.
     """
     layer, num_targets = model.layer(index), delivery.num_targets
-    first = maps_first(layer, h, num_targets, delivery.num_edges)
+    first = maps_first(layer, h, num_targets, delivery.num_edges) if map_first is None else map_first
     terms = terms_of(layer, model.pre(index, h), nodes=nodes, num_targets=num_targets, map_first=first)
     shortcut = model.shortcut(index, first_rows(h, num_targets))
     relu = takes_relu(model, index, is_mapped=first)
@@ -218,16 +221,27 @@ def _only(parts: Iterator[Part], layer: Layer) -> Part:
 
 
 def maps_first(layer: Layer, h: Tensor, num_targets: int, num_edges: int) -> bool:
+    """Return whether a layer's value_weight is applied before the aggregation, to rows h [S, W]."""
+    return is_cheaper_first(
+        layer,
+        num_sources=len(h),
+        num_targets=num_targets,
+        num_edges=num_edges,
+        needs_gradient=h.requires_grad,
+    )
+
+
+def is_cheaper_first(layer: Layer, *, num_sources: int, num_targets: int, num_edges: int, needs_gradient: bool) -> bool:
     """Return whether a layer's value_weight costs less per source, before the aggregation, than per target behind it.
 
-    Counted in multiplications, forward and backward. Where h [S, W] needs no gradient, a map behind the aggregation
-    leaves the aggregation without one too.
+    Counted in multiplications, forward and backward. Where the layer's input needs no gradient, a map behind the
+    aggregation leaves the aggregation without one too.
     """
     weight = layer.value_weight
     if weight is None:
         return True
     narrow, wide = weight.shape[1], weight.shape[0]  # columns to aggregate behind and before the map
-    product, backward = weight.numel(), 2 if h.requires_grad else 1
-    before = (1 + backward) * len(h) * product + 2 * _GATHER * num_edges * wide
+    product, backward = weight.numel(), 2 if needs_gradient else 1
+    before = (1 + backward) * num_sources * product + 2 * _GATHER * num_edges * wide
     behind = (1 + backward) * num_targets * product + backward * _GATHER * num_edges * narrow
     return before < behind

@@ -39,18 +39,22 @@ def run_relations(model: Model, index: int, *, h: Tensor, nodes: NodeContext, bl
 
     h and nodes: rows of the block's sources [S], the T targets first. Raises LayerError as `run_layer` does.
     """
-    layers, dropped = model.relations(index), model.pre(index, h)
+    out = related_rows(model.relations(index), model.pre(index, h), nodes=nodes, block=block)
+    return model.post(index, out, model.shortcut(index, first_rows(h, block.num_targets)))
+
+
+def related_rows(layers: RelationLayers, h: Tensor, *, nodes: NodeContext, block: TypedBlockTensors) -> Tensor:
+    """Return the rows of a block's targets [T, W] from its sources' rows h [S], before what the model does to them."""
 
     def pass_of(relation: int) -> RelationPass:
         layer, part = layers.layer(relation), block.relations[relation]
         # the rows that the relation joins, its targets first
-        rows, context = dropped.index_select(0, part.sources), nodes.relation(relation, part.sources)
+        rows, context = h.index_select(0, part.sources), nodes.relation(relation, part.sources)
         first = maps_first(layer, rows, part.block.num_targets, part.block.csr.num_edges)
         terms = terms_of(layer, rows, nodes=context, num_targets=part.block.num_targets, map_first=first)
         return RelationPass(layer, terms, part.block, first)
 
-    out = joined_rows(layers, pass_of, h=first_rows(dropped, block.num_targets), block=block)
-    return model.post(index, out, model.shortcut(index, first_rows(h, block.num_targets)))
+    return joined_rows(layers, pass_of, h=first_rows(h, block.num_targets), block=block)
 
 
 def joined_rows(

@@ -58,6 +58,20 @@ EXECUTIONS: dict[str, Execution] = {
             supports=_self_message_merges,
         ),
         Execution(
+            name="clusterbatch",
+            sees="a few clusters with their boundary, in one block",
+            delivers_by="the block, as one part, with a mask on the targets",
+            scores=False,
+            supports=_self_message_merges,
+        ),
+        Execution(
+            name="globalbatch",
+            sees="the whole graph, spread over ranks",
+            delivers_by="rows exchanged between ranks, while edges between own rows are aggregated",
+            scores=False,
+            supports=_self_message_merges,
+        ),
+        Execution(
             name="sliced",
             sees="one layer over one partition per task",
             delivers_by="rows sent between rounds, then the block of a partition, as one part",

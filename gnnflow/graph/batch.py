@@ -41,6 +41,21 @@ class Block:
         """How many edges the block holds."""
         return self.edges.num_edges
 
+    def first(self, num_targets: int) -> Block:
+        """Return the block of the first so many targets, with the same sources."""
+        if num_targets == self.num_targets:
+            return self
+        edges, rows = self.edges, np.arange(num_targets)
+        picked = edges.prefix(rows, limit=None)
+        # a scale per row of each relation
+        scale = None if self.sample_scale is None else self.sample_scale.reshape(edges.num_relations, -1)
+        return Block(
+            edges.take(picked.positions, offsets=picked.offsets),
+            self.num_sources,
+            None if scale is None else scale[:, :num_targets].ravel(),
+            None if self.edge_scale is None else self.edge_scale[picked.positions],
+        )
+
     def relation(self, number: int) -> Block:
         """Return the block of one relation's edges, over the same memory."""
         if self.edges.num_relations == 1:
@@ -92,6 +107,12 @@ class Degrees:
         """Return the given rows, in the given order."""
         types = None if self.types is None else self.types[rows]
         return Degrees(self.in_degree[rows], self.out_degree[rows], self.in_weight[rows], types)
+
+    @property
+    def zeros(self) -> Degrees:
+        """The degrees of the same rows in a graph without edges."""
+        nothing = np.zeros_like(self.in_degree)
+        return Degrees(nothing, nothing, np.zeros_like(self.in_weight), self.types)
 
     def relation(self, number: int) -> Degrees:
         """Return the degrees in one relation [N]."""

@@ -185,6 +185,11 @@ class InEdges:
         counts = np.maximum(wanted - taken, 0)
         return Picked(ragged_ranges(starts + taken, counts), counts, self.num_relations)
 
+    @property
+    def none(self) -> InEdges:
+        """The same nodes without any in-edge."""
+        return self.take(np.zeros(0, np.int64), offsets=np.zeros_like(self.offsets))
+
     def take(self, positions: IntArray, *, offsets: IntArray, sources: SourceArray | None = None) -> InEdges:
         """Return the edges at the given positions [P], all columns along, grouped by new offsets [R n + 1].
 

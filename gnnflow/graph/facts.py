@@ -1,8 +1,8 @@
 """What a stage tells the stages after it, beside its files: frozen values that are JSON in its manifest.
 
 Each stage that leaves an artifact has one class here. Whoever needs a fact asks the stage that knows it; no stage
-repeats another's. Nothing here grows with the graph but `GraphFacts.offsets`, a number per partition and type, and
-`FlatFacts.shards`, one entry per shard.
+repeats another's. Nothing here grows with the graph but `GraphFacts.offsets`, a number per partition and type,
+`GraphFacts.clusters`, a number per cluster and type, and `FlatFacts.shards`, one entry per shard.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import Literal
 
 import numpy as np
 
+from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.edges import Fanout
 from gnnflow.graph.labels import LabelKind
-from gnnflow.graph.schema import UNTYPED, GraphSchema
+from gnnflow.graph.schema import UNTYPED, GraphSchema, Placement
 
 Figures = dict[str, int | float]
 IdType = Literal["int64", "string"]
@@ -73,18 +74,20 @@ class ColumnCounts:
 
 @dataclass(frozen=True)
 class TypeFacts:
-    """One node type of a graph with types: its name, its nodes, and its features, None where it has none."""
+    """One node type of a graph with types: its name, its nodes, its features, None where it has none, and its ids."""
 
     name: str
     num_nodes: int
     features: FeatureFacts | None
+    id_type: IdType = "int64"
 
 
 @dataclass(frozen=True)
 class RelationFacts:
     """One relation. name: as `Relation` writes it. attribute_width: of its own edges.
 
-    leaves: how many nodes each of its edges comes from, 0 where that differs from edge to edge.
+    leaves: how many nodes each of its edges comes from, 0 where that differs from edge to edge. has_time: its edges
+    have times.
     """
 
     name: str
@@ -94,6 +97,7 @@ class RelationFacts:
     degree_bins: tuple[int, ...]
     max_in_degree: int
     leaves: int = 1
+    has_time: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,8 +111,12 @@ class GraphFacts:
     per split, and the other nodes as `none`. degree_bins[0] counts nodes without in-edges, degree_bins[b] those with
     2^(b-1) to 2^b - 1. columns: how each feature column is distributed; tables: rows of the node and of the edge
     table. targets: what labels and splits are of, so what labelled and splits count; where they are edges,
-    copies_left_out counts those that join the ends of an edge of a later split. has_time: edges have times. leaves: as
-    in `RelationFacts`, of a graph without types.
+    copies_left_out counts those that join the ends of an edge of a later split, and with types target_relation names
+    the relation whose edges they are; target is then the type that it leads to. has_time: edges of some relation have
+    times. leaves: as in `RelationFacts`, of a graph without types. clusters [P T C + 1]: where nodes are ordered by
+    cluster inside each partition and type, the cluster c of partition p has of type t the dense ids from
+    clusters[(p T + t) C + c] on, to the next of these numbers; its own number is p C + c. Empty: a partition is one
+    cluster. placement: where edges are computed together; the store then has them a second time, in that order.
     """
 
     num_nodes: int
@@ -134,6 +142,9 @@ class GraphFacts:
     relations: tuple[RelationFacts, ...] = ()
     target: str = ""
     leaves: int = 1
+    clusters: tuple[int, ...] = ()
+    placement: Placement = ""
+    target_relation: str = ""
 
     @cached_property
     def schema(self) -> GraphSchema:
@@ -148,9 +159,68 @@ class GraphFacts:
         return PartitionBook(np.asarray(self.offsets, np.int64), max(len(self.types), 1))
 
     @property
+    def num_clusters(self) -> int:
+        """How many clusters the nodes are in: runs of dense ids inside a partition, one for each type."""
+        return (len(self._cluster_starts) - 1) // self.book.num_types
+
+    @cached_property
+    def _cluster_starts(self) -> IntArray:
+        return np.asarray(self.clusters or self.offsets, np.int64)
+
+    def cluster_of(self, nodes: IntArray) -> IntArray:
+        """Return the number of each node's cluster."""
+        place = np.searchsorted(self._cluster_starts, nodes, side="right") - 1
+        types, own = self.book.num_types, self.num_clusters // self.book.num_partitions
+        return place // (types * own) * own + place % own
+
+    def cluster_ranges(self, number: int) -> tuple[range, ...]:
+        """Return the dense ids of a cluster's nodes, those of each type; some of these ranges may be empty."""
+        types, own = self.book.num_types, self.num_clusters // self.book.num_partitions
+        partition, place = divmod(number, own)
+        starts = self._cluster_starts
+        at = [(partition * types + node_type) * own + place for node_type in range(types)]
+        return tuple(range(int(starts[each]), int(starts[each + 1])) for each in at)
+
+    @property
     def target_type(self) -> int:
         """The number of the type that is labelled and scored."""
         return self.schema.types.index(self.target) if self.types else 0
+
+    @property
+    def target_types(self) -> tuple[int, ...]:
+        """The numbers of the types that targets are of, ascending: one, or those that the edges to predict join."""
+        return tuple(sorted({*self.pair_types})) if self.target_relation else (self.target_type,)
+
+    @property
+    def id_type_of_targets(self) -> IdType:
+        """The type of the ids of targets; text where these are of two types of which one has text."""
+        held = {self.types[number].id_type for number in self.target_types} if self.target_relation else {self.id_type}
+        return "int64" if held == {"int64"} else "string"
+
+    @property
+    def id_types_of_pairs(self) -> tuple[IdType, IdType]:
+        """The types of the ids of the nodes that an edge to predict starts at and leads to."""
+        if not self.target_relation:
+            return self.id_type, self.id_type
+        source, target = self.pair_types
+        return self.types[source].id_type, self.types[target].id_type
+
+    @property
+    def pair_types(self) -> tuple[int, int]:
+        """The numbers of the types that an edge to predict starts at and leads to."""
+        number = self.pair_relation
+        return self.schema.source_types[number], self.schema.target_types[number]
+
+    @property
+    def pair_relation(self) -> int:
+        """The number of the relation whose edges are to be predicted."""
+        names = [str(each) for each in self.schema.relations]
+        return names.index(self.target_relation) if self.target_relation else 0
+
+    @property
+    def pair_attribute_width(self) -> int:
+        """How many attributes an edge to predict has."""
+        return self.relations[self.pair_relation].attribute_width if self.target_relation else self.attribute_width
 
     @property
     def features_of_types(self) -> tuple[FeatureFacts | None, ...]:

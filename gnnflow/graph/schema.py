@@ -10,12 +10,15 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import Literal, Self
 
 RELATION = re.compile(r"(?P<source>.+?)__(?P<name>.+)__(?P<target>.+?)")
 """How a relation is written: source__name__target, both ends being types."""
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]|_(?!_))*(?<!_)")
 """What a type or a relation may be called: it is part of file names, and a `_` at an end would join the separator."""
+Placement = Literal["", "source", "grid"]
+"""Where an edge is placed. Empty: at its target, where the store has it; source: where its source lives; grid: as in
+`placement.placed_at`."""
 
 
 @dataclass(frozen=True, order=True)

@@ -25,7 +25,8 @@ from gnnflow.graph.edges import Fanout, InEdges, Picked, SamplingKind, SourceArr
 from gnnflow.graphfeature.neighborhood import Neighborhood, NeighborhoodRows, RowArray
 from gnnflow.native import number
 
-_UNSEEN = -1
+UNSEEN = -1
+"""What scratch space holds for a node that has no row."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class _Layer:
 
 def new_scratch(num_nodes: int) -> RowArray:
     """Return scratch space for `build_minibatch` on neighbourhoods of up to num_nodes nodes, one batch at a time."""
-    return np.full(num_nodes, _UNSEEN, np.int32)
+    return np.full(num_nodes, UNSEEN, np.int32)
 
 
 def build_minibatch(
@@ -186,7 +187,7 @@ def _reach(
 ) -> tuple[IntArray, list[_Layer]]:
     """Return the nodes reached, in batch row order, and the layers from the last to the first.
 
-    row_of [N] holds each reached node's batch row meanwhile, _UNSEEN elsewhere.
+    row_of [N] holds each reached node's batch row meanwhile, UNSEEN elsewhere.
     """
     # the neighbourhood's row of each batch row so far: at first the targets alone [B]
     nodes, layers = rows, list[_Layer]()
@@ -202,14 +203,19 @@ def _reach(
         # the neighbourhood's row of each of these edges' sources [L]
         found = neighborhood.edges.sources_of(picked.positions)
         # the batch row of each of them [L], and the nodes met here for the first time
-        sources, new = number(found, row_of, first_row=len(nodes)) or _number(found, row_of, first_row=len(nodes))
+        sources, new = number_rows(found, row_of, first_row=len(nodes))
         nodes = np.concatenate([nodes, new])
         layer = _Layer(picked, sources)
         layers.append(layer if known is None else _append(neighborhood.edges, known, layer))
     # Back to unseen, so that the scratch array serves the next batch.
-    row_of[nodes] = _UNSEEN
+    row_of[nodes] = UNSEEN
     assert distinct, "targets of one batch are distinct"
     return nodes, layers
+
+
+def number_rows(found: SourceArray, row_of: RowArray, *, first_row: int) -> tuple[IntArray, SourceArray]:
+    """Give rows to nodes met for the first time; return the row of each node found, and those met now."""
+    return number(found, row_of, first_row=first_row) or _number(found, row_of, first_row=first_row)
 
 
 def _number(found: SourceArray, row_of: RowArray, *, first_row: int) -> tuple[IntArray, SourceArray]:

@@ -83,9 +83,9 @@ def side_by_side(neighborhoods: Sequence[Neighborhood]) -> NeighborhoodRows:
     union = Neighborhood(
         roots=np.concatenate([each.roots + start for each, start in zip(neighborhoods, starts, strict=True)]),
         node_ids=np.concatenate([each.node_ids for each in neighborhoods]),
-        degrees=_join_degrees([each.degrees for each in neighborhoods]),
+        degrees=join_degrees([each.degrees for each in neighborhoods]),
         features=_join_features([each.features for each in neighborhoods]),
-        edges=_join_edges([each.edges for each in neighborhoods], starts),
+        edges=join_edges([each.edges for each in neighborhoods], starts),
     )
     return NeighborhoodRows(union, root_offsets, node_offsets)
 
@@ -151,7 +151,9 @@ def _first_longest(lengths: IntArray, group: IntArray, first_places: IntArray) -
     return candidates[first]
 
 
-def _join_degrees(degrees: Sequence[Degrees]) -> Degrees:
+def join_degrees(degrees: Sequence[Degrees]) -> Degrees:
+    """Return the degrees of the nodes of several parts, one part's after the other's."""
+
     def join(pick: Callable[[Degrees], Array]) -> Array:
         return np.concatenate([pick(each) for each in degrees])
 
@@ -163,8 +165,13 @@ def _join_degrees(degrees: Sequence[Degrees]) -> Degrees:
     )
 
 
-def _join_edges(edges: Sequence[InEdges], starts: Sequence[int]) -> InEdges:
-    """Return all edges one after the other in each relation; sources count from the start of their own rows."""
+def join_edges(edges: Sequence[InEdges], starts: Sequence[int]) -> InEdges:
+    """Return the in-edges of the nodes of several parts, one part's nodes after the other's, relation by relation.
+
+    starts: what each part's sources count from. One part alone is not copied where it starts at 0.
+    """
+    if len(edges) == 1 and not starts[0]:
+        return edges[0]
     relations = range(edges[0].num_relations)
     return by_relation([_join_relation([each.relation(number) for each in edges], starts) for number in relations])
 

@@ -115,7 +115,7 @@ def build_before(
 def late_edge(timed: TimedBatch) -> LateEdge | None:
     """Return an edge of a batch that is not before its row's cut; None where there is none."""
     for block in timed.batch.blocks:
-        targets = np.repeat(np.arange(block.num_targets), block.edges.lengths)
+        targets = np.repeat(np.tile(np.arange(block.num_targets), block.edges.num_relations), block.edges.lengths)
         assert block.edges.time is not None
         late = np.flatnonzero(block.edges.time >= timed.cuts[targets])
         if len(late):
@@ -132,5 +132,5 @@ def latest_edge(neighborhood: Neighborhood) -> LateEdge | None:
     if not edges.num_edges:
         return None
     edge = int(np.argmax(edges.time))
-    target = np.searchsorted(edges.offsets, edge, side="right") - 1
+    target = (np.searchsorted(edges.offsets, edge, side="right") - 1) % edges.num_targets
     return LateEdge(int(ids[edges.sources[edge]]), int(ids[target]), int(edges.time[edge]))

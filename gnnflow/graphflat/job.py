@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class FlatJob:
     """What every GraphFlat task knows.
 
-    targets: None for labelled nodes with a split, "all", or dense ids [T]; with types, of those of the target type.
+    targets: None for labelled nodes with a split, "all", or dense ids [T]; with types, of those of the target types.
     pairs: where targets are the store's pairs.
     """
 
@@ -44,11 +44,6 @@ class FlatJob:
         facts = self.neighbors.store.facts
         label = ["label"] if LABEL_KINDS[facts.label_kind].has_labels and facts.targets == "nodes" else []
         return ["node", "id", "split", *label]
-
-    @property
-    def target_type(self) -> int:
-        """The number of the type that targets are of."""
-        return self.neighbors.store.facts.target_type
 
     @property
     def node_channels(self) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ _SHARDS_AT_ONCE = 1024  # whose pools are drawn together: every partition draws 
 class PairPlan:
     """How pairs get their negatives: `pool` nodes in each shard, drawn by in-degree to a power; 0: all alike.
 
+    With types the nodes are of the type that pairs lead to, and the in-degree is that in the relation of the pairs.
     Where edges have labels a pool of 0.
     """
 
@@ -98,16 +99,19 @@ def _drawn(index: int, job: FlatJob, placement: Placement, weights: Points) -> t
         return (np.zeros(0, np.int64),) * 3
     shard, number, points = (np.concatenate(column) for column in zip(*found, strict=True))
     rows = pool_rows(points, index, weights=weights, nodes=_weights(index, job))
-    return rows + job.neighbors.store.book.start(index), shard, number
+    book, node_type = job.neighbors.store.book, job.neighbors.store.facts.pair_types[1]
+    return rows + book.start(index) + book.rows(index, node_type).start, shard, number
 
 
 def _weights(index: int, job: FlatJob) -> Points:
-    """Return what each node of a partition weighs as a negative [N]."""
+    """Return what each node of a partition that a pair may lead to weighs as a negative [N]."""
     assert job.pairs is not None
     store = job.neighbors.store
+    rows = store.book.rows(index, store.facts.pair_types[1])
     if not job.pairs.power:
-        return np.ones(store.book.size(index))
-    return to_numpy(store.nodes(index, ["in_degree"])["in_degree"]).astype(np.float64) ** job.pairs.power
+        return np.ones(rows.stop - rows.start)
+    degrees = store.degrees(index).relation(store.facts.pair_relation).in_degree[rows]
+    return degrees.astype(np.float64) ** job.pairs.power
 
 
 def build_pair_shard(index: int, inbox: Inbox, *, job: FlatJob, placement: Placement) -> TaskOutput:

@@ -141,7 +141,9 @@ def _reached(
 ) -> tuple[Sequence[float], Sequence[float]]:
     """Return how many nodes of each type and edges of each relation one target reaches, the target included."""
     schema, leaves = facts.schema, _leaves(facts)
-    reached = [float(name == facts.target or not facts.types) for name in schema.types]
+    # a pair has an end of each of its types, and is two targets
+    among = facts.target_types
+    reached = [float(number in among) / len(among) for number in range(schema.num_types)]
     nodes, edges = list(reached), [0.0] * schema.num_relations
     for fanout in fanouts:
         before, reached = reached, [0.0] * schema.num_types

@@ -26,7 +26,7 @@ from gnnflow.graphflat.placement import Placement, bucket_counts, signatures
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.neighbors.selected import NEXT_ARRIVAL, edges_by_row
-from gnnflow.storage.columns import from_matrix, from_ragged, take_rows, to_matrix, to_numpy
+from gnnflow.storage.columns import as_ids, combine, from_matrix, from_ragged, take_rows, to_matrix, to_numpy
 from gnnflow.storage.graph_store import DEGREE_COLUMNS, degrees_of, features_of
 
 if TYPE_CHECKING:
@@ -41,31 +41,37 @@ if TYPE_CHECKING:
 def find_targets(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
     """Choose a partition's targets, sign each by its neighbourhood, and count signatures for the placement."""
     store = job.neighbors.store
-    table = store.nodes(index, [*job.target_columns, "labelled"], node_type=job.target_type)
-    # rows of the targets among the nodes of their type [T]
-    rows = _chosen(table, job)
-    # the in-edges the first hop takes of them [E], from what they are among all nodes of the partition
+    # the targets' rows, and where they lie among all nodes of the partition [T]
+    chosen = [_chosen(index, kind, job) for kind in store.facts.target_types]
+    table = pa.concat_tables([rows for rows, _ in chosen]).combine_chunks()
+    local = np.concatenate([places for _, places in chosen])
+    # the in-edges the first hop takes of them [E]
     edges = job.neighbors.in_edges(index)
-    local = rows + store.book.rows(index, job.target_type).start
     picked = edges.prefix(local, limit=job.neighbors.fanout(1))
-    table = take_rows(table, rows)
     # the smallest hash of each target's neighbourhood [T]
     sources = edges.sources_of(picked.positions)
     signature = signatures(to_numpy(table["node"]), edges.source_offsets(picked), sources)
     split = to_numpy(table["split"])
     signed = table.append_column("signature", pa.array(signature))
     return TaskOutput(
-        emits=(Emit("signed", signed, np.full(len(rows), index)),),
-        counts={"targets": len(rows), "buckets": bucket_counts(signature, split).tolist()},
+        emits=(Emit("signed", signed, np.full(len(local), index)),),
+        counts={"targets": len(local), "buckets": bucket_counts(signature, split).tolist()},
     )
 
 
-def _chosen(table: pa.Table, job: FlatJob) -> IntArray:
+def _chosen(index: int, node_type: int, job: FlatJob) -> tuple[pa.Table, IntArray]:
+    """Return the rows of a partition's targets of one type, and where they lie among all of its nodes."""
+    store = job.neighbors.store
+    table = store.nodes(index, [*job.target_columns, "labelled"], node_type=node_type)
+    ids = as_ids(combine(table["id"]), store.facts.id_type_of_targets)
+    table = table.set_column(table.column_names.index("id"), "id", ids)
     if isinstance(job.targets, str):
-        return np.arange(table.num_rows)
-    if job.targets is None:
-        return np.flatnonzero((to_numpy(table["split"]) >= 0) & to_numpy(table["labelled"]))
-    return np.flatnonzero(np.isin(to_numpy(table["node"]), job.targets))
+        rows = np.arange(table.num_rows)
+    elif job.targets is None:
+        rows = np.flatnonzero((to_numpy(table["split"]) >= 0) & to_numpy(table["labelled"]))
+    else:
+        rows = np.flatnonzero(np.isin(to_numpy(table["node"]), job.targets))
+    return take_rows(table, rows), rows + store.book.rows(index, node_type).start
 
 
 def place_targets(index: int, inbox: Inbox, *, job: FlatJob, placement: Placement) -> TaskOutput:

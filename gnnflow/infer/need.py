@@ -92,14 +92,26 @@ def asked_nodes(edges: InEdges, picked: Picked, *, nodes: IntArray) -> list[IntA
 
 
 def targets_of(index: int, job: InferJob) -> IntArray:
-    """Return the local rows to score; with types, of the target type's nodes alone."""
+    """Return the local rows to score, ascending; with types, of the target types' nodes alone."""
     store = job.neighbors.store
-    own = store.book.rows(index, store.facts.target_type)
+    return np.concatenate([_targets_of_type(index, job, kind) for kind in store.facts.target_types])
+
+
+def _targets_of_type(index: int, job: InferJob, node_type: int) -> IntArray:
+    store = job.neighbors.store
+    own = store.book.rows(index, node_type)
     rows = np.arange(own.start, own.stop)
     if isinstance(job.node_targets, str):
         return rows
-    split = to_numpy(store.nodes(index, ["split"], node_type=store.facts.target_type)["split"])
+    split = to_numpy(store.nodes(index, ["split"], node_type=node_type)["split"])
     return rows[np.isin(split, job.node_targets)]
+
+
+def rows_by_type(rows: IntArray, index: int, job: InferJob) -> list[tuple[int, IntArray]]:
+    """Return the target types, and of each its part of ascending local rows of targets, as rows among its nodes."""
+    facts, book = job.neighbors.store.facts, job.neighbors.store.book
+    places = [(kind, book.rows(index, kind)) for kind in facts.target_types]
+    return [(kind, rows[(rows >= own.start) & (rows < own.stop)] - own.start) for kind, own in places]
 
 
 def computed_rows(index: int, inbox: Inbox, job: InferJob, layer: int) -> IntArray:
@@ -145,10 +157,15 @@ def need_channels(job: InferJob, layer: int) -> dict[str, str]:
 def _sample(index: int, rows: IntArray, job: InferJob) -> list[list[int]]:
     """Return this partition's candidates for the parity certificate: (hash, dense id), smallest hashes first."""
     store = job.neighbors.store
-    target_type = store.facts.target_type
-    keys = to_numpy(store.nodes(index, ["key"], node_type=target_type)["key"])
+    # the key of each row to score, which are of the target types, one type after the other
+    keys = np.concatenate(
+        [
+            to_numpy(store.nodes(index, ["key"], node_type=kind)["key"])[held]
+            for kind, held in rows_by_type(rows, index, job)
+        ]
+    )
     # one hash per row to score, and the places of the smallest
-    hashed = combine(keys[rows - store.book.rows(index, target_type).start], seed_word(job.seed, "parity"))
+    hashed = combine(keys, seed_word(job.seed, "parity"))
     first = np.argsort(hashed, kind="stable")[: job.parity_samples]
     nodes = rows[first] + store.book.start(index)
     pairs = np.stack([(hashed[first] >> np.uint64(1)).astype(np.int64), nodes], axis=1)

@@ -19,7 +19,7 @@ from gnnflow.infer.predictions import prediction_columns, scores_of
 from gnnflow.kernels.threads import compute_threads
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
-from gnnflow.storage.columns import combine, take_rows, to_matrix, to_numpy
+from gnnflow.storage.columns import as_ids, combine, take_rows, to_matrix, to_numpy
 from gnnflow.storage.tables import commit_table
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ def ask_ends(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
     return TaskOutput(emits=(Emit("asked", asked, job.neighbors.store.book.owner(nodes)),))
 
 
-def send_ends(index: int, inbox: Inbox, rows: pa.Table, *, job: InferJob) -> Emit:
-    """Return the rows of a partition's nodes (id, embedding), all of them in order, on their way to who asked."""
-    start = job.neighbors.store.book.start(index)
+def send_ends(index: int, inbox: Inbox, table: pa.Table, *, rows: IntArray, job: InferJob) -> Emit:
+    """Return a partition's nodes (id, embedding) on their way to who asked. rows: their local rows, ascending."""
+    nodes = rows + job.neighbors.store.book.start(index)
     asked = inbox.read("asked")
-    numbered = rows.append_column("node", pa.array(start + np.arange(rows.num_rows)))
-    return Emit("ends", numbered, to_numpy(asked["asker"]), picked=to_numpy(asked["node"]) - start)
+    numbered = table.append_column("node", pa.array(nodes))
+    return Emit("ends", numbered, to_numpy(asked["asker"]), picked=np.searchsorted(nodes, to_numpy(asked["node"])))
 
 
 def score_edges(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
@@ -58,7 +58,8 @@ def score_edges(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
     rows = [np.searchsorted(to_numpy(ends["node"]), to_numpy(edges[name])) for name in ("src", "dst")]
     attributes = to_matrix(edges["attributes"]) if "attributes" in edges.column_names else None
     logits = _logits(job, to_matrix(ends["embedding"]), rows, attributes)
-    ids = [combine(ends["id"]).take(pa.array(each)) for each in rows]
+    named = zip(rows, job.neighbors.store.facts.id_types_of_pairs, strict=True)
+    ids = [as_ids(combine(ends["id"]).take(pa.array(each)), kind) for each, kind in named]
     broken = np.flatnonzero(~np.isfinite(logits).all(axis=1))
     if len(broken):
         example = " to ".join(str(each[int(broken[0])]) for each in ids)

@@ -21,7 +21,7 @@ from gnnflow.executions.sliced import (
     term_layouts,
     term_slice,
 )
-from gnnflow.infer.need import rows_of_layer, sends_of
+from gnnflow.infer.need import rows_by_type, rows_of_layer, sends_of
 from gnnflow.infer.pairs import commit_predictions, send_ends
 from gnnflow.infer.parts import plain_layer
 from gnnflow.infer.predictions import prediction_columns, scores_of
@@ -29,7 +29,7 @@ from gnnflow.infer.relations import compute_layer, features_by_type, send_terms
 from gnnflow.infer.states import send_states
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
-from gnnflow.storage.columns import combine, from_matrix, take_rows, to_matrix
+from gnnflow.storage.columns import as_ids, combine, from_matrix, take_rows, to_matrix
 from gnnflow.storage.graph_store import features_of
 
 if TYPE_CHECKING:
@@ -80,11 +80,12 @@ def score(index: int, inbox: Inbox, *, job: InferJob, parity: tuple[int, ...]) -
         logits = prediction_slice(model, outputs)
         scores = scores_of(torch.from_numpy(logits), job.row_kind)
         embedding = embedding_slice(model, outputs) if job.embeddings else None
-    ids = _ids(index, job, rows)
+    names = _names(index, job, rows)
     broken = _broken_rows(logits, embedding)
     if len(broken):
-        return TaskOutput(counts={"rows": len(rows), "not_finite": len(broken), "example": str(ids[broken[0]])})
-    table = pa.table({"id": ids, **prediction_columns(scores, job.row_kind)})
+        example = str(names["id"][int(broken[0])])
+        return TaskOutput(counts={"rows": len(rows), "not_finite": len(broken), "example": example})
+    table = pa.table({**names, **prediction_columns(scores, job.row_kind)})
     if embedding is not None:
         table = table.append_column("embedding", from_matrix(embedding))
     # which of the scored rows the parity certificate samples, and their dense ids
@@ -93,16 +94,26 @@ def score(index: int, inbox: Inbox, *, job: InferJob, parity: tuple[int, ...]) -
     found = dict(zip(map(str, nodes), scores[sampled].tolist(), strict=True))
     counts = {"rows": len(rows), "parity": found}
     if job.scores_edges:
-        return TaskOutput(emits=(send_ends(index, inbox, table, job=job),), counts=counts)
+        return TaskOutput(emits=(send_ends(index, inbox, table, rows=rows, job=job),), counts=counts)
     return TaskOutput(files=(commit_predictions(index, table, job=job),), counts=counts)
 
 
-def _ids(index: int, job: InferJob, rows: IntArray) -> pa.Array:
-    """Return the users' ids of local rows of the target type."""
+def _names(index: int, job: InferJob, rows: IntArray) -> dict[str, pa.Array]:
+    """Return the users' ids of local rows of the targets; where these are of two types, also each one's type.
+
+    Ids of two types of which one is text are text.
+    """
     store = job.neighbors.store
-    target_type = store.facts.target_type
-    own = store.nodes(index, ["id"], node_type=target_type)
-    return combine(own["id"]).take(pa.array(rows - store.book.rows(index, target_type).start))
+    of_types = rows_by_type(rows, index, job)
+    ids = [
+        as_ids(combine(store.nodes(index, ["id"], node_type=kind)["id"]), store.facts.id_type_of_targets)
+        for kind, _ in of_types
+    ]
+    held = [each.take(pa.array(own)) for each, (_, own) in zip(ids, of_types, strict=True)]
+    if len(of_types) == 1:
+        return {"id": held[0]}
+    types = [pa.repeat(pa.scalar(store.schema.types[kind]), len(own)) for kind, own in of_types]
+    return {"type": pa.concat_arrays(types), "id": pa.concat_arrays(held)}
 
 
 def _broken_rows(logits: FloatArray, embedding: FloatArray | None) -> IntArray:

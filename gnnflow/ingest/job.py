@@ -53,7 +53,7 @@ class IngestJob:
     @property
     def targets(self) -> EdgeTargets | None:
         """What is asked of the edge table where targets are edges; None where they are nodes."""
-        return self.tables.edges[0].schema.targets
+        return self.tables.targets
 
     @property
     def partitions(self) -> int:

@@ -6,7 +6,10 @@ held-out pair is told to the owners of both its ends, who leave every copy of an
 times this is not asked: an earlier edge between the same ends is history, and a later one is hidden where the pair is
 scored (`graphfeature/times.py`).
 
-Shapes: E edges, H held-out pairs, P targets.
+With types targets are the edges of one table, and a held-out pair is told to every relation that joins the types of its
+ends, in either direction: the reverse of its own, and any other, whose edges may be the same ones written again.
+
+Shapes: E edges, H held-out pairs, P targets, R relations.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from gnnflow.graph.hashing import combine
 from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest import rounds
@@ -25,13 +29,14 @@ from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.sampling import edge_keys
 from gnnflow.sampling.pairs import pair_keys, random_splits, sampled_times, time_bounds, time_splits
 from gnnflow.storage.columns import id_keys, take_rows, to_numpy
+from gnnflow.storage.graph_store import pairs_file
 from gnnflow.storage.tables import commit_table
 
 if TYPE_CHECKING:
-    from gnnflow.graph.arrays import Array, IntArray
+    from gnnflow.graph.arrays import Array, IntArray, KeyArray
     from gnnflow.graph.book import PartitionBook
     from gnnflow.ingest.job import IngestJob
-    from gnnflow.ingest.targets import EdgeTargets
+    from gnnflow.ingest.tables import EdgeTable
     from gnnflow.mapreduce.exchange import Inbox
 
 TimeBounds = tuple[int, int]
@@ -45,11 +50,13 @@ def sample_times(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBoo
     """Do what `rounds.resolve_sources` does, and send a sample of the times of targets to one task."""
     assert job.targets is not None
     done = rounds.resolve_sources(index, inbox, job=job, book=book)
+    if index % len(job.tables.edges) != job.targets.table:
+        return done
     rows = done.emits[0].rows
     source, target = to_numpy(rows["src_key"]), id_keys(rows["dst_id"])
-    is_target = to_numpy(rows["labelled"]) if job.targets.have_labels else source != target
+    is_target = _are_targets(rows, source, target, job=job)
     found = np.flatnonzero(is_target)
-    keys, times = pair_keys(source[found], target[found]), to_numpy(rows["time"])[found]
+    keys, times = _pair_keys(source[found], target[found], job=job), to_numpy(rows["time"])[found]
     kept = sampled_times(keys, times, seed=job.targets.seed)
     sample = pa.table({"key": keys[kept], "time": times[kept]})
     return replace(done, emits=(*done.emits, Emit("times", sample, np.zeros(len(kept), np.int64))))
@@ -60,7 +67,7 @@ def bound_times(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     assert job.targets is not None
     split = job.targets.task.split
     assert split.kind == "time"
-    sample = inbox.read("times")
+    sample = inbox.read("times", tasks=_tasks(job.targets.table, job))
     keys, times = to_numpy(sample["key"]), to_numpy(sample["time"])
     kept = sampled_times(keys, times, seed=job.targets.seed)
     return TaskOutput(counts={"bounds": list(time_bounds(times[kept], valid=split.valid, test=split.test))})
@@ -69,13 +76,20 @@ def bound_times(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
 def split_edges(
     index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, bounds: TimeBounds | None
 ) -> TaskOutput:
-    """Send the edges into a partition on: those that carry messages, those that are targets, and the held-out pairs."""
+    """Send a table's edges into a partition on: those that carry messages, and of targets these and held-out pairs."""
     assert job.targets is not None
     rows, done = rounds.known_edges(index, inbox, job=job, book=book)
+    partition, number = divmod(index, len(job.tables.edges))
+    table = job.tables.edges[number]
+    if not table.schema.is_target:
+        carries = np.ones(rows.num_rows, bool)
+        if bounds is not None and table.schema.has_time and not job.targets.held_out_carry:
+            carries = time_splits(to_numpy(rows["time"]), bounds) <= _TRAIN
+        return replace(done, emits=(_carrying(rows, carries, table, job=job, book=book),))
     src, dst = to_numpy(rows["src"]), to_numpy(rows["dst"])
     # split code of each edge [E]; one without a label is no target, nor is a loop where edges are what is looked for
-    is_target = to_numpy(rows["labelled"]) if job.targets.have_labels else src != dst
-    codes = _codes(rows, job.targets, bounds)
+    is_target = _are_targets(rows, src, dst, job=job)
+    codes = _codes(rows, job, bounds)
     split = np.where(is_target, codes, -1).astype(np.int8)
     # Labels of edges are published for all; links are told from pairs that are none.
     pairs = _without(rows, ("split", "weight") if job.targets.have_labels else ("split", "weight", "attributes"))
@@ -83,65 +97,110 @@ def split_edges(
     pairs = take_rows(pairs, np.flatnonzero((split >= 0) | job.targets.have_labels))
     # Where the last edges are held out, none as late as these carries messages, whether it is a target or not.
     carries = ((codes if bounds is not None else split) <= _TRAIN) | job.targets.held_out_carry
-    carrying = _without(take_rows(rows, np.flatnonzero(carries)), _OF_TARGETS)
-    if job.config.reverse_edges:
-        carrying, _ = rounds.both_ways(carrying, job.tables.edges[0])
     held = (split > _TRAIN) & job.targets.hides_copies
-    # held-out pairs in both directions [2H]
-    ends = pa.table(
-        {
-            "src": np.concatenate([src[held], dst[held]]),
-            "dst": np.concatenate([dst[held], src[held]]),
-            "split": np.concatenate([split[held], split[held]]),
-        }
-    )
+    home = partition * job.graph.num_relations + table.relation
     emits = (
-        Emit("edges_both", carrying, book.owner(to_numpy(carrying["dst"]))),
-        Emit("pairs", pairs, np.full(pairs.num_rows, index)),
-        Emit("held", ends, book.owner(to_numpy(ends["dst"]))),
+        _carrying(rows, carries, table, job=job, book=book),
+        Emit("pairs", pairs, np.full(pairs.num_rows, home)),
+        _held(src[held], dst[held], split[held], table, job=job, book=book),
     )
     return replace(done, emits=emits)
+
+
+def _are_targets(rows: pa.Table, source: Array, target: Array, *, job: IngestJob) -> Array:
+    """Return which edges of the targets' table may be targets [E]. source, target: what tells nodes of a type apart."""
+    assert job.targets is not None
+    if job.targets.have_labels:
+        return to_numpy(rows["labelled"])
+    table = job.tables.edges[job.targets.table]
+    return source != target if table.source == table.target else np.ones(rows.num_rows, bool)
+
+
+def _carrying(rows: pa.Table, carries: Array, table: EdgeTable, *, job: IngestJob, book: PartitionBook) -> Emit:
+    """Return the edges of a table that carry messages, and their reverses where these are asked for, on their way."""
+    edges = _without(take_rows(rows, np.flatnonzero(carries)), _OF_TARGETS)
+    relation: int | IntArray = table.relation
+    if table.reverse is not None:
+        edges, relation = rounds.both_ways(edges, table)
+    home = book.owner(to_numpy(edges["dst"])) // job.graph.num_types
+    return Emit("edges_both", edges, home * job.graph.num_relations + relation)
+
+
+def _held(src: IntArray, dst: IntArray, split: Array, table: EdgeTable, *, job: IngestJob, book: PartitionBook) -> Emit:
+    """Return held-out pairs [H], both ways, on their way to every relation whose edges may join their ends."""
+    ways = ((table.source, table.target, src, dst), (table.target, table.source, dst, src))
+    of_relations = zip(job.graph.source_types, job.graph.target_types, strict=True)
+    found = [
+        (source, target, book.owner(target) // job.graph.num_types * job.graph.num_relations + relation)
+        for relation, joined in enumerate(of_relations)
+        for first, last, source, target in ways
+        if joined == (first, last)
+    ]
+    source, target, home = (np.concatenate(column) for column in zip(*found, strict=True))
+    ends = pa.table({"src": source, "dst": target, "split": np.tile(split, len(found))})
+    return Emit("held", ends, home)
 
 
 def _without(rows: pa.Table, names: tuple[str, ...]) -> pa.Table:
     return rows.drop_columns([name for name in names if name in rows.column_names])
 
 
-def _codes(rows: pa.Table, targets: EdgeTargets, bounds: TimeBounds | None) -> Array:
-    split = targets.task.split
+def _codes(rows: pa.Table, job: IngestJob, bounds: TimeBounds | None) -> Array:
+    assert job.targets is not None
+    split = job.targets.task.split
     if split.kind == "column":
         return to_numpy(rows["split"])
     if split.kind == "time":
         assert bounds is not None
         return time_splits(to_numpy(rows["time"]), bounds)
-    keys = pair_keys(to_numpy(rows["src_key"]), to_numpy(rows["dst_key"]))
-    return random_splits(keys, seed=targets.seed, valid=split.valid, test=split.test)
+    keys = _pair_keys(to_numpy(rows["src_key"]), to_numpy(rows["dst_key"]), job=job)
+    return random_splits(keys, seed=job.targets.seed, valid=split.valid, test=split.test)
+
+
+def _pair_keys(source: KeyArray, target: KeyArray, *, job: IngestJob) -> KeyArray:
+    """Return the key of each target [E]: of an edge and its reverse the same, where both may be of one relation."""
+    assert job.targets is not None
+    table = job.tables.edges[job.targets.table]
+    return pair_keys(source, target) if table.source == table.target else combine(source, target)
 
 
 def build_links(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
-    """Build a partition from the edges that carry messages and write its targets, both without held-out copies."""
+    """Build a partition's relation from the edges that carry messages, without held-out copies; write its targets."""
     assert job.targets is not None
-    edges, pairs = inbox.read("edges_both").combine_chunks(), inbox.read("pairs").combine_chunks()
-    held, split = _latest(inbox.read("held"), book)
+    partition, relation = divmod(index, job.graph.num_relations)
+    table = job.tables.table_of(relation)
+    edges = inbox.read("edges_both", tasks=_tasks(table.number, job)).combine_chunks()
+    of_targets = _tasks(job.targets.table, job)
+    held, split = _latest(inbox.read("held", tasks=of_targets), book)
     kept_edges = _split_of(_pair(edges, book), held, split) < 0
+    built = rounds.build_edges(index, take_rows(edges, np.flatnonzero(kept_edges)), job=job, book=book)
+    counts = {**built.counts, "copies_left_out": int((~kept_edges).sum())}
+    if relation != job.tables.edges[job.targets.table].relation:
+        return replace(built, counts=counts)
+    pairs = inbox.read("pairs", tasks=of_targets).combine_chunks()
     # targets in (dst, src) order, those of one pair in the order of the table [P]
     pairs = take_rows(pairs, np.lexsort((to_numpy(pairs["place"]), _pair(pairs, book))))
     number = rounds.occurrences(to_numpy(pairs["dst"]), to_numpy(pairs["src"]))
-    keys = edge_keys(to_numpy(pairs["dst_key"]), to_numpy(pairs["src_key"]), number)
+    name = str(job.graph.relations[relation]) if job.graph.is_typed else ""
+    keys = edge_keys(to_numpy(pairs["dst_key"]), to_numpy(pairs["src_key"]), number, relation=name)
     pairs = pairs.append_column("key", pa.array(keys))
     if job.targets.are_pairs:
         copies = _split_of(_pair(pairs, book), held, split) > to_numpy(pairs["split"])
         pairs = take_rows(pairs, np.flatnonzero((number == 0) & ~copies))
-    built = rounds.build_edges(index, take_rows(edges, np.flatnonzero(kept_edges)), job=job, book=book)
     stored = pairs.select([name for name in _STORED if name in pairs.column_names])
-    entry = commit_table(job.artifact, f"pairs-{index:05d}.parquet", stored)
-    counts = {**_counts(pairs, job), "copies_left_out": int((~kept_edges).sum())}
-    return TaskOutput(emits=built.emits, files=(*built.files, entry), counts={**built.counts, **counts})
+    entry = commit_table(job.artifact, pairs_file(partition), stored)
+    return replace(built, files=(*built.files, entry), counts={**counts, **_counts(pairs, job)})
+
+
+def _tasks(table: int, job: IngestJob) -> range:
+    """Return the tasks of a round over (partition, edge table) that are of one table."""
+    num_tables = len(job.tables.edges)
+    return range(table, job.partitions * num_tables, num_tables)
 
 
 def _counts(pairs: pa.Table, job: IngestJob) -> dict[str, Any]:
     counts: dict[str, Any] = {"splits": np.bincount(to_numpy(pairs["split"]) + 1, minlength=1 + len(SPLITS)).tolist()}
-    schema = job.tables.edges[0].schema
+    schema = job.tables.labelled.schema
     if schema.has_labels:
         counts["labelled"] = int(to_numpy(pairs["labelled"]).sum())
     if schema.has_labels and LABEL_KINDS[schema.label_kind].is_class:

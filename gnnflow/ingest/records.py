@@ -102,10 +102,11 @@ def facts_of(job: IngestJob, book: PartitionBook, steps: Records, *, columns: tu
         columns=columns,
         copies_left_out=total(steps.edges[-1], "copies_left_out"),
         targets="nodes" if job.targets is None else "edges",
-        has_time=edges[0].has_time,
+        has_time=any(schema.has_time for schema in edges),
         types=_type_facts(job, steps) if job.graph.is_typed else (),
         relations=_relation_facts(job, steps) if job.graph.is_typed else (),
         target=job.graph.types[job.config.target_type] if job.graph.is_typed else "",
+        target_relation=str(job.config.target_edges) if job.graph.is_typed and job.targets else "",
     )
 
 
@@ -120,6 +121,7 @@ def _type_facts(job: IngestJob, steps: Records) -> tuple[TypeFacts, ...]:
             name,
             total(steps.nodes[number :: job.graph.num_types], "rows_out"),
             _features(job, table.schema) if table.schema.has_features else None,
+            table.schema.id_type,
         )
         for number, (name, table) in enumerate(zip(job.graph.types, job.tables.nodes, strict=True))
     )
@@ -140,6 +142,7 @@ def _relation_facts(job: IngestJob, steps: Records) -> tuple[RelationFacts, ...]
                 schema.has_weight,
                 _added(bins for bins, _ in counted),
                 max(largest for _, largest in counted),
+                has_time=schema.has_time,
             )
         )
     return tuple(found)

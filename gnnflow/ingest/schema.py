@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from gnnflow.config import GraphConfig
     from gnnflow.graph.facts import IdType
+    from gnnflow.graph.schema import Relation
     from gnnflow.ingest.targets import EdgeTargets
     from gnnflow.ingest.text import SourceTable
     from gnnflow.storage.user_tables import Chunk
@@ -91,23 +92,24 @@ class NodeSchema(TableSchema):
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeSchema(TableSchema):
-    """How to read a relation's edge table. src_type, dst_type: of the ids of its ends; targets: where edges are."""
+    """How to read a relation's edge table.
+
+    src_type, dst_type: of the ids of its ends. targets: where edges are, of this table or another one; is_target: of
+    this. has_time: edges have times; those of another table than the targets' have them where it has the column.
+    """
 
     src_type: IdType = "int64"
     dst_type: IdType = "int64"
     has_weight: bool = False
     attributes: tuple[ColumnPart, ...] = ()
     targets: EdgeTargets | None = None
+    is_target: bool = False
+    has_time: bool = False
 
     @property
     def attribute_width(self) -> int:
         """Width of the edge attributes; 0 where there are none."""
         return sum(part.width for part in self.attributes)
-
-    @property
-    def has_time(self) -> bool:
-        """Whether edges have times."""
-        return self.targets is not None and self.targets.have_times
 
 
 def read_node_schema(
@@ -124,7 +126,7 @@ def read_node_schema(
     id_type = id_type_of(found, chunks[0], config.id, "graph.id")
     role = _role("graph.features", config.features, config.schema.types[node_type])
     dense = () if sparse else tuple(part_of(found, chunks, name, role) for name in features)
-    is_target = node_type == config.target_type
+    is_target = node_type in config.target_types
     kind, width = _label(found, chunks, config) if is_target and targets is None else ("none", 0)
     return NodeSchema(
         id_type=id_type,
@@ -160,7 +162,8 @@ def read_edge_schema(
     if config.schema.is_typed and not isinstance(config.edge_features, Mapping):
         asked = tuple(name for name in asked if name in found.names)
     role = _role("graph.edge_features", config.edge_features, str(relation))
-    kind, width = _label_of_edges(found, chunks, config, targets)
+    own = targets if targets is not None and targets.table == number else None
+    kind, width = _label_of_edges(found, chunks, config, own)
     return EdgeSchema(
         src_type=nodes[table.ids[config.src]].id_type,
         dst_type=nodes[table.ids[config.dst]].id_type,
@@ -169,7 +172,9 @@ def read_edge_schema(
         targets=targets,
         label_kind=kind,
         label_width=width,
-        has_split=targets is not None and targets.by_column,
+        is_target=own is not None,
+        has_split=own is not None and own.by_column,
+        has_time=targets is not None and targets.have_times and _has_time(found, chunks, config, relation),
         class_names=_class_names(chunks) if LABEL_KINDS[kind].has_classes else (),
     )
 
@@ -202,12 +207,29 @@ def _label_of_edges(
     if targets.by_column:
         field_of(found, edges[0], config.split, "graph.split, where task.split.kind is column")
         split_is_text(found, edges[0], config.split)
-    if targets.have_times:
-        check_time(field_of(found, edges[0], config.timestamp, "graph.timestamp"), edges[0])
     if not targets.have_labels:
         return "link", 0
     field_of(found, edges[0], config.label, "graph.label, where task.kind is edge")
     return _label(found, edges, config)
+
+
+def _has_time(found: pa.Schema, edges: Sequence[Chunk], config: GraphConfig, relation: Relation) -> bool:
+    """Return whether a relation's table has times.
+
+    Raises TableError where it has none and joins the types that targets join: its edges may be those of the targets
+    once more, turned round perhaps, and without times a target would be scored from itself.
+    """
+    target = config.target_edges
+    if relation != target and config.timestamp not in found.names:
+        if {relation.source, relation.target} != {target.source, target.target}:
+            return False
+        raise TableError(
+            f"has no column {config.timestamp!r} (graph.timestamp), and may list edges of {target} once more",
+            where=edges[0].uri,
+            fix="Write the column. An edge that was always there has the earliest time.",
+        )
+    check_time(field_of(found, edges[0], config.timestamp, "graph.timestamp"), edges[0])
+    return True
 
 
 def node_table(config: GraphConfig, node_type: int) -> str:

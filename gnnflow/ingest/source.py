@@ -49,7 +49,8 @@ def node_column_names(schema: NodeSchema, config: GraphConfig) -> list[str]:
 def edge_column_names(schema: EdgeSchema, config: GraphConfig) -> list[str]:
     """Return the columns of the edge table that are read."""
     names = [config.src, config.dst] + ([config.weight] if schema.has_weight else [])
-    names += schema.targets.columns(config) if schema.targets else []
+    asked = {config.label: schema.has_labels, config.split: schema.has_split, config.timestamp: schema.has_time}
+    names += [name for name, is_read in asked.items() if is_read]
     return list(dict.fromkeys([*names, *(part.name for part in schema.attributes)]))
 
 

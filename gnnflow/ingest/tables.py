@@ -83,10 +83,15 @@ class Tables:
     edges: tuple[EdgeTable, ...]
 
     @property
+    def targets(self) -> EdgeTargets | None:
+        """What is asked of the edge tables where targets are edges; None where they are nodes."""
+        return self.edges[0].schema.targets
+
+    @property
     def labelled(self) -> NodeTable | EdgeTable:
         """The table whose rows are targets, which are labelled where anything is."""
-        if self.edges[0].schema.targets is not None:
-            return self.edges[0]
+        if self.targets is not None:
+            return self.edges[self.targets.table]
         return next(table for table in self.nodes if table.schema.is_target)
 
     def table_of(self, relation: int) -> EdgeTable:
@@ -102,13 +107,17 @@ def sources_of(
 ) -> tuple[list[SourceTable], list[SourceTable]]:
     """Return the node and the edge tables that a config names. found: their files, where these are known, by URI."""
     listed = found or {}
-    also = () if targets is None else targets.columns(config)
     nodes = [
         node_source(scan(listed.get(uri, absolute(uri))), config, node_type=number)
         for number, uri in enumerate(config.node_tables.values())
     ]
     edges = [
-        edge_source(scan(listed.get(uri, absolute(uri))), config, number=number, also=also)
+        edge_source(
+            scan(listed.get(uri, absolute(uri))),
+            config,
+            number=number,
+            also=() if targets is None else targets.columns(config, table=number),
+        )
         for number, uri in enumerate(config.edge_tables.values())
     ]
     return nodes, edges
@@ -203,6 +212,15 @@ def _refuse_unknown_columns(config: GraphConfig, nodes: Sequence[NodeSchema], ed
                 where="graph.edge_features",
                 fix="Name columns of theirs, or give {relation: columns}.",
             )
+
+
+def without_times(tables: Tables, config: GraphConfig, tell: Callable[[str], None]) -> None:
+    """Tell which relations' edges are seen at any time, because their table has no times and those of targets have."""
+    if not any(table.schema.has_time for table in tables.edges):
+        return
+    for name, table in zip(config.edge_tables, tables.edges, strict=True):
+        if not table.schema.has_time:
+            tell(f"{name}: its table has no column {config.timestamp}, so its edges are taken to be older than all")
 
 
 def without_features(tables: Tables, config: GraphConfig, tell: Callable[[str], None]) -> None:

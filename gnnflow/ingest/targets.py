@@ -1,4 +1,4 @@
-"""What a task whose targets are edges asks of the edge table, and which edges carry messages."""
+"""What a task whose targets are edges asks of the edge tables, and which edges carry messages."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EdgeTargets:
-    """A task of links or of labels of edges, and the seed of its random split."""
+    """A task of links or of labels of edges, the seed of its random split, and the number of the table of its edges."""
 
     task: PairTask
     seed: int
+    table: int = 0
 
     @staticmethod
-    def of(task: TaskConfig, *, seed: int) -> EdgeTargets | None:
-        """Return what a task asks of the edge table; None where targets are nodes."""
-        return None if task.kind == "node" else EdgeTargets(task, seed)
+    def of(task: TaskConfig, graph: GraphConfig, *, seed: int) -> EdgeTargets | None:
+        """Return what a task asks of the edge tables; None where targets are nodes."""
+        if task.kind == "node":
+            return None
+        return EdgeTargets(task, seed, list(graph.edge_tables).index(graph.target_edges))
 
     @property
     def have_labels(self) -> bool:
@@ -51,7 +54,12 @@ class EdgeTargets:
         """Whether parallel edges are one target; with labels or times of their own each is one."""
         return not self.have_labels and not self.have_times
 
-    def columns(self, graph: GraphConfig) -> tuple[str, ...]:
-        """Return the columns of the edge table that are read for the task."""
-        asked = {graph.label: self.have_labels, graph.split: self.by_column, graph.timestamp: self.have_times}
+    def columns(self, graph: GraphConfig, *, table: int) -> tuple[str, ...]:
+        """Return the columns of an edge table that are read for the task: of others than the targets' its times."""
+        is_target = table == self.table
+        asked = {
+            graph.label: is_target and self.have_labels,
+            graph.split: is_target and self.by_column,
+            graph.timestamp: self.have_times,
+        }
         return tuple(name for name, is_read in asked.items() if is_read)

@@ -61,6 +61,11 @@ class NodeContext:
         """Return the given rows, in the given order."""
         return NodeContext(*(each.index_select(0, rows) for each in (self.in_degree, self.out_degree, self.in_weight)))
 
+    def joined(self, others: NodeContext) -> NodeContext:
+        """Return these rows, then others."""
+        columns = ("in_degree", "out_degree", "in_weight")
+        return NodeContext(*(torch.cat([getattr(self, name), getattr(others, name)]) for name in columns))
+
     def relation(self, number: int, rows: Tensor) -> NodeContext:
         """Return the values of the given rows in one relation [len(rows)]."""
         columns = (self.in_degree, self.out_degree, self.in_weight)
@@ -143,6 +148,11 @@ class FeatureTensors:
             return len(self.dense)
         assert self.offsets is not None
         return len(self.offsets) - 1
+
+    @property
+    def of_targets(self) -> FeatureTensors:
+        """The features of the type that the first row is of, as targets are: there is one."""
+        return self
 
     def rows(self, start: int, stop: int) -> FeatureTensors:
         """Return a run of the rows."""

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.facts import FeatureFacts
 from gnnflow.graph.schema import GraphSchema
 from gnnflow.layers.terms import FeatureTensors, NodeContext
@@ -69,6 +71,21 @@ class TypedFeatureTensors:
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.places)
+
+    @property
+    def of_targets(self) -> FeatureTensors:
+        """The features of the type that the first row is of, as targets are; no columns where it has none."""
+        return self.of_type(np.zeros(1, np.int64))[0]
+
+    def of_type(self, rows: Array) -> tuple[FeatureTensors, IntArray]:
+        """Return the features of the type that some rows, all of one type, are of, and which of its rows they are.
+
+        No columns where the type has none.
+        """
+        number = next(number for number, held in enumerate(self.rows) if bool((held == int(rows[0])).any()))
+        part, held = self.parts[number], self.rows[number].cpu().numpy()
+        places: IntArray = np.searchsorted(held, rows)
+        return FeatureTensors(0, dense=torch.zeros(len(held), 0)) if part is None else part, places
 
 
 class DegreeEncoder(nn.Module):

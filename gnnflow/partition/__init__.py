@@ -1,5 +1,6 @@
-"""Who owns which node: what roots cost, and how a graph's partitions are balanced by it.
+"""Who owns which node: the kinds of partitioning, and the rounds that write a store anew.
 
-Read `balance.py` first: it moves nodes between partitions until their costs are even. `costs.py` learns what a root
-costs from tasks that were timed.
+Read `planning.py` first: what a kind gives, a plan. Each kind is a module: `ranges.py`, `ldg.py` (by `streaming.py`),
+`metis.py`, `louvain.py`, and `balanced.py`, which moves nodes until costs are even (`balance.py`); `costs.py` learns
+what a root costs from tasks that were timed. `rounds.py` carries any plan out, and `figures.py` says how good it is.
 """

@@ -10,101 +10,88 @@ owners for, each once.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnnflow.graph.arrays import distinct
+from gnnflow.graph.arrays import IntArray, distinct
+from gnnflow.graph.placement import placed_at
+from gnnflow.graph.schema import Placement
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
-from gnnflow.partition.balance import InducedGraph, balance, balance_factor
-from gnnflow.storage.columns import combine, take_rows, to_numpy
-from gnnflow.storage.filesystem import join, write_json
-from gnnflow.storage.graph_store import edges_file, nodes_file
+from gnnflow.partition.figures import crossing
+from gnnflow.partition.planning import loads_of, present_owner
+from gnnflow.storage.columns import take_rows, to_numpy
+from gnnflow.storage.graph_store import edges_file, nodes_file, pairs_file, placed_file
 from gnnflow.storage.tables import commit_table, read_artifact_table
 
 if TYPE_CHECKING:
-    from gnnflow.graph.arrays import IntArray, KeyArray
+    from collections.abc import Callable
+
     from gnnflow.graph.book import PartitionBook
     from gnnflow.mapreduce.exchange import Inbox
-    from gnnflow.partition.instances import Ends
     from gnnflow.partition.job import PartitionJob
-    from gnnflow.storage.graph_store import GraphStore
 
-BALANCE = "balance.json"
-"""The figures of the plan, below the artifact."""
+CLUSTER = "cluster"
+"""The column of a node's cluster, on its way between rounds."""
 
 _EDGE_ROWS = 1 << 20
 """Rows of a group in a file of edges, as ingest writes them."""
 
 
 def plan(index: int, inbox: Inbox, *, job: PartitionJob) -> TaskOutput:
-    """Choose a partition for every node and tell each old partition those of its own."""
-    book, parts, schema = job.store.book, job.store.num_partitions, job.store.schema
-    ends = [_ends(job.store, relation) for relation in range(schema.num_relations)]
-    cost = job.costs.seconds(*job.instances.counts(ends, schema=schema, num_nodes=book.num_nodes))
-    dst, src = (np.concatenate(each) for each in zip(*ends, strict=True))
-    graph = InducedGraph.of(dst, src, num_nodes=book.num_nodes)
-    owner = np.repeat(np.arange(parts), [book.size(number) for number in range(parts)])
-    keys = _keys(job.store)
-    found = balance(graph, cost, owner, num_partitions=parts, keys=keys, threshold=job.threshold, seed=job.seed)
-    figures = {
-        "factor_before": balance_factor(cost, owner, num_partitions=parts),
-        "factor": balance_factor(cost, found.owner, num_partitions=parts),
-        "cut_before": graph.cut(owner),
-        "cut": graph.cut(found.owner),
-        "moves": len(found.moves),
-        "moved": int(np.count_nonzero(found.owner != owner)),
-    }
-    told = {**figures, "threshold": job.threshold, "costs": job.costs.as_document()}
-    file = write_json(join(job.artifact, BALANCE), told)
-    return TaskOutput(emits=(Emit("homes", pa.table({"home": found.owner}), owner),), files=(file,), counts=figures)
-
-
-def _ends(store: GraphStore, relation: int) -> Ends:
-    """Return targets and sources of all edges of a relation."""
-    parts = range(store.num_partitions)
-    tables = [store.edges(partition, ["dst", "src"], relation=relation) for partition in parts]
-    dst, src = (np.concatenate([to_numpy(each[name]) for each in tables]) for name in ("dst", "src"))
-    return dst, src
-
-
-def _keys(store: GraphStore) -> KeyArray:
-    """Return the key of each node, in the order of dense ids [N]."""
-    places = [
-        (partition, number) for partition in range(store.num_partitions) for number in range(store.schema.num_types)
-    ]
-    return np.concatenate([to_numpy(store.nodes(part, ["key"], node_type=number)["key"]) for part, number in places])
+    """Choose a partition for every node, and its cluster there, and tell each old partition those of its own."""
+    owner = present_owner(job.store)
+    found = job.planner.plan(job.store, seed=job.seed)
+    columns = {"home": found.owner} | ({} if found.cluster is None else {CLUSTER: found.cluster})
+    figures = {**found.figures, "moved": int(np.count_nonzero(found.owner != owner))}
+    counts = {"figures": figures, "settings": dict(found.settings)}
+    return TaskOutput(emits=(Emit("homes", pa.table(columns), owner),), counts=counts)
 
 
 def move_nodes(index: int, inbox: Inbox, *, job: PartitionJob) -> TaskOutput:
     """Send each node's row to its new partition, and ask the owners of the edges' sources for their new ids."""
     store, schema, parts = job.store, job.store.schema, job.store.num_partitions
-    homes = to_numpy(inbox.read("homes")["home"])
-    emits, sizes = [], np.zeros((parts, schema.num_types), np.int64)
+    homes = inbox.read("homes")
+    home = to_numpy(homes["home"])
+    cluster = to_numpy(homes[CLUSTER]) if CLUSTER in homes.column_names else np.zeros_like(home)
+    places = max(job.planner.clusters, 1)
+    # nodes of each type for each cluster of each partition [P, T, C]
+    emits, sizes = [], np.zeros((parts, schema.num_types, places), np.int64)
     for number in range(schema.num_types):
         rows = read_artifact_table(store.artifact, nodes_file(index, schema, node_type=number))
-        home = homes[store.book.rows(index, number)]
-        sizes[:, number] = np.bincount(home, minlength=parts)
-        emits.append(Emit(f"nodes_{number}", rows, home))
-    edges = [store.edges(index, ["src"], relation=relation) for relation in range(schema.num_relations)]
-    sources = distinct(np.concatenate([to_numpy(each["src"]) for each in edges]))
-    asked = Emit("asked", pa.table({"node": sources}), store.book.owner(sources))
-    return TaskOutput(emits=(*emits, asked), counts={"sizes": sizes.tolist()})
+        own = store.book.rows(index, number)
+        counted = np.bincount(home[own] * places + cluster[own], minlength=parts * places)
+        sizes[:, number] = counted.reshape(parts, places)
+        emits.append(Emit(f"nodes_{number}", rows.append_column(CLUSTER, pa.array(cluster[own])), home[own]))
+    sources = [to_numpy(store.edges(index, ["src"], relation=each)["src"]) for each in range(schema.num_relations)]
+    needed = [*sources, *([to_numpy(store.pairs(index, ["src"])["src"])] if store.facts.targets == "edges" else [])]
+    nodes = distinct(np.concatenate(needed))
+    loads = loads_of(store, index)
+    counts = {
+        "sizes": sizes.tolist(),
+        "before": crossing(sources, store.book, partition=index),
+        "loads_before": loads.sum(0).tolist(),
+        # what each new partition gets of each load [P, 3]
+        "loads": np.stack([np.bincount(home, each, minlength=parts) for each in loads.T], axis=1).tolist(),
+    }
+    asked = Emit("asked", pa.table({"node": nodes}), store.book.owner(nodes))
+    return TaskOutput(emits=(*emits, asked), counts=counts)
 
 
 def number_nodes(index: int, inbox: Inbox, *, job: PartitionJob, book: PartitionBook) -> TaskOutput:
-    """Write a new partition's nodes, in the order of their ids, and tell their old owners the new dense ids."""
+    """Write a new partition's nodes, by cluster and in the order of their ids, and tell old owners the dense ids."""
     files, emits, start = [], [], book.start(index)
     for number in range(book.num_types):
         rows = inbox.read(f"nodes_{number}").combine_chunks()
-        ids = combine(rows["id"])
-        rows = take_rows(rows, to_numpy(pc.sort_indices(ids)).astype(np.int64))
+        rows = take_rows(rows, to_numpy(pc.sort_indices(rows, [(CLUSTER, "ascending"), ("id", "ascending")])))
         old, place = to_numpy(rows["node"]), book.rows(index, number)
         new = np.arange(start + place.start, start + place.stop)
-        written = rows.set_column(rows.column_names.index("node"), "node", pa.array(new))
+        written = rows.drop_columns([CLUSTER]).set_column(rows.column_names.index("node"), "node", pa.array(new))
         files.append(commit_table(job.artifact, nodes_file(index, job.store.schema, node_type=number), written))
         emits.append(pa.table({"old": old, "new": new}))
     numbered = pa.concat_tables(emits)
@@ -136,24 +123,61 @@ def move_edges(index: int, inbox: Inbox, *, job: PartitionJob, book: PartitionBo
     # what was asked for, owner by owner and ascending, so ascending as a whole
     old_sources, new_sources = to_numpy(known["old"]), to_numpy(known["new"])
     emits = []
-    for relation in range(job.store.schema.num_relations):
-        rows = read_artifact_table(job.store.artifact, edges_file(index, job.store.schema, relation=relation))
+    for number, listed in enumerate(lists_of(job)):
+        rows = read_artifact_table(job.store.artifact, listed.read(index))
         dst = new[to_numpy(rows["dst"]) - start]
         src = new_sources[np.searchsorted(old_sources, to_numpy(rows["src"]))]
-        for name, ends in {"dst": dst, "src": src}.items():
-            rows = rows.set_column(rows.column_names.index(name), name, pa.array(ends))
-        emits.append(Emit(f"edges_{relation}", rows, book.owner(dst)))
+        for column, ends in {"dst": dst, "src": src}.items():
+            rows = rows.set_column(rows.column_names.index(column), column, pa.array(ends))
+        home = placed_at(
+            listed.placement, target=book.owner(dst), source=book.owner(src), partitions=book.num_partitions
+        )
+        emits.append(Emit(f"edges_{number}", rows, home))
     return TaskOutput(emits=tuple(emits))
 
 
+@dataclass(frozen=True)
+class EdgeList:
+    """A list of edges that each partition has: what names its file in the old store and in the new one, and its place.
+
+    are_edges: they are those of a relation, and not pairs that are predicted.
+    """
+
+    read: Callable[[int], str]
+    written: Callable[[int], str]
+    placement: Placement = ""
+    are_edges: bool = True
+
+
+def lists_of(job: PartitionJob) -> list[EdgeList]:
+    """Return the lists of a store: its relations, the pairs that are predicted, the relations as they are placed."""
+    schema = job.store.schema
+    names = [partial(edges_file, schema=schema, relation=number) for number in range(schema.num_relations)]
+    found = [EdgeList(name, name) for name in names]
+    if job.store.facts.targets == "edges":
+        found.append(EdgeList(pairs_file, pairs_file, are_edges=False))
+    if job.placement:
+        placed = [partial(placed_file, schema=schema, relation=number) for number in range(schema.num_relations)]
+        found += [EdgeList(*each, job.placement) for each in zip(names, placed, strict=True)]
+    return found
+
+
 def sort_edges(index: int, inbox: Inbox, *, job: PartitionJob, book: PartitionBook) -> TaskOutput:
-    """Write the in-edges of a new partition, sorted by (destination, source) and those of a pair as they were."""
-    files = []
-    for relation in range(job.store.schema.num_relations):
-        rows = inbox.read(f"edges_{relation}").combine_chunks()
+    """Write the edges of a new partition, sorted by (destination, source) and those of a pair as they were."""
+    files, sources, computed = [], list[IntArray](), list[IntArray]()
+    for number, listed in enumerate(lists_of(job)):
+        rows = inbox.read(f"edges_{number}").combine_chunks()
         dst, src = to_numpy(rows["dst"]), to_numpy(rows["src"])
         # a pair as one integer; all edges of a pair came from one partition, in their order
-        order = np.argsort((dst - book.start(index)) * book.num_nodes + src, kind="stable")
-        name = edges_file(index, job.store.schema, relation=relation)
+        order = np.argsort(dst * book.num_nodes + src, kind="stable")
+        name = listed.written(index)
         files.append(commit_table(job.artifact, name, take_rows(rows, order), row_group_size=_EDGE_ROWS))
-    return TaskOutput(files=tuple(files))
+        if listed.placement:
+            computed += [dst, src]
+        elif listed.are_edges:
+            sources.append(src)
+    after = crossing(sources, book, partition=index)
+    if job.placement:
+        after["mirrors"] = crossing(computed, book, partition=index)["mirrors"]
+        after["computed"] = sum(map(len, computed)) // 2
+    return TaskOutput(files=tuple(files), counts={"after": after})

@@ -17,6 +17,7 @@ class Signature:
 
     types: the node types with their features, and relations: those with their edge attributes; empty without types.
     neighbors: the relations that were selected instead of the graph's own; empty where neighbours are direct ones.
+    target: with types the relation whose edges are scored; empty where nodes are.
     """
 
     feature_kind: str
@@ -29,6 +30,7 @@ class Signature:
     types: str = ""
     relations: str = ""
     neighbors: str = ""
+    target: str = ""
 
 
 def signature_of(graph: GraphFacts, selected: SelectFacts | None = None) -> Signature:
@@ -45,6 +47,7 @@ def signature_of(graph: GraphFacts, selected: SelectFacts | None = None) -> Sign
         types=", ".join(_described(each) for each in graph.types),
         relations=_listed(graph.relations),
         neighbors="" if selected is None else _listed(selected.relations),
+        target=graph.target_relation,
     )
 
 

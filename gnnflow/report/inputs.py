@@ -83,7 +83,9 @@ class RelationRow:
 class GraphSummary:
     """The graph in figures.
 
+    partitions: how good these are, where a stage of its own made them.
     types, relations and target: of a graph that has several; feature_width is then that of the target type.
+    target_relation: the one whose edges are scored, where edges are; target is then the type that it leads to.
     selected: the relations that neighbours other than direct ones are of, num_edges being instances.
     in_degree_histogram holds (low, high, nodes) with low <= in-degree < high: a bin (0, 1, nodes) for nodes
     without in-edges, then one bin per power of two. num_hubs counts nodes with more than hub_threshold
@@ -98,10 +100,12 @@ class GraphSummary:
     in_degree_histogram: Sequence[tuple[int, int, int]] = ()
     hub_threshold: int = 0
     num_hubs: int = 0
+    partitions: str = ""
     types: Sequence[TypeRow] = ()
     relations: Sequence[RelationRow] = ()
     selected: Sequence[RelationRow] = ()
     target: str = ""
+    target_relation: str = ""
 
 
 @dataclass(frozen=True)

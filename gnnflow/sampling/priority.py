@@ -31,7 +31,6 @@ from gnnflow.graph.hashing import combine, seed_word
 
 _SLICE = 1 << 15
 _LAST = np.uint64(1 << 63)
-_EPOCH_VIEW = 0
 
 
 def edge_keys(dst_keys: KeyArray, src_keys: KeyArray, occurrence: Array, *, relation: str = "") -> KeyArray:
@@ -56,12 +55,13 @@ def priorities(
     kind: SamplingKind,
     seed: int,
     weight: FloatArray | None = None,
+    view: int = 0,
 ) -> KeyArray:
     """Return one uint64 per edge; the smallest are kept first.
 
-    weight [E] is non-negative and needed by `weighted` and `top_k`. Every epoch sees the same sample; the number of an
-    epoch's view enters here when there are several. Raises ConfigError for an unknown kind, and where weights are
-    needed and missing.
+    weight [E] is non-negative and needed by `weighted` and `top_k`. view: 0 is the sample that a run selects once and
+    scores with; each other number gives one that is independent of it, such as that of an epoch. Raises ConfigError for
+    an unknown kind, and where weights are needed and missing.
     """
     if kind == "none":
         return np.arange(len(edge_key), dtype=np.uint64)
@@ -74,7 +74,7 @@ def priorities(
             where="neighbors.sampling.kind",
             fix="Add a weight column to the edge table, or sample uniform.",
         )
-    rule, word = _RULES[kind], seed_word(seed, _EPOCH_VIEW)
+    rule, word = _RULES[kind], seed_word(seed, view)
     out = np.empty(len(edge_key), np.uint64)
     for rows in _slices(len(out)):
         hashed = combine(edge_key[rows], word)

@@ -125,22 +125,35 @@ class StageRun:
     @property
     def store(self) -> GraphStore:
         """The graph store this stage computes on, whichever wrote it, with the relations that were selected."""
-        written = next(artifact for name, artifact in self.inputs.items() if STAGES[name].writes_store)
-        store = GraphStore.of(written.uri, written.manifest)
-        selected = self.inputs.get("select")
-        return store if selected is None else store.selected(selected.uri, selected.facts(SelectFacts).relations)
+        return _store_in(self.inputs)
 
     @property
     def neighbors(self) -> Neighbors:
         """The in-edges this run aggregates over."""
-        selected = self.inputs["select"]
-        kept = selected.facts(SelectFacts).kept is not None
-        sampling = self.config.neighbors.sampling.kind
-        return Neighbors(self.store, selected.uri if kept else "", sampling, self.config.fanouts)
+        return _neighbors_in(self.inputs, self.config)
 
     def facts(self, stage: str, kind: type[Facts]) -> Facts:
         """Return what an input tells."""
         return self.inputs[stage].facts(kind)
+
+
+def neighbors_of(context: StageContext) -> Neighbors:
+    """Return the in-edges that a run aggregates over, once its selection is made."""
+    inputs = {stage: context.artifact(stage) for stage in (context.run.store_stage, "select")}
+    return _neighbors_in(inputs, context.config)
+
+
+def _store_in(inputs: Mapping[str, Artifact]) -> GraphStore:
+    written = next(artifact for name, artifact in inputs.items() if STAGES[name].writes_store)
+    store = GraphStore.of(written.uri, written.manifest)
+    selected = inputs.get("select")
+    return store if selected is None else store.selected(selected.uri, selected.facts(SelectFacts).relations)
+
+
+def _neighbors_in(inputs: Mapping[str, Artifact], config: Config) -> Neighbors:
+    selected = inputs["select"]
+    kept = selected.facts(SelectFacts).kept is not None
+    return Neighbors(_store_in(inputs), selected.uri if kept else "", config.neighbors.sampling.kind, config.fanouts)
 
 
 @dataclass(frozen=True)
@@ -220,7 +233,7 @@ def _check_asked_for(context: StageContext, stage: str) -> None:
         raise ConfigError(
             f"a run of this config has no stage {stage}, it has {has}",
             where=f"gnnflow {stage}",
-            fix=f"Set {stage}.kind to one that has something to do, or leave the stage out.",
+            fix=f"Set {STAGES[stage].asked_by}, or leave the stage out.",
         )
 
 

@@ -1,23 +1,24 @@
-"""Two published models on the same targets: the test shards of one GraphFlat."""
+"""Two published models on the same targets: the test split of one run, in its shards or in its graph store."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gnnflow.graph.errors import LayerError, RegistryError, TrainingError
-from gnnflow.graph.facts import FlatFacts, GraphFacts, ShardEntry
+from gnnflow.graph.facts import FlatFacts, GraphFacts
 from gnnflow.graph.labels import lower_is_better
 from gnnflow.registry.signature import misfits
+from gnnflow.stages.base import neighbors_of
 
 if TYPE_CHECKING:
-    from gnnflow.config import Config
-    from gnnflow.graph.edges import SamplingKind
-    from gnnflow.graph.labels import LabelKind
+    from collections.abc import Callable
+
     from gnnflow.layers.model import Model
     from gnnflow.registry import Version
     from gnnflow.stages.base import StageContext
+    from gnnflow.train.outputs import Outputs
 
 
 @dataclass(frozen=True)
@@ -42,36 +43,26 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class _TestShards:
-    """GraphFlat's shards of the test split, what their labels are, and how to score them."""
+class _TestTargets:
+    """The targets of the test split: how many hops they can be scored over, None for any, and how."""
 
-    flat: str
-    facts: FlatFacts
-    sampling: SamplingKind
-    label_kind: LabelKind
-    config: Config
-
-    @property
-    def entries(self) -> list[ShardEntry]:
-        """The shards, in order."""
-        return [entry for entry in self.facts.shards if entry.split == "test" and entry.num_targets]
+    num_hops: int | None
+    outputs: Callable[[Model], Outputs]
 
 
 def compare(context: StageContext, *, candidate: Version, champion: Version, metric: str) -> Comparison:
-    """Score both on the current GraphFlat's test shards, with the config's memory, prefetching and threads.
+    """Score both on the test split of the current run, with the config's memory, prefetching and threads.
 
     Raises RegistryError where the test labels do not define the metric, StorageError for damaged weights.
     """
-    flat, graph = context.artifact("flat"), context.artifact(context.run.store_stage).facts(GraphFacts)
-    sampling = context.config.neighbors.sampling.kind
-    shards = _TestShards(flat.uri, flat.facts(FlatFacts), sampling, graph.label_kind, context.config)
-    if not shards.entries:
+    targets = _test_targets(context)
+    if targets is None:
         return Comparison(metric, obstacle="no target is in the test split")
     if found := misfits(champion.signature, candidate.signature):
         return Comparison(metric, obstacle="; ".join(found))
     from gnnflow.layers.saved import ModelFormatError
 
-    score = partial(_score, shards=shards, metric=metric)
+    score = partial(_score, context=context, targets=targets, metric=metric)
     try:
         theirs = score(champion)
     except (LayerError, TrainingError, ModelFormatError) as error:
@@ -79,24 +70,44 @@ def compare(context: StageContext, *, candidate: Version, champion: Version, met
     return Comparison(metric, score(candidate), theirs)
 
 
-def _score(version: Version, *, shards: _TestShards, metric: str) -> dict[str, float]:
-    from gnnflow.train.minibatch import outputs_on_pairs, outputs_on_shards
+def _test_targets(context: StageContext) -> _TestTargets | None:
+    """Return the run's test targets in its shards, or in its graph store where it has no shards; None without any."""
+    from gnnflow.config import MiniBatchConfig
+    from gnnflow.train.minibatch import outputs_on_pairs, outputs_on_shards, outputs_on_store
+
+    config = context.config
+    # how targets are read changes no score
+    train = config.train if isinstance(config.train, MiniBatchConfig) else MiniBatchConfig()
+    if "flat" not in context.run.stages:
+        neighbors = neighbors_of(context)
+        if not neighbors.store.facts.splits.get("test"):
+            return None
+        hops = None if neighbors.fanouts is None else len(neighbors.fanouts)
+        return _TestTargets(hops, partial(outputs_on_store, split="test", neighbors=neighbors, train=train))
+    flat = context.artifact("flat")
+    facts = flat.facts(FlatFacts)
+    entries = [entry for entry in facts.shards if entry.split == "test" and entry.num_targets]
+    if not entries:
+        return None
+    task = config.task
+    outputs_of = outputs_on_shards if task.kind == "node" else partial(outputs_on_pairs, task=task, seed=config.seed)
+    shards: dict[str, Any] = {
+        "artifact": flat.uri,
+        "fanouts": facts.fanouts,
+        "sampling": config.neighbors.sampling.kind,
+    }
+    return _TestTargets(facts.num_hops, partial(outputs_of, entries=entries, train=train, **shards))
+
+
+def _score(version: Version, *, context: StageContext, targets: _TestTargets, metric: str) -> dict[str, float]:
     from gnnflow.train.objective import Objective
     from gnnflow.train.reproducible import compute_settings
 
-    facts, kind, config = shards.facts, shards.label_kind, shards.config
-    train, task = config.train, config.task
-    outputs_of = outputs_on_shards if task.kind == "node" else partial(outputs_on_pairs, task=task, seed=config.seed)
+    train = context.config.train
+    kind = context.artifact(context.run.store_stage).facts(GraphFacts).label_kind
     with compute_settings(train.threads):
-        model = load_model(version, num_hops=facts.num_hops)
-        outputs = outputs_of(
-            model,
-            shards.entries,
-            artifact=shards.flat,
-            fanouts=facts.fanouts,
-            sampling=shards.sampling,
-            train=train,
-        )
+        model = load_model(version, num_hops=targets.num_hops)
+        outputs = targets.outputs(model)
     scores = outputs.metrics(kind, intervals=True)
     named = {**scores.named("test"), "test.loss": outputs.loss(Objective(kind, config=train.loss))}
     if f"test.{metric}" not in named:
@@ -105,17 +116,17 @@ def _score(version: Version, *, shards: _TestShards, metric: str) -> dict[str, f
     return named
 
 
-def load_model(version: Version, *, num_hops: int) -> Model:
+def load_model(version: Version, *, num_hops: int | None) -> Model:
     """Return a version's model in evaluation mode.
 
-    Raises LayerError where it cannot be built or reaches further than num_hops.
+    Raises LayerError where it cannot be built or reaches further than num_hops; None: neighbours are kept of any hop.
     """
     from gnnflow.layers import saved
 
     model = saved.load_model(version.uri, read=version.read)
-    if model.num_layers > num_hops:
+    if num_hops is not None and model.num_layers > num_hops:
         raise LayerError(
-            f"the model has {model.num_layers} layers, and GraphFlat cut neighbourhoods of {num_hops} hops",
+            f"the model has {model.num_layers} layers, and this run's neighbourhoods have {num_hops} hops",
             where=f"version {version.version}",
         )
     return model

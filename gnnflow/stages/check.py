@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from gnnflow.config import STAGES
+from gnnflow.config.partition_section import PARTITIONERS
 from gnnflow.config.train_section import needs_ranks
-from gnnflow.graph.errors import GnnflowError, LayerError, TrainingError
+from gnnflow.graph.errors import ConfigError, GnnflowError, LayerError, TrainingError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.labels import LABEL_KINDS, check_loss, check_metric
 from gnnflow.neighbors.own import load_function
@@ -48,8 +50,21 @@ def check_run(run: ResolvedRun, stages: Sequence[str] | None = None) -> None:
         check_log(run.config)
         _check_labels(run)
         _check_start(run)
+    if "partition" in missing:
+        _check_partitioner(run.config)
     if missing:
         _check_workspace(run.workspace.uri)
+
+
+def _check_partitioner(config: Config) -> None:
+    """Raise ConfigError where the library that makes the partitions is missing on the machine that makes them."""
+    kind = config.partition.kind
+    if kind in PARTITIONERS and config.cluster.kind != "address" and find_spec(PARTITIONERS[kind]) is None:
+        raise ConfigError(
+            f"{kind} is not allowed here: {PARTITIONERS[kind]} is not installed",
+            where="partition.kind",
+            fix=f"Install it: pip install 'gnnflow[{kind}]'. ldg needs no library.",
+        )
 
 
 def _check_devices(config: Config, missing: Sequence[str]) -> None:
@@ -150,7 +165,7 @@ def _known_labels(run: ResolvedRun) -> tuple[LabelKind, bool] | None:
     store, graph = run.artifact(run.store_stage), run.config.graph
     if committed(store):
         return read_facts(store, read_manifest(store), GraphFacts).label_kind, True
-    targets = EdgeTargets.of(run.config.task, seed=run.config.seed)
+    targets = EdgeTargets.of(run.config.task, graph, seed=run.config.seed)
     nodes, edges = sources_of(graph, targets=targets)
     if any(chunk.csv for table in (*nodes, *edges) for chunk in table.chunks):
         return None

@@ -155,7 +155,7 @@ def _compare(context: StageContext, new: GraphFacts, old: GraphFacts, run: str) 
     rates = _label_rate(new), _label_rate(old)
     figures = {size.figure: _change(size.now, size.before) for size in (*whole, *parts)}
     figures["label_rate"] = _change(*rates)
-    breaches = _size_breaches(guards.rows, parts or whole) + _rate_breaches(guards.label_rate, rates, config)
+    breaches = _size_breaches(guards.rows, parts or whole) + _rate_breaches(guards.label_rate, rates, config, new)
     if guards.psi is not None:
         drifts, gone = _drifts(new, old)
         figures |= {f"psi.{name}": drift.psi for name, drift in drifts.items()}
@@ -196,7 +196,9 @@ def _change(new: float, old: float) -> float:
 
 
 def _label_rate(graph: GraphFacts) -> float:
-    """Return the share of labelled nodes, of the target type alone."""
+    """Return the share of labelled nodes, of the target type alone; where targets are edges, of labelled edges."""
+    if graph.targets == "edges":
+        return graph.labelled / max(sum(graph.splits.values()), 1)
     nodes = graph.types[graph.target_type].num_nodes if graph.types else graph.num_nodes
     return graph.labelled / max(nodes, 1)
 
@@ -211,14 +213,17 @@ def _size_breaches(limit: float | None, sizes: list[_Size]) -> list[_Breach]:
     return found
 
 
-def _rate_breaches(limit: float | None, rates: tuple[float, float], config: GraphConfig) -> list[_Breach]:
+def _rate_breaches(
+    limit: float | None, rates: tuple[float, float], config: GraphConfig, graph: GraphFacts
+) -> list[_Breach]:
     change = _change(*rates)
     if limit is None or abs(change) <= limit:
         return []
     typed = config.schema.is_typed and config.target is not None
-    of = f"nodes of type {config.target}" if typed else "nodes"
+    of = f"{graph.targets} of type {config.target}" if typed else graph.targets
     text = f"{rates[0]:.2%} of the {of} have a label, {rates[1]:.2%} before: {change:+.1%}, and {limit:.1%} is allowed"
-    return [_Breach("label_rate", text, config.node_tables[config.schema.types[config.target_type]])]
+    table = config.node_tables[config.schema.types[config.target_type]]
+    return [_Breach("label_rate", text, table if graph.targets == "nodes" else config.edge_tables[config.target_edges])]
 
 
 def _drifts(new: GraphFacts, old: GraphFacts) -> tuple[dict[str, Drift], list[str]]:

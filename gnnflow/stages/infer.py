@@ -1,7 +1,8 @@
 """GraphInfer: graph store and trained model in, predictions with the user's ids out, and the parity certificate.
 
 The certificate scores random targets a second time by the path that training takes: GraphFlat cuts their k-hop
-neighbourhoods and the mini-batch execution runs on them. Where the two differ by more than 1e-4, or one of them is not
+neighbourhoods and the mini-batch execution runs on them, or the globalbatch execution runs on all that reaches them,
+where it trained the model. Where the two differ by more than 1e-4, or one of them is not
 a number, nothing is published. Both paths read the same neighbours: training's own, or all of them where
 `infer.sampling` is `none`; the facts say which.
 """
@@ -10,10 +11,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gnnflow.config import PIPELINES
 from gnnflow.graph.errors import ParityError
 from gnnflow.graph.facts import InferFacts, Parity
 from gnnflow.graph.splits import SPLITS
@@ -27,7 +30,7 @@ from gnnflow.storage.filesystem import join
 from gnnflow.storage.verified import expect_files
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.graph.facts import Compared
@@ -54,7 +57,9 @@ def score_graph(run: StageRun, *, model: str) -> Made:
     result = run_rounds(job, run.rounds)
     seconds = time.monotonic() - begin
     sampled = run.config.fanouts is not None
-    parity = _certify(job, run.rounds, result.parity, trained_on_sample=sampled)
+    is_joint = PIPELINES[run.config.train.strategy].is_joint
+    again = partial(_score_on_store, job) if is_joint else partial(_score_by_neighborhood, job, run.rounds)
+    parity = _certify(job, again, result.parity, trained_on_sample=sampled)
     run.context.progress.message(f"certificate: {parity.text}")
     metrics = {
         "infer.seconds": seconds,
@@ -92,13 +97,22 @@ def _job(run: StageRun, model: str) -> InferJob:
     )
 
 
-def _certify(job: InferJob, runner: RoundRunner, scored: dict[int, list[float]], *, trained_on_sample: bool) -> Parity:
-    """Return the certificate for the sampled targets' scores. Raises ParityError where it cannot be given."""
+def _certify(
+    job: InferJob,
+    again: Callable[[IntArray], Mapping[int, FloatArray]],
+    scored: dict[int, list[float]],
+    *,
+    trained_on_sample: bool,
+) -> Parity:
+    """Return the certificate for the sampled targets' scores. Raises ParityError where it cannot be given.
+
+    again: scores targets, by their dense ids, by the path that trained the model.
+    """
     from gnnflow.infer.job import PARITY_LIMIT
 
     if not scored:
         return Parity(0, None, PARITY_LIMIT, "nothing")
-    difference = largest_difference(scored, _score_by_neighborhood(job, runner, np.array(sorted(scored))))
+    difference = largest_difference(scored, again(np.array(sorted(scored))))
     if not difference <= PARITY_LIMIT:
         raise ParityError(
             f"GraphInfer and the k-hop path differ by {difference:.3g} on {len(scored)} targets, over {PARITY_LIMIT}",
@@ -114,6 +128,19 @@ def largest_difference(scored: Mapping[int, Sequence[float]], again: Mapping[int
     nodes = sorted(scored)
     # NumPy's maximum keeps a NaN where Python's drops it.
     return float(np.max(np.abs(np.array([scored[node] for node in nodes]) - np.stack([again[n] for n in nodes]))))
+
+
+def _score_on_store(job: InferJob, targets: IntArray) -> dict[int, FloatArray]:
+    """Return the scores [C] of each target, by its dense id, as training on the whole graph gives them."""
+    import torch
+
+    from gnnflow.infer.predictions import scores_of
+    from gnnflow.kernels.threads import compute_threads
+    from gnnflow.train.globalbatch import logits_of
+
+    with compute_threads(1):
+        logits = logits_of(job.load_model(), targets, neighbors=job.neighbors, fanouts=job.fanouts)
+    return dict(zip(targets.tolist(), scores_of(torch.from_numpy(logits), job.row_kind), strict=True))
 
 
 def _score_by_neighborhood(job: InferJob, runner: RoundRunner, targets: IntArray) -> dict[int, FloatArray]:

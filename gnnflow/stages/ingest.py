@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.labels import metrics_to_choose
 from gnnflow.ingest.job import IngestJob, run_rounds
-from gnnflow.ingest.tables import read_tables, without_features
+from gnnflow.ingest.tables import read_tables, without_features, without_times
 from gnnflow.ingest.targets import EdgeTargets
 from gnnflow.stages.base import Made
 from gnnflow.stages.resolve import FEWEST_PARTITIONS, stamps_of, tables_by_name
@@ -26,9 +26,10 @@ def work(run: StageRun) -> Made:
     found = {uri: find_table_files(absolute(uri)) for uri in (*graph.node_tables.values(), *graph.edge_tables.values())}
     for name, uri in tables_by_name(graph).items():
         tell(f"{name}: {found[uri].summary}")
-    targets = EdgeTargets.of(run.config.task, seed=run.config.seed)
+    targets = EdgeTargets.of(run.config.task, graph, seed=run.config.seed)
     tables = read_tables(graph, run.rounds, targets=targets, found=found)
     without_features(tables, graph, tell)
+    without_times(tables, graph, tell)
     schema = tables.labelled.schema
     _check_partitions(run, tables)
     _check_metric(run, tables.labelled)

@@ -8,6 +8,7 @@ Shapes: P pairs, U distinct nodes that they name, W width of an embedding.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.errors import ScoringError, TableError
+from gnnflow.graph.schema import Relation
 from gnnflow.storage.columns import combine, to_matrix, to_numpy
 from gnnflow.storage.filesystem import absolute
 from gnnflow.storage.manifest import read_manifest
@@ -23,7 +25,7 @@ from gnnflow.storage.tables import read_artifact_table, write_table
 from gnnflow.storage.user_tables import read_whole, scan
 
 if TYPE_CHECKING:
-    from gnnflow.graph.arrays import FloatArray, IntArray
+    from gnnflow.graph.arrays import Array, FloatArray, IntArray
     from gnnflow.storage.filesystem import FileEntry
 
 _SLICE = 1 << 16  # pairs scored at a time
@@ -44,7 +46,9 @@ def score_pairs(run: str, table: str, *, out: str) -> FileEntry:
         )
     pairs = _read(table, graph["src"], graph["dst"])
     ends = [combine(pairs[graph[name]]) for name in ("src", "dst")]
-    embeddings, rows = _rows_of(ends, artifacts["infer"], where=table)
+    relation = Relation.parse(graph.get("target") or "")
+    types = ("", "") if relation is None else (relation.source, relation.target)
+    ends, embeddings, rows = _rows_of(ends, artifacts["infer"], types=types, where=table)
     scores = _scores(artifacts["train"], embeddings, rows)
     probability = 1 / (1 + np.exp(-scores.astype(np.float64)))
     scored = {graph["src"]: ends[0], graph["dst"]: ends[1], "score": scores, "probability": probability}
@@ -63,32 +67,68 @@ def _read(table: str, src: str, dst: str) -> pa.Table:
     return pairs
 
 
-def _rows_of(ends: list[Any], infer: str, *, where: str) -> tuple[FloatArray, list[IntArray]]:
-    """Return the embeddings of the nodes that pairs name [U, W], and each end's rows among them [P]."""
+def _rows_of(
+    ends: list[Any], infer: str, *, types: tuple[str, str], where: str
+) -> tuple[list[Any], FloatArray, list[IntArray]]:
+    """Return both ends as the run types ids, the embeddings of all nodes they name [U, W], and their rows there [P].
+
+    types: those of both ends, which embeddings of two types name beside the ids.
+    """
     parts = [entry.name for entry in read_manifest(infer).files if entry.name.startswith("predictions/")]
-    wanted = None
+    asked: list[_Asked] = []
     for name in parts:
-        held = read_artifact_table(infer, name, ["id", "embedding"])
+        held = read_artifact_table(infer, name)
         ids, matrix = combine(held["id"]), to_matrix(held["embedding"])
-        if wanted is None:
-            # every id that a pair names, once, as the run's ids are typed [U]
+        if not asked:
             ends = [_as(end, ids.type, where) for end in ends]
-            wanted = pc.unique(pa.concat_arrays(ends))
-            found = np.zeros((len(wanted), matrix.shape[1]), np.float32)
-            known = np.zeros(len(wanted), bool)
-        place = pc.index_in(ids, value_set=wanted)
-        mine = np.flatnonzero(to_numpy(pc.is_valid(place)))
-        rows = to_numpy(place.take(pa.array(mine)))
-        found[rows], known[rows] = matrix[mine], True
-    assert wanted is not None, "a scored run has a file of predictions"
-    if not known.all():
-        missing = wanted[int(np.flatnonzero(~known)[0])]
+            asked = _asked(ends, types if "type" in held.column_names else ("", ""), width=matrix.shape[1])
+        for each in asked:
+            own = np.arange(len(ids))
+            if each.type_name:
+                own = np.flatnonzero(to_numpy(pc.equal(combine(held["type"]), each.type_name)))
+            each.fill(ids.take(pa.array(own)), matrix[own])
+    assert asked, "a scored run has a file of predictions"
+    if missing := [(each, row) for each in asked for row in np.flatnonzero(~each.known)]:
+        each, row = missing[0]
+        of = f" of type {each.type_name}" if each.type_name else ""
         raise TableError(
-            f"id {missing} has no embedding in this run ({int((~known).sum())} such ids)",
+            f"id {each.ids[int(row)]}{of} has no embedding in this run ({len(missing)} such ids)",
             where=where,
             fix="Leave these pairs out, or run again with infer.targets: all on a node table that has them.",
         )
-    return found, [to_numpy(pc.index_in(end, value_set=wanted)).astype(np.int64) for end in ends]
+    first = np.cumsum([0, *(len(each.ids) for each in asked)])
+    # both ends' nodes are asked for together where they are of one type
+    of_ends = zip(ends, (0, len(asked) - 1), strict=True)
+    rows = [first[place] + to_numpy(pc.index_in(end, value_set=asked[place].ids)) for end, place in of_ends]
+    return ends, np.concatenate([each.found for each in asked]), [each.astype(np.int64) for each in rows]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The distinct ids of one type that pairs name [U], their embeddings [U, W], and which of these are known."""
+
+    type_name: str
+    ids: Any
+    found: FloatArray
+    known: Array
+
+    def fill(self, ids: Any, embeddings: FloatArray) -> None:
+        """Take over what is asked for of some nodes."""
+        place = pc.index_in(ids, value_set=self.ids)
+        mine = np.flatnonzero(to_numpy(pc.is_valid(place)))
+        rows = to_numpy(place.take(pa.array(mine)))
+        self.found[rows], self.known[rows] = embeddings[mine], True
+
+
+def _asked(ends: list[Any], types: tuple[str, str], *, width: int) -> list[_Asked]:
+    """Return what is asked for: of both ends together where they are of one type."""
+    groups = [(types[0], pa.concat_arrays(ends))]
+    if types[0] != types[1]:
+        groups = list(zip(types, ends, strict=True))
+    wanted = ((name, pc.unique(ids)) for name, ids in groups)
+    return [
+        _Asked(name, ids, np.zeros((len(ids), width), np.float32), np.zeros(len(ids), bool)) for name, ids in wanted
+    ]
 
 
 def _as(end: Any, kind: pa.DataType, where: str) -> Any:

@@ -4,36 +4,82 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gnnflow.config import BalancedPartition
+from gnnflow.config import (
+    BalancedPartition,
+    EdgePartition,
+    HashPartition,
+    LdgPartition,
+    LouvainPartition,
+    RangePartition,
+    VertexCutPartition,
+)
 from gnnflow.config.neighbors_section import MetapathNeighbors, relation_of
 from gnnflow.graph.facts import GraphFacts
+from gnnflow.partition.balanced import EvenCosts
 from gnnflow.partition.costs import CostModel
+from gnnflow.partition.figures import LOADS
 from gnnflow.partition.instances import DirectInstances, PathInstances
 from gnnflow.partition.job import PartitionJob, run_rounds
+from gnnflow.partition.ldg import Ldg
+from gnnflow.partition.louvain import Louvain
+from gnnflow.partition.metis import Metis
+from gnnflow.partition.planning import AsTheyAre
+from gnnflow.partition.ranges import Ranges
 from gnnflow.stages.base import Made
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from gnnflow.config import Config
+    from gnnflow.partition.planning import Planner
     from gnnflow.stages.base import StageRun
 
 _OF_RELATION = (0.0, 1.0, 0.0)
 
 
 def work(run: StageRun) -> Made:
-    """Move nodes between partitions until these cost about the same, and write the store anew."""
-    section, (written,) = run.config.partition, run.inputs.values()
-    assert isinstance(section, BalancedPartition), "other kinds have no such stage"
-    facts, instances = written.facts(GraphFacts), instances_of(run.config)
-    known = [str(relation) for relation in run.config.aggregated_relations or ()]
-    costs = CostModel(section.per_root, {name: section.relations.get(name, _OF_RELATION) for name in known})
-    job = PartitionJob(run.artifact, run.store, costs, section.threshold, instances, run.config.seed)
+    """Write the store anew with the partitions that the config asks for."""
+    (written,) = run.inputs.values()
+    facts = written.facts(GraphFacts)
+    planner = planner_of(run.config, partitions=facts.book.num_partitions)
+    job = PartitionJob(run.artifact, run.store, planner, run.config.seed, run.config.partition.placement)
     result = run_rounds(job, run.rounds, facts=facts)
-    figures = result.figures
-    run.context.progress.message(
-        f"balance factor {figures['factor_before']:.2f}, now {figures['factor']:.2f}; {figures['moved']:,.0f} nodes "
-        f"moved; edges between partitions {figures['cut_before']:,.0f}, now {figures['cut']:,.0f}"
-    )
+    run.context.progress.message(text_of(result.figures))
     return Made(result.files, rows_in=facts.num_nodes, rows_out=facts.num_nodes, facts=result.facts)
+
+
+def planner_of(config: Config, *, partitions: int) -> Planner:
+    """Return what makes the plan of a config whose store has a number of partitions."""
+    section = config.partition
+    assert not isinstance(section, HashPartition), "ingest deals nodes so"
+    if isinstance(section, BalancedPartition):
+        known = [str(relation) for relation in config.aggregated_relations or ()]
+        costs = CostModel(section.per_root, {name: section.relations.get(name, _OF_RELATION) for name in known})
+        return EvenCosts(costs, section.threshold, instances_of(config))
+    if isinstance(section, EdgePartition | VertexCutPartition):
+        return AsTheyAre()
+    if isinstance(section, RangePartition):
+        return Ranges()
+    if isinstance(section, LdgPartition):
+        return Ldg(section.imbalance, section.passes, tuple(LOADS.index(name) for name in section.even))
+    clusters = section.clusters_per_partition(partitions)
+    if isinstance(section, LouvainPartition):
+        return Louvain(clusters, section.imbalance, section.resolution)
+    return Metis(clusters, section.imbalance)
+
+
+def text_of(figures: dict[str, Any]) -> str:
+    """Return how good partitions are beside those before, as a line."""
+    before = figures["before"]
+    parts = [
+        f"edges between partitions {before['edge_cut']:.1%}, now {figures['edge_cut']:.1%}",
+        f"replication {before['replication']:.2f}, now {figures['replication']:.2f}",
+        "largest over mean " + ", ".join(f"{name} {figures[f'balance_{name}']:.2f}" for name in LOADS),
+        f"{figures['moved']:,.0f} nodes moved",
+    ]
+    if "factor" in figures:
+        parts.insert(0, f"balance factor {figures['factor_before']:.2f}, now {figures['factor']:.2f}")
+    return "; ".join(parts)
 
 
 def instances_of(config: Config) -> DirectInstances | PathInstances:

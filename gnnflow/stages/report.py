@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from gnnflow.graph.facts import FlatFacts, GraphFacts, InferFacts, RelationFacts
 from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.graph.schema import UNTYPED
 from gnnflow.graph.splits import SPLITS
+from gnnflow.partition.job import BALANCE
 from gnnflow.report.inputs import (
     BlowUp,
     EmbeddingSample,
@@ -25,9 +26,10 @@ from gnnflow.report.inputs import (
     TypeRow,
 )
 from gnnflow.stages.base import Artifact
+from gnnflow.stages.partition import text_of
 from gnnflow.storage.columns import to_matrix, to_numpy
 from gnnflow.storage.documents import write_document
-from gnnflow.storage.filesystem import FileEntry, exists, join, write_atomic
+from gnnflow.storage.filesystem import FileEntry, exists, join, read_json, write_atomic
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import read_manifest
 from gnnflow.storage.run_folder import PREDICTIONS, REPORT, files_of, find_run, read_metrics, read_run
@@ -88,7 +90,7 @@ def _inputs(
         config_yaml=write_yaml(record["config"]),
         metrics={key: value for key, value in metrics.items() if not key.startswith("baseline.")},
         stages=[_stage_row(stage, artifact.manifest, record) for stage, artifact in artifacts.items()],
-        graph=_graph(graph, artifacts["select"].facts(SelectFacts)),
+        graph=replace(_graph(graph, artifacts["select"].facts(SelectFacts)), partitions=_partitions(record, stored)),
         label_kind=graph.label_kind,
         class_names=graph.class_names,
         metric=record["config"]["train"]["metric"],
@@ -147,7 +149,17 @@ def _graph(graph: GraphFacts, selected: SelectFacts) -> GraphSummary:
         relations=_relations(graph, graph.relations),
         selected=_relations(graph, selected.relations),
         target=graph.target,
+        target_relation=graph.target_relation,
     )
+
+
+def _partitions(record: Mapping[str, Any], stored: Artifact) -> str:
+    """Say how good partitions are; empty where ingest dealt nodes to them."""
+    if record["store"] == "ingest":
+        return ""
+    figures = read_json(join(stored.uri, BALANCE))
+    # an artifact of an earlier version does not tell as much
+    return f"{record['config']['partition']['kind']}: {text_of(figures)}" if "before" in figures else ""
 
 
 def _types(graph: GraphFacts) -> list[TypeRow]:
@@ -191,6 +203,7 @@ def _sample(store: GraphStore, scored: Artifact, *, targets: str | Sequence[str]
     targets: infer.targets of the run.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     from gnnflow.infer.pairs import scored_edges
 
@@ -206,6 +219,8 @@ def _sample(store: GraphStore, scored: Artifact, *, targets: str | Sequence[str]
         else:
             columns = ["id", "split", "labelled", *label]
             known = store.nodes(partition, columns, node_type=store.facts.target_type)
+            if "type" in predicted.column_names:  # embeddings of both ends of edges: those of one stand for them
+                predicted = predicted.filter(pc.equal(predicted["type"], store.schema.types[store.facts.target_type]))
             rows = _rows_of(known, predicted)
         for name in ("split", "labelled", *label):
             predicted = predicted.append_column(name, known[name].combine_chunks().take(pa.array(rows)))
@@ -219,7 +234,8 @@ def _rows_of(nodes: pa.Table, predicted: pa.Table) -> IntArray:
     """Return the row of the node table that each prediction belongs to."""
     import pyarrow.compute as pc
 
-    return to_numpy(pc.index_in(predicted["id"].combine_chunks(), value_set=nodes["id"].combine_chunks()))
+    ids = predicted["id"].combine_chunks()
+    return to_numpy(pc.index_in(ids, value_set=nodes["id"].combine_chunks().cast(ids.type)))
 
 
 def _predictions(table: pa.Table, label_kind: LabelKind) -> PredictionSample | None:

@@ -1,4 +1,4 @@
-"""GraphTrainer: shards in; weights, metrics and history out.
+"""GraphTrainer: shards or a graph store in; weights, metrics and history out.
 
 The model is saved as `layers.saved` does, with the best epoch's weights.
 """
@@ -6,8 +6,10 @@ The model is saved as `layers.saved` does, with the best epoch's weights.
 from __future__ import annotations
 
 import importlib.metadata
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gnnflow.config import ClusterBatchConfig, LocalCluster, MiniBatchConfig
 from gnnflow.config.train_section import needs_ranks
 from gnnflow.graph.errors import ClusterError
 from gnnflow.graph.facts import FlatFacts, TrainFacts
@@ -16,9 +18,13 @@ from gnnflow.stages.curves import open_curves
 from gnnflow.storage.filesystem import join, remove_tree
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gnnflow.config import TaskConfig
-    from gnnflow.graph.facts import GraphFacts, RankAttempt
+    from gnnflow.graph.edges import Fanout
+    from gnnflow.graph.facts import GraphFacts, RankAttempt, ShardEntry
     from gnnflow.layers.model import ModelInputs
+    from gnnflow.neighbors.selected import Neighbors
     from gnnflow.stages.base import StageRun
     from gnnflow.train.job import TrainJob
     from gnnflow.train.trainer import TrainResult
@@ -39,7 +45,7 @@ def model_inputs(graph: GraphFacts, task: TaskConfig) -> ModelInputs:
                 task.decoder.kind,
                 num_outputs=1 if task.kind == "link" else graph.num_classes,
                 hidden=task.decoder.hidden if task.decoder.kind == "mlp" else 0,
-                attribute_width=graph.attribute_width if is_mlp and task.kind == "edge" else 0,
+                attribute_width=graph.pair_attribute_width if is_mlp and task.kind == "edge" else 0,
             ),
         )
     return ModelInputs(
@@ -54,7 +60,7 @@ def model_inputs(graph: GraphFacts, task: TaskConfig) -> ModelInputs:
 
 
 def work(run: StageRun) -> Made:
-    """Train on the shards. Raises TrainingError where they or the config cannot be trained on."""
+    """Train by the config's strategy. Raises TrainingError where the targets or the config cannot be trained on."""
     from gnnflow.executions.table import check_model, executions_of
     from gnnflow.layers.model import build_model
     from gnnflow.layers.saved import save_model
@@ -63,11 +69,11 @@ def work(run: StageRun) -> Made:
     from gnnflow.train.job import TrainJob
 
     config, graph = run.config, run.store.facts
-    flat, inputs = run.facts("flat", FlatFacts), model_inputs(graph, config.task)
+    inputs, trained_on = model_inputs(graph, config.task), _trained_on(run)
     job = TrainJob(
-        artifact=run.inputs["flat"].uri,
-        entries=flat.shards,
-        fanouts=flat.fanouts and flat.fanouts[: config.model.layers],
+        artifact=trained_on.artifact,
+        entries=trained_on.entries,
+        fanouts=trained_on.fanouts and trained_on.fanouts[: config.model.layers],
         model=config.model,
         inputs=inputs,
         label_kind=graph.label_kind,
@@ -79,6 +85,7 @@ def work(run: StageRun) -> Made:
         start=load_start(config, inputs=inputs),
         task=config.task,
         failures=FailureFolder(run.failed, run.store),
+        neighbors=trained_on.neighbors,
     )
     # Found now rather than after hours of training: every execution of this run must be able to run the model.
     check_model(build_model(job.model, job.inputs), names=executions_of(config.train.strategy))
@@ -96,11 +103,42 @@ def work(run: StageRun) -> Made:
     )
     return Made(
         save_model(run.artifact, config.model, job.inputs, weights=result.weights),
-        rows_in=flat.num_targets,
-        rows_out=flat.num_targets,
+        rows_in=trained_on.num_targets,
+        rows_out=trained_on.num_targets,
         facts=facts,
         versions=_versions(config.model.kind),
     )
+
+
+@dataclass(frozen=True)
+class _TrainedOn:
+    """What training reads: GraphFlat's shards, or the splits of a graph store with its neighbours."""
+
+    artifact: str
+    entries: Sequence[ShardEntry]
+    fanouts: tuple[Fanout, ...] | None
+    num_targets: int
+    neighbors: Neighbors | None = None
+
+
+def _trained_on(run: StageRun) -> _TrainedOn:
+    """Return what the run trains on. Raises where a store cannot be, or is larger than a worker's memory."""
+    if "flat" in run.inputs:
+        flat = run.facts("flat", FlatFacts)
+        return _TrainedOn(run.inputs["flat"].uri, flat.shards, flat.fanouts, flat.num_targets)
+    from gnnflow.train.clusterbatch import check_clusters
+    from gnnflow.train.minibatch import check_memory, split_entries
+
+    neighbors, config = run.neighbors, run.config
+    if isinstance(config.train, ClusterBatchConfig):
+        check_clusters(neighbors.store.facts.num_clusters, per_batch=config.train.clusters_per_batch)
+    if isinstance(config.train, MiniBatchConfig | ClusterBatchConfig):  # each rank holds the graph
+        resamples = isinstance(config.train, MiniBatchConfig) and config.train.resample == "epoch"
+        limit = config.cluster.memory_limit if isinstance(config.cluster, LocalCluster) else 0
+        check_memory(neighbors, int(limit), with_keys=resamples)
+    entries = split_entries(neighbors.store.facts)
+    targets = sum(entry.num_targets for entry in entries)
+    return _TrainedOn(neighbors.store.artifact, entries, neighbors.fanouts, targets, neighbors)
 
 
 def _versions(kind: str) -> dict[str, str]:

@@ -5,13 +5,16 @@ Fixed-size lists are matrices [n, width]; lists are ragged rows (offsets, values
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from gnnflow.graph.arrays import Array, IntArray, KeyArray
 from gnnflow.graph.hashing import hash_bytes, hash_integers
+
+if TYPE_CHECKING:
+    from gnnflow.graph.facts import IdType
 
 Column = Any  # pa.Array | pa.ChunkedArray: pyarrow ships no complete types
 
@@ -35,6 +38,14 @@ def to_matrix(column: Column, dtype: type[np.number[Any]] = np.float32) -> Array
     width = array.type.list_size
     flat = array.flatten().to_numpy(zero_copy_only=False)
     return np.ascontiguousarray(flat, dtype).reshape(len(array), width)
+
+
+def as_ids(ids: Any, id_type: IdType) -> Any:
+    """Return ids as integers or text; those that are so already as they are."""
+    is_integer = pa.types.is_integer(ids.type)
+    if is_integer == (id_type == "int64"):
+        return ids
+    return ids.cast(pa.large_string() if is_integer else pa.int64())
 
 
 def from_matrix(matrix: Array) -> Any:

@@ -97,7 +97,7 @@ class GraphStore:
         return self._edge_columns(self.facts.relations[relation] if self.facts.relations else self.facts)
 
     def _edge_columns(self, of: GraphFacts | RelationFacts) -> tuple[str, ...]:
-        held = {"weight": of.has_weight, "attributes": of.attribute_width, "time": self.facts.has_time}
+        held = {"weight": of.has_weight, "attributes": of.attribute_width, "time": of.has_time}
         return tuple(name for name, is_there in held.items() if is_there)
 
     @property
@@ -106,7 +106,7 @@ class GraphStore:
         if self.facts.targets == "nodes":
             return ()
         labels = ("label",) if LABEL_KINDS[self.facts.label_kind].has_labels else ()
-        attributes = ("attributes",) if labels and self.facts.attribute_width else ()
+        attributes = ("attributes",) if labels and self.facts.pair_attribute_width else ()
         return (*labels, *attributes, "time") if self.facts.has_time else (*labels, *attributes)
 
     @property
@@ -134,6 +134,16 @@ class GraphStore:
         name = edges_file(partition, self.schema, relation=relation)
         return read_artifact_table(self.selection or self.artifact, name, columns)
 
+    def placed_edges(self, partition: int, columns: Sequence[str], *, relation: int = 0) -> pa.Table:
+        """Return columns of the edges in one relation that a partition computes, sorted by (dst, src, occurrence).
+
+        They are its in-edges, unless `GraphFacts.placement` puts them elsewhere; then neither end need be its own.
+        """
+        if not self.facts.placement:
+            return self.edges(partition, columns, relation=relation)
+        assert not self.selection, "the config refuses neighbours that are selected where edges are placed"
+        return read_artifact_table(self.artifact, placed_file(partition, self.schema, relation=relation), columns)
+
     def degrees(self, partition: int) -> Degrees:
         """Return the degrees of a partition's nodes, all types one after the other."""
         if not self.schema.is_typed:
@@ -147,7 +157,7 @@ class GraphStore:
 
         In (dst, src) order, those of the same ends in the order of the table. A split of -1: not to be predicted.
         """
-        return read_artifact_table(self.artifact, f"pairs-{partition:05d}.parquet", columns)
+        return read_artifact_table(self.artifact, pairs_file(partition), columns)
 
     def iter_edges(self, partition: int, columns: Sequence[str], *, relation: int = 0) -> Iterator[pa.Table]:
         """Yield a partition's in-edges in one relation in pieces of bounded size."""
@@ -197,6 +207,16 @@ def edges_file(partition: int, schema: GraphSchema, *, relation: int = 0) -> str
     if not schema.is_typed:
         return _file("edges", partition)
     return f"edges-{schema.relations[relation]}-{partition:05d}.parquet"
+
+
+def placed_file(partition: int, schema: GraphSchema, *, relation: int = 0) -> str:
+    """Return the name of the edges in one relation that a partition computes, below the artifact of a store."""
+    return f"placed-{edges_file(partition, schema, relation=relation)}"
+
+
+def pairs_file(partition: int) -> str:
+    """Return the name of the pairs that are predicted and lead to a partition, below the artifact of a store."""
+    return _file("pairs", partition)
 
 
 def _file(what: str, partition: int) -> str:

@@ -9,19 +9,22 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gnnflow.config import ModelConfig, NodeTask, PlateauSchedule, TaskConfig, TrainConfig
-from gnnflow.config.train_section import RANKS_PLACE_ONLY, several_ranks
+from gnnflow.config.train_section import RANKS_PLACE_ONLY, result_keys, several_ranks
 from gnnflow.graph.edges import Fanout, SamplingKind
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.labels import LabelKind, check_loss, check_metric
+from gnnflow.graph.splits import SPLITS
 from gnnflow.layers.model import ModelInputs
 from gnnflow.layers.start import Start
+from gnnflow.neighbors.selected import Neighbors
 from gnnflow.train.failed_batch import FailureFolder
 
 _NO_INFLUENCE = {
     "device",
     "prefetch",
     "cache",
+    "recompute",
     "checkpoint_steps",
     "log",
     "start",
@@ -42,7 +45,9 @@ class TrainJob:
     checkpoint_uri is a folder for checkpoints, which the caller deletes once the result is committed; ""
     writes none. failures: where a batch whose loss is no number is kept; None keeps none. rank and num_ranks say which
     share of each step, and of each split's scoring, is computed here. task: says whether targets are nodes or pairs.
-    device: where this rank computes, as torch names it; `train` sets it from what the config says.
+    device: where this rank computes, as torch names it; `train` sets it from what the config says. neighbors: the graph
+    store and the in-edges to aggregate over, where that is trained on and not shards: artifact is then the store's and
+    entries are its splits.
     """
 
     artifact: str
@@ -62,12 +67,18 @@ class TrainJob:
     num_ranks: int = 1
     task: TaskConfig = field(default_factory=NodeTask)
     device: str = "cpu"
+    neighbors: Neighbors | None = None
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Names of the splits that have targets."""
+        found = {entry.split for entry in self.entries if entry.num_samples}
+        return tuple(split for split in SPLITS if split in found)
 
 
 def check_job(job: TrainJob) -> None:
     """Raise TrainingError for a job that cannot be trained, before any work."""
-    splits = {entry.split for entry in job.entries if entry.num_samples}
-    metric = job.train.metric
+    splits, metric = job.splits, job.train.metric
     if "train" not in splits:
         raise TrainingError("no target is in the train split", where="graph.split", fix="Mark some nodes as train.")
     if job.train.patience and "valid" not in splits:
@@ -99,11 +110,13 @@ def fit_digest(job: TrainJob, name: str) -> str:
         "inputs": asdict(job.inputs),
         "label_kind": job.label_kind,
         "num_classes": job.num_classes,
-        "train": job.train.model_dump(mode="json", exclude=_NO_INFLUENCE) | several_ranks(job.train),
+        "train": result_keys(job.train, exclude=_NO_INFLUENCE) | several_ranks(job.train),
         "seed": job.seed,
     }
     if job.task.kind != "node":
         content["task"] = job.task.model_dump(mode="json")
     if job.start is not None:
         content["start"] = job.start.digest
+    if job.neighbors is not None:
+        content["neighbors"] = [job.neighbors.store.selection, job.neighbors.artifact]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -9,7 +9,9 @@ has to provide:
 1. Steps that are a function of (seed, epoch, step, rank): `steps(epoch, since=s)` yields what a pass from step 0
    would yield from step s on, and so do a step's draws after `seed`. A killed run resumes at any step and ends
    on the same weights.
-2. As many steps in every epoch and on every rank, because ranks wait for each other in the updater.
+2. As many steps in every epoch and on every rank, because ranks wait for each other in the updater. Where the
+   strategy's row says that ranks are joint, its source is opened with an exchange (`OpenJointSource`), and a step's
+   outputs and gradients are computed by all ranks together.
 3. Outputs that depend on the weights alone, for every target of a split, in the same order each time: of several
    ranks (`TrainJob.rank`, `num_ranks`) each gives its part, and the parts in rank order are the whole.
 """
@@ -22,6 +24,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from gnnflow.executions.row_exchange import Exchange
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model
@@ -77,6 +80,13 @@ class Source(AbstractContextManager["Source"], Protocol):
 
     def spent(self) -> Row:
         """Return the seconds that making batches ready has taken so far, by part: `READER_PARTS`."""
+
+
+class OpenJointSource(Protocol):
+    """Opens the source of a strategy whose ranks compute one step together."""
+
+    def __call__(self, job: TrainJob, *, edges: bool, exchange: Exchange | None = None) -> Source:
+        """Return this rank's part; exchange: with the other ranks, None where there is one."""
 
 
 class OpenSource(Protocol):

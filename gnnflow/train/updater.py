@@ -66,8 +66,11 @@ class Updater(Protocol):
 class Exchange(Protocol):
     """Makes the gradients of one rank those of all."""
 
-    def begin(self, *, loss: float, weight: float, num_targets: int) -> None:
-        """Hear of a step before its backward pass (the last one, where a step has several)."""
+    def begin(self, *, loss: float, weight: float, num_targets: int) -> float:
+        """Hear of a step before its backward pass (the last one, where a step has several).
+
+        Returns what the loss is multiplied with for that pass.
+        """
 
     def send(self) -> None:
         """Hear that the backward pass is over: what is not yet on its way to the others goes now."""
@@ -79,9 +82,10 @@ class Exchange(Protocol):
 class NoExchange:
     """One rank: its gradients are those of all."""
 
-    def begin(self, *, loss: float, weight: float, num_targets: int) -> None:
+    def begin(self, *, loss: float, weight: float, num_targets: int) -> float:
         """Keep the figures."""
         self._loss = StepLoss(loss, num_targets)
+        return 1.0
 
     def send(self) -> None:
         """Send nothing."""
@@ -184,8 +188,9 @@ class LocalUpdater:
         self._watch.start()
         held = self._held
         loss = held.count(loss, num_targets=num_targets, weight=weight)
-        self._exchange.begin(loss=held.loss, weight=held.weight, num_targets=held.num_targets)
-        loss.backward()  # type: ignore[no-untyped-call]
+        factor = self._exchange.begin(loss=held.loss, weight=held.weight, num_targets=held.num_targets)
+        self._watch.lap("exchange")
+        (loss if factor == 1.0 else loss * factor).backward()  # type: ignore[no-untyped-call]
         self._watch.lap("backward")
         self._exchange.send()
         self._watch.lap("exchange")

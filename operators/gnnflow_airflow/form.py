@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from gnnflow.config import Config, Section
 from gnnflow.config.messages import show
-from gnnflow.config.unions import common_fields, default_kind, is_free, tagged_members
+from gnnflow.config.unions import common_fields, default_kind, is_free, tag_name, tagged_members
 
 _FIRST = "Experiment"
 # What the form itself keeps. Of any other rule that a value breaks the person sees "Bad Request" and no reason, so
@@ -97,12 +97,16 @@ def _union(
         text = f"{says}{kind['description']}. Empty means {next(iter(members))}."
         kind |= {"type": ["string", "null"], "enum": [*members, None], "description": text}
     first = None if says else default or next(iter(members))
-    yield FormField(f"{key}.kind", kind, section, default=first, drops_none=bool(says))
+    tag = tag_name(members)
+    yield FormField(f"{key}.{tag}", kind, section, default=first, drops_none=bool(says))
     shared = common_fields(members)
     schemas = {kind: _schemas(member) for kind, member in members.items()}
-    for name in shared:
-        yield _plain(f"{key}.{name}", next(iter(schemas.values()))[name], section=section, required=False)
-    own = dict.fromkeys(name for held in schemas.values() for name in held if name != "kind" and name not in shared)
+    for name, field in shared.items():
+        if below := tagged_members(field):
+            yield from _union(f"{key}.{name}", below, default=default_kind(field), section=section)
+        else:
+            yield _plain(f"{key}.{name}", next(iter(schemas.values()))[name], section=section, required=False)
+    own = dict.fromkeys(name for held in schemas.values() for name in held if name != tag and name not in shared)
     for name in own:
         kinds = [kind for kind, held in schemas.items() if name in held]
         field = members[kinds[0]].model_fields[name]
@@ -151,7 +155,7 @@ def _below(key: str, field: FieldInfo, kinds: Sequence[str], *, section: str) ->
 
 def _kind_schema(members: Mapping[str, type[Section]]) -> dict[str, Any]:
     """Return a dropdown; where one kind is free text, a text field that proposes the others."""
-    described = {kind: str(member.model_fields["kind"].description).rstrip(".") for kind, member in members.items()}
+    described = {kind: str(member.model_fields[member.tag].description).rstrip(".") for kind, member in members.items()}
     text = "; ".join(f"{kind}: {meaning}" for kind, meaning in described.items())
     choices = "examples" if any(map(is_free, members.values())) else "enum"
     return {"type": "string", choices: list(members), "description": text}

@@ -67,9 +67,9 @@ def refusal(extra: str = "", *, overrides: tuple[str, ...] = (), text: str = MIN
         ("train.cache=large", "train.cache", "'large' is not allowed: must be a size such as 512MiB or 2GiB"),
         ("train.baseline=maybe", "train.baseline", "'maybe' is not allowed: must be true or false"),
         (
-            "train.strategy=global-batch",
+            "train.strategy=whole",
             "train.strategy",
-            "'global-batch' is not allowed: must be 'mini-batch'",
+            "'whole' is not allowed: must be 'mini-batch' or 'cluster-batch' or 'global-batch'",
         ),
         ("train=3", "train", "3 is not allowed: must be a mapping of keys"),
         ("train=", "train", "null is not allowed: must be a mapping of keys"),
@@ -113,7 +113,7 @@ def test_a_wrong_value_shows_path_value_and_what_is_allowed(override, where, pro
 @pytest.mark.parametrize(
     ("extra", "where", "fix"),
     [
-        ("train: {lrr: 1}", "train.lrr", "Did you mean 'lr'? Keys here: strategy, epochs, batch_size"),
+        ("train: {lrr: 1}", "train.lrr", "Did you mean 'lr'? Keys here: strategy, epochs, lr"),
         ("tran: {lr: 1}", "tran", "Did you mean 'train'? Keys here: name, seed, workspace"),
         (
             "model: {heads: 3}",

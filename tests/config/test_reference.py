@@ -14,13 +14,14 @@ def test_the_reference_is_up_to_date():
 
 def test_the_reference_names_every_key():
     reference = config_reference()
-    for section in ("graph", "flat", "train", "infer", "guards", "publish"):
+    for section in ("graph", "flat", "infer", "guards", "publish"):
         for key in Config.model_fields[section].annotation.model_fields:
             assert f"`{section}.{key}" in reference
-    for kind, member in tagged_members(Config.model_fields["model"]).items():
-        assert f"### `model: {{kind: {kind}}}`" in reference
-        for key in set(member.model_fields) - {"kind"}:
-            assert f"`model.{key}`" in reference
+    for section in ("model", "train"):
+        for kind, member in tagged_members(Config.model_fields[section]).items():
+            assert f"### `{section}: {{{member.tag}: {kind}}}`" in reference
+            for key in set(member.model_fields) - {member.tag}:
+                assert f"`{section}.{key}" in reference
     assert reference.count("`model.hidden`") == 1
     for kind in ("none", "uniform", "weighted", "top_k"):
         assert f"`neighbors.sampling: {{kind: {kind}}}`" in reference

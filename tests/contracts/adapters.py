@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.executions import minibatch, reference, sliced, sliced_relations
+from gnnflow.executions import clusterbatch, minibatch, reference, sliced, sliced_relations
 from gnnflow.executions.reference import WholeGraph
 from gnnflow.executions.tensors import types_of
 from gnnflow.graph.batch import Block
+from tests.contracts.among_ranks import divided, outputs_on_ranks
 from tests.contracts.in_memory import apart, mini_batch, rows_of
 
 
@@ -52,6 +53,26 @@ def _on_minibatch(model, case):
     """All targets as one batch."""
     batch = mini_batch(case.graph, case.targets, per_layer=case.per_layer)
     return Ran(minibatch.forward(model, batch), model.embedding(minibatch.layer_outputs(model, batch)))
+
+
+def _on_clusterbatch(model, case):
+    """The whole graph as the clusters of one batch, the targets first and the others in an order of their own."""
+    others = np.setdiff1d(np.arange(len(case.graph.nodes)), case.targets)
+    order = np.concatenate([case.targets, np.random.default_rng(case.seed).permutation(others)])
+    batches = [
+        clusterbatch.cluster_batch(
+            rows_of(block, order)[0],
+            nodes=case.graph.nodes.take(order),
+            features=case.graph.features.take(order),
+            targets=case.targets,
+            num_layers=model.num_layers,
+        )
+        for block in case.per_layer
+    ]
+    # a batch has one block for all layers: where a case has one for each, each layer's is that of a batch of its own
+    blocks = tuple(batch.blocks[layer] for layer, batch in enumerate(batches))
+    batch = replace(batches[0], blocks=blocks)
+    return Ran(clusterbatch.forward(model, batch), model.embedding(minibatch.layer_outputs(model, batch)))
 
 
 def _on_slices(model, case):
@@ -125,4 +146,17 @@ def _only(indices, outputs):
     return [output if index in indices else None for index, output in enumerate(outputs)]
 
 
-ADAPTERS = {"reference": _on_reference, "minibatch": _on_minibatch, "sliced": _on_slices}
+def _on_ranks(model, case):
+    """The whole graph divided among one, two or four ranks."""
+    size = (1, 2, 4)[case.seed % 3]
+    of = divided(case.graph, case.per_layer, case.targets, size=size, seed=case.seed)
+    return Ran(*outputs_on_ranks(model, of, size=size))
+
+
+ADAPTERS = {
+    "reference": _on_reference,
+    "minibatch": _on_minibatch,
+    "clusterbatch": _on_clusterbatch,
+    "globalbatch": _on_ranks,
+    "sliced": _on_slices,
+}

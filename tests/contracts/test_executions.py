@@ -145,11 +145,11 @@ def gradients(model, logits, blame):
     return dict(zip(parameters, found, strict=True))
 
 
-def assert_gradients_equal(found, wanted):
+def assert_gradients_equal(found, wanted, tolerance=1e-4):
     for name, want in wanted.items():
         assert (want is None) == (found[name] is None), name
         if want is not None:
-            assert_equal(found[name], want, tolerance=1e-4)
+            assert_equal(found[name], want, tolerance)
 
 
 @every_layer_on(EXECUTIONS)

@@ -57,3 +57,25 @@ def test_the_quickstart_on_a_card_is_that_of_the_cpu_and_repeats_its_bytes(folde
     scored = run(folder, "cpu", infer__device="cuda")
     assert scored.uri != here.uri
     assert 0 < np.abs(scores(scored) - scores(here)).max() <= 1e-4
+
+
+STRATEGIES = {
+    "store": "{strategy: mini-batch, source: store, batch_size: 512}",
+    "clusters": "{strategy: cluster-batch, clusters_per_batch: 2, boundary_hops: 1}",
+    "whole": "{strategy: global-batch}",
+    "whole, computed again": "{strategy: global-batch, recompute: true}",
+}
+
+
+@pytest.mark.parametrize("chosen", STRATEGIES)
+def test_every_strategy_on_a_card_is_that_of_the_cpu_and_repeats_its_bytes(folder, chosen):
+    asked = STRATEGIES[chosen].replace("}", ", lr: 0.01, epochs: 4, metric: macro_f1}")
+    # the graph has sampled neighbours, which clusters do not take
+    keys = {"train": asked, "graph__partitions": "4", "neighbors__sampling": "{kind: none}"}
+    here = run(folder, f"cpu {chosen}", **keys)
+    found = []
+    for number in range(2):
+        there = run(folder, f"card {chosen} {number}", **{**keys, "train": asked.replace("}", ", device: cuda}")})
+        assert there.metrics["test.accuracy"] == pytest.approx(here.metrics["test.accuracy"], abs=0.03)
+        found.append(weights(folder, f"card {chosen} {number}"))
+    assert found[0] == found[1]

@@ -44,7 +44,8 @@ def test_tables_have_the_sizes_asked_for_and_every_end_is_a_node_of_its_type(gra
 def test_devices_have_no_features_and_transfers_alone_have_weights_and_attributes(graph):
     columns = {kind: table.column_names for kind, table in graph.nodes.items()}
     assert columns == {"account": ["id", "x", "label", "split"], "device": ["id"], "merchant": ["id", "x"]}
-    assert graph.edges[PAYS].column_names == graph.edges[USES].column_names == ["src", "dst"]
+    assert graph.edges[PAYS].column_names == ["src", "dst", "illicit"]
+    assert graph.edges[USES].column_names == ["src", "dst"]
     for name in ("amount", "hour_sin", "hour_cos", "weight"):
         assert np.isfinite(graph.edges[SENDS][name].to_numpy()).all()
     assert graph.edges[SENDS]["weight"].to_numpy().min() >= 1
@@ -64,6 +65,15 @@ def test_four_fifths_of_the_accounts_are_labelled_and_split_60_20_20(graph):
     shares = {row["values"]: row["counts"] / labelled for row in split.drop_null().value_counts().to_pylist()}
     assert shares == pytest.approx({"train": 0.6, "valid": 0.2, "test": 0.2}, abs=0.03)
     assert pc.mean(label).as_py() == pytest.approx(0.3, abs=0.03)
+
+
+def test_illicit_payments_are_of_accounts_of_fraud_and_to_few_merchants(graph):
+    illicit = graph.edges[PAYS]["illicit"].to_numpy() == 1
+    label = graph.nodes["account"]["label"].fill_null(1).to_numpy()
+    assert 0.1 < illicit.mean() < 0.2
+    assert (label[rows(graph, PAYS, "src")[illicit]] == 1).all()
+    fronts = np.unique(rows(graph, PAYS, "dst")[illicit])
+    assert len(fronts) < 0.3 * graph.nodes["merchant"].num_rows
 
 
 def test_fraud_shows_in_shared_devices_and_shared_merchants_together(graph):

@@ -214,9 +214,22 @@ def _types() -> Iterator[Case]:
         ("graph.edges", {"a__t/o__b": "e.parquet"}, "graph.edges", "'a__t/o__b'", "file name", "Rename the relation"),
         ("graph.nodes", {"a": "a.parquet", "b/c": "b.parquet"}, "graph.nodes", "'b/c'", "file name", "Rename the type"),
         ("graph.reverse_edges", True, "graph.reverse_edges", "b__rev_to__a has a table", "rename the relation"),
-        ("task", {"kind": "edge"}, "task.kind", "edge is not allowed", "Set task.kind to node"),
+        ("task", {"kind": "edge"}, "graph.target", "'a' is a type of nodes", "one of a__to__b, b__rev_to__a"),
+        ("graph.target", "a__to__b", "graph.target", "'a__to__b' is a relation", "Name one of a, b"),
+        ("graph.target", "a__of__b", "graph.target", "'a__of__b' is not known", "has a__to__b, b__rev_to__a"),
     ):
         yield refused(f"types: {path} is {value}", both(typed, key(path, value)), *words)
+    pairs = both(typed, key("graph.target", "a__to__b"))
+    for task, path, value, *words in (
+        ("link", "graph.target", "b__to__a", "graph.target", "'b__to__a' is not known", "graph.edges has"),
+        ("link", "train.metric", "accuracy", "train.metric", "mrr"),
+        ("edge", "graph.edge_features", ["label"], "graph.edge_features", "'label' is the column of graph.label"),
+        ("edge", "graph.edge_features", {"a__to__b": ["split"]}, "graph.edge_features", "graph.split"),
+        ("edge", "neighbors", {"kind": "walks"}, "neighbors.kind", "walks is not allowed", "Set it to direct"),
+    ):
+        metric = key("train.metric", "mrr" if task == "link" else "accuracy")
+        spoil = both(pairs, key("task", {"kind": task}), metric, key(path, value))
+        yield refused(f"types: {task} of a relation with {path} {value}", spoil, *words)
     for fanout, *words in (
         ({"a__to__b": [5, 5]}, "has no list for b__rev_to__a", "Name every relation"),
         ({"a__to__b": [5, 5], "b__rev_to__a": [5, 5], "a__to__a": [1, 1]}, "'a__to__a' is no relation", "a__to__b"),

@@ -28,7 +28,7 @@ def _functions() -> Iterator[Case]:
         ("that counts roots from zero", "by_position", "the root 0", "none of the nodes it was given"),
         ("that reads a relation that is not there", "of_another_relation", "node__knows__node"),
         ("that returns a list", "list_of_pairs", "returned list", "Instances"),
-        ("that is not there", "missing", "no function 'missing'", "It has:"),
+        ("that is not there", "missing", "no function 'missing'", "Its functions are:"),
     ):
         spoil = _run({"kind": OWN + function})
         yield refused(f"neighbors: a function {name}", spoil, "neighbors.kind", *words, leaves=("runs",))
@@ -46,6 +46,9 @@ def _keys() -> Iterator[Case]:
         ("a path of an unknown type", {"kind": "metapaths", "paths": [["node", "film"]]}, "'film'", "They are node"),
         ("a path as text", {"kind": "metapaths", "paths": "node-node"}, "neighbors.paths"),
         ("no path", {"kind": "metapaths", "paths": []}, "neighbors.paths"),
+        ("walks by chance", {"kind": "walks", "by": "chance"}, "neighbors.by", "chance"),
+        ("walks by nothing", {"kind": "walks", "by": None}, "neighbors.by", "uniform"),
+        ("direct neighbours by weight", {"kind": "direct", "by": "weight"}, "neighbors.by", "unknown key"),
         ("sampled walks", {"kind": "walks", "sampling": {"kind": "none"}}, "neighbors.sampling", "unknown key"),
     ):
         yield refused(f"neighbors: {name}", key("neighbors", section), *words)

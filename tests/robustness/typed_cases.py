@@ -21,6 +21,7 @@ def cases() -> Iterator[Case]:
     yield from _nodes()
     yield from _edges()
     yield from _targets()
+    yield from _pairs()
     yield from _configs()
 
 
@@ -65,6 +66,26 @@ def _targets() -> Iterator[Case]:
         ("a negative class of a target", _put("label", 12, -4), "user.parquet", "'label'", "row 12"),
     ):
         yield refused(f"types: {name}", both(_typed("user", change), command("run")), *words, leaves=("runs",))
+
+
+def _pairs() -> Iterator[Case]:
+    """Yield tables that lack what a task of one relation's edges reads, or hold what it cannot."""
+    edge, link = {"kind": "edge"}, {"kind": "link", "split": {"kind": "column"}}
+    by_time = {"kind": "link", "split": {"kind": "time"}}
+    bad = {"label": [0] * EDGES, "split": [*["train"] * (EDGES - 1), "holiday"]}
+    negative = {"label": [*[0] * 7, -4, *[1] * (EDGES - 8)], "split": ["train", "valid"] * (EDGES // 2)}
+    for name, task, table, change, *words in (
+        ("labels that the relation lacks", edge, LIKES, _column("split", ["train"] * EDGES), "'label'", "graph.label"),
+        ("splits that the relation lacks", link, LIKES, _drop("stars"), "'split'", "task.split.kind is column"),
+        ("a split of an edge that is none", edge, LIKES, _columns(bad), "'split'", "row 89", "holiday"),
+        ("a negative class of an edge", edge, LIKES, _columns(negative), "'label'", "row 7"),
+        ("times that the relation lacks", by_time, LIKES, _drop("weight"), "'timestamp'", "graph.timestamp"),
+        ("times that are text", by_time, LIKES, _column("timestamp", ["now"] * EDGES), "'timestamp'"),
+    ):
+        features = key("graph.edge_features", [])
+        settings = both(_typed(table, change), features, key("graph.target", LIKES), key("task", task))
+        metric = key("train.metric", "mrr" if task["kind"] == "link" else "accuracy")
+        yield refused(f"types: {name}", both(settings, metric), f"{table}.parquet", *words)
 
 
 def _configs() -> Iterator[Case]:
@@ -127,6 +148,10 @@ def _tables() -> dict[str, Table]:
 
 def _column(column: str, values: list[Any]) -> Change:
     return lambda table: table.update({column: values})
+
+
+def _columns(columns: Table) -> Change:
+    return lambda table: table.update(columns)
 
 
 def _put(column: str, row: int, value: Any) -> Change:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from gnnflow.executions.table import EXECUTIONS
 from tests.command_line import run_cli
 
 CONFIG = """
@@ -87,7 +88,7 @@ def test_json_has_the_same(config):
     (layer,) = plan["layers"]
     assert layer["kind"] == "GraphSAGE"
     assert [each["leaves"] for each in layer["relations"]] == [1, 2]
-    assert layer["executions"] == {"reference": None, "minibatch": None, "sliced": None}
+    assert layer["executions"] == dict.fromkeys(EXECUTIONS)
     assert plan["used"] == ["minibatch", "sliced"]
 
 

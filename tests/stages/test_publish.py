@@ -177,7 +177,7 @@ def test_a_champion_that_reaches_further_than_the_neighbourhoods_cannot_be_compa
     published(config_of(graph, model={"kind": "gcn", "layers": 2, "hidden": 8}))
     shallow = published(config_of(graph))
     assert not shallow.promoted
-    assert "2 layers, and GraphFlat cut neighbourhoods of 1 hops" in shallow.reason
+    assert "2 layers, and this run's neighbourhoods have 1 hops" in shallow.reason
     assert registry.read_aliases(str(graph / "runs"), "small").candidate == 2
 
 

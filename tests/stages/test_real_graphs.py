@@ -86,3 +86,13 @@ def test_countries_that_training_never_saw_are_scored_under_their_own_ids(data_d
     assert np.isfinite(np.array(unseen["probabilities"].to_pylist())).all()
     assert accuracy(unseen) == pytest.approx(result.metrics["test.accuracy"])
     assert result.metrics["test.roc_auc"] > 0.55
+
+
+def test_gcn_learns_cora_from_clusters_and_from_the_store(data_dir, tmp_path):
+    pytest.importorskip("pymetis", reason="pymetis is an extra: pip install 'gnnflow[metis]'")
+    clusters = run("cora_cluster", data_dir, tmp_path)
+    assert "flat" not in clusters.stages
+    assert clusters.metrics["test.accuracy"] >= 0.79
+    store = run("cora", data_dir, tmp_path, "train.source=store")
+    assert "flat" not in store.stages
+    assert store.metrics["test.accuracy"] >= 0.79

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gnnflow.cluster import Cluster
-from gnnflow.datasets.typed_payments import write_typed_payments
+from gnnflow.datasets.typed_payments import PAYS, write_typed_payments
 from gnnflow.progress import Silent
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
@@ -32,13 +32,15 @@ SAMPLED = {"sampling": {"kind": "weighted", "fanout": [4, 3]}, "hub_threshold": 
 
 
 def small(folder: Path, workspace: str, **cluster: Any) -> Config:
-    graph, kind = {"edge_features": ["amount", "hour"]}, "gat_e"
+    graph, kind, task = {"edge_features": ["amount", "hour"]}, "gat_e", {"kind": "node"}
     if (section := folder / "graph.json").exists():
         graph, kind = json.loads(section.read_text()), "han"
+        task = {"kind": "edge", "split": {"kind": "random"}} if graph["target"] == PAYS else task
     return graph_config(
         folder,
         workspace=str(folder / workspace),
         graph=graph,
+        task=task,
         neighbors=SAMPLED,
         flat={"shard_size": 16},
         model={"kind": kind, "hidden": 4, "heads": 2},
@@ -52,12 +54,14 @@ def digests(result: pipeline.RunResult) -> dict[str, str]:
     return {name: stage.digest for name, stage in result.stages.items()}
 
 
-@pytest.fixture(params=["one type", "several types"])
+@pytest.fixture(params=["one type", "several types", "edges of a relation"])
 def graph(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     if request.param == "one type":
         write_graph(tmp_path, num_nodes=120, num_edges=1500, hub=7)
     else:
         section = write_typed_payments(str(tmp_path), num_nodes=150, num_edges=1500)
+        if request.param == "edges of a relation":
+            section |= {"target": PAYS, "label": "illicit"}
         (tmp_path / "graph.json").write_text(json.dumps(section))
     return tmp_path
 

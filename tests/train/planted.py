@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnnflow.config import TrainConfig, model_from_dict
+from gnnflow.config import MiniBatchConfig, model_from_dict
 from gnnflow.graph.arrays import Array, offsets_of
 from gnnflow.graph.batch import Degrees, Features
 from gnnflow.graph.edges import InEdges
@@ -106,7 +106,7 @@ def job_for(
         inputs=ModelInputs(WIDTH, outputs),
         label_kind=label_kind,  # type: ignore[arg-type]
         num_classes=NUM_CLASSES,
-        train=TrainConfig.model_validate(settings),
+        train=MiniBatchConfig.model_validate(settings),
         seed=5,
         checkpoint_uri=uri,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnnflow.config import LinkTask, TrainConfig, model_from_dict
+from gnnflow.config import LinkTask, MiniBatchConfig, model_from_dict
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Degrees, Features
 from gnnflow.graph.edges import InEdges
@@ -95,7 +95,7 @@ def link_job(graph: Links, *, task: Mapping[str, object] | None = None, uri: str
         inputs=ModelInputs(WIDTH, asked.width, decoder=DecoderInputs(asked.decoder.kind, hidden=hidden)),
         label_kind="link",
         num_classes=0,
-        train=TrainConfig.model_validate(settings),
+        train=MiniBatchConfig.model_validate(settings),
         seed=5,
         checkpoint_uri=uri,
         task=asked,

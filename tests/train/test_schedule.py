@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.optim import lr_scheduler
 
-from gnnflow.config import TrainConfig
+from gnnflow.config import MiniBatchConfig
 from gnnflow.graph.errors import TrainingError
 from gnnflow.train.schedule import Schedule, build_schedule
 from gnnflow.train.trainer import train
@@ -22,7 +22,7 @@ GRAPH = planted()
 
 
 def schedule(metric: str = "accuracy", **keys: Any) -> Schedule:
-    config = TrainConfig.model_validate({"schedule": keys}).schedule
+    config = MiniBatchConfig.model_validate({"schedule": keys}).schedule
     return build_schedule(config, lr=LR, epochs=EPOCHS, updates_per_epoch=UPDATES, metric=metric)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnflow.config import TrainConfig
+from gnnflow.config import MiniBatchConfig
 from gnnflow.train.reproducible import compute_settings
 
 
@@ -20,7 +20,7 @@ def test_the_environment_changes_neither_threads_nor_bits(around: int) -> None:
         wanted = (grad.T @ rows).numpy()
     try:
         torch.set_num_threads(around)
-        with compute_settings(TrainConfig().threads):
+        with compute_settings(MiniBatchConfig().threads):
             assert torch.get_num_threads() == 1
             np.testing.assert_array_equal((grad.T @ rows).numpy(), wanted)
         assert torch.get_num_threads() == around
@@ -29,4 +29,4 @@ def test_the_environment_changes_neither_threads_nor_bits(around: int) -> None:
 
 
 def test_null_is_the_default_of_versions_published_earlier() -> None:
-    assert TrainConfig.model_validate({"threads": None}).threads == TrainConfig().threads == 1
+    assert MiniBatchConfig.model_validate({"threads": None}).threads == MiniBatchConfig().threads == 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnflow.config import TrainConfig
+from gnnflow.config import MiniBatchConfig
 from gnnflow.layers.saved import encode_weights
 from gnnflow.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from gnnflow.train.objective import Objective
@@ -20,7 +20,7 @@ def loss_of(model: torch.nn.Linear) -> torch.Tensor:
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
 def test_a_restored_updater_takes_the_same_next_step(optimizer: str) -> None:
     uri = f"memory://train/{optimizer}.safetensors"
-    config = TrainConfig.model_validate({"optimizer": optimizer, "lr": 0.1})
+    config = MiniBatchConfig.model_validate({"optimizer": optimizer, "lr": 0.1})
     model = torch.nn.Linear(3, 2)
     updater = LocalUpdater(model, config)
     updater.step(loss_of(model))
@@ -52,7 +52,7 @@ def test_accumulated_gradients_are_those_of_one_large_batch(sizes: tuple[int, ..
     objective = Objective("single", torch.tensor([0.2, 3.0, 1.0]) if weighted else None)
     parts = batches(*sizes)
     whole = torch.cat([rows for rows, _ in parts]), np.concatenate([labels for _, labels in parts])
-    config = TrainConfig.model_validate({"optimizer": "sgd", "lr": 1.0})
+    config = MiniBatchConfig.model_validate({"optimizer": "sgd", "lr": 1.0})
     small, large = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
     large.load_state_dict(small.state_dict())
     updater = LocalUpdater(small, config)
@@ -65,7 +65,7 @@ def test_accumulated_gradients_are_those_of_one_large_batch(sizes: tuple[int, ..
 
 
 def test_held_gradients_survive_a_restart() -> None:
-    objective, config = Objective("single"), TrainConfig.model_validate({"lr": 0.1, "clip_norm": 0.3})
+    objective, config = Objective("single"), MiniBatchConfig.model_validate({"lr": 0.1, "clip_norm": 0.3})
     first, second, third = batches(4, 9, 5)
     model = torch.nn.Linear(3, 3)
     updater = LocalUpdater(model, config)
@@ -88,14 +88,14 @@ def test_long_gradients_are_scaled_down_to_the_norm_and_short_ones_left_alone(cl
     gradients = torch.autograd.grad(loss_of(model), list(model.parameters()))
     norm = torch.linalg.vector_norm(torch.cat([gradient.ravel() for gradient in gradients]))
     assert 0.1 < norm < 1e6
-    config = TrainConfig.model_validate({"optimizer": "sgd", "lr": 1.0, "clip_norm": clip_norm})
+    config = MiniBatchConfig.model_validate({"optimizer": "sgd", "lr": 1.0, "clip_norm": clip_norm})
     LocalUpdater(model, config).step(loss_of(model))
     for held, gradient, weights in zip(before, gradients, model.parameters(), strict=True):
         torch.testing.assert_close(held - weights.detach(), gradient * min(1.0, clip_norm / float(norm)))
 
 
 def test_a_step_forgets_the_gradient_of_the_step_before() -> None:
-    config = TrainConfig.model_validate({"optimizer": "sgd", "lr": 0.1})
+    config = MiniBatchConfig.model_validate({"optimizer": "sgd", "lr": 0.1})
     model = torch.nn.Linear(3, 2)
     updater = LocalUpdater(model, config)
     for _ in range(2):

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -36,6 +36,9 @@ OPEN_SHARDS = 4
 
 SMALLEST_TAIL = 4
 """A tail below batch_size / SMALLEST_TAIL targets joins the batch before it."""
+
+FIXED_VIEW = 0
+"""The sample of in-edges that stage `select` keeps: what is evaluated and scored on, whatever is trained on."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,16 @@ def plan_evaluation(
     cuts = _cuts(entries, batch_size)
     bounds = [len(cuts) * place // world_size for place in (rank, rank + 1)]
     return tuple(_repeated(entries[cut.shard], cut.start, cut.stop) for cut in cuts[bounds[0] : bounds[1]])
+
+
+def of_view(batch: PlannedBatch, view: int) -> PlannedBatch:
+    """Return the same targets over another sample of in-edges, which no other epoch has."""
+    return PlannedBatch(replace(batch.entry, name=f"{batch.entry.name}@{view}"), batch.positions)
+
+
+def view_of_entry(entry: ShardEntry) -> int:
+    """Return the view of a batch's entry."""
+    return int(entry.name.partition("@")[2] or FIXED_VIEW)
 
 
 def _repeated(entry: ShardEntry, start: int, stop: int) -> PlannedBatch:

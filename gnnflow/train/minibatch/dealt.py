@@ -9,7 +9,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 import torch
 
-from gnnflow.graph.arrays import Array
+from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.train.minibatch.batches import EpochPlan, PlannedBatch, plan_epoch, plan_evaluation
 from gnnflow.train.reproducible import seed_step
@@ -49,6 +49,43 @@ class Draws:
     def seed(self) -> None:
         """Seed torch's generator, which dropout reads."""
         seed_step(self.run_seed, epoch=self.epoch, step=self.step, rank=self.rank, device=self.device)
+
+
+class Prepared(Protocol):
+    """A batch that is ready to compute on."""
+
+    @property
+    def targets(self) -> IntArray:
+        """Dense ids of its targets [B]."""
+
+    @property
+    def labels(self) -> Array:
+        """Their labels."""
+
+
+Batch = TypeVar("Batch", bound=Prepared)
+
+
+@dataclass(frozen=True)
+class PreparedStep(Generic[Batch]):
+    """A prepared batch, and what its random draws are a function of."""
+
+    batch: Batch
+    draws: Draws
+
+    @property
+    def targets(self) -> IntArray:
+        """Dense ids of the batch's targets [B]."""
+        return self.batch.targets
+
+    @property
+    def labels(self) -> Array:
+        """Their labels."""
+        return self.batch.labels
+
+    def seed(self) -> None:
+        """Seed torch's generator, which dropout reads."""
+        self.draws.seed()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,19 +28,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
+from weakref import ref
 
-import numpy as np
 import torch
 
 from gnnflow.executions.minibatch import aggregates_ahead, first_terms, prepared, sort_for_backward
 from gnnflow.executions.moving import Moved, Mover
 from gnnflow.executions.tensors import BatchTensors, batch_tensors
 from gnnflow.graph.arrays import Array, IntArray
-from gnnflow.graph.batch import Degrees
 from gnnflow.graph.edges import Fanout, SamplingKind
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graphfeature.blocks import build_in_place, build_minibatch, new_scratch
+from gnnflow.graphfeature.neighborhood import Neighborhood
 from gnnflow.graphfeature.shards import Shard
 from gnnflow.layers import FeatureTensors, Model, Terms, TypedFeatureTensors
 from gnnflow.train.minibatch.batches import OPEN_SHARDS, PlannedBatch
@@ -84,7 +84,7 @@ class BatchLoader:
     model: one like that which is trained; only what no weight has a part in is asked of it. fanouts (targets first,
     None keeps all edges) and sampling (how those of a fan-out were chosen) shape the blocks. `edges=False` gives the
     graph without its edges: no neighbours and degrees of zero. watch: measures the work; `read` may lap its "read".
-    mover: to the device that computes.
+    mover: to the device that computes. open_shards: how many decoded shards are held whatever the cache's size.
     """
 
     def __init__(
@@ -99,6 +99,7 @@ class BatchLoader:
         edges: bool = True,
         watch: Stopwatch | None = None,
         mover: Mover | None = None,
+        open_shards: int = OPEN_SHARDS,
     ) -> None:
         self._read = read
         self._watch = watch or Stopwatch()
@@ -110,7 +111,8 @@ class BatchLoader:
         self._edges = edges
         self._mover = mover or Mover()
         self._scratch = new_scratch(0)
-        self._memory = Memory[_Open, ReadyBatch](cache_bytes, open_shards=OPEN_SHARDS)
+        self._memory = Memory[_Open, ReadyBatch](cache_bytes, open_shards=open_shards)
+        self._last: ref[_Open] | None = None
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gnnflow-reader")
 
     def __enter__(self) -> Self:
@@ -162,7 +164,7 @@ class BatchLoader:
         # By the reader's thread, which shards and scratch space belong to.
         features = batch.tensors.features or self._reader.submit(read_again).result()
         assert features is not None
-        return features if isinstance(features, FeatureTensors) else _of_targets(features)
+        return features.of_targets
 
     def _begin(self, batch: PlannedBatch, *, for_training: bool) -> _Sent | Future[_Sent]:
         held = self._memory.batch(self._key(batch, for_training=for_training))
@@ -197,15 +199,24 @@ class BatchLoader:
         shard = self._read(entry)
         self._watch.lap("decode")
         if not self._edges:
-            known = shard.neighborhood.degrees
-            zeros = np.zeros_like(known.in_degree)
-            degrees = Degrees(zeros, zeros, np.zeros_like(known.in_weight), known.types)
+            degrees = shard.neighborhood.degrees.zeros
             shard = replace(shard, neighborhood=replace(shard.neighborhood, degrees=degrees))
+        opened = _Open(shard, self._terms(shard.neighborhood))
+        self._last = ref(opened)
+        return opened
+
+    def _terms(self, neighborhood: Neighborhood) -> Terms | None:
+        """Return the first layer's terms of all nodes where batches are aggregated ahead."""
         if not aggregates_ahead(self._model, training=False):
-            return _Open(shard, None)
-        terms = first_terms(self._model, shard.neighborhood.features, shard.neighborhood.degrees)
+            return None
+        # Shards of a graph in memory are all of the same nodes.
+        last = None if self._last is None else self._last()
+        known = None if last is None else last.shard.neighborhood
+        if last is not None and known is not None and known.features is neighborhood.features and self._edges:
+            return last.terms
+        terms = first_terms(self._model, neighborhood.features, neighborhood.degrees)
         self._watch.lap("sums")
-        return _Open(shard, terms)
+        return terms
 
     def _build(self, batch: PlannedBatch, *, for_training: bool) -> ReadyBatch:
         self._watch.start()
@@ -247,13 +258,6 @@ class BatchLoader:
             sampling=self._sampling,
             scratch=self._scratch,
         )
-
-
-def _of_targets(features: TypedFeatureTensors) -> FeatureTensors:
-    """Return the features of the type that the first row is of, as the targets are; no columns where it has none."""
-    held = zip(features.parts, features.rows, strict=True)
-    part, rows = next((part, rows) for part, rows in held if len(rows) and not rows[0])
-    return FeatureTensors(0, dense=torch.zeros(len(rows), 0)) if part is None else part
 
 
 def in_order(begun: Iterable[Ready | Future[Ready]], *, ahead: int) -> Generator[Ready, None, None]:

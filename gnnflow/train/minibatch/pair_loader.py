@@ -24,7 +24,7 @@ from gnnflow.executions.minibatch import forward, sort_for_backward
 from gnnflow.executions.moving import Moved, Mover
 from gnnflow.executions.tensors import BatchTensors, batch_tensors, tensor
 from gnnflow.graph.arrays import Array, FloatArray, IntArray, distinct
-from gnnflow.graph.batch import Degrees, MiniBatch
+from gnnflow.graph.batch import MiniBatch
 from gnnflow.graph.edges import Fanout, SamplingKind
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
@@ -175,7 +175,8 @@ class PairLoader:
         columns = rows.candidates.shape[1]
         ends = tensor(np.repeat(rows.ends.sources, columns)), tensor(rows.candidates.reshape(-1))
         attributes = self._attributes(pairs, planned.positions)
-        tensors, ends, attributes = self.mover.pinned((batch_tensors(built), ends, attributes))
+        tensors = batch_tensors(built, self.model.inputs.schema)
+        tensors, ends, attributes = self.mover.pinned((tensors, ends, attributes))
         batch = PairBatch(
             tensors,
             ends,
@@ -197,8 +198,7 @@ class PairLoader:
         if self.edges:
             return pairs
         neighborhood = pairs.shard.neighborhood
-        zeros = np.zeros(neighborhood.num_nodes, np.int64)
-        bare = replace(neighborhood, degrees=Degrees(zeros, zeros, zeros.astype(np.float32)))
+        bare = replace(neighborhood, degrees=neighborhood.degrees.zeros)
         return replace(pairs, shard=replace(pairs.shard, neighborhood=bare))
 
     def _attributes(self, pairs: PairShard, positions: IntArray) -> Tensor | None:

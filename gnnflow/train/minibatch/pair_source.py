@@ -10,50 +10,34 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.config import PairTask, TrainConfig
+from gnnflow.config import MiniBatchConfig, PairTask
 from gnnflow.executions.moving import Mover
-from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.edges import Fanout, SamplingKind
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.pairs import PairShard, read_pair_shard
-from gnnflow.layers import FeatureTensors
+from gnnflow.layers import FeatureTensors, TypedFeatureTensors
 from gnnflow.layers.model import Model, build_model
 from gnnflow.train.job import TrainJob
-from gnnflow.train.minibatch.dealt import DealtShards, Draws
+from gnnflow.train.minibatch.dealt import DealtShards, PreparedStep
 from gnnflow.train.minibatch.pair_loader import PairBatch, PairLoader, open_loader
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import Stopwatch
 
 
 @dataclass(frozen=True)
-class PairStep:
-    """A prepared batch of pairs, and what its random draws are a function of."""
-
-    batch: PairBatch
-    draws: Draws
-
-    @property
-    def targets(self) -> IntArray:
-        """Dense ids of the pairs' targets [B]."""
-        return self.batch.targets
-
-    @property
-    def labels(self) -> Array:
-        """Labels of the pairs."""
-        return self.batch.labels
+class PairStep(PreparedStep[PairBatch]):
+    """A prepared batch of pairs."""
 
     @property
     def features(self) -> FeatureTensors:
-        """Features of the pairs' targets, then of all rows of the batch."""
-        features = self.batch.tensors.features
-        assert isinstance(features, FeatureTensors), "pairs are of graphs without types"
-        own = [features.rows(row, row + 1) for row in self.batch.candidates[:, 0].tolist()]
+        """Features of the pairs' targets, then of all rows of the batch, with types of those of the targets' type."""
+        features, rows = self.batch.tensors.features, self.batch.candidates[:, 0]
+        assert features is not None
+        if isinstance(features, TypedFeatureTensors):
+            features, rows = features.of_type(rows)
+        own = [features.rows(row, row + 1) for row in rows.tolist()]
         return FeatureTensors.joined([*own, features])
-
-    def seed(self) -> None:
-        """Seed torch's generator, which dropout reads."""
-        self.draws.seed()
 
     def logits(self, model: Model) -> Tensor:
         """Return the scores of the batch's pairs."""
@@ -95,7 +79,7 @@ def outputs_on_pairs(
     *,
     artifact: str,
     fanouts: Sequence[Fanout] | None,
-    train: TrainConfig,
+    train: MiniBatchConfig,
     task: PairTask,
     seed: int,
     sampling: SamplingKind = "uniform",
@@ -122,7 +106,8 @@ def open_pair_source(
 ) -> PairSource:
     """Return the job's shards of pairs as a source. `read` replaces reading them from the artifact."""
     assert isinstance(job.task, PairTask)
-    watch = Stopwatch()
+    assert isinstance(job.train, MiniBatchConfig)
+    watch, train = Stopwatch(), job.train
     loader = open_loader(
         read or partial(read_pair_shard, job.artifact, was_read=partial(watch.lap, "read")),
         model=build_model(job.model, job.inputs).eval(),
@@ -130,8 +115,8 @@ def open_pair_source(
         fanouts=job.fanouts,
         sampling=job.sampling,
         seed=job.seed,
-        prefetch=job.train.prefetch,
-        cache_bytes=job.train.cache,
+        prefetch=train.prefetch,
+        cache_bytes=train.cache,
         edges=edges,
         watch=watch,
         mover=Mover(torch.device(job.device)),
@@ -140,8 +125,8 @@ def open_pair_source(
         entries=job.entries,
         loader=loader,
         seed=job.seed,
-        batch_size=job.train.batch_size,
-        eval_batch_size=job.train.eval_batch_size or job.train.batch_size,
+        batch_size=train.batch_size,
+        eval_batch_size=train.eval_batch_size or train.batch_size,
         rank=job.rank,
         world_size=job.num_ranks,
     )

@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.config import TrainConfig
+from gnnflow.config import MiniBatchConfig
 from gnnflow.executions.minibatch import forward
 from gnnflow.executions.moving import Mover
-from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.edges import Fanout, SamplingKind
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.splits import SPLITS
@@ -21,39 +20,23 @@ from gnnflow.graphfeature.shards import Shard, read_shard
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model, build_model
 from gnnflow.train.job import TrainJob
-from gnnflow.train.minibatch.batches import PlannedBatch, plan_evaluation
-from gnnflow.train.minibatch.dealt import DealtShards, Draws
+from gnnflow.train.minibatch.batches import FIXED_VIEW, OPEN_SHARDS, PlannedBatch, of_view, plan_evaluation
+from gnnflow.train.minibatch.dealt import DealtShards, PreparedStep
 from gnnflow.train.minibatch.loader import BatchLoader, ReadyBatch
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import Stopwatch
 
 
 @dataclass(frozen=True)
-class MiniBatchStep:
-    """A prepared batch, and what its random draws are a function of."""
+class MiniBatchStep(PreparedStep[ReadyBatch]):
+    """A prepared batch of targets. loader: what prepared it."""
 
-    batch: ReadyBatch
     loader: BatchLoader
-    draws: Draws
-
-    @property
-    def targets(self) -> IntArray:
-        """Dense ids of the batch's targets."""
-        return self.batch.targets
-
-    @property
-    def labels(self) -> Array:
-        """Labels of the batch's targets."""
-        return self.batch.labels
 
     @property
     def features(self) -> FeatureTensors:
         """Features of the batch's rows, targets first."""
         return self.loader.features(self.batch)
-
-    def seed(self) -> None:
-        """Seed torch's generator, which dropout reads."""
-        self.draws.seed()
 
     def logits(self, model: Model) -> Tensor:
         """Return the outputs of the batch's targets."""
@@ -62,7 +45,12 @@ class MiniBatchStep:
 
 @dataclass(frozen=True, kw_only=True)
 class MiniBatchSource(DealtShards[BatchLoader]):
-    """One rank's mini-batches of some shards, its part of each split's scoring and of the labels."""
+    """One rank's mini-batches of some shards, its part of each split's scoring and of the labels.
+
+    draws_anew: each epoch trains on a view of its own.
+    """
+
+    draws_anew: bool = False
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -72,8 +60,11 @@ class MiniBatchSource(DealtShards[BatchLoader]):
 
     def steps(self, epoch: int, *, since: int) -> Iterator[MiniBatchStep]:
         """Yield the prepared batches of an epoch from step `since` on."""
-        ready = self.loader.batches(self.plan(epoch).since(since), for_training=True)
-        return (MiniBatchStep(batch, self.loader, self.draws(epoch, step)) for step, batch in enumerate(ready, since))
+        planned = self.plan(epoch).since(since)
+        if self.draws_anew:
+            planned = (of_view(batch, FIXED_VIEW + 1 + epoch) for batch in planned)
+        ready = self.loader.batches(planned, for_training=True)
+        return (MiniBatchStep(batch, self.draws(epoch, step), self.loader) for step, batch in enumerate(ready, since))
 
     def outputs(self, model: Model, split: str) -> Outputs:
         """Return the outputs of this rank's part of a split in stored order; the batch size does not change them.
@@ -88,29 +79,40 @@ class MiniBatchSource(DealtShards[BatchLoader]):
 
 
 def open_source(
-    job: TrainJob, *, edges: bool = True, read: Callable[[ShardEntry], Shard] | None = None
+    job: TrainJob,
+    *,
+    edges: bool = True,
+    read: Callable[[ShardEntry], Shard] | None = None,
+    draws_anew: bool = False,
 ) -> MiniBatchSource:
-    """Return the job's shards as a source. `read` replaces reading them from the artifact."""
-    watch = Stopwatch()
+    """Return the job's shards as a source.
+
+    `read` replaces reading them from the artifact; draws_anew: and reads those of an epoch's view (`batches.of_view`).
+    """
+    assert isinstance(job.train, MiniBatchConfig)
+    watch, train = Stopwatch(), job.train
     loader = BatchLoader(
         read or partial(read_shard, job.artifact, was_read=partial(watch.lap, "read")),
         model=build_model(job.model, job.inputs).eval(),
         fanouts=job.fanouts,
         sampling=job.sampling,
-        cache_bytes=job.train.cache,
-        prefetch=job.train.prefetch,
+        cache_bytes=train.cache,
+        prefetch=train.prefetch,
         edges=edges,
         watch=watch,
         mover=Mover(torch.device(job.device)),
+        # A view is not read again, so that of the last epoch leaves before the next is drawn.
+        open_shards=2 if draws_anew else OPEN_SHARDS,
     )
     return MiniBatchSource(
         entries=job.entries,
         loader=loader,
         seed=job.seed,
-        batch_size=job.train.batch_size,
-        eval_batch_size=_eval_batch_size(job.train),
+        batch_size=train.batch_size,
+        eval_batch_size=_eval_batch_size(train),
         rank=job.rank,
         world_size=job.num_ranks,
+        draws_anew=draws_anew,
     )
 
 
@@ -118,18 +120,20 @@ def outputs_on_shards(
     model: Model,
     entries: Sequence[ShardEntry],
     *,
-    artifact: str,
     fanouts: Sequence[Fanout] | None,
-    train: TrainConfig,
+    train: MiniBatchConfig,
+    artifact: str = "",
     sampling: SamplingKind = "uniform",
+    read: Callable[[ShardEntry], Shard] | None = None,
 ) -> Outputs:
     """Return a model's outputs for all targets of some shards of a GraphFlat artifact, in stored order.
 
     fanouts and sampling are GraphFlat's; of the fan-outs a model with fewer layers uses the first. train says how much
-    memory, prefetching and which batch size that may take. Raises TrainingError where there are no labels.
+    memory, prefetching and which batch size that may take. `read` replaces reading the artifact. Raises TrainingError
+    where there are no labels.
     """
     with BatchLoader(
-        partial(read_shard, artifact),
+        read or partial(read_shard, artifact),
         model=model,
         fanouts=fanouts and fanouts[: model.num_layers],
         sampling=sampling,
@@ -151,5 +155,5 @@ def _outputs(model: Model, planned: Iterable[PlannedBatch], *, loader: BatchLoad
     return Outputs(np.concatenate(logits), np.concatenate(labels), np.concatenate(targets))
 
 
-def _eval_batch_size(config: TrainConfig) -> int:
+def _eval_batch_size(config: MiniBatchConfig) -> int:
     return config.eval_batch_size or config.batch_size

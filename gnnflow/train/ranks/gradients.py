@@ -5,6 +5,9 @@ reaches them. A bucket is sent as soon as its last gradient is there and all buc
 every rank sends them in one order while the backward pass goes on. A step's draws, shares and sums are functions of
 (seed, epoch, step, rank), and every rank gets the same bits: the weights stay equal without being sent.
 
+Where ranks compute one step together (`is_joint`), the backward pass of each also carries what the others' losses ask
+of its rows: all passes then begin from parts of one mean over the targets of all ranks, and their gradients are summed.
+
 Each bucket carries, beside the gradients times the rank's weight, one number per parameter that counts the ranks with a
 gradient of it, so that a parameter that no rank used keeps none, as it would on one rank. The first bucket carries the
 step's loss too: a message of its own would be one more to wait for.
@@ -83,8 +86,11 @@ class _Bucket:
 class AllReduce:
     """Exchanges the gradients of a model's parameters with the other ranks of a group."""
 
-    def __init__(self, model: nn.Module, group: RankGroup, *, bucket_bytes: int = BUCKET_BYTES) -> None:
+    def __init__(
+        self, model: nn.Module, group: RankGroup, *, is_joint: bool = False, bucket_bytes: int = BUCKET_BYTES
+    ) -> None:
         self._model = model
+        self._is_joint = is_joint
         self._group = group
         self._buckets = _buckets(model, bucket_bytes)
         self._numbers = {id(one): number for number, each in enumerate(self._buckets) for one in each.parameters}
@@ -98,15 +104,18 @@ class AllReduce:
             for parameter in bucket.parameters:
                 parameter.register_post_accumulate_grad_hook(partial(_pass_on, came))  # type: ignore[no-untyped-call]
 
-    def begin(self, *, loss: float, weight: float, num_targets: int) -> None:
+    def begin(self, *, loss: float, weight: float, num_targets: int) -> float:
         """Note a step's loss, before its backward pass; gradients are sent as they come from now on."""
         self._agree()
-        self._weight, self._sent, self._begun = weight, 0, True
+        # of a joint step the parts of the mean come weighed, and are summed as they are
+        factor = self._share_of(weight) if self._is_joint else 1.0
+        self._weight, self._sent, self._begun = 1.0 if self._is_joint else weight, 0, True
         for bucket in self._buckets:
             bucket.missing = len(bucket.parameters)
         # in two digits, whose sums float32 holds exactly
         figures = [loss * weight, weight, *divmod(num_targets, _COUNT_BASE)]
         self._buckets[0].figures.copy_(torch.tensor(figures))
+        return factor
 
     def send(self) -> None:
         """Send what is not under way yet, after the backward pass."""
@@ -119,9 +128,14 @@ class AllReduce:
         wait_all([bucket.pending for bucket in self._buckets if bucket.pending is not None])
         loss_sum, weight, high, low = self._buckets[0].figures.tolist()
         for bucket in self._buckets:
-            bucket.give(weight or 1.0)
+            bucket.give(1.0 if self._is_joint else weight or 1.0)
             bucket.pending = None
         return StepLoss(loss_sum / (weight or 1.0), int(high) * _COUNT_BASE + int(low))
+
+    def _share_of(self, weight: float) -> float:
+        """Return this rank's part of the weight of all ranks."""
+        total = self._group.all_reduce(torch.tensor([weight], dtype=torch.float64)).wait().item()
+        return weight / (total or 1.0)
 
     def _came(self, parameter: Tensor) -> None:
         if not self._begun:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -89,7 +89,9 @@ class RankGroup:
     backend: Any
     doubling: Doubling | None = None
     own_cards: bool = False
+    join: Callable[[str, int, int], Any] | None = None
     _devices: list[Any] = field(default_factory=list)
+    _opened: int = 0
 
     @property
     def rank(self) -> int:
@@ -118,6 +120,15 @@ class RankGroup:
         if self.doubling is not None and is_cheaper(held.nbytes, self.size):
             return Pending(self, self.doubling.sums(held), held, copied_to)
         return Pending(self, iter([self.backend.allreduce([held])]), held, copied_to)
+
+    def row_exchange(self) -> RowExchange:
+        """Return a connection for rows that go between ranks within a step. All ranks ask for it together.
+
+        One of its own, so that sums of gradients may be under way beside it, in any order.
+        """
+        assert self.join is not None
+        self._opened += 1
+        return RowExchange(self, self.join(f"rows/{self._opened}", self.rank, self.size))
 
     def gather(self, arrays: Sequence[Array]) -> list[list[Array]]:
         """Return every rank's arrays, in rank order."""
@@ -163,6 +174,50 @@ class RankGroup:
         """Raise RankStoppedError where the training is no longer wanted."""
         if self.position.stop:
             raise RankStoppedError
+
+
+@dataclass(frozen=True)
+class RowExchange:
+    """Moves rows between the ranks of a group, through the memory of the machines."""
+
+    group: RankGroup
+    backend: Any
+
+    @property
+    def rank(self) -> int:
+        """Number of this rank, from 0."""
+        return self.group.rank
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return self.group.size
+
+    def begin(self, rows: Tensor, *, sent: Sequence[int], received: Sequence[int]) -> ArrivingRows:
+        """Begin to send rows and to receive others: see `gnnflow.executions.row_exchange.Exchange`."""
+        width = rows.element_size() * rows.shape[1:].numel()
+        held = rows.detach().cpu().contiguous()
+        # one run of memory, whose stride a single row need not say
+        held = held.as_strided((held.numel(),), (1,)).view(torch.uint8)
+        found = torch.empty(sum(received) * width, dtype=torch.uint8)
+        parts = ([count * width for count in received], [count * width for count in sent])
+        # what stays here is sent too: gloo copies it
+        work = self.backend.alltoall_base(found, held, *parts)
+        return ArrivingRows(Pending(self.group, iter([work]), found), rows, held)
+
+
+@dataclass(frozen=True)
+class ArrivingRows:
+    """Rows under way, and what was sent: it must stay until they are here."""
+
+    pending: Pending
+    like: Tensor
+    held: Tensor
+
+    def wait(self) -> Tensor:
+        """Return the received rows. Raises RankLostError where another rank is gone or too late."""
+        found = self.pending.wait().view(self.like.dtype).view(-1, *self.like.shape[1:])
+        return found.to(self.like.device)
 
 
 @dataclass
@@ -259,7 +314,8 @@ def join_group(store: Any, place: Place, *, host: str, position: Position) -> Ra
     try:
         join = partial(_between_hosts, group, place, host=host)
         backend = join("all", place.rank, place.size)
-        joined = RankGroup(place, position, group, backend, join_partners(place.rank, place.size, join))
+        doubling = join_partners(place.rank, place.size, join)
+        joined = RankGroup(place, position, group, backend, doubling, join=join)
         joined.all_reduce(torch.zeros(1)).wait()  # connections are made now, not in the first step
     except RuntimeError as error:
         raise RankLostError(f"rank {place.rank} cannot reach the others ({error})", where="train.workers") from error

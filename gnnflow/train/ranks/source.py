@@ -2,7 +2,8 @@
 
 The steps of an epoch are planned for `train.workers` shares. Where there are as many ranks, each has one; where there
 are fewer (`train.elastic`), a rank computes its shares of a step together, so that steps, cursor and learning rate stay
-what they were and the result is the same to rounding.
+what they were and the result is the same to rounding. Of a joint strategy (`Pipeline.is_joint`) each rank has one part,
+and fewer ranks have larger ones.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from gnnflow.config.pipelines import PIPELINES
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model
@@ -26,7 +28,7 @@ from gnnflow.train.job import TrainJob
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import added
 from gnnflow.train.ranks.group import RankGroup
-from gnnflow.train.source import OpenSource, Source, Step
+from gnnflow.train.source import OpenJointSource, OpenSource, Source, Step
 from gnnflow.train.state import Row
 
 
@@ -187,7 +189,11 @@ def open_shares(
     look_up: Callable[[Sequence[Step]], None] = _no_look_up,
     settle: Callable[[], None] = _nothing,
 ) -> SharedSource:
-    """Return this rank's shares of a job."""
+    """Return this rank's shares of a job; of a joint strategy its part of the graph, however many ranks there are."""
+    if PIPELINES[job.train.strategy].is_joint:
+        joint = cast("OpenJointSource", open_source)
+        part = joint(replace(job, rank=group.rank, num_ranks=group.size), edges=edges, exchange=group.row_exchange())
+        return SharedSource([part], group)
     numbers = range(group.rank, job.train.workers, group.size)
     cache = job.train.cache // len(numbers)
     train = job.train.model_copy(update={"cache": cache})

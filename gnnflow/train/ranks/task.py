@@ -20,6 +20,7 @@ import numpy as np
 from torch import nn
 
 from gnnflow.config import TrainConfig
+from gnnflow.config.pipelines import PIPELINES
 from gnnflow.graph.errors import GnnflowError
 from gnnflow.kernels.device import find_device
 from gnnflow.progress import Silent
@@ -88,7 +89,7 @@ class AllReduceRank:
 
     def updater(self, model: nn.Module, config: TrainConfig) -> Updater:
         """Return the configured optimiser behind an all-reduce, during which the source opened last goes on."""
-        exchange = AllReduce(model, self.group)
+        exchange = AllReduce(model, self.group, is_joint=PIPELINES[config.strategy].is_joint)
         return LocalUpdater(model, config, exchange=exchange, meanwhile=self._sources[-1].make_ready)
 
     def figures(self) -> dict[str, float]:

@@ -35,6 +35,20 @@ def test_a_typed_graph_given_as_maps_by_type_gives_the_predictions_of_the_comman
     assert run.predictions().equals(run.expected(tmp_path))
 
 
+def test_the_whole_graph_as_one_batch_over_other_partitions_gives_the_predictions_of_the_command_line(
+    live, graph: LiveGraph, tmp_path
+):
+    kept = {key: value for key, value in graph.conf.items() if "batch_size" not in key}
+    conf = {**kept, "train.strategy": "global-batch", "partition.kind": "ldg"}
+    run = PipelineRun(live, in_bucket(f"{graph.name}-whole", graph.tables, conf))
+    run.trigger()
+    assert run.wait(seconds=500) == "success", run.tasks()
+    states = run.tasks()
+    assert (states["partition"], states["flat"]) == ("success", "skipped")
+    assert graph.accuracy(run.predictions()) > graph.better_than
+    assert run.predictions().equals(run.expected(tmp_path))
+
+
 def test_the_same_on_postgresql(postgres_live, graph: LiveGraph, tmp_path):
     run = PipelineRun(postgres_live, in_bucket(f"{graph.name}-postgres", graph.tables, graph.conf))
     run.trigger()

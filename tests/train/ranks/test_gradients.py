@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnflow.config import TrainConfig
+from gnnflow.config import MiniBatchConfig
 from gnnflow.train.objective import Objective
 from gnnflow.train.ranks.gradients import AllReduce, _buckets
 from gnnflow.train.ranks.group import RankLostError
@@ -44,7 +44,7 @@ def steps(group, *, optimizer="sgd", class_weight=None, bucket_bytes=64, num_ste
     model = model_of()
     objective = Objective("single", class_weight)
     exchange = AllReduce(model, group, bucket_bytes=bucket_bytes) if group else None
-    config = TrainConfig.model_validate({"optimizer": optimizer, "lr": 0.05})
+    config = MiniBatchConfig.model_validate({"optimizer": optimizer, "lr": 0.05})
     updater = LocalUpdater(model, config, exchange=exchange)
     rows, labels = rows_and_labels()
     own = bounds(group.rank, group.size) if group else slice(None)

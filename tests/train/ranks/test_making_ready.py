@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gnnflow.config import TrainConfig
+from gnnflow.config import MiniBatchConfig
 from gnnflow.train.ranks.group import Position
 from gnnflow.train.ranks.source import JointStep, SharedSource
 from gnnflow.train.updater import LocalUpdater, StepLoss
@@ -59,6 +59,7 @@ def test_the_next_batch_is_made_ready_between_sending_and_waiting():
     class Told:
         def begin(self, *, loss, weight, num_targets):
             calls.append("begin")
+            return 1.0
 
         def send(self):
             calls.append("send")
@@ -68,7 +69,7 @@ def test_the_next_batch_is_made_ready_between_sending_and_waiting():
             return StepLoss(0.0, 1)
 
     model = torch.nn.Linear(2, 1)
-    config = TrainConfig.model_validate({"lr": 0.1})
+    config = MiniBatchConfig.model_validate({"lr": 0.1})
     updater = LocalUpdater(model, config, exchange=Told(), meanwhile=lambda: calls.append("meanwhile"))
     updater.step(model(torch.ones(1, 2)).sum())
     assert calls == ["begin", "send", "meanwhile", "finish"]

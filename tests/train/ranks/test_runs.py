@@ -22,6 +22,12 @@ from tests.train.ranks.test_gang import nothing_is_left, nothing_is_left_soon
 
 LOCAL = {"kind": "local", "workers": 2, "memory_limit": "2GiB"}
 SECONDS = 240
+STRATEGIES = {
+    "shards": {},
+    "store": {"source": "store"},
+    "clusters": {"strategy": "cluster-batch", "boundary_hops": 1},
+}
+"""Keys of `train` of each way to train."""
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +38,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def config_of(folder: Path, workspace: str, cluster=LOCAL, **train: object):
+    size = {} if "strategy" in train else {"batch_size": 16}
     return graph_config(
         folder,
         workspace=str(folder / workspace),
+        graph={"partitions": 6},
         model={"kind": "sage", "hidden": 8},
-        train={"epochs": 60, "batch_size": 16, "checkpoint_steps": 2, "workers": 2, "start_seconds": 120, **train},
+        train={"epochs": 60, "checkpoint_steps": 2, "workers": 2, "start_seconds": 120, **size, **train},
         infer={"parity_samples": 20},
         cluster=cluster,
     )
@@ -81,18 +89,21 @@ def test_ranks_on_a_scheduler_without_a_cluster_are_refused(folder: Path) -> Non
 
 @pytest.mark.distributed
 @pytest.mark.slow
-def test_a_killed_run_leaves_no_process_and_goes_on_to_the_same_bytes(folder: Path) -> None:
-    undisturbed = run_of(folder, config_of(folder, "undisturbed"), "undisturbed")
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_killed_run_leaves_no_process_and_goes_on_to_the_same_bytes(folder: Path, strategy: str) -> None:
+    names = {name: f"{strategy}-{name}" for name in ("undisturbed", "killed", "again")}
+    keys = STRATEGIES[strategy]
+    undisturbed = run_of(folder, config_of(folder, names["undisturbed"], **keys), names["undisturbed"])
     assert undisturbed.wait(SECONDS) == 0, undisturbed.said
-    config = config_of(folder, "killed")
-    killed = run_of(folder, config, "killed")
-    killed_in_training(killed, folder / "killed")
+    config = config_of(folder, names["killed"], **keys)
+    killed = run_of(folder, config, names["killed"])
+    killed_in_training(killed, folder / names["killed"])
     assert not killed.orphans()
-    again = run_of(folder, config, "again")
+    again = run_of(folder, config, names["again"])
     assert again.wait(SECONDS) == 0, again.said
     assert "goes on from epoch" in again.said
     assert digests(again.out) == digests(undisturbed.out)
-    assert not [file for file in (folder / "killed" / "work").rglob("*") if file.is_file()]
+    assert not [file for file in (folder / names["killed"] / "work").rglob("*") if file.is_file()]
 
 
 @pytest.mark.distributed

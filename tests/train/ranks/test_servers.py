@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnflow.config import TrainConfig
+from gnnflow.config import MiniBatchConfig, TrainConfig
 from gnnflow.train.objective import Objective
 from gnnflow.train.ranks.group import RankLostError
 from gnnflow.train.ranks.pushing import ServedUpdater
@@ -34,7 +34,7 @@ class Actor:
 
 def config_of(**keys: object) -> TrainConfig:
     updater = {"kind": "parameter_server", **keys}
-    return TrainConfig.model_validate({"optimizer": "adam", "lr": 0.05, "updater": updater})
+    return MiniBatchConfig.model_validate({"optimizer": "adam", "lr": 0.05, "updater": updater})
 
 
 def train(group, actors, *, num_steps=5, seconds=0.0, resume=None, seen=None):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnflow.config import SAGEConfig, TrainConfig
+from gnnflow.config import MiniBatchConfig, SAGEConfig
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import BagEncoder, ModelInputs, build_model
 from gnnflow.layers.typed import TypedInputs, TypeInputs
@@ -36,7 +36,7 @@ def rate(step):
 
 @pytest.mark.parametrize(("optimizer", "decay"), OPTIMIZERS)
 def test_rows_take_the_steps_that_a_dense_optimiser_would_have_taken(optimizer, decay):
-    config = TrainConfig.model_validate({"optimizer": optimizer, "weight_decay": decay})
+    config = MiniBatchConfig.model_validate({"optimizer": optimizer, "weight_decay": decay})
     random = torch.Generator().manual_seed(0)
     begin = torch.randn(ROWS, WIDTH, generator=random)
     dense = torch.nn.Parameter(begin.clone())
@@ -63,7 +63,7 @@ def test_rows_take_the_steps_that_a_dense_optimiser_would_have_taken(optimizer, 
 
 
 def test_a_table_that_is_restored_goes_on_with_the_same_bits():
-    config = TrainConfig.model_validate({"optimizer": "adam"})
+    config = MiniBatchConfig.model_validate({"optimizer": "adam"})
 
     def steps(shard, numbers):
         for step in numbers:

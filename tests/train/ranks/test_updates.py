@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnflow.config import TrainConfig
+from gnnflow.config import MiniBatchConfig
 from gnnflow.train.objective import Objective
 from gnnflow.train.ranks.gradients import AllReduce
 from gnnflow.train.ranks.pushing import ServedUpdater
@@ -20,7 +20,7 @@ WEIGHT = torch.tensor([0.5, 2.0, 1.0])
 
 
 def config_of(**keys):
-    return TrainConfig.model_validate({"optimizer": "sgd", "lr": 0.05, "clip_norm": 0.1, **keys})
+    return MiniBatchConfig.model_validate({"optimizer": "sgd", "lr": 0.05, "clip_norm": 0.1, **keys})
 
 
 def steps(updater_of, own, *, parts):

@@ -1,0 +1,124 @@
+"""What is aggregated: hops and layers, fan-outs and relations, and what layers read of edges."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from gnnflow.config.base import problem
+from gnnflow.config.model_section import GATEConfig, JoinedKeys, PGNNConfig
+from gnnflow.config.neighbors_section import (
+    DirectNeighbors,
+    MetapathNeighbors,
+    NoSampling,
+    RingNeighbors,
+    WalkNeighbors,
+    relation_of,
+)
+
+if TYPE_CHECKING:
+    from gnnflow.config.root import Config
+
+
+def hops_reach_layers(config: Config) -> None:
+    """Raise where neighbourhoods reach less far than the model's layers do."""
+    if config.num_hops < config.model.layers:
+        raise problem(
+            f"{config.flat.hops} is not allowed: must be at least {config.model.layers}, as model.layers",
+            key="flat.hops",
+            fix="Leave it out, or raise it: neighbourhoods of more hops serve models of fewer layers too.",
+        )
+
+
+def relations_are_joined_where_there_are_several(config: Config) -> None:
+    """Raise where relations are to be joined and the model sees one."""
+    model, relations = config.model, config.aggregated_relations
+    has_several = config.graph.schema.num_types > 1 or relations is None or len(relations) > 1
+    if has_several or not isinstance(model, JoinedKeys):
+        return
+    if model.across != type(model).model_fields["across"].default:
+        direct = isinstance(config.neighbors, DirectNeighbors)
+        one = "the graph has one" if direct else f"neighbors.kind {config.neighbors.kind} gives one"
+        raise problem(
+            f"{model.across!r} joins what a node gets from several relations, and {one}",
+            key="model.across",
+            fix="Leave it out, or give graph.edges as {source__relation__target: path}.",
+        )
+
+
+def fanout_fits_hops(config: Config) -> None:
+    """Raise where there is not one fan-out per hop."""
+    sampling, place = config.neighbors.sampling, "neighbors.sampling.fanout"
+    if isinstance(sampling, NoSampling):
+        return
+    if isinstance(sampling.fanout, dict):
+        _fanouts_name_relations(config, sampling.fanout)
+    held = {place: sampling.fanout} if isinstance(sampling.fanout, tuple) else sampling.fanout
+    for name, fanout in held.items():
+        if len(fanout) != config.num_hops:
+            raise problem(
+                f"{list(fanout)} is not allowed: must have {config.num_hops} numbers, one per hop",
+                key=name if name == place else f"{place}.{name}",
+                fix="Give one number per hop, targets first, or change model.layers or flat.hops.",
+            )
+
+
+def _fanouts_name_relations(config: Config, fanouts: Mapping[str, object]) -> None:
+    """Raise where a map of fan-outs does not name exactly the graph's relations."""
+    place = "neighbors.sampling.fanout"
+    if isinstance(config.graph.edges, str):
+        raise problem("a map of relations, and graph.edges is one table", key=place, fix="Give one list.")
+    known = [str(relation) for relation in config.graph.schema.relations]
+    if missing := [name for name in known if name not in fanouts]:
+        raise problem(
+            f"has no list for {', '.join(missing)}", key=place, fix="Name every relation, or give one list for all."
+        )
+    if unknown := [name for name in fanouts if name not in known]:
+        raise problem(f"{unknown[0]!r} is no relation of the graph", key=place, fix=f"They are {', '.join(known)}.")
+
+
+def metapaths_follow_relations(config: Config) -> None:
+    """Raise where a metapath takes a step that no relation leads, or is there twice."""
+    if not isinstance(config.neighbors, MetapathNeighbors):
+        return
+    schema, key = config.graph.schema, "neighbors.paths"
+    joined = {(relation.target, relation.source) for relation in schema.relations}
+    for path in config.neighbors.paths:
+        if unknown := [name for name in path if name not in schema.types]:
+            fix = f"They are {', '.join(schema.types)}."
+            raise problem(f"{unknown[0]!r} is no node type of the graph", key=key, fix=fix)
+        if apart := [pair for pair in pairwise(path) if pair not in joined]:
+            target, source = apart[0]
+            raise problem(
+                f"{list(path)} steps from {target} to {source}, and no relation leads from {source} to {target}",
+                key=key,
+                fix="Paths follow edges backwards, from where they lead. Set graph.reverse_edges: true, or name "
+                "types that a relation joins.",
+            )
+    if len(set(config.neighbors.paths)) < len(config.neighbors.paths):
+        raise problem("a path is listed twice", key=key, fix="List each once.")
+    names = Counter(relation_of(path) for path in config.neighbors.paths)
+    if twice := [str(each) for each, count in names.items() if count > 1]:
+        fix = "Leave one out, or name the types without a `-`."
+        raise problem(f"two paths give the relation {twice[0]}", key=key, fix=fix)
+
+
+def layers_find_what_they_read_of_edges(config: Config) -> None:
+    """Raise where a layer reads of edges what the chosen neighbours do not have."""
+    model, neighbors = config.model, config.neighbors
+    selected = isinstance(neighbors, (WalkNeighbors, RingNeighbors, MetapathNeighbors))
+    if isinstance(model, GATEConfig) and selected:
+        raise problem(
+            f"{model.kind} reads edge attributes, and neighbours of kind {neighbors.kind} have none",
+            key="model.kind",
+            fix="Choose gat, or set neighbors.kind to direct.",
+        )
+    sets = model.anchor_sets if isinstance(model, PGNNConfig) else None
+    if sets is not None and (selected or isinstance(neighbors, DirectNeighbors)):
+        raise problem(
+            f"{sets} is not allowed where neighbors.kind is {neighbors.kind}: only anchors are of sets",
+            key="model.anchor_sets",
+            fix="Leave it out, or set neighbors.kind to anchors.",
+        )

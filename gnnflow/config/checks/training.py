@@ -1,0 +1,108 @@
+"""How training is cut: ranks and workers, stores, clusters and the whole graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gnnflow.config.base import problem
+from gnnflow.config.cluster_section import AddressCluster, SynchronousCluster
+from gnnflow.config.neighbors_section import DirectNeighbors
+from gnnflow.config.partition_section import Clustered
+from gnnflow.config.train_section import (
+    ClusterBatchConfig,
+    GlobalBatchConfig,
+    MiniBatchConfig,
+    needs_ranks,
+    trains_from_shards,
+)
+
+if TYPE_CHECKING:
+    from gnnflow.config.root import Config
+
+
+def ranks_have_workers(config: Config) -> None:
+    """Raise where the cluster has no worker for each rank."""
+    if not needs_ranks(config.train) or isinstance(config.cluster, AddressCluster):
+        return
+    if isinstance(config.cluster, SynchronousCluster):
+        raise problem(
+            f"train.workers is {config.train.workers} with train.updater {config.train.updater.kind}, and ranks are "
+            "tasks of a Dask cluster, which cluster.kind: synchronous is not",
+            key="train.workers",
+            fix=f"Set cluster to {{kind: local, workers: {config.train.workers}}}, or train.workers to 1.",
+        )
+    if config.cluster.workers < config.train.workers and not config.train.elastic:
+        raise problem(
+            f"{config.train.workers} ranks need as many Dask workers, and cluster.workers is {config.cluster.workers}",
+            key="train.workers",
+            fix=f"Set cluster.workers to {config.train.workers}, or train.elastic to true.",
+        )
+
+
+def a_store_can_be_trained_on(config: Config) -> None:
+    """Raise where training on a graph store is asked for what only shards have."""
+    if trains_from_shards(config.train):
+        return
+    key = "train.source" if isinstance(config.train, MiniBatchConfig) else "train.strategy"
+    if config.task.kind != "node":
+        raise problem(
+            f"{config.train.strategy} on a graph store trains on nodes, and task.kind is {config.task.kind}",
+            key=key,
+            fix="Set train to {strategy: mini-batch, source: shards}.",
+        )
+    if isinstance(config.train, MiniBatchConfig) and config.train.resample == "epoch":
+        _sample_can_be_drawn_again(config)
+    if isinstance(config.train, ClusterBatchConfig) and config.neighbors.sampling.kind != "none":
+        raise problem(
+            f"{config.neighbors.sampling.kind} is not allowed where train.strategy is cluster-batch, whose batches "
+            "have every edge among their nodes",
+            key="neighbors.sampling.kind",
+            fix="Set it to none, or train with mini-batch.",
+        )
+    if isinstance(config.train, ClusterBatchConfig):
+        _clusters_are_enough(config, config.train.clusters_per_batch)
+
+
+def _clusters_are_enough(config: Config, per_batch: int) -> None:
+    own = config.partition.clusters if isinstance(config.partition, Clustered) else None
+    found = config.graph.partitions if own is None else own
+    if found is not None and found < max(per_batch, 2):
+        raise problem(
+            f"{found} is not allowed where train.strategy is cluster-batch: a graph has two clusters or more, and "
+            f"a batch takes {per_batch} of them",
+            key="partition.clusters" if own else "graph.partitions",
+            fix="Raise it, or lower train.clusters_per_batch. Without partition.clusters a partition is a cluster.",
+        )
+
+
+def _sample_can_be_drawn_again(config: Config) -> None:
+    neighbors = config.neighbors
+    if isinstance(neighbors, DirectNeighbors) and neighbors.sampling.kind in {"uniform", "weighted"}:
+        return
+    direct = isinstance(neighbors, DirectNeighbors)
+    said = f"sampling.kind is {neighbors.sampling.kind}" if direct else f"kind is {neighbors.kind}"
+    raise problem(
+        f"epoch draws a uniform or weighted sample of direct neighbours anew, and neighbors.{said}",
+        key="train.resample",
+        fix="Leave it out, or set neighbors.sampling to {kind: uniform, fanout: [...]}.",
+    )
+
+
+def the_whole_graph_can_be_one_batch(config: Config) -> None:
+    """Raise where ranks cannot share the whole graph."""
+    train, partitions = config.train, config.graph.partitions
+    if not isinstance(train, GlobalBatchConfig):
+        return
+    if train.updater.kind != "all_reduce":
+        raise problem(
+            f"{train.updater.kind} is not allowed where train.strategy is global-batch: ranks compute every step "
+            "together, so none has gradients of its own to push",
+            key="train.updater.kind",
+            fix="Leave train.updater out.",
+        )
+    if partitions is not None and partitions < train.workers:
+        raise problem(
+            f"{train.workers} ranks share {partitions} partitions under global-batch, and each needs one",
+            key="graph.partitions",
+            fix=f"Set it to {train.workers} or more, or leave it out.",
+        )

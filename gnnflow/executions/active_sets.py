@@ -1,0 +1,194 @@
+"""Which rows each rank computes in each layer, and which it reads of others: worked out once, before any training.
+
+A rank owns a run of dense ids; the nodes of its run are its masters. Backwards from the targets, layer by layer, a
+breadth-first search finds the rows that still reach a target: a layer computes those alone, and only masters that an
+active row reads are sent. A source that another rank owns is a mirror: a row that is received, once per layer, however
+many edges read it. So traffic is that of mirrors and not of edges.
+
+A rank's rows are numbered so that the rows of every layer are a prefix of those of the layer before: nodes that are
+active in the last layer come first, in order of their ids. Sources of a layer are these rows, then its mirrors, owner
+by owner. Nothing is relabelled between layers.
+
+Ranks tell each other which rows they read with exchanges of ids, here and never again.
+
+Shapes: N own nodes, T targets of a layer, M mirrors, E edges, K layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gnnflow.executions.row_exchange import Exchange, swapped, told_by_all
+from gnnflow.graph.arrays import Array, IntArray, distinct, offsets_of
+from gnnflow.graph.batch import Block
+
+_INACTIVE = -1
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The rows one rank sends in a layer: their numbers, rank by rank, how many to each, and how many come of each."""
+
+    rows: IntArray
+    sent: tuple[int, ...]
+    received: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What all ranks have in one layer together: the same on each of them."""
+
+    num_sources: int
+    num_targets: int
+    num_edges: int
+    num_mirrors: int
+
+
+@dataclass(frozen=True)
+class ActiveLayer:
+    """One layer of one rank.
+
+    block: the in-edges of its T active rows; sources are the rank's rows of the layer before, num_own of them, then the
+    mirrors. mirrors [M]: dense ids, ascending. traffic: None where no rank has a mirror.
+    """
+
+    block: Block
+    num_own: int
+    mirrors: IntArray
+    traffic: Traffic | None
+    totals: Totals
+
+
+@dataclass(frozen=True)
+class ActiveRows:
+    """All layers of one rank. rows: which of the rank's nodes it starts from, as the first layer's sources lie."""
+
+    rows: IntArray
+    layers: tuple[ActiveLayer, ...]
+
+    @property
+    def targets(self) -> IntArray:
+        """Which of the rank's nodes are targets, in the order of its outputs: ascending."""
+        return self.rows[: self.layers[-1].block.num_targets]
+
+
+def active_rows(blocks: Sequence[Block], targets: IntArray, *, bounds: IntArray, exchange: Exchange) -> ActiveRows:
+    """Return what this rank computes for its own targets and for what others read.
+
+    blocks: one per layer, first layer first, of the rank's N own nodes; their sources are dense ids. targets: places
+    among the own nodes, ascending. bounds: rank r owns the dense ids bounds[r] .. bounds[r + 1] - 1.
+    """
+    first, last = int(bounds[exchange.rank]), int(bounds[exchange.rank + 1])
+    # the last layer that each own node is active in, 0 for input rows alone [N]
+    depth = np.full(last - first, _INACTIVE, np.int64)
+    depth[targets] = len(blocks)
+    found: list[_Reads] = []
+    for layer in range(len(blocks), 0, -1):
+        reads = _reads(blocks[layer - 1], np.flatnonzero(depth >= layer), bounds=bounds, exchange=exchange)
+        for needed in (reads.own - first, reads.asked - first):
+            depth[needed] = np.maximum(depth[needed], layer - 1)
+        found.insert(0, reads)
+    order = np.argsort(-depth, kind="stable")
+    rows = order[: int((depth > _INACTIVE).sum())]
+    # where each own node lies among the rank's rows [N]
+    place = np.empty(len(depth), np.int64)
+    place[order] = np.arange(len(order))
+    layers: list[ActiveLayer] = []
+    for number, (block, reads) in enumerate(zip(blocks, found, strict=True)):
+        num_own, num_targets = (int((depth >= layer).sum()) for layer in (number, number + 1))
+        made = _numbered(block, rows[:num_targets], place=place, first=first, num_own=num_own, mirrors=reads.mirrors)
+        layers.append(_with_traffic(made, reads, rows=place[reads.asked - first], exchange=exchange))
+        if number and block is blocks[number - 1] and _same(layers[-1], layers[-2]):
+            layers[-1] = replace(layers[-1], block=layers[-2].block)
+    return ActiveRows(rows, tuple(layers))
+
+
+@dataclass(frozen=True)
+class _Reads:
+    """The dense ids that a layer reads: of own nodes, of others, and those that others ask of this rank, by rank."""
+
+    own: IntArray
+    mirrors: IntArray
+    asked: IntArray
+    sent: tuple[int, ...]
+    received: tuple[int, ...]
+
+
+def _reads(block: Block, active: IntArray, *, bounds: IntArray, exchange: Exchange) -> _Reads:
+    picked = block.edges.prefix(active, limit=None)
+    read = distinct(np.asarray(block.edges.sources_of(picked.positions), np.int64))
+    begin, end = np.searchsorted(read, bounds[exchange.rank : exchange.rank + 2])
+    own, mirrors = read[begin:end], np.concatenate([read[:begin], read[end:]])
+    # how many mirrors each rank owns, and how many of this rank's nodes each reads
+    received, ones = np.diff(np.searchsorted(mirrors, bounds)), [1] * exchange.size
+    sent = swapped(exchange, received[:, None], sent=ones, received=ones)[:, 0].tolist()
+    asked = swapped(exchange, mirrors[:, None], sent=received.tolist(), received=sent)[:, 0]
+    return _Reads(own, mirrors, asked, tuple(sent), tuple(received.tolist()))
+
+
+def _numbered(
+    block: Block, active: IntArray, *, place: IntArray, first: int, num_own: int, mirrors: IntArray
+) -> ActiveLayer:
+    """Return the in-edges of active nodes, their sources numbered as the rank's rows and mirrors lie."""
+    edges = block.edges
+    picked = edges.prefix(active, limit=None)
+    found = np.asarray(edges.sources_of(picked.positions), np.int64)
+    is_own = (found >= first) & (found < first + len(place))
+    sources = np.empty(len(found), np.int64)
+    sources[is_own] = place[found[is_own] - first]
+    sources[~is_own] = num_own + np.searchsorted(mirrors, found[~is_own])
+    scale = block.sample_scale
+    numbered = Block(
+        edges.take(picked.positions, offsets=picked.offsets, sources=sources),
+        num_own + len(mirrors),
+        # a row per relation and node, relation by relation
+        None if scale is None else scale.reshape(edges.num_relations, -1)[:, active].ravel(),
+        None if block.edge_scale is None else block.edge_scale[picked.positions],
+    )
+    nothing = Totals(0, 0, 0, 0)
+    return ActiveLayer(numbered, num_own, mirrors, None, nothing)
+
+
+def _with_traffic(layer: ActiveLayer, reads: _Reads, *, rows: IntArray, exchange: Exchange) -> ActiveLayer:
+    edges = layer.block.edges
+    held = len(edges.sources) if edges.leaves is not None else edges.num_edges
+    figures = np.array([layer.block.num_sources, layer.block.num_targets, held, len(layer.mirrors)], np.int64)
+    totals = Totals(*told_by_all(exchange, figures).sum(0).tolist())
+    traffic = Traffic(rows, reads.sent, reads.received) if totals.num_mirrors else None
+    return replace(layer, traffic=traffic, totals=totals)
+
+
+def _same(layer: ActiveLayer, before: ActiveLayer) -> bool:
+    """Return whether two layers over the same in-edges have the same rows and mirrors, and so the same block."""
+    same = layer.num_own == before.num_own and layer.block.num_targets == before.block.num_targets
+    return same and bool(np.array_equal(layer.mirrors, before.mirrors))
+
+
+def split_by_mirrors(layer: ActiveLayer) -> tuple[Block, Block]:
+    """Return the in-edges from own rows alone, and those that read a mirror.
+
+    Sources of the first are the rank's rows; of the second the mirrors, or where edges have leaves the rows and then
+    the mirrors, since one edge may read both.
+    """
+    block, edges = layer.block, layer.block.edges
+    reads_mirror: Array = edges.sources >= layer.num_own
+    if edges.leaves is not None:
+        # edges with a leaf that is a mirror
+        reads_mirror = np.diff(offsets_of(reads_mirror)[edges.leaves]) > 0
+    own, mirrored = (_edges_where(block, kept) for kept in (~reads_mirror, reads_mirror))
+    own = replace(own, num_sources=layer.num_own)
+    if edges.leaves is None:
+        moved = replace(mirrored.edges, sources=mirrored.edges.sources - layer.num_own)
+        mirrored = replace(mirrored, edges=moved, num_sources=len(layer.mirrors))
+    return own, mirrored
+
+
+def _edges_where(block: Block, kept: Array) -> Block:
+    edges = block.edges
+    positions = np.flatnonzero(kept)
+    rows = np.repeat(np.arange(len(edges.lengths)), edges.lengths)[positions]
+    part = edges.take(positions, offsets=offsets_of(np.bincount(rows, minlength=len(edges.lengths))))
+    return replace(block, edges=part, edge_scale=None if block.edge_scale is None else block.edge_scale[positions])

@@ -1,0 +1,214 @@
+"""The whole graph in memory, as one neighbourhood: the in-edges a run aggregates over, node rows, and who is a target.
+
+Rows are dense ids, so that any batch is cut from it as from a shard (`graphfeature.blocks`, `graphfeature.clusters`).
+All arrays are read-only: whoever cuts batches shares them, and each batch has numbers of its own for its rows (what
+GraphTheta, 2022, calls a GraphView).
+
+A uniform or weighted sample can be drawn again for another view, such as an epoch: the first edges of each node by
+`hash(seed, view, edge)`. View 0 is the sample that stage `select` keeps.
+
+Shapes: N nodes, E edges, T targets of a split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gnnflow.graph.arrays import offsets_of
+from gnnflow.graph.batch import Degrees, Features, NodeFeatures, TypedFeatures
+from gnnflow.graph.edges import InEdges, by_relation
+from gnnflow.graph.errors import ConfigError
+from gnnflow.graph.labels import LABEL_KINDS
+from gnnflow.graph.splits import SPLITS
+from gnnflow.graphfeature.neighborhood import Neighborhood, side_by_side
+from gnnflow.graphfeature.shards import labels_of
+from gnnflow.neighbors.selected import Neighbors, most_kept
+from gnnflow.sampling import arrivals, priorities, top_k
+from gnnflow.storage.columns import take_rows, to_numpy
+from gnnflow.storage.graph_store import features_of
+
+if TYPE_CHECKING:
+    from gnnflow.graph.arrays import Array, IntArray, KeyArray
+    from gnnflow.graph.facts import GraphFacts
+
+_MOST_NODES = 2**31 - 1
+_READING = 2  # partitions are read one by one and then joined, so that all is there twice for a moment
+
+
+@dataclass(frozen=True)
+class SplitTargets:
+    """The targets of a split: their dense ids [T], ascending, and their labels; None where the graph has none."""
+
+    nodes: IntArray
+    labels: Array | None
+
+
+@dataclass(frozen=True)
+class GraphInMemory:
+    """A graph store in memory. neighborhood: all nodes, row i being dense id i; its roots are the targets.
+
+    splits: those that have targets. keys [E], where they were asked for: of each edge, from which its priority follows.
+    """
+
+    neighborhood: Neighborhood
+    splits: dict[str, SplitTargets]
+    keys: KeyArray | None = None
+
+
+def read_graph(neighbors: Neighbors, *, with_keys: bool = False) -> GraphInMemory:
+    """Return the graph that the neighbours are of. with_keys: with all of its own edges, to draw samples from."""
+    store = neighbors.store
+    source = replace(neighbors, artifact="", sampling="none", fanouts=None) if with_keys else neighbors
+    parts = [_partition(source, number) for number in range(store.num_partitions)]
+    whole = side_by_side(parts).neighborhood
+    splits = _splits(neighbors)
+    keys = _keys(neighbors) if with_keys else None
+    # The only arrays of all edges and nodes: nobody who shares them may change them.
+    for array in _arrays_of(whole):
+        array.setflags(write=False)
+    return GraphInMemory(whole, splits, keys)
+
+
+def view_of(graph: GraphInMemory, neighbors: Neighbors, *, seed: int, view: int) -> GraphInMemory:
+    """Return the graph with a sample of its edges, drawn for a view. graph: with keys; neighbors: say what is kept."""
+    assert graph.keys is not None
+    assert neighbors.fanouts is not None
+    edges, most = graph.neighborhood.edges, most_kept(neighbors.fanouts)
+    kept = (most,) * edges.num_relations if isinstance(most, int) else most
+    # where each relation's edges begin among all
+    starts = edges.offsets[:: max(edges.num_targets, 1)]
+    drawn = []
+    for number, limit in enumerate(kept):
+        keys = graph.keys[starts[number] : starts[number + 1]]
+        drawn.append(_sample(edges.relation(number), keys, neighbors, limit=limit, seed=seed, view=view))
+    return replace(graph, neighborhood=replace(graph.neighborhood, edges=by_relation(drawn)), keys=None)
+
+
+def memory_needed(neighbors: Neighbors, *, with_keys: bool = False) -> int:
+    """Return about how many bytes it takes to read the graph: twice those that are then held.
+
+    Of sparse features only their columns in the files are known; they count as the whole store's bytes.
+    """
+    facts = neighbors.store.facts
+    return _READING * (_bytes_of_nodes(neighbors) + _most_edges(neighbors, with_keys=with_keys) * _bytes_of_edge(facts))
+
+
+def _bytes_of_nodes(neighbors: Neighbors) -> int:
+    facts, store = neighbors.store.facts, neighbors.store
+    counts = [each.num_nodes for each in facts.types] or [facts.num_nodes]
+    relations = facts.schema.num_relations
+    features = [
+        0 if kind is None else store.num_bytes if kind.kind == "sparse" else 4 * kind.width * count
+        for kind, count in zip(facts.features_of_types, counts, strict=True)
+    ]
+    # dense id, and of each relation in-degree, out-degree, in-weight and an offset
+    return facts.num_nodes * (8 + relations * (8 + 8 + 4 + 8)) + sum(features)
+
+
+def _bytes_of_edge(facts: GraphFacts) -> int:
+    # Sources are read as int64 and held as int32; the rest is weight, attributes, arrival or key, time.
+    leaves = max(facts.leaves_of_relations)
+    return 8 * max(leaves, 1) + 4 * facts.has_weight + 4 * facts.attribute_width + 8 + 8 * facts.has_time
+
+
+def _most_edges(neighbors: Neighbors, *, with_keys: bool) -> int:
+    facts = neighbors.store.facts
+    if with_keys or neighbors.fanouts is None or not neighbors.artifact:
+        return facts.num_edges
+    most = most_kept(neighbors.fanouts)
+    per_node = most * facts.schema.num_relations if isinstance(most, int) else sum(most)
+    return min(facts.num_edges, facts.num_nodes * per_node)
+
+
+def _partition(neighbors: Neighbors, number: int) -> Neighborhood:
+    """Return a partition's nodes with all of their in-edges. Sources count from the partition's first node."""
+    store, book = neighbors.store, neighbors.store.book
+    if book.num_nodes > _MOST_NODES:
+        raise ConfigError(
+            f"a graph in memory has at most {_MOST_NODES:,} nodes, and this one has {book.num_nodes:,}",
+            where="train.source",
+            fix="Set it to shards.",
+        )
+    start = book.start(number)
+    degrees, edges = store.degrees(number), neighbors.in_edges(number)
+    return Neighborhood(
+        roots=np.zeros(0, np.int64),
+        node_ids=np.arange(start, start + book.size(number)),
+        degrees=degrees,
+        features=_features(neighbors, number, degrees),
+        edges=replace(edges, sources=(edges.sources - start).astype(np.int32)),
+    )
+
+
+def _features(neighbors: Neighbors, number: int, degrees: Degrees) -> NodeFeatures:
+    store, parts = neighbors.store, list[Features | None]()
+    for node_type, kind in enumerate(store.facts.features_of_types):
+        columns = store.feature_columns_of(node_type)
+        held = None if kind is None else features_of(store.nodes(number, columns, node_type=node_type), kind.width)
+        parts.append(held)
+    if degrees.types is not None:
+        return TypedFeatures(degrees.types, tuple(parts))
+    (features,) = parts
+    assert features is not None
+    return features
+
+
+def _splits(neighbors: Neighbors) -> dict[str, SplitTargets]:
+    """Return the labelled nodes of each split, in dense id order."""
+    store = neighbors.store
+    facts, has_labels = store.facts, LABEL_KINDS[store.facts.label_kind].has_labels
+    found: dict[str, list[tuple[IntArray, Any]]] = {split: [] for split in SPLITS}
+    for number in range(store.num_partitions):
+        columns = ["node", "split", "labelled", *(["label"] if has_labels else [])]
+        table = store.nodes(number, columns, node_type=facts.target_type)
+        code = np.where(to_numpy(table["labelled"]), to_numpy(table["split"]), -1)
+        for place, split in enumerate(SPLITS):
+            rows = take_rows(table, np.flatnonzero(code == place))
+            found[split].append((to_numpy(rows["node"]), labels_of(rows["label"]) if has_labels else None))
+    held = dict[str, SplitTargets]()
+    for split, pieces in found.items():
+        nodes = np.concatenate([piece for piece, _ in pieces])
+        labels = np.concatenate([of for _, of in pieces]) if has_labels else None
+        held |= {split: SplitTargets(nodes, labels)} if len(nodes) else {}
+    return held
+
+
+def _keys(neighbors: Neighbors) -> KeyArray:
+    """Return the keys of all edges [E], relation by relation, in dense id order of their targets."""
+    store = neighbors.store
+    relations, parts = range(store.schema.num_relations), range(store.num_partitions)
+    tables = (store.edges(part, ["edge_key"], relation=number) for number in relations for part in parts)
+    return np.concatenate([to_numpy(table["edge_key"]) for table in tables])
+
+
+def _sample(edges: InEdges, keys: KeyArray, neighbors: Neighbors, *, limit: int, seed: int, view: int) -> InEdges:
+    """Return the first in-edges of each node in one relation, as stage `select` keeps them where view is 0."""
+    weighted = neighbors.sampling == "weighted"
+    weight = edges.weight if weighted else None
+    if weighted and weight is None and neighbors.store.facts.has_weight:
+        weight = np.ones(edges.num_edges, np.float32)
+    priority = priorities(keys, kind=neighbors.sampling, seed=seed, weight=weight, view=view)
+    if not weighted:
+        chosen = top_k(edges.offsets, priority, tie=keys, limit=limit)
+        return edges.take(chosen.edges, offsets=chosen.offsets)
+    # one edge more than is kept tells when the first that was left out arrives
+    carried = top_k(edges.offsets, priority, tie=keys, limit=limit + 1)
+    arrival = arrivals(priority[carried.edges])
+    following = np.full(len(arrival), np.inf)
+    following[:-1] = arrival[1:]
+    lengths = np.diff(carried.offsets)
+    following[carried.offsets[1:][lengths > 0] - 1] = np.inf
+    picked = InEdges(carried.offsets, carried.edges).prefix(np.arange(len(lengths)), limit=limit).positions
+    kept = edges.take(carried.edges[picked], offsets=offsets_of(np.minimum(lengths, limit)))
+    return replace(kept, next_arrival=following[picked])
+
+
+def _arrays_of(whole: Neighborhood) -> Iterator[Array]:
+    """Yield the arrays that batches are cut from."""
+    features = whole.features.parts if isinstance(whole.features, TypedFeatures) else (whole.features,)
+    for each in (whole, whole.degrees, whole.edges, *(part for part in features if part is not None)):
+        yield from (array for array in vars(each).values() if isinstance(array, np.ndarray))

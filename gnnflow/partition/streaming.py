@@ -1,0 +1,125 @@
+"""Deal a stream of items to parts: each to the part that holds most of its neighbours, less the fuller that part is.
+
+Linear deterministic greedy (LDG) of Stanton and Kliot, "Streaming graph partitioning for large distributed graphs",
+KDD 2012, section 4: item v goes to the part with most w(v, part) (1 - load / capacity). Items come in chunks, and those
+of a chunk do not see each other, so the first chunks are small: each is an eighth of what was dealt before it, and at
+most `LARGEST_CHUNK`. Several loads are kept at once; the fullest of a part's loads counts.
+
+Memory: a number per item, and a number per part for each item of a chunk.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from gnnflow.graph.arrays import offsets_of
+
+if TYPE_CHECKING:
+    from gnnflow.graph.arrays import Array, IntArray
+    from gnnflow.partition.costs import CostArray
+
+LARGEST_CHUNK = 2048
+_SEEN_PER_NEW = 8
+_ROUNDING = 1e-9
+_LEAST_ROOM = 1e-3  # of a part that has no more of one thing: items without any of it still follow their neighbours
+
+
+def chunk_bounds(number: int, *, dealt: int = 0) -> IntArray:
+    """Return where chunks of a number of items begin and end, of which others were dealt before."""
+    bounds = [0]
+    while bounds[-1] < number:
+        size = min(max((dealt + bounds[-1]) // _SEEN_PER_NEW, 1), LARGEST_CHUNK)
+        bounds.append(min(bounds[-1] + size, number))
+    return np.array(bounds, np.int64)
+
+
+class Stream:
+    """Items on their way to parts.
+
+    owner [N]: the part of each item, -1 before it is dealt. loads, capacity [P, K]: what each part has of each of K
+    things that are to be even, and what it may have.
+    """
+
+    def __init__(self, num_items: int, *, capacity: CostArray) -> None:
+        self.owner = np.full(num_items, -1, np.int64)
+        self.capacity = capacity
+        self.loads = np.zeros_like(capacity)
+
+    def deal(
+        self, items: IntArray, loads: CostArray, lengths: IntArray, neighbors: IntArray, weight: Array | None = None
+    ) -> None:
+        """Deal a chunk. loads [n, K]; neighbors [E] and their weight [E], lengths [n] of each item.
+
+        Items that fit nowhere even out what parts have, each above its capacity.
+        """
+        parts = len(self.capacity)
+        place = self.owner[neighbors]
+        known = place >= 0
+        row = np.repeat(np.arange(len(items)), lengths)[known]
+        # weight of the edges from each item to each part [n, P]
+        joined = np.bincount(
+            row * parts + place[known], None if weight is None else weight[known], minlength=len(items) * parts
+        ).reshape(len(items), parts)
+        waiting, closed = np.arange(len(items)), np.zeros((len(items), parts), bool)
+        while len(waiting):
+            choice, nowhere = self._choice(joined[waiting], loads[waiting], closed[waiting])
+            taken = self._fitting(choice, loads[waiting]) | nowhere
+            self.owner[items[waiting[taken]]] = choice[taken]
+            np.add.at(self.loads, choice[taken], loads[waiting[taken]])
+            # a part that had no room for an item, with those before it, is not asked again
+            closed[waiting[~taken], choice[~taken]] = True
+            waiting = waiting[~taken]
+
+    def _room(self) -> CostArray:
+        """Return the share of each part that is free [P]: that of the load which is fullest."""
+        full = np.divide(self.loads, self.capacity, out=np.zeros_like(self.loads), where=self.capacity > 0)
+        room: CostArray = 1 - full.max(1)
+        return room
+
+    def _choice(
+        self, joined: Array, loads: CostArray, closed: npt.NDArray[np.bool_]
+    ) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+        """Return the part that each item is for [n], and whether it fits nowhere; a part that is closed takes it not.
+
+        Items without placed neighbours, and those that fit nowhere, even out what parts have.
+        """
+        room = self._room()
+        held, limit = self.loads[None] + loads[:, None], self.capacity[None] * (1 + _ROUNDING)
+        fits = np.all((held <= limit) | (loads[:, None] == 0), axis=2) & ~closed
+        score = np.where(fits, joined * np.maximum(room, _LEAST_ROOM)[None], -1.0)
+        nowhere = ~fits.any(1)
+        drawn = score.max(1) > 0
+        choice: IntArray = np.where(drawn, score.argmax(1), np.where(fits, room[None], -np.inf).argmax(1))
+        alone = np.flatnonzero(nowhere | ~(drawn | closed.any(1)))
+        # The emptiest parts come first, and each is for as many of them as brings it to the common level.
+        order = np.argsort(-room, kind="stable")
+        size = (loads[alone] / np.maximum(self.capacity.min(0), np.finfo(np.float64).tiny)).max(1)
+        ends = np.cumsum(_level(room[order], float(size.sum())))
+        choice[alone] = order[np.searchsorted(ends, np.cumsum(size) - size / 2).clip(max=len(order) - 1)]
+        return choice, nowhere
+
+    def _fitting(self, choice: IntArray, loads: CostArray) -> npt.NDArray[np.bool_]:
+        """Return whether each item fits into its part once those before it are there [n]."""
+        order = np.argsort(choice, kind="stable")
+        ordered, added = choice[order], np.cumsum(loads[order], axis=0)
+        starts = offsets_of(np.bincount(ordered, minlength=len(self.capacity)))
+        before = np.concatenate([np.zeros((1, loads.shape[1])), added])[starts[ordered]]
+        within = self.loads[ordered] + added - before <= self.capacity[ordered] * (1 + _ROUNDING)
+        fits = np.all(within | (loads[order] == 0), axis=1)
+        found = np.zeros(len(choice), bool)
+        found[order] = fits
+        return found
+
+
+def _level(room: CostArray, total: float) -> CostArray:
+    """Return how much of a total goes to each part, of which the emptiest come first, so that room is even after."""
+    counts = np.arange(1, len(room) + 1)
+    # the room that is left where the first 1, 2, ... parts share the total; as many as have more than that share it
+    left = (np.cumsum(room) - total) / counts
+    sharing = max(int(np.count_nonzero(room > left)), 1)
+    wanted: CostArray = np.maximum(room - left[sharing - 1], 0)
+    wanted[sharing:] = 0
+    return wanted

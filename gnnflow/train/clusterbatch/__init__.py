@@ -1,0 +1,11 @@
+"""Cluster-batch training: a step computes on a few clusters of the graph, which each rank holds in memory.
+
+`source.py` gives the loop its steps, `plan.py` says which clusters each has, `loader.py` cuts them ahead.
+"""
+
+from __future__ import annotations
+
+from gnnflow.train.clusterbatch.plan import check_clusters
+from gnnflow.train.clusterbatch.source import ClusterBatchSource, open_cluster_source
+
+__all__ = ["ClusterBatchSource", "check_clusters", "open_cluster_source"]

@@ -1,0 +1,139 @@
+"""Clusters as a source of training steps; outputs are those of whole neighbourhoods, never of clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gnnflow.config import ClusterBatchConfig, MiniBatchConfig
+from gnnflow.executions.clusterbatch import forward
+from gnnflow.executions.moving import Mover
+from gnnflow.graph.arrays import Array
+from gnnflow.graphfeature.blocks import new_scratch
+from gnnflow.layers import FeatureTensors
+from gnnflow.layers.model import Model, build_model
+from gnnflow.train.clusterbatch.loader import ClusterLoader, ClusterTensors
+from gnnflow.train.clusterbatch.plan import ClusterPlan, plan_clusters
+from gnnflow.train.job import TrainJob
+from gnnflow.train.minibatch.dealt import Draws, PreparedStep
+from gnnflow.train.minibatch.held import hold_graph, open_store_source
+from gnnflow.train.minibatch.memory import Memory
+from gnnflow.train.minibatch.source import MiniBatchSource
+from gnnflow.train.outputs import Outputs
+from gnnflow.train.profile import added
+from gnnflow.train.state import Row
+
+
+@dataclass(frozen=True)
+class ClusterStep(PreparedStep[ClusterTensors]):
+    """A prepared batch of clusters."""
+
+    @property
+    def features(self) -> FeatureTensors:
+        """Features of the batch's rows, targets first; on a graph with types those of the targets' type."""
+        features = self.batch.tensors.features
+        assert features is not None
+        return features.of_targets
+
+    def logits(self, model: Model) -> Tensor:
+        """Return the outputs of the batch's targets."""
+        return forward(model, self.batch.tensors)
+
+
+@dataclass(frozen=True)
+class ClusterBatchSource:
+    """One rank's clusters. scored: gives its part of each split's outputs, and labels, from the graph in memory."""
+
+    plan: ClusterPlan
+    loader: ClusterLoader
+    scored: MiniBatchSource
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the threads of both loaders."""
+        self.loader.close()
+        self.scored.loader.close()
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Names of the splits that have targets."""
+        return self.scored.splits
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Number of steps, the same for every rank."""
+        return self.plan.num_steps
+
+    def steps(self, epoch: int, *, since: int) -> Iterator[ClusterStep]:
+        """Yield the prepared batches of an epoch from step `since` on."""
+        ready = self.loader.batches(self.plan.groups(epoch)[since:])
+        draws = (
+            Draws(self.plan.seed, epoch, step, self.plan.rank, self.loader.mover.device)
+            for step in range(since, self.plan.num_steps)
+        )
+        return (ClusterStep(batch, drawn) for batch, drawn in zip(ready, draws, strict=True))
+
+    def outputs(self, model: Model, split: str) -> Outputs:
+        """Return the outputs of this rank's part of a split over whole neighbourhoods, in dense id order."""
+        return self.scored.outputs(model, split)
+
+    def train_labels(self) -> Iterable[Array]:
+        """Yield the labels of this rank's part of the train split."""
+        return self.scored.train_labels()
+
+    def spent(self) -> Row:
+        """Return the seconds that making batches ready has taken so far, by part."""
+        return added(self.loader.watch.seconds(), self.scored.spent())
+
+
+def open_cluster_source(job: TrainJob, *, edges: bool = True) -> ClusterBatchSource:
+    """Return a job's clusters as a source. Raises TrainingError where there are fewer with targets than ranks."""
+    train = job.train
+    assert isinstance(train, ClusterBatchConfig)
+    assert job.neighbors is not None
+    facts, graph = job.neighbors.store.facts, hold_graph(job.neighbors)
+    targets = graph.splits["train"]
+    plan = plan_clusters(
+        np.unique(facts.cluster_of(targets.nodes)),
+        per_batch=train.clusters_per_batch,
+        seed=job.seed,
+        rank=job.rank,
+        num_ranks=job.num_ranks,
+    )
+    whole = graph.neighborhood
+    if not edges:
+        whole = replace(whole, degrees=whole.degrees.zeros, edges=whole.edges.none)
+    loader = ClusterLoader(
+        whole,
+        targets,
+        facts,
+        build_model(job.model, job.inputs).eval(),
+        train.boundary_hops,
+        train.prefetch,
+        Memory(train.cache, open_shards=0),
+        ThreadPoolExecutor(max_workers=1, thread_name_prefix="gnnflow-clusters"),
+        new_scratch(whole.num_nodes),
+        Mover(torch.device(job.device)),
+    )
+    return ClusterBatchSource(plan, loader, open_store_source(replace(job, train=_scoring(job)), edges=edges))
+
+
+def _scoring(job: TrainJob) -> MiniBatchConfig:
+    """Return how outputs are computed: by default each rank's part of a split at once, a row only once then."""
+    train = job.train
+    assert isinstance(train, ClusterBatchConfig)
+    most = max(entry.num_targets for entry in job.entries)
+    size = train.eval_batch_size or -(-most // job.num_ranks)
+    return MiniBatchConfig(source="store", batch_size=size, cache=train.cache, prefetch=train.prefetch)

@@ -1,0 +1,127 @@
+"""A rank's part of the graph in memory: its nodes, the in-edges that training reads of them, features and labels.
+
+Shapes: N own nodes, L labelled ones among them that have a split, C outputs, R relations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from gnnflow.graph.arrays import Array, IntArray
+from gnnflow.graph.batch import Block, Degrees, Features, NodeFeatures, TypedFeatures, sampled_block
+from gnnflow.graph.book import PartitionBook
+from gnnflow.graph.edges import Fanout, InEdges
+from gnnflow.graph.splits import SPLITS
+from gnnflow.graphfeature.neighborhood import join_degrees, join_edges
+from gnnflow.graphfeature.shards import labels_of
+from gnnflow.neighbors.selected import Neighbors
+from gnnflow.storage.columns import take_rows, to_numpy
+from gnnflow.storage.graph_store import GraphStore, features_of
+
+
+@dataclass(frozen=True)
+class OwnPart:
+    """What one rank holds of a graph.
+
+    first: dense id of its first node. edges: in-edges of its N nodes by place, sources dense ids. rows [L]: places of
+    its labelled nodes that have a split, ascending; splits and labels are theirs.
+    """
+
+    first: int
+    edges: InEdges
+    nodes: Degrees
+    features: NodeFeatures
+    rows: IntArray
+    splits: IntArray
+    labels: Array
+
+    def of(self, split: str) -> IntArray:
+        """Return which of the L nodes are of a split, ascending."""
+        return np.flatnonzero(self.splits == SPLITS.index(split))
+
+    @property
+    def without_edges(self) -> OwnPart:
+        """The same nodes in the graph without its edges."""
+        return replace(self, edges=self.edges.none)
+
+
+def partitions_of(rank: int, num_ranks: int, book: PartitionBook) -> range:
+    """Return the partitions that a rank owns: a run, as many as on any other rank or one more."""
+    number = book.num_partitions
+    return range(number * rank // num_ranks, number * (rank + 1) // num_ranks)
+
+
+def bounds_of(num_ranks: int, book: PartitionBook) -> IntArray:
+    """Return where the dense ids of each rank begin, and where the last one's end [ranks + 1]."""
+    firsts = [book.start(partitions_of(rank, num_ranks, book).start) for rank in range(num_ranks)]
+    return np.array([*firsts, book.num_nodes], np.int64)
+
+
+def read_part(neighbors: Neighbors, partitions: Sequence[int]) -> OwnPart:
+    """Read a run of partitions, at least one."""
+    store = neighbors.store
+    rows, splits, labels = zip(*(labelled(store, each) for each in partitions), strict=True)
+    return OwnPart(
+        store.book.start(partitions[0]),
+        join_edges([neighbors.in_edges(each) for each in partitions], [0] * len(partitions)),
+        join_degrees([store.degrees(each) for each in partitions]),
+        read_features(store, {each: np.arange(store.book.size(each)) for each in partitions}),
+        np.concatenate(rows) - store.book.start(partitions[0]),
+        np.concatenate(splits),
+        np.concatenate(labels),
+    )
+
+
+def blocks_of(part: OwnPart, neighbors: Neighbors, fanouts: Sequence[Fanout] | None, *, num_layers: int) -> list[Block]:
+    """Return the in-edges that each layer aggregates of all own nodes, first layer first; sources are dense ids.
+
+    fanouts: one per layer, targets first; None takes every edge. Layers of the same fan-out have one block in common.
+    """
+    num_nodes, every = neighbors.store.book.num_nodes, np.arange(len(part.nodes))
+    if fanouts is None:
+        return [Block(part.edges, num_nodes)] * num_layers
+    made: dict[Fanout, Block] = {}
+    for fanout in fanouts:
+        if fanout not in made:
+            picked = part.edges.prefix(every, limit=fanout)
+            edges = part.edges.take(picked.positions, offsets=picked.offsets)
+            made[fanout] = sampled_block(
+                edges, num_sources=num_nodes, in_degree=part.nodes.in_degree, sampling=neighbors.sampling
+            )
+    return [made[fanout] for fanout in reversed(fanouts)]
+
+
+def labelled(store: GraphStore, partition: int) -> tuple[IntArray, IntArray, Array]:
+    """Return the dense ids of a partition's labelled nodes that have a split, their splits and their labels."""
+    target_type = store.facts.target_type
+    table = store.nodes(partition, ["split", "labelled", "label"], node_type=target_type)
+    rows = np.flatnonzero((to_numpy(table["split"]) >= 0) & to_numpy(table["labelled"]))
+    first = store.book.start(partition) + store.book.rows(partition, target_type).start
+    held = take_rows(table, rows)
+    return rows + first, to_numpy(held["split"]).astype(np.int64), labels_of(held["label"])
+
+
+def read_features(store: GraphStore, rows: Mapping[int, IntArray]) -> NodeFeatures:
+    """Return the features of some nodes by partition and place there, ascending: in dense id order."""
+    book = store.book
+    parts: list[Features | None] = []
+    for node_type, facts in enumerate(store.facts.features_of_types):
+        if facts is None:
+            parts.append(None)
+            continue
+        tables = []
+        for partition, held in rows.items():
+            run, columns = book.rows(partition, node_type), store.feature_columns_of(node_type)
+            table = store.nodes(partition, columns, node_type=node_type)
+            own = held[(held >= run.start) & (held < run.stop)] - run.start
+            tables.append(table if len(own) == table.num_rows else take_rows(table, own))
+        parts.append(features_of(pa.concat_tables(tables).combine_chunks(), facts.width))
+    if not store.schema.is_typed:
+        assert parts[0] is not None
+        return parts[0]
+    ids = np.concatenate([held + book.start(partition) for partition, held in rows.items()])
+    return TypedFeatures(book.type_of(ids), tuple(parts))

@@ -1,0 +1,115 @@
+"""Mini-batches of a graph store in memory: no GraphFlat, and where asked for a new sample in every epoch.
+
+The graph is one shard per split, all of the same neighbourhood, so that everything after it (plans, loader, memory,
+ranks) is what it is for GraphFlat's shards. A process reads the graph once, however many sources share it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+from gnnflow.config import MiniBatchConfig
+from gnnflow.graph.errors import ConfigError
+from gnnflow.graph.facts import GraphFacts, ShardEntry
+from gnnflow.graph.splits import SPLITS
+from gnnflow.graphfeature.shards import Shard
+from gnnflow.neighbors.selected import Neighbors
+from gnnflow.neighbors.whole import GraphInMemory, memory_needed, read_graph, view_of
+from gnnflow.train.minibatch.batches import FIXED_VIEW, view_of_entry
+from gnnflow.train.minibatch.source import MiniBatchSource, open_source, outputs_on_shards
+from gnnflow.train.outputs import Outputs
+
+if TYPE_CHECKING:
+    from gnnflow.layers.model import Model
+    from gnnflow.train.job import TrainJob
+
+_HELD: WeakValueDictionary[tuple[str, str, str, bool], GraphInMemory] = WeakValueDictionary()
+_MIB = 2**20
+
+
+def hold_graph(neighbors: Neighbors, *, with_keys: bool = False) -> GraphInMemory:
+    """Return the graph in memory; while some source of this process holds it, it is not read again."""
+    key = (neighbors.store.artifact, neighbors.store.selection, neighbors.artifact, with_keys)
+    held = _HELD.get(key)
+    if held is None:
+        held = _HELD[key] = read_graph(neighbors, with_keys=with_keys)
+    return held
+
+
+def check_memory(neighbors: Neighbors, limit: int, *, with_keys: bool = False) -> None:
+    """Raise ConfigError where the graph takes more than a rank has. limit: bytes of a worker; 0 sets none."""
+    needed = memory_needed(neighbors, with_keys=with_keys)
+    if limit and needed > limit:
+        facts = neighbors.store.facts
+        raise ConfigError(
+            f"to read {facts.num_nodes:,} nodes and {facts.num_edges:,} edges into memory takes about "
+            f"{needed / _MIB:,.0f} MiB, and a worker has {limit / _MIB:,.0f} MiB",
+            where="cluster.memory_limit",
+            fix="Raise it where the machine has more, or train from shards: {strategy: mini-batch, source: shards}.",
+        )
+
+
+def split_entries(facts: GraphFacts) -> tuple[ShardEntry, ...]:
+    """Return an entry for each split of a graph in memory that has targets, as of a shard of that name."""
+    return tuple(
+        ShardEntry(split, split, "shared", facts.splits[split], facts.num_nodes, facts.num_edges, num_bytes=0)
+        for split in SPLITS
+        if facts.splits.get(split)
+    )
+
+
+@dataclass
+class HeldShards:
+    """Reads the splits of a graph in memory as shards.
+
+    draws_anew: an entry has the sample of the view that its name says, `batches.of_view`.
+    """
+
+    neighbors: Neighbors
+    seed: int
+    draws_anew: bool = False
+    graph: GraphInMemory | None = None
+    fixed: GraphInMemory | None = None
+
+    def __call__(self, entry: ShardEntry) -> Shard:
+        """Return the targets of a split in the graph."""
+        graph = self._view(view_of_entry(entry))
+        targets = graph.splits[entry.split]
+        return Shard(graph.neighborhood, targets.nodes, targets.nodes, targets.labels)
+
+    def _view(self, view: int) -> GraphInMemory:
+        if self.graph is None:
+            self.graph = hold_graph(self.neighbors, with_keys=self.draws_anew)
+        if not self.draws_anew:
+            return self.graph
+        if view != FIXED_VIEW:
+            return view_of(self.graph, self.neighbors, seed=self.seed, view=view)
+        if self.fixed is None:
+            self.fixed = view_of(self.graph, self.neighbors, seed=self.seed, view=view)
+        return self.fixed
+
+
+def open_store_source(job: TrainJob, *, edges: bool = True) -> MiniBatchSource:
+    """Return a job's mini-batches, cut from the graph store in memory."""
+    assert isinstance(job.train, MiniBatchConfig)
+    assert job.neighbors is not None
+    draws_anew = job.train.resample == "epoch" and edges
+    return open_source(job, edges=edges, read=HeldShards(job.neighbors, job.seed, draws_anew), draws_anew=draws_anew)
+
+
+def outputs_on_store(model: Model, split: str, *, neighbors: Neighbors, train: MiniBatchConfig) -> Outputs:
+    """Return a model's outputs for the targets of a split, in dense id order, over the sample that is scored with.
+
+    train: as `outputs_on_shards` reads it.
+    """
+    entries = [entry for entry in split_entries(neighbors.store.facts) if entry.split == split]
+    return outputs_on_shards(
+        model,
+        entries,
+        read=HeldShards(neighbors, seed=0),
+        fanouts=neighbors.fanouts,
+        train=train,
+        sampling=neighbors.sampling,
+    )

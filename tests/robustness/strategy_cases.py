@@ -1,0 +1,69 @@
+"""Strategies that cannot train, or hardly: refused readably, or scored as any others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests.robustness.case import Case, accepted, refused
+from tests.robustness.inputs import Inputs, both, command, key
+from tests.robustness.partition_cases import every_node_is_scored
+
+_CLUSTERS = {"strategy": "cluster-batch", "epochs": 2}
+_WHOLE = {"strategy": "global-batch", "epochs": 2}
+_STORE = {"strategy": "mini-batch", "source": "store", "epochs": 2}
+
+
+def cases() -> Iterator[Case]:
+    """Yield the cases."""
+    yield from _keys()
+    yield from _sections()
+    yield from _hardly_any()
+
+
+def _keys() -> Iterator[Case]:
+    """Yield keys that cannot be, or are another strategy's."""
+    for name, section, *words in (
+        ("of no name", {"strategy": "whole"}, "train.strategy", "'whole'", "global-batch"),
+        ("of a number", {"strategy": 3}, "train.strategy", "3"),
+        ("of clusters with a size", {**_CLUSTERS, "batch_size": 4}, "train.batch_size", "unknown key"),
+        ("of no cluster", {**_CLUSTERS, "clusters_per_batch": 0}, "train.clusters_per_batch", "0"),
+        ("of half a cluster", {**_CLUSTERS, "clusters_per_batch": 0.5}, "train.clusters_per_batch", "0.5"),
+        ("three hops out", {**_CLUSTERS, "boundary_hops": 3}, "train.boundary_hops", "3"),
+        ("of the whole with batches", {**_WHOLE, "batch_size": 4}, "train.batch_size", "unknown key"),
+        ("of the whole, accumulated", {**_WHOLE, "accumulate": 2}, "train.accumulate", "unknown key"),
+        ("of the whole, computed maybe", {**_WHOLE, "recompute": "maybe"}, "train.recompute", "'maybe'"),
+        ("from nowhere", {"source": "cloud"}, "train.source", "'cloud'"),
+        ("anew each step", {**_STORE, "resample": "step"}, "train.resample", "'step'"),
+        ("anew without a sample", {**_STORE, "resample": "epoch"}, "train.resample", "none"),
+        ("with clusters in mini-batches", {"clusters_per_batch": 2}, "train.clusters_per_batch", "unknown key"),
+    ):
+        yield refused(f"strategy: {name}", key("train", section), *words)
+
+
+def _sections() -> Iterator[Case]:
+    """Yield strategies that do not go with another section."""
+    sampled = key("neighbors", {"sampling": {"kind": "uniform", "fanout": [2, 2]}})
+    yield refused("strategy: clusters of a sample", both(key("train", _CLUSTERS), sampled), "neighbors.sampling.kind")
+    one = key("graph.partitions", 1)
+    yield refused("strategy: one cluster", both(key("train", _CLUSTERS), one), "graph.partitions", "1")
+    links = key("task", {"kind": "link"})
+    for section in (_CLUSTERS, _WHOLE, _STORE):
+        train = key("train", {**section, "metric": "mrr"})
+        place = "train.source" if section is _STORE else "train.strategy"
+        yield refused(f"strategy: links by {section['strategy']}", both(train, links), place, "task.kind is link")
+    servers = {**_WHOLE, "updater": {"kind": "parameter_server"}}
+    spoil = both(key("train", servers), key("cluster", {"kind": "local", "workers": 2}))
+    yield refused("strategy: the whole through servers", spoil, "train.updater.kind", "parameter_server")
+
+
+def _hardly_any() -> Iterator[Case]:
+    """Yield graphs of one edge: most nodes have no neighbour in any batch."""
+    sections: tuple[dict[str, Any], ...] = (_WHOLE, {**_WHOLE, "recompute": True}, _STORE, _CLUSTERS)
+    for section in sections:
+        spoil = both(key("train", section), key("model", {"hidden": 4}), command("run"), _one_edge)
+        yield accepted(f"strategy: {section} of one edge", spoil, check=every_node_is_scored)
+
+
+def _one_edge(inputs: Inputs) -> None:
+    inputs.edges = {name: values[:1] for name, values in inputs.edges.items()}

@@ -1,0 +1,65 @@
+"""A small graph as a graph store on disk, and jobs that train on the whole of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gnnflow.config import config_from_dict, model_from_dict
+from gnnflow.graph.facts import SelectFacts
+from gnnflow.neighbors.selected import Neighbors
+from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.train import model_inputs
+from gnnflow.storage.graph_store import GraphStore
+from gnnflow.train.job import TrainJob
+from gnnflow.train.minibatch import split_entries
+from tests.small_graphs import write_graph
+
+NUM_NODES, NUM_EDGES = 120, 900
+
+
+def write(folder: Path) -> None:
+    write_graph(folder, num_nodes=NUM_NODES, num_edges=NUM_EDGES, hub=3)
+
+
+def config_of(folder: Path, *, partitions: int = 4, sampling: Any = None, **train: Any):
+    keys = {"strategy": "global-batch", "epochs": 8, "lr": 0.05, **train}
+    return config_from_dict(
+        {
+            "name": "whole",
+            "workspace": str(folder / "runs"),
+            "graph": {
+                "nodes": str(folder / "nodes.parquet"),
+                "edges": str(folder / "edges.parquet"),
+                "partitions": partitions,
+            },
+            "neighbors": {"sampling": sampling or {"kind": "none"}},
+            "model": {"kind": "gcn", "hidden": 8, "dropout": 0.0},
+            "train": keys,
+            "cluster": {"kind": "local", "workers": keys.get("workers", 1)},
+        }
+    )
+
+
+def job_for(folder: Path, *, model: Any = None, uri: str = "", **keys: Any) -> TrainJob:
+    """Return a job on the stored graph; train keys, and those of `config_of`."""
+    config = config_of(folder, **keys)
+    context = StageContext.of(config)
+    made = {stage: make_artifact(context, stage) for stage in ("ingest", "select")}
+    store = GraphStore.of(made["ingest"].artifact, made["ingest"].manifest)
+    kept = made["select"].facts(SelectFacts).kept is not None
+    selected = made["select"].artifact if kept else ""
+    return TrainJob(
+        artifact=store.artifact,
+        entries=split_entries(store.facts),
+        fanouts=config.fanouts,
+        model=config.model if model is None else model_from_dict(model),
+        inputs=model_inputs(store.facts, config.task),
+        label_kind=store.facts.label_kind,
+        num_classes=store.facts.num_classes,
+        train=config.train,
+        seed=config.seed,
+        sampling=config.neighbors.sampling.kind,
+        checkpoint_uri=uri,
+        neighbors=Neighbors(store, selected, config.neighbors.sampling.kind, config.fanouts),
+    )

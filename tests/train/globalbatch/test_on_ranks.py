@@ -1,0 +1,79 @@
+"""Global-batch on Dask workers: ranks give one model, and a rank that is killed within an epoch costs no bit of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gnnflow.cluster import Cluster
+from gnnflow.config import LocalCluster
+from gnnflow.progress import Silent
+from gnnflow.train.ranks.gang import train_on_ranks
+from gnnflow.train.trainer import train
+from tests.train.globalbatch.stored import job_for, write
+from tests.train.planted import Recording
+from tests.train.ranks.test_gang import Killing, assert_close, nothing_is_left, rows_of
+
+pytestmark = pytest.mark.distributed
+
+WORKERS = 3
+DROPPED = {"kind": "gat", "hidden": 8, "heads": 2, "dropout": 0.4, "layers": 3, "norm": "layer", "residual": True}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    write(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shared_client():
+    with Cluster(LocalCluster(workers=WORKERS, memory_limit="2GiB")) as cluster:
+        yield cluster.dask_client()
+
+
+@pytest.fixture
+def client(shared_client):
+    """All workers are there, also where the test before killed one."""
+    shared_client.wait_for_workers(WORKERS, timeout=60)
+    return shared_client
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_train_as_one_does(client, folder: Path, ranks: int):
+    keys = {"optimizer": "sgd", "lr": 0.3, "class_weight": "balanced", "patience": 20, "epochs": 12}
+    whole = train(job_for(folder, **keys), progress=Silent())
+    trained = train_on_ranks(job_for(folder, workers=ranks, **keys), client, progress=Recording())
+    assert_close(trained.result, whole)
+    assert trained.result.metrics["test.accuracy"] == whole.metrics["test.accuracy"]
+    nothing_is_left(client)
+
+
+def test_fewer_ranks_own_more_partitions(client, folder: Path):
+    keys = {"optimizer": "sgd", "lr": 0.3, "epochs": 6}
+    whole = train(job_for(folder, **keys), progress=Silent())
+    job = job_for(folder, workers=4, elastic=True, start_seconds=5, **keys)
+    trained = train_on_ranks(job, client, progress=Recording())
+    assert [attempt.ranks for attempt in trained.attempts] == [3]
+    assert_close(trained.result, whole)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_killed_rank_costs_the_time_since_the_last_checkpoint_and_no_bit(
+    client, folder: Path, tmp_path: Path, which: int, *, recompute: bool
+):
+    keys = {"workers": 2, "epochs": 150, "checkpoint_steps": 4, "start_seconds": 20, "recompute": recompute}
+    job = job_for(folder, model=DROPPED, **keys)
+    undisturbed = train_on_ranks(job, client, progress=Recording())
+    progress = Killing(client, 40, which=which)
+    trained = train_on_ranks(replace(job, checkpoint_uri=str(tmp_path)), client, progress=progress)
+    assert progress.left == 0
+    assert [attempt.ranks for attempt in trained.attempts] == [2, 2]
+    assert f"rank {which} was lost" in trained.attempts[0].lost
+    assert trained.result.weights == undisturbed.result.weights
+    assert rows_of(trained.result) == rows_of(undisturbed.result)
+    nothing_is_left(client)

@@ -1,0 +1,170 @@
+"""Steps over the whole graph: on one rank they are full batches of GraphFlat's shards, on several they are the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+
+import numpy as np
+import pytest
+import torch
+
+from gnnflow.config import config_from_dict
+from gnnflow.graph.errors import TrainingError
+from gnnflow.layers.model import build_model
+from gnnflow.layers.saved import decode_weights
+from gnnflow.progress import Silent
+from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.train.globalbatch import open_source
+from gnnflow.train.objective import Objective, balanced_weights
+from gnnflow.train.ranks.gradients import AllReduce
+from gnnflow.train.ranks.source import open_shares
+from gnnflow.train.reproducible import seed_weights
+from gnnflow.train.trainer import train
+from gnnflow.train.updater import LocalUpdater
+from tests.train.globalbatch.stored import config_of, job_for, write
+from tests.train.ranks.together import together
+
+SAMPLES = {
+    "every edge": None,
+    "uniform": {"kind": "uniform", "fanout": [4, 3]},
+    "weighted": {"kind": "weighted", "fanout": [4, 4]},
+}
+ONE_AT_A_TIME = Lock()  # ranks that are threads share a generator
+MODELS = {
+    "gcn": {"kind": "gcn", "hidden": 8, "dropout": 0.0},
+    "gat": {"kind": "gat", "hidden": 8, "heads": 2, "dropout": 0.0, "attention_dropout": 0.0},
+    "deep": {"kind": "sage", "hidden": 8, "layers": 5, "dropout": 0.0, "norm": "layer", "residual": True},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    write(folder)
+    return folder
+
+
+def close(found, expected, *, tolerance=1e-4):
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=tolerance, atol=tolerance, msg=name)
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_training_on_the_whole_graph_equals_full_batches_of_shards(folder: Path, sample: str):
+    config = config_of(folder, sampling=SAMPLES[sample])
+    keys = {"strategy": "mini-batch", "epochs": 8, "lr": 0.05, "batch_size": 1000}
+    mini = config_from_dict({**config.model_dump(mode="json"), "train": keys})
+    trained = []
+    for each in (config, mini):
+        context = StageContext.of(each)
+        stages = ("ingest", "select", "train") if each is config else ("ingest", "select", "flat", "train")
+        made = [make_artifact(context, stage) for stage in stages][-1]
+        weights = Path(made.artifact, "model.safetensors").read_bytes()
+        trained.append((decode_weights(weights), made.manifest.rows_in))
+    (found, targets), (expected, expected_targets) = trained
+    close(found, expected)
+    assert targets == expected_targets
+
+
+def losses_and_weights(source, job, updater_of):
+    """Return the losses of three steps, the weights after them, and the outputs of each split."""
+    with ONE_AT_A_TIME:
+        seed_weights(job.seed)
+        model = build_model(job.model, job.inputs).train()
+    weights = balanced_weights(source.train_labels(), label_kind="single", num_classes=job.num_classes)
+    objective, updater, losses = Objective("single", weights), updater_of(model), []
+    for epoch in range(3):
+        for step in source.steps(epoch, since=0):
+            step.seed()
+            loss, count = objective.loss(step.logits(model), step.labels)
+            taken = updater.step(loss, num_targets=count, weight=objective.weight(step.labels))
+            losses.append([taken.mean, taken.num_targets])
+    outputs = {split: source.outputs(model, split) for split in source.splits}
+    held = {split: (each.targets, each.labels, each.logits) for split, each in outputs.items()}
+    return losses, {name: value.detach().clone() for name, value in model.state_dict().items()}, held
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("model", MODELS)
+def test_ranks_take_the_steps_of_one(folder: Path, model: str, size: int):
+    keys = {"optimizer": "sgd", "lr": 0.5, "recompute": size == 3}
+    sampling = SAMPLES["uniform"] if model == "gcn" else None
+    job = job_for(folder, model=MODELS[model], sampling=sampling, workers=size, **keys)
+
+    def on(group):
+        with open_shares(open_source, job, edges=True, group=group) as source:
+            group.agree("job", job.seed)
+            return losses_and_weights(
+                source, job, lambda made: LocalUpdater(made, job.train, exchange=AllReduce(made, group, is_joint=True))
+            )
+
+    with open_source(job) as source:
+        losses, weights, outputs = losses_and_weights(source, job, lambda made: LocalUpdater(made, job.train))
+    ran = together(on, size)
+    for found in ran:
+        assert not isinstance(found, Exception), found
+        np.testing.assert_allclose(found[0], losses, rtol=1e-5)
+        close(found[1], weights)
+        assert all(torch.equal(found[1][name], ran[0][1][name]) for name in weights)
+        for split, (targets, labels, logits) in outputs.items():
+            assert np.array_equal(found[2][split][0], targets)
+            assert np.array_equal(found[2][split][1], labels)
+            np.testing.assert_allclose(found[2][split][2], logits, rtol=1e-3, atol=1e-4)
+
+
+def test_layers_computed_again_give_the_same_weights(folder: Path):
+    dropped = {**MODELS["gat"], "dropout": 0.5, "attention_dropout": 0.3}
+    kept, again = (
+        train(job_for(folder, model=dropped, recompute=recompute), progress=Silent()).weights
+        for recompute in (False, True)
+    )
+    assert kept == again
+
+
+def test_a_killed_training_goes_on_to_the_same_bytes(folder: Path, tmp_path: Path):
+    class KilledError(Exception):
+        pass
+
+    class KilledAt(Silent):
+        def step(self, name, done, total, fields):
+            if done >= 5:
+                raise KilledError
+
+    dropped = {**MODELS["gcn"], "dropout": 0.5}
+    keys = {"model": dropped, "epochs": 12, "checkpoint_steps": 2}
+    undisturbed = train(job_for(folder, **keys), progress=Silent())
+    with pytest.raises(KilledError):
+        train(job_for(folder, uri=str(tmp_path), **keys), progress=KilledAt())
+    told: list[str] = []
+
+    class Told(Silent):
+        def message(self, text):
+            told.append(text)
+
+    again = train(job_for(folder, uri=str(tmp_path), **keys), progress=Told())
+    assert any("goes on from epoch" in text for text in told)
+    assert again.weights == undisturbed.weights
+
+
+def test_a_baseline_is_the_same_nodes_without_edges(folder: Path):
+    job = job_for(folder, baseline=True)
+    with open_source(job, edges=False) as source:
+        (step,) = source.steps(0, since=0)
+    assert step.batch.layers[0].block.csr.num_edges == 0
+    assert "baseline.test.accuracy" in train(job, progress=Silent()).metrics
+
+
+def test_more_ranks_than_partitions_are_refused_with_the_fix(folder: Path):
+    job = job_for(folder, partitions=2)
+    (found,) = {str(each) for each in together(lambda group: open_shares(open_source, job, edges=True, group=group), 3)}
+    assert "3 ranks share 2 partitions" in found
+    assert "Set graph.partitions to 3 or more" in found
+
+
+def test_a_plateau_needs_a_split_to_look_at(folder: Path):
+    job = job_for(folder, schedule={"kind": "plateau"})
+    bare = replace(job, entries=[entry for entry in job.entries if entry.split != "valid"])
+    with pytest.raises(TrainingError, match="no target is in the valid split"):
+        train(bare, progress=Silent())
