@@ -16,6 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ SECRET = "planted-secret-Zq7"
 AIRFLOW_PARTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 START_SECONDS = 240
 STOP_SECONDS = 20
+REQUESTS = 10
+REQUEST_SECONDS = 1
 
 
 def free_port() -> int:
@@ -179,6 +182,22 @@ class System:
         return all(found[part]["status"] == "healthy" for part in ("scheduler", "triggerer", "dag_processor"))
 
     def request(self, method: str, path: str, content: Any = None) -> Any:
+        """Return what Airflow's API answers.
+
+        Asks again after a 500: on SQLite a part of Airflow that waited too long for another one's writing gives up, and
+        has then written nothing. Raises OSError with what the API said.
+        """
+        for left in reversed(range(REQUESTS)):
+            try:
+                return self._request(method, path, content)
+            except urllib.error.HTTPError as refused:
+                with refused:
+                    said = refused.read().decode(errors="replace")
+                if refused.code != HTTPStatus.INTERNAL_SERVER_ERROR or not left:
+                    raise OSError(f"{method} {path}: {refused.code} {said}") from refused
+            time.sleep(REQUEST_SECONDS)
+
+    def _request(self, method: str, path: str, content: Any) -> Any:
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.token}"}
         asked = urllib.request.Request(
             f"http://127.0.0.1:{self.ports['api']}{path}",
