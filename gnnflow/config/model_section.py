@@ -102,7 +102,11 @@ class SAGEConfig(JoinedKeys):
 
     layer_class: ClassVar[str] = "gnnflow.layers.sage:GraphSAGE"
     kind: Literal["sage"] = Field("sage", description="A map of the own row plus one of the neighbours' (GraphSAGE).")
-    aggregator: Literal["mean", "max"] = Field("mean", description="How neighbours are combined.")
+    aggregator: Literal["mean", "max", "sum"] = Field(
+        "mean",
+        description="How neighbours are combined. max: the largest of each column, behind a linear map (MP-GCN); "
+        "sum: their sum (CommNet).",
+    )
 
 
 class AttentionKeys(JoinedKeys):
@@ -233,6 +237,24 @@ class PGNNConfig(JoinedKeys):
     )
 
 
+class GGCNConfig(JoinedKeys):
+    """Gated graph convolution."""
+
+    layer_class: ClassVar[str] = "gnnflow.layers.ggcn:GGCN"
+    kind: Literal["ggcn"] = Field(
+        "ggcn", description="The sum of neighbours, each column through a gate of both endpoints (G-GCN)."
+    )
+
+
+class GGNNConfig(ModelKeys):
+    """Gated graph neural network."""
+
+    layer_class: ClassVar[str] = "gnnflow.layers.ggnn:GGNN"
+    kind: Literal["ggnn"] = Field(
+        "ggnn", description="A GRU on the sum of neighbours, mapped by the relation they come over (GG-NN)."
+    )
+
+
 class OwnLayerConfig(JoinedKeys):
     """A layer class of one's own."""
 
@@ -272,6 +294,8 @@ ModelConfig = Annotated[
     | Annotated[PinSageConfig, Tag("pinsage")]
     | Annotated[MAGNNConfig, Tag("magnn")]
     | Annotated[PGNNConfig, Tag("pgnn")]
+    | Annotated[GGCNConfig, Tag("ggcn")]
+    | Annotated[GGNNConfig, Tag("ggnn")]
     | Annotated[OwnLayerConfig, Tag(OWN_KIND)],
     Field(discriminator=Discriminator(_tag)),
 ]

@@ -121,11 +121,10 @@ def _merged_output(
         terms, edges = layer.transform(h, node), _edge_list(block, include_self=False)
         source = _edge_terms(layer, terms, edges)
         target = {name: rows[edges.targets] for name, rows in terms.target.items()}
-        coefficient = layer.coefficient(source, target, edges.edge)
-        assert coefficient is not None
+        coefficient, message = layer.coefficient(source, target, edges.edge), source["value"]
         parts.append(edges)
-        coefficients.append(coefficient)
-        messages.append(source["value"])
+        coefficients.append(message.new_ones(message.shape[:2]) if coefficient is None else coefficient)
+        messages.append(message)
     joined = _EdgeList(
         torch.cat([each.sources for each in parts]),
         torch.cat([each.leaf_of for each in parts]),

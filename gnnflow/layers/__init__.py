@@ -10,6 +10,8 @@ from gnnflow.layers.base import Layer
 from gnnflow.layers.gat import GAT
 from gnnflow.layers.gat_e import GATE
 from gnnflow.layers.gcn import GCN
+from gnnflow.layers.ggcn import GGCN
+from gnnflow.layers.ggnn import GGNN
 from gnnflow.layers.gin import GIN
 from gnnflow.layers.hgt import HGT
 from gnnflow.layers.kinds import build_layer, load_layer_class
@@ -30,6 +32,8 @@ __all__ = [
     "GAT",
     "GATE",
     "GCN",
+    "GGCN",
+    "GGNN",
     "GIN",
     "HGT",
     "MAGNN",

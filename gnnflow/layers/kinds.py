@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from types import ModuleType
 
-from gnnflow.config import HANConfig, HGTConfig, MAGNNConfig, ModelConfig, OwnLayerConfig, RGCNConfig
+from gnnflow.config import GGNNConfig, HANConfig, HGTConfig, MAGNNConfig, ModelConfig, OwnLayerConfig, RGCNConfig
 from gnnflow.config.model_section import OWN_KIND, OWN_SPELLING
 from gnnflow.config.own_code import own_module
 from gnnflow.graph.errors import LayerError
 from gnnflow.graph.schema import GraphSchema
-from gnnflow.layers import han, hgt, magnn, rgcn
+from gnnflow.layers import ggnn, han, hgt, magnn, rgcn
 from gnnflow.layers.aggregation import Aggregation, SoftmaxAttention
 from gnnflow.layers.base import Layer
 from gnnflow.layers.levels import Levels
@@ -56,6 +56,8 @@ def build_relations(
         return han.relation_layers(config, place, schema)
     if isinstance(config, HGTConfig):
         return hgt.relation_layers(config, place, schema)
+    if isinstance(config, GGNNConfig):
+        return ggnn.relation_layers(config, place, schema)
     if isinstance(config, MAGNNConfig):
         return magnn.relation_layers(config, place, schema, leaves=leaves)
     layers = [build_layer(config, replace(place, leaves=size)) for size in leaves]

@@ -4,7 +4,9 @@ Algorithm 1 with the mean aggregator, h' = W_self h_v + W_neigh mean(h_u) + b (t
 products), and the pooling aggregator of equation 3, h' = W_self h_v + W_neigh max(relu(W_pool h_u + b_pool)) + b.
 Deviations: rows are not normalised to unit length (line 7), and in a graph with edge weights the mean is the weighted
 one; over a sample drawn in proportion to the weights it is the self-normalised estimate of that mean (`Mean`), which
-applies each weight once.
+applies each weight once. The pooling aggregator is NGra's MP-GCN. With a sum in the mean's place it is CommNet
+(Sukhbaatar, Szlam and Fergus, "Learning multiagent communication with backpropagation", NeurIPS 2016), as NGra has it:
+Ma et al., "Towards efficient large-scale graph neural network computing", 2018.
 
 Shapes: N nodes, E edges, D out_width.
 """
@@ -18,19 +20,21 @@ import torch
 from torch import Tensor, nn
 
 from gnnflow.config import SAGEConfig
-from gnnflow.layers.aggregation import Max, Mean
+from gnnflow.layers.aggregation import Aggregation, Max, Mean, Sum
 from gnnflow.layers.base import Layer
 from gnnflow.layers.place import Place
 from gnnflow.layers.terms import EdgeContext, LinearUpdate, NodeContext, Terms
 
+_AGGREGATIONS: Mapping[str, Aggregation] = {"mean": Mean(), "max": Max(), "sum": Sum()}
+
 
 @final
 class GraphSAGE(Layer):
-    """W_self h plus the mean, or the maximum after a pooling layer, of the in-neighbours."""
+    """W_self h plus the mean or sum, or the maximum after a pooling layer, of the in-neighbours."""
 
-    def __init__(self, in_width: int, out_width: int, *, aggregator: Literal["mean", "max"] = "mean") -> None:
+    def __init__(self, in_width: int, out_width: int, *, aggregator: Literal["mean", "max", "sum"] = "mean") -> None:
         super().__init__(in_width, out_width)
-        self.aggregation = Max() if aggregator == "max" else Mean()
+        self.aggregation = _AGGREGATIONS[aggregator]
         self.own = nn.Linear(in_width, out_width)
         self.pool = nn.Linear(in_width, out_width) if aggregator == "max" else None
         self.neighbor = nn.Linear(in_width if self.pool is None else out_width, out_width, bias=False)
@@ -48,7 +52,7 @@ class GraphSAGE(Layer):
 
     @property
     def value_weight(self) -> Tensor | None:
-        """W_neigh, which commutes with the mean and not with the maximum."""
+        """W_neigh, which commutes with a mean or sum and not with the maximum."""
         return self.neighbor.weight if self.pool is None else None
 
     @property
@@ -64,7 +68,7 @@ class GraphSAGE(Layer):
     def coefficient(
         self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext
     ) -> Tensor | None:
-        """Return the edge's weight for the mean, one for the maximum [E, 1]."""
+        """Return the edge's weight for a mean or sum, one for the maximum [E, 1]."""
         return None if self.pool is not None else edge.weight_column(self.own.weight)
 
     def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:

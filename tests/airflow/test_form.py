@@ -110,6 +110,8 @@ def test_kinds_of_layers_are_proposed_and_ones_own_can_be_typed():
         "pinsage",
         "magnn",
         "pgnn",
+        "ggcn",
+        "ggnn",
         "package.module:Class",
     ]
     assert "enum" not in params["model.kind"].schema

@@ -31,12 +31,14 @@ JOINED = {
     "gcn": {"kind": "gcn"},
     "sage": {"kind": "sage"},
     "sage-max": {"kind": "sage", "aggregator": "max"},
+    "sage-sum": {"kind": "sage", "aggregator": "sum"},
     "gat": {"kind": "gat", "heads": 2},
     "gin": {"kind": "gin"},
     "gat_e": {"kind": "gat_e", "heads": 2},
     "pinsage": {"kind": "pinsage"},
     "magnn": {"kind": "magnn", "heads": 2},
     "magnn-rotate": {"kind": "magnn", "heads": 2, "encodes": "rotate"},
+    "ggcn": {"kind": "ggcn"},
     "pgnn": {"kind": "pgnn"},
     "pgnn-positions": {"kind": "pgnn", "anchor_sets": NUM_SETS},
     "own-instance": {"kind": "tests.contracts.own_layers:Contrast"},
@@ -50,7 +52,7 @@ KINDS = {
     f"{name} {across}": {**keys, "across": across}
     for name, keys in JOINED.items()
     for across in ("sum", "mean", "max", "attention", "concat")
-} | {"hgt": {"kind": "hgt", "heads": 2}}
+} | {"hgt": {"kind": "hgt", "heads": 2}, "ggnn": {"kind": "ggnn"}}
 ARCHITECTURES = st.fixed_dictionaries(
     {
         "head": st.sampled_from(["direct", "linear", "jumping"]),

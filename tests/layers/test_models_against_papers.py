@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.nn.functional import leaky_relu, relu
 
 from gnnflow.executions.reference import layer_output
 from gnnflow.graph.batch import Block
 from gnnflow.graph.edges import InEdges
-from gnnflow.layers import GAT, GATE, GCN, GIN, GraphSAGE, NodeContext
+from gnnflow.layers import GAT, GATE, GCN, GGCN, GGNN, GIN, GraphSAGE, NodeContext
 
 N, IN, OUT, HEADS = 5, 4, 3, 2
 # weight[v, u] is the weight of the edge u -> v; node 4 has no in-edges, node 2 a self-loop
@@ -68,6 +69,37 @@ def test_sage_max_pools_before_the_maximum():
     layer = GraphSAGE(IN, OUT, aggregator="max")
     pooled = relu(layer.pool(H)).expand(N, N, OUT).masked_fill(~EDGE[:, :, None], 0.0)
     check(layer, layer.own(H) + layer.neighbor(pooled.max(1).values))
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_commnet_adds_the_weighted_sum_of_neighbors(weighted):
+    layer = GraphSAGE(IN, OUT, aggregator="sum")
+    adjacency = WEIGHT if weighted else EDGE.float()
+    check(layer, layer.own(H) + layer.neighbor(adjacency @ H), weighted=weighted)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_ggcn_lets_neighbors_pass_through_gates_of_both_ends(weighted):
+    layer = GGCN(IN, OUT)
+    adjacency = WEIGHT if weighted else EDGE.float()
+    gates = torch.sigmoid(layer.target_gate(H)[:, None] + layer.source_gate(H)[None])  # [targets, sources, IN]
+    passed = (adjacency[:, :, None] * gates * H[None]).sum(1)
+    check(layer, layer.linear(passed), weighted=weighted)
+
+
+@pytest.mark.parametrize("out_width", [IN, OUT])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_ggnn_updates_a_row_by_a_gru_of_the_sum(weighted, out_width):
+    layer = GGNN(IN, out_width)
+    aggregated = (WEIGHT if weighted else EDGE.float()) @ layer.neighbor(H)
+    own = H if out_width == IN else layer.recurrence.own(H)
+    cell = layer.recurrence.cell
+    # equations 3 to 6, with torch's order of the three parts: r, z and the candidate
+    of_sum = nn.functional.linear(aggregated, cell.weight_ih, cell.bias_ih).chunk(3, 1)
+    of_own = nn.functional.linear(own, cell.weight_hh, cell.bias_hh).chunk(3, 1)
+    reset, keep = torch.sigmoid(of_sum[0] + of_own[0]), torch.sigmoid(of_sum[1] + of_own[1])
+    candidate = torch.tanh(of_sum[2] + reset * of_own[2])
+    check(layer, (1.0 - keep) * candidate + keep * own, weighted=weighted)
 
 
 def test_gin_adds_its_own_row_one_plus_epsilon_times():

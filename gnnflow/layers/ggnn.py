@@ -1,0 +1,83 @@
+"""Gated graph neural network: Li, Tarlow, Brockschmidt and Zemel, "Gated graph sequence neural networks", ICLR 2016.
+
+Equations 2 to 6: a_v = the sum over in-edges of A_r h_u + b, with a matrix A_r per type of edge, and h' = GRU(h_v,
+a_v). On a typed graph a type of edge is a relation; the sums over all relations into a node's type are one sum, which a
+GRU of that type reads. Deviations: each layer has parameters of its own, where the paper repeats one layer; a row that
+comes in wider or narrower than it goes out is mapped to that width first, where the paper pads with zeros; the other
+direction of edges is `graph.reverse_edges`; edge weights multiply messages.
+
+Shapes: N nodes, E edges, I in_width, D out_width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import final
+
+from torch import Tensor, nn
+
+from gnnflow.config import GGNNConfig
+from gnnflow.graph.schema import GraphSchema
+from gnnflow.layers.aggregation import Sum
+from gnnflow.layers.base import Layer
+from gnnflow.layers.place import Place
+from gnnflow.layers.relational import RelationLayers, glorot_linear
+from gnnflow.layers.terms import EdgeContext, NodeContext, Terms
+
+
+class Recurrence(nn.Module):
+    """What makes a new row [N, D] of what a node aggregated [N, D] and its row [N, I]."""
+
+    def __init__(self, in_width: int, out_width: int) -> None:
+        super().__init__()
+        self.own = None if in_width == out_width else glorot_linear(in_width, out_width)
+        self.cell = nn.GRUCell(out_width, out_width)
+
+    def forward(self, aggregated: Tensor, h: Tensor) -> Tensor:
+        """Return GRU(h, aggregated), where h is mapped first if its width differs."""
+        rows: Tensor = self.cell(aggregated, h if self.own is None else self.own(h))
+        return rows
+
+
+@final
+class GGNN(Layer):
+    """The sum of the mapped in-neighbours, from which a GRU updates the node's row.
+
+    recurrence: that of the target's type, registered by whoever holds it; None: one of its own.
+    """
+
+    aggregation = Sum()
+
+    def __init__(self, in_width: int, out_width: int, *, recurrence: Recurrence | None = None) -> None:
+        super().__init__(in_width, out_width)
+        self.neighbor = nn.Linear(in_width, out_width, bias=False)
+        nn.init.xavier_uniform_(self.neighbor.weight)
+        made = Recurrence(in_width, out_width) if recurrence is None else recurrence
+        self._recurrence = (made,)  # in a tuple, so that a shared one is not registered a second time
+        if recurrence is None:
+            self.add_module("recurrence", made)
+
+    def transform(self, h: Tensor, node: NodeContext) -> Terms:
+        """Return value = A_r h [N, 1, D]; the target keeps h."""
+        return Terms({"value": self.neighbor(h)[:, None]}, {"h": h})
+
+    def coefficient(
+        self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext
+    ) -> Tensor | None:
+        """Return the edge's weight [E, 1]."""
+        return edge.weight_column(self.neighbor.weight)
+
+    def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:
+        """Return GRU(h, the sum)."""
+        (recurrence,) = self._recurrence
+        rows: Tensor = recurrence(aggregated.flatten(1), own["h"])
+        return rows
+
+
+def relation_layers(config: GGNNConfig, place: Place, schema: GraphSchema) -> RelationLayers:
+    """Return one model layer: a matrix per relation, one sum over all relations, a GRU per type that one leads to."""
+    types = sorted(set(schema.target_types))
+    recurrences = {number: Recurrence(place.in_width, place.width) for number in types}
+    layers = [GGNN(place.in_width, place.width, recurrence=recurrences[number]) for number in schema.target_types]
+    shared = nn.ModuleList(recurrences.values())
+    return RelationLayers(schema, layers, shared=shared, merges_states=True)
