@@ -36,7 +36,8 @@ from typing import Protocol
 from torch import Tensor
 from torch.nn import functional
 
-from gnnflow.executions.propagate import TermRows, finished, partial_state, takes_self, whole_rows
+from gnnflow.executions.propagate import finished, partial_state, takes_self, whole_rows
+from gnnflow.executions.shapes import TermRows
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.errors import LayerError
 from gnnflow.kernels import Map, affine

@@ -2,7 +2,9 @@
 
 Every execution that computes on blocks comes through here. Layers that define `coefficient` run on the fused kernels
 and materialise nothing per edge but that scalar; layers that define `message` run over pieces of the edges, and in
-training each piece is computed again during the backward pass rather than kept, so memory stays bounded there too.
+training each piece is computed again during the backward pass rather than kept, so memory stays bounded there too. What
+of a message depends on one end alone is computed once per node, and a message that a kernel sums is not materialised at
+all (`layers.phases`).
 Layers that define `propagate` get the block as it is.
 
 For the same inputs the bits are the same: kernels sum in edge order and states merge in target order.
@@ -13,7 +15,7 @@ Shapes: T targets, S sources, E edges, A edge attributes, H heads, D width of a 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -21,15 +23,25 @@ from torch.utils.checkpoint import checkpoint
 
 from gnnflow.executions.levels import by_position, instance_terms, instances_of, leaf_terms
 from gnnflow.executions.pieces import Piece, cut
+from gnnflow.executions.shapes import TermRows, check_rows, check_terms, reads_attributes
 from gnnflow.executions.tensors import BlockTensors
-from gnnflow.graph.errors import LayerError
-from gnnflow.kernels import Csr, Halves, Instances, Scales, gather_sources, gather_targets, identity
-from gnnflow.layers import EdgeContext, Layer, Mean, Messages, State
+from gnnflow.kernels import (
+    Csr,
+    Halves,
+    Instances,
+    Scales,
+    coefficient_dtype,
+    fuses_gates,
+    gated_sum,
+    gather_sources,
+    gather_targets,
+    identity,
+)
+from gnnflow.layers import EdgeContext, Layer, Mean, Messages, State, Sum
+from gnnflow.layers.phases import Phases, phases_of
 from gnnflow.layers.terms import GatheredTerms
 
 EDGES_PER_PIECE = 65_536
-
-TermRows = Mapping[str, Tensor]
 
 
 def partial_state(
@@ -41,11 +53,11 @@ def partial_state(
     edges give states that `Aggregation.merge` joins. Raises LayerError where the layer's terms or messages do not have
     the shapes of the contract.
     """
-    _check_terms(layer, source, target, block)
+    check_terms(layer, source, target, block)
     if layer.uses_propagate:
         source, csr = _propagated_terms(layer, source, target, block)
         rows = layer.propagate(source, target, csr, block.edge)
-        _check_rows(layer, "propagate()", rows, (block.num_targets, None, None))
+        check_rows(layer, "propagate()", rows, (block.num_targets, None, None))
         state = {"rows": rows}
     elif layer.uses_messages:
         state = _message_state(layer, source, target, block, edges_per_piece)
@@ -60,7 +72,7 @@ def whole_rows(layer: Layer, *, source: TermRows, target: TermRows, block: Block
     scaled = block.sample_scale is not None and layer.levels.instance.scaled_by_sample
     if scaled or not layer.uses_coefficients:
         return layer.levels.instance.finalize(partial_state(layer, source=source, target=target, block=block))
-    _check_terms(layer, source, target, block)
+    check_terms(layer, source, target, block)
     return layer.levels.instance.whole(_block_messages(layer, source, target, block))
 
 
@@ -152,17 +164,17 @@ def _coefficient_messages(
         # a scalar per edge and head [E, H], None for ones; the value stays a row per source [S, H, D]
         coefficient = layer.coefficient(by_source, by_target, edge)
         if coefficient is not None:
-            _check_rows(layer, "coefficient()", coefficient, (csr.num_edges, heads))
+            check_rows(layer, "coefficient()", coefficient, (csr.num_edges, heads))
     else:
         of_source = source["logit"] if instances is None else by_source["logit"]
         halves = Halves(of_source, target["logit"], layer.logit_slope)
-        _check_rows(layer, "the source half of the logit", halves.source, (csr.num_sources, heads))
-        _check_rows(layer, "the target half of the logit", halves.target, (csr.num_targets, heads))
+        check_rows(layer, "the source half of the logit", halves.source, (csr.num_sources, heads))
+        check_rows(layer, "the target half of the logit", halves.target, (csr.num_targets, heads))
     return Messages(
         csr,
         value,
         coefficient,
-        attributes=edge.attributes if _reads_attributes(layer) else None,
+        attributes=edge.attributes if reads_attributes(layer) else None,
         dropout=_dropout(layer),
         scale=scale,
         scales=Scales(source.get("scale"), target.get("scale")),
@@ -173,9 +185,16 @@ def _coefficient_messages(
 
 
 def _message_state(layer: Layer, source: TermRows, target: TermRows, block: BlockTensors, max_edges: int) -> State:
+    instances = instances_of(layer, block)
+    # terms of leaves are not those that an instance's message reads
+    phases = phases_of(layer, source, target, block.edge) if instances is None else None
+    if phases is not None:
+        source, target = phases.terms(layer, "source", source), phases.terms(layer, "target", target)
+        if (sums := _fused_sums(layer, phases, source, target, block)) is not None:
+            return sums
     groups = cut(block.csr.offsets, max_edges=max_edges, may_split_targets=layer.levels.instance.mergeable)
     recompute = torch.is_grad_enabled() and sum(map(len, groups)) > 1
-    instances = instances_of(layer, block)
+    message = layer.message if phases is None else functools.partial(phases.message, layer)
 
     def state_of(piece: Piece) -> State:
         csr, edge = block.csr.part(piece.targets, piece.edges), block.edge.part(piece.edges)
@@ -183,13 +202,32 @@ def _message_state(layer: Layer, source: TermRows, target: TermRows, block: Bloc
         # target terms of the piece's targets; its sources stay rows of the whole block
         scale = None if block.edge_scale is None else block.edge_scale[piece.edges]
         own = {name: rows[piece.targets] for name, rows in target.items()}
-        run = functools.partial(_piece_state, layer, source, own, csr, edge, scale=scale, instances=held)
+        how = functools.partial(_piece_state, message=message, scale=scale, instances=held)
+        run = functools.partial(how, layer, source, own, csr, edge)
         state: State = checkpoint(run, use_reentrant=False) if recompute else run()
         return state
 
     # a state per run of targets, which follow each other: side by side they are the state of all T
     states = [layer.levels.instance.merge_all(state_of(piece) for piece in group) for group in groups]
     return states[0] if len(states) == 1 else {name: torch.cat([state[name] for state in states]) for name in states[0]}
+
+
+def _fused_sums(layer: Layer, phases: Phases, source: TermRows, target: TermRows, block: BlockTensors) -> State | None:
+    """Return the state of sums that one kernel makes of the messages; None where none does."""
+    fused, kind = phases.fused, layer.levels.instance
+    if fused is None or not isinstance(kind, Sum) or _dropout(layer):
+        return None
+    rows, weight = source[fused.row], block.edge.weight if fused.weighted else None
+    if block.edge_scale is not None:
+        weight = block.edge_scale if weight is None else weight * block.edge_scale
+    if fused.gate is None:
+        coefficient = None if weight is None else weight[:, None].to(coefficient_dtype(rows))
+        return kind.partial(Messages(block.csr, rows, coefficient))
+    halves = source[fused.gate[0]], target[fused.gate[1]]
+    if not fuses_gates(block.csr, rows) or any(half.shape[1:] != rows.shape[1:] for half in halves):
+        return None
+    summed = gated_sum(block.csr, halves[1].flatten(1), halves[0].flatten(1), rows.flatten(1), weight)
+    return kind.of_sums(summed.view(-1, *rows.shape[1:]))
 
 
 def _piece_state(
@@ -199,6 +237,7 @@ def _piece_state(
     csr: Csr,
     edge: EdgeContext,
     *,
+    message: Callable[..., Tensor],
     scale: Tensor | None,
     instances: Instances | None,
 ) -> State:
@@ -207,8 +246,8 @@ def _piece_state(
         csr = instances.roots
     by_source, by_target = _seen_from_edges(source, target, csr)
     # a row per edge and head [E, H, D], which is its own source from here on
-    messages = layer.message(by_source, by_target, edge)
-    _check_rows(layer, "message()", messages, (csr.num_edges, None, None))
+    messages = message(by_source, by_target, edge)
+    check_rows(layer, "message()", messages, (csr.num_edges, None, None))
     return layer.levels.instance.partial(Messages(csr.edges, messages, dropout=_dropout(layer), scale=scale))
 
 
@@ -217,48 +256,5 @@ def _seen_from_edges(source: TermRows, target: TermRows, csr: Csr) -> tuple[Gath
     return by_source, GatheredTerms(target, functools.partial(gather_targets, csr))
 
 
-def _reads_attributes(layer: Layer) -> bool:
-    return layer.uses_edge_attributes or layer.levels.instance.reads_attributes
-
-
 def _dropout(layer: Layer) -> float:
     return layer.coefficient_dropout if layer.training else 0.0
-
-
-def _check_terms(layer: Layer, source: TermRows, target: TermRows, block: BlockTensors) -> None:
-    if "value" not in source:
-        raise LayerError(
-            f"transform() gave the source terms {', '.join(source) or 'none'}, without value",
-            where=type(layer).__name__,
-            fix='Return Terms(source={"value": rows [N, H, D], ...}, target={...}).',
-        )
-    forms = () if layer.positions == 1 else (layer.positions,)
-    expected = (block.num_sources, *forms, None, None)
-    _check_rows(layer, 'transform()\'s source term "value"', source["value"], expected)
-    takes_scales = layer.levels.instance.takes_scales and layer.uses_coefficients
-    if not takes_scales and ("scale" in source or "scale" in target):
-        raise LayerError(
-            'transform() gave a term "scale", which only a sum of coefficient x value takes',
-            where=type(layer).__name__,
-            fix="Aggregate with Sum and define coefficient(), or give the term another name.",
-        )
-    if _reads_attributes(layer) and block.edge.attributes is None:
-        raise LayerError(
-            "it needs edge attributes and the graph has none",
-            where=type(layer).__name__,
-            fix="Name the edge columns to use in graph.edge_features.",
-        )
-
-
-def _check_rows(layer: Layer, what: str, rows: Tensor, expected: tuple[int | None, ...]) -> None:
-    fits = rows.dim() == len(expected) and all(
-        want in {None, have} for want, have in zip(expected, rows.shape, strict=True)
-    )
-    if not fits:
-        shape = ", ".join("any" if size is None else str(size) for size in expected)
-        raise LayerError(
-            f"{what} has shape {list(rows.shape)}, expected [{shape}]",
-            where=type(layer).__name__,
-            fix="Shapes are value [N, H, D], coefficient [E, H], message [E, H, D], propagate [T, H, D]; H is 1 in a "
-            "layer without heads.",
-        )

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from gnnflow.executions.base import BlockPart, Delivery, OneBlock, layer_rows, layer_terms, takes_relu
 from gnnflow.executions.moving import Held, beside
-from gnnflow.executions.propagate import TermRows
+from gnnflow.executions.shapes import TermRows
 from gnnflow.executions.tensors import block_tensors, feature_tensors, model_features, node_context, tensor
 from gnnflow.graph.arrays import Array, FloatArray
 from gnnflow.graph.batch import Block, Degrees, NodeFeatures

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from gnnflow.kernels.csr import Csr, Instances, identity
 from gnnflow.kernels.dropout import dropout
+from gnnflow.kernels.gates import fuses_gates, gated_sum
 from gnnflow.kernels.halves import Halves
 from gnnflow.kernels.memory import empty_rows
 from gnnflow.kernels.native import Map, affine, binary_cross_entropy, elu
@@ -43,6 +44,8 @@ __all__ = [
     "dropout",
     "elu",
     "empty_rows",
+    "fuses_gates",
+    "gated_sum",
     "gather_sources",
     "gather_targets",
     "identity",

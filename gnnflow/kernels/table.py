@@ -59,6 +59,8 @@ class Kernel:
     """A softmax and the mean it weighs at once, where the kernel has that."""
     scaled_sum: Callable[[Csr, Tensor | None, Tensor, Scales], Tensor] | None = None
     """A weighted sum that takes scales, where the kernel has that."""
+    gated_sum: Callable[[Csr, Tensor, Tensor, Tensor, Tensor | None], Tensor] | None = None
+    """A sum of float32 rows through gates per edge and column, where the kernel has that: `kernels.gated_sum`."""
 
 
 def _is_identity(csr: Csr, _: Tensor) -> bool:
@@ -100,6 +102,7 @@ TABLE = (
         native.gather_targets,
         native.softmax_sums,
         native.scaled_sum,
+        native.gated_sum,
     ),
     Kernel(
         "fused",

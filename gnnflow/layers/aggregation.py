@@ -164,7 +164,11 @@ class Sum(Aggregation):
         coefficient = messages.coefficient
         if messages.scale is not None:
             coefficient = messages.scaled(messages.ones() if coefficient is None else coefficient)
-        return {"sum": messages.summed(coefficient, messages.scales)}
+        return self.of_sums(messages.summed(coefficient, messages.scales))
+
+    def of_sums(self, rows: Tensor) -> State:
+        """Return the state of messages that were summed elsewhere [T, H, W]."""
+        return {"sum": rows}
 
     def merge(self, left: State, right: State) -> State:
         """Add."""

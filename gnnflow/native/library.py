@@ -20,6 +20,7 @@ _FUNCTIONS = {
     "gnnflow_maxima_gradient": "NAAAAANAANNAT",
     "gnnflow_attention": "NAAAAAFNAAANNNAAAAT",
     "gnnflow_attention_gradient": "NANAAAAAAFNAAAAAAANNNAAAAAAAT",
+    "gnnflow_gates": "NAAAAAAANAAT",
     "gnnflow_cross_entropy": "NAAAAT",
     "gnnflow_elu": "NAAT",
     "gnnflow_elu_gradient": "NAAAT",

@@ -22,8 +22,21 @@ from gnnflow.executions.sliced import maps_values_first
 from gnnflow.executions.table import EXECUTIONS, executions_of
 from gnnflow.graph.errors import LayerError
 from gnnflow.graph.schema import GraphSchema
-from gnnflow.kernels import Csr, choose
-from gnnflow.layers import Layer, Max, Mean, Model, ModelInputs, NodeContext, SoftmaxAttention, Sum, build_model
+from gnnflow.kernels import Csr, Kernel, choose
+from gnnflow.layers import (
+    Aggregation,
+    EdgeContext,
+    Layer,
+    Max,
+    Mean,
+    Model,
+    ModelInputs,
+    NodeContext,
+    SoftmaxAttention,
+    Sum,
+    build_model,
+)
+from gnnflow.layers.phases import Phases, phases_of
 from gnnflow.layers.typed import TypedInputs, TypeInputs
 
 
@@ -37,12 +50,16 @@ class Level:
 
 @dataclass(frozen=True)
 class RelationPlan:
-    """How one relation's in-edges are aggregated in one layer. terms: shapes of what a source sends."""
+    """How one relation's in-edges are aggregated in one layer.
+
+    terms: shapes of what a source sends. moved: which steps of a message run once per node.
+    """
 
     relation: str
     leaves: int
     levels: tuple[Level, ...]
     terms: dict[str, str]
+    moved: str
     value_map: str
 
 
@@ -76,7 +93,7 @@ class Plan:
                 yield f"  {each.relation}"
                 shown = [(level.name, level.how) for level in each.levels]
                 shown += [("source sends", ", ".join(f"{name} {shape}" for name, shape in each.terms.items()))]
-                shown += [("map of values", each.value_map)]
+                shown += [("once per node", each.moved), ("map of values", each.value_map)]
                 yield from (f"    {name:<19}{how}" for name, how in shown)
             yield f"  {plan.across.name:<21}{plan.across.how}"
             for name, reason in plan.executions.items():
@@ -101,7 +118,9 @@ def explained(config: Config) -> Plan:
         leaves=leaves,
     )
     model = build_model(config.model, inputs).eval()
-    layers = tuple(_layer(model, index, schema, leaves) for index in range(model.num_layers))
+    # a table may have weights, which are one more factor of what is summed
+    edge = EdgeContext(0, attributes=torch.zeros(0, attributes) if attributes else None)
+    layers = tuple(_layer(model, index, schema, leaves, edge) for index in range(model.num_layers))
     return Plan(layers, executions_of(config.train.strategy))
 
 
@@ -117,10 +136,10 @@ def _relations(config: Config) -> tuple[GraphSchema, tuple[int, ...]]:
     return GraphSchema.of(config.graph.schema.types, found), tuple(found.values())
 
 
-def _layer(model: Model, index: int, schema: GraphSchema, leaves: tuple[int, ...]) -> LayerPlan:
+def _layer(model: Model, index: int, schema: GraphSchema, leaves: tuple[int, ...], edge: EdgeContext) -> LayerPlan:
     layers = model.layers_at(index)
     each = zip(schema.relations, layers, leaves, strict=True)
-    relations = tuple(_relation(str(relation), layer, size) for relation, layer, size in each)
+    relations = tuple(_relation(str(relation), layer, size, edge) for relation, layer, size in each)
     return LayerPlan(
         index + 1,
         type(layers[0]).__name__,
@@ -141,20 +160,23 @@ def _joined(model: Model, index: int) -> str:
     return f"dense: {next(iter(layers.across.values())).join} over {numbers} relations into a type"
 
 
-def _relation(name: str, layer: Layer, leaves: int) -> RelationPlan:
+def _relation(name: str, layer: Layer, leaves: int, edge: EdgeContext) -> RelationPlan:
     none = torch.zeros(0)
     rows = none.new_zeros(0, layer.in_width)
     terms = layer_terms(layer, h=rows, nodes=NodeContext(none, none, none), map_first=maps_values_first(layer))
     shapes = {term: f"[{', '.join(['N', *map(str, value.shape[1:])])}]" for term, value in terms.source.items()}
-    return RelationPlan(name, leaves, tuple(_levels(layer, leaves)), shapes, _value_map(layer))
+    phases = phases_of(layer, terms.source, terms.target, edge) if layer.uses_messages and leaves == 1 else None
+    return RelationPlan(
+        name, leaves, tuple(_levels(layer, leaves, phases)), shapes, _moved(layer, phases), _value_map(layer)
+    )
 
 
-def _levels(layer: Layer, leaves: int) -> Iterator[Level]:
+def _levels(layer: Layer, leaves: int, phases: Phases | None) -> Iterator[Level]:
     kernel = choose(Csr(torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), 0), torch.zeros(0, 1, 1))
     how = how_leaves_close(layer, has_leaves=leaves != 1)
     levels = layer.levels
     size = "a varying number of" if leaves == 0 else str(leaves)
-    leaf, root = type(levels.leaf).__name__, _root(layer, kernel.name)
+    leaf, root = type(levels.leaf).__name__, _root(layer, kernel, phases)
     if how == "none":
         yield Level("leaf -> instance", "none: an in-edge is its source's row")
     elif how == "together":
@@ -166,17 +188,35 @@ def _levels(layer: Layer, leaves: int) -> Iterator[Level]:
     yield Level("instance -> root", root)
 
 
-def _root(layer: Layer, kernel: str) -> str:
+def _root(layer: Layer, kernel: Kernel, phases: Phases | None) -> str:
     kind, name = layer.levels.instance, type(layer.levels.instance).__name__
     if layer.uses_propagate:
         return "propagate(): all in-edges at once, a message each"
     if layer.uses_messages:
-        return f"{name}: messages in pieces of {EDGES_PER_PIECE}, computed again backward, then segments ({kernel})"
+        return f"{name}: {_of_messages(kind, kernel, phases)}"
     if isinstance(kind, SoftmaxAttention):
-        return f"{name}: fused softmax and weighted sum ({kernel})"
+        return f"{name}: fused softmax and weighted sum ({kernel.name})"
     if isinstance(kind, Sum | Mean):
-        return f"{name}: fused weighted sum ({kernel})"
-    return f"{name}: segment maximum ({kernel})" if isinstance(kind, Max) else f"{name}: a message per edge"
+        return f"{name}: fused weighted sum ({kernel.name})"
+    return f"{name}: segment maximum ({kernel.name})" if isinstance(kind, Max) else f"{name}: a message per edge"
+
+
+def _of_messages(kind: Aggregation, kernel: Kernel, phases: Phases | None) -> str:
+    fused = phases.fused if phases is not None and isinstance(kind, Sum) else None
+    if fused is not None and fused.gate is None:
+        return f"message() is a row and a factor, so a fused weighted sum ({kernel.name})"
+    if fused is not None and kernel.gated_sum is not None:
+        return f"message() is a row through a gate of both ends, so a fused gated sum ({kernel.name})"
+    return f"messages in pieces of {EDGES_PER_PIECE}, computed again backward, then segments ({kernel.name})"
+
+
+def _moved(layer: Layer, phases: Phases | None) -> str:
+    if not layer.uses_messages:
+        return "transform()"
+    if phases is None:
+        return "transform(); nothing of message(), which reads both ends, draws, or cannot be traced"
+    steps = [f"{node.name} of {side}s" for side, nodes in phases.hoisted.items() for node in nodes]
+    return f"transform(); of message() {', '.join(steps)}" if steps else "transform(); nothing of message()"
 
 
 def _value_map(layer: Layer) -> str:

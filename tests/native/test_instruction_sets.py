@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gnnflow.kernels import Csr, Halves, binary_cross_entropy, segment_max, softmax_sums, weighted_sum
+from gnnflow.kernels import Csr, Halves, binary_cross_entropy, gated_sum, segment_max, softmax_sums, weighted_sum
 from gnnflow.native.library import load
 
 SOURCES = Path(__file__).resolve().parents[2] / "native"
@@ -63,6 +63,10 @@ def results():
             mean = softmax_sums(csr, Halves(*halves, 0.2), value).mean
             gradients += torch.autograd.grad(mean.float().square().sum(), [value, *halves])
             found += [*attended, *sums, largest, mean, *gradients]
+    for width in (1, 16, 21):
+        given = [torch.randn(rows, width, generator=generator).requires_grad_() for rows in (200, 150, 150)]
+        gated = gated_sum(csr, *given, torch.rand(csr.num_edges, generator=generator))
+        found += [gated, *torch.autograd.grad(gated.square().sum(), given)]
     return found
 
 

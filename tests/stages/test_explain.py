@@ -62,6 +62,19 @@ def test_messages_and_instances_with_rows_are_told_apart(config):
     assert "Mean: messages in pieces of 65536, computed again backward, then segments (" in text
 
 
+def test_what_of_a_message_moves_to_nodes_and_which_kernel_sums_it(config):
+    text = explained(config, "model={kind: 'tests.layers.test_phases:GatedHere', hidden: 16, head: linear}")
+    assert (
+        "    once per node      transform(); of message() linear of sources, tanh of sources, linear_1 of tar" in text
+    )
+    assert "message() is a row through a gate of both ends, so a fused gated sum (native)" in text
+    text = explained(config, "model={kind: 'tests.layers.test_phases:Differences', hidden: 16, head: linear}")
+    assert "Sum: messages in pieces of 65536, computed again backward, then segments (native)" in text
+    text = explained(config, "model={kind: ggcn, hidden: 16, head: linear}")
+    assert "    once per node      transform(); nothing of message()\n" in text
+    assert "so a fused gated sum (native)" in text
+
+
 def test_an_execution_that_cannot_run_the_layer_says_why(config):
     text = explained(config, "model={kind: 'tests.contracts.own_layers:MedianWithSelf', hidden: 16, head: linear}")
     assert "  on minibatch         no: include_self merges a message of the node's own, and states of Median do" in text

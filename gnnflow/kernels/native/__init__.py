@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from gnnflow.kernels.native.activations import elu
 from gnnflow.kernels.native.attention import softmax_sums
+from gnnflow.kernels.native.gates import gated_sum
 from gnnflow.kernels.native.library import accepts
 from gnnflow.kernels.native.linear import Map, affine
 from gnnflow.kernels.native.losses import binary_cross_entropy
@@ -20,6 +21,7 @@ __all__ = [
     "affine",
     "binary_cross_entropy",
     "elu",
+    "gated_sum",
     "gather_sources",
     "gather_targets",
     "products",

@@ -1,0 +1,58 @@
+"""Gated sums on the core: one pass over the edges forward and one, by source, backward.
+
+Forward also sums what the gates' slopes weigh, which is all that the targets' halves need of the edges afterwards.
+
+Shapes: T targets, S sources, E edges, W columns.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from gnnflow.kernels.csr import Csr, rows_of
+from gnnflow.kernels.memory import empty_rows
+from gnnflow.kernels.native.library import call
+
+
+def gated_sum(csr: Csr, own: Tensor, other: Tensor, rows: Tensor, weight: Tensor | None) -> Tensor:
+    """Return what `kernels.gated_sum` does, of float32 operands; weight [E] has no gradient."""
+    edges = _Edges(csr, None if weight is None else rows_of(csr.num_edges, weight.float()))
+    out: Tensor = _GatedSum.apply(edges, own, other, rows)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Edges(NamedTuple):
+    """What has no gradient: which rows meet, and what each edge counts for [E], None for one."""
+
+    csr: Csr
+    weight: Tensor | None
+
+
+class _GatedSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, edges: _Edges, own: Tensor, other: Tensor, rows: Tensor) -> Tensor:
+        csr, weight = edges
+        own, other, rows = rows_of(csr.num_targets, own), *(rows_of(csr.num_sources, each) for each in (other, rows))
+        out = empty_rows(csr.num_targets, own.shape[1])
+        slope = empty_rows(*out.shape) if any(ctx.needs_input_grad) else None
+        call("gnnflow_gates", csr, csr.sources, None, weight, own, other, rows, own.shape[1], out, slope)
+        ctx.edges = edges
+        ctx.save_for_backward(own, other, rows, slope)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, Tensor, Tensor]:
+        own, other, rows, slope = ctx.saved_tensors
+        csr, weight = ctx.edges
+        grad = rows_of(csr.num_targets, grad)
+        by_rows, by_other = empty_rows(*rows.shape), empty_rows(*rows.shape)
+        order = None if weight is None else csr.by_source.sources
+        # the same sums in the other direction: a source's gates, and the gradients of its targets
+        back = csr.transposed
+        call("gnnflow_gates", back, back.sources, order, weight, other, own, grad, own.shape[1], by_rows, by_other)
+        return None, grad * slope, by_other.mul_(rows), by_rows

@@ -1,0 +1,241 @@
+"""A layer's `message` taken apart by what each of its steps depends on, found by tracing it (torch.fx).
+
+NGra moves out of ApplyEdge what depends on one end of an edge alone, and fuses what is left with Scatter and Gather
+(Ma et al. 2018). Here steps on source terms alone run once per source, those on target terms once per target. Where
+what is left is a product of a row of the source, a gate sigmoid(of source + of target) and the edge's weight, any of
+the last two missing, one kernel sums it without keeping anything per edge.
+
+Only steps that compute each row by itself and draw nothing move: those of `_BY_ROW` and linear maps. A message whose
+Python code depends on what is in tensors cannot be traced; it runs as it is written.
+
+Shapes: S sources, T targets, E edges, H heads, D width of a head.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, fx
+from torch.nn import functional
+
+from gnnflow.layers.base import Layer
+from gnnflow.layers.terms import EdgeContext
+
+_BY_ROW: set[Any] = {
+    *(torch.sigmoid, torch.tanh, torch.relu, torch.exp, torch.abs, torch.neg, torch.square, torch.sqrt, torch.log1p),
+    *(torch.add, torch.sub, torch.mul, torch.div, torch.maximum, torch.minimum, torch.clamp),
+    *(operator.add, operator.sub, operator.mul, operator.truediv, operator.neg, operator.pow),
+    *(functional.relu, functional.leaky_relu, functional.elu, functional.gelu, functional.silu, functional.softplus),
+    *(functional.linear, functional.sigmoid, functional.tanh),
+    *("sigmoid", "tanh", "relu", "exp", "abs", "neg", "square", "sqrt", "add", "sub", "mul", "div"),
+}
+_PRODUCTS = {operator.mul, torch.mul, "mul"}
+_SUMS = {operator.add, torch.add, "add"}
+_SIGMOIDS = {torch.sigmoid, functional.sigmoid, "sigmoid"}
+_SOURCE, _TARGET, _EDGE = "source", "target", "edge"
+_ANY = ""  # what every side may read
+_WEIGHT, _COUNT = "weight", "num_edges"
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A message that one kernel sums: row x sigmoid(gate of source + gate of target) x weight, by names of terms.
+
+    gate: None where nothing is gated; weighted: whether the edge's weight is a factor.
+    """
+
+    row: str
+    gate: tuple[str, str] | None
+    weighted: bool
+
+
+@dataclass(frozen=True)
+class Phases:
+    """What runs per source, per target and per edge.
+
+    hoisted: steps that became terms, by side. fused: how what is left is summed at once; None where it is a message per
+    edge.
+    """
+
+    graph: fx.Graph
+    inputs: Mapping[fx.Node, tuple[str, str]]
+    sides: Mapping[fx.Node, str]
+    hoisted: Mapping[str, tuple[fx.Node, ...]]
+    fused: Fused | None
+
+    def terms(self, layer: Layer, side: str, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return a side's terms and those that its hoisted steps give, one row per node."""
+        known = self._run(layer, side, {node: given[name] for node, (of, name) in self.inputs.items() if of == side})
+        return {**given, **{node.name: known[node] for node in self.hoisted[side]}}
+
+    def message(
+        self, layer: Layer, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext
+    ) -> Tensor:
+        """Return the message of each edge [E, H, D], from terms that `terms` gave, seen from the edges."""
+        seen = {_SOURCE: source, _TARGET: target}
+        known: dict[fx.Node, Any] = {}
+        for node, (side, name) in self.inputs.items():
+            if side == _EDGE:
+                known[node] = getattr(edge, name)
+            elif any(_is_elsewhere(self.sides, user, side) for user in node.users):
+                known[node] = seen[side][name]
+        known |= {node: seen[side][node.name] for side, nodes in self.hoisted.items() for node in nodes}
+        message: Tensor = self._run(layer, _EDGE, known)[_output(self.graph)]
+        return message
+
+    def _run(self, layer: Layer, side: str, known: dict[fx.Node, Any]) -> dict[fx.Node, Any]:
+        """Run a side's steps that are not known yet, and return all values."""
+        interpreter = fx.Interpreter(layer, garbage_collect_values=False, graph=self.graph)
+        interpreter.env = known
+        for node, of in self.sides.items():
+            if of in {side, _ANY} and node not in known:
+                known[node] = interpreter.run_node(node)
+        return known
+
+
+_KNOWN: WeakKeyDictionary[Layer, dict[Any, Phases | None]] = WeakKeyDictionary()
+
+
+def phases_of(
+    layer: Layer, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext
+) -> Phases | None:
+    """Return a layer's message in phases; None where it cannot be traced, or runs per edge as it is written."""
+    key = (*source, None, *target, edge.weight is None, edge.attributes is None)
+    held = _KNOWN.setdefault(layer, {})
+    if key not in held:
+        held[key] = _phases(layer, list(source), list(target), edge)
+    return held[key]
+
+
+def _traced(
+    layer: Layer, sources: list[str], targets: list[str], edge: EdgeContext
+) -> tuple[fx.Graph, dict[fx.Node, tuple[str, str]]]:
+    """Return the steps of `message`, and which term or edge column each placeholder stands for.
+
+    The placeholders are given to the function itself: `fx.Tracer.trace` would change how modules are called for as long
+    as it runs, in all threads.
+    """
+    tracer, inputs = fx.Tracer(), {}
+    tracer.root, tracer.graph, tracer.tensor_attrs = layer, fx.Graph(tracer_cls=fx.Tracer), {}
+
+    def placeholder(side: str, name: str) -> Any:
+        made = tracer.create_proxy("placeholder", f"{side}_{name}", (), {})
+        inputs[made.node] = (side, name)
+        return made
+
+    columns = [name for name in (_WEIGHT, "attributes") if getattr(edge, name) is not None]
+    seen = EdgeContext(placeholder(_EDGE, _COUNT), **{name: placeholder(_EDGE, name) for name in columns})
+    source = {name: placeholder(_SOURCE, name) for name in sources}
+    target = {name: placeholder(_TARGET, name) for name in targets}
+    message = layer.message(source, target, seen)
+    tracer.create_node("output", "output", (tracer.create_arg(message),), {})
+    return tracer.graph, inputs
+
+
+def _phases(layer: Layer, sources: list[str], targets: list[str], edge: EdgeContext) -> Phases | None:
+    try:
+        graph, inputs = _traced(layer, sources, targets, edge)
+    except Exception:  # noqa: BLE001 - whatever a user's code makes of a placeholder: it runs on tensors then
+        return None
+    sides: dict[fx.Node, str] = {}
+    for node in graph.nodes:
+        if node.op != "output":
+            sides[node] = inputs[node][0] if node in inputs else _side(node, sides)
+    moved: dict[str, list[fx.Node]] = {_SOURCE: [], _TARGET: []}
+    for node, side in sides.items():
+        if side in moved and node not in inputs and any(_is_elsewhere(sides, user, side) for user in node.users):
+            moved[side].append(node)
+    hoisted = {side: tuple(nodes) for side, nodes in moved.items()}
+    fused = _fused(_output(graph), inputs, sides)
+    if fused is None and not any(hoisted.values()):
+        return None
+    return Phases(graph, inputs, sides, hoisted, fused)
+
+
+def _output(graph: fx.Graph) -> fx.Node:
+    """Return the node of the message itself."""
+    (node,) = (each.args[0] for each in graph.nodes if each.op == "output")
+    assert isinstance(node, fx.Node), "a message is a tensor"
+    return node
+
+
+def _is_elsewhere(sides: Mapping[fx.Node, str], user: fx.Node, side: str) -> bool:
+    return sides.get(user, _EDGE) != side
+
+
+def _side(node: fx.Node, sides: Mapping[fx.Node, str]) -> str:
+    """Return where a step runs: with one end's nodes where it reads nothing else and works row by row."""
+    if node.op == "get_attr":
+        return _ANY  # a parameter
+    read = {sides[each] for each in node.all_input_nodes} - {_ANY}
+    by_row = node.op in {"call_function", "call_method"} and node.target in _BY_ROW
+    return next(iter(read)) if by_row and len(read) == 1 else _EDGE
+
+
+def _fused(output: fx.Node, inputs: Mapping[fx.Node, tuple[str, str]], sides: Mapping[fx.Node, str]) -> Fused | None:
+    rows, gates, weighted = [], [], False
+    for factor in _factors(output, sides):
+        if sides[factor] == _SOURCE:
+            rows.append(_name(factor, inputs))
+        elif (gate := _gate(factor, inputs, sides)) is not None:
+            gates.append(gate)
+        elif _is_column(factor, inputs, _WEIGHT) and not weighted:
+            weighted = True
+        elif not _is_column(factor, inputs, _COUNT):
+            return None
+    if len(rows) != 1 or len(gates) > 1:
+        return None
+    return Fused(rows[0], gates[0] if gates else None, weighted)
+
+
+def _name(node: fx.Node, inputs: Mapping[fx.Node, tuple[str, str]]) -> str:
+    return inputs[node][1] if node in inputs else node.name
+
+
+def _factors(node: fx.Node, sides: Mapping[fx.Node, str]) -> Iterator[fx.Node]:
+    """Yield what is multiplied per edge to give a node."""
+    pair = _operands(node, _PRODUCTS) if sides[node] == _EDGE else None
+    if pair is None:
+        yield node
+        return
+    for each in pair:
+        yield from _factors(each, sides)
+
+
+def _operands(node: fx.Node, operations: Collection[Any]) -> tuple[fx.Node, fx.Node] | None:
+    """Return the two nodes that one of some operations joins, where a node is that and no more."""
+    match node.args:
+        case (fx.Node() as left, fx.Node() as right) if node.target in operations and not node.kwargs:
+            return left, right
+    return None
+
+
+def _gate(
+    node: fx.Node, inputs: Mapping[fx.Node, tuple[str, str]], sides: Mapping[fx.Node, str]
+) -> tuple[str, str] | None:
+    """Return the names of the source's and the target's half of a gate, where a node is one."""
+    if node.target not in _SIGMOIDS or len(node.all_input_nodes) != len(node.args):
+        return None
+    halves = _operands(node.all_input_nodes[0], _SUMS)
+    ends = {sides[each]: _name(each, inputs) for each in halves or ()}
+    return (ends[_SOURCE], ends[_TARGET]) if ends.keys() == {_SOURCE, _TARGET} else None
+
+
+def _is_column(node: fx.Node, inputs: Mapping[fx.Node, tuple[str, str]], name: str) -> bool:
+    """Return whether a node is what `EdgeContext` gives of the edges' weight, or its ones, as a column [E, 1, 1]."""
+    columns = [(slice(None), slice(None), None), (slice(None), None)]
+    while node not in inputs:
+        if node.target == "new_ones":
+            return name == _COUNT and node.args[1:] == (*node.all_input_nodes[1:], 1) and len(columns) == 1
+        if node.target is operator.getitem:
+            if not columns or node.args[1] != columns.pop(0):
+                return False
+        elif node.target != "to":
+            return False
+        node = node.all_input_nodes[0]
+    return inputs[node] == (_EDGE, name) and not columns

@@ -1,0 +1,143 @@
+"""What a layer's message() computes runs once per node where that is enough, and on one kernel where there is one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from gnnflow.executions.propagate import partial_state
+from gnnflow.executions.tensors import BlockTensors
+from gnnflow.kernels import Csr
+from gnnflow.layers import EdgeContext, Layer, Max, Sum, Terms
+from gnnflow.layers.phases import Fused, phases_of
+
+NODES, WIDTH = 6, 3
+CSR = Csr(torch.tensor([0, 3, 3, 4, 8, 9, 12]), torch.randint(NODES, (12,)), NODES)
+WEIGHT = torch.rand(12)
+
+
+class Plain(Layer):
+    """Terms as they are; each test writes its message."""
+
+    aggregation = Sum()
+
+    def __init__(self, in_width=WIDTH, out_width=WIDTH):
+        super().__init__(in_width, out_width)
+        self.a, self.b = nn.Linear(in_width, in_width), nn.Linear(in_width, in_width)
+
+    def transform(self, h, node):
+        return Terms({"value": h[:, None]}, {"h": h[:, None]})
+
+    def message(self, source, target, edge):
+        return source["value"]
+
+    def update(self, own, aggregated):
+        return aggregated[:, 0]
+
+
+class GatedHere(Plain):
+    """A gate whose maps stand where they run per edge."""
+
+    def message(self, source, target, edge):
+        gate = torch.sigmoid(self.a(source["value"]) + self.b(target["h"]))
+        return gate * torch.tanh(source["value"]) * edge.weight_or_one(gate)[:, :, None]
+
+
+class Differences(Plain):
+    """Reads both ends at once after a map of each."""
+
+    def message(self, source, target, edge):
+        return (torch.relu(self.a(source["value"])) - self.b(target["h"])).abs()
+
+
+class Depends(Plain):
+    """What it computes depends on what is in the tensors."""
+
+    def message(self, source, target, edge):
+        return source["value"] if source["value"].sum() > 0 else -source["value"]
+
+
+class Drops(Plain):
+    """Draws per edge."""
+
+    def message(self, source, target, edge):
+        return nn.functional.dropout(torch.exp(source["value"]), 0.5) + 0.0 * target["h"]
+
+
+class Largest(GatedHere):
+    """The same, where no sum is asked for."""
+
+    aggregation = Max()
+
+
+class Shares(Plain):
+    """Not row by row: what all edges give is in each."""
+
+    def message(self, source, target, edge):
+        return source["value"] / source["value"].sum(0)
+
+
+def block(weight):
+    return BlockTensors(CSR, EdgeContext(CSR.num_edges, weight), None)
+
+
+def found(layer, weight=None):
+    terms = layer.transform(torch.linspace(-1, 1, NODES * WIDTH).view(NODES, WIDTH).requires_grad_(), None)
+    return terms, phases_of(layer, terms.source, terms.target, EdgeContext(CSR.num_edges, weight))
+
+
+def names(phases):
+    return {side: [str(node.target) for node in nodes] for side, nodes in phases.hoisted.items()}
+
+
+def test_maps_and_functions_of_one_end_run_per_node():
+    _, phases = found(Differences())
+    assert names(phases) == {"source": [str(torch.relu)], "target": [str(nn.functional.linear)]}
+    assert phases.fused is None
+
+
+def test_a_gate_is_found_whatever_its_halves_are_made_of():
+    _, phases = found(GatedHere(), WEIGHT)
+    assert phases.fused == Fused("tanh", ("linear", "linear_1"), weighted=True)
+    _, phases = found(GatedHere())
+    assert not phases.fused.weighted
+
+
+def test_a_message_that_is_its_source_is_a_plain_sum():
+    _, phases = found(Plain(), WEIGHT)
+    assert phases.fused == Fused("value", None, weighted=False)
+
+
+@pytest.mark.parametrize("kind", [Depends, Drops, Shares])
+def test_what_may_not_move_stays(kind):
+    _, phases = found(kind())
+    assert phases is None or phases.fused is None
+    if kind is Drops:
+        assert names(phases)["source"] == [str(torch.exp)]
+    elif kind is Shares:
+        assert phases is None
+
+
+@pytest.mark.parametrize("kind", [Plain, GatedHere, Differences, Depends, Largest, Shares])
+@pytest.mark.parametrize("weight", [None, WEIGHT])
+def test_states_and_gradients_are_those_of_messages_written_out(kind, weight):
+    torch.manual_seed(0)
+    layer = kind()
+    terms, _ = found(layer, weight)
+    state = partial_state(layer, source=terms.source, target=terms.target, block=block(weight))
+    source = {name: rows[CSR.sources] for name, rows in terms.source.items()}
+    target = {name: rows[CSR.targets] for name, rows in terms.target.items()}
+    messages = layer.message(source, target, EdgeContext(CSR.num_edges, weight))
+    joined = torch.amax if kind is Largest else torch.sum
+    # a target without in-edges has zeros, whatever joins messages
+    parts = messages.split(CSR.degree.tolist())
+    expected = torch.stack([joined(part, 0) if len(part) else part.sum(0) for part in parts])
+    rows = layer.levels.instance.finalize(state)
+    torch.testing.assert_close(rows, expected)
+    inputs = [terms.source["value"], *layer.parameters()]
+    pairs = [torch.autograd.grad(each.square().sum(), inputs, allow_unused=True) for each in (rows, expected)]
+    for one, other in zip(*pairs, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one, other)
