@@ -46,7 +46,7 @@ class OwnPart:
     @property
     def without_edges(self) -> OwnPart:
         """The same nodes in the graph without its edges."""
-        return replace(self, edges=self.edges.none)
+        return replace(self, edges=self.edges.none, nodes=self.nodes.zeros)
 
 
 def partitions_of(rank: int, num_ranks: int, book: PartitionBook) -> range:

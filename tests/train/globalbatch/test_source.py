@@ -153,7 +153,17 @@ def test_a_baseline_is_the_same_nodes_without_edges(folder: Path):
     with open_source(job, edges=False) as source:
         (step,) = source.steps(0, since=0)
     assert step.batch.layers[0].block.csr.num_edges == 0
+    assert not any(each.any() for each in (step.batch.nodes.in_degree, step.batch.nodes.out_degree))
     assert "baseline.test.accuracy" in train(job, progress=Silent()).metrics
+
+
+def test_the_baseline_is_that_of_full_batches(folder: Path):
+    whole = job_for(folder, baseline=True)
+    mini = job_for(folder, strategy="mini-batch", source="store", baseline=True, batch_size=1000)
+    found, expected = (train(each, progress=Silent()).metrics for each in (whole, mini))
+    for name, value in expected.items():
+        if name.startswith("baseline."):
+            assert found[name] == pytest.approx(value, abs=1e-4), name
 
 
 def test_more_ranks_than_partitions_are_refused_with_the_fix(folder: Path):
