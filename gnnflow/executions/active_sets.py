@@ -107,6 +107,36 @@ def active_rows(blocks: Sequence[Block], targets: IntArray, *, bounds: IntArray,
 
 
 @dataclass(frozen=True)
+class Gathered:
+    """Rows of nodes that a rank reads behind the last layer: of its own, and of others' that are sent to it.
+
+    targets: which of its own nodes the rank computes, for itself or others, ascending. mirrors [M]: dense ids of the
+    others, ascending. traffic: rows are those of the targets; None where no rank has a mirror.
+    """
+
+    first: int
+    targets: IntArray
+    mirrors: IntArray
+    traffic: Traffic | None
+
+    def rows_of(self, nodes: IntArray) -> IntArray:
+        """Return where nodes lie, given by their dense ids, among the rows of the targets and then of the mirrors."""
+        place = np.searchsorted(self.mirrors, nodes)
+        is_mirror = np.append(self.mirrors, -1)[place] == nodes
+        return np.where(is_mirror, len(self.targets) + place, np.searchsorted(self.targets, nodes - self.first))
+
+
+def gathered(nodes: IntArray, *, bounds: IntArray, exchange: Exchange) -> Gathered:
+    """Return what this rank computes and sends, where each reads some nodes. nodes: dense ids, ascending, each once."""
+    first = int(bounds[exchange.rank])
+    reads = _owned_and_asked(nodes, bounds=bounds, exchange=exchange)
+    targets = distinct(np.concatenate([reads.own, reads.asked]) - first)
+    count = np.array([len(reads.mirrors)], np.int64)
+    traffic = Traffic(np.searchsorted(targets, reads.asked - first), reads.sent, reads.received)
+    return Gathered(first, targets, reads.mirrors, traffic if told_by_all(exchange, count).any() else None)
+
+
+@dataclass(frozen=True)
 class _Reads:
     """The dense ids that a layer reads: of own nodes, of others, and those that others ask of this rank, by rank."""
 
@@ -120,6 +150,11 @@ class _Reads:
 def _reads(block: Block, active: IntArray, *, bounds: IntArray, exchange: Exchange) -> _Reads:
     picked = block.edges.prefix(active, limit=None)
     read = distinct(np.asarray(block.edges.sources_of(picked.positions), np.int64))
+    return _owned_and_asked(read, bounds=bounds, exchange=exchange)
+
+
+def _owned_and_asked(read: IntArray, *, bounds: IntArray, exchange: Exchange) -> _Reads:
+    """Return whose the nodes are that a rank reads, by dense ids, ascending, and which of its own are asked for."""
     begin, end = np.searchsorted(read, bounds[exchange.rank : exchange.rank + 2])
     own, mirrors = read[begin:end], np.concatenate([read[:begin], read[end:]])
     # how many mirrors each rank owns, and how many of this rank's nodes each reads

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
-from gnnflow.executions.active_sets import ActiveLayer, ActiveRows, Totals, split_by_mirrors
+from gnnflow.executions.active_sets import ActiveLayer, ActiveRows, Gathered, Totals, Traffic, split_by_mirrors
 from gnnflow.executions.base import (
     OneBlock,
     first_rows,
@@ -131,10 +131,11 @@ def _merges(layer: Layer) -> bool:
 
 
 def _route(layer: ActiveLayer) -> Route | None:
-    traffic = layer.traffic
-    if traffic is None:
-        return None
-    return Route.of(tensor(traffic.rows), num_rows=layer.num_own, sent=traffic.sent, received=traffic.received)
+    return None if layer.traffic is None else _route_of(layer.traffic, num_rows=layer.num_own)
+
+
+def _route_of(traffic: Traffic, *, num_rows: int) -> Route:
+    return Route.of(tensor(traffic.rows), num_rows=num_rows, sent=traffic.sent, received=traffic.received)
 
 
 def _degrees_of_mirrors(layer: ActiveLayer, nodes: Degrees, exchange: Exchange) -> Degrees:
@@ -160,6 +161,15 @@ def forward(model: Model, batch: RankBatch, exchange: Exchange, *, recompute: bo
     global generator; seed it to repeat a step.
     """
     return model.predict(layer_outputs(model, batch, exchange, recompute=recompute))
+
+
+def with_mirrors(rows: Tensor, of: Gathered, exchange: Exchange) -> Tensor:
+    """Return the rows [T, C] of `of.targets`, then those of its mirrors: what pairs of nodes are scored from."""
+    if of.traffic is None:
+        return rows
+    return torch.cat(
+        [rows, depart(exchange, _route_of(of.traffic, num_rows=len(rows)), {"rows": rows}).arrive()["rows"]]
+    )
 
 
 def layer_outputs(model: Model, batch: RankBatch, exchange: Exchange, *, recompute: bool = False) -> list[Tensor]:

@@ -11,6 +11,7 @@ Shapes: B pairs, T targets and E edges of a block, R relations.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,19 +37,28 @@ class RowPairs:
 def without_pairs(batch: MiniBatch, pairs: RowPairs) -> MiniBatch:
     """Return the batch without the edges between the two ends of any pair, in either direction, in all layers."""
     keys = pairs.keys()
-    return replace(batch, blocks=tuple(_without(block, keys, pairs.num_rows) for block in batch.blocks))
+    return replace(batch, blocks=tuple(without_between(block, keys, pairs.num_rows) for block in batch.blocks))
 
 
 def pairs_seen(batch: MiniBatch, pairs: RowPairs) -> IntArray:
     """Return the numbers of the pairs [B] between whose ends the batch holds an edge: a score of one would know it."""
-    held = [keys for block in batch.blocks for _, keys in [_between_ends(block, pairs.keys(), pairs.num_rows)]]
-    found = distinct(np.concatenate(held))
+    return joined_by(batch.blocks, pairs)
+
+
+def joined_by(blocks: Iterable[Block], pairs: RowPairs, *, first: int = 0) -> IntArray:
+    """Return the numbers of the pairs [B] between whose ends some block holds an edge. first: as `without_between`."""
+    keys = pairs.keys()
+    found = distinct(np.concatenate([_between_ends(block, keys, pairs.num_rows, first)[1] for block in blocks]))
     forward = np.isin(pairs.targets * pairs.num_rows + pairs.sources, found)
     return np.flatnonzero(forward | np.isin(pairs.sources * pairs.num_rows + pairs.targets, found))
 
 
-def _without(block: Block, keys: IntArray, num_rows: int) -> Block:
-    positions, _ = _between_ends(block, keys, num_rows)
+def without_between(block: Block, keys: IntArray, num_rows: int, *, first: int = 0) -> Block:
+    """Return the block without the edges between the ends of pairs, in either direction.
+
+    keys: of `RowPairs`. first: what target 0 of the block is called there, as sources are.
+    """
+    positions, _ = _between_ends(block, keys, num_rows, first)
     kept = np.ones(block.num_edges, bool)
     kept[positions] = False
     return keeping(block, kept) if len(positions) else block
@@ -68,7 +78,7 @@ def keeping(block: Block, kept: Array) -> Block:
     )
 
 
-def _between_ends(block: Block, keys: IntArray, num_rows: int) -> tuple[IntArray, IntArray]:
+def _between_ends(block: Block, keys: IntArray, num_rows: int, first: int) -> tuple[IntArray, IntArray]:
     """Return the positions of a block's edges whose ends are a pair of `keys`, and these edges' own keys."""
     edges = block.edges
     # edges into rows of ends lie first in each relation; of these, the ones that come from such a row
@@ -76,7 +86,7 @@ def _between_ends(block: Block, keys: IntArray, num_rows: int) -> tuple[IntArray
     runs = edges.offsets[np.stack([firsts, firsts + min(num_rows, block.num_targets)], axis=1)].tolist()
     near = np.concatenate([start + np.flatnonzero(edges.sources[start:end] < num_rows) for start, end in runs])
     targets = (np.searchsorted(edges.offsets, near, side="right") - 1) % max(block.num_targets, 1)
-    found = targets * num_rows + edges.sources[near]
+    found = (first + targets) * num_rows + edges.sources[near]
     place = np.minimum(np.searchsorted(keys, found), max(len(keys) - 1, 0))
     same = keys[place] == found if len(keys) else np.zeros(len(found), bool)
     return near[same], found[same]

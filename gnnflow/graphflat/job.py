@@ -17,8 +17,8 @@ from gnnflow.mapreduce.rounds import Round
 
 if TYPE_CHECKING:
     from gnnflow.graph.facts import Layout
-    from gnnflow.graphflat.pairs import PairPlan
     from gnnflow.mapreduce.rounds import RoundRunner
+    from gnnflow.neighbors.pairs import PoolPlan
     from gnnflow.neighbors.selected import Neighbors
     from gnnflow.storage.filesystem import FileEntry
 
@@ -36,7 +36,7 @@ class FlatJob:
     num_hops: int
     layout: Layout
     targets: Any
-    pairs: PairPlan | None = None
+    pairs: PoolPlan | None = None
 
     @property
     def target_columns(self) -> list[str]:

@@ -6,7 +6,7 @@ and its two ends and the shard's draws are the first frontier.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,34 +19,17 @@ from gnnflow.graphflat.placement import Placement, bucket_counts, signatures
 from gnnflow.graphflat.rounds import assemble, commit_shard
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
-from gnnflow.sampling.pairs import pool_draws, pool_owner, pool_rows
+from gnnflow.neighbors.pairs import draws_of, pool_weights
 from gnnflow.storage.columns import to_numpy
 
 if TYPE_CHECKING:
-    from gnnflow.graph.arrays import IntArray
     from gnnflow.graphflat.job import FlatJob
     from gnnflow.mapreduce.exchange import Inbox
-    from gnnflow.sampling.pairs import Points
-
-
-_SHARDS_AT_ONCE = 1024  # whose pools are drawn together: every partition draws all of them and keeps its own
-
-
-@dataclass(frozen=True)
-class PairPlan:
-    """How pairs get their negatives: `pool` nodes in each shard, drawn by in-degree to a power; 0: all alike.
-
-    With types the nodes are of the type that pairs lead to, and the in-degree is that in the relation of the pairs.
-    Where edges have labels a pool of 0.
-    """
-
-    seed: int
-    pool: int = 0
-    power: float = 0.0
 
 
 def find_pairs(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
     """Sign each pair that leads to a partition by its target's neighbourhood, and weigh the partition's nodes."""
+    assert job.pairs is not None
     store = job.neighbors.store
     pairs = store.pairs(index, ["src", "dst", "key", "split", *store.pair_columns])
     pairs = pairs.filter(pa.array(to_numpy(pairs["split"]) >= 0)).combine_chunks()
@@ -61,7 +44,7 @@ def find_pairs(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
         counts={
             "targets": len(nodes),
             "buckets": bucket_counts(signature, to_numpy(pairs["split"])).tolist(),
-            "weight": float(_weights(index, job).sum()),
+            "weight": float(pool_weights(store, index, job.pairs).sum()),
         },
     )
 
@@ -70,48 +53,22 @@ def place_pairs(
     index: int, inbox: Inbox, *, job: FlatJob, placement: Placement, weights: tuple[float, ...]
 ) -> TaskOutput:
     """Send each pair to its shard, and its ends and what this partition owns of the pools to be reached from there."""
-    book, signed = job.neighbors.store.book, inbox.read("signed")
+    assert job.pairs is not None
+    store, signed = job.neighbors.store, inbox.read("signed")
     keys = to_numpy(signed["key"]).view(np.int64)
     shard = placement.shard_of(keys, to_numpy(signed["signature"]), to_numpy(signed["split"]))
-    drawn, drawn_shard, number = _drawn(index, job, placement, np.array(weights))
+    shards = np.arange(placement.total_shards)
+    drawn, drawn_shard, number = draws_of(index, store, shards, job.pairs, weights=np.array(weights))
     # the first frontier: sources, targets and draws
     nodes = np.concatenate([to_numpy(signed["src"]), to_numpy(signed["dst"]), drawn])
     frontier = pa.table({"shard": np.concatenate([shard, shard, drawn_shard]), "node": nodes})
     return TaskOutput(
         emits=(
-            Emit("pairs", signed.select(["src", "dst", "key", *job.neighbors.store.pair_columns]), shard),
+            Emit("pairs", signed.select(["src", "dst", "key", *store.pair_columns]), shard),
             Emit("pool", pa.table({"node": drawn, "number": number}), drawn_shard),
-            Emit("frontier_0", frontier, book.owner(nodes)),
+            Emit("frontier_0", frontier, store.book.owner(nodes)),
         )
     )
-
-
-def _drawn(index: int, job: FlatJob, placement: Placement, weights: Points) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the draws that fall to a partition: dense id, shard, and number among the shard's draws."""
-    assert job.pairs is not None
-    found: list[tuple[IntArray, IntArray, Points]] = []
-    for first in range(0, placement.total_shards, _SHARDS_AT_ONCE):
-        shards = np.arange(first, min(first + _SHARDS_AT_ONCE, placement.total_shards))
-        points = pool_draws(shards, job.pairs.pool, seed=job.pairs.seed, weights=weights)
-        row, number = np.nonzero(pool_owner(points, weights) == index)
-        found.append((shards[row], number, points[row, number]))
-    if not any(len(shard) for shard, *_ in found):
-        return (np.zeros(0, np.int64),) * 3
-    shard, number, points = (np.concatenate(column) for column in zip(*found, strict=True))
-    rows = pool_rows(points, index, weights=weights, nodes=_weights(index, job))
-    book, node_type = job.neighbors.store.book, job.neighbors.store.facts.pair_types[1]
-    return rows + book.start(index) + book.rows(index, node_type).start, shard, number
-
-
-def _weights(index: int, job: FlatJob) -> Points:
-    """Return what each node of a partition that a pair may lead to weighs as a negative [N]."""
-    assert job.pairs is not None
-    store = job.neighbors.store
-    rows = store.book.rows(index, store.facts.pair_types[1])
-    if not job.pairs.power:
-        return np.ones(rows.stop - rows.start)
-    degrees = store.degrees(index).relation(store.facts.pair_relation).in_degree[rows]
-    return degrees.astype(np.float64) ** job.pairs.power
 
 
 def build_pair_shard(index: int, inbox: Inbox, *, job: FlatJob, placement: Placement) -> TaskOutput:

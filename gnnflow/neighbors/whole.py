@@ -94,7 +94,8 @@ def memory_needed(neighbors: Neighbors, *, with_keys: bool = False) -> int:
     Of sparse features only their columns in the files are known; they count as the whole store's bytes.
     """
     facts = neighbors.store.facts
-    return _READING * (_bytes_of_nodes(neighbors) + _most_edges(neighbors, with_keys=with_keys) * _bytes_of_edge(facts))
+    edges = _most_edges(neighbors, with_keys=with_keys) * _bytes_of_edge(facts)
+    return _READING * (_bytes_of_nodes(neighbors) + edges + _bytes_of_pairs(facts))
 
 
 def _bytes_of_nodes(neighbors: Neighbors) -> int:
@@ -107,6 +108,13 @@ def _bytes_of_nodes(neighbors: Neighbors) -> int:
     ]
     # dense id, and of each relation in-degree, out-degree, in-weight and an offset
     return facts.num_nodes * (8 + relations * (8 + 8 + 4 + 8)) + sum(features)
+
+
+def _bytes_of_pairs(facts: GraphFacts) -> int:
+    if facts.targets == "nodes":
+        return 0
+    # dense ids of both ends, key, split, partition and label, time; a draw of the pool counts as a node's
+    return sum(facts.splits.values()) * (6 * 8 + 4 * facts.pair_attribute_width + 8 * facts.has_time)
 
 
 def _bytes_of_edge(facts: GraphFacts) -> int:
@@ -158,8 +166,10 @@ def _features(neighbors: Neighbors, number: int, degrees: Degrees) -> NodeFeatur
 
 
 def _splits(neighbors: Neighbors) -> dict[str, SplitTargets]:
-    """Return the labelled nodes of each split, in dense id order."""
+    """Return the labelled nodes of each split, in dense id order; none where targets are pairs."""
     store = neighbors.store
+    if store.facts.targets == "edges":
+        return {}
     facts, has_labels = store.facts, LABEL_KINDS[store.facts.label_kind].has_labels
     found: dict[str, list[tuple[IntArray, Any]]] = {split: [] for split in SPLITS}
     for number in range(store.num_partitions):

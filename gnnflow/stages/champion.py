@@ -73,7 +73,7 @@ def compare(context: StageContext, *, candidate: Version, champion: Version, met
 def _test_targets(context: StageContext) -> _TestTargets | None:
     """Return the run's test targets in its shards, or in its graph store where it has no shards; None without any."""
     from gnnflow.config import MiniBatchConfig
-    from gnnflow.train.minibatch import outputs_on_pairs, outputs_on_shards, outputs_on_store
+    from gnnflow.train.minibatch import outputs_on_held_pairs, outputs_on_pairs, outputs_on_shards, outputs_on_store
 
     config = context.config
     # how targets are read changes no score
@@ -83,7 +83,10 @@ def _test_targets(context: StageContext) -> _TestTargets | None:
         if not neighbors.store.facts.splits.get("test"):
             return None
         hops = None if neighbors.fanouts is None else len(neighbors.fanouts)
-        return _TestTargets(hops, partial(outputs_on_store, split="test", neighbors=neighbors, train=train))
+        on_store = outputs_on_store
+        if config.task.kind != "node":
+            on_store = partial(outputs_on_held_pairs, task=config.task, seed=config.seed)
+        return _TestTargets(hops, partial(on_store, split="test", neighbors=neighbors, train=train))
     flat = context.artifact("flat")
     facts = flat.facts(FlatFacts)
     entries = [entry for entry in facts.shards if entry.split == "test" and entry.num_targets]

@@ -137,7 +137,7 @@ def _trained_on(run: StageRun) -> _TrainedOn:
         limit = config.cluster.memory_limit if isinstance(config.cluster, LocalCluster) else 0
         check_memory(neighbors, int(limit), with_keys=resamples)
     entries = split_entries(neighbors.store.facts)
-    targets = sum(entry.num_targets for entry in entries)
+    targets = sum(entry.num_samples for entry in entries)
     return _TrainedOn(neighbors.store.artifact, entries, neighbors.fanouts, targets, neighbors)
 
 

@@ -43,12 +43,11 @@ def a_store_can_be_trained_on(config: Config) -> None:
     """Raise where training on a graph store is asked for what only shards have."""
     if trains_from_shards(config.train):
         return
-    key = "train.source" if isinstance(config.train, MiniBatchConfig) else "train.strategy"
-    if config.task.kind != "node":
+    if config.task.kind != "node" and not isinstance(config.train, MiniBatchConfig):
         raise problem(
             f"{config.train.strategy} on a graph store trains on nodes, and task.kind is {config.task.kind}",
-            key=key,
-            fix="Set train to {strategy: mini-batch, source: shards}.",
+            key="train.strategy",
+            fix="Set it to mini-batch.",
         )
     if isinstance(config.train, MiniBatchConfig) and config.train.resample == "epoch":
         _sample_can_be_drawn_again(config)

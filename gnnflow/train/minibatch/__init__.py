@@ -8,6 +8,7 @@ targets that are pairs of nodes.
 from __future__ import annotations
 
 from gnnflow.train.minibatch.held import check_memory, hold_graph, open_store_source, outputs_on_store, split_entries
+from gnnflow.train.minibatch.held_pairs import open_held_pairs, outputs_on_held_pairs
 from gnnflow.train.minibatch.opening import open_task_source
 from gnnflow.train.minibatch.pair_source import PairSource, open_pair_source, outputs_on_pairs
 from gnnflow.train.minibatch.source import MiniBatchSource, open_source, outputs_on_shards
@@ -17,10 +18,12 @@ __all__ = [
     "PairSource",
     "check_memory",
     "hold_graph",
+    "open_held_pairs",
     "open_pair_source",
     "open_source",
     "open_store_source",
     "open_task_source",
+    "outputs_on_held_pairs",
     "outputs_on_pairs",
     "outputs_on_shards",
     "outputs_on_store",

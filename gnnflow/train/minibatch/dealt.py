@@ -11,7 +11,7 @@ import torch
 
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.facts import ShardEntry
-from gnnflow.train.minibatch.batches import EpochPlan, PlannedBatch, plan_epoch, plan_evaluation
+from gnnflow.train.minibatch.batches import FIXED_VIEW, EpochPlan, PlannedBatch, of_view, plan_epoch, plan_evaluation
 from gnnflow.train.reproducible import seed_step
 from gnnflow.train.state import Row
 
@@ -90,7 +90,10 @@ class PreparedStep(Generic[Batch]):
 
 @dataclass(frozen=True, kw_only=True)
 class DealtShards(Generic[Chosen]):
-    """One rank's part of some shards. Closes its loader when the `with` block ends."""
+    """One rank's part of some shards. Closes its loader when the `with` block ends.
+
+    draws_anew: each epoch trains on a view of its own.
+    """
 
     entries: Sequence[ShardEntry]
     loader: Chosen
@@ -99,6 +102,7 @@ class DealtShards(Generic[Chosen]):
     eval_batch_size: int
     rank: int = 0
     world_size: int = 1
+    draws_anew: bool = False
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -137,6 +141,11 @@ class DealtShards(Generic[Chosen]):
             rank=self.rank,
             world_size=self.world_size,
         )
+
+    def planned(self, epoch: int, *, since: int) -> Iterable[PlannedBatch]:
+        """Return the batches of an epoch from step `since` on, of the epoch's own view where it has one."""
+        planned = self.plan(epoch).since(since)
+        return (of_view(batch, FIXED_VIEW + 1 + epoch) for batch in planned) if self.draws_anew else planned
 
     def plan_scoring(self, split: str) -> Sequence[PlannedBatch]:
         """Return this rank's part of a split in stored order; the ranks' parts follow each other."""

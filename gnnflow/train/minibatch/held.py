@@ -52,12 +52,15 @@ def check_memory(neighbors: Neighbors, limit: int, *, with_keys: bool = False) -
 
 
 def split_entries(facts: GraphFacts) -> tuple[ShardEntry, ...]:
-    """Return an entry for each split of a graph in memory that has targets, as of a shard of that name."""
-    return tuple(
-        ShardEntry(split, split, "shared", facts.splits[split], facts.num_nodes, facts.num_edges, num_bytes=0)
-        for split in SPLITS
-        if facts.splits.get(split)
-    )
+    """Return an entry for each split of a graph in memory that has targets, as of a shard of that name.
+
+    Where targets are pairs, any node may be an end of one.
+    """
+    size, pairs = (facts.num_nodes, facts.num_edges), facts.targets == "edges"
+    counts = {split: facts.splits[split] for split in SPLITS if facts.splits.get(split)}
+    if pairs:
+        return tuple(ShardEntry(split, split, "shared", size[0], *size, 0, count) for split, count in counts.items())
+    return tuple(ShardEntry(split, split, "shared", count, *size, 0) for split, count in counts.items())
 
 
 @dataclass
@@ -75,11 +78,13 @@ class HeldShards:
 
     def __call__(self, entry: ShardEntry) -> Shard:
         """Return the targets of a split in the graph."""
-        graph = self._view(view_of_entry(entry))
+        graph = self.view(entry)
         targets = graph.splits[entry.split]
         return Shard(graph.neighborhood, targets.nodes, targets.nodes, targets.labels)
 
-    def _view(self, view: int) -> GraphInMemory:
+    def view(self, entry: ShardEntry) -> GraphInMemory:
+        """Return the graph with the sample that an entry has."""
+        view = view_of_entry(entry)
         if self.graph is None:
             self.graph = hold_graph(self.neighbors, with_keys=self.draws_anew)
         if not self.draws_anew:

@@ -338,6 +338,7 @@ def open_loader(
     edges: bool = True,
     watch: Stopwatch | None = None,
     mover: Mover | None = None,
+    open_shards: int = OPEN_SHARDS,
 ) -> PairLoader:
     """Return a loader that keeps decoded shards, and batches that are the same in every epoch, in cache_bytes."""
     return PairLoader(
@@ -348,7 +349,7 @@ def open_loader(
         sampling,
         seed,
         prefetch,
-        Memory(cache_bytes, open_shards=OPEN_SHARDS),
+        Memory(cache_bytes, open_shards=open_shards),
         ThreadPoolExecutor(max_workers=1, thread_name_prefix="gnnflow-reader"),
         edges=edges,
         watch=watch or Stopwatch(),

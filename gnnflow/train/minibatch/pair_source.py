@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gnnflow.config import MiniBatchConfig, PairTask
 from gnnflow.executions.moving import Mover
+from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.edges import Fanout, SamplingKind
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.splits import SPLITS
@@ -19,10 +20,19 @@ from gnnflow.graphfeature.pairs import PairShard, read_pair_shard
 from gnnflow.layers import FeatureTensors, TypedFeatureTensors
 from gnnflow.layers.model import Model, build_model
 from gnnflow.train.job import TrainJob
+from gnnflow.train.minibatch.batches import OPEN_SHARDS
 from gnnflow.train.minibatch.dealt import DealtShards, PreparedStep
 from gnnflow.train.minibatch.pair_loader import PairBatch, PairLoader, open_loader
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import Stopwatch
+
+
+def features_of_pairs(features: FeatureTensors | TypedFeatureTensors, rows: IntArray) -> FeatureTensors:
+    """Return the features of some rows, then of all; with types those of the rows' type."""
+    if isinstance(features, TypedFeatureTensors):
+        features, rows = features.of_type(rows)
+    own = [features.rows(row, row + 1) for row in rows.tolist()]
+    return FeatureTensors.joined([*own, features])
 
 
 @dataclass(frozen=True)
@@ -32,12 +42,9 @@ class PairStep(PreparedStep[PairBatch]):
     @property
     def features(self) -> FeatureTensors:
         """Features of the pairs' targets, then of all rows of the batch, with types of those of the targets' type."""
-        features, rows = self.batch.tensors.features, self.batch.candidates[:, 0]
+        features = self.batch.tensors.features
         assert features is not None
-        if isinstance(features, TypedFeatureTensors):
-            features, rows = features.of_type(rows)
-        own = [features.rows(row, row + 1) for row in rows.tolist()]
-        return FeatureTensors.joined([*own, features])
+        return features_of_pairs(features, self.batch.candidates[:, 0])
 
     def logits(self, model: Model) -> Tensor:
         """Return the scores of the batch's pairs."""
@@ -56,7 +63,7 @@ class PairSource(DealtShards[PairLoader]):
 
     def steps(self, epoch: int, *, since: int) -> Iterator[PairStep]:
         """Yield the prepared batches of an epoch from step `since` on."""
-        ready = self.loader.batches(self.plan(epoch).since(since), split="train", epoch=epoch)
+        ready = self.loader.batches(self.planned(epoch, since=since), split="train", epoch=epoch)
         return (PairStep(batch, self.draws(epoch, step)) for step, batch in enumerate(ready, since))
 
     def outputs(self, model: Model, split: str) -> Outputs:
@@ -77,16 +84,17 @@ def outputs_on_pairs(
     model: Model,
     entries: Sequence[ShardEntry],
     *,
-    artifact: str,
     fanouts: Sequence[Fanout] | None,
     train: MiniBatchConfig,
     task: PairTask,
     seed: int,
+    artifact: str = "",
     sampling: SamplingKind = "uniform",
+    read: Callable[[ShardEntry], PairShard] | None = None,
 ) -> Outputs:
     """Return a model's scores of the pairs of some shards of one split: what `outputs_on_shards` is for nodes."""
     loader = open_loader(
-        partial(read_pair_shard, artifact),
+        read or partial(read_pair_shard, artifact),
         model=model,
         task=task,
         fanouts=None if fanouts is None else tuple(fanouts[: model.num_layers]),
@@ -102,9 +110,13 @@ def outputs_on_pairs(
 
 
 def open_pair_source(
-    job: TrainJob, *, edges: bool = True, read: Callable[[ShardEntry], PairShard] | None = None
+    job: TrainJob,
+    *,
+    edges: bool = True,
+    read: Callable[[ShardEntry], PairShard] | None = None,
+    draws_anew: bool = False,
 ) -> PairSource:
-    """Return the job's shards of pairs as a source. `read` replaces reading them from the artifact."""
+    """Return the job's shards of pairs as a source. read, draws_anew: as `open_source` has them."""
     assert isinstance(job.task, PairTask)
     assert isinstance(job.train, MiniBatchConfig)
     watch, train = Stopwatch(), job.train
@@ -120,6 +132,7 @@ def open_pair_source(
         edges=edges,
         watch=watch,
         mover=Mover(torch.device(job.device)),
+        open_shards=2 if draws_anew else OPEN_SHARDS,
     )
     return PairSource(
         entries=job.entries,
@@ -129,4 +142,5 @@ def open_pair_source(
         eval_batch_size=train.eval_batch_size or train.batch_size,
         rank=job.rank,
         world_size=job.num_ranks,
+        draws_anew=draws_anew,
     )

@@ -20,7 +20,7 @@ from gnnflow.graphfeature.shards import Shard, read_shard
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model, build_model
 from gnnflow.train.job import TrainJob
-from gnnflow.train.minibatch.batches import FIXED_VIEW, OPEN_SHARDS, PlannedBatch, of_view, plan_evaluation
+from gnnflow.train.minibatch.batches import OPEN_SHARDS, PlannedBatch, plan_evaluation
 from gnnflow.train.minibatch.dealt import DealtShards, PreparedStep
 from gnnflow.train.minibatch.loader import BatchLoader, ReadyBatch
 from gnnflow.train.outputs import Outputs
@@ -45,12 +45,7 @@ class MiniBatchStep(PreparedStep[ReadyBatch]):
 
 @dataclass(frozen=True, kw_only=True)
 class MiniBatchSource(DealtShards[BatchLoader]):
-    """One rank's mini-batches of some shards, its part of each split's scoring and of the labels.
-
-    draws_anew: each epoch trains on a view of its own.
-    """
-
-    draws_anew: bool = False
+    """One rank's mini-batches of some shards, its part of each split's scoring and of the labels."""
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -60,10 +55,7 @@ class MiniBatchSource(DealtShards[BatchLoader]):
 
     def steps(self, epoch: int, *, since: int) -> Iterator[MiniBatchStep]:
         """Yield the prepared batches of an epoch from step `since` on."""
-        planned = self.plan(epoch).since(since)
-        if self.draws_anew:
-            planned = (of_view(batch, FIXED_VIEW + 1 + epoch) for batch in planned)
-        ready = self.loader.batches(planned, for_training=True)
+        ready = self.loader.batches(self.planned(epoch, since=since), for_training=True)
         return (MiniBatchStep(batch, self.draws(epoch, step), self.loader) for step, batch in enumerate(ready, since))
 
     def outputs(self, model: Model, split: str) -> Outputs:

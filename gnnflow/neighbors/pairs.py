@@ -1,0 +1,123 @@
+"""Pairs of nodes that are to be predicted, as a store has them, and the nodes that their negatives are drawn from.
+
+Negatives come from pools: so many draws of nodes that a pair may lead to, each by its weight, with replacement. A draw
+is a point of the partitions' cumulative weights; whoever owns the point knows the node. GraphFlat draws a pool for each
+shard; training without shards one for each step.
+
+Shapes: P pairs, S pools, N nodes of a partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gnnflow.config import LinkTask
+from gnnflow.graph.splits import SPLITS
+from gnnflow.graphfeature.shards import labels_of
+from gnnflow.sampling.pairs import pool_draws, pool_owner, pool_rows
+from gnnflow.storage.columns import to_matrix, to_numpy
+
+if TYPE_CHECKING:
+    from gnnflow.config import PairTask
+    from gnnflow.graph.arrays import Array, FloatArray, IntArray, KeyArray
+    from gnnflow.sampling.pairs import Points
+    from gnnflow.storage.graph_store import GraphStore
+
+_POOLS_AT_ONCE = 1024  # drawn together: every partition draws all of them and keeps its own
+
+
+@dataclass(frozen=True)
+class PoolPlan:
+    """How pairs get their negatives: pools of `size` nodes, drawn by in-degree to a power; 0: all alike.
+
+    With types the nodes are of the type that pairs lead to, and the in-degree is that in the relation of the pairs.
+    Where edges have labels a size of 0.
+    """
+
+    seed: int
+    size: int = 0
+    power: float = 0.0
+
+    @classmethod
+    def of(cls, task: PairTask, *, seed: int) -> PoolPlan:
+        """Return what a task asks for."""
+        if not isinstance(task, LinkTask):
+            return cls(seed)
+        negatives = task.negatives
+        return cls(seed, negatives.pool, negatives.power if negatives.kind == "degree" else 0.0)
+
+
+def pool_weights(store: GraphStore, partition: int, plan: PoolPlan) -> Points:
+    """Return what each node of a partition that a pair may lead to weighs as a negative [N]."""
+    rows = store.book.rows(partition, store.facts.pair_types[1])
+    if not plan.power:
+        return np.ones(rows.stop - rows.start)
+    degrees = store.degrees(partition).relation(store.facts.pair_relation).in_degree[rows]
+    return degrees.astype(np.float64) ** plan.power
+
+
+def draws_of(
+    partition: int, store: GraphStore, numbers: IntArray, plan: PoolPlan, *, weights: Points
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the draws that fall to a partition: dense id, number of the pool, and place in the pool.
+
+    numbers [S]: of the pools. weights: what each partition's nodes weigh together.
+    """
+    found: list[tuple[IntArray, IntArray, Points]] = []
+    for first in range(0, len(numbers), _POOLS_AT_ONCE):
+        pools = numbers[first : first + _POOLS_AT_ONCE]
+        points = pool_draws(pools, plan.size, seed=plan.seed, weights=weights)
+        row, place = np.nonzero(pool_owner(points, weights) == partition)
+        found.append((pools[row], place, points[row, place]))
+    if not any(len(pool) for pool, *_ in found):
+        return (np.zeros(0, np.int64),) * 3
+    pool, place, points = (np.concatenate(column) for column in zip(*found, strict=True))
+    rows = pool_rows(points, partition, weights=weights, nodes=pool_weights(store, partition, plan))
+    book, node_type = store.book, store.facts.pair_types[1]
+    return rows + book.start(partition) + book.rows(partition, node_type).start, pool, place
+
+
+@dataclass(frozen=True)
+class StoredPairs:
+    """The pairs to predict that lead to some partitions [P], one partition's after the other's, in stored order.
+
+    sources and targets are dense ids; splits are codes, -1 for none; labels, attributes and times as `PairShard` has
+    them. partitions [P]: the owner of each pair's target.
+    """
+
+    sources: IntArray
+    targets: IntArray
+    keys: KeyArray
+    splits: IntArray
+    partitions: IntArray
+    labels: Array | None
+    attributes: FloatArray | None
+    times: IntArray | None
+
+    def of(self, split: str) -> IntArray:
+        """Return which of the pairs are of a split, ascending."""
+        return np.flatnonzero(self.splits == SPLITS.index(split))
+
+
+def read_pairs(store: GraphStore, partitions: Sequence[int]) -> StoredPairs:
+    """Read the pairs that lead to some partitions, at least one."""
+    columns = ("src", "dst", "key", "split", *store.pair_columns)
+    tables = [store.pairs(each, columns) for each in partitions]
+
+    def column(name: str) -> Array:
+        return np.concatenate([to_numpy(table[name]) for table in tables])
+
+    return StoredPairs(
+        column("src").astype(np.int64),
+        column("dst").astype(np.int64),
+        column("key"),
+        column("split").astype(np.int64),
+        np.repeat(np.asarray(partitions), [table.num_rows for table in tables]),
+        np.concatenate([labels_of(table["label"]) for table in tables]) if "label" in columns else None,
+        np.concatenate([to_matrix(table["attributes"]) for table in tables]) if "attributes" in columns else None,
+        column("time") if "time" in columns else None,
+    )
