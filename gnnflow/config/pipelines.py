@@ -39,7 +39,7 @@ PIPELINES: dict[str, Pipeline] = {
     ),
     "global-batch": Pipeline(
         ("ingest", "partition", "select", "train", "infer"),
-        source="gnnflow.train.globalbatch:open_source",
+        source="gnnflow.train.globalbatch:open_task_source",
         execution="globalbatch",
         is_joint=True,
     ),

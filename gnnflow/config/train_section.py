@@ -253,6 +253,13 @@ class GlobalBatchConfig(TrainKeys):
         description="Keep each layer's input alone for the backward pass, and compute the layer again there: memory of "
         "one layer instead of all, for about a third more time. Same weights.",
     )
+    folds: Integer = Field(
+        4,
+        ge=1,
+        le=1000,
+        description="Where edges are looked for (task.kind: link, or edge with messages: false), steps per epoch: each "
+        "scores its share of the training edges in the graph without them. With 1 no training edge carries messages.",
+    )
 
 
 def _tag(value: Any) -> str | None:
@@ -272,7 +279,7 @@ TrainConfig = Annotated[
 ]
 
 
-_LATER: Mapping[str, object] = {"source": "shards", "resample": "never"}
+_LATER: Mapping[str, object] = {"source": "shards", "resample": "never", "folds": 4}
 """Keys that came later, and the values with which training is what it was before."""
 
 

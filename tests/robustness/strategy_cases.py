@@ -48,10 +48,13 @@ def _sections() -> Iterator[Case]:
     one = key("graph.partitions", 1)
     yield refused("strategy: one cluster", both(key("train", _CLUSTERS), one), "graph.partitions", "1")
     links = key("task", {"kind": "link"})
-    for section in (_CLUSTERS, _WHOLE, _STORE):
-        train = key("train", {**section, "metric": "mrr"})
-        place = "train.source" if section is _STORE else "train.strategy"
-        yield refused(f"strategy: links by {section['strategy']}", both(train, links), place, "task.kind is link")
+    train = key("train", {**_CLUSTERS, "metric": "mrr"})
+    yield refused("strategy: links by clusters", both(train, links), "train.strategy", "task.kind is link")
+    timed = key("task", {"kind": "link", "split": {"kind": "time"}})
+    train = both(key("train", {**_WHOLE, "metric": "mrr"}), key("graph.timestamp", "timestamp"))
+    yield refused("strategy: times by the whole", both(train, timed), "train.strategy", "another node at each")
+    few = key("train", {**_WHOLE, "folds": 0})
+    yield refused("strategy: the whole in no fold", few, "train.folds", "0")
     servers = {**_WHOLE, "updater": {"kind": "parameter_server"}}
     spoil = both(key("train", servers), key("cluster", {"kind": "local", "workers": 2}))
     yield refused("strategy: the whole through servers", spoil, "train.updater.kind", "parameter_server")

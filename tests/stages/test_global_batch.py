@@ -71,7 +71,11 @@ def test_versions_of_both_strategies_are_compared_on_the_same_targets(folder: Pa
             "ranks compute every step together",
         ),
         ({"train": {"workers": 4}, "graph": {"partitions": 3}}, "graph.partitions", "4 ranks share 3 partitions"),
-        ({"task": {"kind": "link"}, "train": {"metric": "mrr"}}, "train.strategy", "trains on nodes"),
+        (
+            {"task": {"kind": "link", "split": {"kind": "time"}}, "train": {"metric": "mrr"}},
+            "train.strategy",
+            "it is another node at each of them",
+        ),
         ({"train": {"batch_size": 10}}, "train.batch_size", "unknown key"),
     ],
 )

@@ -50,6 +50,7 @@ def job_of(config: Config, *, uri: str = "") -> TrainJob:
         seed=config.seed,
         sampling=neighbors.sampling,
         neighbors=neighbors,
+        task=config.task,
         checkpoint_uri=uri,
     )
 

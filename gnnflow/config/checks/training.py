@@ -43,12 +43,8 @@ def a_store_can_be_trained_on(config: Config) -> None:
     """Raise where training on a graph store is asked for what only shards have."""
     if trains_from_shards(config.train):
         return
-    if config.task.kind != "node" and not isinstance(config.train, MiniBatchConfig):
-        raise problem(
-            f"{config.train.strategy} on a graph store trains on nodes, and task.kind is {config.task.kind}",
-            key="train.strategy",
-            fix="Set it to mini-batch.",
-        )
+    if config.task.kind != "node":
+        _pairs_can_be_trained_on(config)
     if isinstance(config.train, MiniBatchConfig) and config.train.resample == "epoch":
         _sample_can_be_drawn_again(config)
     if isinstance(config.train, ClusterBatchConfig) and config.neighbors.sampling.kind != "none":
@@ -60,6 +56,22 @@ def a_store_can_be_trained_on(config: Config) -> None:
         )
     if isinstance(config.train, ClusterBatchConfig):
         _clusters_are_enough(config, config.train.clusters_per_batch)
+
+
+def _pairs_can_be_trained_on(config: Config) -> None:
+    task, strategy = config.task, config.train.strategy
+    if isinstance(config.train, ClusterBatchConfig):
+        raise problem(
+            f"{strategy} trains on nodes, and task.kind is {task.kind}",
+            key="train.strategy",
+            fix="Set it to mini-batch or global-batch.",
+        )
+    if task.kind != "node" and task.split.earlier_only and isinstance(config.train, GlobalBatchConfig):
+        raise problem(
+            f"{strategy} computes a node once in a step, and where edges have times it is another node at each of them",
+            key="train.strategy",
+            fix="Set it to mini-batch.",
+        )
 
 
 def _clusters_are_enough(config: Config, per_batch: int) -> None:

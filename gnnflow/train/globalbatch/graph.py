@@ -96,7 +96,12 @@ def blocks_of(part: OwnPart, neighbors: Neighbors, fanouts: Sequence[Fanout] | N
 
 
 def labelled(store: GraphStore, partition: int) -> tuple[IntArray, IntArray, Array]:
-    """Return the dense ids of a partition's labelled nodes that have a split, their splits and their labels."""
+    """Return the dense ids of a partition's labelled nodes that have a split, their splits and their labels.
+
+    None where targets are pairs.
+    """
+    if store.facts.targets == "edges":
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
     target_type = store.facts.target_type
     table = store.nodes(partition, ["split", "labelled", "label"], node_type=target_type)
     rows = np.flatnonzero((to_numpy(table["split"]) >= 0) & to_numpy(table["labelled"]))

@@ -118,15 +118,18 @@ class GlobalBatchSource:
         if split in self._batches:
             return self._batches[split]
         self.watch.start()
-        targets = self.part.rows[self.part.of(split)]
-        active = active_rows(self.blocks, targets, bounds=self.bounds, exchange=self.exchange)
-        features, nodes = self.part.features.take(active.rows), self.part.nodes.take(active.rows)
-        made = rank_batch(self.model, active, features=features, nodes=nodes, exchange=self.exchange)
-        batch = beside(self.device, made)
+        batch = self.made(self.part.rows[self.part.of(split)], self.blocks)
         if split in _KEPT:
             self._batches[split] = batch
         self.watch.lap("build")
         return batch
+
+    def made(self, targets: IntArray, blocks: Sequence[Block]) -> RankBatch:
+        """Return what this rank computes for its targets, by their places, ascending, over the in-edges of blocks."""
+        active = active_rows(blocks, targets, bounds=self.bounds, exchange=self.exchange)
+        features, nodes = self.part.features.take(active.rows), self.part.nodes.take(active.rows)
+        made = rank_batch(self.model, active, features=features, nodes=nodes, exchange=self.exchange)
+        return beside(self.device, made)
 
 
 def open_source(job: TrainJob, *, edges: bool = True, exchange: Exchange | None = None) -> GlobalBatchSource:

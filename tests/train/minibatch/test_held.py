@@ -188,7 +188,6 @@ def test_checkpoints_of_the_store_are_not_those_of_shards_or_of_another_sample(f
             "sampling.kind is top_k",
         ),
         ({"train": {**STORE, "resample": "epoch"}, "neighbors": {"kind": "walks"}}, "train.resample", "kind is walks"),
-        ({"train": {"source": "store", "metric": "mrr"}, "task": {"kind": "link"}}, "train.source", "trains on nodes"),
         ({"train": {"source": "graph"}}, "train.source", "'shards' or 'store'"),
     ],
 )

@@ -1,0 +1,170 @@
+"""A rank's pairs of nodes: which it trains on in which step, what is left out of the graph for it, and its negatives.
+
+The owner of a pair's target scores it. Training pairs are dealt to folds, a step each: the pairs of a fold are scored
+in the graph without the edges between their ends. Everything is decided alike whatever the number of ranks: the fold of
+a pair by a hash of its two nodes, its negatives by that of (seed, epoch, pair) among the pool of its fold and of the
+partition that its target is in.
+
+Shapes: P pairs of a rank, B of them in a step, K negatives of each, M nodes of a pool, S folds and splits, Q
+partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from gnnflow.config import InBatchNegatives, LinkTask, PairTask
+from gnnflow.executions.row_exchange import Exchange, swapped, told_by_all
+from gnnflow.graph.arrays import Array, IntArray, distinct
+from gnnflow.graph.batch import Block
+from gnnflow.graph.errors import TrainingError
+from gnnflow.graph.hashing import combine, hash_integers, seed_word
+from gnnflow.graph.splits import SPLITS
+from gnnflow.graphfeature.exclusion import RowPairs, joined_by, without_between
+from gnnflow.neighbors.pairs import PoolPlan, StoredPairs, draws_of, pool_weights
+from gnnflow.sampling.pairs import EVALUATION, draw_negatives, pair_keys
+from gnnflow.storage.graph_store import GraphStore
+
+
+@dataclass(frozen=True)
+class OwnPairs:
+    """The pairs that lead to a rank's nodes.
+
+    fold [P]: the step of an epoch that each is trained in. pools [S, Q, M]: dense ids that negatives are drawn from, of
+    each fold and then of each split's scoring, by the partition of the pair's target; the same on every rank.
+    """
+
+    stored: StoredPairs
+    fold: IntArray
+    pools: IntArray
+    task: PairTask
+    seed: int
+
+    @property
+    def num_folds(self) -> int:
+        """How many steps an epoch has."""
+        return len(self.pools) - len(SPLITS)
+
+    def of_fold(self, fold: int) -> IntArray:
+        """Return which of the pairs a step trains on, ascending."""
+        return np.flatnonzero((self.stored.splits == SPLITS.index("train")) & (self.fold == fold))
+
+    def ends(self, places: IntArray, *, pool: int) -> IntArray:
+        """Return the nodes that some pairs are scored from, ascending: ends, and what may be drawn as a negative."""
+        stored, owners = self.stored, distinct(self.stored.partitions[places])
+        return distinct(
+            np.concatenate([stored.sources[places], stored.targets[places], self.pools[pool, owners].ravel()])
+        )
+
+    def labels(self, places: IntArray) -> Array:
+        """Return the labels of some pairs [B]: of links 0, the column of the true target."""
+        if self.stored.labels is None:
+            return np.zeros(len(places), np.int64)
+        labels: Array = self.stored.labels[places]
+        return labels
+
+    def candidates(self, places: IntArray, *, pool: int, epoch: int) -> IntArray:
+        """Return the targets of some pairs and of their negatives [B, 1 + K], as dense ids."""
+        stored, task = self.stored, self.task
+        targets = stored.targets[places]
+        if not isinstance(task, LinkTask):
+            return targets[:, None]
+        in_batch = isinstance(task.negatives, InBatchNegatives) and epoch != EVALUATION
+        count = task.negatives.evaluation if epoch == EVALUATION else task.negatives.per_edge
+        drawn = np.empty((len(places), count), np.int64)
+        owners = stored.partitions[places]
+        for owner in distinct(owners).tolist():
+            some = np.flatnonzero(owners == owner)
+            drawn[some] = draw_negatives(
+                stored.keys[places[some]],
+                stored.sources[places[some]],
+                targets[some],
+                candidates=targets[some] if in_batch else self.pools[pool, owner],
+                count=count,
+                seed=self.seed,
+                epoch=epoch,
+            )
+        return np.concatenate([targets[:, None], drawn], axis=1)
+
+
+def own_pairs(
+    stored: StoredPairs,
+    store: GraphStore,
+    partitions: Sequence[int],
+    *,
+    task: PairTask,
+    seed: int,
+    num_folds: int,
+    exchange: Exchange,
+) -> OwnPairs:
+    """Return a rank's pairs with their folds, and the pools that all ranks draw together. partitions: the rank's."""
+    ends = pair_keys(hash_integers(stored.sources), hash_integers(stored.targets))
+    fold = combine(ends, seed_word("folds", seed)) % np.uint64(num_folds)
+    plan, shape = PoolPlan.of(task, seed=seed), (num_folds + len(SPLITS), store.num_partitions)
+    pools = _pools(store, partitions, np.arange(prod(shape)), plan, exchange=exchange)
+    return OwnPairs(stored, fold.astype(np.int64), pools.reshape(*shape, plan.size), task, seed)
+
+
+def _pools(
+    store: GraphStore, partitions: Sequence[int], numbers: IntArray, plan: PoolPlan, *, exchange: Exchange
+) -> IntArray:
+    """Return the nodes of each pool [S Q, M], of which each rank draws those that it owns."""
+    found = np.zeros((len(numbers), plan.size), np.int64)
+    if not plan.size:
+        return found
+    own, ones = np.zeros(store.num_partitions), [1] * exchange.size
+    for part in partitions:
+        own[part] = pool_weights(store, part, plan).sum()
+    weights = swapped(exchange, own[None].repeat(exchange.size, 0), sent=ones, received=ones).sum(0)
+    for part in partitions:
+        nodes, pool, place = draws_of(part, store, numbers, plan, weights=weights)
+        found[pool, place] = nodes
+    pools: IntArray = told_by_all(exchange, found.ravel()).sum(0).reshape(found.shape)
+    return pools
+
+
+@dataclass(frozen=True)
+class HiddenPairs:
+    """Pairs of all ranks with an end among this rank's nodes: an edge between their ends may be among its in-edges."""
+
+    ends: RowPairs
+    first: int
+
+    def left_out_of(self, blocks: Sequence[Block]) -> list[Block]:
+        """Return the blocks without the edges between the ends of any pair; those that are one block stay one."""
+        keys = self.ends.keys()
+        made = {id(each): without_between(each, keys, self.ends.num_rows, first=self.first) for each in blocks}
+        return [made[id(each)] for each in blocks]
+
+    def check_absent(self, blocks: Sequence[Block], *, split: str) -> None:
+        """Raise TrainingError where an edge between the ends of a pair would tell of it."""
+        distinct_blocks = {id(each): each for each in blocks}.values()
+        seen = joined_by(distinct_blocks, self.ends, first=self.first)
+        if len(seen):
+            source, target = (int(each[seen[0]]) for each in (self.ends.sources, self.ends.targets))
+            raise TrainingError(
+                f"the {split} edge from node number {source} to {target} is among the edges that its score is "
+                "computed from",
+                where="the graph store",
+                fix="It was not written for this split: run ingest again.",
+            )
+
+
+def hidden_pairs(sources: IntArray, targets: IntArray, *, bounds: IntArray, exchange: Exchange) -> HiddenPairs:
+    """Return this rank's pairs of a step, and those of the other ranks that start at its nodes.
+
+    sources and targets: dense ids of its own pairs. bounds: as `active_rows` has them.
+    """
+    owner = np.searchsorted(bounds, sources, side="right") - 1
+    order = np.argsort(owner, kind="stable")
+    told = np.stack([sources, targets], axis=1)[order]
+    sent, ones = np.bincount(owner, minlength=exchange.size), [1] * exchange.size
+    received = swapped(exchange, sent[:, None], sent=ones, received=ones)[:, 0]
+    heard = swapped(exchange, told, sent=sent.tolist(), received=received.tolist())
+    both = np.concatenate([np.stack([sources, targets], axis=1), heard])
+    ends = RowPairs(both[:, 0].copy(), both[:, 1].copy(), int(bounds[-1]))
+    return HiddenPairs(ends, int(bounds[exchange.rank]))
