@@ -14,6 +14,7 @@ from gnnflow.executions.reference import WholeGraph
 from gnnflow.executions.tensors import types_of
 from gnnflow.graph.batch import Block
 from tests.contracts.among_ranks import divided, outputs_on_ranks
+from tests.contracts.dividing import KINDS
 from tests.contracts.in_memory import apart, mini_batch, rows_of
 
 
@@ -147,9 +148,9 @@ def _only(indices, outputs):
 
 
 def _on_ranks(model, case):
-    """The whole graph divided among one, two or four ranks."""
-    size = (1, 2, 4)[case.seed % 3]
-    of = divided(case.graph, case.per_layer, case.targets, size=size, seed=case.seed)
+    """The whole graph divided among one, two or four ranks, by a kind of partitioning."""
+    size, kind = (1, 2, 4)[case.seed % 3], list(KINDS)[case.seed // 3 % len(KINDS)]
+    of = divided(case.graph, case.per_layer, case.targets, size=size, seed=case.seed, kind=kind)
     return Ran(*outputs_on_ranks(model, of, size=size))
 
 

@@ -17,6 +17,7 @@ from gnnflow.executions.reference import WholeGraph
 from gnnflow.executions.row_exchange import Exchange
 from gnnflow.graph.batch import Block
 from gnnflow.layers import Model
+from tests.contracts.dividing import owners_of
 from tests.contracts.in_memory import rows_of
 from tests.contracts.in_process import InProcess, Table, on_ranks
 
@@ -32,11 +33,11 @@ class Divided:
     bounds: np.ndarray
 
 
-def divided(graph, per_layer, targets, *, size: int, seed: int) -> Divided:
-    """Divide a graph among ranks at random; some may get no node."""
-    rng = np.random.default_rng(seed)
-    number = rng.permutation(len(graph.nodes))
-    bounds = np.concatenate([[0], np.sort(rng.integers(0, len(number) + 1, size - 1)), [len(number)]])
+def divided(graph, per_layer, targets, *, size: int, seed: int, kind: str = "chance") -> Divided:
+    """Divide a graph among ranks by a kind of partitioning; some ranks may get no node."""
+    owner = owners_of(graph.adjacency, kind, parts=size, seed=seed)
+    number = np.lexsort((np.random.default_rng(seed).permutation(len(owner)), owner))
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=size))])
     made = {id(block): rows_of(block, number)[0] for block in per_layer}
     new = np.argsort(number)[targets]
     whole = WholeGraph(rows_of(graph.adjacency, number)[0], graph.nodes.take(number), graph.features.take(number))

@@ -10,6 +10,7 @@ from gnnflow.executions import globalbatch, reference
 from gnnflow.executions.active_sets import active_rows
 from gnnflow.executions.table import EXECUTIONS
 from tests.contracts.among_ranks import batch_of, divided, outputs_on_ranks, own_rows
+from tests.contracts.dividing import KINDS
 from tests.contracts.in_memory import GraphShape, whole_graph
 from tests.contracts.in_process import AbandonedError, Table, on_ranks
 from tests.contracts.test_executions import (
@@ -46,6 +47,22 @@ def test_outputs_and_gradients_on_any_number_of_ranks_equal_reference(layer, ran
     expected = reference.forward(model, graph)[targets]
     blame = torch.randn(expected.shape)
     assert_equal(logits, expected)
+    assert_gradients_equal(gradients(model, logits, blame), gradients(model, expected, blame))
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("layer", ["gcn", "gat", "own-median"])
+def test_partitions_of_every_kind_equal_reference(layer, kind, ranks):
+    shape = GraphShape(60, EDGES, seed=ranks, weighted=True, leaves=0 if layer.startswith("own") else 1)
+    graph, model, targets = whole_graph(shape), model_for(layer, DEEP, shape), np.arange(7, 31)
+    of = divided(graph, [graph.adjacency] * 3, targets, size=ranks, seed=ranks, kind=kind)
+    assert kind == "chance" or np.diff(of.bounds).min() > 0
+    logits, _ = outputs_on_ranks(model, of, size=ranks)
+    expected = reference.forward(model, graph)[targets]
+    blame = torch.randn(expected.shape)
+    assert_equal(logits, expected)
+    assert_equal((logits * blame).sum(), (expected * blame).sum())
     assert_gradients_equal(gradients(model, logits, blame), gradients(model, expected, blame))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnflow.config import Config, config_from_dict
+from gnnflow.config.stages import stages_of
 from gnnflow.progress import Silent
 from gnnflow.stages.base import StageContext, make_artifact, neighbors_of
 from gnnflow.stages.train import model_inputs
@@ -36,7 +37,8 @@ def context_of(config: Config, *stages: str) -> StageContext:
 
 
 def job_of(config: Config, *, uri: str = "") -> TrainJob:
-    neighbors = neighbors_of(context_of(config, "ingest", "select"))
+    stages = [stage for stage in ("ingest", "partition", "select") if stage in stages_of(config)]
+    neighbors = neighbors_of(context_of(config, *stages))
     graph = neighbors.store.facts
     return TrainJob(
         artifact=neighbors.store.artifact,
