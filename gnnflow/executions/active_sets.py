@@ -85,7 +85,7 @@ def active_rows(blocks: Sequence[Block], targets: IntArray, *, bounds: IntArray,
     # the last layer that each own node is active in, 0 for input rows alone [N]
     depth = np.full(last - first, _INACTIVE, np.int64)
     depth[targets] = len(blocks)
-    found: list[_Reads] = []
+    found: list[Reads] = []
     for layer in range(len(blocks), 0, -1):
         reads = _reads(blocks[layer - 1], np.flatnonzero(depth >= layer), bounds=bounds, exchange=exchange)
         for needed in (reads.own - first, reads.asked - first):
@@ -99,8 +99,8 @@ def active_rows(blocks: Sequence[Block], targets: IntArray, *, bounds: IntArray,
     layers: list[ActiveLayer] = []
     for number, (block, reads) in enumerate(zip(blocks, found, strict=True)):
         num_own, num_targets = (int((depth >= layer).sum()) for layer in (number, number + 1))
-        made = _numbered(block, rows[:num_targets], place=place, first=first, num_own=num_own, mirrors=reads.mirrors)
-        layers.append(_with_traffic(made, reads, rows=place[reads.asked - first], exchange=exchange))
+        made = numbered(block, rows[:num_targets], place=place, first=first, num_own=num_own, mirrors=reads.mirrors)
+        layers.append(with_traffic(made, reads, rows=place[reads.asked - first], exchange=exchange))
         if number and block is blocks[number - 1] and _same(layers[-1], layers[-2]):
             layers[-1] = replace(layers[-1], block=layers[-2].block)
     return ActiveRows(rows, tuple(layers))
@@ -129,7 +129,7 @@ class Gathered:
 def gathered(nodes: IntArray, *, bounds: IntArray, exchange: Exchange) -> Gathered:
     """Return what this rank computes and sends, where each reads some nodes. nodes: dense ids, ascending, each once."""
     first = int(bounds[exchange.rank])
-    reads = _owned_and_asked(nodes, bounds=bounds, exchange=exchange)
+    reads = owned_and_asked(nodes, bounds=bounds, exchange=exchange)
     targets = distinct(np.concatenate([reads.own, reads.asked]) - first)
     count = np.array([len(reads.mirrors)], np.int64)
     traffic = Traffic(np.searchsorted(targets, reads.asked - first), reads.sent, reads.received)
@@ -137,7 +137,7 @@ def gathered(nodes: IntArray, *, bounds: IntArray, exchange: Exchange) -> Gather
 
 
 @dataclass(frozen=True)
-class _Reads:
+class Reads:
     """The dense ids that a layer reads: of own nodes, of others, and those that others ask of this rank, by rank."""
 
     own: IntArray
@@ -147,13 +147,13 @@ class _Reads:
     received: tuple[int, ...]
 
 
-def _reads(block: Block, active: IntArray, *, bounds: IntArray, exchange: Exchange) -> _Reads:
+def _reads(block: Block, active: IntArray, *, bounds: IntArray, exchange: Exchange) -> Reads:
     picked = block.edges.prefix(active, limit=None)
     read = distinct(np.asarray(block.edges.sources_of(picked.positions), np.int64))
-    return _owned_and_asked(read, bounds=bounds, exchange=exchange)
+    return owned_and_asked(read, bounds=bounds, exchange=exchange)
 
 
-def _owned_and_asked(read: IntArray, *, bounds: IntArray, exchange: Exchange) -> _Reads:
+def owned_and_asked(read: IntArray, *, bounds: IntArray, exchange: Exchange) -> Reads:
     """Return whose the nodes are that a rank reads, by dense ids, ascending, and which of its own are asked for."""
     begin, end = np.searchsorted(read, bounds[exchange.rank : exchange.rank + 2])
     own, mirrors = read[begin:end], np.concatenate([read[:begin], read[end:]])
@@ -161,10 +161,10 @@ def _owned_and_asked(read: IntArray, *, bounds: IntArray, exchange: Exchange) ->
     received, ones = np.diff(np.searchsorted(mirrors, bounds)), [1] * exchange.size
     sent = swapped(exchange, received[:, None], sent=ones, received=ones)[:, 0].tolist()
     asked = swapped(exchange, mirrors[:, None], sent=received.tolist(), received=sent)[:, 0]
-    return _Reads(own, mirrors, asked, tuple(sent), tuple(received.tolist()))
+    return Reads(own, mirrors, asked, tuple(sent), tuple(received.tolist()))
 
 
-def _numbered(
+def numbered(
     block: Block, active: IntArray, *, place: IntArray, first: int, num_own: int, mirrors: IntArray
 ) -> ActiveLayer:
     """Return the in-edges of active nodes, their sources numbered as the rank's rows and mirrors lie."""
@@ -187,7 +187,8 @@ def _numbered(
     return ActiveLayer(numbered, num_own, mirrors, None, nothing)
 
 
-def _with_traffic(layer: ActiveLayer, reads: _Reads, *, rows: IntArray, exchange: Exchange) -> ActiveLayer:
+def with_traffic(layer: ActiveLayer, reads: Reads, *, rows: IntArray, exchange: Exchange) -> ActiveLayer:
+    """Return the layer with the rows that it sends, by their numbers, and what all ranks have in it together."""
     edges = layer.block.edges
     held = len(edges.sources) if edges.leaves is not None else edges.num_edges
     figures = np.array([layer.block.num_sources, layer.block.num_targets, held, len(layer.mirrors)], np.int64)

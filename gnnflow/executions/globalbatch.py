@@ -10,6 +10,9 @@ are merged (Reduce). An aggregation whose states do not merge, and a layer that 
 the rows first. `update` runs at the owner (NN-Apply). On a typed graph it is the input rows that travel, after dropout:
 a row once, however many relations read it.
 
+Where the store has edges placed at their sources or on a grid, a layer may be computed there instead, and states go to
+the targets (`placed.py`), where that is fewer bytes.
+
 One rank is the same without mirrors. The order of sums depends on how nodes are divided among ranks, never on time.
 
 Shapes: N rows, T targets, M mirrors, C outputs, W width.
@@ -17,7 +20,7 @@ Shapes: N rows, T targets, M mirrors, C outputs, W width.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,7 +29,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
-from gnnflow.executions.active_sets import ActiveLayer, ActiveRows, Gathered, Totals, Traffic, split_by_mirrors
+from gnnflow.executions.active_sets import ActiveLayer, ActiveRows, Gathered, Totals, split_by_mirrors
 from gnnflow.executions.base import (
     OneBlock,
     first_rows,
@@ -37,6 +40,16 @@ from gnnflow.executions.base import (
     terms_of,
     updated_rows,
 )
+from gnnflow.executions.placed import (
+    PlacedTensors,
+    Widths,
+    aggregated_by_place,
+    is_fewer_bytes,
+    placed_tensors,
+    route_of,
+    widths_of,
+)
+from gnnflow.executions.placed_sets import PlacedLayer
 from gnnflow.executions.propagate import finished, partial_state, takes_self
 from gnnflow.executions.relations import related_rows
 from gnnflow.executions.row_exchange import Exchange, Route, depart, swapped
@@ -47,12 +60,12 @@ from gnnflow.executions.tensors import (
     feature_tensors,
     model_features,
     node_context,
-    tensor,
     typed_block_tensors,
     types_of,
 )
 from gnnflow.graph.batch import Degrees, NodeFeatures
 from gnnflow.layers import (
+    EdgeContext,
     FeatureTensors,
     Layer,
     Model,
@@ -91,17 +104,32 @@ class RankBatch:
 
     features: FeatureTensors | TypedFeatureTensors
     nodes: NodeContext
-    layers: tuple[RankLayer, ...]
+    layers: tuple[RankLayer | PlacedTensors, ...]
 
 
 def rank_batch(
-    model: Model, rows: ActiveRows, *, features: NodeFeatures, nodes: Degrees, exchange: Exchange
+    model: Model,
+    rows: ActiveRows,
+    *,
+    features: NodeFeatures,
+    nodes: Degrees,
+    exchange: Exchange,
+    placed: Sequence[PlacedLayer] = (),
 ) -> RankBatch:
-    """Return a rank's layers as tensors. features and nodes: of `rows.rows`, in their order."""
+    """Return a rank's layers as tensors. features and nodes: of `rows.rows`, in their order.
+
+    placed: the same layers with edges where they are placed; a layer is computed so where that is fewer bytes.
+    """
     schema, held = model.inputs.schema, types_of(nodes)
-    layers: list[RankLayer] = []
+    layers: list[RankLayer | PlacedTensors] = []
     for index, layer in enumerate(rows.layers):
-        before = layers[-1] if index and layer.block is rows.layers[index - 1].block else None
+        if placed and takes_states(model, index) is None:
+            widths = _widths(model, index, layer)
+            if is_fewer_bytes(widths, num_rows=layer.totals.num_mirrors, placed=placed[index]):
+                layers.append(placed_tensors(placed[index], layer.totals, reads_targets=widths.reads_targets))
+                continue
+        same = index and layer.block is rows.layers[index - 1].block
+        before = layers[-1] if same and isinstance(layers[-1], RankLayer) else None
         if model.is_typed:
             mirrors = _degrees_of_mirrors(layer, nodes, exchange)
             types = np.concatenate([held[: layer.num_own], types_of(mirrors)])
@@ -130,12 +158,26 @@ def _merges(layer: Layer) -> bool:
     return layer.levels.instance.mergeable
 
 
+def takes_states(model: Model, index: int) -> str | None:
+    """Return None where a layer can be computed where its edges are placed, else why rows go to its targets."""
+    if model.is_typed:
+        return "on a typed graph a row is sent once for all relations"
+    layer = model.layer(index)
+    if layer.uses_propagate or not _merges(layer):
+        return f"states of {type(layer.levels.instance).__name__} do not merge"
+    return None
+
+
+def _widths(model: Model, index: int, layer: ActiveLayer) -> Widths:
+    edges, of = layer.block.edges, model.layer(index)
+    none = torch.zeros(0)
+    attributes = None if edges.attributes is None else none.new_zeros(0, edges.attributes.shape[1])
+    edge = EdgeContext(0, None if edges.weight is None else none, attributes)
+    return widths_of(of, edge, map_first=_is_map_first(of, layer.totals, needs_gradient=True))
+
+
 def _route(layer: ActiveLayer) -> Route | None:
-    return None if layer.traffic is None else _route_of(layer.traffic, num_rows=layer.num_own)
-
-
-def _route_of(traffic: Traffic, *, num_rows: int) -> Route:
-    return Route.of(tensor(traffic.rows), num_rows=num_rows, sent=traffic.sent, received=traffic.received)
+    return None if layer.traffic is None else route_of(layer.traffic, num_rows=layer.num_own)
 
 
 def _degrees_of_mirrors(layer: ActiveLayer, nodes: Degrees, exchange: Exchange) -> Degrees:
@@ -168,7 +210,7 @@ def with_mirrors(rows: Tensor, of: Gathered, exchange: Exchange) -> Tensor:
     if of.traffic is None:
         return rows
     return torch.cat(
-        [rows, depart(exchange, _route_of(of.traffic, num_rows=len(rows)), {"rows": rows}).arrive()["rows"]]
+        [rows, depart(exchange, route_of(of.traffic, num_rows=len(rows)), {"rows": rows}).arrive()["rows"]]
     )
 
 
@@ -191,13 +233,15 @@ def layer_outputs(model: Model, batch: RankBatch, exchange: Exchange, *, recompu
 
 
 def _layer_output(
-    model: Model, index: int, h: Tensor, *, layer: RankLayer, nodes: NodeContext, exchange: Exchange
+    model: Model, index: int, h: Tensor, *, layer: RankLayer | PlacedTensors, nodes: NodeContext, exchange: Exchange
 ) -> Tensor:
+    if isinstance(layer, PlacedTensors):
+        return _placed_output(model, index, h, held=layer, nodes=nodes, exchange=exchange)
     if model.is_typed:
         return _typed_output(model, index, h, held=layer, nodes=nodes, exchange=exchange)
     assert isinstance(layer.block, BlockTensors)
     of, num_targets = model.layer(index), layer.num_targets
-    first = _maps_first(of, h, layer)
+    first = _is_map_first(of, layer.totals, needs_gradient=h.requires_grad)
     if layer.route is None:
         if not num_targets:
             return model.post(index, _no_rows(h, of), model.shortcut(index, h[:0]))
@@ -218,15 +262,26 @@ def _layer_output(
     return model.post(index, rows, shortcut, is_activated=relu)
 
 
-def _maps_first(layer: Layer, h: Tensor, held: RankLayer) -> bool:
+def _placed_output(
+    model: Model, index: int, h: Tensor, *, held: PlacedTensors, nodes: NodeContext, exchange: Exchange
+) -> Tensor:
+    of, num_targets = model.layer(index), held.num_targets
+    first = _is_map_first(of, held.totals, needs_gradient=h.requires_grad)
+    terms = terms_of(of, model.pre(index, h), nodes=nodes, num_targets=num_targets, map_first=first)
+    shortcut, relu = model.shortcut(index, first_rows(h, num_targets)), takes_relu(model, index, is_mapped=first)
+    found = aggregated_by_place(of, terms, held, exchange)
+    rows = updated_rows(of, target=terms.target, aggregated=found, is_mapped=first, relu=relu)
+    return model.post(index, rows, shortcut, is_activated=relu)
+
+
+def _is_map_first(layer: Layer, totals: Totals, *, needs_gradient: bool) -> bool:
     """Return what all ranks decide alike, since rows of one width go between them."""
-    totals = held.totals
     return is_cheaper_first(
         layer,
         num_sources=totals.num_sources,
         num_targets=totals.num_targets,
         num_edges=totals.num_edges,
-        needs_gradient=h.requires_grad,
+        needs_gradient=needs_gradient,
     )
 
 

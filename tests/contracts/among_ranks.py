@@ -13,9 +13,13 @@ from torch.autograd import Function
 
 from gnnflow.executions import globalbatch
 from gnnflow.executions.active_sets import active_rows
+from gnnflow.executions.placed_sets import PlacedEdges, placed_layers
 from gnnflow.executions.reference import WholeGraph
 from gnnflow.executions.row_exchange import Exchange
+from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Block
+from gnnflow.graph.placement import placed_at
+from gnnflow.graph.schema import Placement
 from gnnflow.layers import Model
 from tests.contracts.dividing import owners_of
 from tests.contracts.in_memory import rows_of
@@ -31,9 +35,12 @@ class Divided:
     targets: np.ndarray  # new ids, ascending
     places: np.ndarray  # where each of the targets asked for lies among these
     bounds: np.ndarray
+    placement: Placement
 
 
-def divided(graph, per_layer, targets, *, size: int, seed: int, kind: str = "chance") -> Divided:
+def divided(
+    graph, per_layer, targets, *, size: int, seed: int, kind: str = "chance", placement: Placement = ""
+) -> Divided:
     """Divide a graph among ranks by a kind of partitioning; some ranks may get no node."""
     owner = owners_of(graph.adjacency, kind, parts=size, seed=seed)
     number = np.lexsort((np.random.default_rng(seed).permutation(len(owner)), owner))
@@ -42,7 +49,9 @@ def divided(graph, per_layer, targets, *, size: int, seed: int, kind: str = "cha
     new = np.argsort(number)[targets]
     whole = WholeGraph(rows_of(graph.adjacency, number)[0], graph.nodes.take(number), graph.features.take(number))
     order = np.sort(new)
-    return Divided(whole, [made[id(block)] for block in per_layer], order, np.searchsorted(order, new), bounds)
+    return Divided(
+        whole, [made[id(block)] for block in per_layer], order, np.searchsorted(order, new), bounds, placement
+    )
 
 
 def batch_of(model: Model, of: Divided, exchange: Exchange) -> globalbatch.RankBatch:
@@ -53,8 +62,29 @@ def batch_of(model: Model, of: Divided, exchange: Exchange) -> globalbatch.RankB
     targets = of.targets[(of.targets >= first) & (of.targets < last)] - first
     rows = active_rows([blocks[id(block)] for block in of.per_layer], targets, bounds=of.bounds, exchange=exchange)
     held = own[rows.rows]
+    placed = placed_layers(rows, placed_of(of, exchange), bounds=of.bounds, exchange=exchange) if of.placement else ()
     return globalbatch.rank_batch(
-        model, rows, features=of.graph.features.take(held), nodes=of.graph.nodes.take(held), exchange=exchange
+        model,
+        rows,
+        features=of.graph.features.take(held),
+        nodes=of.graph.nodes.take(held),
+        exchange=exchange,
+        placed=placed,
+    )
+
+
+def placed_of(of: Divided, exchange: Exchange) -> PlacedEdges:
+    """Return the edges that one rank computes, of a graph without relations."""
+    edges, (first, last) = of.graph.adjacency.edges, of.bounds[exchange.rank : exchange.rank + 2]
+    into = np.repeat(np.arange(edges.num_targets), edges.lengths)
+    target, source = (np.searchsorted(of.bounds, ends, side="right") - 1 for ends in (into, edges.sources))
+    here = placed_at(of.placement, target=target, source=source, partitions=exchange.size) == exchange.rank
+    near, far = np.flatnonzero(here & (target == exchange.rank)), np.flatnonzero(here & (target != exchange.rank))
+    ghosts, row = np.unique(into[far], return_inverse=True)
+    return PlacedEdges(
+        edges.take(near, offsets=offsets_of(np.bincount(into[near] - first, minlength=last - first))),
+        edges.take(far, offsets=offsets_of(np.bincount(row, minlength=len(ghosts)))),
+        ghosts,
     )
 
 

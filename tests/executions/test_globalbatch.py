@@ -8,6 +8,8 @@ import torch
 
 from gnnflow.executions import globalbatch, reference
 from gnnflow.executions.active_sets import active_rows
+from gnnflow.executions.globalbatch import takes_states
+from gnnflow.executions.placed import PlacedTensors
 from gnnflow.executions.table import EXECUTIONS
 from tests.contracts.among_ranks import batch_of, divided, outputs_on_ranks, own_rows
 from tests.contracts.dividing import KINDS
@@ -15,6 +17,8 @@ from tests.contracts.in_memory import GraphShape, whole_graph
 from tests.contracts.in_process import AbandonedError, Table, on_ranks
 from tests.contracts.test_executions import (
     LAYER_OBJECTS,
+    NO_EDGES,
+    ONE_LAYER,
     assert_equal,
     assert_gradients_equal,
     gradients,
@@ -64,6 +68,64 @@ def test_partitions_of_every_kind_equal_reference(layer, kind, ranks):
     assert_equal(logits, expected)
     assert_equal((logits * blame).sum(), (expected * blame).sum())
     assert_gradients_equal(gradients(model, logits, blame), gradients(model, expected, blame))
+
+
+PLACED = [name for name in RUN if takes_states(model_for(name, ONE_LAYER, NO_EDGES), 0) is None]
+
+
+@pytest.mark.parametrize(("ranks", "placement"), [(2, "source"), (4, "source"), (4, "grid")])
+@pytest.mark.parametrize("layer", PLACED)
+def test_states_of_placed_edges_equal_reference(layer, ranks, placement, monkeypatch):
+    monkeypatch.setattr(globalbatch, "is_fewer_bytes", lambda *_, **__: True)
+    shape = GraphShape(60, EDGES, seed=ranks, weighted=True, leaves=1)
+    graph, model, targets = whole_graph(shape), model_for(layer, DEEP, shape), np.arange(7, 31)
+    of = divided(graph, [graph.adjacency] * 3, targets, size=ranks, seed=ranks, kind="hash", placement=placement)
+    batches = on_ranks(ranks, lambda exchange: batch_of(model, of, exchange))
+    assert all(isinstance(each, PlacedTensors) for batch in batches for each in batch.layers)
+    expected = reference.forward(model, graph)[targets]
+    blame = torch.randn(expected.shape)
+    wanted = gradients(model, expected, blame)
+    for recompute in (False, True) if layer in {"gcn", "gat"} else (False,):
+        logits, _ = outputs_on_ranks(model, of, size=ranks, recompute=recompute)
+        assert_equal(logits, expected)
+        assert_gradients_equal(gradients(model, logits, blame), wanted)
+
+
+@pytest.mark.parametrize("placement", ["source", "grid"])
+def test_ranks_without_edges_or_targets_take_part_where_edges_are_placed(placement, monkeypatch):
+    monkeypatch.setattr(globalbatch, "is_fewer_bytes", lambda *_, **__: True)
+    shape = GraphShape(8, ((1, 0), (7, 0), (2, 1), (5, 7)), seed=0)
+    graph, targets = whole_graph(shape), np.array([0])
+    for layer in ("gin", "sage-mean", "gcn", "gat", "sage-max", "own-message"):
+        model = model_for(layer, {"layers": 3, "head": "direct"}, shape)
+        expected = reference.forward(model, graph)[targets]
+        blame = torch.ones_like(expected)
+        wanted = gradients(model, expected, blame)
+        for seed in range(6):
+            of = divided(graph, [graph.adjacency] * 3, targets, size=4, seed=seed, placement=placement)
+            logits, _ = outputs_on_ranks(model, of, size=4)
+            assert_equal(logits, expected)
+            assert_gradients_equal(gradients(model, logits, blame), wanted)
+
+
+def test_states_are_sent_where_they_are_fewer_and_rows_where_these_are():
+    model = model_for("sage-mean", {"layers": 1, "head": "direct"}, GraphShape(60, (), seed=0))
+    into_one, from_one = tuple((node, 30) for node in range(30)), tuple((0, node) for node in range(30, 60))
+    for edges, are_states in ((into_one, True), (from_one, False)):
+        graph = whole_graph(GraphShape(60, edges, seed=0))
+        of = divided(graph, [graph.adjacency], np.arange(60), size=2, seed=0, kind="range", placement="source")
+        table = Table(2)
+
+        def moved(exchange, of=of, table=table):
+            batch, before = batch_of(model, of, exchange), table.moved_bytes
+            with torch.no_grad():
+                globalbatch.forward(model, batch, exchange)
+            return isinstance(batch.layers[0], PlacedTensors), table.moved_bytes - before
+
+        found = on_ranks(2, moved, table=table)
+        assert [placed for placed, _ in found] == [are_states] * 2
+        # one row, or one state: a sum and a count
+        assert max(sent for _, sent in found) <= 4 * (model.layer(0).in_width + 1)
 
 
 # Ranks that are threads share a generator: what attention drops, behind the exchange, is asked of one rank alone.

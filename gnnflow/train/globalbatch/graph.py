@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from gnnflow.executions.placed_sets import PlacedEdges
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.batch import Block, Degrees, Features, NodeFeatures, TypedFeatures, sampled_block
 from gnnflow.graph.book import PartitionBook
@@ -18,7 +19,7 @@ from gnnflow.graph.edges import Fanout, InEdges
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.neighborhood import join_degrees, join_edges
 from gnnflow.graphfeature.shards import labels_of
-from gnnflow.neighbors.selected import Neighbors
+from gnnflow.neighbors.selected import Neighbors, edges_by_row
 from gnnflow.storage.columns import take_rows, to_numpy
 from gnnflow.storage.graph_store import GraphStore, features_of
 
@@ -73,6 +74,24 @@ def read_part(neighbors: Neighbors, partitions: Sequence[int]) -> OwnPart:
         np.concatenate(rows) - store.book.start(partitions[0]),
         np.concatenate(splits),
         np.concatenate(labels),
+    )
+
+
+def read_placed(store: GraphStore, partitions: Sequence[int]) -> PlacedEdges | None:
+    """Return the edges that a run of partitions computes; None where these are their in-edges, or have types."""
+    if not store.facts.placement or store.schema.is_typed:
+        return None
+    columns, book = ("dst", "src", *store.edge_columns), store.book
+    table = pa.concat_tables([store.placed_edges(each, columns) for each in partitions]).combine_chunks()
+    first, last = book.start(partitions[0]), book.start(partitions[-1]) + book.size(partitions[-1])
+    into = to_numpy(table["dst"])
+    is_own = (into >= first) & (into < last)
+    near, far = (take_rows(table, np.flatnonzero(kept)) for kept in (is_own, ~is_own))
+    ghosts, row = np.unique(into[~is_own], return_inverse=True)
+    return PlacedEdges(
+        edges_by_row(near, into[is_own] - first, num_nodes=last - first),
+        edges_by_row(far, row, num_nodes=len(ghosts)),
+        ghosts,
     )
 
 

@@ -14,13 +14,14 @@ from gnnflow.config import GlobalBatchConfig
 from gnnflow.executions.active_sets import active_rows
 from gnnflow.executions.globalbatch import RankBatch, forward, rank_batch
 from gnnflow.executions.moving import beside
+from gnnflow.executions.placed_sets import PlacedEdges, PlacedLayer, placed_layers
 from gnnflow.executions.row_exchange import Exchange, OneRank
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.batch import Block
 from gnnflow.graph.errors import TrainingError
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model, build_model
-from gnnflow.train.globalbatch.graph import OwnPart, blocks_of, bounds_of, partitions_of, read_part
+from gnnflow.train.globalbatch.graph import OwnPart, blocks_of, bounds_of, partitions_of, read_part, read_placed
 from gnnflow.train.job import TrainJob
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import Stopwatch
@@ -59,7 +60,10 @@ class GlobalStep:
 
 @dataclass(frozen=True)
 class GlobalBatchSource:
-    """One rank's part of the graph, its part of the step and of each split's scoring."""
+    """One rank's part of the graph, its part of the step and of each split's scoring.
+
+    placed: the edges that it computes, where the store has them elsewhere than at their targets.
+    """
 
     part: OwnPart
     blocks: Sequence[Block]
@@ -70,6 +74,7 @@ class GlobalBatchSource:
     seed: int
     recompute: bool
     device: torch.device
+    placed: PlacedEdges | None = None
     watch: Stopwatch = field(default_factory=Stopwatch)
     _batches: dict[str, RankBatch] = field(default_factory=dict)
 
@@ -128,7 +133,11 @@ class GlobalBatchSource:
         """Return what this rank computes for its targets, by their places, ascending, over the in-edges of blocks."""
         active = active_rows(blocks, targets, bounds=self.bounds, exchange=self.exchange)
         features, nodes = self.part.features.take(active.rows), self.part.nodes.take(active.rows)
-        made = rank_batch(self.model, active, features=features, nodes=nodes, exchange=self.exchange)
+        placed: Sequence[PlacedLayer] = ()
+        # edges that are left out of a step are so of the in-edges alone
+        if self.placed is not None and blocks is self.blocks:
+            placed = placed_layers(active, self.placed, bounds=self.bounds, exchange=self.exchange)
+        made = rank_batch(self.model, active, features=features, nodes=nodes, exchange=self.exchange, placed=placed)
         return beside(self.device, made)
 
 
@@ -149,6 +158,9 @@ def open_source(job: TrainJob, *, edges: bool = True, exchange: Exchange | None 
         )
     watch.start()
     part = read_part(neighbors, partitions_of(exchange.rank, exchange.size, book))
+    placed = None
+    if edges and exchange.size > 1:
+        placed = read_placed(neighbors.store, partitions_of(exchange.rank, exchange.size, book))
     watch.lap("read")
     part = part if edges else part.without_edges
     return GlobalBatchSource(
@@ -161,5 +173,6 @@ def open_source(job: TrainJob, *, edges: bool = True, exchange: Exchange | None 
         seed=job.seed,
         recompute=train.recompute,
         device=torch.device(job.device),
+        placed=placed,
         watch=watch,
     )

@@ -1,4 +1,4 @@
-"""Stores of every kind of partition, shared by ranks: loss, weights after a step and outputs of the plain definition."""
+"""Stores of every kind of partition, shared by ranks: loss, weights after a step and outputs of the definition."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from gnnflow.executions import reference
+from gnnflow.executions import globalbatch, reference
+from gnnflow.executions.placed import PlacedTensors
 from gnnflow.executions.reference import WholeGraph
 from gnnflow.graph.batch import Block
 from gnnflow.layers.model import build_model
@@ -53,15 +54,21 @@ def step_and_outputs(source: Any, job: Any, updater_of: Any) -> Any:
     """Return the loss of a step, the weights after it, and what these say of two splits."""
     model = fresh(job)
     (step,) = source.steps(0, since=0)
+    is_placed = isinstance(step.batch.layers[0], PlacedTensors)
     loss, count = Objective("single").loss(step.logits(model), step.labels)
     taken = updater_of(model).step(loss, num_targets=count, weight=float(count))
     outputs = {split: source.outputs(model, split) for split in ("train", "test")}
-    return taken.mean, model.state_dict(), {split: (each.targets, each.logits) for split, each in outputs.items()}
+    held = {split: (each.targets, each.logits) for split, each in outputs.items()}
+    return taken.mean, model.state_dict(), held, is_placed
 
 
 @pytest.mark.parametrize("which", MODELS)
 @pytest.mark.parametrize("kind", PARTITIONS)
-def test_ranks_of_any_partitions_compute_the_plain_definition(tmp_path: Path, kind: str, which: str) -> None:
+def test_ranks_of_any_partitions_compute_the_plain_definition(
+    tmp_path: Path, kind: str, which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if which == "plain":  # where edges are placed elsewhere than at their targets, they are computed there
+        monkeypatch.setattr(globalbatch, "is_fewer_bytes", lambda *_, **__: True)
     if kind in EXTRAS:
         pytest.importorskip(EXTRAS[kind], reason=f"an extra: pip install 'gnnflow[{kind}]'")
     write_graph(tmp_path, num_nodes=90, num_edges=600, hub=3)
@@ -85,7 +92,8 @@ def test_ranks_of_any_partitions_compute_the_plain_definition(tmp_path: Path, ki
     LocalUpdater(model, job.train).step(loss, num_targets=count, weight=float(count))
     with torch.no_grad():
         expected = reference.forward(model.eval(), graph).numpy()
-    for mean, weights, outputs in (found for each in ran.values() for found in each):
+    for mean, weights, outputs, is_placed in (found for each in ran.values() for found in each):
+        assert is_placed == (which == "plain" and kind in {"source", "grid"})
         assert mean == pytest.approx(float(loss.detach()), rel=1e-5)
         for name, value in model.state_dict().items():
             torch.testing.assert_close(weights[name], value, rtol=1e-4, atol=1e-5, msg=name)

@@ -1,0 +1,154 @@
+"""States of edges where these are placed, merged at the owners of their targets: a layer's Gather and Sum over ranks.
+
+Source rows go to the ranks that hold edges of them, and target terms to those whose edges read some; each rank then
+sends one state per ghost to its owner, while it aggregates the edges into its own rows, and the owner merges the states
+rank by rank. Edges at their sources need neither rows nor, for most layers, target terms. All of it is under autograd:
+gradients of states go back to where these were made.
+
+A layer is computed so where that is fewer bytes than sending rows to where its targets are (`is_fewer_bytes`), which is
+the same decision on every rank. States have to merge.
+
+Shapes: T targets of a rank, n ghosts, M states received.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor
+
+from gnnflow.executions.active_sets import Totals, Traffic, split_by_mirrors
+from gnnflow.executions.base import layer_terms
+from gnnflow.executions.placed_sets import PlacedLayer
+from gnnflow.executions.propagate import finished, partial_state, takes_self
+from gnnflow.executions.row_exchange import Exchange, Route, depart
+from gnnflow.executions.tensors import BlockTensors, block_tensors, tensor
+from gnnflow.kernels import Csr
+from gnnflow.layers import EdgeContext, Layer, NodeContext, State, Terms
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedTensors:
+    """One layer of one rank, ready to compute on.
+
+    own, mirrored: edges into its T targets, from own rows and from the M' mirrors. far: edges into n ghosts, from own
+    rows and then mirrors. rows: of source terms; None where no rank has a mirror. wanted: of target terms; None where
+    no edge reads any. states: of the ghosts' states. places [M]: the target of each state that comes.
+    """
+
+    own: BlockTensors
+    mirrored: BlockTensors
+    far: BlockTensors
+    rows: Route | None
+    wanted: Route | None
+    states: Route
+    places: Tensor
+    totals: Totals
+
+    @property
+    def num_targets(self) -> int:
+        """Number of targets T."""
+        return self.own.num_targets
+
+
+@dataclass(frozen=True)
+class Widths:
+    """How many numbers a row of source terms, of target terms and a state has. reads_targets: whether edges read."""
+
+    source: int
+    target: int
+    state: int
+    reads_targets: bool
+
+
+def widths_of(layer: Layer, edge: EdgeContext, *, map_first: bool) -> Widths:
+    """Return what a layer sends. edge: tells which columns edges have. Its states must merge."""
+    none = next(iter(layer.parameters()), torch.zeros(0)).new_zeros(0)
+    nodes = NodeContext(none, none, none)
+    with torch.no_grad():
+        terms = layer_terms(layer, h=none.new_zeros(0, layer.in_width), nodes=nodes, map_first=map_first)
+        nowhere = none.new_zeros(1, dtype=torch.int64)
+        block = BlockTensors(Csr(nowhere, nowhere[:0], 0), edge.self_edges(0), None)
+        try:
+            state = partial_state(layer, source=terms.source, target={}, block=block)
+            reads_targets = False
+        except KeyError:  # an edge asked for a term of its target
+            state = partial_state(layer, source=terms.source, target=terms.target, block=block)
+            reads_targets = True
+    return Widths(_width(terms.source), _width(terms.target), _width(state), reads_targets)
+
+
+def _width(terms: Mapping[str, Tensor]) -> int:
+    return sum(prod(each.shape[1:]) for each in terms.values())
+
+
+def is_fewer_bytes(widths: Widths, *, num_rows: int, placed: PlacedLayer) -> bool:
+    """Return whether states are fewer numbers to send in a layer than the num_rows source rows of all ranks."""
+    each = widths.state + (widths.target if widths.reads_targets else 0)
+    return placed.num_mirrors * widths.source + placed.num_states * each < num_rows * widths.source
+
+
+def placed_tensors(placed: PlacedLayer, totals: Totals, *, reads_targets: bool) -> PlacedTensors:
+    """Return a rank's layer as tensors. totals: of the layer in all ranks, wherever edges are computed."""
+    near, traffic = placed.near, placed.near.traffic
+    own, mirrored = (block_tensors(part) for part in split_by_mirrors(near))
+    far, size = block_tensors(placed.far), placed.far.num_targets
+    back = Traffic(placed.places, placed.received, placed.sent)
+    return PlacedTensors(
+        own,
+        mirrored,
+        far,
+        None if traffic is None else route_of(traffic, num_rows=near.num_own),
+        route_of(back, num_rows=own.num_targets) if reads_targets else None,
+        Route.of(torch.arange(size), num_rows=size, sent=placed.sent, received=placed.received),
+        tensor(placed.places),
+        totals,
+    )
+
+
+def route_of(traffic: Traffic, *, num_rows: int) -> Route:
+    """Return the route of some rows among num_rows."""
+    return Route.of(tensor(traffic.rows), num_rows=num_rows, sent=traffic.sent, received=traffic.received)
+
+
+def aggregated_by_place(layer: Layer, terms: Terms, held: PlacedTensors, exchange: Exchange) -> Tensor:
+    """Return what each target aggregates [T, H, D (+ A)]. All ranks compute it together."""
+    own = held.own.with_self if takes_self(layer, held.own) else held.own
+    rows = None if held.rows is None else depart(exchange, held.rows, terms.source)
+    wanted = None if held.wanted is None else depart(exchange, held.wanted, terms.target)
+    waits = rows is not None or wanted is not None
+    state = partial_state(layer, source=terms.source, target=terms.target, block=own) if waits else None
+    received = {name: each[:0] for name, each in terms.source.items()} if rows is None else rows.arrive()
+    source = {name: torch.cat([each, received[name]]) for name, each in terms.source.items()}
+    ghosts = {} if wanted is None else wanted.arrive()
+    far = partial_state(layer, source=source if rows is not None else terms.source, target=ghosts, block=held.far)
+    states = depart(exchange, held.states, far)
+    if state is None:
+        state = partial_state(layer, source=terms.source, target=terms.target, block=own)
+    if rows is not None:
+        others = partial_state(layer, source=received, target=terms.target, block=held.mirrored)
+        state = layer.levels.instance.merge(state, others)
+    state = _merged(layer, state, states.arrive(), terms, held)
+    if own is not held.own:
+        return layer.levels.instance.finalize(state)
+    return finished(layer, state, source=terms.source, target=terms.target, edge=own.edge)
+
+
+def _merged(layer: Layer, state: State, arrived: State, terms: Terms, held: PlacedTensors) -> State:
+    """Return the targets' state with those that other ranks sent [M], rank by rank."""
+    if held.wanted is None and "scale" in terms.target:  # a factor of a whole sum, which its owner applies
+        factor = terms.target["scale"].index_select(0, held.places)
+        arrived = {name: each * factor.view(-1, *[1] * (each.dim() - 1)) for name, each in arrived.items()}
+    runs = torch.split(torch.arange(len(held.places)), list(held.states.received))
+    for number, run in enumerate(runs):
+        # without any state to merge the first, of none, still ties the way back to the targets
+        if len(run) or not number:
+            part = {name: each[run[0] : run[-1] + 1] if len(run) else each[:0] for name, each in arrived.items()}
+            places = held.places[run]
+            mine = {name: each.index_select(0, places) for name, each in state.items()}
+            found = layer.levels.instance.merge(mine, part)
+            state = {name: each.index_copy(0, places, found[name]) for name, each in state.items()}
+    return state
