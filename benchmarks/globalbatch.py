@@ -23,6 +23,8 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -41,7 +43,7 @@ from gnnflow.train.globalbatch import GlobalBatchSource
 from gnnflow.train.globalbatch.graph import OwnPart
 from gnnflow.train.objective import Objective
 from gnnflow.train.ranks.gradients import AllReduce
-from gnnflow.train.ranks.group import Place, Position, find_store, join_group, open_store
+from gnnflow.train.ranks.group import Place, Position, RankGroup, find_store, join_group, open_store
 from gnnflow.train.reproducible import compute_settings, seed_weights
 from gnnflow.train.updater import LocalUpdater
 
@@ -111,24 +113,33 @@ def train(folder: Path, exchange: Exchange, chosen: argparse.Namespace, *, layer
     return {"times": times[1:], "loss": taken.mean, "grown_mib": grown / 1024, "rows_sent": mirrors}
 
 
-def one_rank(channel: Connection, chosen: argparse.Namespace, layers: int, rank: int, size: int) -> None:
-    """Train as one of several ranks, and send what `train` returns."""
+Work = Callable[[RankGroup], dict[str, Any]]
+"""What each rank does, as a value that travels to its process."""
+
+
+def one_rank(channel: Connection, work: Work, rank: int, size: int) -> None:
+    """Work as one of several ranks, and send what that returns."""
     store = open_store(HOST, start_seconds=SECONDS) if rank == 0 else None
     if store is not None:
         channel.send(store.port)
     found = store or find_store(HOST, channel.recv(), start_seconds=SECONDS)
     group = join_group(found, Place(rank, size, SECONDS, SECONDS), host=HOST, position=Position())
     with compute_settings(1):
-        channel.send(train(chosen.data, group.row_exchange(), chosen, layers=layers, group=group))
+        channel.send(work(group))
     channel.recv()
 
 
-def on_ranks(chosen: argparse.Namespace, *, layers: int, size: int) -> dict[str, Any]:
-    """Return what so many ranks measured: seconds of the slowest, memory of the largest."""
+def train_as_one(group: RankGroup, *, chosen: argparse.Namespace, layers: int) -> dict[str, Any]:
+    """Return what `train` returns on one of several ranks."""
+    return train(chosen.data, group.row_exchange(), chosen, layers=layers, group=group)
+
+
+def in_processes(work: Work, size: int) -> list[dict[str, Any]]:
+    """Return what each of so many ranks returns, in processes of one thread that are joined by gloo."""
     spawn, pairs = multiprocessing.get_context("spawn"), []
     for rank in range(size):
         ours, theirs = multiprocessing.Pipe()
-        process = spawn.Process(target=one_rank, args=(theirs, chosen, layers, rank, size))
+        process = spawn.Process(target=one_rank, args=(theirs, work, rank, size))
         process.start()
         theirs.close()
         pairs.append((ours, process))
@@ -140,6 +151,12 @@ def on_ranks(chosen: argparse.Namespace, *, layers: int, size: int) -> dict[str,
     for ours, process in pairs:
         ours.send(None)
         process.join()
+    return ran
+
+
+def on_ranks(chosen: argparse.Namespace, *, layers: int, size: int) -> dict[str, Any]:
+    """Return what so many ranks measured: seconds of the slowest, memory of the largest."""
+    ran = in_processes(partial(train_as_one, chosen=chosen, layers=layers), size)
     return {
         "seconds": max(statistics.median(each["times"]) for each in ran),
         "grown_mib": max(each["grown_mib"] for each in ran),

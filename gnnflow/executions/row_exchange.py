@@ -75,6 +75,29 @@ class _Here:
         return self.rows
 
 
+@dataclass
+class Counted:
+    """A connection that counts what it sends to other ranks. sent_bytes: since it was made, in either direction."""
+
+    exchange: Exchange
+    sent_bytes: int = 0
+
+    @property
+    def rank(self) -> int:
+        """Number of this rank."""
+        return self.exchange.rank
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return self.exchange.size
+
+    def begin(self, rows: Tensor, *, sent: Sequence[int], received: Sequence[int]) -> Arriving:
+        """Count the rows that leave this rank, and begin to send them."""
+        self.sent_bytes += (sum(sent) - sent[self.rank]) * prod(rows.shape[1:]) * rows.element_size()
+        return self.exchange.begin(rows, sent=sent, received=received)
+
+
 def swapped(exchange: Exchange, rows: Array, *, sent: Sequence[int], received: Sequence[int]) -> Array:
     """Return the rows [M, K] that other ranks send this one, for rows [S, K] of it: without gradients, and at once."""
     found = exchange.begin(torch.from_numpy(rows), sent=sent, received=received).wait()

@@ -9,13 +9,14 @@ Shapes: N nodes, H heads, D width of a head, P positions.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 
 from gnnflow.config import Config
 from gnnflow.executions.base import layer_terms
+from gnnflow.executions.globalbatch import takes_states
 from gnnflow.executions.levels import how_leaves_close
 from gnnflow.executions.propagate import EDGES_PER_PIECE
 from gnnflow.executions.sliced import maps_values_first
@@ -65,13 +66,17 @@ class RelationPlan:
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """One layer: its class, its relations, what joins them, and per execution why it does not run it, or None."""
+    """One layer: its class, its relations, what joins them, and per execution why it does not run it, or None.
+
+    placed: what ranks send each other where edges are placed elsewhere than at their targets; empty where they are not.
+    """
 
     layer: int
     kind: str
     relations: tuple[RelationPlan, ...]
     across: Level
     executions: dict[str, str | None]
+    placed: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,8 @@ class Plan:
                 shown += [("once per node", each.moved), ("map of values", each.value_map)]
                 yield from (f"    {name:<19}{how}" for name, how in shown)
             yield f"  {plan.across.name:<21}{plan.across.how}"
+            if plan.placed:
+                yield f"  {'between ranks':<21}{plan.placed}"
             for name, reason in plan.executions.items():
                 used = " (used by this config)" if name in self.used else ""
                 yield f"  {f'on {name}':<21}{f'no: {reason}' if reason else 'yes'}{used}"
@@ -105,23 +112,32 @@ class Plan:
 def explained(config: Config) -> Plan:
     """Return how a config's model aggregates. Raises LayerError where it cannot be built, or its relations be known."""
     schema, leaves = _relations(config)
+    inputs = _inputs(config, schema, leaves)
+    model = build_model(config.model, inputs).eval()
+    # a table may have weights, which are one more factor of what is summed
+    edge = EdgeContext(0, attributes=torch.zeros(0, inputs.attribute_width) if inputs.attribute_width else None)
+    places = config.train.strategy == "global-batch" and bool(config.partition.placement)
+    layers = tuple(
+        replace(_layer(model, index, schema, leaves, edge), placed=_sent(model, index) if places else "")
+        for index in range(model.num_layers)
+    )
+    return Plan(layers, executions_of(config.train.strategy))
+
+
+def _inputs(config: Config, schema: GraphSchema, leaves: tuple[int, ...]) -> ModelInputs:
+    """Return what the graph would decide of the model, widths made up."""
     graph, hidden = config.graph, config.model.hidden
     attributes = int(config.neighbors.kind == "anchors")  # the number of the anchor set
     if config.neighbors.kind == "direct":
         attributes = max((len(graph.edge_features_of(each)) for each in graph.edge_tables), default=0)
     types = tuple(TypeInputs(name, hidden) for name in schema.types)
-    inputs = ModelInputs(
+    return ModelInputs(
         feature_width=hidden,
         num_outputs=hidden if config.model.head == "direct" else 1,
         attribute_width=attributes,
         typed=TypedInputs(types, tuple(map(str, schema.relations))) if schema.is_typed else None,
         leaves=leaves,
     )
-    model = build_model(config.model, inputs).eval()
-    # a table may have weights, which are one more factor of what is summed
-    edge = EdgeContext(0, attributes=torch.zeros(0, attributes) if attributes else None)
-    layers = tuple(_layer(model, index, schema, leaves, edge) for index in range(model.num_layers))
-    return Plan(layers, executions_of(config.train.strategy))
 
 
 def _relations(config: Config) -> tuple[GraphSchema, tuple[int, ...]]:
@@ -147,6 +163,12 @@ def _layer(model: Model, index: int, schema: GraphSchema, leaves: tuple[int, ...
         Level("relation -> root", _joined(model, index)),
         {name: row.supports(layers[0]) for name, row in EXECUTIONS.items()},
     )
+
+
+def _sent(model: Model, index: int) -> str:
+    """Return what ranks send each other in a layer whose edges are placed elsewhere than at their targets."""
+    reason = takes_states(model, index)
+    return f"rows: {reason}" if reason else "states, or rows where these are fewer bytes"
 
 
 def _joined(model: Model, index: int) -> str:

@@ -109,3 +109,31 @@ def test_a_function_of_ones_own_has_to_run_first(config):
     shown = run_cli(["explain", config, "--set", "neighbors={kind: 'mine:near'}"])
     assert shown.code == 2
     assert "neighbors.kind: the relations that mine:near gives are known once it has run" in shown.message
+
+
+PLAIN = """
+name: pages
+graph: {nodes: nodes.parquet, edges: edges.parquet, features: [x], partitions: 4}
+model: {kind: sage, hidden: 16, layers: 1, head: linear}
+partition: {kind: vertex_cut}
+train: {strategy: global-batch}
+"""
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ([], "  between ranks        states, or rows where these are fewer bytes\n"),
+        (
+            ["model={kind: 'tests.contracts.own_layers:MedianLayer', hidden: 16, head: linear}"],
+            "  between ranks        rows: states of Median do not merge\n",
+        ),
+        (["partition={kind: hash}"], None),
+        (["train={strategy: mini-batch}"], None),
+    ],
+)
+def test_what_ranks_send_where_edges_are_placed_elsewhere_is_said(tmp_path, overrides, said):
+    place = tmp_path / "pages.yaml"
+    place.write_text(PLAIN)
+    text = explained(str(place), *overrides)
+    assert said in text if said else "between ranks" not in text
