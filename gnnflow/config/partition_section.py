@@ -98,7 +98,7 @@ class EdgePartition(PartitionKind):
     kind: Literal["edge_1d"] = Field(
         "edge_1d",
         description="Nodes as hash has them, and each edge placed at one of its ends, with figures of what that would "
-        "save. Global-batch training does not compute by it yet: it computes edges at their target.",
+        "save. Global-batch training computes a layer so where that is fewer bytes.",
     )
     by: Literal["source", "target"] = Field(
         "target",
@@ -119,7 +119,7 @@ class VertexCutPartition(PartitionKind):
         "vertex_cut",
         description="Nodes as hash has them, partitions on a grid, and each edge placed in the row of its target's "
         "and the column of its source's: a node is known to its row and column alone, however many neighbours it has. "
-        "Global-batch training does not compute by it yet: it computes edges at their target.",
+        "Global-batch training computes a layer so where that is fewer bytes.",
     )
 
     @property
