@@ -37,7 +37,9 @@ class RowPairs:
 def without_pairs(batch: MiniBatch, pairs: RowPairs) -> MiniBatch:
     """Return the batch without the edges between the two ends of any pair, in either direction, in all layers."""
     keys = pairs.keys()
-    return replace(batch, blocks=tuple(without_between(block, keys, pairs.num_rows) for block in batch.blocks))
+    # layers that have one block in common still have
+    made = {id(block): without_between(block, keys, pairs.num_rows) for block in batch.blocks}
+    return replace(batch, blocks=tuple(made[id(block)] for block in batch.blocks))
 
 
 def pairs_seen(batch: MiniBatch, pairs: RowPairs) -> IntArray:

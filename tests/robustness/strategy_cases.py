@@ -47,12 +47,11 @@ def _sections() -> Iterator[Case]:
     yield refused("strategy: clusters of a sample", both(key("train", _CLUSTERS), sampled), "neighbors.sampling.kind")
     one = key("graph.partitions", 1)
     yield refused("strategy: one cluster", both(key("train", _CLUSTERS), one), "graph.partitions", "1")
-    links = key("task", {"kind": "link"})
-    train = key("train", {**_CLUSTERS, "metric": "mrr"})
-    yield refused("strategy: links by clusters", both(train, links), "train.strategy", "task.kind is link")
     timed = key("task", {"kind": "link", "split": {"kind": "time"}})
-    train = both(key("train", {**_WHOLE, "metric": "mrr"}), key("graph.timestamp", "timestamp"))
-    yield refused("strategy: times by the whole", both(train, timed), "train.strategy", "another node at each")
+    for section in (_CLUSTERS, _WHOLE):
+        train = both(key("train", {**section, "metric": "mrr"}), key("graph.timestamp", "timestamp"))
+        said = f"strategy: times by {section['strategy']}"
+        yield refused(said, both(train, timed), "train.strategy", "another node at each")
     few = key("train", {**_WHOLE, "folds": 0})
     yield refused("strategy: the whole in no fold", few, "train.folds", "0")
     servers = {**_WHOLE, "updater": {"kind": "parameter_server"}}

@@ -60,13 +60,7 @@ def a_store_can_be_trained_on(config: Config) -> None:
 
 def _pairs_can_be_trained_on(config: Config) -> None:
     task, strategy = config.task, config.train.strategy
-    if isinstance(config.train, ClusterBatchConfig):
-        raise problem(
-            f"{strategy} trains on nodes, and task.kind is {task.kind}",
-            key="train.strategy",
-            fix="Set it to mini-batch or global-batch.",
-        )
-    if task.kind != "node" and task.split.earlier_only and isinstance(config.train, GlobalBatchConfig):
+    if task.kind != "node" and task.split.earlier_only and not isinstance(config.train, MiniBatchConfig):
         raise problem(
             f"{strategy} computes a node once in a step, and where edges have times it is another node at each of them",
             key="train.strategy",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -16,19 +16,25 @@ from gnnflow.config import ClusterBatchConfig, MiniBatchConfig
 from gnnflow.executions.clusterbatch import forward
 from gnnflow.executions.moving import Mover
 from gnnflow.graph.arrays import Array
+from gnnflow.graph.facts import ShardEntry
 from gnnflow.graphfeature.blocks import new_scratch
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model, build_model
+from gnnflow.train.clusterbatch.cutting import Clusters, NodesOfClusters, PairsOfClusters
 from gnnflow.train.clusterbatch.loader import ClusterLoader, ClusterTensors
 from gnnflow.train.clusterbatch.plan import ClusterPlan, plan_clusters
 from gnnflow.train.job import TrainJob
 from gnnflow.train.minibatch.dealt import Draws, PreparedStep
-from gnnflow.train.minibatch.held import hold_graph, open_store_source
+from gnnflow.train.minibatch.held import HeldShards, hold_graph, open_store_source
+from gnnflow.train.minibatch.held_pairs import HeldPairs, open_held_pairs
 from gnnflow.train.minibatch.memory import Memory
+from gnnflow.train.minibatch.pair_source import PairSource, PairStep
 from gnnflow.train.minibatch.source import MiniBatchSource
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import added
 from gnnflow.train.state import Row
+
+_MOST_PAIRS = 2048
 
 
 @dataclass(frozen=True)
@@ -49,11 +55,15 @@ class ClusterStep(PreparedStep[ClusterTensors]):
 
 @dataclass(frozen=True)
 class ClusterBatchSource:
-    """One rank's clusters. scored: gives its part of each split's outputs, and labels, from the graph in memory."""
+    """One rank's clusters. scored: gives its part of each split's outputs, and labels, from the graph in memory.
+
+    step: what a prepared batch is to the loop.
+    """
 
     plan: ClusterPlan
-    loader: ClusterLoader
-    scored: MiniBatchSource
+    loader: ClusterLoader[Any]
+    scored: MiniBatchSource | PairSource
+    step: type[ClusterStep | PairStep]
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -76,14 +86,14 @@ class ClusterBatchSource:
         """Number of steps, the same for every rank."""
         return self.plan.num_steps
 
-    def steps(self, epoch: int, *, since: int) -> Iterator[ClusterStep]:
+    def steps(self, epoch: int, *, since: int) -> Iterator[ClusterStep | PairStep]:
         """Yield the prepared batches of an epoch from step `since` on."""
-        ready = self.loader.batches(self.plan.groups(epoch)[since:])
+        ready = self.loader.batches(self.plan.groups(epoch)[since:], epoch=epoch)
         draws = (
             Draws(self.plan.seed, epoch, step, self.plan.rank, self.loader.mover.device)
             for step in range(since, self.plan.num_steps)
         )
-        return (ClusterStep(batch, drawn) for batch, drawn in zip(ready, draws, strict=True))
+        return (self.step(batch, drawn) for batch, drawn in zip(ready, draws, strict=True))
 
     def outputs(self, model: Model, split: str) -> Outputs:
         """Return the outputs of this rank's part of a split over whole neighbourhoods, in dense id order."""
@@ -104,36 +114,53 @@ def open_cluster_source(job: TrainJob, *, edges: bool = True) -> ClusterBatchSou
     assert isinstance(train, ClusterBatchConfig)
     assert job.neighbors is not None
     facts, graph = job.neighbors.store.facts, hold_graph(job.neighbors)
-    targets = graph.splits["train"]
+    whole, model = graph.neighborhood, build_model(job.model, job.inputs).eval()
+    if not edges:
+        whole = replace(whole, degrees=whole.degrees.zeros, edges=whole.edges.none)
+    clusters = Clusters(whole, facts, model, train.boundary_hops, new_scratch(whole.num_nodes))
+    scoring = replace(job, train=_scoring(job))
+    scored: MiniBatchSource | PairSource
+    build: NodesOfClusters | PairsOfClusters
+    if job.task.kind == "node":
+        targets = graph.splits["train"]
+        build, nodes = NodesOfClusters(clusters, targets), targets.nodes
+        scored = open_store_source(scoring, edges=edges)
+    else:
+        scored = open_held_pairs(scoring, edges=edges)
+        pairs = HeldPairs(HeldShards(job.neighbors, job.seed), job.task, job.seed)(_train_entry(job))
+        build, nodes = PairsOfClusters(clusters, pairs, graph.neighborhood.degrees, job.task, job.seed), pairs.targets
     plan = plan_clusters(
-        np.unique(facts.cluster_of(targets.nodes)),
+        np.unique(facts.cluster_of(nodes)),
         per_batch=train.clusters_per_batch,
         seed=job.seed,
         rank=job.rank,
         num_ranks=job.num_ranks,
     )
-    whole = graph.neighborhood
-    if not edges:
-        whole = replace(whole, degrees=whole.degrees.zeros, edges=whole.edges.none)
-    loader = ClusterLoader(
-        whole,
-        targets,
-        facts,
-        build_model(job.model, job.inputs).eval(),
-        train.boundary_hops,
+    loader = ClusterLoader[Any](
+        build,
+        model,
         train.prefetch,
         Memory(train.cache, open_shards=0),
         ThreadPoolExecutor(max_workers=1, thread_name_prefix="gnnflow-clusters"),
-        new_scratch(whole.num_nodes),
-        Mover(torch.device(job.device)),
+        keeps=job.task.kind == "node",
+        mover=Mover(torch.device(job.device)),
     )
-    return ClusterBatchSource(plan, loader, open_store_source(replace(job, train=_scoring(job)), edges=edges))
+    return ClusterBatchSource(plan, loader, scored, ClusterStep if job.task.kind == "node" else PairStep)
+
+
+def _train_entry(job: TrainJob) -> ShardEntry:
+    return next(entry for entry in job.entries if entry.split == "train")
 
 
 def _scoring(job: TrainJob) -> MiniBatchConfig:
-    """Return how outputs are computed: by default each rank's part of a split at once, a row only once then."""
+    """Return how outputs are computed: by default each rank's part of a split at once, a row only once then.
+
+    Pairs have a row for each of many negatives, so at most so many of them.
+    """
     train = job.train
     assert isinstance(train, ClusterBatchConfig)
-    most = max(entry.num_targets for entry in job.entries)
+    most = max(entry.num_samples for entry in job.entries)
     size = train.eval_batch_size or -(-most // job.num_ranks)
+    if job.task.kind != "node" and not train.eval_batch_size:
+        size = min(size, _MOST_PAIRS)
     return MiniBatchConfig(source="store", batch_size=size, cache=train.cache, prefetch=train.prefetch)

@@ -63,6 +63,16 @@ class PairBatch:
     labels: Array
     attributes: Tensor | None = None
 
+    @property
+    def moving(self) -> _Moving:
+        """What is computed with."""
+        return self.tensors, self.ends, self.attributes
+
+    def arrived(self, moved: _Moving) -> PairBatch:
+        """Return the batch with what is computed with where it is."""
+        tensors, ends, attributes = moved
+        return replace(self, tensors=tensors, ends=ends, attributes=attributes)
+
     def logits(self, model: Model) -> Tensor:
         """Return the score of each pair and of its negatives [B, 1 + K], or of edges with labels the outputs [B, C]."""
         rows = forward(model, self.tensors)
@@ -153,13 +163,10 @@ class PairLoader:
     def _sent(self, planned: PlannedBatch, *, split: str, epoch: int) -> _Sent:
         ready = self._make(planned, split=split, epoch=epoch)
         sort = partial(_sort, self.model) if epoch != EVALUATION and self.mover.leaves_the_cpu else None
-        return _Sent(ready, self.mover.begin((ready.tensors, ready.ends, ready.attributes), then=sort))
+        return _Sent(ready, self.mover.begin(ready.moving, then=sort))
 
     def _arrived(self, sent: _Sent) -> PairBatch:
-        if not self.mover.leaves_the_cpu:
-            return sent.ready
-        tensors, ends, attributes = self.mover.arrived(sent.moved)
-        return replace(sent.ready, tensors=tensors, ends=ends, attributes=attributes)
+        return sent.ready.arrived(self.mover.arrived(sent.moved)) if self.mover.leaves_the_cpu else sent.ready
 
     def _make(self, planned: PlannedBatch, *, split: str, epoch: int) -> PairBatch:
         key = planned.key if epoch == EVALUATION else ""

@@ -136,7 +136,6 @@ def test_a_typed_graph_trains_on_its_partitions_as_clusters(folder: Path) -> Non
         ({"train": {"clusters_per_batch": 4}}, "graph.partitions", "a batch takes 4 of them"),
         ({"train": {"boundary_hops": 3}}, "train.boundary_hops", "must be 0, 1 or 2"),
         ({"neighbors": {"sampling": {"kind": "uniform", "fanout": [3, 2]}}}, "neighbors.sampling.kind", "every edge"),
-        ({"train": {"metric": "mrr"}, "task": {"kind": "link"}}, "train.strategy", "trains on nodes"),
         ({"train": {"batch_size": 4}}, "train.batch_size", "clusters_per_batch"),
     ],
 )

@@ -1,0 +1,160 @@
+"""What a batch of clusters holds: nodes that are targets, or pairs that lead to the clusters' nodes.
+
+A pair is trained with the cluster that its target is in, so that each comes once per epoch. Its source is a row of the
+batch wherever it lies, and negatives are drawn among the clusters' own nodes. Edges between the ends of the batch's
+pairs leave its block, as they leave those of mini-batches.
+
+Shapes: B targets or pairs, K negatives of each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnnflow.config import EdgeTask, InBatchNegatives, LinkTask, PairTask
+from gnnflow.executions.clusterbatch import cluster_batch
+from gnnflow.executions.tensors import batch_tensors, tensor
+from gnnflow.graph.arrays import IntArray, distinct, ragged_ranges
+from gnnflow.graph.batch import Degrees, MiniBatch
+from gnnflow.graph.errors import TrainingError
+from gnnflow.graph.facts import GraphFacts
+from gnnflow.graphfeature.clusters import cut_clusters
+from gnnflow.graphfeature.exclusion import RowPairs, without_pairs
+from gnnflow.graphfeature.neighborhood import Neighborhood, RowArray
+from gnnflow.graphfeature.pairs import PairShard
+from gnnflow.layers.model import Model
+from gnnflow.neighbors.pairs import PoolPlan
+from gnnflow.neighbors.whole import SplitTargets
+from gnnflow.sampling.pairs import draw_negatives, pool_draws, pool_rows
+from gnnflow.train.clusterbatch.loader import ClusterTensors
+from gnnflow.train.minibatch.pair_loader import PairBatch
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Cuts clusters from the whole graph, with every in-edge that is aggregated over.
+
+    facts: say which nodes a cluster has. model: one like that which is trained.
+    """
+
+    graph: Neighborhood
+    facts: GraphFacts
+    model: Model
+    boundary_hops: int
+    scratch: RowArray
+
+    def members(self, clusters: IntArray) -> tuple[IntArray, IntArray]:
+        """Return where the runs of dense ids of some clusters begin, and how long they are."""
+        runs = [run for number in clusters.tolist() for run in self.facts.cluster_ranges(number)]
+        starts, stops = (np.array([getattr(run, end) for run in runs]) for end in ("start", "stop"))
+        return starts, stops - starts
+
+    def batch(self, targets: IntArray, members: IntArray) -> MiniBatch:
+        """Return the batch of some nodes, its targets first."""
+        rows = cut_clusters(
+            self.graph, targets, members=members, boundary_hops=self.boundary_hops, scratch=self.scratch
+        )
+        return cluster_batch(
+            rows.block,
+            nodes=self.graph.degrees.take(rows.nodes),
+            features=self.graph.features.take(rows.nodes),
+            targets=targets,
+            num_layers=self.model.num_layers,
+        )
+
+
+def _within(ascending: IntArray, starts: IntArray, lengths: IntArray) -> IntArray:
+    """Return which of some ascending ids lie in runs of ids, run by run."""
+    first, last = (np.searchsorted(ascending, ends) for ends in (starts, starts + lengths))
+    return ragged_ranges(first, last - first)
+
+
+@dataclass(frozen=True)
+class NodesOfClusters:
+    """Makes batches whose targets are the training nodes of their clusters."""
+
+    clusters: Clusters
+    train: SplitTargets
+
+    def __call__(self, clusters: IntArray, epoch: int) -> ClusterTensors:
+        """Return the batch of some clusters, which is the same in every epoch."""
+        starts, lengths = self.clusters.members(clusters)
+        places = _within(self.train.nodes, starts, lengths)
+        targets = self.train.nodes[places]
+        batch = self.clusters.batch(targets, ragged_ranges(starts, lengths))
+        if self.train.labels is None:
+            raise TrainingError(
+                "the graph has no labels", where="graph.label", fix="Name the label column of the node table."
+            )
+        tensors = batch_tensors(batch, self.clusters.model.inputs.schema)
+        return ClusterTensors(tensors, self.train.labels[places], targets)
+
+
+@dataclass(frozen=True)
+class PairsOfClusters:
+    """Makes batches of the training pairs that lead to their clusters' nodes.
+
+    train: in the order of their targets. degrees: of all nodes, which negatives may be drawn by.
+    """
+
+    clusters: Clusters
+    train: PairShard
+    degrees: Degrees
+    task: PairTask
+    seed: int
+
+    def __call__(self, clusters: IntArray, epoch: int) -> PairBatch:
+        """Return the batch of some clusters, with the negatives of an epoch."""
+        starts, lengths = self.clusters.members(clusters)
+        members, places = ragged_ranges(starts, lengths), _within(self.train.targets, starts, lengths)
+        sources, targets = self.train.sources[places], self.train.targets[places]
+        candidates = self._candidates(places, members, epoch=epoch)
+        nodes = distinct(np.concatenate([sources, candidates.ravel()]))
+        from_rows, to_rows = np.searchsorted(nodes, sources), np.searchsorted(nodes, candidates)
+        batch = self.clusters.batch(nodes, distinct(np.concatenate([members, nodes])))
+        if not (isinstance(self.task, EdgeTask) and self.task.messages):
+            batch = without_pairs(batch, RowPairs(from_rows, to_rows[:, 0], len(nodes)))
+        decoder, labels = self.clusters.model.inputs.decoder, self.train.labels
+        assert decoder is not None
+        attributes = self.train.attributes if decoder.attribute_width else None
+        return PairBatch(
+            batch_tensors(batch, self.clusters.model.inputs.schema),
+            (tensor(np.repeat(from_rows, to_rows.shape[1])), tensor(to_rows.reshape(-1))),
+            from_rows,
+            to_rows,
+            targets=targets,
+            labels=np.zeros(len(places), np.int64) if labels is None else labels[places],
+            attributes=None if attributes is None else tensor(attributes[places]),
+        )
+
+    def _candidates(self, places: IntArray, members: IntArray, *, epoch: int) -> IntArray:
+        """Return the targets of some pairs and of their negatives [B, 1 + K], as dense ids."""
+        targets = self.train.targets[places]
+        if not isinstance(self.task, LinkTask):
+            return targets[:, None]
+        negatives = self.task.negatives
+        drawn = draw_negatives(
+            self.train.keys[places],
+            self.train.sources[places],
+            targets,
+            candidates=targets if isinstance(negatives, InBatchNegatives) else self._pool(members),
+            count=negatives.per_edge,
+            seed=self.seed,
+            epoch=epoch,
+        )
+        return np.concatenate([targets[:, None], drawn], axis=1)
+
+    def _pool(self, members: IntArray) -> IntArray:
+        """Return the draws of members that a pair may lead to, which negatives of a batch are drawn from."""
+        facts, plan = self.clusters.facts, PoolPlan.of(self.task, seed=self.seed)
+        led_to = members[facts.book.type_of(members) == facts.pair_types[1]]
+        weights = np.ones(len(led_to))
+        if plan.power:
+            degrees = self.degrees.relation(facts.pair_relation).in_degree[led_to]
+            weights = degrees.astype(np.float64) ** plan.power
+        total = np.array([weights.sum()])
+        points = pool_draws(members[:1], plan.size, seed=plan.seed, weights=total)[0]
+        drawn: IntArray = led_to[pool_rows(points, 0, weights=total, nodes=weights)]
+        return drawn

@@ -1,0 +1,108 @@
+"""Pairs by clusters: each comes once per epoch with its target's cluster, and no batch holds an edge that it scores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gnnflow.config import Config, MiniBatchConfig, config_from_dict
+from gnnflow.graphfeature import exclusion
+from gnnflow.layers.model import build_model
+from gnnflow.progress import Silent
+from gnnflow.stages import pipeline
+from gnnflow.train.clusterbatch import open_cluster_source
+from gnnflow.train.minibatch import open_held_pairs
+from gnnflow.train.trainer import train
+from tests.train.on_stores import job_of, resumes_to_the_same_weights
+from tests.train.pairs_on_stores import CASES, config_of
+
+CLUSTERS: dict[str, Any] = {"strategy": "cluster-batch", "clusters_per_batch": 2, "lr": 0.05}
+
+
+def clusters_of(folder: Path, case: str, *, train: dict[str, Any] | None = None, **sections: Any) -> Config:
+    content = config_of(folder, case, **sections).model_dump(mode="json")
+    kept = {name: content["train"][name] for name in ("epochs", "metric")}
+    return config_from_dict({**content, "train": {**kept, **CLUSTERS, **(train or {})}})
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_all_clusters_at_once_are_the_batch_of_all_pairs(tmp_path: Path, case: str) -> None:
+    job = job_of(clusters_of(tmp_path, case, train={"clusters_per_batch": 4}))
+    whole = replace(job, train=MiniBatchConfig(source="store", batch_size=100_000))
+    model = build_model(job.model, job.inputs).eval()
+    with open_cluster_source(job) as clusters, open_held_pairs(whole) as batches:
+        (one,), (two,) = clusters.steps(0, since=0), batches.steps(0, since=0)
+        # the first column is of the pair itself, whatever it is told from
+        found, expected = (np.sort(each.logits(model).detach().numpy()[:, 0]) for each in (one, two))
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        assert np.array_equal(np.sort(one.targets), np.sort(two.targets))
+        for split in ("valid", "test"):
+            assert np.array_equal(clusters.outputs(model, split).logits, batches.outputs(model, split).logits)
+
+
+@pytest.mark.parametrize("hops", [0, 1])
+@pytest.mark.parametrize("case", ["links", "typed links"])
+def test_a_pair_comes_once_per_epoch_with_the_cluster_of_its_target_and_without_its_edge(
+    tmp_path: Path, case: str, hops: int
+) -> None:
+    job = job_of(clusters_of(tmp_path, case, train={"boundary_hops": hops}))
+    facts = job.neighbors.store.facts
+    with open_cluster_source(job) as source:
+        groups, pairs = source.plan.groups(1), source.loader.build.train
+        steps = list(source.steps(1, since=0))
+        again = list(source.steps(1, since=1))
+        other = list(source.steps(2, since=0))
+    assert np.array_equal(np.sort(np.concatenate([step.targets for step in steps])), np.sort(pairs.targets))
+    for group, step in zip(groups, steps, strict=True):
+        assert set(facts.cluster_of(step.targets).tolist()) <= set(group.tolist())
+        batch = step.batch
+        blocks = batch.tensors.blocks
+        assert len({id(block) for block in blocks}) <= 2
+        ends = {frozenset(pair) for pair in zip(batch.sources.tolist(), batch.candidates[:, 0].tolist(), strict=True)}
+        if case == "links":
+            for block in blocks:
+                edges = zip(block.csr.sources.tolist(), block.csr.targets.tolist(), strict=True)
+                assert not ends & {frozenset(edge) for edge in edges}
+    for one, two in zip(steps[1:], again, strict=True):
+        assert torch.equal(one.batch.ends[1], two.batch.ends[1])
+    assert any(
+        one.batch.ends[1].shape != two.batch.ends[1].shape or not torch.equal(one.batch.ends[1], two.batch.ends[1])
+        for one, two in zip(steps, other, strict=True)
+    )
+
+
+@pytest.mark.parametrize("kind", ["degree", "in_batch"])
+def test_links_are_learned_with_every_kind_of_negatives(tmp_path: Path, kind: str) -> None:
+    negatives = {"kind": kind, "pool": 200, "evaluation": 30, "per_edge": 2}
+    keys = {"epochs": 10, "boundary_hops": 1, "baseline": True}
+    config = clusters_of(tmp_path, "links", train=keys, task={"negatives": negatives})
+    metrics = train(job_of(config), progress=Silent()).metrics
+    assert metrics["test.roc_auc"] > 0.7
+
+
+def test_a_killed_training_ends_on_the_same_weights(tmp_path: Path) -> None:
+    config = clusters_of(tmp_path, "links", train={"checkpoint_steps": 1, "clusters_per_batch": 1})
+    resumes_to_the_same_weights(config, str(tmp_path / "checkpoints"), open_source=open_cluster_source)
+
+
+def test_an_edge_that_stays_in_the_batch_would_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted leak: without exclusion the scores of a batch are others."""
+    job = job_of(clusters_of(tmp_path, "links"))
+    model, scores = build_model(job.model, job.inputs).eval(), []
+    for leaks in (False, True):
+        with monkeypatch.context() as patched, open_cluster_source(job) as source:
+            if leaks:
+                patched.setattr(exclusion, "without_between", lambda block, *_, **__: block)
+            scores.append([step.logits(model).detach()[:, 0] for step in source.steps(0, since=0)])
+    assert all(not torch.allclose(*each, atol=1e-3) for each in zip(*scores, strict=True))
+
+
+@pytest.mark.parametrize("case", ["links", "typed labels"])
+def test_a_run_is_certified(tmp_path: Path, case: str) -> None:
+    metrics = pipeline.run_quietly(clusters_of(tmp_path, case)).metrics
+    assert metrics["infer.parity_max_difference"] < 1e-4
