@@ -173,7 +173,8 @@ def _widths(model: Model, index: int, layer: ActiveLayer) -> Widths:
     none = torch.zeros(0)
     attributes = None if edges.attributes is None else none.new_zeros(0, edges.attributes.shape[1])
     edge = EdgeContext(0, None if edges.weight is None else none, attributes)
-    return widths_of(of, edge, map_first=_is_map_first(of, layer.totals, needs_gradient=True))
+    first = _is_map_first(of, layer.totals, needs_gradient=index > 0 or model.encoder is not None)
+    return widths_of(of, edge, map_first=first)
 
 
 def _route(layer: ActiveLayer) -> Route | None:

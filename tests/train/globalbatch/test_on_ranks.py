@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from gnnflow.cluster import Cluster
-from gnnflow.config import LocalCluster
+from gnnflow.config import GlobalBatchConfig, LocalCluster
 from gnnflow.progress import Silent
 from gnnflow.train.ranks.gang import train_on_ranks
 from gnnflow.train.trainer import train
 from tests.train.globalbatch.stored import job_for, write
+from tests.train.on_stores import job_of
+from tests.train.pairs_on_stores import config_of
 from tests.train.planted import Recording
 from tests.train.ranks.test_gang import Killing, assert_close, nothing_is_left, rows_of
 
@@ -76,4 +78,19 @@ def test_a_killed_rank_costs_the_time_since_the_last_checkpoint_and_no_bit(
     assert f"rank {which} was lost" in trained.attempts[0].lost
     assert trained.result.weights == undisturbed.result.weights
     assert rows_of(trained.result) == rows_of(undisturbed.result)
+    nothing_is_left(client)
+
+
+def test_a_rank_killed_while_it_learns_links_costs_no_bit(client, tmp_path: Path):
+    keys = {"strategy": "global-batch", "metric": "mrr", "epochs": 40}
+    config = config_of(tmp_path, "links")
+    job = job_of(config.model_copy(update={"train": GlobalBatchConfig.model_validate(keys)}))
+    ranks = {"workers": 2, "checkpoint_steps": 4, "start_seconds": 60}
+    job = replace(job, train=job.train.model_copy(update=ranks))
+    undisturbed = train_on_ranks(job, client, progress=Recording())
+    progress = Killing(client, 30, which=1)
+    trained = train_on_ranks(replace(job, checkpoint_uri=str(tmp_path / "kept")), client, progress=progress)
+    assert progress.left == 0
+    assert [attempt.ranks for attempt in trained.attempts] == [2, 2]
+    assert trained.result.weights == undisturbed.result.weights
     nothing_is_left(client)
