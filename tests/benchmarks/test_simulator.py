@@ -59,9 +59,9 @@ def test_a_message_that_is_ready_early_travels_during_the_backward_pass():
 
 
 def test_a_third_large_message_waits_for_one_of_two_threads():
-    network, hop = Network(0.02, 1e18), 2 * 0.02
+    network, ring = Network(0.02, 1e18), 4 * 0.02
     at_once = equal_steps(backward=1e-9, sizes=(8, 8, 8), ready=(0.0, 0.0, 0.0))
-    assert all_reduced(at_once, network, ranks=2, **DRAWING) == pytest.approx(0.02 + 2 * hop, rel=1e-6)
+    assert all_reduced(at_once, network, ranks=3, **DRAWING) == pytest.approx(0.02 + 2 * ring, rel=1e-6)
 
 
 def test_a_step_takes_as_long_as_the_slowest_rank():

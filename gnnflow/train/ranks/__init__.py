@@ -2,8 +2,9 @@
 
 Read `gang.py` first: the stage's own process starts the ranks, watches them and starts them again. `task.py` is what
 runs on a worker. There `group.py` joins the ranks, `source.py` deals them their shares, and an exchange makes their
-gradients one: `gradients.py` by all-reduce (small messages by `doubling.py`), `servers.py` through parameter servers
-(rows of large tables by `tables.py`). The loop (`gnnflow.train.fit`) runs on every rank and knows none of it.
+gradients one: `gradients.py` by all-reduce (small messages by `doubling.py`, through the memory of one host by
+`shared_memory.py`), `servers.py` through parameter servers (rows of large tables by `tables.py`). The loop
+(`gnnflow.train.fit`) runs on every rank and knows none of it.
 """
 
 from __future__ import annotations

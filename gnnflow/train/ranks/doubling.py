@@ -5,10 +5,11 @@ gloo's all-reduce is a ring: 2 (n - 1) hops, each with an n-th of the message. R
 sums one, so after all rounds everybody has the sum of all. Ranks beyond the largest power of two first add theirs to a
 partner's, and are told at the end.
 
-A round is an all-reduce between two ranks, in a group of gloo's that the two have joined: half of the message is summed
-on each and told the other, so both have the same bits, and by induction all ranks do; who adds what to what depends on
-the number of ranks alone. Plain sends and receives would save a hop per round, but waiting for one with a limit closes
-all connections when the limit is reached, and a rank must look every now and then whether it is still wanted.
+A round is an all-reduce between two ranks: through memory that both see (`shared_memory.py`), or in a group of gloo's
+that the two have joined, where half of the message is summed on each and told the other. Both have the same bits, and
+by induction all ranks do; who adds what to what depends on the number of ranks alone. Plain sends and receives of
+gloo's would save a hop per round, but waiting for one with a limit closes all connections when the limit is reached,
+and a rank must look every now and then whether it is still wanted.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Doubling:
 
 
 def join_partners(rank: int, size: int, join: Join) -> Doubling | None:
-    """Join each partner, or return None where the ring takes as few hops.
+    """Join each partner, or return None where the ring takes fewer hops.
 
     join(name, place, places) returns this rank's connection to the ranks that join the same name; every rank calls it
     for its partners in the same order.
@@ -65,12 +66,15 @@ def join_partners(rank: int, size: int, join: Join) -> Doubling | None:
 
 
 def is_cheaper(num_bytes: int, size: int) -> bool:
-    """Return whether doubling takes less time than the ring, for a message of so many bytes.
+    """Return whether doubling takes no longer than the ring, for a message of so many bytes.
 
-    A round is two hops, each with half of the message; the ring has 2 (n - 1) hops, each with an n-th of it.
+    A round is two hops, each with half of the message; the ring has 2 (n - 1) hops, each with an n-th of it. Of
+    two ranks the ring is a round.
     """
+    if size == 1:
+        return False
     ring = 2 * (size - 1) * (HOP_BYTES + num_bytes / size)
-    return doubling_hops(size) * HOP_BYTES + doubling_bytes(size) * num_bytes < ring
+    return doubling_hops(size) * HOP_BYTES + doubling_bytes(size) * num_bytes <= ring
 
 
 def doubling_hops(size: int) -> int:

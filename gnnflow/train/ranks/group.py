@@ -1,8 +1,9 @@
 """The ranks of one training run, joined: collective operations that end when a rank is lost, late or told to stop.
 
 torch.distributed carries them (gloo, and NCCL where every rank computes on a card of its own), without its
-process-wide default group, over the address that Dask reaches the worker by. A store on rank 0's host, on any free port
-of that address, is where the ranks find each other; nothing else listens there.
+process-wide default group, over the address that Dask reaches the worker by; two ranks of one host sum what is small
+in memory that both see (`shared_memory.py`). A store on rank 0's host, on any free port of that address, is where the
+ranks find each other; nothing else listens there.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -25,7 +27,8 @@ from torch import distributed as _untyped
 from gnnflow.graph.arrays import Array
 from gnnflow.graph.errors import ClusterError
 from gnnflow.kernels.device import card_id
-from gnnflow.train.ranks.doubling import Doubling, is_cheaper, join_partners
+from gnnflow.train.ranks.doubling import Doubling, Join, is_cheaper, join_partners
+from gnnflow.train.ranks.shared_memory import meet
 
 dist: Any = _untyped  # classes of its C++ part, which no stub declares as they are
 _LOOK_SECONDS = 0.5
@@ -89,7 +92,7 @@ class RankGroup:
     backend: Any
     doubling: Doubling | None = None
     own_cards: bool = False
-    join: Callable[[str, int, int], Any] | None = None
+    join: Join | None = None
     _devices: list[Any] = field(default_factory=list)
     _opened: int = 0
 
@@ -117,6 +120,8 @@ class RankGroup:
         if tensor.is_cuda and self.own_cards:
             return Pending(self, iter([self._between_devices().allreduce([tensor])]), tensor)
         held = tensor.cpu()  # itself, where it is there already
+        if self.size == 1:
+            return Pending(self, iter(()), held)
         if self.doubling is not None and is_cheaper(held.nbytes, self.size):
             return Pending(self, self.doubling.sums(held), held, copied_to)
         return Pending(self, iter([self.backend.allreduce([held])]), held, copied_to)
@@ -156,10 +161,14 @@ class RankGroup:
     def agree(self, what: str, value: object) -> None:
         """Raise RankLostError where the ranks do not hold the same value."""
         text = json.dumps(value, sort_keys=True).encode()
+        # a checksum of what each holds [n], in one sum: the texts, one message from each, are only for the error
+        marks = torch.zeros(self.size, dtype=torch.int64)
+        marks[self.rank] = zlib.crc32(text)
+        if len(set(self.all_reduce(marks).wait().tolist())) == 1:
+            return
         held = [bytes(each) for (each,) in self.gather([np.frombuffer(text, np.uint8)])]
-        if len(set(held)) > 1:
-            told = ", ".join(f"rank {rank}: {each.decode()}" for rank, each in enumerate(held))
-            raise RankLostError(f"the ranks do not have the same {what} ({told})", where="train.workers")
+        told = ", ".join(f"rank {rank}: {each.decode()}" for rank, each in enumerate(held))
+        raise RankLostError(f"the ranks do not have the same {what} ({told})", where="train.workers")
 
     def _between_devices(self) -> Any:
         """Return NCCL's connection, made when the first tensor on a GPU is sent."""
@@ -240,15 +249,18 @@ class Pending:
 
     def turn(self) -> bool:
         """Wait for the round under way, begin the next one and return whether there is one."""
+        if self._work is None:
+            return False
         group, begin = self.group, time.monotonic()
         group.position.wait(over=False)
         while True:
             group.check()
             try:
                 self._work.wait(timedelta(seconds=_LOOK_SECONDS))
-            except RuntimeError as error:
+            except (RuntimeError, OSError) as error:
                 waited = time.monotonic() - begin
-                if "Operation timed out" not in str(error) or waited > group.place.step_seconds:
+                is_late = isinstance(error, TimeoutError) or "Operation timed out" in str(error)
+                if not is_late or waited > group.place.step_seconds:
                     raise _lost(group, error) from error
             else:
                 group.position.wait(over=True)
@@ -265,7 +277,7 @@ def wait_all(operations: Iterable[Pending]) -> None:
         under_way = [each for each in under_way if each.turn()]
 
 
-def _lost(group: RankGroup, error: RuntimeError) -> RankLostError:
+def _lost(group: RankGroup, error: Exception) -> RankLostError:
     position = group.position
     said = str(error).partition("] ")[2] or str(error)
     return RankLostError(
@@ -314,10 +326,10 @@ def join_group(store: Any, place: Place, *, host: str, position: Position) -> Ra
     try:
         join = partial(_between_hosts, group, place, host=host)
         backend = join("all", place.rank, place.size)
-        doubling = join_partners(place.rank, place.size, join)
+        doubling = join_partners(place.rank, place.size, partial(_join_pair, group, join, patience=place.step_seconds))
         joined = RankGroup(place, position, group, backend, doubling, join=join)
         joined.all_reduce(torch.zeros(1)).wait()  # connections are made now, not in the first step
-    except RuntimeError as error:
+    except (RuntimeError, OSError) as error:
         raise RankLostError(f"rank {place.rank} cannot reach the others ({error})", where="train.workers") from error
     return joined
 
@@ -338,6 +350,12 @@ def _between_hosts(store: Any, place: Place, name: str, rank: int, size: int, *,
     gloo._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]  # noqa: SLF001
     gloo._timeout = _limit(place)  # noqa: SLF001
     return dist.ProcessGroupGloo(dist.PrefixStore(name, store), rank, size, gloo)
+
+
+def _join_pair(store: Any, join: Join, name: str, place: int, places: int, *, patience: float) -> Any:
+    """Return the connection of two ranks: memory that both see where they are on one host, else gloo's."""
+    shared = meet(dist.PrefixStore(f"memory/{name}", store), place, patience=patience)
+    return shared or join(name, place, places)
 
 
 def _limit(place: Place) -> timedelta:

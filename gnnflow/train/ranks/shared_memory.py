@@ -1,0 +1,170 @@
+"""Sums of two ranks of one host through memory that both see, in place of gloo's connections over the loopback.
+
+A rank copies its part into memory of its own that the other one maps, and tells so by a few bytes through a Unix
+socket: nothing else has to run for a part to arrive, where gloo's threads wait for a core while the ranks compute. Each
+adds the other's part to its own. A sum of two numbers does not depend on their order, so both have the same bits, and
+those that gloo finds.
+
+The socket's name is in no file system and the memory has none, so nothing is left behind by a rank that is killed; the
+other one sees the socket close. Two processes that cannot connect (other hosts, other network namespaces) are told so
+when they meet, and go on with gloo.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+import socket
+import struct
+import sys
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_NOTE = struct.Struct("=QQQ")
+"""The number of an operation, the memory that holds its part, and below which number the sender has read all."""
+
+_ABSENT = b"absent"
+
+
+def meet(store: Any, place: int, *, patience: float) -> SharedPair | None:
+    """Return number `place` (0 or 1) of a pair, or None to both where they share no memory.
+
+    store: what the two alone write to; patience: seconds that a note may wait for room in the socket.
+    """
+    if sys.platform != "linux":
+        return None
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        if place == 0:
+            name = b"\0gnnflow-" + secrets.token_hex(16).encode()
+            sock.bind(name)
+            sock.listen(1)
+            store.set("listens", name)
+            return None if store.get("answer") == _ABSENT else SharedPair(sock.accept()[0], place, patience)
+        try:
+            sock.connect(store.get("listens"))
+        except OSError:  # nobody listens there: the name is of another host
+            store.set("answer", _ABSENT)
+            return None
+        store.set("answer", b"here")
+        return SharedPair(sock.dup(), place, patience)
+
+
+@dataclass
+class _Memory:
+    """Memory of a power of two bytes, and the number of the operation whose part it holds."""
+
+    content: mmap.mmap
+    number: int = -1
+
+    def part(self, like: Tensor) -> Tensor:
+        """Return what it holds, as a tensor of this type and shape."""
+        return torch.frombuffer(self.content, dtype=like.dtype, count=like.numel()).view(like.shape)
+
+
+@dataclass(eq=False)
+class SharedPair:
+    """One of two ranks. Both begin the same operations in the same order; what is begun may be waited for in any.
+
+    Memory is written to again when the other rank has read it, so there is at most twice as much as operations have
+    been under way.
+    """
+
+    connection: socket.socket
+    place: int
+    patience: float
+    _own: list[_Memory] = field(default_factory=list)
+    _theirs: list[_Memory] = field(default_factory=list)
+    _arrived: dict[int, _Memory] = field(default_factory=dict)
+    _unread: set[int] = field(default_factory=set)
+    _begun: int = 0
+    _read_there: int = 0
+
+    def __post_init__(self) -> None:
+        weakref.finalize(self, self.connection.close)
+
+    def allreduce(self, tensors: Sequence[Tensor]) -> Part:
+        """Begin to add the other rank's tensor to this one; groups of torch's own have the same function."""
+        return self._begin(*tensors, sends=True, receives=True)
+
+    def broadcast(self, tensors: Sequence[Tensor], options: Any) -> Part:
+        """Begin to replace a tensor by that of rank `options.rootRank`."""
+        sends = self.place == options.rootRank
+        return self._begin(*tensors, sends=sends, receives=not sends)
+
+    def _begin(self, tensor: Tensor, *, sends: bool, receives: bool) -> Part:
+        number = self._begun
+        self._begun += 1
+        if receives:
+            self._unread.add(number)
+        if sends:
+            self._send(number, tensor)
+        return Part(self, number, tensor, adds=sends, receives=receives)
+
+    def _send(self, number: int, tensor: Tensor) -> None:
+        size = max(mmap.PAGESIZE, 1 << (tensor.nbytes - 1).bit_length())
+        free = (
+            place
+            for place, each in enumerate(self._own)
+            if len(each.content) == size and each.number < self._read_there
+        )
+        place, descriptors = next(free, len(self._own)), []
+        if place == len(self._own):
+            descriptors = [os.memfd_create("gnnflow")]
+            os.truncate(descriptors[0], size)
+            self._own.append(_Memory(mmap.mmap(descriptors[0], size)))
+        held = self._own[place]
+        held.number = number
+        held.part(tensor).copy_(tensor)
+        self.connection.settimeout(self.patience)
+        note = _NOTE.pack(number, place, min(self._unread, default=self._begun))
+        socket.send_fds(self.connection, [note], descriptors)
+        for each in descriptors:
+            os.close(each)
+
+    def take(self, number: int, seconds: float) -> _Memory:
+        """Return the other rank's part of an operation. Raises TimeoutError where it does not come in time."""
+        self.connection.settimeout(seconds)
+        while number not in self._arrived:
+            note, descriptors, _, _ = socket.recv_fds(self.connection, _NOTE.size, 1)
+            if not note:
+                raise ConnectionError("Connection closed by the other rank")
+            for each in descriptors:
+                self._theirs.append(_Memory(mmap.mmap(each, 0)))
+                os.close(each)
+            came, place, self._read_there = _NOTE.unpack(note)
+            self._arrived[came] = self._theirs[place]
+        return self._arrived[number]
+
+    def let_go(self, number: int) -> None:
+        """Note that the other rank's part of an operation has been read."""
+        del self._arrived[number]
+        self._unread.remove(number)
+
+
+@dataclass(frozen=True)
+class Part:
+    """This rank's end of an operation under way, waited for as those of torch's groups are."""
+
+    pair: SharedPair
+    number: int
+    tensor: Tensor
+    adds: bool
+    receives: bool
+
+    def wait(self, limit: timedelta) -> None:
+        """Have the tensor be the result. Raises TimeoutError where the other rank's part does not come in time."""
+        if not self.receives:
+            return
+        theirs = self.pair.take(self.number, limit.total_seconds()).part(self.tensor)
+        if self.adds:
+            self.tensor.add_(theirs)
+        else:
+            self.tensor.copy_(theirs)
+        self.pair.let_go(self.number)
