@@ -7,7 +7,7 @@ The file holds x [N, F], y [N] classes or [N, C] labels, edge_index [2, E], trai
 batch is its targets and everything within as many hops as there are layers, merged, without sampling; all libraries
 get the same batches. Batches, and the orders of edges that a library sorts once, are made before the first epoch. Only
 numpy and torch are imported at the top, so the file runs where the other libraries are installed and this one is not.
-Prints one JSON line.
+Prints one JSON line; how far it is goes to stderr.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import contextlib
 import json
 import os
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -125,6 +126,11 @@ def batches_of(graph: Graph, *, layers: int, size: int, number: int) -> Iterator
         yield batch_of(graph, targets[start : start + (size or len(targets))], hops=layers)
 
 
+def tell(line: str) -> None:
+    """Say how far this process is, beside the JSON line."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def epoch_of(graph: Graph, spec: Spec, form: str, chosen: argparse.Namespace) -> dict[str, Any]:
     """Return the seconds of an epoch, from some of its batches."""
     torch.manual_seed(0)
@@ -169,6 +175,7 @@ def scores_of(graph: Graph, spec: Spec, chosen: argparse.Namespace) -> dict[str,
     labels = torch.from_numpy(graph.y)
     rows = {name: torch.from_numpy(np.flatnonzero(mask)) for name, mask in graph.masks.items()}
     for seed in range(chosen.seeds):
+        begin = time.perf_counter()
         torch.manual_seed(seed)
         net = library.model(spec)
         batch = library.prepare(net, batch_of(graph, np.arange(len(graph.x)), hops=spec.layers), graph.x, form="both")
@@ -187,6 +194,7 @@ def scores_of(graph: Graph, spec: Spec, chosen: argparse.Namespace) -> dict[str,
             if valid > best:
                 best, test = valid, score_of(outputs[rows["test"]], labels[rows["test"]])
         values.append(test)
+        tell(f"{chosen.lib}: {spec.name}, seed {seed}: {test:.4f} after {time.perf_counter() - begin:.0f} s")
     return {"scores": values, "mean": statistics.mean(values)}
 
 
@@ -227,7 +235,8 @@ def main() -> None:
                 continue
             for form in forms:
                 with contextlib.suppress(NotImplementedError):  # a form that this model does not have
-                    results[f"{name}/{layers}/{form}"] = epoch_of(graph, spec, form, chosen)
+                    found = results[f"{name}/{layers}/{form}"] = epoch_of(graph, spec, form, chosen)
+                    tell(f"{chosen.lib}: {name}, {layers} layers, {form}: {found['median']:.3f} s")
     print(json.dumps({"bench": "agl", "lib": chosen.lib, "threads": chosen.threads, "results": results}))
 
 
