@@ -36,7 +36,6 @@ from distributed import Client
 from placing import cores, pin_workers
 from rank_jobs import MODELS, config_of, job_of, make_shards, with_batch
 from scaling import validation_table
-from simulator import to_document
 from step_times import apart, network_of, seconds_per_push
 from waiting import count_waits, seconds_waited
 
@@ -127,7 +126,7 @@ def add_apart(found: dict[str, Any], job: TrainJob, client: Client) -> None:
     """Measure the steps of the same ranks apart, and once the network between them."""
     ranks = job.train.workers
     each = found["ranks"].setdefault(str(ranks), {"steps": [], "real": [], "served": []})
-    each["steps"].append(to_document(apart(job, client, ranks=ranks)))
+    each["steps"].append(apart(job, client, ranks=ranks).to_document())
     if ranks > 1 and "network" not in each:
         each["network"] = asdict(network_of(client, ranks=ranks))
 
@@ -162,7 +161,7 @@ def run(chosen: argparse.Namespace) -> None:
         found: dict[str, Any] = {"cores": len(there), "load": os.getloadavg()[0], "model": chosen.model, "ranks": {}}
         speeds = measure(chosen, job_of(config, cluster), client, found)
         if len(chosen.ranks) > 1:
-            size = sum(found["ranks"]["1"]["steps"][0]["bucket_bytes"])
+            size = sum(found["ranks"]["1"]["steps"][0]["clock"]["bucket_bytes"])
             callers = {"alone": 1, "many": max(chosen.ranks) - 1}
             found["push"] = {
                 name: seconds_per_push(client, model_bytes=size, callers=each) for name, each in callers.items()

@@ -6,19 +6,20 @@
 Measured, on a graph prepared as by `graphflat.py` (GraphSAGE or GAT of 2 layers, fan-out 15 then 10, --batch-size
 targets per rank, however many ranks there are):
 
-- steps: n processes of one thread train on their shares at the same time, apart, without an exchange. What n processes
-  take from each other on this machine is thereby in the figures that predict n ranks of it; what predicts a cluster,
-  where a rank has a core of its own and one for its reader, is the one process that was measured alone.
+- steps: n processes of one thread, each of which makes its own batches, train on their shares at the same time, apart,
+  without an exchange. What n processes take from each other on this machine is thereby in the figures that predict n
+  ranks of it; what predicts a cluster is the one process that was measured alone. Each step is measured by the clock,
+  in which other programs of the machine are too, and by what its thread computed: a rank with a core of its own.
 - messages: the model's parameters in the buckets that all-reduce sends, and when in the backward pass each is full.
 - the network of this machine: all-reduces of 256 bytes to 4 MiB between n processes, to which a latency and a
   bandwidth are fitted; a parameter server: pushes of one process, and of as many as there are beside the server's.
 
 Validated: the same n ranks train together (`train_on_ranks`), apart and together in turns, and their seconds per step
 stand beside the simulated ones. Then clusters of up to --ranks ranks are simulated, with --latency microseconds,
---bandwidth Gbit/s and hosts whose speed has a --spread, which nothing here measures. Speed-up is samples per second
-over those of one rank; AGL reports a slope of 0.8 at 100 workers. `simulator.py` has the model and its
-assumptions. Same measurements and seed, same figures. On a machine that others use too, steps differ more from each
-other than on a quiet one, and ranks wait for the slowest: the line of equal steps says how much of the loss that is.
+--bandwidth Gbit/s and hosts whose speed has a --spread, which nothing here measures: a line for each assumption, from
+steps that all take the mean (the network alone) to steps as long as the clock says. Speed-up is samples per second over
+those of one rank; AGL reports a slope of 0.8 at 100 workers. `simulator.py` has the model and its assumptions. Same
+measurements and seed, same figures.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import argparse
 import json
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -37,7 +38,7 @@ import numpy as np
 from distributed import Client
 from plots import draw_lines
 from rank_jobs import MODELS, config_of, job_of, make_shards
-from simulator import Measured, Network, Servers, all_reduced, from_document, served, speed_ups, to_document
+from simulator import PARTS, Measured, Network, Servers, all_reduced, from_document, served, speed_ups
 from step_times import apart, network_of, seconds_per_push
 
 from gnnflow.cluster import Cluster
@@ -48,7 +49,9 @@ from gnnflow.train.ranks.gang import train_on_ranks
 
 RANKS = (1, 2, 4, 8, 16, 32, 64, 100, 128, 256, 512, 1024)
 AGL_SLOPE, AGL_RANKS = 0.8, 100
+STALENESS = 2
 Table = dict[str, dict[int, float]]
+Way = Callable[..., float]
 
 
 def seconds_per_step(job: TrainJob, client: Client, *, steps: Measured) -> float:
@@ -61,7 +64,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     """Return, as JSON knows it, what was measured for each number of ranks, and the real steps beside it."""
     sizes = [int(size) for size in chosen.real.split(",")]
     found: dict[str, Any] = {"cores": os.cpu_count(), "load": os.getloadavg()[0], "model": chosen.model, "ranks": {}}
-    batch = {"batch_size": chosen.batch_size}
+    batch = {"batch_size": chosen.batch_size, "prefetch": 0, "threads": 1}
     with Cluster(config_of(chosen, ranks=max(sizes), **batch).cluster) as cluster:
         client: Any = cluster.dask_client()
         make_shards(StageContext.of(config_of(chosen, ranks=1, **batch), cluster))
@@ -70,34 +73,36 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
                 each = found["ranks"].setdefault(str(size), {"steps": [], "real": [], "served": []})
                 job = job_of(config_of(chosen, ranks=size, **batch), cluster)
                 steps = apart(job, client, ranks=size)
-                each["steps"].append(to_document(steps))
-                each["real"].append(seconds_per_step(job, client, steps=steps))
+                each["steps"].append(steps.to_document())
+                each["real"].append(seconds_per_step(job, client, steps=steps.clock))
                 if size > 1:
                     each["network"] = asdict(network_of(client, ranks=size))
                     job = job_of(config_of(chosen, ranks=size, servers=1, **batch), cluster)
-                    each["served"].append(seconds_per_step(job, client, steps=steps))
+                    each["served"].append(seconds_per_step(job, client, steps=steps.clock))
         callers = {"alone": 1, "many": max(max(sizes) - 1, 1)}
         found["push"] = {
-            name: seconds_per_push(client, model_bytes=steps.model_bytes, callers=number)
+            name: seconds_per_push(client, model_bytes=steps.clock.model_bytes, callers=number)
             for name, number in callers.items()
         }
     return found
 
 
-def joined(turns: Sequence[dict[str, Any]]) -> Measured:
-    """Return the steps of all turns, of the same ranks."""
-    each = [from_document(turn) for turn in turns]
-    rest, backward = (np.concatenate([getattr(one, name) for one in each], axis=1) for name in ("rest", "backward"))
-    return replace(each[0], rest=rest, backward=backward)
+def joined(turns: Sequence[dict[str, Any]], clock: str = "clock") -> Measured:
+    """Return the steps of all turns, of the same ranks, by the clock or as "computed"."""
+    each = [from_document(turn[clock]) for turn in turns]
+    parts = {name: np.concatenate([getattr(one, name) for one in each], axis=1) for name in PARTS}
+    return replace(each[0], **parts)
+
+
+def scaled(measured: Measured, factor: float) -> Measured:
+    """Return steps that take so many times as long."""
+    return replace(measured, **{name: getattr(measured, name) * factor for name in PARTS})
 
 
 def equal(measured: Measured) -> Measured:
     """Return steps that all take the mean."""
-    return replace(
-        measured,
-        rest=np.full_like(measured.rest, measured.rest.mean()),
-        backward=np.full_like(measured.backward, measured.backward.mean()),
-    )
+    parts = {name: getattr(measured, name) for name in PARTS}
+    return replace(measured, **{name: np.full_like(part, part.mean()) for name, part in parts.items()})
 
 
 def servers_of(found: Mapping[str, Any], *, count: int, staleness: float) -> Servers:
@@ -125,29 +130,48 @@ def validation(found: Mapping[str, Any], *, steps: int, seed: int) -> dict[str, 
     return result
 
 
-def simulated(found: Mapping[str, Any], chosen: argparse.Namespace) -> Table:
-    """Return the speed-ups on a cluster by way of exchange and number of ranks."""
-    alone = joined(found["ranks"]["1"]["steps"])
+def assumed(found: Mapping[str, Any], chosen: argparse.Namespace) -> dict[str, tuple[float, Way]]:
+    """Return by assumption the seconds of a step of one rank, and what gives those of n ranks."""
+    turns = found["ranks"]["1"]["steps"]
+    own, clock = joined(turns, "computed"), joined(turns)
     network = Network(chosen.latency * 1e-6, chosen.bandwidth * 1e9 / 8)
-    drawing = {"steps": chosen.steps, "seed": chosen.seed, "spread": chosen.spread}
-    longer = replace(alone, rest=alone.rest * chosen.longer, backward=alone.backward * chosen.longer)
-    ways = {
-        "all-reduce": partial(all_reduced, alone, network, **drawing),
-        "all-reduce, by the ring alone": partial(all_reduced, alone, network, algorithm="ring", **drawing),
-        f"all-reduce, steps {chosen.longer:g} times as long": partial(all_reduced, longer, network, **drawing),
-        "all-reduce, every step as long as the mean": partial(
-            all_reduced, equal(alone), network, **drawing | {"spread": 0.0}
-        ),
+    drawing = {"steps": chosen.steps, "seed": chosen.seed}
+    hosts = f"hosts {chosen.spread:.0%} apart"
+    given: dict[str, tuple[Measured, dict[str, Any]]] = {
+        "equal steps": (equal(own), {"spread": 0.0}),
+        "own cores": (own, {"spread": 0.0}),
+        f"own cores, {hosts}": (own, {}),
+        f"own cores, {hosts}, no reader": (own, {"batches": "ahead"}),
+        f"own cores, {hosts}, no reader, rounds beside batches": (own, {"batches": "beside"}),
+        f"own cores, {hosts}, by the ring alone": (own, {"algorithm": "ring"}),
+        f"own cores, {hosts}, steps {chosen.longer:g} times as long": (scaled(own, chosen.longer), {}),
+        f"other programs beside, {hosts}": (clock, {}),
     }
-    for name, staleness in (("synchronous", 0), ("bounded, 2", 2), ("asynchronous", float("inf"))):
+    ways: dict[str, tuple[float, Way]] = {}
+    for name, (steps, keys) in given.items():
+        way = partial(all_reduced, steps, network, **drawing | {"spread": chosen.spread, "batches": "reader"} | keys)
+        ways[name] = way(ranks=1, spread=0.0), way
+    free = Servers(chosen.servers, 0.0, STALENESS)
+    served_by = {
+        f"own cores, {hosts}, staleness {STALENESS} at free servers": (own, free),
+        f"other programs beside, {hosts}, staleness {STALENESS} at free servers": (clock, free),
+    }
+    for name, staleness in (("synchronous", 0), (f"staleness {STALENESS}", STALENESS), ("asynchronous", float("inf"))):
         servers = servers_of(found, count=chosen.servers, staleness=staleness)
-        ways[f"{chosen.servers} servers, {name}"] = partial(served, alone, network, servers, **drawing)
+        served_by[f"own cores, {hosts}, {chosen.servers} servers, {name}"] = (own, servers)
+    for name, (steps, servers) in served_by.items():
+        way = partial(served, steps, network, servers, **drawing, spread=chosen.spread)
+        ways[name] = float(steps.seconds.mean()), way
+    return ways
+
+
+def simulated(found: Mapping[str, Any], chosen: argparse.Namespace) -> Table:
+    """Return the speed-ups on a cluster by assumption and number of ranks."""
     counts = [ranks for ranks in RANKS if 1 < ranks <= chosen.ranks]
-    table = {}
-    for name, way in ways.items():
-        one = float((alone.rest + alone.backward).mean()) * (chosen.longer if "times as long" in name else 1.0)
-        table[name] = speed_ups({1: one} | {ranks: way(ranks=ranks) for ranks in counts})
-    return table
+    return {
+        name: speed_ups({1: one} | {ranks: way(ranks=ranks) for ranks in counts})
+        for name, (one, way) in assumed(found, chosen).items()
+    }
 
 
 def validation_table(found: Mapping[str, Any], *, steps: int, seed: int) -> str:

@@ -2,18 +2,21 @@
 
 Assumptions, beside those that `scaling.py` writes down for its measurements:
 
-- A step of a rank is two measured intervals: `rest` (the optimiser of the step before, waiting for the reader, the
-  forward pass) and `backward`. Both of a step are drawn together from the measured ones of one measured rank; a
+- A step of a rank is three measured intervals: `build` (its batch), `rest` (the forward pass, and the optimiser of the
+  step before) and `backward`. Those of a step are drawn together from the measured ones of one measured rank; a
   simulated rank stands for the same measured rank all the time. So the slowest of many steps is at most the slowest
   that was measured, and hosts differ as much as the measured ranks did. `spread` adds a factor per rank (log-normal).
+  Steps of different ranks are independent, which they are where each has a core of its own.
+- Batches are made by the rank "ahead" (`train.prefetch: 0`): after its backward pass, while its gradients travel. The
+  rounds of doubling after the first begin when a rank is back from that, here: when all are. Or by a "reader" on
+  another core, which is at most PREFETCH batches ahead (the default). "beside" is not built: as "ahead", while all
+  rounds go on.
 - All-reduce is recursive doubling for small messages and gloo's ring for large ones, as `gnnflow.train.ranks.doubling`
   chooses. A message starts when the last rank has it and ends on all ranks at once; messages do not take bandwidth
   from each other, and none is lost. The ring has 2 (n - 1) hops, in each of which every rank sends 1 / n of the
   message, and begins when one of gloo's two threads is free. Doubling has rounds of two hops; the first round goes on
   beside the backward pass, the others follow after it, those of all messages side by side.
 - Bucket k is ready after a measured share of the backward pass; the step's figures are in the first bucket.
-- A rank waits for its own reader as long as it did when it was alone, although its reader goes on while it waits for
-  other ranks: this errs against the ranks.
 - A parameter server takes pushes one after the other, `service` seconds each; its link sends one reply after the other,
   and a push reaches it at its rank's bandwidth, after what Dask takes beside (`overhead`). Servers share the parameters
   evenly, behave alike, and ranks push to all of them at once, after the whole backward pass. A rank goes on when it is
@@ -37,6 +40,9 @@ from gnnflow.train.ranks.doubling import doubling_bytes, doubling_hops, is_cheap
 
 Floats = NDArray[np.float64]
 Algorithm = Literal["chosen", "ring"]
+Batches = Literal["ahead", "reader", "beside"]
+PREFETCH = 2
+PARTS = ("build", "rest", "backward")
 THREADS = 2  # of gloo's, which carry messages of one rank side by side
 
 
@@ -44,10 +50,16 @@ THREADS = 2  # of gloo's, which carry messages of one rank side by side
 class Measured:
     """Seconds of measured steps [R, S]; bytes [K] of the buckets and the share of the backward pass each waits for."""
 
+    build: Floats
     rest: Floats
     backward: Floats
     bucket_bytes: Sequence[int]
     bucket_ready: Sequence[float]
+
+    @property
+    def seconds(self) -> Floats:
+        """What whole steps take a rank that waits for nobody."""
+        return self.build + self.rest + self.backward
 
     @property
     def model_bytes(self) -> int:
@@ -93,14 +105,17 @@ class Servers:
     overhead: float = 0.0
 
 
-def drawn(measured: Measured, *, ranks: int, steps: int, seed: int, spread: float = 0.0) -> tuple[Floats, Floats]:
-    """Return rest and backward [T, n]: the measured ranks themselves first, more of them by lot."""
+def drawn(
+    measured: Measured, *, ranks: int, steps: int, seed: int, spread: float = 0.0
+) -> tuple[Floats, Floats, Floats]:
+    """Return build, rest and backward [T, n]: the measured ranks themselves first, more of them by lot."""
     random = np.random.default_rng([seed, ranks])
     known, length = measured.rest.shape
     of = np.concatenate([random.permutation(known), random.integers(known, size=ranks)])[:ranks]
     at = random.integers(length, size=(steps, ranks))
     factor = np.exp(spread * random.standard_normal(ranks))
-    return measured.rest[of, at] * factor, measured.backward[of, at] * factor
+    build, rest, backward = (each[of, at] * factor for each in (measured.build, measured.rest, measured.backward))
+    return build, rest, backward
 
 
 def all_reduced(
@@ -112,22 +127,28 @@ def all_reduced(
     seed: int,
     spread: float = 0.0,
     algorithm: Algorithm = "chosen",
+    batches: Batches = "ahead",
 ) -> float:
     """Return the mean seconds of a step of ranks whose gradients are averaged as the backward pass goes on."""
-    rest, backward = drawn(measured, ranks=ranks, steps=steps, seed=seed, spread=spread)
+    build, rest, backward = drawn(measured, ranks=ranks, steps=steps, seed=seed, spread=spread)
     sizes = measured.bucket_bytes
     costs = [network.all_reduce(size, ranks=ranks, algorithm=algorithm) for size in sizes]
     doubled = [doubles(size, ranks=ranks, algorithm=algorithm) for size in sizes]
     first_round = 2 / doubling_hops(ranks) if ranks > 1 else 0.0
-    now = 0.0  # when all ranks have the last step's gradients
+    # when all ranks have the last step's gradients; when each began its last two steps, and had its last batch [n]
+    now, before, begun, made = 0.0, np.zeros(ranks), np.zeros(ranks), build[0]
     for step in range(steps):
-        begin = now + rest[step]
-        end = float((begin + backward[step]).max())
-        free, ends = [now] * THREADS, [end]
+        before, begun = begun, np.maximum(now, made)
+        done = begun + rest[step] + backward[step]
+        following = build[(step + 1) % steps]
+        made = (np.maximum(made, before) if batches == "reader" else done) + following
+        back = float((made if batches == "ahead" else done).max())
+        free, ends = [now] * THREADS, [float(done.max())]
         for share, cost, is_doubled in zip(measured.bucket_ready, costs, doubled, strict=True):
-            ready = float((begin + share * backward[step]).max())
+            ready = float((begun + rest[step] + share * backward[step]).max())
             if is_doubled:
-                ends.append(max(ready + first_round * cost, end) + (1 - first_round) * cost)
+                first = ready + first_round * cost
+                ends.append(first if first_round == 1 else max(first, back) + (1 - first_round) * cost)
             else:
                 heapq.heappush(free, max(ready, heapq.heappop(free)) + cost)
         now = max(*ends, *free)
@@ -148,8 +169,7 @@ def served(
 
     An event is a push that arrives; pushes are served in the order they arrive.
     """
-    rest, backward = drawn(measured, ranks=ranks, steps=steps, seed=seed, spread=spread)
-    computing = rest + backward
+    computing = sum(drawn(measured, ranks=ranks, steps=steps, seed=seed, spread=spread))
     sending = measured.model_bytes / servers.count / network.bandwidth
     way = network.latency + sending + servers.overhead
     arrivals = [(float(computing[0, rank]) + way, rank) for rank in range(ranks)]
@@ -195,8 +215,7 @@ def fitted_network(sizes: Sequence[int], seconds: Sequence[float], *, ranks: int
 def to_document(measured: Measured) -> dict[str, Any]:
     """Return what was measured as JSON knows it."""
     return {
-        "rest": measured.rest.round(7).tolist(),
-        "backward": measured.backward.round(7).tolist(),
+        **{name: getattr(measured, name).round(7).tolist() for name in PARTS},
         "bucket_bytes": list(measured.bucket_bytes),
         "bucket_ready": list(measured.bucket_ready),
     }
@@ -204,9 +223,5 @@ def to_document(measured: Measured) -> dict[str, Any]:
 
 def from_document(document: dict[str, Any]) -> Measured:
     """Return what `to_document` wrote."""
-    return Measured(
-        np.array(document["rest"]),
-        np.array(document["backward"]),
-        document["bucket_bytes"],
-        document["bucket_ready"],
-    )
+    parts = (np.array(document[name]) for name in PARTS)
+    return Measured(*parts, document["bucket_bytes"], document["bucket_ready"])

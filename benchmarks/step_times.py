@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from distributed import Client
-from simulator import Measured, Network, fitted_network
+from simulator import Floats, Measured, Network, fitted_network, to_document
 from torch import Tensor, nn
 
 from gnnflow.config import TrainConfig, config_from_dict
@@ -22,7 +22,7 @@ from gnnflow.train.job import TrainJob
 from gnnflow.train.ranks.gradients import BUCKET_BYTES
 from gnnflow.train.ranks.group import Place, Position, find_store, join_group, open_store
 from gnnflow.train.ranks.servers import Push, Server
-from gnnflow.train.source import OpenSource, Source
+from gnnflow.train.source import OpenSource, Source, Step
 from gnnflow.train.state import Row
 from gnnflow.train.trainer import train
 from gnnflow.train.updater import LocalUpdater, StepLoss, Updater
@@ -32,27 +32,66 @@ PATIENCE = 60.0
 SIZES = (256, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
 
 
+def clocks() -> Floats:
+    """Return the seconds of the clock, and those that this thread has computed [2]."""
+    return np.array([time.perf_counter(), time.thread_time()])
+
+
+@dataclass(frozen=True)
+class TimedSource:
+    """A source that notes what making each step takes, by both clocks."""
+
+    source: Source
+    build: list[Floats]
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what is not timed."""
+        return getattr(self.source, name)
+
+    def __enter__(self) -> Self:
+        """Open the source."""
+        self.source.__enter__()
+        return self
+
+    def __exit__(self, *given: object) -> None:
+        """Close it."""
+        self.source.__exit__(*given)
+
+    def steps(self, epoch: int, *, since: int) -> Iterator[Step]:
+        """Yield an epoch's steps."""
+        steps = iter(self.source.steps(epoch, since=since))
+        while True:
+            begin = clocks()
+            if (step := next(steps, None)) is None:
+                return
+            self.build.append(clocks() - begin)
+            yield step
+
+
 @dataclass
 class Recorder:
-    """One rank without others: an exchange that exchanges nothing and notes when each step's gradients were there."""
+    """One rank without others: an exchange that exchanges nothing and notes when each step's gradients were there.
+
+    build, rest and backward hold a step's seconds by both clocks [2].
+    """
 
     writes_checkpoints = False
     card = 0
-    rest: list[float] = field(default_factory=list)
-    backward: list[float] = field(default_factory=list)
+    build: list[Floats] = field(default_factory=list)
+    rest: list[Floats] = field(default_factory=list)
+    backward: list[Floats] = field(default_factory=list)
     came: dict[int, list[float]] = field(default_factory=dict)
-    skipped: int = 0
-    _last: float = 0.0
-    _begun: float = 0.0
+    _last: Floats = field(default_factory=clocks)
+    _begun: Floats = field(default_factory=clocks)
     _offsets: dict[int, float] = field(default_factory=dict)
 
     def of_all(self, row: Row) -> tuple[Row, ...]:
         """Return this rank's figures."""
         return (row,)
 
-    def open(self, open_source: OpenSource, job: TrainJob, *, edges: bool) -> Source:
-        """Return the job's own source."""
-        return open_source(job, edges=edges)
+    def open(self, open_source: OpenSource, job: TrainJob, *, edges: bool) -> Any:
+        """Return the job's own source, whose batches are timed."""
+        return TimedSource(open_source(job, edges=edges), self.build)
 
     def updater(self, model: nn.Module, config: TrainConfig) -> Updater:
         """Return an updater of this rank alone."""
@@ -63,8 +102,8 @@ class Recorder:
     def begin(self, *, loss: float, weight: float, num_targets: int) -> float:
         """Note that the backward pass begins."""
         self._loss = StepLoss(loss, num_targets)
-        self._begun = time.perf_counter()
-        self.rest.append(self._begun - self._last)
+        self._begun = clocks()
+        self.rest.append(self._begun - self._last - self.build[-1])
         return 1.0
 
     def send(self) -> None:
@@ -72,36 +111,55 @@ class Recorder:
 
     def finish(self) -> StepLoss:
         """Note that it has ended."""
-        self._last = time.perf_counter()
-        whole = self._last - self._begun
-        self.backward.append(whole)
+        self._last = clocks()
+        self.backward.append(self._last - self._begun)
         for number, offset in self._offsets.items():
-            self.came.setdefault(number, []).append(offset / whole)
+            self.came.setdefault(number, []).append(offset / self.backward[-1][0])
         return self._loss
 
     def epochs(self, fit: str, rows: Iterable[Row]) -> None:
         """Begin anew at the end of an epoch; the steps of the first one, which reads and checks files, are dropped."""
         if any(row["epoch"] == 0 for row in rows):
-            self.rest.clear()
-            self.backward.clear()
-        self._last = time.perf_counter()
+            for each in (self.build, self.rest, self.backward):
+                each.clear()
+        self._last = clocks()
 
     def _arrived(self, number: int, parameter: Tensor) -> None:
-        self._offsets[number] = time.perf_counter() - self._begun
+        self._offsets[number] = time.perf_counter() - self._begun[0]
 
 
-def steps_of(job: TrainJob, open_source: OpenSource | None = None) -> tuple[list[float], list[float], list[float]]:
-    """Train alone on one rank's share; return rest and backward of each step, and each parameter's share of the latter.
+@dataclass(frozen=True)
+class Steps:
+    """Seconds of a rank's steps by part and clock [3, S, 2]; the share of a backward pass each gradient waits for."""
 
-    The share of the backward pass after which a parameter's gradient is there is the median over the steps.
-    """
+    parts: Floats
+    ready: Sequence[float]
+
+
+def steps_of(job: TrainJob, open_source: OpenSource | None = None) -> Steps:
+    """Train alone on one rank's share and return its steps, of which `ready` is the median."""
     recorder = Recorder()
     train(job, progress=Silent(), open_source=open_source, rank=recorder, log=recorder)
     ready = [statistics.median(recorder.came.get(number, [1.0])) for number in range(len(_sizes(job)))]
-    return recorder.rest, recorder.backward, ready
+    return Steps(np.array([recorder.build, recorder.rest, recorder.backward]), ready)
 
 
-def apart(job: TrainJob, client: Client, *, ranks: int, open_source: OpenSource | None = None) -> Measured:
+@dataclass(frozen=True)
+class Apart:
+    """The steps of ranks that trained apart: by the clock, and by what each rank's thread computed.
+
+    The second is what a rank with a core of its own takes, and holds only where a rank is one thread.
+    """
+
+    clock: Measured
+    computed: Measured
+
+    def to_document(self) -> dict[str, Any]:
+        """Return both as JSON knows them."""
+        return {"clock": to_document(self.clock), "computed": to_document(self.computed)}
+
+
+def apart(job: TrainJob, client: Client, *, ranks: int, open_source: OpenSource | None = None) -> Apart:
     """Have each of n workers train on its share at the same time, without an exchange, and return their steps.
 
     Nothing is scored: a share of a small split may have no target, which only ranks together can do without.
@@ -113,17 +171,19 @@ def apart(job: TrainJob, client: Client, *, ranks: int, open_source: OpenSource 
         client.submit(steps_of, share, open_source, workers=[worker], pure=False)
         for share, worker in zip(shares, workers, strict=True)
     ]
-    found: Sequence[tuple[list[float], list[float], list[float]]] = client.gather(futures)
-    length = min(len(rest) for rest, _, _ in found)
-    ready = np.median([each for _, _, each in found], axis=0)
+    found: Sequence[Steps] = client.gather(futures)
+    length = min(each.parts.shape[1] for each in found)
+    # by clock, part, rank and step [2, 3, R, S]
+    parts = np.stack([each.parts[:, :length] for each in found]).transpose(3, 1, 0, 2)
+    ready = np.median([each.ready for each in found], axis=0)
     buckets = in_buckets(_sizes(job))
-    return Measured(
-        np.array([rest[:length] for rest, _, _ in found]),
-        np.array([backward[:length] for _, backward, _ in found]),
+    sent = (
         [sum(_sizes(job)[number] for number in bucket) for bucket in buckets],
         # sent in order: a bucket waits for those before it too
         np.maximum.accumulate([max(ready[number] for number in bucket) for bucket in buckets]).tolist(),
     )
+    clock, computed = (Measured(*each, *sent) for each in parts)
+    return Apart(clock, computed)
 
 
 def _sizes(job: TrainJob) -> list[int]:

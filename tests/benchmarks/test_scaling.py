@@ -7,18 +7,27 @@ from argparse import Namespace
 import numpy as np
 import pytest
 from scaling import draw, equal, joined, report, simulated, validation
-from simulator import Measured, to_document
+from simulator import Measured
+from step_times import Apart
 
 CLUSTER = Namespace(bandwidth=10.0, latency=50.0, steps=40, seed=0, spread=0.0, longer=10.0, servers=2, ranks=128)
+
+
+def tail(random):
+    """Return by how much each step is late where one in ten takes three times as long."""
+    return 1 + 2 * (random.random((1, 20)) < 0.1)
 
 
 @pytest.fixture
 def found():
     random = np.random.default_rng(0)
-    turns = [
-        to_document(Measured(random.gamma(50, 4e-4, (1, 20)), random.gamma(50, 2e-4, (1, 20)), (40_000,), (0.9,)))
-        for _ in range(2)
-    ]
+    turns = []
+    for _ in range(2):
+        parts = [random.gamma(50, seconds, (1, 20)) for seconds in (1e-4, 3e-4, 2e-4)]
+        computed, clock = (
+            Measured(*(each * late for each in parts), (40_000,), (0.9,)) for late in (1.0, tail(random))
+        )
+        turns.append(Apart(clock, computed).to_document())
     network = {"latency": 1e-5, "bandwidth": 1e9}
     ranks = {
         "1": {"steps": turns, "real": [0.03, 0.031], "served": []},
@@ -39,10 +48,11 @@ def test_one_rank_is_the_unit_of_every_way(found):
 
 def test_what_costs_less_scales_further(found):
     table = simulated(found, CLUSTER)
-    chosen, ring, longer, alike, *_ = (row[128] for row in table.values())
-    assert ring < chosen
-    assert chosen < longer
-    assert chosen < alike
+    equal_steps, own, _, ahead, rounds_beside, ring, longer, beside, _, stale, *_ = (row[128] for row in table.values())
+    assert beside < own < equal_steps
+    assert ring < own < longer
+    assert ahead < rounds_beside
+    assert beside < stale  # what staleness hides
 
 
 def test_equal_steps_are_as_long_as_the_measured_ones(found):

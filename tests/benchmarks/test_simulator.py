@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from simulator import (
@@ -26,13 +28,14 @@ FREE = Network(0.0, 1e18)
 DRAWING = {"steps": 50, "seed": 0}
 
 
-def equal_steps(*, rest=0.02, backward=0.01, sizes=(1000,), ready=(1.0,)) -> Measured:
-    return Measured(np.full((1, 4), rest), np.full((1, 4), backward), sizes, ready)
+def equal_steps(*, build=0.0, rest=0.02, backward=0.01, sizes=(1000,), ready=(1.0,)) -> Measured:
+    return Measured(*(np.full((1, 4), each) for each in (build, rest, backward)), sizes, ready)
 
 
 def uneven_steps() -> Measured:
     random = np.random.default_rng(3)
-    return Measured(random.uniform(0.01, 0.03, (2, 40)), random.uniform(0.005, 0.02, (2, 40)), (50_000,), (0.9,))
+    build, rest, backward = (random.uniform(*each, (2, 40)) for each in ((0.0, 0.02), (0.01, 0.03), (0.005, 0.02)))
+    return Measured(build, rest, backward, (50_000,), (0.9,))
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 7, 300])
@@ -66,9 +69,30 @@ def test_a_third_large_message_waits_for_one_of_two_threads():
 
 def test_a_step_takes_as_long_as_the_slowest_rank():
     measured = uneven_steps()
-    rest, backward = drawn(measured, ranks=6, **DRAWING)
+    _, rest, backward = drawn(measured, ranks=6, **DRAWING)
     expected = (rest + backward).max(axis=1).mean()
-    assert all_reduced(measured, FREE, ranks=6, **DRAWING) == pytest.approx(expected)
+    without = replace(measured, build=np.zeros_like(measured.build))
+    assert all_reduced(without, FREE, ranks=6, **DRAWING) == pytest.approx(expected)
+
+
+def test_a_batch_is_made_while_the_only_round_of_two_ranks_travels():
+    slow, network = equal_steps(build=0.02), Network(0.01, 1e18)  # two hops take as long as a batch
+    assert all_reduced(slow, network, ranks=2, **DRAWING) == pytest.approx(0.03 + 0.02, rel=0.01)
+    assert all_reduced(slow, network, ranks=8, **DRAWING) == pytest.approx(0.03 + 0.02 + 4 * 0.01, rel=0.02)
+
+
+def test_of_two_ranks_one_that_is_behind_is_waited_for_once_the_other_has_its_batch():
+    build = np.array([[0.0, 0.02] * 20, [0.02, 0.0] * 20])
+    measured = Measured(build, np.full_like(build, 0.02), np.full_like(build, 0.01), (8,), (1.0,))
+    found = all_reduced(measured, FREE, ranks=2, **DRAWING)
+    build, *_ = drawn(measured, ranks=2, **DRAWING)
+    assert 0.03 + build.mean() <= found < 0.03 + build.max(axis=1).mean() - 0.001
+
+
+def test_a_reader_hides_what_batches_take_until_they_take_longer_than_steps():
+    for build, step in ((0.02, 0.03), (0.05, 0.05)):
+        found = all_reduced(equal_steps(build=build), FREE, ranks=9, batches="reader", **DRAWING)
+        assert found == pytest.approx(step, rel=0.05)
 
 
 def test_doubling_takes_fewer_hops_than_the_ring_and_a_large_message_goes_round_it():
@@ -79,8 +103,9 @@ def test_doubling_takes_fewer_hops_than_the_ring_and_a_large_message_goes_round_
 
 
 def test_measured_ranks_are_simulated_themselves_before_any_is_drawn_twice():
-    measured = Measured(np.arange(3.0)[:, None] + np.zeros((3, 5)), np.zeros((3, 5)), (4,), (1.0,))
-    rest, _ = drawn(measured, ranks=3, **DRAWING)
+    nothing = np.zeros((3, 5))
+    measured = Measured(nothing, np.arange(3.0)[:, None] + nothing, nothing, (4,), (1.0,))
+    _, rest, _ = drawn(measured, ranks=3, **DRAWING)
     assert sorted(rest[0]) == [0, 1, 2]
     assert (rest == rest[0]).all()
 
@@ -94,6 +119,7 @@ def test_a_seed_gives_the_same_figures():
 
 def test_synchronous_servers_without_a_cost_wait_as_all_reduce_does():
     measured = uneven_steps()
+    measured = replace(measured, build=np.zeros_like(measured.build))
     together = all_reduced(measured, FREE, ranks=6, **DRAWING)
     assert served(measured, FREE, Servers(1, 0.0, 0), ranks=6, **DRAWING) == pytest.approx(together)
 
@@ -101,9 +127,9 @@ def test_synchronous_servers_without_a_cost_wait_as_all_reduce_does():
 def test_ranks_that_may_run_ahead_wait_less():
     measured = uneven_steps()
     found = [served(measured, FREE, Servers(1, 0.0, ahead), ranks=8, **DRAWING) for ahead in (0, 2, float("inf"))]
-    rest, backward = drawn(measured, ranks=8, **DRAWING)
+    computing = sum(drawn(measured, ranks=8, **DRAWING))
     assert found[0] > found[1] > found[2]
-    assert found[2] == pytest.approx((rest + backward).sum(axis=0).max() / 50)
+    assert found[2] == pytest.approx(computing.sum(axis=0).max() / 50)
 
 
 def test_a_server_takes_pushes_one_after_the_other():
@@ -134,8 +160,9 @@ def test_buckets_are_those_that_all_reduce_sends(bucket_bytes):
 
 def test_a_rank_alone_is_measured_step_by_step():
     graph = planted()
-    rest, backward, ready = steps_of(job_for(graph, epochs=3, batch_size=30, patience=0), graph.open_source)
-    assert len(rest) == len(backward) == 2 * 4
-    assert min(rest) > 0
-    assert min(backward) > 0
-    assert all(0 < share <= 1 for share in ready)
+    steps = steps_of(job_for(graph, epochs=3, batch_size=30, patience=0, prefetch=0), graph.open_source)
+    clock, computed = steps.parts[..., 0], steps.parts[..., 1]
+    assert clock.shape == (3, 2 * 4)
+    assert (clock > 0).all()
+    assert computed.sum() <= clock.sum() * 1.01
+    assert all(0 < share <= 1 for share in steps.ready)
