@@ -194,12 +194,14 @@ def report(found: Mapping[str, Any], table: Table, chosen: argparse.Namespace) -
 
 
 def draw(table: Table, path: Path) -> None:
-    """Draw the speed-ups beside AGL's slope, which was measured to 100 workers."""
-    lines: dict[str, Any] = {name: (list(row), list(row.values())) for name, row in table.items()}
-    measured = [ranks for ranks in next(iter(table.values())) if 1 < ranks <= AGL_RANKS]
-    lines["AGL: slope 0.8"] = (measured, [AGL_SLOPE * ranks for ranks in measured])
-    labels = {"x_label": "ranks", "y_label": "times the samples per second of one rank"}
-    draw_lines(path, lines, **labels, logarithmic=True, dashed="AGL: slope 0.8")
+    """Draw the speed-up per rank, beside AGL's slope, which was measured to 100 workers."""
+    lines: dict[str, Any] = {
+        name: (list(row), [times / ranks for ranks, times in row.items()]) for name, row in table.items()
+    }
+    measured = [ranks for ranks in next(iter(table.values())) if ranks <= AGL_RANKS]
+    lines["AGL: 0.8"] = (measured, [AGL_SLOPE] * len(measured))
+    labels = {"x_label": "ranks", "y_label": "speed-up / ranks"}
+    draw_lines(path, lines, **labels, logarithmic="x", dashed="AGL: 0.8")
 
 
 def arguments() -> argparse.Namespace:
