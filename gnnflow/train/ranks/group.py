@@ -116,12 +116,12 @@ class RankGroup:
 
     def all_reduce(self, tensor: Tensor) -> Pending:
         """Begin to replace a tensor by its sum over all ranks, which has the same bits on each."""
+        if self.size == 1:
+            return Pending(self, iter(()), tensor)
         copied_to = tensor if tensor.is_cuda else None
         if tensor.is_cuda and self.own_cards:
             return Pending(self, iter([self._between_devices().allreduce([tensor])]), tensor)
         held = tensor.cpu()  # itself, where it is there already
-        if self.size == 1:
-            return Pending(self, iter(()), held)
         if self.doubling is not None and is_cheaper(held.nbytes, self.size):
             return Pending(self, self.doubling.sums(held), held, copied_to)
         return Pending(self, iter([self.backend.allreduce([held])]), held, copied_to)
