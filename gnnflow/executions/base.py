@@ -38,6 +38,7 @@ from torch.nn import functional
 
 from gnnflow.executions.propagate import finished, partial_state, takes_self, whole_rows
 from gnnflow.executions.shapes import TermRows
+from gnnflow.executions.stages import UNTIMED, Stages
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.errors import LayerError
 from gnnflow.kernels import Map, affine
@@ -119,7 +120,14 @@ class OneBlock:
 
 
 def run_layer(
-    model: Model, index: int, *, h: Tensor, nodes: NodeContext, delivery: Delivery, map_first: bool | None = None
+    model: Model,
+    index: int,
+    *,
+    h: Tensor,
+    nodes: NodeContext,
+    delivery: Delivery,
+    map_first: bool | None = None,
+    stages: Stages = UNTIMED,
 ) -> Tensor:
     """Return layer `index`'s rows of the delivery's targets [T, W], after the activation.
 
@@ -132,7 +140,7 @@ def run_layer(
     terms = terms_of(layer, model.pre(index, h), nodes=nodes, num_targets=num_targets, map_first=first)
     shortcut = model.shortcut(index, first_rows(h, num_targets))
     relu = takes_relu(model, index, is_mapped=first)
-    rows = layer_rows(layer, terms=terms, delivery=delivery, map_first=first, relu=relu)
+    rows = layer_rows(layer, terms=terms, delivery=delivery, map_first=first, relu=relu, stages=stages)
     return model.post(index, rows, shortcut, is_activated=relu)
 
 
@@ -160,13 +168,23 @@ def layer_terms(layer: Layer, *, h: Tensor, nodes: NodeContext, map_first: bool)
     return Terms({**terms.source, "value": value}, terms.target)
 
 
-def layer_rows(layer: Layer, *, terms: Terms, delivery: Delivery, map_first: bool, relu: bool = False) -> Tensor:
+def layer_rows(
+    layer: Layer,
+    *,
+    terms: Terms,
+    delivery: Delivery,
+    map_first: bool,
+    relu: bool = False,
+    stages: Stages = UNTIMED,
+) -> Tensor:
     """Return a layer's rows [T, W] from terms, before what the model does to them: its half at each target's owner.
 
     terms: source terms with at least the T targets' own as first rows; target terms of the T targets. map_first: as the
     terms were made. relu: as `takes_relu` says.
     """
+    stages.enter("gather_sum", over=terms.source.values(), back="transform")
     aggregated = _aggregated(layer, terms, delivery)
+    stages.enter("apply", over=[aggregated], back="gather_sum")
     return updated_rows(layer, target=terms.target, aggregated=aggregated, is_mapped=map_first, relu=relu)
 
 

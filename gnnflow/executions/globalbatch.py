@@ -53,6 +53,7 @@ from gnnflow.executions.placed_sets import PlacedLayer
 from gnnflow.executions.propagate import finished, partial_state, takes_self
 from gnnflow.executions.relations import related_rows
 from gnnflow.executions.row_exchange import Exchange, Route, depart, swapped
+from gnnflow.executions.stages import UNTIMED, Stages
 from gnnflow.executions.tensors import (
     BlockTensors,
     TypedBlockTensors,
@@ -196,14 +197,16 @@ def _degrees_of_mirrors(layer: ActiveLayer, nodes: Degrees, exchange: Exchange) 
     return Degrees(held[0].astype(np.int64), held[1].astype(np.int64), held[2].astype(np.float32), types)
 
 
-def forward(model: Model, batch: RankBatch, exchange: Exchange, *, recompute: bool = False) -> Tensor:
+def forward(
+    model: Model, batch: RankBatch, exchange: Exchange, *, recompute: bool = False, stages: Stages = UNTIMED
+) -> Tensor:
     """Return the logits of this rank's targets [T, C], in the order of `ActiveRows.targets`.
 
     Called on all ranks together, and so is the backward pass of what it gives, which is to begin on each from its part
-    of one sum over the targets of all ranks. recompute: see `layer_outputs`. In training mode dropout reads torch's
-    global generator; seed it to repeat a step.
+    of one sum over the targets of all ranks. recompute: see `layer_outputs`; stages: hears where the pass is. In
+    training mode dropout reads torch's global generator; seed it to repeat a step.
     """
-    return model.predict(layer_outputs(model, batch, exchange, recompute=recompute))
+    return model.predict(layer_outputs(model, batch, exchange, recompute=recompute, stages=stages))
 
 
 def with_mirrors(rows: Tensor, of: Gathered, exchange: Exchange) -> Tensor:
@@ -215,14 +218,17 @@ def with_mirrors(rows: Tensor, of: Gathered, exchange: Exchange) -> Tensor:
     )
 
 
-def layer_outputs(model: Model, batch: RankBatch, exchange: Exchange, *, recompute: bool = False) -> list[Tensor]:
+def layer_outputs(
+    model: Model, batch: RankBatch, exchange: Exchange, *, recompute: bool = False, stages: Stages = UNTIMED
+) -> list[Tensor]:
     """Return the rows [T, W] of this rank's targets after each layer, in layer order.
 
     recompute: keep a layer's input alone for the backward pass, which computes the layer again, its exchange included.
     """
     h, outputs = model.encode(batch.features, batch.nodes), []
     for index, layer in enumerate(batch.layers):
-        compute = partial(_layer_output, model, index, layer=layer, nodes=batch.nodes.prefix(len(h)), exchange=exchange)
+        own = batch.nodes.prefix(len(h))
+        compute = partial(_layer_output, model, index, layer=layer, nodes=own, exchange=exchange, stages=stages)
         if recompute and torch.is_grad_enabled():
             # An early stop would leave out the end of an exchange that other ranks wait in.
             with set_checkpoint_early_stop(False):
@@ -230,47 +236,57 @@ def layer_outputs(model: Model, batch: RankBatch, exchange: Exchange, *, recompu
         else:
             h = compute(h)
         outputs.append(h)
+    stages.leave(over=[h], back="apply")
     return [first_rows(each, batch.layers[-1].num_targets) for each in outputs]
 
 
 def _layer_output(
-    model: Model, index: int, h: Tensor, *, layer: RankLayer | PlacedTensors, nodes: NodeContext, exchange: Exchange
+    model: Model,
+    index: int,
+    h: Tensor,
+    *,
+    layer: RankLayer | PlacedTensors,
+    nodes: NodeContext,
+    exchange: Exchange,
+    stages: Stages,
 ) -> Tensor:
+    stages.enter("transform", over=[h], back="apply" if index else "")
     if isinstance(layer, PlacedTensors):
-        return _placed_output(model, index, h, held=layer, nodes=nodes, exchange=exchange)
+        return _placed_output(model, index, h, held=layer, nodes=nodes, exchange=exchange, stages=stages)
     if model.is_typed:
-        return _typed_output(model, index, h, held=layer, nodes=nodes, exchange=exchange)
+        return _typed_output(model, index, h, held=layer, nodes=nodes, exchange=exchange, stages=stages)
     assert isinstance(layer.block, BlockTensors)
     of, num_targets = model.layer(index), layer.num_targets
     first = _is_map_first(of, layer.totals, needs_gradient=h.requires_grad)
     if layer.route is None:
         if not num_targets:
             return model.post(index, _no_rows(h, of), model.shortcut(index, h[:0]))
-        return run_layer(model, index, h=h, nodes=nodes, delivery=OneBlock(layer.block), map_first=first)
+        whole = OneBlock(layer.block)
+        return run_layer(model, index, h=h, nodes=nodes, delivery=whole, map_first=first, stages=stages)
     terms = terms_of(of, model.pre(index, h), nodes=nodes, num_targets=num_targets, map_first=first)
     shortcut = model.shortcut(index, first_rows(h, num_targets))
     if not num_targets:  # still one of those that send rows, and hear of their gradients
-        rows = _no_rows(depart(exchange, layer.route, terms.source).arrive_packed(), of)
+        rows = _no_rows(depart(exchange, layer.route, terms.source, stages=stages).arrive_packed(), of)
         return model.post(index, rows, shortcut)
     relu = takes_relu(model, index, is_mapped=first)
     if layer.mirrored is None:
-        received = depart(exchange, layer.route, terms.source).arrive()
+        received = depart(exchange, layer.route, terms.source, stages=stages).arrive()
         delivery, terms = OneBlock(layer.block), Terms(_joined(terms.source, received), terms.target)
-        rows = layer_rows(of, terms=terms, delivery=delivery, map_first=first, relu=relu)
+        rows = layer_rows(of, terms=terms, delivery=delivery, map_first=first, relu=relu, stages=stages)
     else:
-        found = _aggregated(of, terms, layer, exchange)
+        found = _aggregated(of, terms, layer, exchange, stages)
         rows = updated_rows(of, target=terms.target, aggregated=found, is_mapped=first, relu=relu)
     return model.post(index, rows, shortcut, is_activated=relu)
 
 
 def _placed_output(
-    model: Model, index: int, h: Tensor, *, held: PlacedTensors, nodes: NodeContext, exchange: Exchange
+    model: Model, index: int, h: Tensor, *, held: PlacedTensors, nodes: NodeContext, exchange: Exchange, stages: Stages
 ) -> Tensor:
     of, num_targets = model.layer(index), held.num_targets
     first = _is_map_first(of, held.totals, needs_gradient=h.requires_grad)
     terms = terms_of(of, model.pre(index, h), nodes=nodes, num_targets=num_targets, map_first=first)
     shortcut, relu = model.shortcut(index, first_rows(h, num_targets)), takes_relu(model, index, is_mapped=first)
-    found = aggregated_by_place(of, terms, held, exchange)
+    found = aggregated_by_place(of, terms, held, exchange, stages)
     rows = updated_rows(of, target=terms.target, aggregated=found, is_mapped=first, relu=relu)
     return model.post(index, rows, shortcut, is_activated=relu)
 
@@ -301,36 +317,41 @@ def _joined(own: Mapping[str, Tensor], received: Mapping[str, Tensor]) -> dict[s
     return {name: torch.cat([rows, received[name]]) for name, rows in own.items()}
 
 
-def _aggregated(layer: Layer, terms: Terms, held: RankLayer, exchange: Exchange) -> Tensor:
+def _aggregated(layer: Layer, terms: Terms, held: RankLayer, exchange: Exchange, stages: Stages) -> Tensor:
     """Return what each target aggregates [T, H, D (+ A)]: of own rows while others are on their way, then of these."""
     assert isinstance(held.block, BlockTensors)
     assert held.mirrored is not None
     assert held.route is not None
     own = held.block.with_self if takes_self(layer, held.block) else held.block
-    departed = depart(exchange, held.route, terms.source)
+    stages.enter("gather_sum", over=terms.source.values(), back="transform")
+    departed = depart(exchange, held.route, terms.source, stages=stages)
     state = partial_state(layer, source=terms.source, target=terms.target, block=own)
     received = departed.arrive()
     source = _joined(terms.source, received) if held.reads_own else received
     others = partial_state(layer, source=source, target=terms.target, block=held.mirrored)
+    stages.enter("reduce", over=[*state.values(), *others.values()], back="gather_sum")
     state = layer.levels.instance.merge(state, others)
     if own is not held.block:
-        return layer.levels.instance.finalize(state)
-    return finished(layer, state, source=terms.source, target=terms.target, edge=own.edge)
+        found = layer.levels.instance.finalize(state)
+    else:
+        found = finished(layer, state, source=terms.source, target=terms.target, edge=own.edge)
+    stages.enter("apply", over=[found], back="reduce")
+    return found
 
 
 def _typed_output(
-    model: Model, index: int, h: Tensor, *, held: RankLayer, nodes: NodeContext, exchange: Exchange
+    model: Model, index: int, h: Tensor, *, held: RankLayer, nodes: NodeContext, exchange: Exchange, stages: Stages
 ) -> Tensor:
     assert isinstance(held.block, TypedBlockTensors)
     dropped, num_targets = model.pre(index, h), held.num_targets
     shortcut, sources = model.shortcut(index, first_rows(h, num_targets)), dropped
     if held.route is not None:
-        departed = depart(exchange, held.route, {"h": dropped})
+        departed = depart(exchange, held.route, {"h": dropped}, stages=stages)
         if not num_targets:
             rows = _no_rows(departed.arrive_packed(), model.relations(index))
             return model.post(index, rows, shortcut)
         sources = torch.cat([dropped, departed.arrive()["h"]])
     assert held.mirror_nodes is not None
     every = nodes.joined(held.mirror_nodes)
-    out = related_rows(model.relations(index), sources, nodes=every, block=held.block)
+    out = related_rows(model.relations(index), sources, nodes=every, block=held.block, stages=stages)
     return model.post(index, out, shortcut)

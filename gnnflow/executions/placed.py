@@ -25,6 +25,7 @@ from gnnflow.executions.base import layer_terms
 from gnnflow.executions.placed_sets import PlacedLayer
 from gnnflow.executions.propagate import finished, partial_state, takes_self
 from gnnflow.executions.row_exchange import Exchange, Route, depart
+from gnnflow.executions.stages import Stages
 from gnnflow.executions.tensors import BlockTensors, block_tensors, tensor
 from gnnflow.kernels import Csr
 from gnnflow.layers import EdgeContext, Layer, NodeContext, State, Terms
@@ -120,27 +121,34 @@ def route_of(traffic: Traffic, *, num_rows: int) -> Route:
     return Route.of(tensor(traffic.rows), num_rows=num_rows, sent=traffic.sent, received=traffic.received)
 
 
-def aggregated_by_place(layer: Layer, terms: Terms, held: PlacedTensors, exchange: Exchange) -> Tensor:
+def aggregated_by_place(layer: Layer, terms: Terms, held: PlacedTensors, exchange: Exchange, stages: Stages) -> Tensor:
     """Return what each target aggregates [T, H, D (+ A)]. All ranks compute it together."""
     own = held.own.with_self if takes_self(layer, held.own) else held.own
-    rows = None if held.rows is None else depart(exchange, held.rows, terms.source)
-    wanted = None if held.wanted is None else depart(exchange, held.wanted, terms.target)
+    stages.enter("gather_sum", over=[*terms.source.values(), *terms.target.values()], back="transform")
+    rows = None if held.rows is None else depart(exchange, held.rows, terms.source, stages=stages)
+    wanted = None if held.wanted is None else depart(exchange, held.wanted, terms.target, stages=stages)
     waits = rows is not None or wanted is not None
     state = partial_state(layer, source=terms.source, target=terms.target, block=own) if waits else None
     received = {name: each[:0] for name, each in terms.source.items()} if rows is None else rows.arrive()
     source = {name: torch.cat([each, received[name]]) for name, each in terms.source.items()}
     ghosts = {} if wanted is None else wanted.arrive()
     far = partial_state(layer, source=source if rows is not None else terms.source, target=ghosts, block=held.far)
-    states = depart(exchange, held.states, far)
+    states = depart(exchange, held.states, far, stages=stages)
     if state is None:
         state = partial_state(layer, source=terms.source, target=terms.target, block=own)
+    others = None
     if rows is not None:
         others = partial_state(layer, source=received, target=terms.target, block=held.mirrored)
-        state = layer.levels.instance.merge(state, others)
-    state = _merged(layer, state, states.arrive(), terms, held)
+    arrived = states.arrive()
+    stages.enter("reduce", over=[*state.values(), *(others or {}).values(), *arrived.values()], back="gather_sum")
+    state = state if others is None else layer.levels.instance.merge(state, others)
+    state = _merged(layer, state, arrived, terms, held)
     if own is not held.own:
-        return layer.levels.instance.finalize(state)
-    return finished(layer, state, source=terms.source, target=terms.target, edge=own.edge)
+        found = layer.levels.instance.finalize(state)
+    else:
+        found = finished(layer, state, source=terms.source, target=terms.target, edge=own.edge)
+    stages.enter("apply", over=[found], back="reduce")
+    return found
 
 
 def _merged(layer: Layer, state: State, arrived: State, terms: Terms, held: PlacedTensors) -> State:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from gnnflow.executions.base import OneBlock, first_rows, layer_rows, maps_first, terms_of, updated_rows
 from gnnflow.executions.propagate import partial_state
+from gnnflow.executions.stages import UNTIMED, Stages
 from gnnflow.executions.tensors import BlockTensors, TypedBlockTensors
 from gnnflow.layers import Layer, Model, NodeContext, RelationLayers, Terms
 
@@ -43,10 +44,13 @@ def run_relations(model: Model, index: int, *, h: Tensor, nodes: NodeContext, bl
     return model.post(index, out, model.shortcut(index, first_rows(h, block.num_targets)))
 
 
-def related_rows(layers: RelationLayers, h: Tensor, *, nodes: NodeContext, block: TypedBlockTensors) -> Tensor:
+def related_rows(
+    layers: RelationLayers, h: Tensor, *, nodes: NodeContext, block: TypedBlockTensors, stages: Stages = UNTIMED
+) -> Tensor:
     """Return the rows of a block's targets [T, W] from its sources' rows h [S], before what the model does to them."""
 
     def pass_of(relation: int) -> RelationPass:
+        stages.enter("transform")
         layer, part = layers.layer(relation), block.relations[relation]
         # the rows that the relation joins, its targets first
         rows, context = h.index_select(0, part.sources), nodes.relation(relation, part.sources)
@@ -54,11 +58,16 @@ def related_rows(layers: RelationLayers, h: Tensor, *, nodes: NodeContext, block
         terms = terms_of(layer, rows, nodes=context, num_targets=part.block.num_targets, map_first=first)
         return RelationPass(layer, terms, part.block, first)
 
-    return joined_rows(layers, pass_of, h=first_rows(h, block.num_targets), block=block)
+    return joined_rows(layers, pass_of, h=first_rows(h, block.num_targets), block=block, stages=stages)
 
 
 def joined_rows(
-    layers: RelationLayers, pass_of: Callable[[int], RelationPass], *, h: Tensor, block: TypedBlockTensors
+    layers: RelationLayers,
+    pass_of: Callable[[int], RelationPass],
+    *,
+    h: Tensor,
+    block: TypedBlockTensors,
+    stages: Stages = UNTIMED,
 ) -> Tensor:
     """Return the rows of a block's targets [T, W], before what the model does to them.
 
@@ -68,23 +77,29 @@ def joined_rows(
     for node_type, targets in enumerate(block.targets):
         passes = (pass_of(relation) for relation in layers.schema.relations_into(node_type))
         if layers.merges_states:
-            rows = [_merged(held)] if (held := list(passes)) else []
+            rows = [_merged(held, stages)] if (held := list(passes)) else []
         else:
             rows = [
-                layer_rows(each.layer, terms=each.terms, delivery=OneBlock(each.block), map_first=each.map_first)
+                layer_rows(
+                    each.layer, terms=each.terms, delivery=OneBlock(each.block), map_first=each.map_first, stages=stages
+                )
                 for each in passes
             ]
+        stages.enter("reduce", over=rows, back="apply")
         of_types.append(layers.joined(node_type, rows, h.index_select(0, targets)))
     return torch.cat(of_types).index_select(0, block.places)
 
 
-def _merged(passes: Sequence[RelationPass]) -> Tensor:
+def _merged(passes: Sequence[RelationPass], stages: Stages) -> Tensor:
     """Return the rows of one type's targets, to whom the relations' in-edges are parts of one aggregation."""
     first = passes[0]
     aggregation = first.layer.levels.instance
+    terms = [rows for each in passes for rows in each.terms.source.values()]
+    stages.enter("gather_sum", over=terms, back="transform")
     states = (
         partial_state(each.layer, source=each.terms.source, target=each.terms.target, block=each.block)
         for each in passes
     )
     aggregated = aggregation.finalize(aggregation.merge_all(states))
+    stages.enter("apply", over=[aggregated], back="gather_sum")
     return updated_rows(first.layer, target=first.terms.target, aggregated=aggregated, is_mapped=first.map_first)

@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from gnnflow.executions.stages import UNTIMED, Stages
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.kernels import Csr, gather_sources
 
@@ -130,11 +131,14 @@ class Route:
         return cls(each, tuple(sent), tuple(received))
 
 
-def depart(exchange: Exchange, route: Route, terms: Mapping[str, Tensor]) -> Departed:
-    """Begin to send the route's rows of some terms [N, ...], all of them as one packed row."""
+def depart(exchange: Exchange, route: Route, terms: Mapping[str, Tensor], *, stages: Stages = UNTIMED) -> Departed:
+    """Begin to send the route's rows of some terms [N, ...], all of them as one packed row.
+
+    stages: hears of the waiting, in both directions.
+    """
     layout = _Layout.of(terms)
     packed = gather_sources(route.rows, layout.packed(terms))
-    way = _Way(exchange, route)
+    way = _Way(exchange, route, stages)
     return Departed(way, layout, cast("Tensor", _Depart.apply(way, packed)))  # type: ignore[no-untyped-call]
 
 
@@ -189,8 +193,16 @@ class _Way:
 
     exchange: Exchange
     route: Route
+    stages: Stages
     forth: Arriving | None = None
     back: Arriving | None = field(default=None)
+
+    def waited(self, rows: Arriving) -> Tensor:
+        """Wait for rows."""
+        self.stages.enter("mirrors")
+        found = rows.wait()
+        self.stages.enter("gather_sum")
+        return found
 
 
 class _Depart(Function):
@@ -207,7 +219,7 @@ class _Depart(Function):
     @once_differentiable
     def backward(ctx: Any, _: Tensor) -> tuple[None, Tensor]:
         assert ctx.way.back is not None
-        rows = ctx.way.back.wait()
+        rows = ctx.way.waited(ctx.way.back)
         ctx.way.back = None
         return None, rows
 
@@ -219,7 +231,7 @@ class _Arrive(Function):
     def forward(ctx: Any, way: _Way, _: Tensor) -> Tensor:
         ctx.way = way
         assert way.forth is not None
-        rows = way.forth.wait()
+        rows = way.waited(way.forth)
         way.forth = None
         return rows
 

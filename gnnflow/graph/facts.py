@@ -31,6 +31,11 @@ READER_PARTS = ("read", "decode", "build", "sums")
 """Parts of a training reader's work: reading and verifying files, decoding, building blocks, first-layer sums."""
 TRAINER_PARTS = ("wait", "forward", "backward", "exchange", "update")
 """Parts of the trainer's: waiting for a batch, then its step. exchange: with other ranks, waiting for them included."""
+STAGE_PARTS = ("transform", "gather_sum", "mirrors", "reduce", "apply")
+"""Stages of a global-batch step's layers, forward and backward: NN-TGAR (GraphTheta). Of forward and backward, a part.
+
+mirrors: waiting for rows of other ranks, and for their gradients; reduce: merging states, joining relations.
+"""
 READER_WAIT = "reader_wait"
 """The rest of the reader's time: enough batches are ready, or all of the epoch."""
 

@@ -23,7 +23,7 @@ from gnnflow.report.formats import (
     sentence,
 )
 from gnnflow.report.inputs import ReportInputs
-from gnnflow.report.pictures.pipeline import waiting_share, waiting_text
+from gnnflow.report.pictures.pipeline import has_stages, waiting_share, waiting_text
 from gnnflow.report.pictures.quality import confusion_of
 
 MOST_BLOW_UP = 10.0
@@ -260,7 +260,7 @@ def _isolated(inputs: ReportInputs) -> Hint | None:
 
 def _waiting(inputs: ReportInputs) -> Hint | None:
     slowest = max(inputs.profiles, key=waiting_share, default=None)
-    if slowest is None or waiting_share(slowest) < MOST_WAITING:
+    if slowest is None or has_stages(slowest) or waiting_share(slowest) < MOST_WAITING:
         return None
     if slowest.get("wait_seconds", 0.0) * len(inputs.curves) < LONG_WAIT:
         return None

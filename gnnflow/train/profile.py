@@ -5,7 +5,7 @@ parts with a `Stopwatch`, around batches and never around single operations: twe
 is measured decides no result, and is in no fingerprint and no file that is compared.
 
 A profile is a row of figures: `<part>_seconds`, of the parts that `gnnflow.graph.facts` names, and `seconds`, those of
-the whole.
+the whole. Of global-batch training it has the stages of the layers too (`gnnflow.executions.stages`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
 
-from gnnflow.graph.facts import READER_PARTS, READER_WAIT, TRAINER_PARTS
+from gnnflow.graph.facts import READER_PARTS, READER_WAIT, STAGE_PARTS, TRAINER_PARTS
 from gnnflow.train.state import Row
 
 
@@ -58,13 +58,18 @@ def profile_of(spent: Mapping[str, float], *, seconds: float) -> Row:
 def mean_profile(history: Sequence[Mapping[str, float]]) -> Row:
     """Return the mean profile of the epochs after the first, which also checks files; of that where it is alone."""
     rows = history[1:] or history
-    parts = [f"{part}_seconds" for part in (*TRAINER_PARTS, *READER_PARTS, READER_WAIT)]
+    parts = [f"{part}_seconds" for part in (*TRAINER_PARTS, *STAGE_PARTS, *READER_PARTS, READER_WAIT)]
     found = {key: sum(row.get(key, 0.0) for row in rows) / len(rows) for key in ("seconds", *parts)}
     return {key: value for key, value in found.items() if value > 0 or key == "seconds"}
 
 
 def longer_wait(profile: Mapping[str, float]) -> tuple[str, float]:
-    """Return the side that waits longer, `reader` or `trainer`, and for which share of the time."""
+    """Return who waits longer, `reader` or `trainer`, and for which share of the time.
+
+    Where layers are computed together it is the `rank`, for rows of others.
+    """
+    if "transform_seconds" in profile:
+        return "rank", min(1.0, profile.get("mirrors_seconds", 0.0) / max(profile["seconds"], 1e-9))
     waits = {side: profile.get(f"{key}_seconds", 0.0) for side, key in (("trainer", "wait"), ("reader", READER_WAIT))}
     side = max(waits, key=lambda name: waits[name])
     return side, min(1.0, waits[side] / max(profile["seconds"], 1e-9))

@@ -79,7 +79,10 @@ class Source(AbstractContextManager["Source"], Protocol):
         """Yield the labels of this rank's part of the train split: what class weights are counted over."""
 
     def spent(self) -> Row:
-        """Return the seconds that making batches ready has taken so far, by part: `READER_PARTS`."""
+        """Return the seconds that making batches ready has taken so far, by part: `READER_PARTS`.
+
+        A source that computes layers together with other ranks adds their stages: `STAGE_PARTS`.
+        """
 
 
 class OpenJointSource(Protocol):

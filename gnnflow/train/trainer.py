@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from gnnflow.config.pipelines import PIPELINES, load_named
 from gnnflow.config.train_section import needs_ranks
 from gnnflow.graph.arrays import IntArray
-from gnnflow.graph.facts import READER_WAIT
+from gnnflow.graph.facts import READER_WAIT, STAGE_PARTS
 from gnnflow.kernels.device import described, find_device
 from gnnflow.layers.model import build_model
 from gnnflow.layers.saved import encode_weights
@@ -155,11 +155,12 @@ def _best_epoch(fitted: Fitted) -> int:
 
 
 def _waits(profiles: Sequence[Row]) -> dict[str, float]:
-    """Return how long the two sides waited for each other per epoch, a mean over ranks."""
-    sides = ("wait", READER_WAIT)
+    """Return how long the two sides waited for each other per epoch, a mean over ranks; and the stages of layers."""
+    timed = any("transform_seconds" in each for each in profiles)
+    parts = ("wait", READER_WAIT, *(STAGE_PARTS if timed else ()))
     return {
-        f"train.{side}_seconds_per_epoch": sum(each.get(f"{side}_seconds", 0.0) for each in profiles) / len(profiles)
-        for side in sides
+        f"train.{part}_seconds_per_epoch": sum(each.get(f"{part}_seconds", 0.0) for each in profiles) / len(profiles)
+        for part in parts
     }
 
 

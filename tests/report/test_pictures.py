@@ -296,3 +296,17 @@ def test_of_many_ranks_those_that_wait_longest_are_shown(make_inputs):
 
 def test_a_run_without_a_profile_says_so(make_inputs):
     assert "no profile" in pipeline_bars(make_inputs(profiles=[])).missing
+
+
+def test_of_layers_that_ranks_compute_together_the_stages_are_shown(make_inputs):
+    (profile,) = make_inputs().profiles
+    stages = {"transform": 0.04, "gather_sum": 0.06, "mirrors": 0.05, "reduce": 0.01, "apply": 0.03}
+    staged = {**profile, "wait_seconds": 0.0, **{f"{stage}_seconds": value for stage, value in stages.items()}}
+    picture = pipeline_bars(make_inputs(profiles=[staged, staged]))
+    assert "layers wait 20 % for rows of other ranks" in picture.caption
+    assert {"trainer 0", "stages 0", "trainer 1", "stages 1"} <= set(texts(picture))
+    assert {"NN-Transform", "Gather and Sum", "waiting for mirrors", "Reduce", "NN-Apply"} <= {
+        swatch.label for swatch in picture.legend
+    }
+    rest = [row for row in picture.table.rows if row[1] == "input, head and loss"]
+    assert [row[2] for row in rest] == ["10 ms", "10 ms"]

@@ -1,12 +1,15 @@
-"""Which side of training waits for which: an epoch of the trainer and of its reader, cut into their parts."""
+"""Which side of training waits for which: an epoch of the trainer and of its reader, cut into their parts.
+
+Of global-batch training, whose batch is made once, it is the trainer and the stages of its layers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gnnflow.graph.facts import READER_WAIT, TRAINER_PARTS
+from gnnflow.graph.facts import READER_WAIT, STAGE_PARTS, TRAINER_PARTS
 from gnnflow.report.formats import percent_text, seconds_text
 from gnnflow.report.inputs import ReportInputs
 from gnnflow.report.pictures.canvas import FULL_WIDTH, Picture, Swatch, Table, draw, plain_axes
@@ -25,7 +28,7 @@ Bar = tuple[str, list[Part]]
 _BAR_HEIGHT = 24.0
 _AXIS_HEIGHT = 50.0
 _MOST_RANKS = 8
-_OTHER = "other"
+_OTHER, _BESIDE = "other", "beside"
 # (part, what it is called, its colour, its shape); both sides' waiting looks the same
 _TRAINER_LOOKS = (
     ("wait", "waiting", "quiet", "hatch"),
@@ -42,6 +45,14 @@ _READER_LOOKS = (
     ("sums", "first-layer sums", "class7", "area"),
     (READER_WAIT, "waiting", "quiet", "hatch"),
 )
+_STAGE_LOOKS = (
+    ("transform", "NN-Transform", "class3", "area"),
+    ("gather_sum", "Gather and Sum", "class5", "area"),
+    ("mirrors", "waiting for mirrors", "quiet", "hatch"),
+    ("reduce", "Reduce", "class6", "area"),
+    ("apply", "NN-Apply", "class7", "area"),
+    (_BESIDE, "input, head and loss", "grid", "area"),
+)
 
 
 def pipeline_bars(inputs: ReportInputs) -> Picture:
@@ -54,16 +65,17 @@ def pipeline_bars(inputs: ReportInputs) -> Picture:
     shown = sorted(order[:_MOST_RANKS])
     bars = [bar for rank in shown for bar in _bars(profiles[rank], rank=rank if len(profiles) > 1 else None)]
     used = {part[:3] for _, parts in bars for part in parts if part[3] > 0}
-    looks = [look[1:] for look in (*_TRAINER_LOOKS, *_READER_LOOKS[:-1]) if look[1:] in used]
+    looks = [look[1:] for look in (*_TRAINER_LOOKS, *_READER_LOOKS[:-1], *_STAGE_LOOKS) if look[1:] in used]
     worst = profiles[order[0]]
     said = f"{waiting_text(worst)} {_meaning(worst)}"
     more = f" Of {len(profiles)} ranks these {len(shown)} wait longest." if len(profiles) > len(shown) else ""
+    first = "plans what is exchanged" if has_stages(worst) else "checks the files"
     height = _AXIS_HEIGHT + _BAR_HEIGHT * len(bars)
     return Picture(
         key="pipeline",
         title=title,
         alt=f"Stacked bars of one epoch's seconds. {said}",
-        caption=f"{said}{more} Means of the epochs after the first, which also checks the files.",
+        caption=f"{said}{more} Means of the epochs after the first, which also {first}.",
         svg=draw("pipeline", partial(_paint, bars=bars), width=FULL_WIDTH, height=height),
         legend=[Swatch(role, shape, name) for name, role, shape in looks],
         table=_table(bars),
@@ -72,29 +84,49 @@ def pipeline_bars(inputs: ReportInputs) -> Picture:
 
 
 def waiting_share(profile: Profile) -> float:
-    """Return the share of an epoch for which the trainer waits."""
-    return profile.get(f"{TRAINER_PARTS[0]}_seconds", 0.0) / max(profile["seconds"], 1e-9)
+    """Return the share of an epoch for which the trainer waits for a batch, or its layers for rows of other ranks."""
+    waited = profile.get(f"{TRAINER_PARTS[0]}_seconds", 0.0) + profile.get("mirrors_seconds", 0.0)
+    return waited / max(profile["seconds"], 1e-9)
+
+
+def has_stages(profile: Profile) -> bool:
+    """Return whether a profile is of layers that ranks compute together, whose stages were timed."""
+    return f"{STAGE_PARTS[0]}_seconds" in profile
 
 
 def waiting_text(profile: Profile) -> str:
-    """Say for which shares of an epoch the two sides wait."""
+    """Say for which shares of an epoch the two sides wait, or ranks for each other."""
+    if has_stages(profile):
+        summed = percent_text(profile.get("exchange_seconds", 0.0) / max(profile["seconds"], 1e-9))
+        shares = f"layers wait {percent_text(waiting_share(profile))} for rows of other ranks and {summed} goes"
+        return f"Of an epoch's {seconds_text(profile['seconds'])} {shares} to the sum of gradients."
     idle = min(1.0, profile.get(f"{READER_WAIT}_seconds", 0.0) / max(profile["seconds"], 1e-9))
     shares = f"the trainer waits {percent_text(waiting_share(profile))} and the reader {percent_text(idle)}"
     return f"Of an epoch's {seconds_text(profile['seconds'])} {shares}."
 
 
 def _meaning(profile: Profile) -> str:
+    if has_stages(profile):
+        return "A partition with fewer mirrors shortens the one, balanced partitions both."
     if waiting_share(profile) > profile.get(f"{READER_WAIT}_seconds", 0.0) / max(profile["seconds"], 1e-9):
         return "Making batches ready decides how long an epoch takes."
     return "Computing decides how long an epoch takes: more prefetch or cache would gain little."
 
 
 def _bars(profile: Profile, *, rank: int | None) -> list[Bar]:
-    """Return the trainer's bar and the reader's, labelled."""
-    known = sum(profile.get(f"{part}_seconds", 0.0) for part in TRAINER_PARTS)
-    whole = {**profile, f"{_OTHER}_seconds": max(0.0, profile["seconds"] - known)}
+    """Return the trainer's bar and the reader's, or that of its layers' stages, labelled."""
+
+    def seconds(parts: Iterable[str]) -> float:
+        return sum(profile.get(f"{part}_seconds", 0.0) for part in parts)
+
+    whole = {
+        **profile,
+        f"{_OTHER}_seconds": max(0.0, profile["seconds"] - seconds(TRAINER_PARTS)),
+        f"{_BESIDE}_seconds": max(0.0, seconds(("forward", "backward")) - seconds(STAGE_PARTS)),
+    }
     behind = "" if rank is None else f" {rank}"
-    sides = (("trainer", _TRAINER_LOOKS), ("reader", _READER_LOOKS))
+    second = ("stages", _STAGE_LOOKS) if has_stages(profile) else ("reader", _READER_LOOKS)
+    sides = (("trainer", _TRAINER_LOOKS), second)
     return [
         (
             f"{side}{behind}",

@@ -16,6 +16,7 @@ from gnnflow.executions.globalbatch import RankBatch, forward, rank_batch
 from gnnflow.executions.moving import beside
 from gnnflow.executions.placed_sets import PlacedEdges, PlacedLayer, placed_layers
 from gnnflow.executions.row_exchange import Exchange, OneRank
+from gnnflow.executions.stages import StageClock
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.batch import Block
 from gnnflow.graph.errors import TrainingError
@@ -24,7 +25,7 @@ from gnnflow.layers.model import Model, build_model
 from gnnflow.train.globalbatch.graph import OwnPart, blocks_of, bounds_of, partitions_of, read_part, read_placed
 from gnnflow.train.job import TrainJob
 from gnnflow.train.outputs import Outputs
-from gnnflow.train.profile import Stopwatch
+from gnnflow.train.profile import Stopwatch, added
 from gnnflow.train.reproducible import seed_step
 from gnnflow.train.state import Row
 
@@ -55,7 +56,8 @@ class GlobalStep:
 
     def logits(self, model: Model) -> Tensor:
         """Return the outputs of this rank's targets. All ranks compute theirs together."""
-        return forward(model, self.batch, self.source.exchange, recompute=self.source.recompute)
+        source = self.source
+        return forward(model, self.batch, source.exchange, recompute=source.recompute, stages=source.stages)
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class GlobalBatchSource:
     device: torch.device
     placed: PlacedEdges | None = None
     watch: Stopwatch = field(default_factory=Stopwatch)
+    stages: StageClock = field(default_factory=StageClock)
     _batches: dict[str, RankBatch] = field(default_factory=dict)
 
     steps_per_epoch = 1
@@ -112,8 +115,8 @@ class GlobalBatchSource:
         yield self.part.labels[self.part.of("train")]
 
     def spent(self) -> Row:
-        """Return the seconds that making batches ready has taken so far."""
-        return self.watch.seconds()
+        """Return the seconds that making batches ready has taken so far, and those of the layers' stages."""
+        return added(self.watch.seconds(), self.stages.seconds())
 
     def _ids(self, rows: IntArray) -> IntArray:
         return self.part.rows[rows] + self.part.first

@@ -12,6 +12,7 @@ import torch
 
 from gnnflow.config import config_from_dict
 from gnnflow.graph.errors import TrainingError
+from gnnflow.graph.facts import STAGE_PARTS
 from gnnflow.layers.model import build_model
 from gnnflow.layers.saved import decode_weights
 from gnnflow.progress import Silent
@@ -178,3 +179,29 @@ def test_a_plateau_needs_a_split_to_look_at(folder: Path):
     bare = replace(job, entries=[entry for entry in job.entries if entry.split != "valid"])
     with pytest.raises(TrainingError, match="no target is in the valid split"):
         train(bare, progress=Silent())
+
+
+def test_the_stages_of_layers_are_in_every_epoch_and_in_the_metrics(folder: Path):
+    trained = train(job_for(folder, epochs=4), progress=Silent())
+    for row in trained.history:
+        stages = [row.get(f"{stage}_seconds", 0.0) for stage in STAGE_PARTS]
+        assert 0 < sum(stages) <= row["forward_seconds"] + row["backward_seconds"]
+    for stage in STAGE_PARTS:
+        expected = trained.profiles[0].get(f"{stage}_seconds", 0.0)
+        assert trained.metrics[f"train.{stage}_seconds_per_epoch"] == expected
+    assert trained.metrics["train.mirrors_seconds_per_epoch"] == 0
+
+
+def test_ranks_tell_how_long_they_waited_for_mirrors(folder: Path):
+    job = job_for(folder, model=MODELS["gcn"], workers=2)
+
+    def on(group):
+        with open_shares(open_source, job, edges=True, group=group) as source:
+            losses_and_weights(
+                source, job, lambda made: LocalUpdater(made, job.train, exchange=AllReduce(made, group, is_joint=True))
+            )
+            return source.spent()
+
+    for spent in together(on, 2):
+        assert not isinstance(spent, Exception), spent
+        assert all(spent[f"{stage}_seconds"] > 0 for stage in STAGE_PARTS)

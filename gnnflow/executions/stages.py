@@ -1,0 +1,88 @@
+"""Seconds of NN-TGAR's stages (GraphTheta, section 4) in a pass over the layers, forward and backward.
+
+A layer says where one stage ends and the next begins, by the tensors that go over. In the backward pass the gradients
+of these tensors say it again, in the other direction. Two readings of the clock per stage and layer, whatever the size
+of the graph. On a graphics card they are of when the work was begun, as everywhere where nothing waits for the card.
+
+The stages are those of `gnnflow.graph.facts.STAGE_PARTS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from time import perf_counter_ns
+from typing import Any, Protocol
+
+from torch import Tensor
+from torch.autograd import Variable
+
+_engine: Any = Variable._execution_engine  # noqa: SLF001 - the only way to hear of a backward pass's end
+
+_OUTSIDE = ""
+"""What is no layer's: input rows, head, loss, optimiser."""
+
+
+class Stages(Protocol):
+    """Hears where a pass is."""
+
+    def enter(self, stage: str, *, over: Iterable[Tensor] = (), back: str = _OUTSIDE) -> None:
+        """Hear that a stage begins in the forward pass. over: tensors that go into it.
+
+        Where the backward pass has the gradient of one of these, it enters stage `back`.
+        """
+
+    def leave(self, *, over: Iterable[Tensor], back: str) -> None:
+        """Hear that the layers are done. over: what the rest of the model reads of them."""
+
+
+class Untimed:
+    """Hears nothing."""
+
+    def enter(self, stage: str, *, over: Iterable[Tensor] = (), back: str = _OUTSIDE) -> None:
+        """Do nothing."""
+
+    def leave(self, *, over: Iterable[Tensor], back: str) -> None:
+        """Do nothing."""
+
+
+UNTIMED = Untimed()
+
+
+class StageClock:
+    """Counts the seconds of each stage."""
+
+    def __init__(self) -> None:
+        self._spent: dict[str, int] = {}
+        self._stage, self._since = _OUTSIDE, 0
+
+    def enter(self, stage: str, *, over: Iterable[Tensor] = (), back: str = _OUTSIDE) -> None:
+        """Count the time so far to the stage that was, and go on with this one."""
+        self._go_on(stage)
+        self._come_back(over, partial(self._go_on, back))
+
+    def leave(self, *, over: Iterable[Tensor], back: str) -> None:
+        """Count nothing from here until the backward pass comes back."""
+        self._go_on(_OUTSIDE)
+        self._come_back(over, partial(self._begin_back, back))
+
+    def seconds(self) -> dict[str, float]:
+        """Return the seconds of each stage so far, as `<stage>_seconds`."""
+        return {f"{stage}_seconds": spent / 1e9 for stage, spent in self._spent.items()}
+
+    def _go_on(self, stage: str) -> None:
+        now = perf_counter_ns()
+        if self._stage:
+            self._spent[self._stage] = self._spent.get(self._stage, 0) + now - self._since
+        self._stage, self._since = stage, now
+
+    def _begin_back(self, stage: str) -> None:
+        self._go_on(stage)
+        # The first layer's gradients are those of weights, which nothing comes after.
+        _engine.queue_callback(partial(self._go_on, _OUTSIDE))
+
+    @staticmethod
+    def _come_back(over: Iterable[Tensor], then: Any) -> None:
+        for tensor in over:
+            if tensor.requires_grad:
+                tensor.register_hook(lambda _: then())  # type: ignore[no-untyped-call]
