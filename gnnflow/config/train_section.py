@@ -185,6 +185,17 @@ class BatchKeys(TrainKeys):
         2, ge=0, le=64, description="Batches prepared ahead of the one in training; 0 prepares in turn."
     )
 
+    @model_validator(mode="after")
+    def _stolen_batches_are_updates_of_their_own(self) -> Self:
+        if self.accumulate > 1 and self.updater.kind == "parameter_server" and self.updater.stealing:
+            raise problem(
+                f"{self.accumulate} is not allowed where train.updater.stealing is true: no rank knows which of its "
+                "batches is the last",
+                key="accumulate",
+                fix="Set it to 1 and raise train.batch_size, or leave stealing out.",
+            )
+        return self
+
 
 class MiniBatchConfig(BatchKeys):
     """Mini-batch training on GraphFeatures, or on a graph store in memory."""
@@ -297,6 +308,8 @@ def trains_from_shards(train: TrainConfig) -> bool:
 def several_ranks(train: TrainConfig) -> dict[str, Any]:
     """Return the keys about ranks that weights depend on, where they are other than one rank's."""
     updater = train.updater.model_dump(mode="json")
+    if not updater.get("stealing"):  # came later
+        updater.pop("stealing", None)
     keys = {"workers": train.workers} if train.workers > 1 else {}
     return keys if train.updater.kind == "all_reduce" else {**keys, "updater": updater}
 

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from gnnflow.config.base import Integer, Section
+from gnnflow.config.base import Integer, Section, problem
 
 
 class AllReduceConfig(Section):
@@ -37,6 +37,22 @@ class ParameterServerConfig(Section):
         "bounded likewise, while no rank is more than `staleness` steps ahead of another.",
     )
     staleness: Integer = Field(2, ge=0, le=10_000, description="Steps that a rank may be ahead, in mode bounded.")
+    stealing: bool = Field(
+        default=False,
+        description="Ranks take the batches of an epoch from one queue: one that is ahead takes those of the one that "
+        "is behind. Not in mode synchronous. In mode bounded, staleness then counts updates of the weights, as many as "
+        "there are ranks for 1: a rank waits while a batch is under way that read weights older than that.",
+    )
+
+    @model_validator(mode="after")
+    def _stolen_only_where_nobody_waits(self) -> Self:
+        if self.stealing and self.mode == "synchronous":
+            raise problem(
+                "true is not allowed where train.updater.mode is synchronous: every rank takes part in every step",
+                key="stealing",
+                fix="Set mode to bounded or asynchronous, or leave it out.",
+            )
+        return self
 
 
 UpdaterConfig = Annotated[AllReduceConfig | ParameterServerConfig, Field(discriminator="kind")]

@@ -180,7 +180,7 @@ class _Fit:
 
     @property
     def done(self) -> int:
-        """Steps taken since the first epoch."""
+        """Steps taken since the first epoch; no epoch has more than are planned, whatever this rank stole."""
         return self.state.steps_done(self.steps_per_epoch)
 
     def train_epoch(self) -> None:
@@ -197,7 +197,8 @@ class _Fit:
             last = now
             self._report(count)
             every = self.options.checkpoint_steps
-            self.due |= bool(every) and self.done % every == 0
+            taken = self.state.epoch * self.steps_per_epoch + self.state.step
+            self.due |= bool(every) and taken % every == 0
             if self.due and (self.options.checkpoints_held or self._ends_update(self.state.step)):
                 self.checkpoint()
             elif self.writer is not None:
@@ -263,7 +264,8 @@ class _Fit:
         return taken % self.options.accumulate == 0 or taken == self.steps_per_epoch
 
     def _rate_of(self, step: int) -> float:
-        """Return the learning rate of the update that a step of this epoch belongs to."""
+        """Return the learning rate of the update that a step of this epoch belongs to; of stolen ones, the last's."""
+        step = min(step, self.steps_per_epoch - 1)
         updates = _updates(self.steps_per_epoch, self.options)
         return self.schedule.rate(self.state.epoch * updates + step // self.options.accumulate)
 

@@ -14,13 +14,14 @@ has to provide:
    outputs and gradients are computed by all ranks together.
 3. Outputs that depend on the weights alone, for every target of a split, in the same order each time: of several
    ranks (`TrainJob.rank`, `num_ranks`) each gives its part, and the parts in rank order are the whole.
+4. Where any rank may compute any batch (`updater.stealing`), `chosen`: batches of an epoch by their places in the plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -55,6 +56,13 @@ class Step(Protocol):
         """Return the outputs of the step's targets [B, C], in the order of `labels`, with their gradient."""
 
 
+class DealtBatch(NamedTuple):
+    """One batch of an epoch by its place in the plan: to which rank's share it was dealt, and as which step of it."""
+
+    share: int
+    step: int
+
+
 class Source(AbstractContextManager["Source"], Protocol):
     """The steps and outputs of one strategy on one rank. Leaving the `with` block ends threads and closes files."""
 
@@ -82,6 +90,16 @@ class Source(AbstractContextManager["Source"], Protocol):
         """Return the seconds that making batches ready has taken so far, by part: `READER_PARTS`.
 
         A source that computes layers together with other ranks adds their stages: `STAGE_PARTS`.
+        """
+
+
+class ChoosableSource(Source, Protocol):
+    """A source of which a rank may compute any share's batches."""
+
+    def chosen(self, epoch: int, places: Iterable[DealtBatch]) -> Iterator[Step]:
+        """Yield the steps of these batches, each what the rank that it was dealt to would compute, draws included.
+
+        A place is asked for when its batch begins to be prepared, as many ahead as the source prepares.
         """
 
 

@@ -38,7 +38,7 @@ class FitState:
 
     def steps_done(self, steps_per_epoch: int) -> int:
         """Return the number of steps taken since the first epoch."""
-        return self.epoch * steps_per_epoch + self.step
+        return self.epoch * steps_per_epoch + min(self.step, steps_per_epoch)
 
     def after_step(self, *, loss: float, num_targets: int, seconds: float) -> FitState:
         """Return the state after one more step, with the batch's mean loss over its labelled targets."""

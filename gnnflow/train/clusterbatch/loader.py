@@ -86,7 +86,7 @@ class ClusterLoader(Generic[Built]):
         """End the reader thread; batches not yet begun are dropped."""
         self.reader.shutdown(wait=True, cancel_futures=True)
 
-    def batches(self, groups: Iterable[IntArray], *, epoch: int) -> Iterable[Built]:
+    def batches(self, groups: Iterable[IntArray], *, epoch: int) -> Iterator[Built]:
         """Yield the batch of each group of clusters, in order, prepared up to `prefetch` ahead."""
         begun = (self._begin(group, epoch) for group in groups)
         with closing(in_order(begun, ahead=self.prefetch)) as sent:

@@ -32,12 +32,12 @@ class ClusterPlan:
         """How many steps an epoch has, the same on every rank."""
         return max(len(self.clusters) // (self.per_batch * self.num_ranks), 1)
 
-    def groups(self, epoch: int) -> list[IntArray]:
-        """Return the clusters of each of the rank's steps, ascending in each."""
+    def groups(self, epoch: int, share: int | None = None) -> list[IntArray]:
+        """Return the clusters of each of the rank's steps, or of another rank's, ascending in each."""
         keys = combine(hash_integers(self.clusters), seed_word("clusters", self.seed, epoch))
         drawn = self.clusters[np.argsort(keys, kind="stable")]
         dealt = np.array_split(drawn, self.num_steps * self.num_ranks)
-        return [np.sort(group) for group in dealt[self.rank :: self.num_ranks]]
+        return [np.sort(group) for group in dealt[self.rank if share is None else share :: self.num_ranks]]
 
 
 def check_clusters(num_clusters: int, *, per_batch: int) -> None:

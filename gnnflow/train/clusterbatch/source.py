@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,7 +25,7 @@ from gnnflow.train.clusterbatch.cutting import Clusters, NodesOfClusters, PairsO
 from gnnflow.train.clusterbatch.loader import ClusterLoader, ClusterTensors
 from gnnflow.train.clusterbatch.plan import ClusterPlan, plan_clusters
 from gnnflow.train.job import TrainJob
-from gnnflow.train.minibatch.dealt import Draws, PreparedStep
+from gnnflow.train.minibatch.dealt import Draws, PreparedStep, prepared_in_turn
 from gnnflow.train.minibatch.held import HeldShards, hold_graph, open_store_source
 from gnnflow.train.minibatch.held_pairs import HeldPairs, open_held_pairs
 from gnnflow.train.minibatch.memory import Memory
@@ -32,6 +33,7 @@ from gnnflow.train.minibatch.pair_source import PairSource, PairStep
 from gnnflow.train.minibatch.source import MiniBatchSource
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import added
+from gnnflow.train.source import DealtBatch
 from gnnflow.train.state import Row
 
 _MOST_PAIRS = 2048
@@ -88,12 +90,15 @@ class ClusterBatchSource:
 
     def steps(self, epoch: int, *, since: int) -> Iterator[ClusterStep | PairStep]:
         """Yield the prepared batches of an epoch from step `since` on."""
-        ready = self.loader.batches(self.plan.groups(epoch)[since:], epoch=epoch)
-        draws = (
-            Draws(self.plan.seed, epoch, step, self.plan.rank, self.loader.mover.device)
-            for step in range(since, self.plan.num_steps)
-        )
-        return (self.step(batch, drawn) for batch, drawn in zip(ready, draws, strict=True))
+        own = (DealtBatch(self.plan.rank, step) for step in range(since, self.plan.num_steps))
+        return self.chosen(epoch, own)
+
+    def chosen(self, epoch: int, places: Iterable[DealtBatch]) -> Iterator[ClusterStep | PairStep]:
+        """Yield the prepared batches of these places, whichever share they were dealt to."""
+        seed, device = self.plan.seed, self.loader.mover.device
+        prepare = partial(self.loader.batches, epoch=epoch)
+        found = prepared_in_turn(places, plan=partial(self.plan.groups, epoch), prepare=prepare)
+        return (self.step(batch, Draws(seed, epoch, place.step, place.share, device)) for place, batch in found)
 
     def outputs(self, model: Model, split: str) -> Outputs:
         """Return the outputs of this rank's part of a split over whole neighbourhoods, in dense id order."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -13,6 +15,7 @@ from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.train.minibatch.batches import FIXED_VIEW, EpochPlan, PlannedBatch, of_view, plan_epoch, plan_evaluation
 from gnnflow.train.reproducible import seed_step
+from gnnflow.train.source import DealtBatch
 from gnnflow.train.state import Row
 
 
@@ -88,6 +91,42 @@ class PreparedStep(Generic[Batch]):
         self.draws.seed()
 
 
+Planned = TypeVar("Planned")
+Planned_co = TypeVar("Planned_co", covariant=True)
+Ready = TypeVar("Ready")
+
+
+class Plan(Protocol[Planned_co]):
+    """A share's batches of an epoch."""
+
+    def __getitem__(self, step: int, /) -> Planned_co:
+        """Return those of a step."""
+
+
+def prepared_in_turn(
+    places: Iterable[DealtBatch],
+    *,
+    plan: Callable[[int], Plan[Planned]],
+    prepare: Callable[[Iterator[Planned]], Iterator[Ready]],
+) -> Iterator[tuple[DealtBatch, Ready]]:
+    """Yield each place of an epoch's plan with its batch, prepared as far ahead as `prepare` does.
+
+    plan: gives the batches of a share; each is asked for once.
+    """
+    begun: deque[DealtBatch] = deque()
+
+    def planned() -> Iterator[Planned]:
+        plans: dict[int, Plan[Planned]] = {}
+        for place in places:
+            begun.append(place)
+            if place.share not in plans:
+                plans[place.share] = plan(place.share)
+            yield plans[place.share][place.step]
+
+    for batch in prepare(planned()):
+        yield begun.popleft(), batch
+
+
 @dataclass(frozen=True, kw_only=True)
 class DealtShards(Generic[Chosen]):
     """One rank's part of some shards. Closes its loader when the `with` block ends.
@@ -127,25 +166,38 @@ class DealtShards(Generic[Chosen]):
         """Return the seconds of the loader's work so far, by part."""
         return self.loader.spent()
 
-    def draws(self, epoch: int, step: int) -> Draws:
-        """Return what this rank's step draws from."""
-        return Draws(self.seed, epoch, step, self.rank, self.loader.device)
+    def places(self, since: int) -> Iterator[DealtBatch]:
+        """Return the places of this rank's batches in the plan of an epoch, from step `since` on."""
+        return (DealtBatch(self.rank, step) for step in range(since, self.steps_per_epoch))
 
-    def plan(self, epoch: int) -> EpochPlan:
-        """Return the batches of an epoch that this rank is dealt."""
+    def draws(self, epoch: int, place: DealtBatch) -> Draws:
+        """Return what a batch draws from."""
+        return Draws(self.seed, epoch, place.step, place.share, self.loader.device)
+
+    def plan(self, epoch: int, share: int | None = None) -> EpochPlan:
+        """Return the batches of an epoch that this rank is dealt, or another one."""
         return plan_epoch(
             self.of("train"),
             seed=self.seed,
             epoch=epoch,
             batch_size=self.batch_size,
-            rank=self.rank,
+            rank=self.rank if share is None else share,
             world_size=self.world_size,
         )
 
-    def planned(self, epoch: int, *, since: int) -> Iterable[PlannedBatch]:
-        """Return the batches of an epoch from step `since` on, of the epoch's own view where it has one."""
-        planned = self.plan(epoch).since(since)
-        return (of_view(batch, FIXED_VIEW + 1 + epoch) for batch in planned) if self.draws_anew else planned
+    def prepared(
+        self,
+        epoch: int,
+        places: Iterable[DealtBatch],
+        prepare: Callable[[Iterator[PlannedBatch]], Iterator[Ready]],
+    ) -> Iterator[tuple[DealtBatch, Ready]]:
+        """Yield places of an epoch's plan with their batches, of the epoch's own view where it has one."""
+
+        def of_epoch(planned: Iterator[PlannedBatch]) -> Iterator[Ready]:
+            own = (of_view(batch, FIXED_VIEW + 1 + epoch) for batch in planned)
+            return prepare(own if self.draws_anew else planned)
+
+        return prepared_in_turn(places, plan=partial(self.plan, epoch), prepare=of_epoch)
 
     def plan_scoring(self, split: str) -> Sequence[PlannedBatch]:
         """Return this rank's part of a split in stored order; the ranks' parts follow each other."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -25,6 +25,7 @@ from gnnflow.train.minibatch.dealt import DealtShards, PreparedStep
 from gnnflow.train.minibatch.pair_loader import PairBatch, PairLoader, open_loader
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import Stopwatch
+from gnnflow.train.source import DealtBatch
 
 
 def features_of_pairs(features: FeatureTensors | TypedFeatureTensors, rows: IntArray) -> FeatureTensors:
@@ -63,8 +64,12 @@ class PairSource(DealtShards[PairLoader]):
 
     def steps(self, epoch: int, *, since: int) -> Iterator[PairStep]:
         """Yield the prepared batches of an epoch from step `since` on."""
-        ready = self.loader.batches(self.planned(epoch, since=since), split="train", epoch=epoch)
-        return (PairStep(batch, self.draws(epoch, step)) for step, batch in enumerate(ready, since))
+        return self.chosen(epoch, self.places(since))
+
+    def chosen(self, epoch: int, places: Iterable[DealtBatch]) -> Iterator[PairStep]:
+        """Yield the prepared batches of these places, whichever share they were dealt to."""
+        found = self.prepared(epoch, places, partial(self.loader.batches, split="train", epoch=epoch))
+        return (PairStep(batch, self.draws(epoch, place)) for place, batch in found)
 
     def outputs(self, model: Model, split: str) -> Outputs:
         """Return the scores of this rank's part of a split in stored order; the batch size does not change them."""

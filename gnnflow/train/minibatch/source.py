@@ -25,6 +25,7 @@ from gnnflow.train.minibatch.dealt import DealtShards, PreparedStep
 from gnnflow.train.minibatch.loader import BatchLoader, ReadyBatch
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import Stopwatch
+from gnnflow.train.source import DealtBatch
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,12 @@ class MiniBatchSource(DealtShards[BatchLoader]):
 
     def steps(self, epoch: int, *, since: int) -> Iterator[MiniBatchStep]:
         """Yield the prepared batches of an epoch from step `since` on."""
-        ready = self.loader.batches(self.planned(epoch, since=since), for_training=True)
-        return (MiniBatchStep(batch, self.draws(epoch, step), self.loader) for step, batch in enumerate(ready, since))
+        return self.chosen(epoch, self.places(since))
+
+    def chosen(self, epoch: int, places: Iterable[DealtBatch]) -> Iterator[MiniBatchStep]:
+        """Yield the prepared batches of these places, whichever share they were dealt to."""
+        found = self.prepared(epoch, places, partial(self.loader.batches, for_training=True))
+        return (MiniBatchStep(batch, self.draws(epoch, place), self.loader) for place, batch in found)
 
     def outputs(self, model: Model, split: str) -> Outputs:
         """Return the outputs of this rank's part of a split in stored order; the batch size does not change them.

@@ -4,13 +4,18 @@ Of a parameter that is looked up by rows and takes at least ROWS_BYTES, a step p
 one more call before it, and pushes the gradients of those. A smaller one travels whole with the others: the call would
 cost more than the bytes. The rank's own copy of such a table is whole only where all of it is read: when an epoch is
 scored, and in a checkpoint.
+
+With `updater.stealing` a rank takes its batches from the first server's queue: as many as it prepares ahead when an
+epoch begins, then one with each reply, which costs no call of its own.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from gnnflow.config import TrainConfig
-from gnnflow.graph.arrays import FloatArray, IntArray
+from gnnflow.config.train_section import BatchKeys
+from gnnflow.graph.arrays import Array, FloatArray, IntArray
 from gnnflow.layers.model import BagEncoder
 from gnnflow.train.job import TrainJob
 from gnnflow.train.profile import Stopwatch
@@ -26,12 +32,13 @@ from gnnflow.train.ranks.gradients import weights_checksum
 from gnnflow.train.ranks.group import RankGroup, RankLostError
 from gnnflow.train.ranks.servers import Part, Push, Reply, RowGradients, ServerClosedError, State, dealt
 from gnnflow.train.ranks.source import SharedSource, open_shares
-from gnnflow.train.source import OpenSource, Step
+from gnnflow.train.source import DealtBatch, OpenSource, Step
 from gnnflow.train.state import Row
 from gnnflow.train.updater import HeldGradients, StepLoss
 
 ROWS_BYTES = 1 << 20
 _LOOK_SECONDS = 0.5
+_DONE, _EPOCH = "queue/done", "queue/epoch"
 
 
 @dataclass
@@ -54,7 +61,17 @@ class ServedRank:
 
     def open(self, open_source: OpenSource, job: TrainJob, *, edges: bool) -> SharedSource:
         """Return this rank's shares, which meet the others' at the end of an epoch."""
-        return open_shares(open_source, job, edges=edges, group=self.group, look_up=self._look_up, settle=self._settle)
+        updater = job.train.updater
+        stealing = updater.kind == "parameter_server" and updater.stealing
+        return open_shares(
+            open_source,
+            job,
+            edges=edges,
+            group=self.group,
+            look_up=self._look_up,
+            settle=self._settle,
+            take=partial(self._take, job) if stealing else None,
+        )
 
     def updater(self, model: nn.Module, config: TrainConfig) -> ServedUpdater:
         """Return what steps a model through the servers; each model trains until the next one is given."""
@@ -62,7 +79,7 @@ class ServedRank:
         return self._updaters[-1]
 
     def figures(self) -> dict[str, float]:
-        """Return the bytes that this rank moved per step of the training proper, by name of the metric."""
+        """Return the bytes that this rank moved per step of the training proper, and what was stale or stolen."""
         return self._updaters[0].figures()
 
     def _look_up(self, shares: Sequence[Step]) -> None:
@@ -70,6 +87,10 @@ class ServedRank:
 
     def _settle(self) -> None:
         self._updaters[-1].settle()
+
+    def _take(self, job: TrainJob, epoch: int, steps: int) -> Iterator[DealtBatch]:
+        assert isinstance(job.train, BatchKeys)
+        return self._updaters[-1].take(epoch, size=(job.train.workers, steps), ahead=job.train.prefetch)
 
 
 class ServedUpdater:
@@ -107,6 +128,25 @@ class ServedUpdater:
         self._begun = False
         self._restored: list[State] = [{} for _ in self._servers]
         self._pulled, self._pushed = 0, 0
+        self._versions = [0] * len(self._servers)
+        self._done: tuple[int, Array] | None = None
+        self._steals = False
+        self._next: deque[DealtBatch] = deque()
+        self._under_way: deque[DealtBatch] = deque()
+
+    def take(self, epoch: int, *, size: tuple[int, int], ahead: int) -> Iterator[DealtBatch]:
+        """Yield this rank's batches of an epoch, until none is left for anybody.
+
+        size: number of shares, and batches of each. ahead: how many are asked for before the first is stepped with.
+        """
+        self._begin()
+        self._steals = True
+        opened = self._servers[0].open_epoch(self._group.rank, epoch, size=size, count=ahead + 1)
+        (found,) = self._answers([opened])
+        self._next = deque(found)
+        while self._next:
+            self._under_way.append(self._next.popleft())
+            yield self._under_way[-1]
 
     def look_up(self, shares: Sequence[Step]) -> None:
         """Before a step's forward pass: take the rows of the tables that its shares read."""
@@ -124,11 +164,13 @@ class ServedUpdater:
                 self._pushed += places.nbytes
 
     def figures(self) -> dict[str, float]:
-        """Return the bytes pulled and pushed per step since this rank began, by name of the metric."""
+        """Return the bytes pulled and pushed per step since this rank began, and the server's figures, by metric."""
         steps = max(self._steps, 1)
+        (stale,) = self._answers([self._servers[0].figures()])
         return {
             "train.pulled_bytes_per_step": self._pulled / steps,
             "train.pushed_bytes_per_step": self._pushed / steps,
+            **stale,
         }
 
     def step(self, loss: Tensor, *, num_targets: int = 1, weight: float = 1.0) -> StepLoss:
@@ -136,8 +178,10 @@ class ServedUpdater:
         self._begin()
         held = self._held
         self.hold(loss, num_targets=num_targets, weight=weight)
+        batch = self._under_way.popleft() if self._steals else None
         calls = []
-        for server, part, tables in zip(self._servers, self._parts, self._tables, strict=True):
+        held_by = zip(self._servers, self._parts, self._tables, self._versions, strict=True)
+        for server, part, tables, version in held_by:
             gradients, present = part.gradients()
             by_rows = tuple(_row_gradients(bag.weight) for bag in tables)
             push = Push(
@@ -150,6 +194,8 @@ class ServedUpdater:
                 num_targets=held.num_targets,
                 rate=self._rate,
                 tables=by_rows,
+                version=version,
+                batch=batch,
             )
             self._pushed += gradients.nbytes
             self._pushed += sum(each.rows.nbytes + each.gradients.nbytes for each in by_rows if each is not None)
@@ -160,6 +206,8 @@ class ServedUpdater:
         for part, reply in zip(self._parts, replies, strict=True):
             part.take(reply.weights)
             self._pulled += reply.weights.nbytes
+        self._versions = [reply.version for reply in replies]
+        self._next.extend(replies[0].batches)
         self._steps += 1
         self._watch.lap("update")
         return replies[0].loss
@@ -181,13 +229,14 @@ class ServedUpdater:
     def settle(self) -> None:
         """Meet the other ranks when all have taken their steps, and take the same weights as they."""
         self._begin()
-        self._group.agree("number of steps", self._steps)
+        self._group.agree("number of steps", "the epoch's" if self._steals else self._steps)
         self._fetch()
 
     def _fetch(self) -> None:
         """Take all weights, the tables' too."""
-        found: list[tuple[FloatArray, list[FloatArray]]] = self._answers([each.fetch() for each in self._servers])
-        for part, bags, (weights, tables) in zip(self._parts, self._tables, found, strict=True):
+        found: list[tuple[FloatArray, list[FloatArray], int]] = self._answers([each.fetch() for each in self._servers])
+        self._versions = [version for _, _, version in found]
+        for part, bags, (weights, tables, _) in zip(self._parts, self._tables, found, strict=True):
             part.take(weights)
             for bag, table in zip(bags, tables, strict=True):
                 with torch.no_grad():
@@ -196,18 +245,37 @@ class ServedUpdater:
     def state(self) -> dict[str, Tensor]:
         """Return the servers' optimiser states as `<server>/<place of the parameter>/<name>`.
 
-        Makes the model's tables whole, which a checkpoint stores beside it.
+        Makes the model's tables whole, which a checkpoint stores beside it. Where ranks take batches from a queue it
+        makes all weights those of one moment, and the batches that these have seen are part of the state.
         """
-        if self._begun and self._bags:
-            self._fetch()
-        held: list[State] = self._answers([each.state() for each in self._servers]) if self._begun else self._restored
-        return {f"{at}/{name}": torch.tensor(array) for at, state in enumerate(held) for name, array in state.items()}
+        if not self._begun:
+            return self._tensors(self._restored, self._done)
+        if not self._steals:
+            if self._bags:
+                self._fetch()
+            return self._tensors(self._answers([each.state() for each in self._servers]), None)
+        ((version, epoch, done),) = self._answers([self._servers[0].pause(self._group.rank)])
+        self._answers([each.reach(version) for each in self._servers])
+        self._fetch()
+        held = self._answers([each.state() for each in self._servers])
+        self._answers([self._servers[0].resume()])
+        return self._tensors(held, (epoch, done))
+
+    @staticmethod
+    def _tensors(held: Sequence[State], done: tuple[int, Array] | None) -> dict[str, Tensor]:
+        found = {f"{at}/{name}": torch.tensor(array) for at, state in enumerate(held) for name, array in state.items()}
+        if done is not None:
+            found |= {_EPOCH: torch.tensor(done[0]), _DONE: torch.from_numpy(done[1])}
+        return found
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Put back what `state` returned; the servers get it, with the weights, before the first step."""
+        if _DONE in tensors:
+            self._done = int(tensors[_EPOCH]), tensors[_DONE].numpy()
         for key, tensor in tensors.items():
-            at, _, name = key.partition("/")
-            self._restored[int(at)][name] = tensor.numpy()
+            if key not in (_DONE, _EPOCH):
+                at, _, name = key.partition("/")
+                self._restored[int(at)][name] = tensor.numpy()
 
     def _begin(self) -> None:
         """Before the first step: rank 0 gives the servers the weights that all ranks begin at."""
@@ -218,7 +286,9 @@ class ServedUpdater:
         for server, part, tables, state in zip(self._servers, self._parts, self._tables, self._restored, strict=True):
             held = [*part.parameters, *(bag.weight for bag in tables)]
             weights = [each.detach().cpu().numpy() for each in held]
-            given = (self._fit, weights, state, len(tables)) if self._group.rank == 0 else (self._fit,)
+            # the first server is the one that deals batches
+            done = self._done if server is self._servers[0] else None
+            given = (self._fit, weights, state, len(tables), done) if self._group.rank == 0 else (self._fit,)
             calls.append(server.begin(*given))
         self._answers(calls)
         self._begun = True

@@ -12,6 +12,12 @@ and step. When a server steps is the mode:
 In the last two the order of arrival decides, so runs differ, and an epoch takes as many optimiser steps as there are
 batches on all ranks. At the end of an epoch all ranks meet and fetch the same weights, which are scored and kept.
 
+Weights have a version: how many updates made them. A push says of which version its gradient is, so what is stale is
+counted. With `stealing` the first server deals an epoch's batches (`stealing.py`), a reply brings the next one, and the
+bound is one of versions, since ranks that take unequal numbers of batches have no common step. A checkpoint is then cut
+where no batch is under way: ranks that have pushed wait for it, so that the weights of all servers, their optimisers
+and the batches that are done are of one moment.
+
 A large parameter that is looked up by rows (`tables.py`) does not come back with the others: before a step a rank pulls
 the rows that its batch reads, and it pushes the gradients of those.
 """
@@ -30,7 +36,9 @@ from torch import Tensor, nn
 from gnnflow.config import ParameterServerConfig, TrainConfig
 from gnnflow.graph.arrays import Array, FloatArray, IntArray
 from gnnflow.graph.errors import ClusterError
+from gnnflow.train.ranks.stealing import BatchQueue
 from gnnflow.train.ranks.tables import RowTable
+from gnnflow.train.source import DealtBatch
 from gnnflow.train.updater import LocalUpdater, StepLoss
 
 State = dict[str, Array]
@@ -54,7 +62,8 @@ class Push:
 
     tables: the gradients of each of its tables, None where the batch read none of it.
     loss: the mean over num_targets labelled targets; weight: what that mean was divided by. rate: the learning rate,
-    where it is another than the config's.
+    where it is another than the config's. version: of the weights that the gradients were computed with. batch: which
+    of the epoch's batches this was, where ranks take them from a queue.
     """
 
     rank: int
@@ -66,14 +75,21 @@ class Push:
     num_targets: int
     rate: float | None = None
     tables: tuple[RowGradients | None, ...] = ()
+    version: int = 0
+    batch: DealtBatch | None = None
 
 
 @dataclass(frozen=True)
 class Reply:
-    """The dense weights after a push, and the loss of the targets that they have seen since this rank's last one."""
+    """The dense weights after a push, and the loss of the targets that they have seen since this rank's last one.
+
+    version: of the weights. batches: what the rank computes next, from the queue.
+    """
 
     weights: FloatArray
     loss: StepLoss
+    version: int = 0
+    batches: Sequence[DealtBatch] = ()
 
 
 @dataclass
@@ -95,6 +111,28 @@ class _Tally:
         return taken
 
 
+@dataclass
+class Staleness:
+    """Updates that others made between a push's weights and its own update; batches that were stolen."""
+
+    pushes: int = 0
+    total: int = 0
+    most: int = 0
+    stolen: int = 0
+
+    def add(self, updates: int) -> None:
+        """Count a push."""
+        self.pushes, self.total, self.most = self.pushes + 1, self.total + updates, max(self.most, updates)
+
+    def figures(self) -> dict[str, float]:
+        """Return them by name of the metric."""
+        return {
+            "train.mean_staleness": self.total / max(self.pushes, 1),
+            "train.max_staleness": self.most,
+            "train.stolen_batches": self.stolen,
+        }
+
+
 class Server:
     """One server. Its methods run on its worker's event loop, one at a time between their waits."""
 
@@ -102,17 +140,25 @@ class Server:
         assert isinstance(train.updater, ParameterServerConfig)
         self._train = train
         self._mode, self._staleness = train.updater.mode, train.updater.staleness
+        self._stealing = train.updater.stealing
         self._num_ranks = num_ranks
         self._fit = -1
         self._closed = False
         self._turn = asyncio.Condition()
+        self._counted: list[Staleness] = []
 
     async def begin(
-        self, fit: int, parameters: Sequence[FloatArray] | None = None, state: State | None = None, tables: int = 0
+        self,
+        fit: int,
+        parameters: Sequence[FloatArray] | None = None,
+        state: State | None = None,
+        tables: int = 0,
+        done: tuple[int, Array] | None = None,
     ) -> None:
         """Start a fit with the weights and the optimiser's state that rank 0 gives; other ranks wait for it.
 
-        tables: how many of the parameters, the last ones, are looked up by rows.
+        tables: how many of the parameters, the last ones, are looked up by rows. done: an epoch, and which of its
+        batches these weights have seen.
         """
         async with self._turn:
             if parameters is None:
@@ -123,27 +169,71 @@ class Server:
             self._waiting: dict[int, Push] = {}
             self._clocks = [0] * self._num_ranks
             self._tallies = [_Tally() for _ in range(self._num_ranks)]
+            self._counted.append(Staleness())
+            self._version = 0
+            self._parked: set[int] = set()  # ranks that have pushed and have no reply yet
+            self._read = [0] * self._num_ranks  # version that each rank computes with
+            self._paused = False
+            self._queue = None if done is None else BatchQueue(*done, num_ranks=self._num_ranks)
             self._fit = fit
             self._turn.notify_all()
 
+    async def open_epoch(self, rank: int, epoch: int, *, size: tuple[int, int], count: int) -> list[DealtBatch]:
+        """Return a rank's first batches of an epoch. size: number of shares, and batches of each."""
+        async with self._turn:
+            await self._until(lambda: not self._paused)
+            if self._queue is None or self._queue.epoch != epoch:
+                assert self._queue is None or self._queue.done.all(), "an epoch began before the last one was done"
+                self._queue = BatchQueue(epoch, np.zeros(size, np.bool_), num_ranks=self._num_ranks)
+                self._read = [self._version] * self._num_ranks  # all have met, with these weights
+            assert self._queue.done.shape == size, "a checkpoint's epoch has other batches"
+            return self._taken(rank, count)
+
     async def push(self, push: Push) -> Reply:
         """Take a rank's gradients and return weights when the mode lets it go on."""
+        rank = push.rank
         async with self._turn:
             if self._mode == "synchronous":
                 await self._together(push)
             else:
                 self._at_once(push)
-                if self._mode == "bounded":
-                    await self._until(lambda: self._clocks[push.rank] - min(self._clocks) <= self._staleness)
-            return Reply(self._shard.weights(), self._tallies[push.rank].take())
+                self._parked.add(rank)
+                await self._until(lambda: self._may_go_on(rank))
+                self._parked.discard(rank)
+            self._read[rank] = self._version
+            taken = self._taken(rank, 1)
+            return Reply(self._shard.weights(), self._tallies[rank].take(), self._version, taken)
+
+    async def pause(self, rank: int) -> tuple[int, int, Array]:
+        """Hold all ranks where they have no batch under way; return version, epoch and which of its batches are done.
+
+        rank: the one that asks, which has none. The version is that which every server comes to.
+        """
+        async with self._turn:
+            self._paused = True
+            await self._until(lambda: not any(self._is_under_way(other) for other in self._others(rank)))
+            assert self._queue is not None
+            return self._version, self._queue.epoch, self._queue.done.copy()
+
+    async def reach(self, version: int) -> None:
+        """Return when the weights are of a version, in a pause."""
+        async with self._turn:
+            await self._until(lambda: self._version >= version)
+            assert self._version == version, "a batch was under way"
+
+    async def resume(self) -> None:
+        """Let ranks go on after a pause."""
+        async with self._turn:
+            self._paused = False
+            self._turn.notify_all()
 
     async def pull(self, wanted: Sequence[IntArray]) -> list[FloatArray]:
         """Return these rows of each table as they are."""
         return self._shard.rows(wanted)
 
-    async def fetch(self) -> tuple[FloatArray, list[FloatArray]]:
-        """Return the dense weights and the whole tables as they are."""
-        return self._shard.weights(), self._shard.whole_tables()
+    async def fetch(self) -> tuple[FloatArray, list[FloatArray], int]:
+        """Return the dense weights and the whole tables as they are, and their version."""
+        return self._shard.weights(), self._shard.whole_tables(), self._version
 
     async def state(self) -> State:
         """Return the optimiser's state."""
@@ -152,6 +242,10 @@ class Server:
     async def clocks(self) -> list[int]:
         """Return how many steps each rank has pushed in this fit."""
         return list(self._clocks)
+
+    async def figures(self) -> dict[str, float]:
+        """Return what was stale or stolen in the first fit, by name of the metric."""
+        return self._counted[0].figures()
 
     async def close(self) -> None:
         """Let go of whoever waits."""
@@ -167,6 +261,7 @@ class Server:
                 for each in pushes:
                     tally.add(each)
             self._shard.step(pushes)
+            self._version += 1
             self._clocks = [each.step + 1 for each in pushes]
             self._turn.notify_all()
         await self._until(lambda: self._clocks[push.rank] > push.step)
@@ -174,9 +269,42 @@ class Server:
     def _at_once(self, push: Push) -> None:
         for tally in self._tallies:
             tally.add(push)
+        self._counted[-1].add(self._version - push.version)
         self._shard.step([push])
+        self._version += 1
         self._clocks[push.rank] = push.step + 1
+        if push.batch is not None and self._queue is not None:  # the first server has it
+            self._queue.finish(push.rank, push.batch)
         self._turn.notify_all()
+
+    def _may_go_on(self, rank: int) -> bool:
+        """Return whether a rank that has pushed may begin another batch."""
+        if self._paused:
+            return False
+        if self._mode != "bounded":
+            return True
+        if not self._stealing:
+            return self._clocks[rank] - min(self._clocks) <= self._staleness
+        if self._queue is None:  # the first server has it
+            return True
+        late = [each for each in self._others(rank) if self._is_under_way(each) or not self._queue.has_begun(each)]
+        read = [self._read[each] for each in late]
+        return self._version - min(read, default=self._version) <= self._staleness * self._num_ranks
+
+    def _others(self, rank: int) -> list[int]:
+        return [other for other in range(self._num_ranks) if other != rank]
+
+    def _is_under_way(self, rank: int) -> bool:
+        """Return whether a rank has taken a batch, and computes."""
+        return self._queue is not None and self._queue.holds(rank) and rank not in self._parked
+
+    def _taken(self, rank: int, count: int) -> list[DealtBatch]:
+        if self._queue is None:
+            return []
+        before = self._queue.stolen
+        taken = self._queue.take(rank, count)
+        self._counted[-1].stolen += self._queue.stolen - before
+        return taken
 
     async def _until(self, ready: Callable[[], bool]) -> None:
         await self._turn.wait_for(lambda: self._closed or ready())

@@ -28,8 +28,10 @@ from gnnflow.train.job import TrainJob
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import added
 from gnnflow.train.ranks.group import RankGroup
-from gnnflow.train.source import OpenJointSource, OpenSource, Source, Step
+from gnnflow.train.source import ChoosableSource, DealtBatch, OpenJointSource, OpenSource, Source, Step
 from gnnflow.train.state import Row
+
+Take = Callable[[int, int], Iterator[DealtBatch]]
 
 
 @dataclass(frozen=True)
@@ -103,13 +105,15 @@ class SharedSource:
     """The shares of one rank. What is said of a whole split is joined from all ranks, on every rank.
 
     look_up: called with the rank's shares of a step before it is computed; settle: when the last step of an epoch is
-    taken, before anything is scored.
+    taken, before anything is scored. take: gives the rank's batches of an epoch of so many steps, from a queue that all
+    ranks share; None where a rank computes its own shares alone.
     """
 
     shares: Sequence[Source]
     group: RankGroup
     look_up: Callable[[Sequence[Step]], None] = _no_look_up
     settle: Callable[[], None] = _nothing
+    take: Take | None = None
     _ahead: _Ahead = field(default_factory=_Ahead)
     _closing: ExitStack = field(default_factory=ExitStack)
 
@@ -140,13 +144,20 @@ class SharedSource:
         position = self.group.position
         position.at("reading the first batch", epoch=epoch, step=since)
         self.group.agree("place in training", [epoch, since])
-        self._ahead.begin(zip(*(share.steps(epoch, since=since) for share in self.shares), strict=True))
+        self._ahead.begin(self._parts(epoch, since))
         for number, parts in enumerate(self._ahead, since):
             position.at("a step", epoch=epoch, step=number)
             self.look_up(parts)
             yield parts[0] if len(parts) == 1 else JointStep(parts)
             self.group.check()
         self.settle()
+
+    def _parts(self, epoch: int, since: int) -> Iterator[tuple[Step, ...]]:
+        if self.take is None:
+            return zip(*(share.steps(epoch, since=since) for share in self.shares), strict=True)
+        # any share's source can make the batches of all
+        source = cast("ChoosableSource", self.shares[0])
+        return ((step,) for step in source.chosen(epoch, self.take(epoch, self.steps_per_epoch)))
 
     def make_ready(self) -> None:
         """Make the shares of the next step ready now: called while this rank would only wait for the others."""
@@ -188,6 +199,7 @@ def open_shares(
     group: RankGroup,
     look_up: Callable[[Sequence[Step]], None] = _no_look_up,
     settle: Callable[[], None] = _nothing,
+    take: Take | None = None,
 ) -> SharedSource:
     """Return this rank's shares of a job; of a joint strategy its part of the graph, however many ranks there are."""
     if PIPELINES[job.train.strategy].is_joint:
@@ -198,4 +210,4 @@ def open_shares(
     cache = job.train.cache // len(numbers)
     train = job.train.model_copy(update={"cache": cache})
     shares = [replace(job, rank=number, num_ranks=job.train.workers, train=train) for number in numbers]
-    return SharedSource([open_source(share, edges=edges) for share in shares], group, look_up, settle)
+    return SharedSource([open_source(share, edges=edges) for share in shares], group, look_up, settle, take)

@@ -18,6 +18,7 @@ from gnnflow.stages import pipeline
 from gnnflow.train.clusterbatch import open_cluster_source
 from gnnflow.train.clusterbatch.plan import check_clusters, plan_clusters
 from gnnflow.train.minibatch import hold_graph, open_store_source
+from gnnflow.train.source import DealtBatch
 from tests.small_graphs import write_graph
 from tests.train.on_stores import config_of, job_of, resumes_to_the_same_weights
 
@@ -154,3 +155,16 @@ def test_too_few_clusters_are_refused_with_numbers() -> None:
         check_clusters(8, per_batch=9)
     with pytest.raises(TrainingError, match="2 clusters with training targets cannot be dealt to 3 ranks"):
         plan_clusters(np.array([0, 4]), per_batch=1, seed=0, rank=0, num_ranks=3)
+
+
+def test_any_rank_makes_the_batches_of_another_with_the_draws_of_that_one(folder: Path) -> None:
+    job = job_of(clusters_of(folder, clusters_per_batch=1))
+    first, second = (open_cluster_source(replace(job, rank=rank, num_ranks=2)) for rank in range(2))
+    with first, second:
+        expected = list(second.steps(3, since=1))
+        places = [DealtBatch(1, step) for step in range(1, second.steps_per_epoch)]
+        found = list(first.chosen(3, reversed(places)))[::-1]
+    assert len(found) == len(expected) > 1
+    for one, other in zip(found, expected, strict=True):
+        assert np.array_equal(one.targets, other.targets)
+        assert one.draws == other.draws

@@ -14,6 +14,7 @@ from gnnflow.graphfeature.shards import write_shard
 from gnnflow.layers.model import build_model
 from gnnflow.train.minibatch import MiniBatchSource, open_source, outputs_on_shards
 from gnnflow.train.minibatch.source import MiniBatchStep
+from gnnflow.train.source import DealtBatch
 from tests.train.planted import job_for, planted
 
 GRAPH = planted(train_shards=4)
@@ -94,3 +95,17 @@ def test_a_model_scores_stored_shards_as_its_source_does(tmp_path: Path, fanouts
         expected = source.outputs(model, "test")
     np.testing.assert_array_equal(found.logits, expected.logits)
     np.testing.assert_array_equal(found.targets, targets)
+
+
+def test_any_rank_makes_the_batches_of_another_with_the_draws_of_that_one():
+    graph = planted(train_shards=3)
+    jobs = [replace(job_for(graph, batch_size=16), rank=rank, num_ranks=2) for rank in range(2)]
+    first, second = (graph.open_source(job, edges=True) for job in jobs)
+    with first, second:
+        expected = list(second.steps(4, since=1))
+        places = [DealtBatch(1, step) for step in range(1, second.steps_per_epoch)]
+        found = list(first.chosen(4, iter([DealtBatch(0, 0), *reversed(places)])))[1:][::-1]
+    assert len(found) == len(expected) > 1
+    for one, other in zip(found, expected, strict=True):
+        assert np.array_equal(one.targets, other.targets)
+        assert one.draws == other.draws

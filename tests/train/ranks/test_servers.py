@@ -29,7 +29,8 @@ class Actor:
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
 
     def __getattr__(self, name: str):
-        return lambda *args: asyncio.run_coroutine_threadsafe(getattr(self.server, name)(*args), self.loop)
+        call = getattr(self.server, name)
+        return lambda *args, **keys: asyncio.run_coroutine_threadsafe(call(*args, **keys), self.loop)
 
 
 def config_of(**keys: object) -> TrainConfig:
