@@ -42,6 +42,7 @@ from gnnflow.layers.model import ModelInputs, build_model
 from gnnflow.train.globalbatch import GlobalBatchSource
 from gnnflow.train.globalbatch.graph import OwnPart
 from gnnflow.train.objective import Objective
+from gnnflow.train.profile import since
 from gnnflow.train.ranks.gradients import AllReduce
 from gnnflow.train.ranks.group import Place, Position, RankGroup, find_store, join_group, open_store
 from gnnflow.train.reproducible import compute_settings, seed_weights
@@ -101,7 +102,9 @@ def train(folder: Path, exchange: Exchange, chosen: argparse.Namespace, *, layer
     )
     shared = None if group is None else AllReduce(model, group, is_joint=True)
     updater, objective, times = LocalUpdater(model, config, exchange=shared), Objective("single"), []
+    warm: dict[str, float] = {}
     for epoch in range(chosen.repeats + 1):
+        warm = source.stages.seconds() if epoch == 1 else warm
         begin = time.perf_counter()
         for step in source.steps(epoch, since=0):
             step.seed()
@@ -109,8 +112,19 @@ def train(folder: Path, exchange: Exchange, chosen: argparse.Namespace, *, layer
             taken = updater.step(loss, num_targets=count, weight=objective.weight(step.labels))
         times.append(time.perf_counter() - begin)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    mirrors = [len(layer.route.rows.sources) if layer.route else 0 for layer in source._batch("train").layers]  # noqa: SLF001
-    return {"times": times[1:], "loss": taken.mean, "grown_mib": grown / 1024, "rows_sent": mirrors}
+    layers = source._batch("train").layers  # noqa: SLF001
+    mirrors = [len(layer.route.rows.sources) if layer.route else 0 for layer in layers]
+    stages = {key: each / chosen.repeats for key, each in since(source.stages.seconds(), warm).items()}
+    return {
+        "times": times[1:],
+        "loss": taken.mean,
+        "grown_mib": grown / 1024,
+        "rows_sent": mirrors,
+        "stages": stages,
+        "rows": [layer.num_targets for layer in layers],
+        "edges": len(part.edges.sources),
+        "gradient_bytes": sum(each.nbytes for each in model.parameters()),
+    }
 
 
 Work = Callable[[RankGroup], dict[str, Any]]
@@ -162,6 +176,7 @@ def on_ranks(chosen: argparse.Namespace, *, layers: int, size: int) -> dict[str,
         "grown_mib": max(each["grown_mib"] for each in ran),
         "rows_sent": [each["rows_sent"] for each in ran],
         "loss": ran[0]["loss"],
+        "ranks": ran,
     }
 
 

@@ -4,6 +4,7 @@
     python benchmarks/minibatch.py --data DATA --evaluate                # scoring beside training's forward pass
     python benchmarks/minibatch.py --data DATA --scale 1000000:10000000,4000000:40000000 [--targets 100000]
     python benchmarks/minibatch.py --data DATA --graph big.npz --pyg PYTHON --epochs 10
+    python benchmarks/minibatch.py --data DATA --graph big.npz --dgl PYTHON --unsampled 2,3 --targets 4096
 
 GraphSAGE of 2 layers, hidden 64, over all training targets in batches of 1024, fan-out 15 then 10. --data is prepared
 as by `graphflat.py` and its artifacts are kept there; they are made by workers of their own, so that the peak is that
@@ -15,9 +16,10 @@ of training alone. The first epoch, which also checks the files, is reported as 
 reader: seconds, and processor seconds, which hold on a machine that others use too. --scale generates graphs of several
 sizes (`gnnflow.datasets.power_law`), flattens as many targets of each, and compares samples per second. --dgl runs
 as many epochs with DGL's NeighborSampler, in an interpreter that has it, after those from shards and from the store in
-memory (`train.source`). --pyg runs as
-many epochs with PyG's NeighborLoader, the graph in memory, in an interpreter that has torch_geometric with torch-sparse
-or pyg-lib, and compares them with GraphFlat (neighbours selected and shards written anew, in one process) and its own.
+memory (`train.source`). With --unsampled each batch reads every in-edge within so many layers, from the store in memory
+and in DGL, for the first --targets of the training targets. --pyg runs as many epochs with PyG's NeighborLoader, the
+graph in memory, in an interpreter that has torch_geometric with torch-sparse or pyg-lib, and compares them with
+GraphFlat (neighbours selected and shards written anew, in one process) and its own.
 """
 
 from __future__ import annotations
@@ -73,8 +75,11 @@ def write_tables(graph: Path, data: Path) -> None:
 
 def train_config(job: Job, chosen: argparse.Namespace) -> Config:
     """Return the run whose GraphFlat is the job's, with this training."""
-    document = job.config().model_dump(mode="json")
-    document["model"] = {"kind": chosen.model, "layers": len(FANOUT), "hidden": 64, "dropout": 0.0, "head": "direct"}
+    document, layers = job.config().model_dump(mode="json"), chosen.layers or len(FANOUT)
+    document["model"] = {"kind": chosen.model, "layers": layers, "hidden": 64, "dropout": 0.0, "head": "direct"}
+    if chosen.layers:
+        document["neighbors"] = {"sampling": {"kind": "none"}}
+        document["flat"]["hops"] = layers
     document["train"] = {
         "epochs": chosen.epochs + 1,
         "batch_size": 1024,
@@ -90,9 +95,14 @@ def train_config(job: Job, chosen: argparse.Namespace) -> Config:
 
 def measure(job: Job, chosen: argparse.Namespace) -> dict[str, Any]:
     """Return the seconds of each epoch after the first."""
+    config = train_config(job, chosen)
     for stage in STAGES if chosen.source == "shards" else STAGES[:-1]:
-        job.stage(stage, job.config())
-    context = StageContext.of(train_config(job, chosen))
+        if not chosen.layers:
+            job.stage(stage, job.config())
+    context = StageContext.of(config)
+    if chosen.layers:
+        job.stage("ingest", config)
+        make_artifact(context, "select")  # the store itself
     shutil.rmtree(context.run.artifact("train"), ignore_errors=True)
     begin = time.process_time()
     found = make_artifact(context, "train").facts(TrainFacts)
@@ -178,6 +188,18 @@ def with_targets(tables: tuple[str, str], folder: Path, count: int) -> tuple[str
     return str(out), tables[1]
 
 
+def first_targets(tables: tuple[str, str], graph: Path, data: Path, count: int) -> tuple[str, str]:
+    """Write the node table with the first seeds of an .npz file as the train split."""
+    nodes = pq.read_table(tables[0])
+    split = np.array(nodes["split"].to_pylist(), object)
+    with np.load(graph) as held:
+        split[held["seeds"][count:]] = None
+    out = data / f"nodes-first-{count}.parquet"
+    made = nodes.set_column(nodes.column_names.index("split"), "split", pa.array(split, pa.string()))
+    pq.write_table(made, out, row_group_size=1 << 17)
+    return str(out), tables[1]
+
+
 def scale(chosen: argparse.Namespace) -> dict[str, Any]:
     """Return the figures of each size of graph and its samples per second beside those of the first."""
     found: dict[str, Any] = {}
@@ -223,6 +245,31 @@ def beside_pyg(job: Job, chosen: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def unsampled(job: Job, chosen: argparse.Namespace) -> dict[str, Any]:
+    """Return the epochs of the store and of DGL over every in-edge, by number of layers.
+
+    DGL computes and samples with as many threads as gnnflow computes and reads with.
+    """
+    chosen.source, found = "store", {}
+    for layers in map(int, chosen.unsampled.split(",")):
+        chosen.layers = layers
+        ours = measure(job, chosen)
+        theirs = _epochs_of_dgl(chosen, "--layers", str(layers), "--targets", str(chosen.targets))
+        ratio = round(min(theirs["times"][1:]) / ours["min"], 3)
+        found[f"{layers} layers"] = {"gnnflow": ours, "dgl": theirs, "dgl / ours": ratio}
+    return found
+
+
+def _epochs_of_dgl(chosen: argparse.Namespace, *more: str) -> dict[str, Any]:
+    script, threads = Path(__file__).with_name("minibatch_dgl.py"), str(chosen.threads + 1)
+    command = [chosen.dgl, str(script), "--graph", str(chosen.graph)]
+    command += ["--epochs", str(chosen.epochs + 1), "--threads", threads, *more]
+    environment = {**os.environ, "OMP_NUM_THREADS": threads}
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)  # noqa: S603 - ours
+    ran: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return ran
+
+
 def beside_dgl(job: Job, chosen: argparse.Namespace) -> dict[str, Any]:
     """Return the epochs of shards, of the store with one sample and a sample per epoch, and of DGL, in one run.
 
@@ -232,13 +279,7 @@ def beside_dgl(job: Job, chosen: argparse.Namespace) -> dict[str, Any]:
     for source, resample in (("shards", "never"), ("store", "never"), ("store", "epoch")):
         chosen.source, chosen.resample = source, resample
         found[source if resample == "never" else "store, a sample per epoch"] = measure(job, chosen)
-    script = Path(__file__).with_name("minibatch_dgl.py")
-    command = [chosen.dgl, str(script), "--graph", str(chosen.graph)]
-    threads = str(chosen.threads + 1)
-    command += ["--epochs", str(chosen.epochs + 1), "--threads", threads]
-    environment = {**os.environ, "OMP_NUM_THREADS": threads}
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)  # noqa: S603 - ours
-    found["dgl"] = json.loads(done.stdout.splitlines()[-1])
+    found["dgl"] = _epochs_of_dgl(chosen)
     fastest = min(found["dgl"]["times"][1:])
     return {**found, "dgl / ours": {key: round(fastest / of["min"], 3) for key, of in found.items() if key != "dgl"}}
 
@@ -261,6 +302,8 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--pyg", help="an interpreter with torch_geometric")
     parser.add_argument("--dgl", help="an interpreter with DGL")
+    parser.add_argument("--unsampled", help="numbers of layers, as 2,3: beside DGL over every in-edge")
+    parser.add_argument("--layers", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--source", choices=("shards", "store"), default="shards", help="train.source")
     parser.add_argument("--resample", choices=("never", "epoch"), default="never", help="train.resample, of a store")
     chosen = parser.parse_args()
@@ -270,8 +313,12 @@ def main() -> None:
     if chosen.graph and not (chosen.data / "nodes.parquet").exists():
         write_tables(chosen.graph, chosen.data)
     tables = tables_in(chosen.data, num_nodes=chosen.nodes, num_edges=chosen.edges)
+    if chosen.unsampled:
+        tables = first_targets(tables, chosen.graph, chosen.data, chosen.targets)
     job = Job(tables, str(chosen.data / "workspace"), partitions=chosen.partitions, workers=2, repeats=1)
-    if chosen.dgl:
+    if chosen.unsampled:
+        _print(unsampled(job, chosen))
+    elif chosen.dgl:
         _print(beside_dgl(job, chosen))
     elif chosen.pyg:
         _print(beside_pyg(job, chosen))

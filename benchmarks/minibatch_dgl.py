@@ -1,9 +1,9 @@
 """The same epochs with DGL: GraphSAGE over NeighborSampler's blocks, the whole graph in memory.
 
-    PYTHON benchmarks/minibatch_dgl.py --graph big.npz [--epochs 5] [--threads 1]
+    PYTHON benchmarks/minibatch_dgl.py --graph big.npz [--epochs 5] [--threads 1] [--layers 3 --targets 4096]
 
 Started by `minibatch.py --dgl PYTHON`; PYTHON has DGL and need not have gnnflow. Neighbours are drawn anew for each
-batch, on the thread that computes. Prints one JSON line.
+batch, on the thread that computes; with --layers every in-edge is read, by so many layers. Prints one JSON line.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import sys
 import time
 import types
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +35,20 @@ class _Nothing(types.ModuleType):
 
 
 class Sage(nn.Module):
-    """GraphSAGE of two layers, as `minibatch.py` trains it."""
+    """GraphSAGE, as `minibatch.py` trains it."""
 
-    def __init__(self, width: int, classes: int) -> None:
+    def __init__(self, width: int, classes: int, layers: int) -> None:
         from dgl.nn import SAGEConv
 
         super().__init__()
-        self.first, self.second = SAGEConv(width, HIDDEN, "mean"), SAGEConv(HIDDEN, classes, "mean")
+        widths = [width, *[HIDDEN] * (layers - 1), classes]
+        self.layers = nn.ModuleList([SAGEConv(*pair, "mean") for pair in pairwise(widths)])
 
     def forward(self, blocks: Any, x: torch.Tensor) -> torch.Tensor:
         """Return the logits of the last block's nodes."""
-        logits: torch.Tensor = self.second(blocks[1], functional.relu(self.first(blocks[0], x)))
-        return logits
+        for number, (layer, block) in enumerate(zip(self.layers, blocks, strict=True)):
+            x = layer(block, functional.relu(x) if number else x)
+        return x
 
 
 def main() -> None:
@@ -54,6 +57,8 @@ def main() -> None:
     parser.add_argument("--graph", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--layers", type=int, default=0)
+    parser.add_argument("--targets", type=int, default=0)
     chosen = parser.parse_args()
     sys.modules["dgl.graphbolt"] = _Nothing("dgl.graphbolt")
     import dgl
@@ -65,9 +70,10 @@ def main() -> None:
         x, y, edges, seeds = (torch.from_numpy(held[name]) for name in ("x", "y", "edge_index", "seeds"))
     begin = time.perf_counter()
     graph = dgl.graph((edges[0], edges[1]), num_nodes=len(y)).formats(["csc"])
-    sampler = NeighborSampler(list(FANOUT))
+    sampler = NeighborSampler([-1] * chosen.layers if chosen.layers else list(FANOUT))
+    seeds = seeds[: chosen.targets or None]
     prepared = time.perf_counter() - begin
-    net = Sage(x.shape[1], int(y.max()) + 1)
+    net = Sage(x.shape[1], int(y.max()) + 1, chosen.layers or len(FANOUT))
     optimizer = torch.optim.Adam(net.parameters(), lr=0.003)
     times, spent, loss = [], [], torch.zeros(())
     for _ in range(chosen.epochs):
