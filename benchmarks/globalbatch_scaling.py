@@ -8,10 +8,10 @@ processes of one thread each; the seconds of each stage (`gnnflow.executions.sta
 mirrors. Costs per row and edge come of one rank, those per mirror of two. Validated: the steps of 2 and 4 ranks beside
 the simulated ones, with as many cores as there are here and rows that travel through memory.
 
-Simulated: a graph of 4 million nodes and 40 million edges, made and divided anew for each number of ranks, so that its
+Simulated: a graph of 1 million nodes and 10 million edges, made and divided anew for each number of ranks, so that its
 mirrors are counted and not guessed; and one of GraphTheta's size, 1.4 billion nodes and 4.1 billion edges, whose ranks
 have the same share of mirrors per edge. Nodes lie in communities of a thousand, each a run of ids; --far lists the
-shares of edges that lead anywhere instead. Degrees follow a power law up to about 2,000 in-edges, and ranks own runs of
+shares of edges that lead anywhere instead. Degrees follow a power law up to about 400 in-edges, and ranks own runs of
 equal cost, as `partition: {kind: balanced}` makes them. GraphTheta reports 3.09 times the speed on four times the
 workers, 256 to 1,024: an efficiency of 77 %. `globalbatch_simulator.py` has the model and what it assumes. Prints one
 JSON line.
@@ -34,8 +34,8 @@ from plots import draw_lines
 from simulator import Network
 
 LAYERS, HIDDEN, FLOAT_BYTES = 3, 128, 4
-NODES, EDGES, COMMUNITY = 4_000_000, 40_000_000, 1_000
-HUB = 600  # weight of a node with about 2,000 in-edges
+NODES, EDGES, COMMUNITY = 1_000_000, 10_000_000, 1_000
+HUB = 100  # weight of a node with about 400 in-edges
 THETA_NODES, THETA_EDGES, THETA_TIMES, THETA_EFFICIENCY = 1.4e9, 4.1e9, 4, 0.77
 RANKS = (1, 4, 16, 64, 256, 1024)
 
@@ -107,7 +107,7 @@ def simulate(costs: Costs, cluster: Cluster, shares: list[float]) -> dict[str, d
         for ranks in RANKS:
             counted = divide(sources, targets, costs, nodes=NODES, ranks=ranks)
             large = enlarged(counted, nodes=THETA_NODES, edges=THETA_EDGES)
-            for name, held in (("4M nodes, 40M edges", counted), ("1.4G nodes, 4.1G edges", large)):
+            for name, held in (("1M nodes, 10M edges", counted), ("1.4G nodes, 4.1G edges", large)):
                 took = step_seconds(held, costs, cluster)
                 row = {"seconds": took.step, "waited": took.exchange, "mirrors": int(held.mirrors.max())}
                 found.setdefault(f"{name}, {far:.0%} far", {})[ranks] = row

@@ -32,7 +32,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of a step per row, in-edge and mirror; bytes of a mirror's row in one exchange, and of all gradients."""
+    """Seconds of a step per row, in-edge and mirror; bytes of a mirror's row in one exchange and of all gradients."""
 
     per_row: float
     per_edge: float
@@ -49,7 +49,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Divided:
-    """What each of p ranks has of a graph [p]: rows, in-edges, mirrors that it reads and rows that others read of it."""
+    """What each of p ranks has of a graph [p]: rows, in-edges, mirrors that it reads, rows that others read of it."""
 
     rows: Counts
     edges: Counts
