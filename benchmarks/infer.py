@@ -7,7 +7,8 @@ that what a task overlaps is all that is. The exchange, and with --store-behind-
 behind the link (`limited.py`); --rate 0 is no limit. Ways take turns, after one run of each that is not counted.
 Printed per way: seconds, mean and best, and MiB read and written over the link; then what the ways are worth against
 the first. --inward W gives W nodes in a hundred all in-edges, as merchants have in a graph of payments: few targets of
-many sources.
+many sources. --merchants M makes the graph a typed one: as many edges again lead from nodes, now accounts, to M
+merchants, whose share of them falls by a power law, and back.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +31,7 @@ from limited import PROTOCOL, link
 from gnnflow.config import config_from_dict, model_from_dict
 from gnnflow.infer.choice import Exchange
 from gnnflow.infer.job import InferJob, run_rounds
-from gnnflow.layers.model import ModelInputs, build_model
+from gnnflow.layers.model import ModelInputs, TypedInputs, build_model
 from gnnflow.layers.saved import encode_weights, save_model
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
@@ -49,6 +51,29 @@ OUTPUTS = 16
 WORK = f"{PROTOCOL}://work"
 
 
+def with_merchants(chosen: argparse.Namespace, nodes: str, edges: str) -> dict[str, Any]:
+    """Return the section of a typed graph, whose tables are made where they are not there yet."""
+    names = ("merchants", "pays", "serves")
+    merchants, pays, serves = (chosen.data / f"{name}-{chosen.merchants}.parquet" for name in names)
+    if not merchants.exists():
+        rng = np.random.default_rng(1)
+        share = 1 / np.arange(1, chosen.merchants + 1)
+        merchant = rng.choice(chosen.merchants, chosen.edges, p=share / share.sum())
+        account = rng.integers(0, chosen.nodes, chosen.edges)
+        pq.write_table(pa.table({"src": account, "dst": merchant}), pays)
+        pq.write_table(pa.table({"src": merchant, "dst": account}), serves)
+        pq.write_table(pa.table({"id": np.arange(chosen.merchants)}), merchants)
+    return {
+        "nodes": {"account": nodes, "merchant": str(merchants)},
+        "edges": {
+            "account__knows__account": edges,
+            "account__pays__merchant": str(pays),
+            "merchant__serves__account": str(serves),
+        },
+        "target": "account",
+    }
+
+
 def store_of(chosen: argparse.Namespace) -> GraphStore:
     """Return the graph store, made where it is not there yet."""
     nodes, edges = tables_in(chosen.data, num_nodes=chosen.nodes, num_edges=chosen.edges)
@@ -59,10 +84,11 @@ def store_of(chosen: argparse.Namespace) -> GraphStore:
             source, target = rng.integers(0, chosen.nodes, (2, chosen.edges))
             target %= chosen.nodes * chosen.inward // 100
             pq.write_table(pa.table({"src": source, "dst": target}), edges)
+    graph = with_merchants(chosen, nodes, edges) if chosen.merchants else {"nodes": nodes, "edges": edges}
     content = {
         "name": "infer",
         "workspace": str(chosen.data / "workspace"),
-        "graph": {"nodes": nodes, "edges": edges, "partitions": chosen.partitions},
+        "graph": {**graph, "partitions": chosen.partitions},
         "model": {"kind": "gcn"},
         "cluster": {"kind": "synchronous"},
     }
@@ -80,9 +106,11 @@ def job_of(chosen: argparse.Namespace) -> InferJob:
     """Return what scores all nodes with an untrained model."""
     store = store_of(chosen)
     config = model_from_dict({"kind": chosen.model, "hidden": chosen.hidden, "layers": 2})
-    inputs = ModelInputs(feature_width=store.facts.features.width, num_outputs=OUTPUTS)
+    facts = store.facts
+    typed = TypedInputs.of(facts.schema, facts.features_of_types) if chosen.merchants else None
+    inputs = ModelInputs(feature_width=facts.features.width, num_outputs=OUTPUTS, typed=typed)
     torch.manual_seed(0)
-    folder = str(chosen.data / f"model-{chosen.model}-{chosen.hidden}")
+    folder = str(chosen.data / f"model-{chosen.model}-{chosen.hidden}-{chosen.merchants}")
     save_model(folder, config, inputs, weights=encode_weights(build_model(config, inputs).state_dict()))
     return InferJob(
         artifact=str(chosen.data / "predictions"),
@@ -118,11 +146,12 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=200_000)
     parser.add_argument("--edges", type=int, default=2_000_000)
     parser.add_argument("--partitions", type=int, default=4)
-    parser.add_argument("--model", choices=("gcn", "sage", "gin", "gat"), default="sage")
+    parser.add_argument("--model", choices=("gcn", "sage", "gin", "gat", "rgcn", "han", "hgt"), default="sage")
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--rate", type=float, default=50.0, help="MiB per second; 0 is no limit")
     parser.add_argument("--latency", type=float, default=10.0, help="milliseconds per request")
     parser.add_argument("--inward", type=int, default=0, help="nodes in a hundred that all edges lead to; 0: power law")
+    parser.add_argument("--merchants", type=int, default=0, help="nodes of a second type; 0: a graph without types")
     parser.add_argument("--store-behind-link", action="store_true")
     parser.add_argument("--turns", type=int, default=3)
     chosen = parser.parse_args()

@@ -15,23 +15,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gnnflow.executions.base import OneBlock, first_rows, layer_rows, maps_first, terms_of, updated_rows
-from gnnflow.executions.propagate import partial_state
+from gnnflow.executions.base import Delivery, OneBlock, first_rows, layer_rows, maps_first, terms_of, updated_rows
 from gnnflow.executions.stages import UNTIMED, Stages
-from gnnflow.executions.tensors import BlockTensors, TypedBlockTensors
+from gnnflow.executions.tensors import TypedBlockTensors
 from gnnflow.layers import Layer, Model, NodeContext, RelationLayers, Terms
 
 
 @dataclass(frozen=True)
 class RelationPass:
-    """One relation's pass, ready to aggregate: terms of its sources and targets, and the edges between them.
+    """One relation's pass, ready to aggregate: terms of its sources and targets, and how its in-edges reach these.
 
     map_first: the layer's value_weight is in the values already.
     """
 
     layer: Layer
     terms: Terms
-    block: BlockTensors
+    delivery: Delivery
     map_first: bool
 
 
@@ -56,9 +55,10 @@ def related_rows(
         rows, context = h.index_select(0, part.sources), nodes.relation(relation, part.sources)
         first = maps_first(layer, rows, part.block.num_targets, part.block.csr.num_edges)
         terms = terms_of(layer, rows, nodes=context, num_targets=part.block.num_targets, map_first=first)
-        return RelationPass(layer, terms, part.block, first)
+        return RelationPass(layer, terms, OneBlock(part.block), first)
 
-    return joined_rows(layers, pass_of, h=first_rows(h, block.num_targets), block=block, stages=stages)
+    own = first_rows(h, block.num_targets)
+    return joined_rows(layers, pass_of, h=own, targets=block.targets, places=block.places, stages=stages)
 
 
 def joined_rows(
@@ -66,28 +66,30 @@ def joined_rows(
     pass_of: Callable[[int], RelationPass],
     *,
     h: Tensor,
-    block: TypedBlockTensors,
+    targets: Sequence[Tensor],
+    places: Tensor,
     stages: Stages = UNTIMED,
 ) -> Tensor:
-    """Return the rows of a block's targets [T, W], before what the model does to them.
+    """Return the rows of T targets [T, W], before what the model does to them.
 
-    pass_of: makes a relation's pass when it is needed. h: the T targets' own input rows, after dropout.
+    pass_of: makes a relation's pass when it is needed: type by type, the relations into it in their order. h: the T
+    targets' own input rows, after dropout. targets and places: as in `TypedBlockTensors`.
     """
     of_types = []
-    for node_type, targets in enumerate(block.targets):
+    for node_type, rows_of_type in enumerate(targets):
         passes = (pass_of(relation) for relation in layers.schema.relations_into(node_type))
         if layers.merges_states:
             rows = [_merged(held, stages)] if (held := list(passes)) else []
         else:
             rows = [
                 layer_rows(
-                    each.layer, terms=each.terms, delivery=OneBlock(each.block), map_first=each.map_first, stages=stages
+                    each.layer, terms=each.terms, delivery=each.delivery, map_first=each.map_first, stages=stages
                 )
                 for each in passes
             ]
         stages.enter("reduce", over=rows, back="apply")
-        of_types.append(layers.joined(node_type, rows, h.index_select(0, targets)))
-    return torch.cat(of_types).index_select(0, block.places)
+        of_types.append(layers.joined(node_type, rows, h.index_select(0, rows_of_type)))
+    return torch.cat(of_types).index_select(0, places)
 
 
 def _merged(passes: Sequence[RelationPass], stages: Stages) -> Tensor:
@@ -97,8 +99,9 @@ def _merged(passes: Sequence[RelationPass], stages: Stages) -> Tensor:
     terms = [rows for each in passes for rows in each.terms.source.values()]
     stages.enter("gather_sum", over=terms, back="transform")
     states = (
-        partial_state(each.layer, source=each.terms.source, target=each.terms.target, block=each.block)
+        part.state(each.layer, each.terms.target)
         for each in passes
+        for part in each.delivery.parts(each.layer, each.terms)
     )
     aggregated = aggregation.finalize(aggregation.merge_all(states))
     stages.enter("apply", over=[aggregated], back="gather_sum")

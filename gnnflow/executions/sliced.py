@@ -88,6 +88,22 @@ class TermLayout:
 
 
 @dataclass(frozen=True)
+class Gathered:
+    """What a partition gathered of the in-edges of T targets: all of them as one block, or states of all their parts.
+
+    source: source terms of the block's S sources, the T targets' own first; beside states those of the T targets alone.
+    states: merged in this order. attribute_width and has_weight say which edge columns the graph has, for the self
+    message beside states.
+    """
+
+    source: TermArrays
+    block: Block | None = None
+    states: Sequence[TermArrays] = ()
+    attribute_width: int = 0
+    has_weight: bool = False
+
+
+@dataclass(frozen=True)
 class TermLayouts:
     """The layouts of one layer's terms: source as it is sent, target as it is kept. target may have no terms."""
 
@@ -131,6 +147,19 @@ def term_layouts(model: Model, index: int) -> TermLayouts:
 
 
 @torch.no_grad()
+def source_layout(model: Model, index: int, relation: int = 0) -> TermLayout:
+    """Return how layer `index`'s source terms are packed, on a typed graph those of a relation, as they are sent."""
+    return TermLayout.of(none_terms(model, index, relation).source)
+
+
+def none_terms(model: Model, index: int, relation: int) -> Terms:
+    """Return layer `index`'s terms of no node, in a relation."""
+    layer, none = model.layers_at(index)[relation], torch.zeros(0, device=model.device)
+    h, nodes = none.new_zeros(0, layer.in_width), NodeContext(none, none, none)
+    return layer_terms(layer, h=h, nodes=nodes, map_first=maps_values_first(layer))
+
+
+@torch.no_grad()
 def layer_slice(model: Model, index: int, *, own: TermArrays, source: TermArrays, block: Block) -> FloatArray:
     """Return layer `index`'s rows of the block's targets [T, W], after the activation.
 
@@ -144,16 +173,18 @@ def layer_slice(model: Model, index: int, *, own: TermArrays, source: TermArrays
 
 @torch.no_grad()
 def partial_slice(
-    model: Model, index: int, *, own: TermArrays, source: TermArrays, block: Block
+    model: Model, index: int, *, own: TermArrays, source: TermArrays, block: Block, relation: int = 0
 ) -> dict[str, FloatArray]:
     """Return layer `index`'s states of the block's targets over the block's edges alone; see `finish_slice`.
 
-    own and source as for `layer_slice`. sample_scale must be that of all kept edges, not of the block's part.
+    own and source as for `layer_slice`. sample_scale must be that of all kept edges, not of the block's part. relation:
+    which one the block's edges are of, on a typed graph.
     """
     check_evaluating(model)
-    _check_mergeable(model, index)
+    layer = model.layers_at(index)[relation]
+    _check_mergeable(layer, index)
     part = BlockPart(_beside(model, block_tensors(block)), _tensors(model, source))
-    return terms_to_arrays(part.state(model.layer(index), _tensors(model, own)))
+    return terms_to_arrays(part.state(layer, _tensors(model, own)))
 
 
 @torch.no_grad()
@@ -173,14 +204,37 @@ def finish_slice(
     columns the graph has, for the self message.
     """
     check_evaluating(model)
-    _check_mergeable(model, index)
+    _check_mergeable(model.layer(index), index)
     terms = Terms(_tensors(model, own_source), _tensors(model, own))
+    gathered = Gathered(own_source, None, states, attribute_width, has_weight)
+    return _rows(model, index, terms, delivery_of(model, gathered))
+
+
+def gathered_slice(model: Model, index: int, *, own: TermArrays, gathered: Gathered) -> FloatArray:
+    """Return layer `index`'s rows [T, W] from what was gathered of all in-edges. own: the targets' target terms."""
+    if gathered.block is not None:
+        return layer_slice(model, index, own=own, source=gathered.source, block=gathered.block)
+    return finish_slice(
+        model,
+        index,
+        own=own,
+        own_source=gathered.source,
+        states=gathered.states,
+        attribute_width=gathered.attribute_width,
+        has_weight=gathered.has_weight,
+    )
+
+
+def delivery_of(model: Model, gathered: Gathered) -> Delivery:
+    """Return what delivers the edges that were gathered."""
+    if gathered.block is not None:
+        return OneBlock(_beside(model, block_tensors(gathered.block)))
     # no edges, but the columns that a self message needs
-    weight = torch.zeros(0) if has_weight else None
-    attributes = torch.zeros(0, attribute_width) if attribute_width else None
+    weight = torch.zeros(0) if gathered.has_weight else None
+    attributes = torch.zeros(0, gathered.attribute_width) if gathered.attribute_width else None
     edge = _beside(model, EdgeContext(0, weight, attributes))
-    received = [_tensors(model, state) for state in states]
-    return _rows(model, index, terms, _Received(len(terms.source["value"]), 0, edge, received))
+    received = [_tensors(model, state) for state in gathered.states]
+    return _Received(len(gathered.source["value"]), 0, edge, received)
 
 
 @torch.no_grad()
@@ -251,12 +305,12 @@ def maps_values_first(layer: Layer) -> bool:
     return weight is None or weight.shape[0] <= weight.shape[1]
 
 
-def _check_mergeable(model: Model, index: int) -> None:
-    aggregation = model.layer(index).levels.instance
+def _check_mergeable(layer: Layer, index: int) -> None:
+    aggregation = layer.levels.instance
     if not aggregation.mergeable:
         raise LayerError(
             f"layer {index + 1} aggregates with {type(aggregation).__name__}, whose states do not merge",
-            where=type(model.layer(index)).__name__,
+            where=type(layer).__name__,
             fix="Use layer_slice on a block with all in-edges of its targets.",
         )
 

@@ -4,19 +4,20 @@
     for each layer k:
         for each relation r:
             terms = relation_terms(k, r, h, nodes of r's source type)     at the owner, who packs and sends them
-        h = relations_slice(k, h, nodes, block, received terms)           at the targets' owner, which has their h
+        h = relations_slice(k, h, nodes, gather)                          at the targets' owner, which has their h
+            gather(r, own terms)                                          what came of r's in-edges: rows or states
     prediction_slice(outputs)                                     at the owner
 
 `encode_slice` and `prediction_slice` are those of `sliced.py`. A node is sent once per relation that reads it, because
 each relation has a layer of its own. What stays with a target is its input row, from which the owner computes the
 target's own terms for every relation into its type.
 
-Shapes: T targets, S sources, W width.
+Shapes: T targets, T' targets of one type, W width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -25,17 +26,18 @@ from gnnflow.executions.base import layer_terms
 from gnnflow.executions.moving import beside
 from gnnflow.executions.relations import RelationPass, joined_rows
 from gnnflow.executions.sliced import (
-    TermArrays,
-    TermLayout,
+    Gathered,
+    SliceTerms,
     arrays_to_terms,
     check_evaluating,
+    delivery_of,
     float_array,
     maps_values_first,
     terms_to_arrays,
 )
-from gnnflow.executions.tensors import node_context, tensor, typed_block_tensors
-from gnnflow.graph.arrays import FloatArray, IntArray
-from gnnflow.graph.batch import Block, Degrees
+from gnnflow.executions.tensors import node_context, rows_of_types, tensor, types_of
+from gnnflow.graph.arrays import FloatArray
+from gnnflow.graph.batch import Degrees
 from gnnflow.layers import Layer, Model, NodeContext, Terms
 
 
@@ -50,49 +52,37 @@ def relation_terms(model: Model, index: int, relation: int, *, h: FloatArray, no
 
 
 @torch.no_grad()
-def relation_layout(model: Model, index: int, relation: int) -> TermLayout:
-    """Return how layer `index`'s source terms in a relation are packed. It depends on the model alone."""
-    layer = model.relations(index).layer(relation)
-    none = torch.zeros(0, device=model.device)
-    return TermLayout.of(_terms(layer, none.new_zeros(0, layer.in_width), NodeContext(none, none, none)).source)
-
-
-@torch.no_grad()
 def relations_slice(
-    model: Model,
-    index: int,
-    *,
-    h: FloatArray,
-    nodes: Degrees,
-    block: Block,
-    types: IntArray,
-    received: Sequence[TermArrays],
+    model: Model, index: int, *, h: FloatArray, nodes: Degrees, gather: Callable[[int, SliceTerms], Gathered]
 ) -> FloatArray:
-    """Return layer `index`'s rows of the block's targets [T, W], after the activation.
+    """Return layer `index`'s rows of T targets [T, W], after the activation.
 
-    h and nodes: input rows and degrees of the T targets. block: all in-edges of the targets in all relations, its
-    sources beginning with the T targets; an edge reads a target's row only where it leads to the same target. types
-    [S]: of the block's sources. received: per relation, the source terms of the source rows beyond T that its edges
-    read, in ascending order of these rows.
+    h and nodes: input rows, degrees and types of the targets. gather: gives what came of a relation's in-edges for its
+    T' targets, which are all of the T of the type that it leads to, from their own terms in it; called once per
+    relation in the order of `relation_order`.
     """
     check_evaluating(model)
     layers = model.relations(index)
-    rows, context, held = beside(
-        model.device, (tensor(h), node_context(nodes), typed_block_tensors(block, types, layers.schema))
-    )
-    terms_of_sources = [beside(model.device, arrays_to_terms(each)) for each in received]
+    targets, places = rows_of_types(types_of(nodes), layers.schema.num_types)
+    rows, context, held = beside(model.device, (tensor(h), node_context(nodes), (*targets, places)))
     dropped = model.pre(index, rows)
 
     def pass_of(relation: int) -> RelationPass:
-        layer, part = layers.layer(relation), held.relations[relation]
         # the relation's targets among the T, and their own terms
-        targets = part.sources[: part.block.num_targets]
-        own = _terms(layer, dropped.index_select(0, targets), context.relation(relation, targets))
-        source = {name: torch.cat([own.source[name], given]) for name, given in terms_of_sources[relation].items()}
-        return RelationPass(layer, Terms(source, own.target), part.block, maps_values_first(layer))
+        layer, own_rows = layers.layer(relation), held[layers.schema.target_types[relation]]
+        own = _terms(layer, dropped.index_select(0, own_rows), context.relation(relation, own_rows))
+        gathered = gather(relation, SliceTerms(terms_to_arrays(own.source), terms_to_arrays(own.target)))
+        source = beside(model.device, arrays_to_terms(gathered.source))
+        return RelationPass(layer, Terms(source, own.target), delivery_of(model, gathered), maps_values_first(layer))
 
-    out = joined_rows(layers, pass_of, h=dropped, block=held)
+    out = joined_rows(layers, pass_of, h=dropped, targets=held[:-1], places=held[-1])
     return float_array(model.post(index, out, model.shortcut(index, rows)))
+
+
+def relation_order(model: Model) -> list[int]:
+    """Return the relations in the order in which `relations_slice` computes them."""
+    schema = model.inputs.schema
+    return [relation for number in range(schema.num_types) for relation in schema.relations_into(number)]
 
 
 def _terms(layer: Layer, h: Tensor, nodes: NodeContext) -> Terms:

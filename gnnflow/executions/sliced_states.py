@@ -5,9 +5,10 @@
     merged = MergedStates(k, own terms, ...)            at the targets' owner:
         merged.add_block(source terms, block, targets)      over edges whose sources came as rows
         merged.add_state(state, targets)                    over edges whose states were made elsewhere
-    merged.finish(own source terms)
+    merged.state                                        of all parts, for `finish_slice` or `relations_slice`
 
-Parts are merged in the order in which they are added, which must be the same in every run.
+Parts are merged in the order in which they are added, which must be the same in every run. On a typed graph all of this
+is of one relation's layer and in-edges.
 
 Shapes: T targets, n of them that a part leads to.
 """
@@ -21,10 +22,10 @@ import torch
 
 from gnnflow.executions.base import BlockPart
 from gnnflow.executions.moving import beside
-from gnnflow.executions.sliced import TermLayout, finish_slice, partial_slice, term_slice, terms_to_arrays
+from gnnflow.executions.sliced import TermLayout, none_terms, partial_slice, terms_to_arrays
 from gnnflow.executions.tensors import block_tensors, shared_tensor, tensor
 from gnnflow.graph.arrays import FloatArray, IntArray
-from gnnflow.graph.batch import Block, Degrees
+from gnnflow.graph.batch import Block
 from gnnflow.graph.edges import InEdges
 from gnnflow.layers import Model, State
 from gnnflow.layers.terms import GatheredTerms
@@ -35,25 +36,26 @@ if TYPE_CHECKING:
     from gnnflow.executions.sliced import TermArrays
 
 
-def sent_state(model: Model, index: int, *, attribute_width: int = 0, has_weight: bool = False) -> TermLayout | None:
+@torch.no_grad()
+def sent_state(
+    model: Model, index: int, relation: int = 0, *, attribute_width: int = 0, has_weight: bool = False
+) -> TermLayout | None:
     """Return how layer `index`'s state of a target is packed where a holder of sources can make it, else None.
 
     It can where states merge and an edge reads nothing of its target. A factor of the target's whole sum ("scale") is
     applied by the target's owner. attribute_width and has_weight say which edge columns the graph has.
     """
-    layer = model.layer(index)
-    if not layer.levels.instance.mergeable:
+    if not model.layers_at(index)[relation].levels.instance.mergeable:
         return None
-    none, count = np.zeros(0, np.float32), np.zeros(0, np.int64)
-    terms = term_slice(model, index, h=np.zeros((0, layer.in_width), np.float32), nodes=Degrees(count, count, none))
     edges = InEdges(
         np.zeros(1, np.int64),
-        count,
-        weight=none if has_weight else None,
+        np.zeros(0, np.int64),
+        weight=np.zeros(0, np.float32) if has_weight else None,
         attributes=np.zeros((0, attribute_width), np.float32) if attribute_width else None,
     )
+    block, source = Block(edges, num_sources=0), terms_to_arrays(none_terms(model, index, relation).source)
     try:
-        state = partial_slice(model, index, own={}, source=terms.source, block=Block(edges, num_sources=0))
+        state = partial_slice(model, index, own={}, source=source, block=block, relation=relation)
     except KeyError:  # the layer asked for a term of the target
         return None
     return TermLayout.of({name: tensor(rows) for name, rows in state.items()})
@@ -62,13 +64,14 @@ def sent_state(model: Model, index: int, *, attribute_width: int = 0, has_weight
 class MergedStates:
     """Layer `index`'s states of T targets, to which parts of their in-edges are merged one after the other.
 
-    own: the targets' target terms. sample_scale [T]: of a uniform sample, over all kept edges of a target.
+    relation: which layer and in-edges they are of, on a typed graph. own: the targets' target terms. sample_scale [T]:
+    of a uniform sample, over all kept edges of a target.
     """
 
-    def __init__(self, model: Model, index: int, *, own: TermArrays, sample_scale: FloatArray | None) -> None:
-        self._model, self._index = model, index
-        self._layer = model.layer(index)
-        self._own_arrays = own
+    def __init__(
+        self, model: Model, index: int, relation: int = 0, *, own: TermArrays, sample_scale: FloatArray | None
+    ) -> None:
+        self._model, self._layer = model, model.layers_at(index)[relation]
         self._own = self._tensors(own)
         self._scale = None if sample_scale is None else beside(model.device, tensor(sample_scale))
         self._state: State = {}
@@ -101,17 +104,10 @@ class MergedStates:
             received = self._layer.levels.instance.rescale(received, self._scale.index_select(0, rows))
         self._merge(received, rows)
 
-    def finish(self, own_source: TermArrays, *, attribute_width: int = 0, has_weight: bool = False) -> FloatArray:
-        """Return the layer's rows [T, W]. own_source: the targets' own source terms, T rows; see `finish_slice`."""
-        return finish_slice(
-            self._model,
-            self._index,
-            own=self._own_arrays,
-            own_source=own_source,
-            states=[terms_to_arrays(self._state)],
-            attribute_width=attribute_width,
-            has_weight=has_weight,
-        )
+    @property
+    def state(self) -> dict[str, FloatArray]:
+        """The states over all parts that were added [T, ...]."""
+        return terms_to_arrays(self._state)
 
     def _merge(self, part: State, rows: Tensor) -> None:
         held = {name: each.index_select(0, rows) for name, each in self._state.items()}

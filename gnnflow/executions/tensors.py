@@ -213,7 +213,7 @@ def node_context(nodes: Degrees) -> NodeContext:
 
 def typed_block_tensors(block: Block, types: IntArray, schema: GraphSchema) -> TypedBlockTensors:
     """Return a typed block's relations as tensors. types: the number of each source row's type [S]."""
-    targets, places = _by_type(types[: block.num_targets], schema.num_types)
+    targets, places = rows_of_types(types[: block.num_targets], schema.num_types)
     parts = relation_blocks(block, types, schema)
     return TypedBlockTensors(
         tuple(RelationTensors(block_tensors(part.block), tensor(part.sources)) for part in parts),
@@ -223,7 +223,7 @@ def typed_block_tensors(block: Block, types: IntArray, schema: GraphSchema) -> T
     )
 
 
-def _by_type(types: IntArray, num_types: int) -> tuple[tuple[Tensor, ...], Tensor]:
+def rows_of_types(types: IntArray, num_types: int) -> tuple[tuple[Tensor, ...], Tensor]:
     """Return the rows of each type, ascending, and where each row lies among those of all types laid end to end."""
     order = np.argsort(types, kind="stable")
     places = np.empty(len(types), np.int64)
@@ -240,7 +240,7 @@ def feature_tensors(features: NodeFeatures) -> FeatureTensors | TypedFeatureTens
     """Return the input features as tensors, in the form they are stored in."""
     if isinstance(features, TypedFeatures):
         parts = (None if part is None else feature_tensors(part) for part in features.parts)
-        return TypedFeatureTensors(tuple(parts), *_by_type(features.types, len(features.parts)))
+        return TypedFeatureTensors(tuple(parts), *rows_of_types(features.types, len(features.parts)))
     return FeatureTensors(
         features.width,
         dense=tensor(features.dense),

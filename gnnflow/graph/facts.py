@@ -372,9 +372,8 @@ class Parity:
 class Sent:
     """What partitions sent each other between slices, by count, before compression.
 
-    sends: once per layer and pair of partitions of which one reads rows of the other; as_states: those of them that
-    were partial states. row_bytes: of all of them as rows; saved_bytes: how much fewer were sent. All are 0 where rows
-    alone can be sent, since nothing is counted then.
+    sends: once per layer, relation and pair of partitions of which one reads rows of the other; as_states: those of
+    them that were partial states. row_bytes: of all of them as rows; saved_bytes: how much fewer were sent.
     """
 
     sends: int = 0

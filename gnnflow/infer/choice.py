@@ -55,14 +55,14 @@ class LayerBytes:
 class Exchange:
     """What the tasks of one GraphInfer know of how they send to each other.
 
-    layers: what each layer sends; empty where rows alone are sent. askers: by need round, the partitions that take
+    layers: what each layer sends, in each relation. askers: by need round, then relation, the partitions that take
     states in a layer of it.
     """
 
     sending: Sending = "fewest bytes"
     overlap: Overlap = "large pieces"
-    layers: tuple[LayerBytes, ...] = ()
-    askers: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    layers: tuple[tuple[LayerBytes, ...], ...] = ()
+    askers: dict[int, dict[int, tuple[int, ...]]] = field(default_factory=dict)
 
     def ahead(self, number: int) -> int:
         """Return how many of a number of pieces to fetch ahead, where the task holds them all at once."""
@@ -71,7 +71,10 @@ class Exchange:
 
 @dataclass(frozen=True)
 class PairCounts:
-    """What one partition reads of each other one: distinct sources, edges, and targets they lead to, each [P]."""
+    """What one partition reads of each other one in a relation.
+
+    Distinct sources, targets that edges from these lead to, and the edges, each [P].
+    """
 
     sources: IntArray
     targets: IntArray
@@ -113,7 +116,7 @@ def may_differ(sources: IntArray, layers: Sequence[LayerBytes], exchange: Exchan
 
 
 def choose(counts: PairCounts, layers: Sequence[LayerBytes], *, edge_bytes: float, sending: Sending) -> Choice:
-    """Choose for each partition that sends, and each of the layers that read the same, rows or states.
+    """Choose for each partition that sends, and each of the layers that read the same, rows or states of a relation.
 
     edge_bytes: of one edge, sent once where any layer takes states.
     """

@@ -20,12 +20,13 @@ from gnnflow.layers.saved import load_model
 from gnnflow.mapreduce.rounds import Round
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gnnflow.config import Device
     from gnnflow.graph.edges import Fanout
     from gnnflow.graph.facts import Sent
     from gnnflow.graph.labels import LabelKind
+    from gnnflow.infer.choice import LayerBytes
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
     from gnnflow.neighbors.selected import Neighbors
     from gnnflow.storage.filesystem import FileEntry
@@ -93,6 +94,10 @@ class InferJob:
         whole = whole and self.neighbors.store.schema.num_types == 1
         return self.num_layers if whole else layer
 
+    def layers_served(self, need_layer: int, relation: int) -> list[LayerBytes]:
+        """Return what the layers that a need round serves send in a relation."""
+        return [self.exchange.layers[layer - 1][relation] for layer in self.served(need_layer)]
+
     def served(self, need_layer: int) -> list[int]:
         """Return the layers (from 1) that a need round serves."""
         return [layer for layer in range(1, self.num_layers + 1) if self.need_layer(layer) == need_layer]
@@ -103,12 +108,24 @@ class InferJob:
         facts = self.neighbors.store.facts
         return {"attribute_width": facts.attribute_width, "has_weight": facts.has_weight}
 
+    def channel(self, what: str, layer: int, relation: int) -> str:
+        """Return the channel in which something travels that each relation has of its own."""
+        return f"{what}_{layer}_{relation}" if self.neighbors.store.schema.is_typed else f"{what}_{layer}"
+
     def source_channels(self, layer: int) -> tuple[str, ...]:
         """Return the channels in which the source terms of a layer travel, one per relation."""
-        schema = self.neighbors.store.schema
-        if not schema.is_typed:
-            return (f"source_{layer}",)
-        return tuple(f"source_{layer}_{relation}" for relation in range(schema.num_relations))
+        return self._channels("source", layer, range(self.neighbors.store.schema.num_relations))
+
+    def state_channels(self, layer: int) -> tuple[str, ...]:
+        """Return the channels in which states of a layer travel."""
+        return self._channels("state", layer, self.exchange.askers.get(self.need_layer(layer), ()))
+
+    def edge_channels(self, need_layer: int) -> tuple[str, ...]:
+        """Return the channels in which a need round sends edges, to whom states are made over them."""
+        return self._channels("edges", need_layer, self.exchange.askers.get(need_layer, ()))
+
+    def _channels(self, what: str, layer: int, relations: Iterable[int]) -> tuple[str, ...]:
+        return tuple(self.channel(what, layer, relation) for relation in relations)
 
     def load_model(self) -> Model:
         """Return the trained model in evaluation mode, on the CPU."""
@@ -138,7 +155,8 @@ class InferResult:
 def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
     """Run GraphInfer over every partition. Raises ScoringError where a target's result is not finite."""
     parts, layers = job.neighbors.store.num_partitions, job.num_layers
-    sends = states.layer_bytes(job.load_model(), leaves=job.neighbors.store.facts.leaves, **job.edge_columns)
+    leaves = job.neighbors.store.facts.leaves_of_relations
+    sends = states.layer_bytes(job.load_model(), leaves=leaves, **job.edge_columns)
     job = replace(job, exchange=replace(job.exchange, layers=sends))
     needs = _plan_needs(job, runner)
     job = replace(job, exchange=replace(job.exchange, askers=needs.askers))
@@ -149,8 +167,8 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
     runner.run(Round("slice_0", parts, parts, encode, need.need_channels(job, 1)))
     for layer in range(1, layers + 1):
         reads = need.need_channels(job, layer)
-        reads |= dict.fromkeys((f"own_{layer}", *job.source_channels(layer)), f"slice_{layer - 1}")
-        reads |= {f"state_{layer}": f"slice_{layer - 1}"} if job.need_layer(layer) in needs.askers else {}
+        sent = (f"own_{layer}", *job.source_channels(layer), *job.state_channels(layer))
+        reads |= dict.fromkeys(sent, f"slice_{layer - 1}")
         function = partial(rounds.score, job=job, parity=needs.sample)
         if layer < layers:
             reads |= need.need_channels(job, layer + 1)
@@ -193,7 +211,7 @@ class _Needs:
     """What the need rounds found. sample: the dense ids the parity certificate samples; askers: see `Exchange`."""
 
     sample: tuple[int, ...]
-    askers: dict[int, tuple[int, ...]]
+    askers: dict[int, dict[int, tuple[int, ...]]]
     sent: Sent
 
 
@@ -201,16 +219,19 @@ def _plan_needs(job: InferJob, runner: RoundRunner) -> _Needs:
     """Run the need rounds."""
     parts, layers = job.neighbors.store.num_partitions, job.num_layers
     sample: list[list[int]] = []
-    askers, counted = dict[int, tuple[int, ...]](), list[dict[str, int]]()
+    askers, counted = dict[int, dict[int, tuple[int, ...]]](), list[dict[str, int]]()
     for layer in range(layers, 0, -1):
         if job.need_layer(layer) != layer:
             continue
         reads = need.need_channels(job, layer + 1) if layer < layers else {}
         plan = partial(need.plan_need, job=job, layer=layer)
         records = runner.run(Round(f"need_{layer}", parts, parts, plan, reads))
-        counted += [record.counts for record in records]
-        if takers := tuple(record.index for record in records if record.counts.get("sends_of_states")):
-            askers[layer] = takers
+        askers[layer] = {}
+        for relation in range(job.neighbors.store.schema.num_relations):
+            found = {record.index: record.counts["sent"][relation] for record in records}
+            counted += found.values()
+            if takers := tuple(index for index, each in found.items() if each["as_states"]):
+                askers[layer][relation] = takers
         if layer == layers:
             sample = [pair for record in records for pair in record.counts["sample"]]
     # hash of each candidate of any partition, and the places of the smallest

@@ -4,9 +4,8 @@ D_K are the targets; D_{l-1} is D_l and the sources of D_l's in-edges. Each part
 once, and the owners answer in the order they were asked, so source rows travel without their ids. A source that is a
 target of the same partition is at hand and not asked for.
 
-On a typed graph a source is asked for once per relation that reads it, since each relation has a layer of its own, and
-targets are of one type alone. Only an edge from a node to itself asks for nothing there, since terms of other targets
-are computed relation by relation.
+On a typed graph a source is asked for once per relation that reads it, since each relation has a layer of its own. It
+is at hand there where it is a target of the same relation, from and to one type.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import pyarrow as pa
 
 from gnnflow.graph.arrays import distinct
 from gnnflow.graph.hashing import combine, seed_word
-from gnnflow.infer.reads import LayerReads
+from gnnflow.infer.reads import layer_reads
 from gnnflow.infer.states import ask_for_states
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
@@ -27,7 +26,6 @@ from gnnflow.storage.columns import to_numpy
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import IntArray
-    from gnnflow.graph.edges import InEdges, Picked
     from gnnflow.infer.job import InferJob
     from gnnflow.mapreduce.exchange import Inbox
 
@@ -45,16 +43,12 @@ def plan_need(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOut
     store, book = job.neighbors.store, job.neighbors.store.book
     # local rows this layer computes here, ascending [T]
     rows = targets_of(index, job) if layer == job.num_layers else computed_rows(index, inbox, job, layer)
-    states: tuple[Emit, ...] = ()
-    counts: dict[str, Any] = {"rows": len(rows)}
+    reads = layer_reads(index, job, layer=layer, rows=rows)
+    asked = {"node": np.concatenate([each.asked for each in reads])}
     if store.schema.is_typed:
-        asked = _asked_by_relation(index, job, layer, rows)
-    else:
-        reads = LayerReads.of(index, job, layer=layer, rows=rows)
-        asked = {"node": reads.asked}
-        states, counted = ask_for_states(reads, job, layer)
-        counts |= counted
-    counts["sources"] = len(asked["node"])
+        asked["relation"] = np.repeat(np.arange(len(reads)), [len(each.asked) for each in reads])
+    states, sent = ask_for_states(reads, job, layer)
+    counts: dict[str, Any] = {"rows": len(rows), "sources": len(asked["node"]), "sent": sent}
     if layer == job.num_layers:
         counts["sample"] = _sample(index, rows, job)
     return TaskOutput(
@@ -65,30 +59,6 @@ def plan_need(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOut
         ),
         counts=counts,
     )
-
-
-def _asked_by_relation(index: int, job: InferJob, layer: int, rows: IntArray) -> dict[str, IntArray]:
-    """Return what local rows of a typed graph read: dense ids, relation by relation, and the relations [S]."""
-    # the in-edges the layer takes of them [E]
-    edges = job.neighbors.in_edges(index)
-    picked = edges.prefix(rows, limit=job.fanout(layer))
-    nodes = rows + job.neighbors.store.book.start(index)
-    of_relations = asked_nodes(edges, picked, nodes=nodes)
-    relation = np.repeat(np.arange(len(of_relations)), [len(each) for each in of_relations])
-    return {"node": np.concatenate(of_relations), "relation": relation}
-
-
-def asked_nodes(edges: InEdges, picked: Picked, *, nodes: IntArray) -> list[IntArray]:
-    """Return the nodes whose source terms some edges need in each relation: dense ids, ascending, each once.
-
-    picked: of the edges, and leading to `nodes` [T]; all are dense ids.
-    """
-    sources = edges.sources_of(picked.positions)
-    others = sources != edges.per_leaf(picked.positions, picked.each(nodes))
-    # where the sources of each relation after the first begin
-    ends = edges.source_offsets(picked)[np.arange(1, picked.num_relations) * len(nodes)]
-    each = zip(np.split(sources, ends), np.split(others, ends), strict=True)
-    return [distinct(of_relation[is_other]) for of_relation, is_other in each]
 
 
 def targets_of(index: int, job: InferJob) -> IntArray:
@@ -146,11 +116,7 @@ def sends_of(index: int, inbox: Inbox, job: InferJob, layer: int) -> tuple[Sends
 def need_channels(job: InferJob, layer: int) -> dict[str, str]:
     """Return the reads that make a layer's asked and rows channels available, and what was counted and chosen."""
     served = job.need_layer(layer)
-    channels = [f"asked_{served}", f"rows_{served}"]
-    if not job.neighbors.store.schema.is_typed:
-        channels.append(f"counts_{served}")
-    if served in job.exchange.askers:
-        channels.append(f"edges_{served}")
+    channels = (f"asked_{served}", f"rows_{served}", f"counts_{served}", *job.edge_channels(served))
     return dict.fromkeys(channels, f"need_{served}")
 
 

@@ -1,9 +1,9 @@
 """One layer of a partition from what other partitions sent, fetched while the task reads and orders its edges.
 
-Where nothing is gained by parts the layer's in-edges are one block, as if all rows had been there from the start. Where
-some partitions send states, or there are more rows than a task should hold, the state over the edges that are at hand
-comes first and the others are merged to it, each while the next is fetched: rows by ascending partition, then states by
-ascending partition, whatever arrives first.
+Where nothing is gained by parts a relation's in-edges are one block, as if all rows had been there from the start.
+Where some partitions send states, or there are more rows than a task should hold, the state over the edges that are at
+hand comes first and the others are merged to it, each while the next is fetched: rows by ascending partition, then
+states by ascending partition, whatever arrives first. A graph without types is one relation.
 """
 
 from __future__ import annotations
@@ -13,19 +13,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnflow.executions.sliced import layer_slice, term_layouts
+from gnnflow.executions.sliced import Gathered, SliceTerms, gathered_slice, source_layout, term_layouts
 from gnnflow.executions.sliced_states import MergedStates, sent_state
-from gnnflow.infer.reads import LayerReads
-from gnnflow.infer.states import plan_of
+from gnnflow.infer.reads import layer_reads
+from gnnflow.infer.states import plans_of
 from gnnflow.mapreduce.ahead import fetching
 from gnnflow.storage.columns import to_matrix
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     import pyarrow as pa
 
-    from gnnflow.executions.sliced import TermArrays, TermLayouts
-    from gnnflow.graph.arrays import FloatArray, IntArray
+    from gnnflow.graph.arrays import Array, FloatArray, IntArray
+    from gnnflow.graph.batch import Block
     from gnnflow.infer.job import InferJob
+    from gnnflow.infer.reads import LayerReads
+    from gnnflow.infer.states import Plan
     from gnnflow.layers.model import Model
     from gnnflow.mapreduce.exchange import Inbox
 
@@ -37,48 +41,84 @@ def plain_layer(
     index: int, inbox: Inbox, job: InferJob, model: Model, *, layer: int, rows: IntArray
 ) -> tuple[FloatArray, pa.Table]:
     """Return layer `layer`'s output of local rows [T] of a graph without types, and what was kept of them for it."""
-    plan = plan_of(index, inbox, job, layer)
-    sends = plan.num_asked > 0
-    # whose rows the first part reads [P]: all that come as rows, or this partition's own alone
-    at_once = sends & ~plan.as_states & (np.arange(len(sends)) == index if plan.by_pieces else True)
-    by_rows, by_states = np.flatnonzero(sends & ~at_once & ~plan.as_states), np.flatnonzero(plan.as_states)
-    wanted = [(f"own_{layer}", index)]
-    wanted += [(f"source_{layer}", task) for each in (np.flatnonzero(at_once), by_rows) for task in each.tolist()]
-    wanted += [(f"state_{layer}", task) for task in by_states.tolist()]
-    ahead = _PIECES_AHEAD if plan.by_pieces else job.exchange.ahead(len(wanted))
-    with fetching(inbox, wanted, ahead=ahead) as pieces:
-        reads = LayerReads.of(index, job, layer=layer, rows=rows)
-        first = reads.of_owners(at_once) if plan.by_pieces or len(by_states) else reads.whole
+    (plan,) = plans_of(index, inbox, job, layer)
+    arrival = Arrival.of(index, job, plan, layer=layer, relation=0)
+    wanted = [(f"own_{layer}", index), *arrival.wanted]
+    with fetching(inbox, wanted, ahead=pieces_ahead(job, [plan], wanted)) as pieces:
+        (reads,) = layer_reads(index, job, layer=layer, rows=rows)
+        first = arrival.first(reads)
         own = next(pieces)
-        kept = _Kept.of(own, term_layouts(model, layer - 1))
-        # packed source terms of the T targets, then of the rows that come first
-        source = kept.layouts.source.unpack(
-            np.concatenate([kept.source, *(to_matrix(next(pieces)["row"]) for _ in range(int(at_once.sum())))])
-        )
-        if first is reads.whole:
-            return layer_slice(model, layer - 1, own=kept.target, source=source, block=first), own
-        merged = MergedStates(model, layer - 1, own=kept.target, sample_scale=reads.whole.sample_scale)
-        merged.add_block(source, first)
-        for owner in by_rows.tolist():
-            block, targets = reads.of_owner(owner)
-            merged.add_block(kept.layouts.source.unpack(to_matrix(next(pieces)["row"])), block, targets)
-        layout = sent_state(model, layer - 1, **job.edge_columns)
-        for owner in by_states.tolist():
-            assert layout is not None, "states were sent of a layer that has none"
-            merged.add_state(layout.unpack(to_matrix(next(pieces)["state"])), reads.targets_of(owner))
-    return merged.finish(kept.layouts.source.unpack(kept.source), **job.edge_columns), own
+        kept = _kept(own, model, layer)
+        gathered = arrival.gathered(pieces, reads, first, model, kept=kept)
+    return gathered_slice(model, layer - 1, own=kept.target, gathered=gathered), own
 
 
 @dataclass(frozen=True)
-class _Kept:
-    """What was kept of T targets: packed source terms [T, K], target terms, and how they are packed."""
+class Arrival:
+    """How rows and states of a relation come to a partition for a layer.
 
-    source: FloatArray
-    target: TermArrays
-    layouts: TermLayouts
+    at_once [P]: whose rows the first part reads. by_rows and by_states: whose rows, then whose states are merged to it.
+    """
+
+    job: InferJob
+    layer: int
+    relation: int
+    at_once: Array
+    by_rows: IntArray
+    by_states: IntArray
+    by_pieces: bool
 
     @classmethod
-    def of(cls, own: pa.Table, layouts: TermLayouts) -> _Kept:
-        # A layer without target terms keeps none: Arrow has no column of width zero.
-        target = layouts.target.unpack(to_matrix(own["target"])) if layouts.target.names else {}
-        return cls(to_matrix(own["source"]), target, layouts)
+    def of(cls, index: int, job: InferJob, plan: Plan, *, layer: int, relation: int) -> Arrival:
+        """Return how a partition's plan is carried out."""
+        sends = plan.num_asked > 0
+        # all that come as rows, or this partition's own alone
+        at_once = sends & ~plan.as_states & (np.arange(len(sends)) == index if plan.by_pieces else True)
+        by_rows = np.flatnonzero(sends & ~at_once & ~plan.as_states)
+        return cls(job, layer, relation, at_once, by_rows, np.flatnonzero(plan.as_states), plan.by_pieces)
+
+    @property
+    def wanted(self) -> list[tuple[str, int]]:
+        """The pieces to fetch, in the order in which `gathered` takes them."""
+        rows, states = (self.job.channel(what, self.layer, self.relation) for what in ("source", "state"))
+        found = [(rows, task) for each in (np.flatnonzero(self.at_once), self.by_rows) for task in each.tolist()]
+        return found + [(states, task) for task in self.by_states.tolist()]
+
+    def first(self, reads: LayerReads) -> Block:
+        """Return the block that is computed on first: of all edges, where nothing is merged to it."""
+        return reads.of_owners(self.at_once) if self.by_pieces or len(self.by_states) else reads.whole
+
+    def gathered(
+        self, pieces: Iterator[pa.Table], reads: LayerReads, first: Block, model: Model, *, kept: SliceTerms
+    ) -> Gathered:
+        """Return what came of the relation's in-edges. kept: the T targets' own terms; first: see `first`."""
+        layout, columns = source_layout(model, self.layer - 1, self.relation), self.job.edge_columns
+        # packed source terms of the T targets, then of the rows that come first
+        rows = [to_matrix(next(pieces)["row"]) for _ in range(int(self.at_once.sum()))]
+        source = layout.unpack(np.concatenate([layout.pack(kept.source), *rows]))
+        if first is reads.whole:
+            return Gathered(source, first)
+        where = (model, self.layer - 1, self.relation)
+        merged = MergedStates(*where, own=kept.target, sample_scale=reads.whole.sample_scale)
+        merged.add_block(source, first)
+        for owner in self.by_rows.tolist():
+            block, targets = reads.of_owner(owner)
+            merged.add_block(layout.unpack(to_matrix(next(pieces)["row"])), block, targets)
+        state = sent_state(*where, **columns)
+        for owner in self.by_states.tolist():
+            assert state is not None, "states were sent of a layer that has none"
+            merged.add_state(state.unpack(to_matrix(next(pieces)["state"])), reads.targets_of(owner))
+        return Gathered(kept.source, states=[merged.state], **columns)
+
+
+def pieces_ahead(job: InferJob, plans: Sequence[Plan], wanted: Sequence[object]) -> int:
+    """Return how many of the wanted pieces to fetch ahead."""
+    return _PIECES_AHEAD if any(plan.by_pieces for plan in plans) else job.exchange.ahead(len(wanted))
+
+
+def _kept(own: pa.Table, model: Model, layer: int) -> SliceTerms:
+    """Return the terms that were kept of T targets."""
+    layouts = term_layouts(model, layer - 1)
+    # A layer without target terms keeps none: Arrow has no column of width zero.
+    target = layouts.target.unpack(to_matrix(own["target"])) if layouts.target.names else {}
+    return SliceTerms(layouts.source.unpack(to_matrix(own["source"])), target)

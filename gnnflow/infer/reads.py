@@ -1,8 +1,9 @@
-"""The in-edges that a layer takes of a partition's targets in a graph without types, and where their sources come from.
+"""The in-edges that a layer takes of a partition's targets in one relation, and where their sources come from.
 
-Where edges have leaves, sources are these, and rows alone are sent: edges are dealt to owners by their one source. A
-source that is a target too is at hand. The others are asked for: of other partitions, and of this one the rows that the
-layer reads but does not compute. Rows asked for come in ascending dense id, so one owner's rows are a run of them.
+A relation's targets are all of the layer's of the type that it leads to; without types there is one relation. Where
+edges have leaves, sources are these, and rows alone are sent: edges are dealt to owners by their one source. A source
+that is a target too is at hand. The others are asked for: of other partitions, and of this one the rows that the layer
+reads but does not compute. Rows asked for come in ascending dense id, so one owner's rows are a run of them.
 
 Shapes: T targets, E edges, S sources asked for, P partitions.
 """
@@ -18,7 +19,7 @@ import numpy as np
 from gnnflow.graph.arrays import distinct, offsets_of
 from gnnflow.graph.batch import Block, sampled_block
 from gnnflow.infer.choice import PairCounts
-from gnnflow.storage.columns import to_numpy
+from gnnflow.storage.columns import to_matrix, to_numpy
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import Array, IntArray
@@ -50,7 +51,7 @@ class Grouped:
 
 @dataclass(frozen=True)
 class LayerReads:
-    """What a layer reads for the targets of a partition.
+    """What a layer reads in a relation for the targets of a partition.
 
     rows [T]: the targets' local rows, ascending. edges: their in-edges, by target; sources are rows: the T targets,
     then what is asked for. asked [S]: dense ids, ascending. offsets [P + 1]: where the rows of each owner begin among
@@ -59,20 +60,11 @@ class LayerReads:
 
     index: int
     job: InferJob
+    relation: int
     rows: IntArray
     edges: InEdges
     asked: IntArray
     offsets: IntArray
-
-    @classmethod
-    def of(cls, index: int, job: InferJob, *, layer: int, rows: IntArray) -> LayerReads:
-        """Read the in-edges of local rows at a layer."""
-        book = job.neighbors.store.book
-        held = job.neighbors.in_edges(index)
-        picked = held.prefix(rows, limit=job.fanout(layer))
-        edges = held.take(picked.positions, offsets=picked.offsets)
-        asked, sources = _numbered(edges.sources, rows + book.start(index), num_nodes=book.num_nodes)
-        return cls(index, job, rows, replace(edges, sources=sources), asked, np.searchsorted(asked, book.offsets))
 
     @property
     def num_asked(self) -> IntArray:
@@ -117,13 +109,23 @@ class LayerReads:
     @cached_property
     def whole(self) -> Block:
         """All edges as one block: its sources are the T targets, then the S rows asked for."""
-        store = self.job.neighbors.store
         return sampled_block(
             self.edges,
             num_sources=len(self.rows) + len(self.asked),
-            in_degree=to_numpy(store.nodes(self.index, ["in_degree"])["in_degree"])[self.rows],
+            in_degree=self._in_degree,
             sampling=self.job.neighbors.sampling,
         )
+
+    @property
+    def _in_degree(self) -> IntArray:
+        """The targets' full-graph in-degrees in the relation [T]."""
+        store = self.job.neighbors.store
+        node_type = store.schema.target_types[self.relation]
+        column = store.nodes(self.index, ["in_degree"], node_type=node_type)["in_degree"]
+        rows = self.rows - store.book.rows(self.index, node_type).start
+        of_type = to_matrix(column, np.int64)[:, self.relation] if store.schema.is_typed else to_numpy(column)
+        found: IntArray = of_type[rows]
+        return found
 
     def of_owners(self, owners: Array) -> Block:
         """Return the edges whose source is a target or a row asked of the given partitions, as a block of T targets.
@@ -175,6 +177,23 @@ class LayerReads:
             None if whole.sample_scale is None else whole.sample_scale[targets],
             None if whole.edge_scale is None else whole.edge_scale[positions],
         )
+
+
+def layer_reads(index: int, job: InferJob, *, layer: int, rows: IntArray) -> tuple[LayerReads, ...]:
+    """Return what a layer reads in each relation for local rows of a partition, ascending."""
+    store, limit = job.neighbors.store, job.fanout(layer)
+    start, held = store.book.start(index), job.neighbors.in_edges(index)
+    found = []
+    for relation, node_type in enumerate(store.schema.target_types):
+        places = store.book.rows(index, node_type)
+        own = rows[np.searchsorted(rows, places.start) : np.searchsorted(rows, places.stop)]
+        of_relation = held.relation(relation)
+        picked = of_relation.prefix(own, limit=limit[relation] if isinstance(limit, tuple) else limit)
+        edges = of_relation.take(picked.positions, offsets=picked.offsets)
+        asked, sources = _numbered(edges.sources, own + start, num_nodes=store.book.num_nodes)
+        bounds = np.searchsorted(asked, store.book.offsets[:: store.book.num_types])
+        found.append(LayerReads(index, job, relation, own, replace(edges, sources=sources), asked, bounds))
+    return tuple(found)
 
 
 def _numbered(sources: IntArray, targets: IntArray, *, num_nodes: int) -> tuple[IntArray, IntArray]:

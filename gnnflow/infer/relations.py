@@ -4,7 +4,7 @@ A node's source terms differ from relation to relation, so each relation has a c
 those alone that read it. A target keeps its input row, from which its own terms for every relation into its type are
 computed where it lives.
 
-Shapes: N rows computed before, T targets, S distinct sources of all relations, R relations, W width.
+Shapes: N rows computed before, T targets, W width.
 """
 
 from __future__ import annotations
@@ -12,24 +12,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
-from gnnflow.executions.sliced_relations import relation_layout, relation_terms, relations_slice
+from gnnflow.executions.sliced import source_layout
+from gnnflow.executions.sliced_relations import relation_order, relation_terms, relations_slice
 from gnnflow.graph.arrays import distinct
-from gnnflow.graph.batch import Features, TypedFeatures, sampled_block
-from gnnflow.infer.need import asked_nodes, sends_of
+from gnnflow.graph.batch import Features, TypedFeatures
+from gnnflow.infer.need import sends_of
+from gnnflow.infer.parts import Arrival, pieces_ahead
+from gnnflow.infer.reads import layer_reads
+from gnnflow.infer.states import plans_of, send_sources
 from gnnflow.mapreduce.ahead import fetching
-from gnnflow.mapreduce.exchange import Emit
-from gnnflow.storage.columns import from_matrix, take_rows, to_matrix
+from gnnflow.storage.columns import take_rows, to_matrix
 from gnnflow.storage.graph_store import features_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from gnnflow.executions.sliced import Gathered, SliceTerms
     from gnnflow.graph.arrays import FloatArray, IntArray
-    from gnnflow.graph.batch import Block, Degrees
+    from gnnflow.graph.batch import Degrees
     from gnnflow.graph.facts import FeatureFacts
     from gnnflow.infer.job import InferJob
     from gnnflow.layers.model import Model
-    from gnnflow.mapreduce.exchange import Inbox
+    from gnnflow.mapreduce.exchange import Emit, Inbox
     from gnnflow.storage.graph_store import GraphStore
 
 
@@ -63,19 +68,18 @@ def _no_rows(facts: FeatureFacts) -> Features:
 def send_terms(
     index: int, inbox: Inbox, job: InferJob, model: Model, *, layer: int, h: FloatArray, rows: IntArray, nodes: Degrees
 ) -> tuple[Emit, ...]:
-    """Return layer `layer`'s source terms on their way to where they were asked for, one emit per relation.
+    """Return layer `layer`'s source terms on their way to where they were asked for, relation by relation.
 
     h and nodes: input rows and degrees of the N local rows that were computed here.
     """
-    emits = []
-    every = zip(job.source_channels(layer), sends_of(index, inbox, job, layer), strict=True)
-    for relation, (channel, sends) in enumerate(every):
+    emits: list[Emit] = []
+    for relation, sends in enumerate(sends_of(index, inbox, job, layer)):
         # local rows that some partition asked for in the relation, and their places among the N
         asked = distinct(sends.rows)
         places = np.searchsorted(rows, asked)
         terms = relation_terms(model, layer - 1, relation, h=h[places], nodes=nodes.take(places))
-        table = pa.table({"row": from_matrix(relation_layout(model, layer - 1, relation).pack(terms))})
-        emits.append(Emit(channel, table, sends.destination, picked=np.searchsorted(asked, sends.rows)))
+        packed = source_layout(model, layer - 1, relation).pack(terms)
+        emits += send_sources(inbox, job, model, layer=layer, relation=relation, packed=packed, rows=asked, sends=sends)
     return tuple(emits)
 
 
@@ -83,37 +87,17 @@ def compute_layer(
     index: int, inbox: Inbox, job: InferJob, model: Model, *, layer: int, rows: IntArray
 ) -> tuple[FloatArray, pa.Table]:
     """Return layer `layer`'s output [T, W] of local rows [T], and what was kept of them for it."""
-    channels, parts = job.source_channels(layer), range(job.neighbors.store.num_partitions)
-    wanted = [(f"own_{layer}", index), *((channel, task) for channel in channels for task in parts)]
-    with fetching(inbox, wanted, ahead=job.exchange.ahead(len(wanted))) as pieces:
-        block, types = _block(index, job, rows, layer)
+    plans = plans_of(index, inbox, job, layer)
+    arrivals = [Arrival.of(index, job, plan, layer=layer, relation=number) for number, plan in enumerate(plans)]
+    wanted = [(f"own_{layer}", index)]
+    wanted += [piece for relation in relation_order(model) for piece in arrivals[relation].wanted]
+    with fetching(inbox, wanted, ahead=pieces_ahead(job, plans, wanted)) as pieces:
+        reads = layer_reads(index, job, layer=layer, rows=rows)
         own = next(pieces)
-        terms = []
-        for relation in range(len(channels)):
-            sent = pa.concat_tables([next(pieces) for _ in parts])
-            terms.append(relation_layout(model, layer - 1, relation).unpack(to_matrix(sent["row"])))
-    nodes = job.neighbors.store.degrees(index).take(rows)
-    h = to_matrix(own["h"])
-    return relations_slice(model, layer - 1, h=h, nodes=nodes, block=block, types=types, received=terms), own
 
+        def gather(relation: int, kept: SliceTerms) -> Gathered:
+            arrival, of = arrivals[relation], reads[relation]
+            return arrival.gathered(pieces, of, arrival.first(of), model, kept=kept)
 
-def _block(index: int, job: InferJob, rows: IntArray, layer: int) -> tuple[Block, IntArray]:
-    """Return the in-edges of local rows [T] in all relations, and the types of its sources: the T, then those asked."""
-    store = job.neighbors.store
-    targets = store.book.start(index) + rows
-    # the in-edges the layer takes of them [E], and the dense ids of their sources
-    edges = job.neighbors.in_edges(index)
-    picked = edges.prefix(rows, limit=job.fanout(layer))
-    sources = edges.sources_of(picked.positions)
-    # dense ids of the rows received in any relation, ascending [S]
-    received = distinct(np.concatenate(asked_nodes(edges, picked, nodes=targets)))
-    # the row of each source: received rows lie behind the T targets, a source that is the target itself has its own
-    own = edges.per_leaf(picked.positions, picked.each(np.arange(len(rows))))
-    read = np.where(sources == targets[own], own, len(rows) + np.searchsorted(received, sources))
-    block = sampled_block(
-        edges.take(picked.positions, offsets=picked.offsets, sources=read),
-        num_sources=len(rows) + len(received),
-        in_degree=store.degrees(index).take(rows).in_degree,
-        sampling=job.neighbors.sampling,
-    )
-    return block, store.book.type_of(np.concatenate([targets, received]))
+        nodes = job.neighbors.store.degrees(index).take(rows)
+        return relations_slice(model, layer - 1, h=to_matrix(own["h"]), nodes=nodes, gather=gather), own

@@ -2,7 +2,7 @@
 
 Received rows arrive in the order they were asked for, ascending dense id, so an edge finds its source by binary search
 and no ids are sent. Slice 0 encodes features; slice K, the last, also scores and writes predictions. `parts.py`
-computes a layer while rows arrive, `states.py` sends states in place of rows; what a typed graph has of its own is in
+computes a layer while rows arrive, `states.py` sends rows or states; what a typed graph has of its own is in
 `relations.py`.
 """
 
@@ -26,7 +26,7 @@ from gnnflow.infer.pairs import commit_predictions, send_ends
 from gnnflow.infer.parts import plain_layer
 from gnnflow.infer.predictions import prediction_columns, scores_of
 from gnnflow.infer.relations import compute_layer, features_by_type, send_terms
-from gnnflow.infer.states import send_states
+from gnnflow.infer.states import send_sources
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.storage.columns import as_ids, combine, from_matrix, take_rows, to_matrix
@@ -160,13 +160,8 @@ def _send(
         own = {"source": from_matrix(packed[needed])}
         if layouts.target.names:
             own["target"] = from_matrix(layouts.target.pack(terms.target)[needed])
-        # the rows asked for, partition by partition; each is copied for one partition at a time
-        (channel,), (sends,) = job.source_channels(layer), sends_of(index, inbox, job, layer)
-        states, as_states = send_states(inbox, job, model, layer=layer, terms=terms, rows=rows, sends=sends)
-        by_rows = ~as_states[sends.destination]
-        picked = np.searchsorted(rows, sends.rows[by_rows])
-        table = pa.table({"row": from_matrix(packed)})
-        sources = (Emit(channel, table, sends.destination[by_rows], picked=picked), *states)
+        (sends,) = sends_of(index, inbox, job, layer)
+        sources = send_sources(inbox, job, model, layer=layer, relation=0, packed=packed, rows=rows, sends=sends)
     for number in _carried(model, layer, job):
         own[f"output_{number}"] = from_matrix(outputs[number][needed])
     return (*sources, Emit(f"own_{layer}", pa.table(own), np.full(len(needed), index)))

@@ -30,7 +30,7 @@ SIZES = {"nodes": 20_000, "edges": 200_000, "partitions": 4, "model": "sage", "h
 
 def job(folder: Path, **changes: int) -> InferJob:
     """Return the job that scores a power-law graph, or one whose edges lead to few nodes, and run it once."""
-    given = {"inward": 0, "store_behind_link": True}
+    given = {"inward": 0, "merchants": 0, "store_behind_link": True}
     made = job_of(Namespace(**(SIZES | given | changes), data=folder))
     scored(made, "rows, one after the other")
     return made
@@ -52,6 +52,14 @@ def test_states_of_few_targets_carry_little_more_than_half_the_bytes(tmp_path: P
     by_rows, _, first = scored(few, "rows, fetched beside the block")
     chosen, _, second = scored(few, "as it is chosen")
     assert chosen.written < 0.6 * by_rows.written
+    assert np.abs(first - second).max() < 1e-5
+
+
+def test_states_into_few_merchants_save_a_fifth_of_the_bytes(tmp_path: Path) -> None:
+    paid = job(tmp_path, merchants=200)
+    by_rows, _, first = scored(paid, "rows, fetched beside the block")
+    chosen, _, second = scored(paid, "as it is chosen")
+    assert chosen.written < 0.8 * by_rows.written
     assert np.abs(first - second).max() < 1e-5
 
 

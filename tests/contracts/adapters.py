@@ -13,6 +13,7 @@ from gnnflow.executions import clusterbatch, minibatch, reference, sliced, slice
 from gnnflow.executions.reference import WholeGraph
 from gnnflow.executions.tensors import types_of
 from gnnflow.graph.batch import Block
+from gnnflow.graph.relations import relation_blocks
 from tests.contracts.among_ranks import divided, outputs_on_ranks
 from tests.contracts.dividing import KINDS
 from tests.contracts.in_memory import apart, mini_batch, rows_of
@@ -118,7 +119,7 @@ def _layer(model, case, index, rows, partitions):
 def _typed_layer(model, case, index, rows, partitions):
     """Each relation's terms of its sources, then all relations of a partition's targets."""
     schema, types = model.inputs.schema, types_of(case.graph.nodes)
-    layouts = [sliced_relations.relation_layout(model, index, number) for number in range(schema.num_relations)]
+    layouts = [sliced.source_layout(model, index, number) for number in range(schema.num_relations)]
     # what no owner sends must not be read
     sent = [np.full((len(types), layout.width), np.nan, np.float32) for layout in layouts]
     for number, source_type in enumerate(schema.source_types):
@@ -130,16 +131,17 @@ def _typed_layer(model, case, index, rows, partitions):
     given = []
     for h, nodes in zip(rows, partitions, strict=True):
         block, needed = apart(case.per_layer[index], nodes)
-        # rows beyond the targets that each relation's edges read, ascending
-        read = [block.edges.relation(number).sources for number in range(schema.num_relations)]
-        asked = [needed[np.unique(each[each >= len(nodes)])] for each in read]
-        received = [layout.unpack(of[places]) for layout, of, places in zip(layouts, sent, asked, strict=True)]
+        parts = relation_blocks(block, types[needed], schema)
+
+        def gather(number, own, parts=parts, needed=needed):
+            part, layout = parts[number], layouts[number]
+            # packed terms of the relation's targets, then of the others that its edges read
+            received = sent[number][needed[part.sources[part.block.num_targets :]]]
+            rows = np.concatenate([layout.pack(own.source), received])
+            return sliced.Gathered(layout.unpack(rows), part.block)
+
         degrees = case.graph.nodes.take(nodes)
-        given.append(
-            sliced_relations.relations_slice(
-                model, index, h=h, nodes=degrees, block=block, types=types[needed], received=received
-            )
-        )
+        given.append(sliced_relations.relations_slice(model, index, h=h, nodes=degrees, gather=gather))
     return given
 
 

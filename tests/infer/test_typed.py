@@ -16,8 +16,10 @@ from gnnflow.executions.reference import WholeGraph
 from gnnflow.graph.batch import Block, Degrees, TypedFeatures, sampled_block
 from gnnflow.graph.edges import InEdges, by_relation
 from gnnflow.graphfeature.blocks import build_minibatch
+from gnnflow.infer.choice import Exchange
 from gnnflow.infer.job import InferJob, run_rounds
 from gnnflow.infer.need import plan_need
+from gnnflow.infer.states import layer_bytes
 from gnnflow.layers import ModelInputs, TypedInputs, build_model
 from gnnflow.layers.saved import encode_weights, save_model
 from gnnflow.mapreduce.exchange import Inbox
@@ -227,16 +229,19 @@ def test_predictions_are_of_the_same_nodes_whatever_the_partitions(tmp_path: Pat
 def test_a_source_is_asked_for_once_in_each_relation_that_reads_it(tmp_path: Path) -> None:
     job = prepare(tmp_path, KINDS["sage"], partitions=3, targets=(1,))
     store = job.neighbors.store
+    layers = layer_bytes(job.load_model(), leaves=store.facts.leaves_of_relations, **job.edge_columns)
+    job = replace(job, exchange=Exchange(layers=layers))
     for partition in range(3):
         output = plan_need(partition, Inbox(str(tmp_path), partition, {}), job=job, layer=job.num_layers)
-        asked, rows = output.emits
+        asked, rows, _ = output.emits
         split = to_numpy(store.nodes(partition, ["split"], node_type=0)["split"])
         assert rows.rows["row"].to_pylist() == np.flatnonzero(split == 1).tolist()
         wanted = set()
         for relation in range(store.schema.num_relations):
             table = store.edges(partition, ["dst", "src"], relation=relation).to_pydict()
             for target, source in zip(table["dst"], table["src"], strict=True):
-                if target - store.book.start(partition) in rows.rows["row"].to_pylist() and source != target:
+                own = [store.book.start(partition) + row for row in rows.rows["row"].to_pylist()]
+                if target in own and source not in own:
                     wanted.add((relation, source))
         pairs = list(zip(asked.rows["relation"].to_pylist(), asked.rows["node"].to_pylist(), strict=True))
         assert pairs == sorted(wanted)
