@@ -28,7 +28,7 @@ from gnnflow.executions.base import BlockPart, Delivery, OneBlock, layer_rows, l
 from gnnflow.executions.moving import Held, beside
 from gnnflow.executions.shapes import TermRows
 from gnnflow.executions.tensors import block_tensors, feature_tensors, model_features, node_context, tensor
-from gnnflow.graph.arrays import Array, FloatArray
+from gnnflow.graph.arrays import Array, FloatArray, IntArray
 from gnnflow.graph.batch import Block, Degrees, NodeFeatures
 from gnnflow.graph.errors import LayerError
 from gnnflow.layers import EdgeContext, Layer, Model, NodeContext, State, Terms
@@ -45,6 +45,11 @@ class SliceTerms:
 
     source: dict[str, FloatArray]
     target: dict[str, FloatArray]
+
+    def take(self, rows: IntArray) -> SliceTerms:
+        """Return the terms of the given rows."""
+        parts = ({name: each[rows] for name, each in terms.items()} for terms in (self.source, self.target))
+        return SliceTerms(*parts)
 
 
 @dataclass(frozen=True)

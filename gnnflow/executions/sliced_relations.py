@@ -3,7 +3,7 @@
     h = encode_slice(features, nodes)                             once, at each node's owner
     for each layer k:
         for each relation r:
-            terms = relation_terms(k, r, h, nodes of r's source type)     at the owner, who packs and sends them
+            terms = relation_terms(k, r, h, nodes of an end of r)         at the owner, who packs and sends them
         h = relations_slice(k, h, nodes, gather)                          at the targets' owner, which has their h
             gather(r, own terms)                                          what came of r's in-edges: rows or states
     prediction_slice(outputs)                                     at the owner
@@ -42,13 +42,16 @@ from gnnflow.layers import Layer, Model, NodeContext, Terms
 
 
 @torch.no_grad()
-def relation_terms(model: Model, index: int, relation: int, *, h: FloatArray, nodes: Degrees) -> dict[str, FloatArray]:
-    """Return layer `index`'s source terms in a relation, of nodes of its source type whose input rows are h [N, W]."""
+def relation_terms(model: Model, index: int, relation: int, *, h: FloatArray, nodes: Degrees) -> SliceTerms:
+    """Return layer `index`'s terms in a relation, of nodes of one type whose input rows are h [N, W].
+
+    Those of its source type have source terms, those of its target type target terms; the others mean nothing.
+    """
     check_evaluating(model)
     rows, context = beside(model.device, (tensor(h), node_context(nodes)))
     every = torch.arange(len(rows), device=rows.device)
     layer = model.relations(index).layer(relation)
-    return terms_to_arrays(_terms(layer, model.pre(index, rows), context.relation(relation, every)).source)
+    return _as_arrays(_terms(layer, model.pre(index, rows), context.relation(relation, every)))
 
 
 @torch.no_grad()
@@ -71,7 +74,7 @@ def relations_slice(
         # the relation's targets among the T, and their own terms
         layer, own_rows = layers.layer(relation), held[layers.schema.target_types[relation]]
         own = _terms(layer, dropped.index_select(0, own_rows), context.relation(relation, own_rows))
-        gathered = gather(relation, SliceTerms(terms_to_arrays(own.source), terms_to_arrays(own.target)))
+        gathered = gather(relation, _as_arrays(own))
         source = beside(model.device, arrays_to_terms(gathered.source))
         return RelationPass(layer, Terms(source, own.target), delivery_of(model, gathered), maps_values_first(layer))
 
@@ -83,6 +86,10 @@ def relation_order(model: Model) -> list[int]:
     """Return the relations in the order in which `relations_slice` computes them."""
     schema = model.inputs.schema
     return [relation for number in range(schema.num_types) for relation in schema.relations_into(number)]
+
+
+def _as_arrays(terms: Terms) -> SliceTerms:
+    return SliceTerms(terms_to_arrays(terms.source), terms_to_arrays(terms.target))
 
 
 def _terms(layer: Layer, h: Tensor, nodes: NodeContext) -> Terms:

@@ -1,7 +1,7 @@
 """Partial states of a slice's layer: made where the sources are, merged where the targets are.
 
-    layout = sent_state(k)                              None where the sender would need terms of the targets
-    state = partial_slice(k, {}, source terms, block)   at the sources' owner, over the edges it was told of
+    sent = sent_state(k)                                how states are packed, and what terms of targets they read
+    state = partial_slice(k, own, source terms, block)  at the sources' owner, over the edges it was told of
     merged = MergedStates(k, own terms, ...)            at the targets' owner:
         merged.add_block(source terms, block, targets)      over edges whose sources came as rows
         merged.add_state(state, targets)                    over edges whose states were made elsewhere
@@ -15,6 +15,7 @@ Shapes: T targets, n of them that a part leads to.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +23,7 @@ import torch
 
 from gnnflow.executions.base import BlockPart
 from gnnflow.executions.moving import beside
-from gnnflow.executions.sliced import TermLayout, none_terms, partial_slice, terms_to_arrays
+from gnnflow.executions.sliced import TermLayout, arrays_to_terms, none_terms, partial_slice, terms_to_arrays
 from gnnflow.executions.tensors import block_tensors, shared_tensor, tensor
 from gnnflow.graph.arrays import FloatArray, IntArray
 from gnnflow.graph.batch import Block
@@ -36,14 +37,25 @@ if TYPE_CHECKING:
     from gnnflow.executions.sliced import TermArrays
 
 
+@dataclass(frozen=True)
+class SentState:
+    """How a layer's state of a target is packed, and the target terms that edges read, without which none can be made.
+
+    reads has no names where an edge reads nothing of its target.
+    """
+
+    state: TermLayout
+    reads: TermLayout
+
+
 @torch.no_grad()
 def sent_state(
     model: Model, index: int, relation: int = 0, *, attribute_width: int = 0, has_weight: bool = False
-) -> TermLayout | None:
-    """Return how layer `index`'s state of a target is packed where a holder of sources can make it, else None.
+) -> SentState | None:
+    """Return how layer `index`'s states are made by a holder of sources; None where states do not merge.
 
-    It can where states merge and an edge reads nothing of its target. A factor of the target's whole sum ("scale") is
-    applied by the target's owner. attribute_width and has_weight say which edge columns the graph has.
+    A factor of the target's whole sum ("scale") is applied by the target's owner. attribute_width and has_weight say
+    which edge columns the graph has.
     """
     if not model.layers_at(index)[relation].levels.instance.mergeable:
         return None
@@ -53,12 +65,16 @@ def sent_state(
         weight=np.zeros(0, np.float32) if has_weight else None,
         attributes=np.zeros((0, attribute_width), np.float32) if attribute_width else None,
     )
-    block, source = Block(edges, num_sources=0), terms_to_arrays(none_terms(model, index, relation).source)
-    try:
-        state = partial_slice(model, index, own={}, source=source, block=block, relation=relation)
-    except KeyError:  # the layer asked for a term of the target
-        return None
-    return TermLayout.of({name: tensor(rows) for name, rows in state.items()})
+    block, terms = Block(edges, num_sources=0), none_terms(model, index, relation)
+    source, target, own = terms_to_arrays(terms.source), terms_to_arrays(terms.target), dict[str, FloatArray]()
+    while True:
+        try:
+            state = partial_slice(model, index, own=own, source=source, block=block, relation=relation)
+        except KeyError as missing:  # a term of the target that the layer asked for
+            (name,) = missing.args
+            own[name] = target.pop(name)
+        else:
+            return SentState(*(TermLayout.of(arrays_to_terms(each)) for each in (state, own)))
 
 
 class MergedStates:

@@ -42,13 +42,14 @@ EDGES_PER_MERGE = 2
 class LayerBytes:
     """What one layer sends: bytes of a source's row, and of a target's state.
 
-    state is None where the layer's states cannot be made by a holder of the sources: the aggregation does not merge, or
-    an edge's coefficient reads terms of the target. merges: whether the aggregation does.
+    state is None where the layer's states cannot be made by a holder of the sources. merges: whether the aggregation
+    does. read: of the target's terms that an edge reads, as attention does; they are sent ahead to who makes the state.
     """
 
     row: int
     state: int | None
     merges: bool
+    read: int = 0
 
 
 @dataclass(frozen=True)
@@ -115,13 +116,17 @@ def may_differ(sources: IntArray, layers: Sequence[LayerBytes], exchange: Exchan
     return bool(by_pieces or (row_bytes >= LEAST_SAVED_BYTES).any())
 
 
-def choose(counts: PairCounts, layers: Sequence[LayerBytes], *, edge_bytes: float, sending: Sending) -> Choice:
+def choose(
+    counts: PairCounts, layers: Sequence[LayerBytes], *, edge_bytes: float, sending: Sending, num_partitions: int = 2
+) -> Choice:
     """Choose for each partition that sends, and each of the layers that read the same, rows or states of a relation.
 
-    edge_bytes: of one edge, sent once where any layer takes states.
+    edge_bytes: of one edge, sent once where any layer takes states. Where edges read terms of their targets the rows of
+    the sources are kept until these come, once for all partitions that take states: each other one counts its share.
     """
     row_bytes = np.stack([counts.sources * layer.row for layer in layers])
-    state_bytes = np.stack([counts.targets * (layer.state or 0) for layer in layers])
+    kept = np.stack([counts.sources * layer.row // max(num_partitions - 1, 1) * bool(layer.read) for layer in layers])
+    state_bytes = kept + np.stack([counts.targets * ((layer.state or 0) + layer.read) for layer in layers])
     allowed = np.array([layer.state is not None for layer in layers])[:, None] & (counts.edges > 0)
     of_edges = np.ceil(counts.edges * edge_bytes).astype(np.int64)
     # what states save in each layer where they do, and over the layers, less the edges [P]

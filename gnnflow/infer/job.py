@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from gnnflow.graph.errors import ScoringError
-from gnnflow.infer import need, pairs, rounds, states
+from gnnflow.infer import need, pairs, rounds, states, target_states
 from gnnflow.infer.choice import Exchange
 from gnnflow.kernels.device import computing_on, find_device
 from gnnflow.kernels.threads import compute_threads
@@ -116,13 +116,27 @@ class InferJob:
         """Return the channels in which the source terms of a layer travel, one per relation."""
         return self._channels("source", layer, range(self.neighbors.store.schema.num_relations))
 
-    def state_channels(self, layer: int) -> tuple[str, ...]:
-        """Return the channels in which states of a layer travel."""
-        return self._channels("state", layer, self.exchange.askers.get(self.need_layer(layer), ()))
+    def state_channels(self, layer: int) -> dict[str, str]:
+        """Return the channels in which states of a layer travel, and the round that makes them."""
+        made = {True: f"states_{layer}", False: f"slice_{layer - 1}"}
+        relations = self.exchange.askers.get(self.need_layer(layer), ())
+        return {self.channel("state", layer, each): made[self.reads_targets(layer, each)] for each in relations}
+
+    def target_channels(self, layer: int) -> tuple[str, ...]:
+        """Return the channels of what a slice leaves for the round that makes states with terms of their targets."""
+        relations = self.exchange.askers.get(self.need_layer(layer), ())
+        reading = [each for each in relations if self.reads_targets(layer, each)]
+        return (*self._channels("kept", layer, reading), *self._channels("target", layer, reading))
 
     def edge_channels(self, need_layer: int) -> tuple[str, ...]:
-        """Return the channels in which a need round sends edges, to whom states are made over them."""
-        return self._channels("edges", need_layer, self.exchange.askers.get(need_layer, ()))
+        """Return the channels in which a need round sends edges to who makes states over them, and of which targets."""
+        relations = self.exchange.askers.get(need_layer, ())
+        reading = [each for each in relations if any(of.read for of in self.layers_served(need_layer, each))]
+        return (*self._channels("edges", need_layer, relations), *self._channels("targets", need_layer, reading))
+
+    def reads_targets(self, layer: int, relation: int) -> bool:
+        """Return whether states of a layer are made from terms of their targets too."""
+        return self.exchange.layers[layer - 1][relation].read > 0
 
     def _channels(self, what: str, layer: int, relations: Iterable[int]) -> tuple[str, ...]:
         return tuple(self.channel(what, layer, relation) for relation in relations)
@@ -167,8 +181,11 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
     runner.run(Round("slice_0", parts, parts, encode, need.need_channels(job, 1)))
     for layer in range(1, layers + 1):
         reads = need.need_channels(job, layer)
-        sent = (f"own_{layer}", *job.source_channels(layer), *job.state_channels(layer))
-        reads |= dict.fromkeys(sent, f"slice_{layer - 1}")
+        if left := dict.fromkeys(job.target_channels(layer), f"slice_{layer - 1}"):
+            make = partial(target_states.make_states, job=job, layer=layer)
+            runner.run(Round(f"states_{layer}", parts, parts, make, reads | left, frozenset(left)))
+        reads |= dict.fromkeys((f"own_{layer}", *job.source_channels(layer)), f"slice_{layer - 1}")
+        reads |= job.state_channels(layer)
         function = partial(rounds.score, job=job, parity=needs.sample)
         if layer < layers:
             reads |= need.need_channels(job, layer + 1)

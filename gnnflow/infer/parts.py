@@ -104,10 +104,10 @@ class Arrival:
         for owner in self.by_rows.tolist():
             block, targets = reads.of_owner(owner)
             merged.add_block(layout.unpack(to_matrix(next(pieces)["row"])), block, targets)
-        state = sent_state(*where, **columns)
+        sent = sent_state(*where, **columns)
         for owner in self.by_states.tolist():
-            assert state is not None, "states were sent of a layer that has none"
-            merged.add_state(state.unpack(to_matrix(next(pieces)["state"])), reads.targets_of(owner))
+            assert sent is not None, "states were sent of a layer that has none"
+            merged.add_state(sent.state.unpack(to_matrix(next(pieces)["state"])), reads.targets_of(owner))
         return Gathered(kept.source, states=[merged.state], **columns)
 
 

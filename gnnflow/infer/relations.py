@@ -21,6 +21,7 @@ from gnnflow.infer.need import sends_of
 from gnnflow.infer.parts import Arrival, pieces_ahead
 from gnnflow.infer.reads import layer_reads
 from gnnflow.infer.states import plans_of, send_sources
+from gnnflow.infer.target_states import send_targets
 from gnnflow.mapreduce.ahead import fetching
 from gnnflow.storage.columns import take_rows, to_matrix
 from gnnflow.storage.graph_store import features_of
@@ -74,12 +75,17 @@ def send_terms(
     """
     emits: list[Emit] = []
     for relation, sends in enumerate(sends_of(index, inbox, job, layer)):
-        # local rows that some partition asked for in the relation, and their places among the N
+
+        def terms_of(wanted: IntArray, relation: int = relation) -> SliceTerms:
+            places = np.searchsorted(rows, wanted)
+            return relation_terms(model, layer - 1, relation, h=h[places], nodes=nodes.take(places))
+
         asked = distinct(sends.rows)
-        places = np.searchsorted(rows, asked)
-        terms = relation_terms(model, layer - 1, relation, h=h[places], nodes=nodes.take(places))
-        packed = source_layout(model, layer - 1, relation).pack(terms)
-        emits += send_sources(inbox, job, model, layer=layer, relation=relation, packed=packed, rows=asked, sends=sends)
+        packed = source_layout(model, layer - 1, relation).pack(terms_of(asked).source)
+        emits += send_sources(
+            index, inbox, job, model, layer=layer, relation=relation, packed=packed, rows=asked, sends=sends
+        )
+        emits += send_targets(index, inbox, job, model, layer=layer, relation=relation, terms_of=terms_of)
     return tuple(emits)
 
 

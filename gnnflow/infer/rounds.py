@@ -27,6 +27,7 @@ from gnnflow.infer.parts import plain_layer
 from gnnflow.infer.predictions import prediction_columns, scores_of
 from gnnflow.infer.relations import compute_layer, features_by_type, send_terms
 from gnnflow.infer.states import send_sources
+from gnnflow.infer.target_states import send_targets
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.storage.columns import as_ids, combine, from_matrix, take_rows, to_matrix
@@ -161,7 +162,18 @@ def _send(
         if layouts.target.names:
             own["target"] = from_matrix(layouts.target.pack(terms.target)[needed])
         (sends,) = sends_of(index, inbox, job, layer)
-        sources = send_sources(inbox, job, model, layer=layer, relation=0, packed=packed, rows=rows, sends=sends)
+        sources = (
+            *send_sources(index, inbox, job, model, layer=layer, relation=0, packed=packed, rows=rows, sends=sends),
+            *send_targets(
+                index,
+                inbox,
+                job,
+                model,
+                layer=layer,
+                relation=0,
+                terms_of=lambda wanted: terms.take(np.searchsorted(rows, wanted)),
+            ),
+        )
     for number in _carried(model, layer, job):
         own[f"output_{number}"] = from_matrix(outputs[number][needed])
     return (*sources, Emit(f"own_{layer}", pa.table(own), np.full(len(needed), index)))

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from gnnflow.executions.sliced import partial_slice, source_layout
 from gnnflow.executions.sliced_states import sent_state
+from gnnflow.graph.arrays import distinct
 from gnnflow.graph.batch import Block
 from gnnflow.graph.edges import InEdges
 from gnnflow.graph.facts import Sent
@@ -29,6 +30,7 @@ from gnnflow.storage.columns import from_matrix, to_matrix, to_numpy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gnnflow.executions.sliced import TermArrays
     from gnnflow.graph.arrays import Array, FloatArray, IntArray
     from gnnflow.infer.choice import Choice
     from gnnflow.infer.job import InferJob
@@ -67,9 +69,11 @@ def layer_bytes(
         row = _FLOAT_BYTES * source_layout(model, index, relation).width
         if leaves[relation] != 1:
             return LayerBytes(row, None, merges=False)
-        layout = sent_state(model, index, relation, attribute_width=attribute_width, has_weight=has_weight)
-        merges = model.layers_at(index)[relation].levels.instance.mergeable
-        return LayerBytes(row, None if layout is None else _FLOAT_BYTES * layout.width, merges=merges)
+        sent = sent_state(model, index, relation, attribute_width=attribute_width, has_weight=has_weight)
+        if sent is None:
+            return LayerBytes(row, None, merges=False)
+        state, read = (_FLOAT_BYTES * layout.width for layout in (sent.state, sent.reads))
+        return LayerBytes(row, state, merges=True, read=read)
 
     return tuple(tuple(of(index, relation) for relation in range(len(leaves))) for index in range(model.num_layers))
 
@@ -84,7 +88,11 @@ def edge_bytes(job: InferJob) -> float:
 def choose_for(job: InferJob, need_layer: int, relation: int, counts: PairCounts) -> Choice:
     """Return the choice in a relation for the layers that a need round serves."""
     return choose(
-        counts, job.layers_served(need_layer, relation), edge_bytes=edge_bytes(job), sending=job.exchange.sending
+        counts,
+        job.layers_served(need_layer, relation),
+        edge_bytes=edge_bytes(job),
+        sending=job.exchange.sending,
+        num_partitions=job.neighbors.store.num_partitions,
     )
 
 
@@ -103,7 +111,7 @@ def ask_for_states(
         choice = choose_for(job, layer, of.relation, found)
         owners = np.flatnonzero(choice.as_states.any(0))
         if len(owners):
-            emits.append(_edges_to(of, owners, channel=job.channel("edges", layer, of.relation)))
+            emits += _edges_to(of, owners, job, layer)
         senders = found.sources > 0
         senders[of.index] = False
         counted.append(
@@ -122,8 +130,11 @@ def _counts(reads: LayerReads, job: InferJob, layer: int) -> PairCounts:
     return reads.counts if differs else PairCounts.of_rows(reads.num_asked)
 
 
-def _edges_to(reads: LayerReads, owners: IntArray, *, channel: str) -> Emit:
-    """Return the edges from the rows of some partitions, on their way there."""
+def _edges_to(reads: LayerReads, owners: IntArray, job: InferJob, layer: int) -> list[Emit]:
+    """Return the edges from the rows of some partitions, on their way there.
+
+    Where edges read terms of their targets, also what tells this partition later which targets' terms to send there.
+    """
     groups = [reads.by_owner.of(owner) for owner in owners]
     positions = np.concatenate([each for each, _ in groups])
     destination = np.repeat(owners, [len(each) for each, _ in groups])
@@ -136,7 +147,12 @@ def _edges_to(reads: LayerReads, owners: IntArray, *, channel: str) -> Emit:
         columns["attributes"] = from_matrix(block.edges.attributes[positions])
     if block.edge_scale is not None:
         columns["scale"] = pa.array(block.edge_scale[positions])
-    return Emit(channel, pa.table(columns), destination)
+    emits = [Emit(job.channel("edges", layer, reads.relation), pa.table(columns), destination)]
+    if any(each.read for each in job.layers_served(layer, reads.relation)):
+        first = to_numpy(columns["first"])
+        wanted = pa.table({"row": reads.rows[reads.targets[positions[first]]], "owner": destination[first]})
+        emits.append(Emit(job.channel("targets", layer, reads.relation), wanted, np.full(len(wanted), reads.index)))
+    return emits
 
 
 def plans_of(index: int, inbox: Inbox, job: InferJob, layer: int) -> list[Plan]:
@@ -154,7 +170,30 @@ def plans_of(index: int, inbox: Inbox, job: InferJob, layer: int) -> list[Plan]:
     return plans
 
 
+@dataclass(frozen=True)
+class Taker:
+    """A partition that takes this one's states in a relation. edges: from the rows that it asked for [S], ascending."""
+
+    index: int
+    edges: pa.Table
+    rows: IntArray
+
+
+def takers_of(inbox: Inbox, job: InferJob, layer: int, relation: int, sends: Sends) -> list[Taker]:
+    """Return who takes states of layer `layer` from this partition, in ascending order."""
+    need, takers = job.need_layer(layer), []
+    for asker in job.exchange.askers.get(need, {}).get(relation, ()):
+        (edges,) = inbox.pieces(job.channel("edges", need, relation), tasks=(asker,))
+        asked = sends.rows[sends.destination == asker]
+        first = to_numpy(edges["first"])
+        one = PairCounts(*(np.array([number]) for number in (len(asked), int(first.sum()), len(first))))
+        if choose_for(job, need, relation, one).as_states[job.served(need).index(layer), 0]:
+            takers.append(Taker(asker, edges, asked))
+    return takers
+
+
 def send_sources(
+    index: int,
     inbox: Inbox,
     job: InferJob,
     model: Model,
@@ -168,33 +207,53 @@ def send_sources(
     """Return layer `layer`'s source terms in a relation, and states over them, on their way to who asked for them.
 
     packed: terms of the N local rows `rows`, which hold all that were asked for. sends: these, partition by partition.
+    Where states read terms of targets, which are not here yet, the rows are kept for `make_states`.
     """
-    need, layout = job.need_layer(layer), sent_state(model, layer - 1, relation, **job.edge_columns)
-    as_states = np.zeros(job.neighbors.store.num_partitions, bool)
-    source = source_layout(model, layer - 1, relation).unpack(packed)
-    states, destination = [], []
-    for asker in job.exchange.askers.get(need, {}).get(relation, ()):
-        (edges,) = inbox.pieces(job.channel("edges", need, relation), tasks=(asker,))
-        asked = sends.rows[sends.destination == asker]
-        first = to_numpy(edges["first"])
-        one = PairCounts(*(np.array([number]) for number in (len(asked), int(first.sum()), len(first))))
-        if not choose_for(job, need, relation, one).as_states[job.served(need).index(layer), 0]:
-            continue
-        assert layout is not None, "states were chosen in a layer that has none"
-        as_states[asker] = True
-        block = _block_of(edges, sources=np.searchsorted(rows, asked), num_sources=len(rows))
-        state = partial_slice(model, layer - 1, own={}, source=source, block=block, relation=relation)
-        states.append(layout.pack(state))
-        destination.append(np.full(block.num_targets, asker))
-    by_rows = ~as_states[sends.destination]
+    takers = takers_of(inbox, job, layer, relation, sends)
+    by_rows = ~np.isin(sends.destination, [each.index for each in takers])
     # the rows asked for, partition by partition; each is copied for one partition at a time
     picked = np.searchsorted(rows, sends.rows[by_rows])
     table = pa.table({"row": from_matrix(packed)})
     sent = Emit(job.channel("source", layer, relation), table, sends.destination[by_rows], picked=picked)
-    if not states:
+    if not takers:
         return (sent,)
+    if job.reads_targets(layer, relation):
+        kept = np.searchsorted(rows, rows_of(takers))
+        return sent, Emit(job.channel("kept", layer, relation), table, np.full(len(kept), index), picked=kept)
+    states = state_emit(
+        job, model, takers, [{}] * len(takers), layer=layer, relation=relation, packed=packed, rows=rows
+    )
+    return sent, states
+
+
+def rows_of(takers: Sequence[Taker]) -> IntArray:
+    """Return the rows that takers asked for, each once, ascending."""
+    return distinct(np.concatenate([each.rows for each in takers]))
+
+
+def state_emit(
+    job: InferJob,
+    model: Model,
+    takers: Sequence[Taker],
+    targets: Sequence[TermArrays],
+    *,
+    layer: int,
+    relation: int,
+    packed: FloatArray,
+    rows: IntArray,
+) -> Emit:
+    """Return states on their way to who takes them. targets: the terms of each taker's targets that its edges read."""
+    sent = sent_state(model, layer - 1, relation, **job.edge_columns)
+    assert sent is not None, "states were chosen in a layer that has none"
+    source = source_layout(model, layer - 1, relation).unpack(packed)
+    states, destination = [], []
+    for taker, own in zip(takers, targets, strict=True):
+        block = _block_of(taker.edges, sources=np.searchsorted(rows, taker.rows), num_sources=len(rows))
+        state = partial_slice(model, layer - 1, own=own, source=source, block=block, relation=relation)
+        states.append(sent.state.pack(state))
+        destination.append(np.full(block.num_targets, taker.index))
     table = pa.table({"state": from_matrix(np.concatenate(states))})
-    return sent, Emit(job.channel("state", layer, relation), table, np.concatenate(destination))
+    return Emit(job.channel("state", layer, relation), table, np.concatenate(destination))
 
 
 def _block_of(edges: pa.Table, *, sources: IntArray, num_sources: int) -> Block:

@@ -127,7 +127,7 @@ def _typed_layer(model, case, index, rows, partitions):
             own = types[nodes] == source_type
             degrees = case.graph.nodes.take(nodes[own])
             terms = sliced_relations.relation_terms(model, index, number, h=h[own], nodes=degrees)
-            sent[number][nodes[own]] = layouts[number].pack(terms)
+            sent[number][nodes[own]] = layouts[number].pack(terms.source)
     given = []
     for h, nodes in zip(rows, partitions, strict=True):
         block, needed = apart(case.per_layer[index], nodes)

@@ -35,17 +35,13 @@ NUM_RELATIONS = 5
 CASES = [(model, way, "uniform") for model in TAKE_STATES for way in WAYS]
 CASES += [("sage", "both", sampling) for sampling in ("none", "by relation", "weighted", "top_k")]
 CASES += [("gcn", "both", "weighted"), ("rgcn", "states", "none")]
+CASES += [(model, way, "uniform") for model in ("gat", "gat_e", "han", "hgt") for way in WAYS]
+CASES += [("han", "both", sampling) for sampling in ("none", "by relation", "weighted", "top_k")]
 
 
 @pytest.mark.parametrize(("model", "way", "sampling"), CASES)
 def test_either_choice_equals_reference(tmp_path: Path, model: str, way: str, sampling: str) -> None:
-    job = prepare(tmp_path, TAKE_STATES[model], sampling=sampling, partitions=3, exchange=WAYS[way])
-    assert_as_defined(job, predictions(job, tmp_path))
-
-
-@pytest.mark.parametrize("model", ["gat", "gat_e", "han", "hgt"])
-def test_attention_in_relations_is_merged_from_pieces(tmp_path: Path, model: str) -> None:
-    job = prepare(tmp_path, KINDS[model], sampling="uniform", partitions=3, exchange=WAYS["pieces"])
+    job = prepare(tmp_path, (TAKE_STATES | KINDS)[model], sampling=sampling, partitions=3, exchange=WAYS[way])
     assert_as_defined(job, predictions(job, tmp_path))
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gnnflow.storage.filesystem import FileEntry
 
 TAKE_STATES = ["gcn", "sage mean", "sage max", "gin", "norm and residual", "source message"]
+READ_TARGETS = ["gat", "gat_e", "message layer", "jumping head"]
 MODELS_HERE: dict[str, dict[str, Any]] = {
     **MODELS,
     "source message": {"kind": "tests.contracts.own_layers:Squared", "head": "linear"},
@@ -40,7 +41,10 @@ WAYS = {
 
 CASES = [(model, way, "widening") for model in TAKE_STATES for way in WAYS]
 CASES += [("sage mean", "both", sampling) for sampling in ("whole", "weighted and widening", "top_k")]
-CASES += [(model, "pieces", "whole") for model in ("gat", "gat_e", "message layer", "median layer", "jumping head")]
+CASES += [(model, way, "weighted") for model in READ_TARGETS for way in WAYS]
+CASES += [("gat", "both", sampling) for sampling in ("whole", "widening", "top_k")] + [
+    ("median layer", "pieces", "whole")
+]
 
 
 @pytest.mark.parametrize(("model", "way", "sampling"), CASES)
@@ -62,13 +66,13 @@ def test_a_pruned_layer_takes_either_choice(tmp_path: Path, model: str, way: str
 
 
 @pytest.mark.parametrize("model", ["gcn", "gat", "median layer"])
-def test_only_layers_whose_edges_read_nothing_of_the_target_send_states(tmp_path: Path, model: str) -> None:
+def test_only_layers_whose_states_merge_send_them(tmp_path: Path, model: str) -> None:
     job = prepare(stored("graph"), tmp_path, MODELS[model], SAMPLINGS["whole"])
     job = replace(job, exchange=WAYS["states"])
     sent = run_rounds(job, RoundRunner(str(tmp_path / "work"), Synchronous())).sent
-    assert (sent.sends, sent.as_states) == (12, 12 if model == "gcn" else 0)
-    states = list((tmp_path / "work").glob("slice_*/state_*")) + list((tmp_path / "work").glob("need_*/edges_*"))
-    assert not states, "what no later round reads is deleted"
+    assert (sent.sends, sent.as_states) == (12, 0 if model == "median layer" else 12)
+    left = [list((tmp_path / "work").glob(f"*/{name}_*")) for name in ("state", "edges", "kept", "target", "targets")]
+    assert not any(left), "what no later round reads is deleted"
 
 
 def counts(sources: int, targets: int, edges: int) -> PairCounts:
