@@ -208,8 +208,9 @@ class MiniBatchConfig(BatchKeys):
     )
     resample: Literal["never", "epoch"] = Field(
         "never",
-        description="epoch draws the sample of neighbors.sampling (uniform or weighted) anew for every epoch of "
-        "training, from the store; evaluation and scoring keep the one that is drawn once.",
+        description="epoch draws the sample of neighbors.sampling (uniform or weighted), or the walks of "
+        "neighbors.kind: walks, anew for every epoch of training, from the store; evaluation and scoring keep those "
+        "that are drawn once.",
     )
     batch_size: Integer = Field(256, ge=1, description="Targets in a training batch of one rank.")
     eval_batch_size: Integer | None = Field(

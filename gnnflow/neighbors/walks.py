@@ -87,16 +87,8 @@ def run_rounds(
     store_job: Selection, section: WalkNeighbors, runner: RoundRunner, *, whole_bytes: int | None = None
 ) -> SelectionResult:
     """Run the walks. whole_bytes (WHOLE_BYTES by default) decides whether tasks walk alone, and changes no byte."""
-    base = store_job.of(section.relations(store_job.store.schema))
-    by_weight = section.by == "weight"
-    if by_weight and not base.store.facts.has_weight:
-        raise ConfigError(
-            "walks by weight need edge weights, and the graph has none",
-            where="neighbors.by",
-            fix="Add a weight column to the edge table, or set it to uniform.",
-        )
-    numbers = section.walks, section.length, section.top_k
-    job = WalkJob(base.artifact, base.store, base.relations, base.seed, *numbers, by_weight=by_weight)
+    job = job_of(store_job, section)
+    by_weight = job.by_weight
     parts, facts = job.store.num_partitions, job.store.facts
     runner.run(Round("order", parts, parts, partial(order_edges, job=job)))
     held = {"degrees": "order", "sources": "order"}
@@ -114,6 +106,20 @@ def run_rounds(
             visits[f"visits_{step}"] = f"step_{step}"
         records = runner.run(Round("walks", parts, parts, partial(gather, job=job), visits, frozenset(visits)))
     return finish(job, runner, dict.fromkeys(range(len(job.relations)), ("walks", records)))
+
+
+def job_of(store_job: Selection, section: WalkNeighbors) -> WalkJob:
+    """Return what every task of walks knows. Raises ConfigError where there are no weights to walk by."""
+    base = store_job.of(section.relations(store_job.store.schema))
+    by_weight = section.by == "weight"
+    if by_weight and not base.store.facts.has_weight:
+        raise ConfigError(
+            "walks by weight need edge weights, and the graph has none",
+            where="neighbors.by",
+            fix="Add a weight column to the edge table, or set it to uniform.",
+        )
+    numbers = section.walks, section.length, section.top_k
+    return WalkJob(base.artifact, base.store, base.relations, base.seed, *numbers, by_weight=by_weight)
 
 
 @dataclass(frozen=True)
@@ -178,13 +184,20 @@ def _last_begun(begins: Array, first: IntArray, degrees: IntArray, *, point: Arr
     return place
 
 
+def keyed_steps(job: WalkJob, partition: int) -> Steps:
+    """Return a partition's in-edges in the order of their keys."""
+    edges = keyed_edges(job.store, partition, weighted=job.by_weight)
+    begun = None if edges.weights is None else begins(edges.offsets, edges.weights)
+    return Steps(edges.offsets, edges.sources.astype(job.id_type), begun)
+
+
 def order_edges(index: int, _: Inbox, *, job: WalkJob) -> TaskOutput:
     """Write a partition's in-edges in the order of their keys, for the tasks that walk along them."""
-    edges = keyed_edges(job.store, index, weighted=job.by_weight)
-    degrees = pa.table({"degree": np.diff(edges.offsets).astype(np.uint32)})
-    sources = pa.table({"src": edges.sources.astype(job.id_type)})
-    if edges.weights is not None:
-        sources = sources.append_column("begin", pa.array(begins(edges.offsets, edges.weights)))
+    steps = keyed_steps(job, index)
+    degrees = pa.table({"degree": np.diff(steps.offsets).astype(np.uint32)})
+    sources = pa.table({"src": steps.sources})
+    if steps.begins is not None:
+        sources = sources.append_column("begin", pa.array(steps.begins))
     return TaskOutput(
         emits=(
             Emit("degrees", degrees, np.full(degrees.num_rows, index)),
@@ -206,11 +219,11 @@ def walk_alone(index: int, inbox: Inbox, *, job: WalkJob) -> TaskOutput:
     for node_type in target_types(job.store.schema):
         rows = book.rows(index, node_type)
         first = book.start(index) + rows.start
-        found[_number(job, node_type)] = _from(first, words[rows], graph, types=types, job=job)
+        found[number_of(job, node_type)] = walks_from(first, words[rows], graph, types=types, job=job)
     return deliver(index, job, found)
 
 
-def _from(first: int, words: KeyArray, graph: Steps, *, types: Array | None, job: WalkJob) -> Instances:
+def walks_from(first: int, words: KeyArray, graph: Steps, *, types: Array | None, job: WalkJob) -> Instances:
     """Return the instances of a run of roots of one type."""
     keys = {"walks": job.walks, "length": job.length, "top_k": job.top_k}
     made = walk(first, words, graph.offsets, graph.sources, begins=graph.begins, types=types, **keys)
@@ -304,7 +317,7 @@ def gather(index: int, inbox: Inbox, *, job: WalkJob) -> TaskOutput:
         rows_of = book.rows(index, node_type)
         roots = np.arange(rows_of.start, rows_of.stop) + book.start(index)
         visits = Visits(root[own], node[own], order[own])
-        found[_number(job, node_type)] = most_visited(visits, roots, top_k_of_each=job.top_k)
+        found[number_of(job, node_type)] = most_visited(visits, roots, top_k_of_each=job.top_k)
     return deliver(index, job, found)
 
 
@@ -344,6 +357,7 @@ def _joined(parts: list[Visits]) -> Visits:
     return Visits(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
-def _number(job: WalkJob, node_type: int) -> int:
+def number_of(job: WalkJob, node_type: int) -> int:
+    """Return the number of the relation of walks from the nodes of a type."""
     name = job.store.schema.types[node_type]
     return next(number for number, each in enumerate(job.schema.relations) if each.target == name)

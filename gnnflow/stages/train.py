@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gnnflow.config import ClusterBatchConfig, LocalCluster, MiniBatchConfig
+from gnnflow.config.neighbors_section import WalkNeighbors
 from gnnflow.config.train_section import needs_ranks
 from gnnflow.graph.errors import ClusterError
 from gnnflow.graph.facts import FlatFacts, TrainFacts
@@ -20,7 +21,7 @@ from gnnflow.storage.filesystem import join, remove_tree
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gnnflow.config import TaskConfig
+    from gnnflow.config import Config, TaskConfig
     from gnnflow.graph.edges import Fanout
     from gnnflow.graph.facts import GraphFacts, RankAttempt, ShardEntry
     from gnnflow.layers.model import ModelInputs
@@ -86,6 +87,7 @@ def work(run: StageRun) -> Made:
         task=config.task,
         failures=FailureFolder(run.failed, run.store),
         neighbors=trained_on.neighbors,
+        walks=walks_anew(config),
     )
     # Found now rather than after hours of training: every execution of this run must be able to run the model.
     check_model(build_model(job.model, job.inputs), names=executions_of(config.train.strategy))
@@ -133,12 +135,21 @@ def _trained_on(run: StageRun) -> _TrainedOn:
     if isinstance(config.train, ClusterBatchConfig):
         check_clusters(neighbors.store.facts.num_clusters, per_batch=config.train.clusters_per_batch)
     if isinstance(config.train, MiniBatchConfig | ClusterBatchConfig):  # each rank holds the graph
-        resamples = isinstance(config.train, MiniBatchConfig) and config.train.resample == "epoch"
+        resamples, walks = _resamples(config), walks_anew(config)
         limit = config.cluster.memory_limit if isinstance(config.cluster, LocalCluster) else 0
-        check_memory(neighbors, int(limit), with_keys=resamples)
+        check_memory(neighbors, int(limit), with_keys=resamples and walks is None, walks=walks)
     entries = split_entries(neighbors.store.facts)
     targets = sum(entry.num_samples for entry in entries)
     return _TrainedOn(neighbors.store.artifact, entries, neighbors.fanouts, targets, neighbors)
+
+
+def _resamples(config: Config) -> bool:
+    return isinstance(config.train, MiniBatchConfig) and config.train.resample == "epoch"
+
+
+def walks_anew(config: Config) -> WalkNeighbors | None:
+    """Return how neighbours are selected, where epochs draw walks anew."""
+    return config.neighbors if _resamples(config) and isinstance(config.neighbors, WalkNeighbors) else None
 
 
 def _versions(kind: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gnnflow.config import ModelConfig, NodeTask, PlateauSchedule, TaskConfig, TrainConfig
+from gnnflow.config.neighbors_section import WalkNeighbors
 from gnnflow.config.train_section import RANKS_PLACE_ONLY, result_keys, several_ranks
 from gnnflow.graph.edges import Fanout, SamplingKind
 from gnnflow.graph.errors import TrainingError
@@ -47,7 +48,7 @@ class TrainJob:
     share of each step, and of each split's scoring, is computed here. task: says whether targets are nodes or pairs.
     device: where this rank computes, as torch names it; `train` sets it from what the config says. neighbors: the graph
     store and the in-edges to aggregate over, where that is trained on and not shards: artifact is then the store's and
-    entries are its splits.
+    entries are its splits. walks: how these were selected, where `train.resample` draws walks anew.
     """
 
     artifact: str
@@ -68,6 +69,7 @@ class TrainJob:
     task: TaskConfig = field(default_factory=NodeTask)
     device: str = "cpu"
     neighbors: Neighbors | None = None
+    walks: WalkNeighbors | None = None
 
     @property
     def splits(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from gnnflow.config import Config, config_from_dict
 from gnnflow.config.stages import stages_of
 from gnnflow.progress import Silent
 from gnnflow.stages.base import StageContext, make_artifact, neighbors_of
-from gnnflow.stages.train import model_inputs
+from gnnflow.stages.train import model_inputs, walks_anew
 from gnnflow.train.job import TrainJob
 from gnnflow.train.minibatch import split_entries
 from gnnflow.train.source import OpenSource
@@ -53,6 +53,7 @@ def job_of(config: Config, *, uri: str = "") -> TrainJob:
         sampling=neighbors.sampling,
         neighbors=neighbors,
         task=config.task,
+        walks=walks_anew(config),
         checkpoint_uri=uri,
     )
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gnnflow.config.base import problem
 from gnnflow.config.cluster_section import AddressCluster, SynchronousCluster
-from gnnflow.config.neighbors_section import DirectNeighbors
+from gnnflow.config.neighbors_section import DirectNeighbors, WalkNeighbors
 from gnnflow.config.partition_section import Clustered
 from gnnflow.config.train_section import (
     ClusterBatchConfig,
@@ -84,12 +84,14 @@ def _sample_can_be_drawn_again(config: Config) -> None:
     neighbors = config.neighbors
     if isinstance(neighbors, DirectNeighbors) and neighbors.sampling.kind in {"uniform", "weighted"}:
         return
+    if isinstance(neighbors, WalkNeighbors):
+        return
     direct = isinstance(neighbors, DirectNeighbors)
     said = f"sampling.kind is {neighbors.sampling.kind}" if direct else f"kind is {neighbors.kind}"
     raise problem(
-        f"epoch draws a uniform or weighted sample of direct neighbours anew, and neighbors.{said}",
+        f"epoch draws a uniform or weighted sample of direct neighbours, or walks, anew, and neighbors.{said}",
         key="train.resample",
-        fix="Leave it out, or set neighbors.sampling to {kind: uniform, fanout: [...]}.",
+        fix="Leave it out, or set neighbors.sampling to {kind: uniform, fanout: [...]} or neighbors.kind to walks.",
     )
 
 

@@ -16,12 +16,14 @@ from gnnflow.graph.facts import GraphFacts, ShardEntry
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.shards import Shard
 from gnnflow.neighbors.selected import Neighbors
+from gnnflow.neighbors.walk_views import WalkViews, memory_of_walks
 from gnnflow.neighbors.whole import GraphInMemory, memory_needed, read_graph, view_of
 from gnnflow.train.minibatch.batches import FIXED_VIEW, view_of_entry
 from gnnflow.train.minibatch.source import MiniBatchSource, open_source, outputs_on_shards
 from gnnflow.train.outputs import Outputs
 
 if TYPE_CHECKING:
+    from gnnflow.config.neighbors_section import WalkNeighbors
     from gnnflow.layers.model import Model
     from gnnflow.train.job import TrainJob
 
@@ -38,9 +40,16 @@ def hold_graph(neighbors: Neighbors, *, with_keys: bool = False) -> GraphInMemor
     return held
 
 
-def check_memory(neighbors: Neighbors, limit: int, *, with_keys: bool = False) -> None:
-    """Raise ConfigError where the graph takes more than a rank has. limit: bytes of a worker; 0 sets none."""
+def check_memory(
+    neighbors: Neighbors, limit: int, *, with_keys: bool = False, walks: WalkNeighbors | None = None
+) -> None:
+    """Raise ConfigError where the graph takes more than a rank has. limit: bytes of a worker; 0 sets none.
+
+    walks: how neighbours were selected, where walks are drawn anew.
+    """
     needed = memory_needed(neighbors, with_keys=with_keys)
+    if walks is not None:
+        needed += memory_of_walks(neighbors, walks)
     if limit and needed > limit:
         facts = neighbors.store.facts
         raise ConfigError(
@@ -67,14 +76,17 @@ def split_entries(facts: GraphFacts) -> tuple[ShardEntry, ...]:
 class HeldShards:
     """Reads the splits of a graph in memory as shards.
 
-    draws_anew: an entry has the sample of the view that its name says, `batches.of_view`.
+    draws_anew: an entry has the sample of the view that its name says, `batches.of_view`. walks: how neighbours were
+    selected, where walks are drawn anew and not samples of in-edges.
     """
 
     neighbors: Neighbors
     seed: int
     draws_anew: bool = False
+    walks: WalkNeighbors | None = None
     graph: GraphInMemory | None = None
     fixed: GraphInMemory | None = None
+    views: WalkViews | None = None
 
     def __call__(self, entry: ShardEntry) -> Shard:
         """Return the targets of a split in the graph."""
@@ -86,9 +98,13 @@ class HeldShards:
         """Return the graph with the sample that an entry has."""
         view = view_of_entry(entry)
         if self.graph is None:
-            self.graph = hold_graph(self.neighbors, with_keys=self.draws_anew)
-        if not self.draws_anew:
+            self.graph = hold_graph(self.neighbors, with_keys=self.draws_anew and self.walks is None)
+        if not self.draws_anew or (view == FIXED_VIEW and self.walks is not None):
             return self.graph
+        if self.walks is not None:
+            if self.views is None:
+                self.views = WalkViews.of(self.neighbors, self.walks, seed=self.seed)
+            return self.views.view(self.graph, view)
         if view != FIXED_VIEW:
             return view_of(self.graph, self.neighbors, seed=self.seed, view=view)
         if self.fixed is None:
@@ -101,7 +117,8 @@ def open_store_source(job: TrainJob, *, edges: bool = True) -> MiniBatchSource:
     assert isinstance(job.train, MiniBatchConfig)
     assert job.neighbors is not None
     draws_anew = job.train.resample == "epoch" and edges
-    return open_source(job, edges=edges, read=HeldShards(job.neighbors, job.seed, draws_anew), draws_anew=draws_anew)
+    read = HeldShards(job.neighbors, job.seed, draws_anew, job.walks)
+    return open_source(job, edges=edges, read=read, draws_anew=draws_anew)
 
 
 def outputs_on_store(model: Model, split: str, *, neighbors: Neighbors, train: MiniBatchConfig) -> Outputs:

@@ -81,7 +81,7 @@ def open_held_pairs(job: TrainJob, *, edges: bool = True) -> PairSource:
     assert isinstance(job.task, LinkTask | EdgeTask)
     assert job.neighbors is not None
     draws_anew = job.train.resample == "epoch" and edges
-    read = HeldPairs(HeldShards(job.neighbors, job.seed, draws_anew), job.task, job.seed)
+    read = HeldPairs(HeldShards(job.neighbors, job.seed, draws_anew, job.walks), job.task, job.seed)
     return open_pair_source(job, edges=edges, read=read, draws_anew=draws_anew)
 
 

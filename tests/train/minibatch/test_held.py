@@ -16,9 +16,11 @@ from gnnflow.executions.minibatch import forward
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.facts import FlatFacts
 from gnnflow.graphfeature.blocks import build_minibatch
+from gnnflow.graphfeature.neighborhood import Neighborhood
 from gnnflow.graphfeature.shards import read_shard
 from gnnflow.layers.model import build_model
 from gnnflow.neighbors.selected import Neighbors
+from gnnflow.neighbors.walk_views import WalkViews
 from gnnflow.neighbors.whole import memory_needed, read_graph, view_of
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext, neighbors_of, run_stage
@@ -84,6 +86,34 @@ def test_the_first_view_is_the_sample_that_is_selected_once(folder: Path, graph:
         np.testing.assert_array_equal(one, two, err_msg=field.name)
 
 
+WALKED = {
+    "uniform": {"kind": "walks", "walks": 6, "length": 2, "top_k": 4},
+    "weight": {"kind": "walks", "walks": 4, "length": 3, "top_k": 3, "by": "weight"},
+}
+
+
+@pytest.mark.parametrize("graph", ["plain", "typed"])
+@pytest.mark.parametrize("by", WALKED)
+def test_the_first_view_of_walks_is_the_selection_and_later_ones_are_others(folder: Path, graph: str, by: str) -> None:
+    config = config_of(folder, graph, neighbors=WALKED[by], seed=3)
+    neighbors = neighbors_of(context_of(config, "ingest", "select"))
+    selected, views = read_graph(neighbors), WalkViews.of(neighbors, config.neighbors, seed=3)
+    drawn = [views.view(selected, view).neighborhood for view in (0, 1, 2, 1)]
+    for part in ("edges", "degrees"):
+        for field in fields(getattr(drawn[0], part)):
+            one, two = (getattr(getattr(each, part), field.name) for each in (drawn[0], selected.neighborhood))
+            np.testing.assert_array_equal(one, two, err_msg=field.name)
+    np.testing.assert_array_equal(drawn[1].edges.sources, drawn[3].edges.sources)
+    pairs = [{*zip(each.edges.sources.tolist(), of_edges(each), strict=True)} for each in drawn]
+    assert all(0.1 < len(pairs[0] & pairs[view]) / len(pairs[0]) < 0.95 for view in (1, 2))
+    assert pairs[1] != pairs[2]
+
+
+def of_edges(graph: Neighborhood) -> list[int]:
+    """Return the row that each edge of a neighbourhood leads to."""
+    return np.repeat(np.arange(len(graph.edges.lengths)), graph.edges.lengths).tolist()
+
+
 def test_views_are_samples_of_their_own_and_the_same_each_time(folder: Path) -> None:
     neighbors = neighbors_of(context_of(config_of(folder, "plain", neighbors=SAMPLED), "ingest", "select"))
     whole = read_graph(neighbors, with_keys=True)
@@ -93,14 +123,18 @@ def test_views_are_samples_of_their_own_and_the_same_each_time(folder: Path) -> 
     np.testing.assert_array_equal(drawn[0].offsets, drawn[1].offsets)
 
 
-@pytest.mark.parametrize("resample", ["never", "epoch"])
-def test_interruptions_change_no_weight(folder: Path, resample: str) -> None:
-    config = config_of(folder, "plain", neighbors=SAMPLED, train={**STORE, "resample": resample, "checkpoint_steps": 1})
+@pytest.mark.parametrize(("kind", "resample"), [("uniform", "never"), ("uniform", "epoch"), ("walks", "epoch")])
+def test_interruptions_change_no_weight(folder: Path, kind: str, resample: str) -> None:
+    train = {**STORE, "resample": resample, "checkpoint_steps": 1}
+    config = config_of(folder, "plain", neighbors=NEIGHBORS[kind], train=train)
     resumes_to_the_same_weights(config, str(folder / "checkpoints"), open_source=open_store_source)
 
 
-def test_an_epoch_that_draws_anew_trains_on_other_neighbours_and_scores_on_the_same(folder: Path) -> None:
-    config = config_of(folder, "plain", neighbors=SAMPLED, train={**STORE, "resample": "epoch", "batch_size": 64})
+@pytest.mark.parametrize("kind", ["uniform", "walks"])
+def test_an_epoch_that_draws_anew_trains_on_other_neighbours_and_scores_on_the_same(folder: Path, kind: str) -> None:
+    config = config_of(
+        folder, "plain", neighbors=NEIGHBORS[kind], train={**STORE, "resample": "epoch", "batch_size": 64}
+    )
     job = job_of(config)
     fixed = replace(job, train=job.train.model_copy(update={"resample": "never"}))
     model = build_model(job.model, job.inputs)
@@ -140,9 +174,11 @@ def test_a_process_reads_the_graph_once_while_a_source_holds_it_and_nobody_can_c
             array[0] = 1
 
 
-@pytest.mark.parametrize("resample", ["never", "epoch"])
-def test_a_run_on_the_store_has_no_graphflat_and_is_certified(folder: Path, resample: str) -> None:
-    config = config_of(folder, "plain", neighbors=SAMPLED, train={**STORE, "resample": resample, "baseline": True})
+@pytest.mark.parametrize(("kind", "resample"), [("uniform", "never"), ("uniform", "epoch"), ("walks", "epoch")])
+def test_a_run_on_the_store_has_no_graphflat_and_is_certified(folder: Path, kind: str, resample: str) -> None:
+    config = config_of(
+        folder, "plain", neighbors=NEIGHBORS[kind], train={**STORE, "resample": resample, "baseline": True}
+    )
     result = pipeline.run_quietly(config)
     assert list(result.stages) == ["ingest", "select", "train", "infer"]
     assert result.metrics["infer.parity_max_difference"] < 1e-4
@@ -187,7 +223,7 @@ def test_checkpoints_of_the_store_are_not_those_of_shards_or_of_another_sample(f
             "train.resample",
             "sampling.kind is top_k",
         ),
-        ({"train": {**STORE, "resample": "epoch"}, "neighbors": {"kind": "walks"}}, "train.resample", "kind is walks"),
+        ({"train": {**STORE, "resample": "epoch"}, "neighbors": {"kind": "rings"}}, "train.resample", "kind is rings"),
         ({"train": {"source": "graph"}}, "train.source", "'shards' or 'store'"),
     ],
 )

@@ -1,0 +1,109 @@
+"""Walks taken anew in memory: another view of the same selection for each epoch.
+
+A view's draws are hashes of (seed, view, root, walk, step), so an epoch's walks are the same whatever was walked
+before. View 0 is what stage `select` wrote. The in-edges that walks go along are the store's own, held beside the
+selection.
+
+Shapes: N nodes, E instances of one relation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gnnflow.graph.arrays import offsets_of
+from gnnflow.graph.batch import Degrees
+from gnnflow.graph.edges import InEdges, by_relation
+from gnnflow.graph.hashing import combine, seed_word
+from gnnflow.neighbors.instances import Instances
+from gnnflow.neighbors.keyed import node_keys
+from gnnflow.neighbors.selection import Selection, target_types
+from gnnflow.neighbors.walks import Steps, WalkJob, job_of, keyed_steps, number_of, walks_from
+from gnnflow.storage.graph_store import GraphStore
+from gnnflow.storage.manifest import read_manifest
+
+if TYPE_CHECKING:
+    from gnnflow.config.neighbors_section import WalkNeighbors
+    from gnnflow.graph.arrays import Array, KeyArray
+    from gnnflow.neighbors.selected import Neighbors
+    from gnnflow.neighbors.whole import GraphInMemory
+
+
+@dataclass(frozen=True)
+class WalkViews:
+    """What the walks of a selection go along, in memory. keys [N]: of each root, from which its draws follow."""
+
+    job: WalkJob
+    steps: Steps
+    keys: KeyArray
+
+    @staticmethod
+    def of(neighbors: Neighbors, section: WalkNeighbors, *, seed: int) -> WalkViews:
+        """Read the graph that the neighbours were selected on. section: how."""
+        store = GraphStore.of(neighbors.store.artifact, read_manifest(neighbors.store.artifact))
+        job, parts = job_of(Selection("", store, (), seed), section), range(store.num_partitions)
+        held = [keyed_steps(job, part) for part in parts]
+        offsets = offsets_of(np.concatenate([np.diff(each.offsets) for each in held]))
+        sources = np.concatenate([each.sources for each in held])
+        begins = np.concatenate([each.begins for each in held if each.begins is not None]) if job.by_weight else None
+        return WalkViews(
+            job, Steps(offsets, sources, begins), np.concatenate([node_keys(store, part) for part in parts])
+        )
+
+    @cached_property
+    def _types(self) -> Array | None:
+        book = self.job.store.book
+        return None if book.num_types == 1 else book.type_of(np.arange(book.num_nodes)).astype(np.uint8)
+
+    def view(self, graph: GraphInMemory, view: int) -> GraphInMemory:
+        """Return a graph in memory with the walks of a view in the place of those that were selected once."""
+        schema, num_nodes = self.job.schema, len(self.keys)
+        found = {number_of(self.job, kind): self._instances(kind, view) for kind in target_types(self.job.store.schema)}
+        each = [found[number] for number in range(schema.num_relations)]
+        edges = by_relation([_in_edges(instances, num_nodes) for instances in each])
+        columns = zip(*(_degrees(instances, num_nodes) for instances in each), strict=True)
+        in_degree, out_degree, in_weight = (np.stack(of, 1) if schema.is_typed else of[0] for of in columns)
+        degrees = Degrees(in_degree, out_degree, in_weight, graph.neighborhood.degrees.types)
+        return replace(graph, neighborhood=replace(graph.neighborhood, edges=edges, degrees=degrees))
+
+    def _instances(self, node_type: int, view: int) -> Instances:
+        """Return the walks from all nodes of a type."""
+        job, book = self.job, self.job.store.book
+        word = view_word(job.seed, view)
+        parts = []
+        for partition in range(book.num_partitions):
+            start, rows = book.start(partition), book.rows(partition, node_type)
+            words = combine(self.keys[start + rows.start : start + rows.stop], word)
+            parts.append(walks_from(start + rows.start, words, self.steps, types=self._types, job=job))
+        roots, leaves = (np.concatenate([getattr(part, name) for part in parts]) for name in ("roots", "leaves"))
+        weight = np.concatenate([part.weight for part in parts if part.weight is not None])
+        return Instances(roots, leaves, weight)
+
+
+def memory_of_walks(neighbors: Neighbors, section: WalkNeighbors) -> int:
+    """Return about how many bytes it takes to read what walks go along; see `whole.memory_needed`."""
+    store = GraphStore.of(neighbors.store.artifact, read_manifest(neighbors.store.artifact))
+    per_edge = 8 if section.by == "weight" else 4
+    return 2 * (per_edge * store.facts.num_edges + 16 * store.facts.num_nodes)
+
+
+def view_word(seed: int, view: int) -> np.uint64:
+    """Return what the draws of a view are hashed from, beside the root."""
+    return seed_word("walks", seed, view) if view else seed_word("walks", seed)
+
+
+def _in_edges(instances: Instances, num_nodes: int) -> InEdges:
+    lengths = np.bincount(instances.roots, minlength=num_nodes)
+    return InEdges(offsets_of(lengths), instances.leaves.astype(np.int32), weight=instances.weight)
+
+
+def _degrees(instances: Instances, num_nodes: int) -> tuple[Array, Array, Array]:
+    """Return in-degree, out-degree and in-weight of all nodes in one relation [N]."""
+    assert instances.weight is not None
+    in_degree, out_degree = (np.bincount(each, minlength=num_nodes) for each in (instances.roots, instances.leaves))
+    in_weight = np.bincount(instances.roots, instances.weight, minlength=num_nodes).astype(np.float32)
+    return in_degree, out_degree, in_weight
