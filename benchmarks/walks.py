@@ -7,8 +7,10 @@
 steps from every node, the 10 most visited kept. `select` is the whole stage, from the graph store's files to the files
 that training reads, and it is done once for all epochs and runs; `routed` is the same with walks that go from owner to
 owner, as they do where the graph is too large for one task. `dgl walks` is what DGL does anew in each epoch, in batches
-of 1024 roots, with the graph in memory. `epoch` and `dgl epoch` are a step of training PinSage of two layers, 64 wide,
-on all nodes over what the walks found, on two threads. Prints a table to stderr and one JSON line to stdout.
+of 1024 roots, with the graph in memory; `view` is what gnnflow does anew in each epoch under `train.resample: epoch`,
+from all nodes at once, also with the graph in memory, on one thread. `epoch` and `dgl epoch` are a step of training
+PinSage of two layers, 64 wide, on all nodes over what the walks found, on two threads. Prints a table to stderr and one
+JSON line to stdout.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from torch.nn.functional import cross_entropy
 
 from gnnflow.cluster import Cluster
 from gnnflow.config import Config, config_from_dict, model_from_dict
+from gnnflow.config.neighbors_section import WalkNeighbors
 from gnnflow.datasets import write_power_law
 from gnnflow.executions import minibatch
 from gnnflow.executions.tensors import batch_tensors
@@ -40,6 +43,8 @@ from gnnflow.kernels.memory import kept_memory
 from gnnflow.layers import ModelInputs, build_model
 from gnnflow.neighbors import walks
 from gnnflow.neighbors.selected import Neighbors
+from gnnflow.neighbors.walk_views import WalkViews
+from gnnflow.neighbors.whole import read_graph
 from gnnflow.stages.base import ArtifactResult, StageContext, make_artifact
 from gnnflow.storage.columns import to_numpy
 from gnnflow.storage.graph_store import GraphStore
@@ -125,6 +130,22 @@ def epochs(context: StageContext, repeats: int) -> list[float]:
     return found
 
 
+def views(context: StageContext, repeats: int) -> list[float]:
+    """Return the seconds of walks taken anew in memory, for epochs 1, 2, ..., with what training reads made of them."""
+    selected, stored = make_artifact(context, "select"), make_artifact(context, "ingest")
+    store = GraphStore.of(stored.artifact, stored.manifest)
+    store = store.selected(selected.artifact, selected.facts(SelectFacts).relations)
+    neighbors, section = Neighbors(store, "", "none", None), context.config.neighbors
+    assert isinstance(section, WalkNeighbors)
+    graph, drawn = read_graph(neighbors), WalkViews.of(neighbors, section, seed=context.config.seed)
+    found = []
+    for view in range(1, repeats + 1):
+        begin = time.perf_counter()
+        drawn.view(graph, view)
+        found.append(time.perf_counter() - begin)
+    return found
+
+
 def write_ends(store: GraphStore, folder: Path) -> None:
     """Write both ends of all edges as arrays, which need no library to read."""
     folder.mkdir(exist_ok=True)
@@ -148,7 +169,7 @@ def measure(context: StageContext, arguments: argparse.Namespace) -> dict[str, l
     folder = arguments.data / "ends"
     if arguments.dgl:
         write_ends(GraphStore.of(made.artifact, made.manifest), folder)
-    results: dict[str, list[Figures]] = {"select": [], "routed": [], "epoch": [], "dgl": []}
+    results: dict[str, list[Figures]] = {"select": [], "routed": [], "view": [], "epoch": [], "dgl": []}
     for _ in range(arguments.repeats):
         results["select"].append(figures_of(selected(context)))
         if arguments.routed:
@@ -157,6 +178,7 @@ def measure(context: StageContext, arguments: argparse.Namespace) -> dict[str, l
         if arguments.epoch:
             with compute_settings(THREADS), kept_memory():
                 results["epoch"].append({"seconds": min(epochs(context, 3)[1:])})
+            results["view"].append({"seconds": min(views(context, 2))})
         if arguments.dgl:
             results["dgl"].append(peer(arguments.dgl, folder))
     return results
@@ -173,7 +195,7 @@ def _routed(context: StageContext) -> ArtifactResult:
 def table_of(results: dict[str, list[Figures]]) -> str:
     """Return the results for people."""
     lines = []
-    for name in ("select", "routed", "epoch"):
+    for name in ("select", "routed", "view", "epoch"):
         if held := results[name]:
             best = min(held, key=lambda each: each["seconds"])
             others = {key: value for key, value in best.items() if key not in {"seconds", "digest"}}
@@ -196,7 +218,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--dgl", default="", help="an interpreter that has dgl and torch")
     parser.add_argument("--routed", action="store_true", help="also let walks go from owner to owner (--workers 0)")
-    parser.add_argument("--epoch", action="store_true", help="also train PinSage for a step on what was found")
+    parser.add_argument("--epoch", action="store_true", help="also walk anew in memory, and train PinSage for a step")
     arguments = parser.parse_args()
     tables = prepared(arguments.data, num_nodes=arguments.nodes, num_edges=arguments.edges)
     config = configured(tables, arguments.data, partitions=arguments.partitions, workers=arguments.workers)

@@ -62,10 +62,12 @@ def test_relations_choose_on_their_own(tmp_path: Path, monkeypatch: pytest.Monke
     assert_as_defined(job, predictions(job, tmp_path))
 
 
-@pytest.fixture
-def both_ways(tmp_path: Path) -> tuple[InferJob, list[FileEntry]]:
+@pytest.fixture(params=["norm and residual", "han"])
+def both_ways(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[InferJob, list[FileEntry]]:
     """Return a job whose partitions send states, and rows that are taken piece by piece, and its files."""
-    job = prepare(tmp_path, TAKE_STATES["norm and residual"], sampling="weighted", partitions=3, exchange=WAYS["both"])
+    job = prepare(
+        tmp_path, (TAKE_STATES | KINDS)[request.param], sampling="weighted", partitions=3, exchange=WAYS["both"]
+    )
     return job, list(run_rounds(job, RoundRunner(str(tmp_path / "work"), Synchronous())).files)
 
 

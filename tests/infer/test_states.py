@@ -113,10 +113,10 @@ def test_pieces_are_merged_one_by_one_where_they_are_large_and_merges_are_few(
     assert not takes_pieces(small, layer, as_states=none, own=0, overlap="large pieces")
 
 
-@pytest.fixture
-def both_ways(tmp_path: Path) -> tuple[InferJob, list[FileEntry]]:
+@pytest.fixture(params=["norm and residual", "gat"])
+def both_ways(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[InferJob, list[FileEntry]]:
     """Return a job whose partitions send states, and rows that are taken piece by piece, and its files."""
-    job = prepare(stored("graph"), tmp_path, MODELS["norm and residual"], SAMPLINGS["weighted"])
+    job = prepare(stored("graph"), tmp_path, MODELS[request.param], SAMPLINGS["weighted"])
     job = replace(job, exchange=WAYS["both"])
     return job, list(run_rounds(job, RoundRunner(str(tmp_path / "work"), Synchronous())).files)
 
