@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from gnnflow.executions.minibatch import sort_for_backward
-from gnnflow.executions.moving import Moved, Mover
+from gnnflow.executions.moving import Mover, Sent
 from gnnflow.executions.tensors import BatchTensors
 from gnnflow.train.minibatch.loader import in_order
 from gnnflow.train.minibatch.memory import Memory
@@ -58,14 +58,6 @@ class ClusterTensors:
 
 
 @dataclass(frozen=True)
-class _Sent(Generic[Built]):
-    """A batch on its way to the device; `ready` holds what stays here."""
-
-    ready: Built
-    moved: Moved[Any]
-
-
-@dataclass(frozen=True)
 class ClusterLoader(Generic[Built]):
     """Makes batches of clusters. Close it to end its thread.
 
@@ -92,21 +84,21 @@ class ClusterLoader(Generic[Built]):
         with closing(in_order(begun, ahead=self.prefetch)) as sent:
             yield from map(self._arrived, sent)
 
-    def _begin(self, clusters: IntArray, epoch: int) -> _Sent[Built] | Future[_Sent[Built]]:
+    def _begin(self, clusters: IntArray, epoch: int) -> Sent[Built, Any] | Future[Sent[Built, Any]]:
         held = self.memory.batch(self._key(clusters))
         if held is not None:
             return self._sent(held)
 
-        def build() -> _Sent[Built]:
+        def build() -> Sent[Built, Any]:
             return self._sent(self._build(clusters, epoch))
 
         return self.reader.submit(build) if self.prefetch else build()
 
-    def _sent(self, ready: Built) -> _Sent[Built]:
+    def _sent(self, ready: Built) -> Sent[Built, Any]:
         sort = partial(_sort, self.model, ready) if self.mover.leaves_the_cpu else None
-        return _Sent(ready, self.mover.begin(ready.moving, then=sort))
+        return Sent(ready, self.mover.begin(ready.moving, then=sort))
 
-    def _arrived(self, sent: _Sent[Built]) -> Built:
+    def _arrived(self, sent: Sent[Built, Any]) -> Built:
         return sent.ready.arrived(self.mover.arrived(sent.moved)) if self.mover.leaves_the_cpu else sent.ready
 
     def _build(self, clusters: IntArray, epoch: int) -> Built:

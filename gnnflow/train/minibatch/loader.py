@@ -33,7 +33,7 @@ from weakref import ref
 import torch
 
 from gnnflow.executions.minibatch import aggregates_ahead, first_terms, prepared, sort_for_backward
-from gnnflow.executions.moving import Moved, Mover
+from gnnflow.executions.moving import Mover, Sent
 from gnnflow.executions.tensors import BatchTensors, batch_tensors
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.edges import Fanout, SamplingKind
@@ -62,12 +62,7 @@ class ReadyBatch:
     planned: PlannedBatch
 
 
-@dataclass(frozen=True)
-class _Sent:
-    """A batch on its way to the device; `ready` holds what stays here."""
-
-    ready: ReadyBatch
-    moved: Moved[BatchTensors]
+_Sent = Sent[ReadyBatch, BatchTensors]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from gnnflow.config import EdgeTask, InBatchNegatives, LinkTask, PairTask
 from gnnflow.executions.minibatch import forward, sort_for_backward
-from gnnflow.executions.moving import Moved, Mover
+from gnnflow.executions.moving import Mover, Sent
 from gnnflow.executions.tensors import BatchTensors, batch_tensors, tensor
 from gnnflow.graph.arrays import Array, FloatArray, IntArray, distinct
 from gnnflow.graph.batch import MiniBatch
@@ -80,12 +80,7 @@ class PairBatch:
         return model.score(source, target, self.attributes).view(len(self.sources), -1)
 
 
-@dataclass(frozen=True)
-class _Sent:
-    """A batch on its way to the device; `ready` holds what stays here."""
-
-    ready: PairBatch
-    moved: Moved[_Moving]
+_Sent = Sent[PairBatch, _Moving]
 
 
 @dataclass(frozen=True)
