@@ -100,6 +100,16 @@ def test_the_choice_is_that_of_fewer_bytes(pair: PairCounts, as_states: list[boo
     assert chosen.saved == 0 or chosen.saved >= choice.LEAST_SAVED_BYTES
 
 
+@pytest.mark.parametrize(("num_partitions", "taken"), [(2, False), (3, True), (16, True)])
+def test_rows_that_are_kept_for_terms_of_targets_count_once_for_all_partitions(
+    num_partitions: int, *, taken: bool
+) -> None:
+    pair, layer = counts(100_000, 1_000, 120_000), LayerBytes(64, 72, merges=True, read=8)
+    chosen = choose(pair, [layer], edge_bytes=4.125, sending="fewest bytes", num_partitions=num_partitions)
+    assert chosen.as_states.item() is taken
+    assert chosen.state_bytes.item() == 100_000 * 64 // (num_partitions - 1) + 1_000 * 80
+
+
 @pytest.mark.parametrize(
     ("edges", "merges", "taken"), [(4_000_000, True, True), (4_000_000, False, False), (500_000, True, False)]
 )
