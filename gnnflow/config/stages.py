@@ -71,7 +71,16 @@ class Stage:
 
 
 # With these keys batches are prepared, cached, evaluated and saved differently; the weights stay the same.
-_TRAIN_SPEED_ONLY = {"prefetch", "cache", "recompute", "eval_batch_size", "checkpoint_steps", "log", *RANKS_PLACE_ONLY}
+_TRAIN_SPEED_ONLY = {
+    "prefetch",
+    "cache",
+    "recompute",
+    "scratch",
+    "eval_batch_size",
+    "checkpoint_steps",
+    "log",
+    *RANKS_PLACE_ONLY,
+}
 
 
 def _ingest_keys(config: Config) -> Keys:

@@ -272,6 +272,28 @@ class GlobalBatchConfig(TrainKeys):
         description="Where edges are looked for (task.kind: link, or edge with messages: false), steps per epoch: each "
         "scores its share of the training edges in the graph without them. With 1 no training edge carries messages.",
     )
+    memory: Annotated[Size, Field(gt=0)] | None = Field(
+        None,
+        description="Most memory that training takes, such as 2GiB: the graph, its rows and gradients then lie in "
+        "files of a local disk, and a few intervals of nodes in memory (docs/streamed.md). How the graph is cut "
+        "follows from it, and so does the order of sums. null: the whole graph is in memory.",
+    )
+    scratch: str | None = Field(
+        None,
+        min_length=1,
+        description="Folder of a local disk for the files of train.memory, which have no name and are gone when the "
+        "process ends. null: the system's folder for temporary files (TMPDIR).",
+    )
+
+    @model_validator(mode="after")
+    def _scratch_is_for_a_budget(self) -> Self:
+        if self.scratch is not None and self.memory is None:
+            raise problem(
+                "is not allowed without train.memory, whose files lie there",
+                key="scratch",
+                fix="Set train.memory, or leave it out.",
+            )
+        return self
 
 
 def _tag(value: Any) -> str | None:
@@ -291,7 +313,7 @@ TrainConfig = Annotated[
 ]
 
 
-_LATER: Mapping[str, object] = {"source": "shards", "resample": "never", "folds": 4}
+_LATER: Mapping[str, object] = {"source": "shards", "resample": "never", "folds": 4, "memory": None, "scratch": None}
 """Keys that came later, and the values with which training is what it was before."""
 
 
@@ -304,6 +326,11 @@ def result_keys(train: TrainConfig, *, exclude: AbstractSet[str]) -> dict[str, A
 def trains_from_shards(train: TrainConfig) -> bool:
     """Return whether training reads what GraphFlat writes."""
     return isinstance(train, MiniBatchConfig) and train.source == "shards"
+
+
+def is_streamed(train: TrainConfig) -> bool:
+    """Return whether training keeps a budget of memory, with the graph in files."""
+    return isinstance(train, GlobalBatchConfig) and train.memory is not None
 
 
 def several_ranks(train: TrainConfig) -> dict[str, Any]:

@@ -29,7 +29,7 @@ Shapes: T targets, S sources, H heads, D width of a head.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -117,6 +117,32 @@ class OneBlock:
     def parts(self, layer: Layer, terms: Terms) -> Iterator[BlockPart]:
         """Yield the block."""
         yield BlockPart(self.block, terms.source)
+
+
+@dataclass(frozen=True)
+class ReceivedPart:
+    """A state that was computed before."""
+
+    rows: State
+
+    def state(self, layer: Layer, target: TermRows) -> State:
+        """Return it."""
+        return self.rows
+
+
+@dataclass(frozen=True)
+class Received:
+    """Delivers states that were computed before, or elsewhere, in the order given."""
+
+    num_targets: int
+    num_edges: int
+    edge: EdgeContext
+    states: Sequence[State]
+
+    def parts(self, layer: Layer, terms: Terms) -> Iterator[ReceivedPart]:
+        """Yield the states."""
+        for state in self.states:
+            yield ReceivedPart(state)
 
 
 def run_layer(

@@ -16,7 +16,7 @@ Shapes: N nodes, T targets, S sources, W width, C outputs, K packed width of a n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -24,14 +24,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.executions.base import BlockPart, Delivery, OneBlock, layer_rows, layer_terms, takes_relu
+from gnnflow.executions.base import BlockPart, Delivery, OneBlock, Received, layer_rows, layer_terms, takes_relu
 from gnnflow.executions.moving import Held, beside
-from gnnflow.executions.shapes import TermRows
 from gnnflow.executions.tensors import block_tensors, feature_tensors, model_features, node_context, tensor
 from gnnflow.graph.arrays import Array, FloatArray, IntArray
 from gnnflow.graph.batch import Block, Degrees, NodeFeatures
 from gnnflow.graph.errors import LayerError
-from gnnflow.layers import EdgeContext, Layer, Model, NodeContext, State, Terms
+from gnnflow.layers import EdgeContext, Layer, Model, NodeContext, Terms
 
 TermArrays = Mapping[str, FloatArray]
 
@@ -239,7 +238,7 @@ def delivery_of(model: Model, gathered: Gathered) -> Delivery:
     attributes = torch.zeros(0, gathered.attribute_width) if gathered.attribute_width else None
     edge = _beside(model, EdgeContext(0, weight, attributes))
     received = [_tensors(model, state) for state in gathered.states]
-    return _Received(len(gathered.source["value"]), 0, edge, received)
+    return Received(len(gathered.source["value"]), 0, edge, received)
 
 
 @torch.no_grad()
@@ -254,28 +253,6 @@ def embedding_slice(model: Model, outputs: Sequence[FloatArray | None]) -> Float
     """Return embeddings [N, W] from one output per layer; those outside `model.embedding_layers` may be None."""
     check_evaluating(model)
     return float_array(model.embedding([_beside(model, tensor(output)) for output in outputs]))
-
-
-@dataclass(frozen=True)
-class _ReceivedPart:
-    rows: State
-
-    def state(self, layer: Layer, target: TermRows) -> State:
-        return self.rows
-
-
-@dataclass(frozen=True)
-class _Received:
-    """Delivers states that `partial_slice` computed elsewhere, in the order given."""
-
-    num_targets: int
-    num_edges: int
-    edge: EdgeContext
-    states: Sequence[State]
-
-    def parts(self, layer: Layer, terms: Terms) -> Iterator[_ReceivedPart]:
-        for state in self.states:
-            yield _ReceivedPart(state)
 
 
 def _beside(model: Model, held: Held) -> Held:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gnnflow.config.pipelines import PIPELINES
+from gnnflow.executions.streamed import not_streamed
 from gnnflow.graph.errors import LayerError
 from gnnflow.layers import Layer, Model
 
@@ -17,7 +18,8 @@ from gnnflow.layers import Layer, Model
 class Execution:
     """One row: `supports` returns None for a layer the execution runs, else the reason why it does not.
 
-    scores: whether every run scores with it. Which strategy trains on it is `gnnflow.config.pipelines`.
+    scores: whether every run scores with it. Which strategy trains on it is `gnnflow.config.pipelines`. is_typed:
+    whether it runs models of typed graphs.
     """
 
     name: str
@@ -25,6 +27,7 @@ class Execution:
     delivers_by: str
     scores: bool
     supports: Callable[[Layer], str | None]
+    is_typed: bool = True
 
 
 def _every_layer(layer: Layer) -> None:
@@ -72,6 +75,14 @@ EXECUTIONS: dict[str, Execution] = {
             supports=_self_message_merges,
         ),
         Execution(
+            name="streamed",
+            sees="a chunk of edges between two intervals of nodes, the rest in files",
+            delivers_by="reading chunk after chunk; a target interval's state stays until it is whole",
+            scores=False,
+            supports=not_streamed,
+            is_typed=False,
+        ),
+        Execution(
             name="sliced",
             sees="one layer over one partition per task",
             delivers_by="rows sent between rounds, then the block of a partition, as one part",
@@ -82,10 +93,13 @@ EXECUTIONS: dict[str, Execution] = {
 }
 
 
-def executions_of(strategy: str) -> tuple[str, ...]:
-    """Return the names of the executions that a run of the strategy needs: those that train by it and that score."""
+def executions_of(strategy: str, *, is_streamed: bool = False) -> tuple[str, ...]:
+    """Return the names of the executions that a run of the strategy needs: those that train by it and that score.
+
+    is_streamed: the graph is trained on in files.
+    """
     scoring = (row.name for row in EXECUTIONS.values() if row.scores)
-    return (PIPELINES[strategy].execution, *scoring)
+    return ("streamed" if is_streamed else PIPELINES[strategy].execution, *scoring)
 
 
 def check_model(model: Model, *, names: Sequence[str]) -> None:
@@ -95,6 +109,8 @@ def check_model(model: Model, *, names: Sequence[str]) -> None:
         layer = model.layers_at(index)[0]
         for name in names:
             reason = EXECUTIONS[name].supports(layer)
+            if model.is_typed and not EXECUTIONS[name].is_typed:
+                reason = "it runs layers of graphs without types"
             if reason is not None:
                 raise LayerError(
                     f"layer {index + 1}, {type(layer).__name__}, cannot run on the execution {name}: {reason}",

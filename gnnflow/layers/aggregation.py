@@ -112,11 +112,14 @@ class Aggregation(ABC):
     mergeable says whether merge exists; an execution that must merge refuses the others. linear says that a linear map
     of all values gives the same map of the aggregated rows. scaled_by_sample names the
     state tensors that a uniform sample of the edges makes too small; of a weighted sample `Messages.scale` tells.
-    reads_attributes: edge attributes say what becomes of a message, and are no part of it.
+    reads_attributes: edge attributes say what becomes of a message, and are no part of it. adds: merging adds the
+    tensors of two states. takes_once: of equal parts the first alone has a gradient.
     """
 
     mergeable: ClassVar[bool] = True
     linear: ClassVar[bool] = False
+    adds: ClassVar[bool] = False
+    takes_once: ClassVar[bool] = False
     takes_scales: ClassVar[bool] = False
     scaled_by_sample: ClassVar[tuple[str, ...]] = ()
     reads_attributes: ClassVar[bool] = False
@@ -137,6 +140,20 @@ class Aggregation(ABC):
         """Return the aggregated rows [T, H, W] where all of a target's messages are here; no aggregation has to."""
         return self.finalize(self.partial(messages))
 
+    def part_gradient(self, part: State, whole: State, gradient: State) -> State:
+        """Return the gradient of a part's state from that of the whole state, which parts were merged to.
+
+        It needs none of the other parts: that is what lets a backward pass compute them again one by one. Where states
+        add up it is the gradient of the whole; another aggregation defines it, or is not streamed.
+        """
+        assert self.adds, "an aggregation whose states do not add up defines part_gradient()"
+        return gradient
+
+    @property
+    def has_part_gradient(self) -> bool:
+        """Whether `part_gradient` is defined."""
+        return self.adds or type(self).part_gradient is not Aggregation.part_gradient
+
     @final
     def rescale(self, state: State, scale: Tensor) -> State:
         """Return a uniform sample's state as if every in-edge were there; `scale` [T] is in-degree / edges kept."""
@@ -156,6 +173,7 @@ class Sum(Aggregation):
     """Sum of coefficient x value, scaled. State: sum [T, H, W]."""
 
     linear = True
+    adds = True
     takes_scales = True
     scaled_by_sample = ("sum",)
 
@@ -188,6 +206,7 @@ class Mean(Aggregation):
     """
 
     linear = True
+    adds = True
 
     def partial(self, messages: Messages) -> State:
         """Return the sums and the sums of coefficients, the latter without dropout."""
@@ -220,6 +239,8 @@ class Mean(Aggregation):
 class Max(Aggregation):
     """Largest coefficient x value per channel. State: max [T, H, W], -inf for no message."""
 
+    takes_once = True
+
     def partial(self, messages: Messages) -> State:
         """Return the maxima."""
         if messages.dropout:
@@ -232,6 +253,10 @@ class Max(Aggregation):
     def merge(self, left: State, right: State) -> State:
         """Take the larger."""
         return {"max": torch.maximum(left["max"], right["max"])}
+
+    def part_gradient(self, part: State, whole: State, gradient: State) -> State:
+        """Give it to the part that has the maximum."""
+        return {"max": gradient["max"].masked_fill(part["max"] != whole["max"], 0.0)}
 
     def finalize(self, state: State) -> Tensor:
         """Return the maxima, zero where there was no message."""
@@ -285,6 +310,21 @@ class SoftmaxAttention(Aggregation):
             "mean": left["mean"] * by_left + right["mean"] * by_right,
         }
 
+    def part_gradient(self, part: State, whole: State, gradient: State) -> State:
+        """Weigh it with the part's share of the denominator, which moves the mean towards its own mean.
+
+        Both depend on the maxima only as the exponentials do, which have no gradient of theirs (`softmax_sums`).
+        """
+        # brings the part's denominator to the larger maximum [T, H], and its share of the whole one
+        by_part = _decay(part["max"], whole["max"])
+        divisor = whole["denominator"].masked_fill(whole["denominator"] == 0, 1.0)
+        moved = (gradient["mean"] * (part["mean"] - whole["mean"])).sum(2) / divisor
+        return {
+            "max": torch.zeros_like(part["max"]),
+            "denominator": by_part * (gradient["denominator"] + moved),
+            "mean": gradient["mean"] * (part["denominator"] * by_part / divisor)[:, :, None],
+        }
+
     def finalize(self, state: State) -> Tensor:
         """Return the means."""
         return state["mean"]
@@ -298,6 +338,7 @@ class Slots(Aggregation):
     """
 
     reads_attributes = True
+    adds = True
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from gnnflow.config import ClusterBatchConfig, LocalCluster, MiniBatchConfig
 from gnnflow.config.neighbors_section import WalkNeighbors
-from gnnflow.config.train_section import needs_ranks
+from gnnflow.config.train_section import is_streamed, needs_ranks
 from gnnflow.graph.errors import ClusterError
 from gnnflow.graph.facts import FlatFacts, TrainFacts
 from gnnflow.stages.base import Made
@@ -90,7 +90,10 @@ def work(run: StageRun) -> Made:
         walks=walks_anew(config),
     )
     # Found now rather than after hours of training: every execution of this run must be able to run the model.
-    check_model(build_model(job.model, job.inputs), names=executions_of(config.train.strategy))
+    check_model(
+        build_model(job.model, job.inputs),
+        names=executions_of(config.train.strategy, is_streamed=is_streamed(config.train)),
+    )
     result, attempts = _trained(run, job)
     remove_tree(run.failed)
     # Seconds per epoch differ from run to run, so the history is a fact and no file: files enter the digest.

@@ -26,6 +26,7 @@ _NO_INFLUENCE = {
     "prefetch",
     "cache",
     "recompute",
+    "scratch",
     "checkpoint_steps",
     "log",
     "start",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -9,13 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.executions import clusterbatch, minibatch, reference, sliced, sliced_relations
+from gnnflow.executions import clusterbatch, minibatch, reference, sliced, sliced_relations, streamed
 from gnnflow.executions.reference import WholeGraph
 from gnnflow.executions.tensors import types_of
 from gnnflow.graph.batch import Block
 from gnnflow.graph.relations import relation_blocks
 from tests.contracts.among_ranks import divided, outputs_on_ranks
 from tests.contracts.dividing import KINDS
+from tests.contracts.in_files import filed
 from tests.contracts.in_memory import apart, mini_batch, rows_of
 
 
@@ -156,10 +159,31 @@ def _on_ranks(model, case):
     return Ran(*outputs_on_ranks(model, of, size=size))
 
 
+def _on_stream(model, case):
+    """Chunks of one to three intervals in files, cut into pieces of few edges; edges with leaves in one interval."""
+    number = np.random.default_rng(case.seed).permutation(len(case.graph.nodes))
+    places = np.argsort(number)[case.targets]
+    order = np.sort(places)
+    graph = filed(tempfile.gettempdir(), case, number)
+    # its backward pass, which reads it, may come behind
+    weakref.finalize(graph, graph.scratch.close)
+    if torch.is_grad_enabled():
+        logits = streamed.forward(model, graph, order)
+        embedding = logits
+    else:
+        run = streamed.StreamedRun(model, graph, order, keeps=False)
+        logits = run.logits()
+        outputs = [[rows.read(each).view(size, -1) for each, size in enumerate(graph.sizes)] for rows in run.outputs]
+        embedding = model.embedding([torch.cat(rows)[order] for rows in outputs])
+    back = np.searchsorted(order, places)
+    return Ran(logits[back], embedding[back])
+
+
 ADAPTERS = {
     "reference": _on_reference,
     "minibatch": _on_minibatch,
     "clusterbatch": _on_clusterbatch,
     "globalbatch": _on_ranks,
+    "streamed": _on_stream,
     "sliced": _on_slices,
 }

@@ -114,7 +114,7 @@ def model_for(layer, architecture, shape):
 
 
 LAYER_OBJECTS = {name: model_for(name, ONE_LAYER, NO_EDGES).layer(0) for name in LAYERS}
-TRAINING = sorted({pipeline.execution for pipeline in PIPELINES.values()})
+TRAINING = sorted({*(pipeline.execution for pipeline in PIPELINES.values()), "streamed"})
 MERGEABLE = [name for name, layer in LAYER_OBJECTS.items() if layer.levels.instance.mergeable]
 
 

@@ -107,9 +107,33 @@ def the_whole_graph_can_be_one_batch(config: Config) -> None:
             key="train.updater.kind",
             fix="Leave train.updater out.",
         )
+    if train.memory is not None:
+        _one_process_keeps_the_budget(config, train)
     if partitions is not None and partitions < train.workers:
         raise problem(
             f"{train.workers} ranks share {partitions} partitions under global-batch, and each needs one",
             key="graph.partitions",
             fix=f"Set it to {train.workers} or more, or leave it out.",
+        )
+
+
+def _one_process_keeps_the_budget(config: Config, train: GlobalBatchConfig) -> None:
+    held: dict[str, tuple[object, object, str]] = {
+        "train.workers": (train.workers, 1, "the graph is in files of one process"),
+        "train.device": (train.device, "cpu", "chunks are computed on the cpu"),
+        "train.precision": (train.precision, "float32", "files hold float32"),
+        "task.kind": (config.task.kind, "node", "a step's rows are those of targets, and pairs have two ends"),
+    }
+    for key, (found, wanted, why) in held.items():
+        if found != wanted:
+            raise problem(
+                f"{found} is not allowed where train.memory is set: {why}",
+                key=key,
+                fix=f"Set it to {wanted}, or leave train.memory out.",
+            )
+    if config.graph.schema.is_typed:
+        raise problem(
+            "is not allowed on a typed graph: chunks are those of one relation",
+            key="train.memory",
+            fix="Leave it out, and share the graph among ranks (train.workers).",
         )

@@ -1,0 +1,173 @@
+"""What a graph that is larger than memory is read through: pieces of its edges, and rows of its nodes by interval.
+
+Nodes are cut into intervals, runs of rows, and edges by the intervals of both ends into chunks; a chunk of many edges
+is cut further, into pieces. The streamed execution says what is read and written and in which order; where it lies, in
+files or elsewhere, is known to the `StreamedGraph` alone.
+
+Shapes: n rows of an interval, K numbers per row.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from typing import Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from gnnflow.executions.tensors import BlockTensors
+from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some edges from the nodes of one interval to those of another.
+
+    number: tells it from the other pieces of its chunk. load: reads it as a block whose targets and sources are the
+    rows of the two intervals.
+    """
+
+    target: int
+    source: int
+    number: int
+    num_edges: int
+    load: Callable[[], BlockTensors]
+
+
+class Rows(Protocol):
+    """K numbers for each node, by interval. What is read or written is one run of memory [n K]."""
+
+    def read(self, interval: int) -> Tensor:
+        """Return an interval's numbers as they were written last."""
+
+    def write(self, interval: int, parts: Sequence[Tensor]) -> None:
+        """Have an interval's numbers written: those of all parts, one after the other. They must not change any more.
+
+        It may return before they are written; whoever reads them waits.
+        """
+
+    def release(self) -> None:
+        """Say that nothing of it is read any more."""
+
+
+class StreamedGraph(Protocol):
+    """A graph whose parts are read when they are needed."""
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """How many nodes each interval has: at least one interval, and at least one node in each."""
+
+    def num_edges(self, layer: int) -> int:
+        """Return how many edges a layer aggregates."""
+
+    def pieces(self, layer: int) -> Sequence[Piece]:
+        """Return a layer's pieces in the order of target, source and number; each target interval has at least one."""
+
+    def edge(self, layer: int) -> EdgeContext:
+        """Return the columns of a layer's edges, of no edge."""
+
+    def features(self, interval: int) -> FeatureTensors:
+        """Read the input features of an interval's nodes."""
+
+    def nodes(self, interval: int) -> NodeContext:
+        """Read what the graph knows of an interval's nodes."""
+
+    def rows(self, width: int) -> Rows:
+        """Return room for so many numbers per node."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How the tensors of some nodes lie in one run of memory: one after the other, in the order of their names."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> Columns:
+        """Return the layout of tensors [n, ...]."""
+        names = tuple(sorted(tensors))
+        return cls(names, tuple(tuple(tensors[name].shape[1:]) for name in names))
+
+    @property
+    def width(self) -> int:
+        """Numbers K per node."""
+        return sum(map(prod, self.shapes))
+
+    def split(self, run: Tensor) -> dict[str, Tensor]:
+        """Return the tensors [n, ...] that lie in a run [n K]."""
+        num_rows = len(run) // self.width if self.width else 0
+        parts = torch.split(run, [num_rows * prod(shape) for shape in self.shapes])
+        return {
+            name: part.view(num_rows, *shape) for name, part, shape in zip(self.names, parts, self.shapes, strict=True)
+        }
+
+
+@dataclass(frozen=True)
+class Held:
+    """Named tensors of all nodes."""
+
+    columns: Columns
+    rows: Rows | None
+
+    @classmethod
+    def room(cls, graph: StreamedGraph, like: Mapping[str, Tensor]) -> Held:
+        """Return room for such tensors; none is asked for where they have no columns."""
+        columns = Columns.of(like)
+        return cls(columns, graph.rows(columns.width) if columns.width else None)
+
+    def read(self, interval: int) -> dict[str, Tensor]:
+        """Return an interval's tensors."""
+        return {} if self.rows is None else self.columns.split(self.rows.read(interval))
+
+    def write(self, interval: int, tensors: Mapping[str, Tensor]) -> None:
+        """Have an interval's tensors written."""
+        if self.rows is not None:
+            self.rows.write(interval, [tensors[name].detach().float() for name in self.columns.names])
+
+    def release(self) -> None:
+        """Give the room back."""
+        if self.rows is not None:
+            self.rows.release()
+
+
+@contextmanager
+def ahead(loads: Iterable[Callable[[], T]], *, number: int = 1) -> Iterator[Iterator[T]]:
+    """Give what some functions return, in their order; so many are called in a thread before they are asked for.
+
+    An error is raised where its result is taken. Leaving the block drops what was not taken.
+    """
+    coming = iter(loads)
+    with ThreadPoolExecutor(1, thread_name_prefix="gnnflow-ahead") as thread:
+        begun: deque[Future[T]] = deque()
+
+        def begin() -> None:
+            for load in coming:
+                begun.append(thread.submit(load))
+                return
+
+        def taken() -> Iterator[T]:
+            while begun:
+                result = begun.popleft().result()
+                begin()
+                yield result
+                del result  # not held until the next one is there
+
+        for _ in range(number):
+            begin()
+        try:
+            yield taken()
+        finally:
+            thread.shutdown(wait=True, cancel_futures=True)
+
+
+def zeros_like(held: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return zeros in the shapes of some tensors."""
+    return {name: torch.zeros_like(rows) for name, rows in held.items()}

@@ -1,0 +1,206 @@
+"""Rows of nodes and pieces of edges in files of a local disk that have no name.
+
+A file without a name is gone once nobody has it open: a process that ends, in whatever way, leaves nothing behind.
+Files are read into memory of the process and not mapped: a mapped page would count as the process's own.
+
+Shapes: n rows of an interval, K numbers per row.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gnnflow.graph.arrays import Array
+from gnnflow.graph.errors import TrainingError
+
+_NUMBER = 4  # bytes of a number
+_AT_ONCE = 1 << 30  # bytes that one call of the system reads or writes at most
+
+
+class Disk(Protocol):
+    """What bytes go through: the system's own calls, or what stands for them in tests and benchmarks."""
+
+    def read(self, file: int, into: memoryview, at: int) -> None:
+        """Fill memory from a place of a file."""
+
+    def write(self, file: int, held: memoryview, at: int) -> None:
+        """Write memory to a place of a file."""
+
+
+class LocalDisk:
+    """The system's own calls."""
+
+    def read(self, file: int, into: memoryview, at: int) -> None:
+        """Fill memory from a place of a file."""
+        done = 0
+        while done < len(into):
+            got = os.preadv(file, [into[done : done + _AT_ONCE]], at + done)
+            if not got:
+                raise OSError(f"a file of the scratch folder ends at byte {at + done}")
+            done += got
+
+    def write(self, file: int, held: memoryview, at: int) -> None:
+        """Write memory to a place of a file."""
+        done = 0
+        while done < len(held):
+            done += os.pwritev(file, [held[done : done + _AT_ONCE]], at + done)
+
+
+@dataclass
+class Scratch:
+    """Files without names in a folder, and a thread that writes to them."""
+
+    folder: str
+    disk: Disk = field(default_factory=LocalDisk)
+    _free: dict[int, list[NodeFile]] = field(default_factory=dict)
+    _open: list[ScratchFile] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Begin without a file."""
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="gnnflow-behind")
+        self._pending: tuple[NodeFile, Future[None]] | None = None
+        self._lock = threading.Lock()
+
+    def file(self) -> ScratchFile:
+        """Return a new, empty file."""
+        made = ScratchFile(self)
+        self._open.append(made)
+        return made
+
+    def rows(self, sizes: Sequence[int], width: int) -> NodeFile:
+        """Return room for so many numbers per node of each interval: one that was given back, or a new one."""
+        free = self._free.setdefault(width, [])
+        return free.pop() if free else NodeFile(self, tuple(sizes), width)
+
+    def give(self, rows: NodeFile) -> None:
+        """Take room back, for another to be given."""
+        self._free.setdefault(rows.width, []).append(rows)
+
+    def behind(self, rows: NodeFile, work: Callable[[], None]) -> None:
+        """Have rows written in the thread. Waits for what was asked for before, and raises what that raised."""
+        with self._lock:
+            self._wait()
+            self._pending = (rows, self._writer.submit(work))
+
+    def settle(self, rows: NodeFile) -> None:
+        """Wait until what was asked for of some rows is written. Raises what writing raised."""
+        with self._lock:
+            if self._pending is not None and self._pending[0] is rows:
+                self._wait()
+
+    def _wait(self) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending[1].result()
+
+    def close(self) -> None:
+        """End the thread and close all files, which are gone then."""
+        self._writer.shutdown(wait=True)
+        for each in self._open:
+            each.close()
+        self._open.clear()
+        self._free.clear()
+
+    def refused(self, error: OSError) -> TrainingError:
+        """Return what to tell of a folder that cannot be written to."""
+        return TrainingError(
+            f"{error.strerror or error} in {self.folder}, where the files of train.memory lie",
+            where="train.scratch",
+            fix="Free space there, or set train.scratch to a folder of a larger local disk.",
+        )
+
+
+class ScratchFile:
+    """A file without a name. Raises TrainingError where the folder cannot be written to, or the disk is full."""
+
+    def __init__(self, scratch: Scratch) -> None:
+        self._scratch = scratch
+        try:
+            self._file = tempfile.TemporaryFile(dir=scratch.folder, buffering=0)  # noqa: SIM115 - closed with the others
+        except OSError as error:
+            raise scratch.refused(error) from error
+        self.size = 0
+
+    def reserve(self, size: int) -> None:
+        """Have the disk set bytes aside now, and not find it full in the midst of a step."""
+        try:
+            if size:
+                os.posix_fallocate(self._file.fileno(), 0, size)
+        except OSError as error:
+            raise self._scratch.refused(error) from error
+        self.size = size
+
+    def append(self, held: memoryview) -> int:
+        """Write behind what was appended before, and return where it begins."""
+        at = self.size
+        self.write(held, at)
+        self.size += len(held)
+        return at
+
+    def write(self, held: memoryview, at: int) -> None:
+        """Write memory to a place of the file."""
+        try:
+            self._scratch.disk.write(self._file.fileno(), held, at)
+        except OSError as error:
+            raise self._scratch.refused(error) from error
+
+    def read(self, into: memoryview, at: int) -> None:
+        """Fill memory from a place of the file."""
+        self._scratch.disk.read(self._file.fileno(), into, at)
+
+    def close(self) -> None:
+        """Close it, and so delete it."""
+        self._file.close()
+
+
+class NodeFile:
+    """K numbers for each node, by interval: `gnnflow.executions.streaming.Rows`."""
+
+    def __init__(self, scratch: Scratch, sizes: tuple[int, ...], width: int) -> None:
+        self._scratch, self._file, self._sizes, self.width = scratch, scratch.file(), sizes, width
+        self._firsts = [0, *accumulate(sizes)]
+        self._file.reserve(self._firsts[-1] * width * _NUMBER)
+
+    def fill(self, first: int, rows: Array) -> None:
+        """Write the numbers of some nodes at once, from node `first` on; each node's lie side by side [n, K]."""
+        self._file.write(bytes_of(np.ascontiguousarray(rows, np.float32)), first * self.width * _NUMBER)
+
+    def read(self, interval: int) -> Tensor:
+        """Return an interval's numbers [n K]."""
+        self._scratch.settle(self)
+        run = torch.empty(self._sizes[interval] * self.width)
+        self._file.read(bytes_of(run), self._firsts[interval] * self.width * _NUMBER)
+        return run
+
+    def write(self, interval: int, parts: Sequence[Tensor]) -> None:
+        """Have an interval's numbers written in the thread."""
+        self._scratch.behind(self, partial(self._write, interval, parts))
+
+    def _write(self, interval: int, parts: Sequence[Tensor]) -> None:
+        at = self._firsts[interval] * self.width * _NUMBER
+        for part in parts:
+            held = bytes_of(part.contiguous())
+            self._file.write(held, at)
+            at += len(held)
+
+    def release(self) -> None:
+        """Give the room back."""
+        self._scratch.give(self)
+
+
+def bytes_of(held: Tensor | Array) -> memoryview:
+    """Return the bytes of a contiguous tensor or array."""
+    array: Array = held.numpy() if isinstance(held, Tensor) else held
+    return array.reshape(-1).view(np.uint8).data

@@ -1,0 +1,142 @@
+"""A graph in files: what the streamed execution reads it through.
+
+Shapes: N nodes, n nodes of an interval, F features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from gnnflow.executions.streaming import Piece
+from gnnflow.executions.tensors import feature_tensors
+from gnnflow.graph.arrays import Array, offsets_of
+from gnnflow.graph.batch import Block, Degrees, Features
+from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext
+from gnnflow.train.streamed.chunks import ChunkFile
+from gnnflow.train.streamed.files import NodeFile, Scratch, bytes_of
+
+_DEGREES = 3
+
+
+@dataclass
+class FileGraph:
+    """A graph without types whose nodes, in `sizes` intervals, and edges lie in files: a `StreamedGraph`.
+
+    chunks: per layer; layers over the same in-edges have them in common.
+    """
+
+    scratch: Scratch
+    sizes: tuple[int, ...]
+    chunks: tuple[ChunkFile, ...]
+    inputs: FeatureFile
+    degrees: NodeFile
+    _pieces: dict[int, list[Piece]] = field(default_factory=dict)
+
+    @classmethod
+    def empty(
+        cls, scratch: Scratch, sizes: Sequence[int], *, files: Sequence[int], max_edges: int, width: int, sparse: bool
+    ) -> FileGraph:
+        """Return a graph whose nodes and edges are still to be written. files: per layer, the number of its edges."""
+        own = {number: ChunkFile(scratch, sizes, max_edges=max_edges) for number in sorted(set(files))}
+        inputs = FeatureFile(scratch, sizes, width, sparse=sparse)
+        degrees = NodeFile(scratch, tuple(sizes), _DEGREES)
+        return cls(scratch, tuple(sizes), tuple(own[number] for number in files), inputs, degrees)
+
+    def add(self, first: int, *, blocks: Sequence[Block], features: Features, nodes: Degrees) -> None:
+        """Write the nodes from `first` on with their in-edges, a block per layer. Nodes come in order."""
+        self.inputs.add(first, features)
+        columns = (nodes.in_degree, nodes.out_degree, nodes.in_weight)
+        self.degrees.fill(first, np.stack([np.asarray(each, np.float32) for each in columns], 1))
+        written: list[ChunkFile] = []
+        for chunks, block in zip(self.chunks, blocks, strict=True):
+            if chunks not in written:
+                chunks.add(first, block)
+                written.append(chunks)
+
+    def num_edges(self, layer: int) -> int:
+        """Return how many edges a layer aggregates."""
+        return self.chunks[layer].num_edges
+
+    def pieces(self, layer: int) -> list[Piece]:
+        """Return a layer's pieces in the order of target, source and number."""
+        chunks = self.chunks[layer]
+        if id(chunks) not in self._pieces:
+            self._pieces[id(chunks)] = chunks.pieces()
+        return self._pieces[id(chunks)]
+
+    def edge(self, layer: int) -> EdgeContext:
+        """Return the columns of a layer's edges, of no edge."""
+        return self.chunks[layer].edge
+
+    def features(self, interval: int) -> FeatureTensors:
+        """Read the input features of an interval's nodes."""
+        return feature_tensors(self.inputs.read(interval))
+
+    def nodes(self, interval: int) -> NodeContext:
+        """Read the degrees of an interval's nodes."""
+        return NodeContext(*self.degrees.read(interval).view(-1, _DEGREES).t().contiguous().unbind())
+
+    def rows(self, width: int) -> NodeFile:
+        """Return room for so many numbers per node."""
+        return self.scratch.rows(self.sizes, width)
+
+
+class FeatureFile:
+    """Input features by interval, dense or sparse, as they are stored."""
+
+    def __init__(self, scratch: Scratch, sizes: Sequence[int], width: int, *, sparse: bool) -> None:
+        self._width, self._firsts = width, [0, *accumulate(sizes)]
+        self._dense = None if sparse or not width else NodeFile(scratch, tuple(sizes), width)
+        self._sparse = scratch.file()
+        # of each interval: where rows begin, how many they and their entries are, and whether these have values
+        self._segments: list[list[tuple[int, int, int, bool]]] = [[] for _ in sizes]
+
+    def add(self, first: int, features: Features) -> None:
+        """Write the features of the nodes from `first` on."""
+        if self._dense is not None:
+            assert features.dense is not None
+            self._dense.fill(first, features.dense)
+            return
+        for interval, segments in enumerate(self._segments):
+            start, stop = max(first, self._firsts[interval]), min(first + len(features), self._firsts[interval + 1])
+            if start < stop:
+                segments.append(self._append(features.take(np.arange(start - first, stop - first))))
+
+    def _append(self, features: Features) -> tuple[int, int, int, bool]:
+        assert features.offsets is not None
+        assert features.index is not None
+        at, value = self._sparse.size, features.value
+        columns: list[Array] = [np.diff(features.offsets).astype(np.int32), features.index.astype(np.int32)]
+        for column in [*columns, *([] if value is None else [np.ascontiguousarray(value, np.float32)])]:
+            self._sparse.append(bytes_of(column))
+        return at, len(features), len(features.index), value is not None
+
+    def read(self, interval: int) -> Features:
+        """Return the features of an interval's nodes."""
+        if self._dense is not None:
+            return Features(self._width, dense=self._dense.read(interval).view(-1, self._width).numpy())
+        parts = [self._read(*segment) for segment in self._segments[interval]]
+        lengths, index, value = (np.concatenate(column) for column in zip(*parts, strict=True))
+        has_value = self._segments[interval][0][3]
+        return Features(
+            self._width,
+            offsets=offsets_of(lengths),
+            index=index.astype(np.int64),
+            value=value.view(np.float32) if has_value else None,
+        )
+
+    def _read(self, at: int, num_rows: int, num_entries: int, has_value: bool) -> list[Array]:  # noqa: FBT001
+        bounds = np.cumsum([num_rows, num_entries, num_entries * has_value])
+        held = np.empty(int(bounds[-1]), np.int32)
+        self._sparse.read(bytes_of(held), at)
+        return np.split(held, bounds[:-1])
+
+
+def even_sizes(num_nodes: int, intervals: int) -> tuple[int, ...]:
+    """Return how many nodes each of some intervals has, where all have as many or one more."""
+    bounds = [num_nodes * number // intervals for number in range(intervals + 1)]
+    return tuple(stop - start for start, stop in pairwise(bounds))

@@ -1,0 +1,199 @@
+"""How a graph is cut so that training on it keeps a budget of memory: or why it cannot.
+
+What a phase of the streamed execution holds at once is a few tensors of one interval's rows, two pieces of edges (the
+one computed on and the one read ahead), and what is there throughout: weights with their optimiser, the logits and
+labels of the targets. The first is in proportion to the nodes of an interval, so there are as few intervals as fit.
+
+Every layer's terms and states are asked of the model itself, from no rows.
+
+Shapes: N nodes, T targets, C outputs.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gnnflow.executions.base import terms_of
+from gnnflow.executions.propagate import partial_state
+from gnnflow.executions.tensors import BlockTensors
+from gnnflow.graph.errors import TrainingError
+from gnnflow.kernels import Csr
+from gnnflow.layers import EdgeContext, Model, NodeContext
+
+_NUMBER = 4  # bytes
+_MIB = 1024**2
+_MOST_INTERVALS = 1024
+
+_FIXED = 48 * _MIB  # threads with their stacks and buffers, compiled kernels, what lies between tensors
+_SHARE_OF_EDGES = 0.25  # of what is left for intervals and pieces
+_LEAST_EDGES = 65_536  # of a piece: what layers that define `message` take at once
+_PER_OFFSET = 4 * 8  # bytes per row of what orders two pieces' edges by target and source
+_PER_EDGE = 2 * (4 + 4 + 8) + 3 * 8  # bytes: two pieces as they lie in the file and as sources, one by source
+_PER_STORED_EDGE = 120  # bytes per edge of a partition while it is read and put into chunks
+_PER_TARGET = 3 * 8  # row, split and label
+_WEIGHTS = 4  # parameters, gradients and two moments
+
+
+@dataclass(frozen=True)
+class GraphSize:
+    """What is known of a graph before it is read. edge_columns: numbers per edge beside its ends; has_leaves: edges do.
+
+    largest: the most nodes and in-edges of a partition.
+    """
+
+    num_nodes: int
+    num_edges: int
+    num_targets: int
+    feature_width: int
+    edge_columns: int
+    largest: tuple[int, int]
+    has_leaves: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a graph is cut: into so many intervals, pieces of at most so many edges; and the most bytes this takes."""
+
+    intervals: int
+    max_edges: int
+    num_bytes: int
+    disk_bytes: int
+
+
+@dataclass(frozen=True)
+class _LayerWidths:
+    """Numbers per node of a layer's input rows, terms, states and output rows. heads: per edge, of a coefficient."""
+
+    h: int
+    source: int
+    target: int
+    state: int
+    out: int
+    heads: int
+    adds: bool
+    with_self: bool
+
+
+def plan(model: Model, size: GraphSize, *, budget: int) -> Plan:
+    """Return how to cut a graph. Raises TrainingError where no cut keeps the budget, with the number that breaks it."""
+    layers = [_widths(model, index, size) for index in range(model.num_layers)]
+    resident = _resident(model, size)
+    stored = size.largest[1] * _PER_STORED_EDGE + size.largest[0] * (size.feature_width * 3 * _NUMBER + 200)
+    per_row = max(map(_bytes_per_row, layers)) + _PER_OFFSET
+    per_edge = _PER_EDGE + 3 * _NUMBER * size.edge_columns + 6 * _NUMBER * max(each.heads for each in layers)
+    left = budget - resident - _FIXED
+    if stored > budget - _FIXED:
+        raise _too_small(
+            budget,
+            stored + _FIXED,
+            f"reading a partition of {size.largest[0]:,} nodes and {size.largest[1]:,} in-edges",
+        )
+    if left < 2 * _LEAST_EDGES * per_edge:
+        needs = resident + _FIXED + 2 * _LEAST_EDGES * per_edge
+        raise _too_small(
+            budget, needs, f"{resident // _MIB} MiB of weights, logits and labels of {size.num_targets:,} targets"
+        )
+    most = 1 if size.has_leaves else min(_MOST_INTERVALS, size.num_nodes)
+    max_edges = max(_LEAST_EDGES, int(left * _SHARE_OF_EDGES) // per_edge)
+    for intervals in range(1, most + 1):
+        rows = math.ceil(size.num_nodes / intervals)
+        # about how many edges a chunk has; a hub may have more, which pieces bound
+        edges = min(max_edges, max(_LEAST_EDGES, 2 * size.num_edges // intervals**2))
+        needed = resident + _FIXED + rows * per_row + edges * per_edge
+        if needed <= budget:
+            return Plan(intervals, edges, needed, _disk_bytes(layers, size))
+    what = f"{per_row:,} bytes for each node of an interval, of which there can be {most}"
+    raise _too_small(budget, needed, what)
+
+
+def check_disk(made: Plan, folder: str) -> None:
+    """Raise TrainingError where a folder has not the space that a plan asks for."""
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise TrainingError(
+            f"{error.strerror} ({folder})", where="train.scratch", fix="Name a folder of a local disk."
+        ) from error
+    if free < made.disk_bytes:
+        raise TrainingError(
+            f"training under train.memory writes {_mib(made.disk_bytes)} to {folder}, which has {_mib(free)} free",
+            where="train.scratch",
+            fix="Free space there, or set train.scratch to a folder of a larger local disk.",
+        )
+
+
+def _too_small(budget: int, needed: int, what: str) -> TrainingError:
+    return TrainingError(
+        f"{_mib(budget)} is not enough: {_mib(needed)} are needed ({what})",
+        where="train.memory",
+        fix=f"Set it to {_mib(needed)} or more, or cut the graph into more partitions (graph.partitions) where reading "
+        "one of them is what takes most.",
+    )
+
+
+def _mib(size: int) -> str:
+    return f"{math.ceil(size / _MIB)}MiB"
+
+
+def _resident(model: Model, size: GraphSize) -> int:
+    weights = sum(each.numel() for each in model.parameters()) * _NUMBER * _WEIGHTS
+    # logits, their gradient, and what a loss makes of them
+    return weights + size.num_targets * (_PER_TARGET + 5 * _NUMBER * model.inputs.num_outputs)
+
+
+def _bytes_per_row(layer: _LayerWidths) -> int:
+    """Return the bytes per node of an interval that the largest phase of a layer holds."""
+    own = layer.target + layer.source * layer.with_self + layer.h
+    # two intervals' input rows, one of them after dropout with its mask, terms here and on their way to the file
+    terms = 4 * layer.h + 3 * (layer.source + layer.target)
+    # a state, a part's and the two merged; source terms here and ahead; the rows' last phase
+    edges = 3 * layer.state + 2 * layer.source + 2 * own + 3 * layer.out
+    # the same with gradients: of a source interval's terms, of a part's, and what the kernel makes of them
+    wholes = 2 if layer.adds else 6
+    back = 5 * layer.source + (2 + wholes) * layer.state + 4 * layer.target
+    last = 2 * (own + layer.state + layer.out) + own + 2 * layer.state + 3 * layer.out
+    return _NUMBER * max(terms, edges, back, last)
+
+
+def _widths(model: Model, index: int, size: GraphSize) -> _LayerWidths:
+    layer, none = model.layer(index), torch.zeros(0)
+    nodes = NodeContext(none, none, none)
+    # either way of applying a linear map: the execution chooses when it knows the edges
+    either = [
+        terms_of(layer, none.new_zeros(0, layer.in_width), nodes=nodes, num_targets=0, map_first=first)
+        for first in (False, True)
+    ]
+    edge = EdgeContext(0, none, torch.zeros(0, model.inputs.attribute_width) if model.inputs.attribute_width else None)
+    csr = Csr(torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), 0)
+    states = [
+        partial_state(layer, source=each.source, target=each.target, block=BlockTensors(csr, edge, None))
+        for each in either
+    ]
+    aggregation = layer.levels.instance
+    return _LayerWidths(
+        layer.in_width if index else max(layer.in_width, size.feature_width),
+        max(_width(each.source) for each in either),
+        max(_width(each.target) for each in either),
+        max(map(_width, states)),
+        layer.out_width,
+        max(each.source["value"].shape[-2] for each in either),
+        aggregation.adds,
+        layer.include_self,
+    )
+
+
+def _width(tensors: Mapping[str, Tensor]) -> int:
+    return sum(math.prod(each.shape[1:]) for each in tensors.values())
+
+
+def _disk_bytes(layers: list[_LayerWidths], size: GraphSize) -> int:
+    kept = sum(each.source + each.target + each.state + each.out for each in layers)
+    passing = max(each.source + each.target + each.state + 2 * each.out + each.h for each in layers)
+    per_node = (size.feature_width + 3 + kept + passing) * _NUMBER
+    return size.num_nodes * per_node + size.num_edges * (2 + size.edge_columns) * _NUMBER

@@ -1,0 +1,206 @@
+"""Training under a budget of memory: the figures of global-batch, and what happens to the files."""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gnnflow.config import config_from_dict
+from gnnflow.graph.errors import ConfigError, TrainingError
+from gnnflow.layers.model import build_model
+from gnnflow.layers.saved import decode_weights
+from gnnflow.progress import Silent
+from gnnflow.train.streamed import open_streamed, source
+from gnnflow.train.streamed.files import LocalDisk, Scratch
+from gnnflow.train.streamed.plan import GraphSize, Plan, plan
+from gnnflow.train.trainer import train
+from tests.train.globalbatch.stored import NUM_NODES, config_of, job_for, write
+
+SAMPLES = {
+    "every edge": None,
+    "uniform": {"kind": "uniform", "fanout": [4, 3]},
+    "weighted": {"kind": "weighted", "fanout": [4, 4]},
+}
+MODELS = {
+    "gcn": {"kind": "gcn", "hidden": 8, "dropout": 0.0},
+    "gat": {"kind": "gat", "hidden": 8, "heads": 2, "dropout": 0.0, "attention_dropout": 0.0},
+    "sage-max": {"kind": "sage", "aggregator": "max", "hidden": 8, "dropout": 0.0},
+    "deep": {"kind": "sage", "hidden": 8, "layers": 4, "dropout": 0.0, "norm": "layer", "residual": True},
+    "jumping": {"kind": "gin", "hidden": 8, "layers": 3, "dropout": 0.0, "head": "jumping", "encoder": "linear"},
+}
+DROPPED = {**MODELS["gat"], "dropout": 0.5, "attention_dropout": 0.3}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("streamed")
+    write(folder)
+    return folder
+
+
+def cut_to(disk_bytes):
+    def planned(*_, budget):
+        return Plan(5, 30, budget, disk_bytes)
+
+    return planned
+
+
+@pytest.fixture
+def cut(monkeypatch):
+    """Cut the graph into five intervals, and its chunks into pieces of a few edges."""
+    monkeypatch.setattr(source, "plan", cut_to(0))
+
+
+def open_files():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def streamed(folder, **keys):
+    return job_for(folder, memory="1GiB", **keys)
+
+
+@pytest.mark.parametrize(
+    ("model", "sample"), [*((name, "every edge") for name in MODELS), ("gcn", "uniform"), ("gcn", "weighted")]
+)
+def test_training_equals_global_batch(folder, cut, model, sample):
+    keys = {"model": MODELS[model], "sampling": SAMPLES[sample]}
+    found, expected = (train(job(folder, **keys), progress=Silent()) for job in (streamed, job_for))
+    expected_weights = decode_weights(expected.weights)
+    for name, value in decode_weights(found.weights).items():
+        torch.testing.assert_close(value, expected_weights[name], rtol=1e-4, atol=1e-4, msg=name)
+    assert found.best_epoch == expected.best_epoch
+    assert found.metrics["test.accuracy"] == expected.metrics["test.accuracy"]
+    np.testing.assert_allclose(
+        [row["train_loss"] for row in found.history], [row["train_loss"] for row in expected.history], rtol=1e-4
+    )
+
+
+def test_the_same_seed_gives_the_same_bytes(folder, cut):
+    first, second = (train(streamed(folder, model=DROPPED), progress=Silent()).weights for _ in range(2))
+    assert first == second
+
+
+def test_a_killed_training_goes_on_to_the_same_bytes(folder, cut, tmp_path):
+    class KilledError(Exception):
+        pass
+
+    class KilledAt(LocalDisk):
+        """Ends the process in the midst of an epoch."""
+
+        writes = 0
+
+        def write(self, file, held, at):
+            type(self).writes += 1
+            if self.writes > 1500:
+                raise KilledError
+            super().write(file, held, at)
+
+    keys = {"model": DROPPED, "epochs": 6, "checkpoint_steps": 1}
+    undisturbed = train(streamed(folder, **keys), progress=Silent())
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(source, "Scratch", lambda folder: Scratch(folder, KilledAt()))
+        with pytest.raises(KilledError):
+            train(streamed(folder, uri=str(tmp_path / "kept"), **keys), progress=Silent())
+    told: list[str] = []
+
+    class Told(Silent):
+        def message(self, text):
+            told.append(text)
+
+    again = train(streamed(folder, uri=str(tmp_path / "kept"), **keys), progress=Told())
+    assert any("goes on from epoch" in text for text in told)
+    assert again.weights == undisturbed.weights
+
+
+@pytest.mark.parametrize("after", [0, 40, 400])
+def test_a_full_disk_is_one_error_and_leaves_no_file(folder, cut, tmp_path, after):
+    class Full(LocalDisk):
+        writes = 0
+
+        def write(self, file, held, at):
+            type(self).writes += 1
+            if self.writes > after:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            super().write(file, held, at)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(source, "Scratch", lambda folder: Scratch(folder, Full()))
+        with pytest.raises(TrainingError) as caught:
+            train(streamed(folder, scratch=str(tmp_path)), progress=Silent())
+    assert str(caught.value) == (
+        f"train.scratch: No space left on device in {tmp_path}, where the files of train.memory lie. "
+        "Free space there, or set train.scratch to a folder of a larger local disk."
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_have_no_name_and_are_closed(folder, cut, tmp_path):
+    opened = open_files()
+    with open_streamed(streamed(folder, scratch=str(tmp_path))) as found:
+        (step,) = found.steps(0, since=0)
+        model = build_model(config_of(folder).model, job_for(folder).inputs).train()
+        step.logits(model).sum().backward()
+        assert open_files() > opened
+        assert not list(tmp_path.iterdir())
+    assert open_files() == opened
+
+
+def test_a_folder_that_is_not_there_is_told(folder, tmp_path):
+    with pytest.raises(TrainingError, match=r"train\.scratch: No such file or directory"):
+        open_streamed(streamed(folder, scratch=str(tmp_path / "absent")))
+
+
+def test_a_disk_without_the_space_is_refused_before_anything_is_written(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(source, "plan", cut_to(1 << 60))
+    with pytest.raises(TrainingError, match=r"writes \d+MiB to .*, which has \d+MiB free"):
+        open_streamed(streamed(folder, scratch=str(tmp_path)))
+
+
+def test_the_baseline_is_the_same_nodes_without_edges(folder, cut):
+    job = streamed(folder, baseline=True)
+    with open_streamed(job, edges=False) as found:
+        assert sum(piece.num_edges for piece in found.graph.pieces(0)) == 0
+        assert sum(found.graph.sizes) == NUM_NODES
+    assert "baseline.test.accuracy" in train(job, progress=Silent()).metrics
+
+
+def test_a_budget_that_is_too_small_is_refused_with_the_number(folder):
+    with pytest.raises(TrainingError, match=r"train\.memory: 1MiB is not enough: \d+MiB are needed \(.*\)\. Set it to"):
+        open_streamed(job_for(folder, memory="1MiB"))
+
+
+def test_fewer_bytes_are_more_intervals(folder):
+    job = job_for(folder)
+    model = build_model(job.model, job.inputs)
+    size = GraphSize(2_000_000, 40_000_000, 1000, 64, 0, (100_000, 2_000_000))
+    plans = [plan(model, size, budget=mib << 20) for mib in (4000, 1000, 600)]
+    assert [each.intervals for each in plans] == sorted({each.intervals for each in plans})
+    assert all(each.num_bytes <= mib << 20 for each, mib in zip(plans, (4000, 1000, 600), strict=True))
+    with pytest.raises(TrainingError, match="reading a partition of 100,000 nodes and 2,000,000 in-edges"):
+        plan(model, size, budget=200 << 20)
+    with pytest.raises(TrainingError, match="of which there can be 1"):
+        plan(model, replace(size, has_leaves=True), budget=1000 << 20)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"workers": 2}, "2 is not allowed where train.memory is set"),
+        ({"device": "cuda"}, "cuda is not allowed where train.memory is set"),
+        ({"precision": "bfloat16"}, "bfloat16 is not allowed where train.memory is set"),
+        ({"memory": None, "scratch": "/tmp"}, "is not allowed without train.memory"),
+        ({"memory": 0}, "train.memory"),
+    ],
+)
+def test_what_does_not_go_with_a_budget_is_refused(folder, keys, said):
+    document = config_of(folder).model_dump(mode="json")
+    document["train"] |= {"memory": "1GiB", **keys}
+    document["cluster"] = {"kind": "local", "workers": 2}
+    with pytest.raises(ConfigError, match=said):
+        config_from_dict(document)
