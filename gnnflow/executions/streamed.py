@@ -42,7 +42,7 @@ from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.errors import LayerError
 from gnnflow.graph.hashing import seed_word
-from gnnflow.layers import FeatureTensors, Layer, Model, NodeContext, State, Terms
+from gnnflow.layers import Aggregation, FeatureTensors, Layer, Model, NodeContext, State, Terms
 
 
 def forward(model: Model, graph: StreamedGraph, targets: IntArray) -> Tensor:
@@ -170,7 +170,8 @@ class StreamedRun:
     def seeded(self, *place: int | str) -> None:
         """Make the draws that follow a function of the pass and a place in it."""
         if self.model.training:
-            torch.manual_seed(int(seed_word(self.seed, *place)) >> 1)
+            # of the CPU's generator alone: `torch.manual_seed` asks every kind of device, at a millisecond each time
+            torch.default_generator.manual_seed(int(seed_word(self.seed, *place)) >> 1)
 
     def needs_gradient(self, index: int) -> bool:
         """Return whether the input rows of a layer depend on a parameter."""
@@ -264,7 +265,7 @@ class StreamedRun:
                     block, read = cast("tuple[BlockTensors, dict[str, Tensor] | None]", next(found))
                     source = source if read is None else read
                     part = self.part_state(index, piece, block, source, own.target)
-                    state = part if state is None else aggregation.merge(state, part)
+                    state = part if state is None else _merged(aggregation, state, part)
                     del block, read, part
                 assert state is not None
                 source = {}
@@ -313,6 +314,13 @@ class StreamedRun:
         _, places = self.targets_in(interval)
         self.seeded("head", interval)
         return self.model.predict([None if rows is None else rows.index_select(0, places) for rows in outputs])
+
+
+def _merged(aggregation: Aggregation, state: State, part: State) -> State:
+    """Merge a part into a state that nobody else has, in its own memory where that is a sum."""
+    if not aggregation.adds:
+        return aggregation.merge(state, part)
+    return {name: rows.contiguous().add_(part[name]) for name, rows in state.items()}
 
 
 def not_streamed(layer: Layer) -> str | None:

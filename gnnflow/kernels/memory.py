@@ -27,6 +27,9 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
 _NEVER = 2**31 - 1
 _DEFAULTS = {_TRIM_THRESHOLD: 128 * 1024, _MMAP_THRESHOLD: 32 * 1024**2, _MMAP_MAX: 65536}
 
+_ARENA_MAX = -8
+_RETURNED = {_ARENA_MAX: 1, _MMAP_MAX: 65536, _MMAP_THRESHOLD: 4 * 1024**2, _TRIM_THRESHOLD: 32 * 1024**2}
+
 _LEAST = 16 * 1024**2  # bytes of a tensor that has a piece of its own
 _WASTE = 1.25  # how much larger than a tensor its piece may be
 _IDLE = 64  # how many others may be asked for before a piece is given up: more than a step of a few layers does
@@ -89,6 +92,17 @@ def empty_rows(*shape: int) -> Tensor:
     lent = (ctypes.c_char * size).from_buffer(piece)
     weakref.finalize(lent, _PIECES.give, piece).atexit = False
     return torch.frombuffer(lent, dtype=torch.float32).view(shape)
+
+
+def return_memory() -> None:
+    """Give freed memory back to the system until `kept_memory` ends: for work within it that keeps a budget.
+
+    Kept pieces do not always serve again, so that a process may hold twice of what it uses at once.
+    """
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):
+        for option, value in _RETURNED.items():
+            library.mallopt(option, value)
 
 
 @contextmanager

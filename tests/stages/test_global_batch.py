@@ -8,7 +8,7 @@ import pytest
 
 from gnnflow.config import STAGES, config_from_dict
 from gnnflow.config.stages import run_chain, stages_of
-from gnnflow.graph.errors import ConfigError
+from gnnflow.graph.errors import ConfigError, LayerError
 from gnnflow.graph.facts import InferFacts, TrainFacts
 from gnnflow.stages import pipeline, publish
 from gnnflow.stages.base import StageContext
@@ -122,3 +122,39 @@ def test_a_typed_graph_is_trained_whole_and_certified(tmp_path: Path, sections):
     parity = pipeline.run_quietly(config).stages["infer"].manifest.facts["parity"]
     assert parity["samples"] == 20
     assert parity["max_difference"] < 1e-5
+
+
+def test_a_run_under_a_budget_of_memory_is_certified_and_of_another_fingerprint(folder: Path):
+    plain, config = config_of(folder), config_of(folder, train={"memory": "1GiB", "scratch": str(folder)})
+    result = pipeline.run_quietly(config)
+    context = StageContext.of(config)
+    parity = context.artifact("infer").facts(InferFacts).parity
+    assert parity.max_difference is not None
+    assert parity.max_difference < 1e-5
+    assert result.metrics["test.accuracy"] >= 0
+    keys = STAGES["train"].keys
+    assert keys(plain) != keys(config)
+    assert keys(config) == keys(config_of(folder, train={"memory": "1GiB"}))
+
+
+def test_a_layer_that_does_not_merge_is_refused_before_the_first_stage(folder: Path):
+    config = config_of(
+        folder, train={"memory": "1GiB"}, model={"kind": "tests.contracts.own_layers:MedianLayer", "hidden": 8}
+    )
+    with pytest.raises(LayerError, match=r"cannot run on the execution streamed: .* states of Median do not merge"):
+        pipeline.run_quietly(config)
+
+
+def test_a_budget_on_a_typed_graph_is_refused(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"train\.memory: .*is not allowed on a typed graph"):
+        config_from_dict(
+            {
+                "name": "typed",
+                "graph": {
+                    "nodes": {"user": "u.parquet", "item": "i.parquet"},
+                    "edges": {"user__buys__item": "b.parquet"},
+                    "target": "user",
+                },
+                "train": {"strategy": "global-batch", "memory": "1GiB"},
+            }
+        )

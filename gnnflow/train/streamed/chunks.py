@@ -143,7 +143,9 @@ class ChunkFile:
             leaves=offsets_of(columns[2]) if has_leaves else None,
         )
         sample = None if self._scale is None else _floats(self._scale, target)
-        return block_tensors(Block(edges, self._sizes[source], sample, next(floats) if scaled else None))
+        block = block_tensors(Block(edges, self._sizes[source], sample, next(floats) if scaled else None))
+        _ = block.csr.is_sound  # a pass over the edges, here where they are read
+        return block
 
     def _read(self, segment: _Segment) -> list[Array]:
         has_leaves, weighted, width, scaled = self._columns

@@ -30,7 +30,7 @@ _NUMBER = 4  # bytes
 _MIB = 1024**2
 _MOST_INTERVALS = 1024
 
-_FIXED = 48 * _MIB  # threads with their stacks and buffers, compiled kernels, what lies between tensors
+_FIXED = 24 * _MIB  # threads with their stacks and buffers, compiled kernels, what lies between tensors
 _SHARE_OF_EDGES = 0.25  # of what is left for intervals and pieces
 _LEAST_EDGES = 65_536  # of a piece: what layers that define `message` take at once
 _PER_OFFSET = 4 * 8  # bytes per row of what orders two pieces' edges by target and source
@@ -78,6 +78,7 @@ class _LayerWidths:
     heads: int
     adds: bool
     with_self: bool
+    has_shortcut: bool
 
 
 def plan(model: Model, size: GraphSize, *, budget: int) -> Plan:
@@ -149,15 +150,15 @@ def _resident(model: Model, size: GraphSize) -> int:
 
 def _bytes_per_row(layer: _LayerWidths) -> int:
     """Return the bytes per node of an interval that the largest phase of a layer holds."""
-    own = layer.target + layer.source * layer.with_self + layer.h
+    own = layer.target + layer.source * layer.with_self + layer.h * layer.has_shortcut
     # two intervals' input rows, one of them after dropout with its mask, terms here and on their way to the file
     terms = 4 * layer.h + 3 * (layer.source + layer.target)
     # a state, a part's and the two merged; source terms here and ahead; the rows' last phase
-    edges = 3 * layer.state + 2 * layer.source + 2 * own + 3 * layer.out
+    edges = 3 * layer.state + 2 * layer.source + own + 2 * layer.out
     # the same with gradients: of a source interval's terms, of a part's, and what the kernel makes of them
     wholes = 2 if layer.adds else 6
     back = 5 * layer.source + (2 + wholes) * layer.state + 4 * layer.target
-    last = 2 * (own + layer.state + layer.out) + own + 2 * layer.state + 3 * layer.out
+    last = 2 * (own + layer.state + layer.out) + 2 * layer.state + 2 * layer.out
     return _NUMBER * max(terms, edges, back, last)
 
 
@@ -185,6 +186,7 @@ def _widths(model: Model, index: int, size: GraphSize) -> _LayerWidths:
         max(each.source["value"].shape[-2] for each in either),
         aggregation.adds,
         layer.include_self,
+        model.shortcut(index, none.new_zeros(0, layer.in_width)) is not None,
     )
 
 

@@ -18,6 +18,7 @@ from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.batch import Features
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.splits import SPLITS
+from gnnflow.kernels.memory import return_memory
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model, build_model
 from gnnflow.neighbors.selected import Neighbors
@@ -121,6 +122,7 @@ def open_streamed(job: TrainJob, *, edges: bool = True) -> StreamedSource:
             where="train.device",
             fix="Set train.device to cpu, or leave train.memory out.",
         )
+    return_memory()
     watch = Stopwatch()
     watch.start()
     folder = train.scratch or tempfile.gettempdir()

@@ -1,0 +1,342 @@
+"""Training on a graph larger than memory: seconds and peak memory beside the graph in memory, and other schedules.
+
+    python benchmarks/streamed.py --part memory [--nodes 300000 --edges 12000000 --share 8] [--model gcn]
+    python benchmarks/streamed.py --part edges --sizes 5,10,20,40
+    python benchmarks/streamed.py --part schedules [--nodes 50000 --edges 2000000 --rate 400]
+
+The graph is random: every node has as many in-edges on average, of sources anywhere, so no chunk is empty. Two layers,
+hidden 64, dropout 0.5, every node a training node. Every measurement is a process of its own; memory is what its peak
+(VmHWM) grows by after libraries are loaded, before any of the graph.
+
+memory: training in memory (`globalbatch`), then under a budget of 1 / share of the memory that took.
+edges: training under one budget at several numbers of edges (millions) on the same nodes.
+schedules: a forward pass by (ours) a target interval's state resident, (order) source interval by source interval, each
+state read and written for every chunk, and (stage) scatter, edge function and gather one after the other over all
+chunks, with rows per edge in files; and ours with nothing read ahead or written behind. --rate: MiB per second that the
+files are read and written at most, all threads together. Prints one JSON line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from gnnflow.config import model_from_dict
+from gnnflow.executions import globalbatch, streamed, streamed_backward
+from gnnflow.executions.active_sets import active_rows
+from gnnflow.executions.row_exchange import OneRank
+from gnnflow.executions.streaming import Held
+from gnnflow.graph.arrays import offsets_of
+from gnnflow.graph.batch import Block, Degrees, Features
+from gnnflow.graph.edges import InEdges
+from gnnflow.kernels import gather_sources, weighted_sum
+from gnnflow.kernels.memory import return_memory
+from gnnflow.layers import Model
+from gnnflow.layers.model import ModelInputs, build_model
+from gnnflow.train.reproducible import compute_settings
+from gnnflow.train.streamed.files import LocalDisk, Scratch
+from gnnflow.train.streamed.graph import FileGraph, even_sizes
+from gnnflow.train.streamed.plan import GraphSize, Plan, plan
+
+WIDTH, HIDDEN, CLASSES = 64, 64, 8
+
+
+class LimitedDisk(LocalDisk):
+    """Reads and writes no faster than a rate, all threads together."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate, self._lock, self._free_at, self.moved = rate, threading.Lock(), 0.0, 0
+
+    def _pay(self, size: int) -> None:
+        with self._lock:
+            self.moved += size
+            begin = max(self._free_at, time.perf_counter())
+            self._free_at = begin + size / self._rate if self._rate else begin
+            until = self._free_at
+        time.sleep(max(0.0, until - time.perf_counter()))
+
+    def read(self, file: int, into: memoryview, at: int) -> None:
+        """Fill memory from a place of a file."""
+        super().read(file, into, at)
+        self._pay(len(into))
+
+    def write(self, file: int, held: memoryview, at: int) -> None:
+        """Write memory to a place of a file."""
+        super().write(file, held, at)
+        self._pay(len(held))
+
+
+class Order(streamed.StreamedRun):
+    """Source interval by source interval: a target interval's state is read, merged and written for every chunk."""
+
+    def _edge_phase(self, index: int) -> None:
+        aggregation = self.model.layer(index).levels.instance
+        pieces = sorted(self.graph.pieces(index), key=lambda piece: (piece.source, piece.target, piece.number))
+        room: Held | None = None
+        begun: set[int] = set()
+
+        def load(piece: Any) -> Callable[[], Any]:
+            source = self.layers[index].source
+            return lambda: (piece.load(), self.layers[index].target.read(piece.target), source.read(piece.source))
+
+        with streamed.ahead(map(load, pieces)) as found:
+            for piece in pieces:
+                block, target, source = next(found)
+                state = self.part_state(index, piece, block, source, target)
+                room = room or Held.room(self.graph, state)
+                if piece.target in begun:
+                    state = aggregation.merge(room.read(piece.target), state)
+                room.write(piece.target, state)
+                begun.add(piece.target)
+        assert room is not None
+        finish(self, index, room)
+
+
+class Stage(streamed.StreamedRun):
+    """Scatter, edge function and gather one after the other over all chunks; rows per edge go through files."""
+
+    def _edge_phase(self, index: int) -> None:
+        pieces = self.graph.pieces(index)
+        file, at = self.graph.scratch.file(), {}  # type: ignore[attr-defined]
+        for piece in pieces:  # scatter: a row per edge
+            block, source = piece.load(), self.layers[index].source.read(piece.source)
+            rows = gather_sources(block.csr, source["value"])
+            scale = gather_sources(block.csr, source["scale"][:, None])
+            held = torch.cat([rows.flatten(1), scale], 1)
+            at[piece] = (file.append(held.numpy().reshape(-1).view(np.uint8).data), tuple(held.shape))
+        for piece in pieces:  # edge function: its row times the scale
+            held = self._edge_rows(file, *at[piece])
+            made = (held[:, :-1] * held[:, -1:]).contiguous()
+            begin = at[piece][0]
+            file.write(made.numpy().reshape(-1).view(np.uint8).data, begin)
+            at[piece] = (begin, tuple(made.shape))
+        room, layer = None, self.model.layer(index)
+        states: dict[int, Any] = {}
+        for piece in pieces:  # gather
+            block, rows = piece.load(), self._edge_rows(file, *at[piece])
+            part = {"sum": weighted_sum(block.csr.edges, None, rows[:, None])}
+            before = states.pop(piece.target, None)
+            state = part if before is None else layer.levels.instance.merge(before, part)
+            for done, whole in states.items():
+                room = room or Held.room(self.graph, whole)
+                room.write(done, self._scaled(index, done, whole))
+            states = {piece.target: state}
+        for done, whole in states.items():
+            room = room or Held.room(self.graph, whole)
+            room.write(done, self._scaled(index, done, whole))
+        assert room is not None
+        file.close()
+        finish(self, index, room)
+
+    def _scaled(self, index: int, interval: int, state: Any) -> Any:
+        return {"sum": state["sum"] * self.layers[index].target.read(interval)["scale"][:, None, None]}
+
+    def _edge_rows(self, file: Any, begin: int, shape: tuple[int, int]) -> torch.Tensor:
+        held = torch.empty(shape)
+        if held.numel():
+            file.read(held.numpy().reshape(-1).view(np.uint8).data, begin)
+        return held
+
+
+def finish(run: streamed.StreamedRun, index: int, room: Held) -> None:
+    """Run a layer's last phase over whole states that lie in a file."""
+    rows = run.graph.rows(run.model.layer(index).out_width)
+    for interval in run.intervals:
+        rows.write(interval, [run.last_phase(index, room.read(interval), run.load_own(index, interval))])
+    room.release()
+    run.outputs.append(rows)
+
+
+@contextmanager
+def in_turn(loads: Iterable[Callable[[], Any]], *, number: int = 1) -> Iterator[Iterator[Any]]:
+    """Stand for `ahead`: what is read is read when it is asked for."""
+    yield (load() for load in loads)
+
+
+class InTurn(Scratch):
+    """Files that are written at once."""
+
+    def behind(self, rows: Any, work: Callable[[], None]) -> None:
+        """Write now."""
+        work()
+
+
+def peak() -> float:
+    """Return the most memory of this process so far, in MiB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
+
+
+def num_parts(chosen: argparse.Namespace) -> int:
+    """Return how many runs of nodes the graph comes in, as a store has partitions."""
+    return max(16, chosen.edges // 500_000)
+
+
+def parts_of(chosen: argparse.Namespace) -> Iterator[tuple[int, InEdges, Degrees, Features]]:
+    """Yield the graph as runs of nodes: the first node, in-edges, degrees and features."""
+    rng, parts = np.random.default_rng(0), num_parts(chosen)
+    for number in range(parts):
+        first, last = (chosen.nodes * each // parts for each in (number, number + 1))
+        size, edges = last - first, chosen.edges // parts
+        degree = rng.multinomial(edges, np.full(size, 1 / size))
+        found = InEdges(offsets_of(degree), rng.integers(0, chosen.nodes, edges))
+        x = rng.standard_normal((size, WIDTH), np.float32)
+        yield first, found, Degrees(degree, degree, degree.astype(np.float32)), Features(WIDTH, dense=x)
+
+
+def new_model(chosen: argparse.Namespace) -> Model:
+    """Return the model, from one seed."""
+    torch.manual_seed(0)
+    kind = {"kind": chosen.model, "hidden": HIDDEN, "layers": 2, "dropout": 0.5}
+    return build_model(model_from_dict(kind), ModelInputs(WIDTH, CLASSES)).train()
+
+
+def filed(model: Model, chosen: argparse.Namespace, folder: str, scratch: Scratch) -> tuple[FileGraph, Plan]:
+    """Return the graph in files, cut as the budget asks for."""
+    largest = (-(-chosen.nodes // num_parts(chosen)), chosen.edges // num_parts(chosen))
+    size = GraphSize(chosen.nodes, chosen.edges, chosen.nodes, WIDTH, 0, largest)
+    made = plan(model, size, budget=chosen.budget << 20)
+    sizes = even_sizes(chosen.nodes, chosen.intervals or made.intervals)
+    graph = FileGraph.empty(scratch, sizes, files=[0, 0], max_edges=made.max_edges, width=WIDTH, sparse=False)
+    for first, edges, nodes, features in parts_of(chosen):
+        graph.add(first, blocks=[Block(edges, chosen.nodes)] * 2, features=features, nodes=nodes)
+    return graph, made
+
+
+def in_memory(model: Model, chosen: argparse.Namespace) -> Callable[[], torch.Tensor]:
+    """Return what computes the logits of the graph in memory."""
+    held = list(parts_of(chosen))
+    degree = np.concatenate([each[2].in_degree for each in held])
+    edges = InEdges(offsets_of(degree), np.concatenate([each[1].sources for each in held]))
+    x = np.concatenate([each[3].dense for each in held])
+    del held
+    every, bounds = np.arange(chosen.nodes), np.array([0, chosen.nodes])
+    rows = active_rows([Block(edges, chosen.nodes)] * 2, every, bounds=bounds, exchange=OneRank())
+    nodes = Degrees(degree, degree, degree.astype(np.float32))
+    batch = globalbatch.rank_batch(model, rows, features=Features(WIDTH, dense=x), nodes=nodes, exchange=OneRank())
+    return lambda: globalbatch.forward(model, batch, OneRank())
+
+
+def warm(model: Model, chosen: argparse.Namespace) -> None:
+    """Take a step on a tiny graph, by which torch loads what it loads late; the weights stay what they are."""
+    tiny = argparse.Namespace(**{**vars(chosen), "nodes": 64, "edges": 256, "budget": 256, "intervals": 2})
+    with tempfile.TemporaryDirectory() as folder:
+        graph, _ = filed(model, tiny, folder, Scratch(folder))
+        for logits in (in_memory(model, tiny)(), streamed.forward(model, graph, np.arange(64))):
+            logits.sum().backward()
+        graph.scratch.close()
+    torch.optim.Adam([torch.zeros(1, requires_grad=True)]).step()
+    model.zero_grad()
+
+
+def alone(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Measure one thing in this process."""
+    model = new_model(chosen)
+    warm(model, chosen)
+    before = peak()
+    labels = torch.from_numpy(np.random.default_rng(1).integers(0, CLASSES, chosen.nodes))
+    disk = LimitedDisk(chosen.rate * 2**20)
+    with tempfile.TemporaryDirectory() as folder, compute_settings(chosen.threads):
+        told: dict[str, Any] = {}
+        begin = time.perf_counter()
+        if chosen.alone == "memory":
+            compute, context = in_memory(model, chosen), nullcontext()
+        else:
+            return_memory()
+            if chosen.alone == "in turn":
+                streamed.ahead = streamed_backward.ahead = in_turn
+            rate, disk._rate = disk._rate, 0.0  # noqa: SLF001 - the graph itself is written as fast as it can be
+            scratch = (InTurn if chosen.alone == "in turn" else Scratch)(folder, disk)
+            graph, made = filed(model, chosen, folder, scratch)
+            disk._rate = rate  # noqa: SLF001
+            every = np.arange(chosen.nodes)
+            kind = {"order": Order, "stage": Stage}.get(chosen.alone, streamed.StreamedRun)
+            told = {"intervals": len(graph.sizes), "planned_mib": made.num_bytes / 2**20}
+
+            def one_pass() -> torch.Tensor:
+                if not chosen.forward:
+                    return streamed.forward(model, graph, every)
+                run = kind(model.eval(), graph, every, keeps=False)
+                logits = run.logits()
+                run.release()
+                return logits
+
+            compute, context = one_pass, torch.no_grad() if chosen.forward else nullcontext()
+        told["build_seconds"] = time.perf_counter() - begin
+        times, optimizer, losses = [], torch.optim.Adam(model.parameters(), lr=0.01), []
+        with context:
+            for epoch in range(chosen.repeats + 1):
+                torch.default_generator.manual_seed(epoch)
+                moved, begin = disk.moved, time.perf_counter()
+                loss = functional.cross_entropy(compute(), labels)
+                if loss.requires_grad:
+                    optimizer.zero_grad()
+                    loss.backward()
+                    optimizer.step()
+                times.append(time.perf_counter() - begin)
+                losses.append(float(loss))
+                told["moved_mib"] = (disk.moved - moved) / 2**20
+                del loss
+        if chosen.alone != "memory":
+            graph.scratch.close()
+    return {**told, "seconds": statistics.median(times[1:]), "grown_mib": peak() - before, "loss": losses}
+
+
+def measured(chosen: argparse.Namespace, what: str, **keys: Any) -> dict[str, Any]:
+    """Return what a process of its own measured."""
+    given = {**{name: value for name, value in vars(chosen).items() if name not in {"part", "sizes", "alone"}}, **keys}
+    words = [sys.executable, __file__, "--part", chosen.part, "--alone", what]
+    for name, value in given.items():
+        words += [f"--{name}"] if value is True else [] if value is False else [f"--{name}", str(value)]
+    ran = subprocess.run(words, check=True, capture_output=True, text=True)  # noqa: S603
+    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    print(what, keys, found, file=sys.stderr)
+    return found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=["memory", "edges", "schedules"], required=True)
+    defaults = {"nodes": 300_000, "edges": 12_000_000, "share": 8, "rate": 0, "threads": 1, "repeats": 2}
+    for name, default in {**defaults, "budget": 0, "intervals": 0}.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--model", default="gcn")
+    parser.add_argument("--sizes", default="5,10,20,40")
+    parser.add_argument("--forward", action="store_true")
+    parser.add_argument("--alone", default="", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.alone:
+        print(json.dumps(alone(chosen)))
+        return
+    results: dict[str, Any] = {}
+    if chosen.part == "memory":
+        held = results["in memory"] = measured(chosen, "memory")
+        budget = chosen.budget or int(held["grown_mib"] / chosen.share)
+        found = results[f"streamed, {budget} MiB"] = measured(chosen, "ours", budget=budget)
+        results["speed"] = held["seconds"] / found["seconds"]
+    elif chosen.part == "edges":
+        for millions in map(int, chosen.sizes.split(",")):
+            results[f"{millions} M edges"] = measured(chosen, "ours", edges=millions * 10**6)
+    else:
+        for what in ("ours", "order", "stage", "in turn"):
+            results[what] = measured(chosen, what, forward=True)
+    print(json.dumps({"bench": "streamed", "torch": torch.__version__, "results": results}))
+
+
+if __name__ == "__main__":
+    main()
