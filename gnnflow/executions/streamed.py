@@ -9,8 +9,8 @@ phases, of which each holds rows of one or two intervals:
     per target interval i    for each source interval j: state over chunk (i, j), merged           edge phase
                              finalize, update: its rows after the layer                             vertex phase
 
-The state of one target interval stays in memory until it is whole; the source terms and edges of the next piece are
-read in a thread meanwhile, and what is written is written in another. What the backward pass needs of a layer is its
+The state of one target interval stays in memory until it is whole; the source terms and edges of the next pieces
+are read in threads meanwhile, and what is written is written in another. What the backward pass needs of a layer is its
 input rows, terms and whole states, which lie where they were written; messages it computes again. It takes the chunks
 the other way round, by source interval, so that the gradient of one source interval's terms stays until it is whole
 (`streamed_backward.py`).
@@ -256,7 +256,7 @@ class StreamedRun:
         """Aggregate target interval after target interval, whose state stays in memory until it is whole."""
         rows = self.graph.rows(self.model.layer(index).out_width)
         aggregation = self.model.layer(index).levels.instance
-        with ahead(self._loads(index)) as found:
+        with ahead(self._loads(index), number=2) as found:
             for interval, pieces in groupby(self.graph.pieces(index), key=lambda piece: piece.target):
                 own = cast("Own", next(found))
                 state: State | None = None

@@ -184,7 +184,7 @@ class _Backward:
         for piece in self.run.graph.pieces(index):
             if piece.num_edges:
                 by_source[piece.source].append(piece)
-        with ahead(self._loads(index, by_source, blame)) as found:
+        with ahead(self._loads(index, by_source, blame), number=2) as found:
             for source, pieces in enumerate(by_source):
                 terms, gathered = cast("tuple[Named, Named]", next(found))
                 for leaf in terms.values():

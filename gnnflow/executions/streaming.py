@@ -140,12 +140,13 @@ class Held:
 
 @contextmanager
 def ahead(loads: Iterable[Callable[[], T]], *, number: int = 1) -> Iterator[Iterator[T]]:
-    """Give what some functions return, in their order; so many are called in a thread before they are asked for.
+    """Give what some functions return, in their order; so many are called, each in a thread, before they are asked for.
 
+    With two, one waits for the disk while what the other read is put in order.
     An error is raised where its result is taken. Leaving the block drops what was not taken.
     """
     coming = iter(loads)
-    with ThreadPoolExecutor(1, thread_name_prefix="gnnflow-ahead") as thread:
+    with ThreadPoolExecutor(number, thread_name_prefix="gnnflow-ahead") as thread:
         begun: deque[Future[T]] = deque()
 
         def begin() -> None:

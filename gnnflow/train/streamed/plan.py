@@ -1,7 +1,7 @@
 """How a graph is cut so that training on it keeps a budget of memory: or why it cannot.
 
-What a phase of the streamed execution holds at once is a few tensors of one interval's rows, two pieces of edges (the
-one computed on and the one read ahead), and what is there throughout: weights with their optimiser, the logits and
+What a phase of the streamed execution holds at once is a few tensors of one interval's rows, three pieces of edges
+(the one computed on and those read ahead), and what is there throughout: weights with their optimiser, the logits and
 labels of the targets. The first is in proportion to the nodes of an interval, so there are as few intervals as fit.
 
 Every layer's terms and states are asked of the model itself, from no rows.
@@ -30,11 +30,11 @@ _NUMBER = 4  # bytes
 _MIB = 1024**2
 _MOST_INTERVALS = 1024
 
-_FIXED = 24 * _MIB  # threads with their stacks and buffers, compiled kernels, what lies between tensors
+_FIXED = 24 * _MIB  # threads, buffers of readers, what libraries load late, what lies between tensors
 _SHARE_OF_EDGES = 0.25  # of what is left for intervals and pieces
 _LEAST_EDGES = 65_536  # of a piece: what layers that define `message` take at once
-_PER_OFFSET = 4 * 8  # bytes per row of what orders two pieces' edges by target and source
-_PER_EDGE = 2 * (4 + 4 + 8) + 3 * 8  # bytes: two pieces as they lie in the file and as sources, one by source
+_PER_OFFSET = 6 * 8  # bytes per row of what orders three pieces' edges by target and source
+_PER_EDGE = 3 * (4 + 4 + 8) + 3 * 8  # bytes: three pieces as they lie in the file and as sources, one by source
 _PER_STORED_EDGE = 120  # bytes per edge of a partition while it is read and put into chunks
 _PER_TARGET = 3 * 8  # row, split and label
 _WEIGHTS = 4  # parameters, gradients and two moments
@@ -154,9 +154,9 @@ def _bytes_per_row(layer: _LayerWidths) -> int:
     # two intervals' input rows, one of them after dropout with its mask, terms here and on their way to the file
     terms = 4 * layer.h + 3 * (layer.source + layer.target)
     # a state, a part's and the two merged; source terms here and ahead; the rows' last phase
-    edges = 3 * layer.state + 2 * layer.source + own + 2 * layer.out
+    edges = 3 * layer.state + 3 * layer.source + own + 2 * layer.out
     # the same with gradients: of a source interval's terms, of a part's, and what the kernel makes of them
-    wholes = 2 if layer.adds else 6
+    wholes = 3 if layer.adds else 8
     back = 5 * layer.source + (2 + wholes) * layer.state + 4 * layer.target
     last = 2 * (own + layer.state + layer.out) + 2 * layer.state + 2 * layer.out
     return _NUMBER * max(terms, edges, back, last)

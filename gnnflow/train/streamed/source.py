@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
+import pyarrow as pa
 import torch
 from torch import Tensor
 
@@ -175,6 +176,7 @@ def _written(job: TrainJob, neighbors: Neighbors, made: Plan, scratch: Scratch, 
             assert isinstance(part.features, Features), "the config refuses graphs with types"
             graph.add(part.first, blocks=blocks, features=part.features, nodes=part.nodes)
             del part, blocks
+        pa.default_memory_pool().release_unused()
     except BaseException:
         scratch.close()
         raise
