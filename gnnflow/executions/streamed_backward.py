@@ -184,16 +184,16 @@ class _Backward:
         for piece in self.run.graph.pieces(index):
             if piece.num_edges:
                 by_source[piece.source].append(piece)
+        before: int = -1
+        left: State = {}
         with ahead(self._loads(index, by_source, blame), number=2) as found:
             for source, pieces in enumerate(by_source):
                 terms, gathered = cast("tuple[Named, Named]", next(found))
                 for leaf in terms.values():
                     leaf.requires_grad_()
-                before: int = -1
-                left: State = {}
                 for piece in pieces:
                     read = cast("_Read", next(found))
-                    if piece.target == before:  # read before this chunk's last piece had taken its part
+                    if piece.target == before:  # read before the last piece had taken its part
                         read = replace(read, gradient=left)
                     pulled, left = self._piece(index, piece, read, terms, blame)
                     before = piece.target
