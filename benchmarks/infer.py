@@ -37,8 +37,9 @@ from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.stages.base import StageContext, make_artifact
-from gnnflow.storage.filesystem import copy_file, join, list_names, remove_tree
+from gnnflow.storage.filesystem import copy_file, join, list_names
 from gnnflow.storage.graph_store import GraphStore
+from gnnflow.storage.removal import remove_tree
 
 WAYS = {
     "rows, one after the other": Exchange("rows", "nothing"),

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from gnnflow.graph.errors import ConfigError, StorageError
-from gnnflow.storage.filesystem import join, list_names, remove_tree
+from gnnflow.storage.filesystem import join, list_names
+from gnnflow.storage.removal import remove_tree
 from gnnflow.storage.tables import write_table
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ from gnnflow.graph.errors import StorageError
 from gnnflow.mapreduce.exchange import Emit, Inbox, channel_folder, exchange_file, write_exchange
 from gnnflow.progress import Silent
 from gnnflow.storage.documents import read_document, write_document
-from gnnflow.storage.filesystem import FileEntry, join, list_names, remove_tree
+from gnnflow.storage.filesystem import FileEntry, join, list_names
+from gnnflow.storage.removal import remove_tree
 from gnnflow.storage.verified import entries_of, is_whole
 
 if TYPE_CHECKING:

@@ -29,10 +29,11 @@ from gnnflow.neighbors.selected import Neighbors
 from gnnflow.progress import Silent
 from gnnflow.stages.check import check_run
 from gnnflow.stages.resolve import ResolvedRun, resolve
-from gnnflow.storage.filesystem import join, list_names, remove_tree
+from gnnflow.storage.filesystem import join, list_names
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.lease import LEASE, is_abandoned, sole_worker
 from gnnflow.storage.manifest import Manifest, commit, committed, read_facts, read_manifest
+from gnnflow.storage.removal import remove_tree
 from gnnflow.storage.verified import check_file
 from gnnflow.storage.workspace import MANIFEST
 

@@ -16,7 +16,8 @@ from gnnflow.graph.errors import ClusterError
 from gnnflow.graph.facts import FlatFacts, TrainFacts
 from gnnflow.stages.base import Made
 from gnnflow.stages.curves import open_curves
-from gnnflow.storage.filesystem import join, remove_tree
+from gnnflow.storage.filesystem import join
+from gnnflow.storage.removal import remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,15 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gnnflow.graph.errors import StorageError
-from gnnflow.storage.filesystem import (
-    create_exclusive,
-    join,
-    list_names,
-    read_bytes,
-    remove_empty_folder,
-    remove_file,
-    write_atomic,
-)
+from gnnflow.storage.filesystem import create_exclusive, join, list_names, read_bytes, write_atomic
+from gnnflow.storage.removal import remove_empty_folder, remove_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

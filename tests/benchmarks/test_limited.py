@@ -15,7 +15,7 @@ from gnnflow.infer.job import run_rounds
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.storage.columns import to_matrix
-from gnnflow.storage.filesystem import remove_tree
+from gnnflow.storage.removal import remove_tree
 from gnnflow.storage.tables import read_table
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from gnnflow.progress import Silent
 from gnnflow.stages import guards, pipeline
 from gnnflow.stages.base import StageContext, make_artifact
 from gnnflow.storage.columns import from_matrix, from_ragged, to_matrix
-from gnnflow.storage.filesystem import read_json, remove_tree
+from gnnflow.storage.filesystem import read_json
+from gnnflow.storage.removal import remove_tree
 from tests.small_graphs import graph_config, write_graph
 from tests.typed_graphs import RELATIONS, SIZES, typed_tables, write_tables
 

@@ -26,13 +26,13 @@ from gnnflow.storage.filesystem import (
     open_output,
     read_bytes,
     read_json,
-    remove_tree,
     resolve,
     size_of,
     stamp,
     write_atomic,
     write_json,
 )
+from gnnflow.storage.removal import remove_tree
 from gnnflow.storage.tables import read_table, write_table
 from gnnflow.storage.user_tables import scan
 from tests.conftest import REPOSITORY

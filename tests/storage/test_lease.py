@@ -14,7 +14,8 @@ import pytest
 
 from gnnflow.progress import Silent
 from gnnflow.storage import lease
-from gnnflow.storage.filesystem import create_exclusive, remove_tree, write_atomic
+from gnnflow.storage.filesystem import create_exclusive, write_atomic
+from gnnflow.storage.removal import remove_tree
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -3,7 +3,8 @@
 Read `gang.py` first: the stage's own process starts the ranks, watches them and starts them again. `task.py` is what
 runs on a worker. There `group.py` joins the ranks, `source.py` deals them their shares, and an exchange makes their
 gradients one: `gradients.py` by all-reduce (small messages by `doubling.py`, through the memory of one host by
-`shared_memory.py`), `servers.py` through parameter servers (rows of large tables by `tables.py`). The loop
+`shared_memory.py`), `servers.py` through parameter servers (what each holds in
+`server_shard.py`, rows of large tables by `tables.py`). The loop
 (`gnnflow.train.fit`) runs on every rank and knows none of it.
 """
 

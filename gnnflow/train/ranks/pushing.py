@@ -30,7 +30,8 @@ from gnnflow.train.job import TrainJob
 from gnnflow.train.profile import Stopwatch
 from gnnflow.train.ranks.gradients import weights_checksum
 from gnnflow.train.ranks.group import RankGroup, RankLostError
-from gnnflow.train.ranks.servers import Part, Push, Reply, RowGradients, ServerClosedError, State, dealt
+from gnnflow.train.ranks.server_shard import Part, Push, RowGradients, State, dealt
+from gnnflow.train.ranks.servers import Reply, ServerClosedError
 from gnnflow.train.ranks.source import SharedSource, open_shares
 from gnnflow.train.source import DealtBatch, OpenSource, Step
 from gnnflow.train.state import Row

@@ -14,7 +14,8 @@ from gnnflow.config import MiniBatchConfig, TrainConfig
 from gnnflow.train.objective import Objective
 from gnnflow.train.ranks.group import RankLostError
 from gnnflow.train.ranks.pushing import ServedUpdater
-from gnnflow.train.ranks.servers import Server, dealt
+from gnnflow.train.ranks.server_shard import dealt
+from gnnflow.train.ranks.servers import Server
 from tests.train.ranks.test_gradients import bounds, model_of, rows_and_labels
 from tests.train.ranks.test_gradients import steps as all_reduced
 from tests.train.ranks.together import together

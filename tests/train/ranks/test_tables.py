@@ -14,7 +14,7 @@ from gnnflow.layers.model import BagEncoder, ModelInputs, build_model
 from gnnflow.layers.typed import TypedInputs, TypeInputs
 from gnnflow.train.objective import build_optimizer
 from gnnflow.train.ranks.pushing import ServedUpdater
-from gnnflow.train.ranks.servers import Push, RowGradients, Shard
+from gnnflow.train.ranks.server_shard import Push, RowGradients, Shard
 from gnnflow.train.ranks.tables import CATCH_UP_STEPS, RowTable
 from gnnflow.train.updater import LocalUpdater
 from tests.train.ranks.test_servers import Actor, config_of

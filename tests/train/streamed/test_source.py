@@ -204,3 +204,11 @@ def test_what_does_not_go_with_a_budget_is_refused(folder, keys, said):
     document["cluster"] = {"kind": "local", "workers": 2}
     with pytest.raises(ConfigError, match=said):
         config_from_dict(document)
+
+
+def test_pairs_are_not_trained_on_under_a_budget(folder):
+    document = config_of(folder).model_dump(mode="json")
+    document["train"] |= {"memory": "1GiB", "metric": "mrr"}
+    document["task"] = {"kind": "link"}
+    with pytest.raises(ConfigError, match=r"task\.kind: link is not allowed where train\.memory is set"):
+        config_from_dict(document)
