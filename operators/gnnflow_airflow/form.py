@@ -172,8 +172,14 @@ def _schemas(model: type[Section]) -> dict[str, dict[str, Any]]:
     return found
 
 
+def _choices(given: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the forms that a value may have, those within another one too: a size is a number or a text, or nothing."""
+    for choice in given.get("anyOf", [given]):
+        yield from _choices(choice) if "anyOf" in choice else [choice]
+
+
 def _plain(key: str, given: Mapping[str, Any], *, section: str, required: bool) -> FormField:
-    choices = given.get("anyOf", [given])
+    choices = list(_choices(given))
     nullable = any(choice.get("type") == "null" for choice in choices)
     kinds = [choice for choice in choices if choice.get("type") != "null"]
     default = given.get("default")
