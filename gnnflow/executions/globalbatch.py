@@ -331,10 +331,8 @@ def _aggregated(layer: Layer, terms: Terms, held: RankLayer, exchange: Exchange,
     others = partial_state(layer, source=source, target=terms.target, block=held.mirrored)
     stages.enter("reduce", over=[*state.values(), *others.values()], back="gather_sum")
     state = layer.levels.instance.merge(state, others)
-    if own is not held.block:
-        found = layer.levels.instance.finalize(state)
-    else:
-        found = finished(layer, state, source=terms.source, target=terms.target, edge=own.edge)
+    has_self = own is not held.block
+    found = finished(layer, state, source=terms.source, target=terms.target, edge=own.edge, has_self=has_self)
     stages.enter("apply", over=[found], back="reduce")
     return found
 

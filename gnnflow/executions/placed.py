@@ -143,10 +143,8 @@ def aggregated_by_place(layer: Layer, terms: Terms, held: PlacedTensors, exchang
     stages.enter("reduce", over=[*state.values(), *(others or {}).values(), *arrived.values()], back="gather_sum")
     state = state if others is None else layer.levels.instance.merge(state, others)
     state = _merged(layer, state, arrived, terms, held)
-    if own is not held.own:
-        found = layer.levels.instance.finalize(state)
-    else:
-        found = finished(layer, state, source=terms.source, target=terms.target, edge=own.edge)
+    has_self = own is not held.own
+    found = finished(layer, state, source=terms.source, target=terms.target, edge=own.edge, has_self=has_self)
     stages.enter("apply", over=[found], back="reduce")
     return found
 

@@ -87,12 +87,15 @@ def sort_edges(layer: Layer, block: BlockTensors) -> None:
         _ = instances.flat.transposed
 
 
-def finished(layer: Layer, state: State, *, source: TermRows, target: TermRows, edge: EdgeContext) -> Tensor:
+def finished(
+    layer: Layer, state: State, *, source: TermRows, target: TermRows, edge: EdgeContext, has_self: bool = False
+) -> Tensor:
     """Return the aggregated rows [T, H, D (+ A)] of a whole state, after merging the self message where there is one.
 
     source: at least the targets' own source terms, as the first T rows. edge tells which edge columns the graph has.
+    has_self: the self messages were edges of a block, and are in the state.
     """
-    if layer.include_self:
+    if layer.include_self and not has_self:
         num_targets = len(next(iter(state.values())))
         own = {name: rows[:num_targets] for name, rows in source.items()}
         state = layer.levels.instance.merge(state, self_state(layer, source=own, target=target, edge=edge))

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gnnflow.cluster import Cluster
-from gnnflow.config import LocalCluster
 from gnnflow.infer import choice
 from gnnflow.infer.job import run_rounds
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
+from tests.infer.again import files_after_kills, files_on_workers
 from tests.infer.test_states import WAYS
 from tests.infer.test_typed import KINDS, assert_as_defined, predictions, prepare
-from tests.killing import KillAWorkerInEveryRound
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,9 +74,7 @@ def test_worker_count_changes_no_byte(
     tmp_path: Path, both_ways: tuple[InferJob, list[FileEntry]], workers: int
 ) -> None:
     job, files = both_ways
-    with Cluster(LocalCluster(workers=workers, memory_limit="2GiB")) as cluster:
-        runner = RoundRunner(str(tmp_path / "again"), cluster.scheduler())
-        assert list(run_rounds(replace(job, artifact=f"{job.artifact}-again"), runner).files) == files
+    assert files_on_workers(job, tmp_path, workers=workers) == files
 
 
 @pytest.mark.distributed
@@ -88,8 +83,5 @@ def test_killing_a_worker_in_every_round_changes_no_byte(
     tmp_path: Path, both_ways: tuple[InferJob, list[FileEntry]]
 ) -> None:
     job, files = both_ways
-    with Cluster(LocalCluster(workers=2, memory_limit="2GiB")) as cluster:
-        killer = KillAWorkerInEveryRound(cluster)
-        runner = RoundRunner(str(tmp_path / "again"), cluster.scheduler(), killer)
-        assert list(run_rounds(replace(job, artifact=f"{job.artifact}-again"), runner).files) == files
-    assert len(killer.killed) == 7
+    again, killed = files_after_kills(job, tmp_path)
+    assert (again, killed) == (files, 7)

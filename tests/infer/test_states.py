@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from gnnflow.cluster import Cluster
-from gnnflow.config import LocalCluster
 from gnnflow.infer import choice
 from gnnflow.infer.choice import Exchange, LayerBytes, PairCounts, choose, takes_pieces
 from gnnflow.infer.job import run_rounds
@@ -18,7 +16,7 @@ from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.progress import Silent
 from gnnflow.storage.columns import to_matrix
 from tests.contracts.test_graphinfer import MODELS, SAMPLINGS, TOLERANCE, predictions, prepare, reference, stored
-from tests.killing import KillAWorkerInEveryRound
+from tests.infer.again import files_after_kills, files_on_workers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,9 +135,7 @@ def test_worker_count_changes_no_byte(
     tmp_path: Path, both_ways: tuple[InferJob, list[FileEntry]], workers: int
 ) -> None:
     job, files = both_ways
-    with Cluster(LocalCluster(workers=workers, memory_limit="2GiB")) as cluster:
-        runner = RoundRunner(str(tmp_path / "again"), cluster.scheduler())
-        assert list(run_rounds(replace(job, artifact=f"{job.artifact}-again"), runner).files) == files
+    assert files_on_workers(job, tmp_path, workers=workers) == files
 
 
 @pytest.mark.distributed
@@ -148,11 +144,8 @@ def test_killing_a_worker_in_every_round_changes_no_byte(
     tmp_path: Path, both_ways: tuple[InferJob, list[FileEntry]]
 ) -> None:
     job, files = both_ways
-    with Cluster(LocalCluster(workers=2, memory_limit="2GiB")) as cluster:
-        killer = KillAWorkerInEveryRound(cluster)
-        runner = RoundRunner(str(tmp_path / "again"), cluster.scheduler(), killer)
-        assert list(run_rounds(replace(job, artifact=f"{job.artifact}-again"), runner).files) == files
-    assert len(killer.killed) == 7
+    again, killed = files_after_kills(job, tmp_path)
+    assert (again, killed) == (files, 7)
 
 
 def test_a_second_attempt_sends_the_same_states(tmp_path: Path, both_ways: tuple[InferJob, list[FileEntry]]) -> None:

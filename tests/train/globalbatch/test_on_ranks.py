@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gnnflow.cluster import Cluster
-from gnnflow.config import GlobalBatchConfig, LocalCluster
+from gnnflow.config import GlobalBatchConfig
 from gnnflow.progress import Silent
 from gnnflow.train.ranks.gang import train_on_ranks
 from gnnflow.train.trainer import train
@@ -16,11 +15,12 @@ from tests.train.globalbatch.stored import job_for, write
 from tests.train.on_stores import job_of
 from tests.train.pairs_on_stores import config_of
 from tests.train.planted import Recording
+from tests.train.ranks.shared_cluster import client, shared_client
 from tests.train.ranks.test_gang import Killing, assert_close, nothing_is_left, rows_of
 
 pytestmark = pytest.mark.distributed
 
-WORKERS = 3
+__all__ = ["client", "shared_client"]  # fixtures that pytest finds here
 DROPPED = {"kind": "gat", "hidden": 8, "heads": 2, "dropout": 0.4, "layers": 3, "norm": "layer", "residual": True}
 
 
@@ -29,19 +29,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     write(folder)
     return folder
-
-
-@pytest.fixture(scope="module")
-def shared_client():
-    with Cluster(LocalCluster(workers=WORKERS, memory_limit="2GiB")) as cluster:
-        yield cluster.dask_client()
-
-
-@pytest.fixture
-def client(shared_client):
-    """All workers are there, also where the test before killed one."""
-    shared_client.wait_for_workers(WORKERS, timeout=60)
-    return shared_client
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

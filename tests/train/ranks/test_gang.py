@@ -22,10 +22,11 @@ from gnnflow.layers.saved import decode_weights
 from gnnflow.train.ranks.gang import PREFIX, train_on_ranks
 from gnnflow.train.trainer import train
 from tests.train.planted import Planted, Recording, job_for, planted, without_times
+from tests.train.ranks.shared_cluster import WORKERS, client, shared_client
 
 pytestmark = pytest.mark.distributed
 
-WORKERS = 3
+__all__ = ["client", "shared_client"]  # fixtures that pytest finds here
 KILLS = int(os.environ.get("GNNFLOW_KILLS", "20")) // 10
 GRAPH = planted(train_shards=1)
 SHARDS = planted(train_shards=8)
@@ -35,19 +36,6 @@ def job_of(graph: Planted, *, dropout: float = 0.0, **keys: object):
     """A job without dropout, whose draws differ by rank, so that one rank and several can be compared."""
     job = job_for(graph, **{"start_seconds": 20, **keys})
     return replace(job, model=model_from_dict({"kind": "sage", "hidden": 16, "dropout": dropout}))
-
-
-@pytest.fixture(scope="module")
-def shared_client():
-    with Cluster(LocalCluster(workers=WORKERS, memory_limit="2GiB")) as cluster:
-        yield cluster.dask_client()
-
-
-@pytest.fixture
-def client(shared_client):
-    """All workers are there, also where the test before killed one."""
-    shared_client.wait_for_workers(WORKERS, timeout=60)
-    return shared_client
 
 
 def ranks(client, job, graph, *, progress=None):

@@ -8,33 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from gnnflow.cluster import Cluster
-from gnnflow.config import LocalCluster
 from gnnflow.config.pipelines import PIPELINES, load_named
 from gnnflow.train.ranks.gang import train_on_ranks
 from tests.small_graphs import write_graph
 from tests.train.on_stores import config_of
 from tests.train.on_stores import job_of as store_job
 from tests.train.planted import Recording
-from tests.train.ranks.test_gang import SHARDS, WORKERS, Killing, alone, job_of, nothing_is_left, servers
+from tests.train.ranks.shared_cluster import client, shared_client
+from tests.train.ranks.test_gang import SHARDS, Killing, alone, job_of, nothing_is_left, servers
 
 pytestmark = pytest.mark.distributed
 
+__all__ = ["client", "shared_client"]  # fixtures that pytest finds here
 SECONDS = 0.1
 LOCAL = {"kind": "local", "workers": 2}
-
-
-@pytest.fixture(scope="module")
-def shared_client():
-    with Cluster(LocalCluster(workers=WORKERS, memory_limit="2GiB")) as cluster:
-        yield cluster.dask_client()
-
-
-@pytest.fixture
-def client(shared_client):
-    """All workers are there, also where the test before killed one."""
-    shared_client.wait_for_workers(WORKERS, timeout=60)
-    return shared_client
 
 
 @dataclass(frozen=True)
