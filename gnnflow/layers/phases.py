@@ -6,7 +6,9 @@ what is left is a product of a row of the source, a gate sigmoid(of source + of 
 the last two missing, one kernel sums it without keeping anything per edge.
 
 Only steps that compute each row by itself and draw nothing move: those of `_BY_ROW` and linear maps. A message whose
-Python code depends on what is in tensors cannot be traced; it runs as it is written.
+Python code depends on what is in tensors cannot be traced; it runs as it is written, and so does one that makes tensors
+of its own, whose numbers a trace would keep. What was found is kept for as long as the layer's own plain attributes,
+`training` among them, are what they were.
 
 Shapes: S sources, T targets, E edges, H heads, D width of a head.
 """
@@ -20,10 +22,12 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 from torch.nn import functional
 
+from gnnflow.layers.aggregation import Aggregation
 from gnnflow.layers.base import Layer
+from gnnflow.layers.levels import Levels
 from gnnflow.layers.terms import EdgeContext
 
 _BY_ROW: set[Any] = {
@@ -99,17 +103,36 @@ class Phases:
 
 
 _KNOWN: WeakKeyDictionary[Layer, dict[Any, Phases | None]] = WeakKeyDictionary()
+_MODULES_OWN = vars(nn.Module()).keys() - {"training"}
+_CONSTANT = "_tensor_constant"
+"""What torch.fx calls the attributes in which it keeps tensors that are no parameters."""
 
 
 def phases_of(
     layer: Layer, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext
 ) -> Phases | None:
     """Return a layer's message in phases; None where it cannot be traced, or runs per edge as it is written."""
-    key = (*source, None, *target, edge.weight is None, edge.attributes is None)
+    settings = _settings(layer)
+    if settings is None:
+        return _phases(layer, list(source), list(target), edge)
+    key = (settings, *source, None, *target, edge.weight is None, edge.attributes is None)
     held = _KNOWN.setdefault(layer, {})
     if key not in held:
         held[key] = _phases(layer, list(source), list(target), edge)
     return held[key]
+
+
+def _settings(layer: Layer) -> tuple[Any, ...] | None:
+    """Return what `message` may read of a layer beside tensors; None where it has more than plain values."""
+    found: list[Any] = []
+    for module in layer.modules():
+        for name, value in vars(module).items():
+            if name in _MODULES_OWN or isinstance(value, Aggregation | Levels):
+                continue
+            if not isinstance(value, bool | int | float | str | None):
+                return None
+            found.append((name, value))
+    return tuple(found)
 
 
 def _traced(
@@ -141,6 +164,12 @@ def _phases(layer: Layer, sources: list[str], targets: list[str], edge: EdgeCont
     try:
         graph, inputs = _traced(layer, sources, targets, edge)
     except Exception:  # noqa: BLE001 - whatever a user's code makes of a placeholder: it runs on tensors then
+        return None
+    finally:
+        made = [name for name in list(vars(layer)) if name.startswith(_CONSTANT)]
+        for name in made:
+            vars(layer).pop(name, None)
+    if made:
         return None
     sides: dict[fx.Node, str] = {}
     for node in graph.nodes:

@@ -65,6 +65,23 @@ class Drops(Plain):
         return nn.functional.dropout(torch.exp(source["value"]), 0.5) + 0.0 * target["h"]
 
 
+class Settings(Plain):
+    """What it computes depends on attributes of its own."""
+
+    slope = 2.0
+
+    def message(self, source, target, edge):
+        rows = torch.tanh(source["value"]) * (self.slope if self.training else 1.0)
+        return rows - target["h"]
+
+
+class Makes(Plain):
+    """Makes a tensor of its own in each call."""
+
+    def message(self, source, target, edge):
+        return torch.tanh(source["value"]) * torch.full((1,), self.training + 1.0) - target["h"]
+
+
 class Largest(GatedHere):
     """The same, where no sum is asked for."""
 
@@ -109,17 +126,17 @@ def test_a_message_that_is_its_source_is_a_plain_sum():
     assert phases.fused == Fused("value", None, weighted=False)
 
 
-@pytest.mark.parametrize("kind", [Depends, Drops, Shares])
+@pytest.mark.parametrize("kind", [Depends, Drops, Makes, Shares])
 def test_what_may_not_move_stays(kind):
     _, phases = found(kind())
     assert phases is None or phases.fused is None
     if kind is Drops:
         assert names(phases)["source"] == [str(torch.exp)]
-    elif kind is Shares:
+    else:
         assert phases is None
 
 
-@pytest.mark.parametrize("kind", [Plain, GatedHere, Differences, Depends, Largest, Shares])
+@pytest.mark.parametrize("kind", [Plain, GatedHere, Differences, Depends, Largest, Makes, Settings, Shares])
 @pytest.mark.parametrize("weight", [None, WEIGHT])
 def test_states_and_gradients_are_those_of_messages_written_out(kind, weight):
     torch.manual_seed(0)
@@ -141,3 +158,32 @@ def test_states_and_gradients_are_those_of_messages_written_out(kind, weight):
         assert (one is None) == (other is None)
         if one is not None:
             torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("kind", [Makes, Settings])
+def test_a_message_is_what_its_layer_says_now(kind):
+    layer = kind()
+    names_before = set(vars(layer))
+
+    def differs_from_definition():
+        terms, _ = found(layer)
+        rows = layer.levels.instance.finalize(
+            partial_state(layer, source=terms.source, target=terms.target, block=block(None))
+        )
+        source = {name: each[CSR.sources] for name, each in terms.source.items()}
+        target = {name: each[CSR.targets] for name, each in terms.target.items()}
+        messages = layer.message(source, target, EdgeContext(CSR.num_edges))
+        expected = torch.stack([part.sum(0) for part in messages.split(CSR.degree.tolist())])
+        return not torch.allclose(rows, expected)
+
+    assert not differs_from_definition()
+    layer.eval()
+    assert not differs_from_definition()
+    assert set(vars(layer)) == names_before
+    layer.train()
+    layer.slope = 5.0
+    assert not differs_from_definition()
+    layer.slope = torch.tensor([3.0])  # no plain value: looked at in every call
+    assert not differs_from_definition()
+    layer.slope = torch.tensor([4.0])
+    assert not differs_from_definition()
