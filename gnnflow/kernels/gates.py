@@ -23,6 +23,7 @@ def gated_sum(csr: Csr, own: Tensor, other: Tensor, rows: Tensor, weight: Tensor
     own [T, W] and other [S, W] are the gates' halves at the two ends, rows [S, W] what passes, weight [E] a factor
     without a gradient. Without a kernel of its own [E, W] numbers are made.
     """
+    own, other = own.to(rows.dtype), other.to(rows.dtype)  # under autocast a map's rows are narrower than its input's
     at_once = choose(csr, rows).gated_sum
     if at_once is not None and fuses_gates(csr, rows):
         return at_once(csr, own, other, rows, weight)

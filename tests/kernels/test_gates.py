@@ -56,6 +56,16 @@ def test_without_the_core_they_are_too():
 
 
 @needs_native
+def test_halves_in_half_precision_are_widened():
+    torch.manual_seed(2)
+    csr, (own, other, rows) = graph(), operands(16)
+    narrow = [each.detach().bfloat16().requires_grad_() for each in (own, other)]
+    found = gated_sum(csr, *narrow, rows)
+    torch.testing.assert_close(found, defined(csr, *(each.float() for each in narrow), rows, None))
+    assert [each.dtype for each in torch.autograd.grad(found.sum(), narrow)] == [torch.bfloat16] * 2
+
+
+@needs_native
 def test_gates_far_open_or_shut_have_no_odd_values():
     csr = Csr(torch.tensor([0, 4]), torch.arange(4), 4)
     other = torch.tensor([[200.0], [-200.0], [torch.inf], [-torch.inf]], requires_grad=True)
