@@ -1,5 +1,5 @@
 # make quickstart   generate a small graph, train on it, score it and write the report
-# make test         the default tests, in as many processes as there are cores (under two minutes on two)
+# make test         the default tests, in as many processes as there are cores (eight minutes on two)
 # make test-slow    the odd inputs and the slow tests, likewise in several processes
 # make test-workers those that start worker processes or talk to S3, one after another
 # make test-all     these three
