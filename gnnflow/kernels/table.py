@@ -27,6 +27,7 @@ from gnnflow.kernels.scales import UNSCALED, Scales
 
 Reduce = Callable[[Csr, Tensor | None, Tensor], Tensor]
 Gather = Callable[[Csr, Tensor], Tensor]
+GatedSum = Callable[[Csr, Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 
 class SoftmaxSums(Protocol):
@@ -59,7 +60,7 @@ class Kernel:
     """A softmax and the mean it weighs at once, where the kernel has that."""
     scaled_sum: Callable[[Csr, Tensor | None, Tensor, Scales], Tensor] | None = None
     """A weighted sum that takes scales, where the kernel has that."""
-    gated_sum: Callable[[Csr, Tensor, Tensor, Tensor, Tensor | None], Tensor] | None = None
+    gated_sum: GatedSum | None = None
     """A sum of float32 rows through gates per edge and column, where the kernel has that: `kernels.gated_sum`."""
 
 

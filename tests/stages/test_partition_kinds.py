@@ -24,12 +24,12 @@ from gnnflow.storage.columns import to_numpy
 from gnnflow.storage.filesystem import join, read_json
 from tests.killing import KillAWorkerInEveryRound
 from tests.small_graphs import graph_config, write_graph
+from tests.stages.divided_graphs import graph
 from tests.stages.test_edge_labels import config_of as edges_config
 from tests.stages.test_edge_labels import write_labelled
 from tests.stages.test_links import config_of as links_config
 from tests.stages.test_links import write_groups
 from tests.stages.test_partition import (
-    KINDS,
     config_of,
     edge_rows,
     node_rows,
@@ -39,7 +39,8 @@ from tests.stages.test_partition import (
     stores,
 )
 from tests.stages.test_tasks import run_main
-from tests.typed_graphs import typed_tables, write_tables
+
+__all__ = ["graph"]  # a fixture that pytest finds here
 
 if TYPE_CHECKING:
     from gnnflow.config import Config
@@ -55,15 +56,6 @@ PARTITIONS: dict[str, dict[str, Any]] = {
 }
 LINKS = {"task": {"kind": "link"}, "train": {"metric": "mrr"}}
 TRAIN = {"epochs": 3, "batch_size": 1000, "lr": 0.05}
-
-
-@pytest.fixture(params=KINDS)
-def graph(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
-    """A graph with a hub and parallel edges, or one with three types, as the graph section of a config."""
-    if request.param == "one type":
-        write_graph(tmp_path, num_nodes=90, num_edges=1200, hub=7)
-        return {"edge_features": ["amount", "hour"], "partitions": 4}
-    return {**write_tables(tmp_path, typed_tables(num_edges=300)), "partitions": 4}
 
 
 @pytest.fixture(params=list(PARTITIONS))

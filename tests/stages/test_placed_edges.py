@@ -16,8 +16,10 @@ from gnnflow.storage.columns import to_numpy
 from gnnflow.storage.filesystem import join, read_json
 from tests.killing import KillAWorkerInEveryRound
 from tests.small_graphs import graph_config, write_graph
-from tests.stages.test_partition import KINDS, assert_same_tables, config_of, predictions, store_of, stores
-from tests.typed_graphs import typed_tables, write_tables
+from tests.stages.divided_graphs import graph
+from tests.stages.test_partition import assert_same_tables, config_of, predictions, store_of, stores
+
+__all__ = ["graph"]  # a fixture that pytest finds here
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,15 +31,6 @@ PLACED: dict[str, tuple[dict[str, Any], Placement]] = {
     "edge_1d": ({"kind": "edge_1d", "by": "source"}, "source"),
     "vertex_cut": ({"kind": "vertex_cut"}, "grid"),
 }
-
-
-@pytest.fixture(params=KINDS)
-def graph(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
-    """A graph with a hub and parallel edges, or one with three types, as the graph section of a config."""
-    if request.param == "one type":
-        write_graph(tmp_path, num_nodes=90, num_edges=1200, hub=7)
-        return {"edge_features": ["amount", "hour"], "partitions": 4}
-    return {**write_tables(tmp_path, typed_tables(num_edges=300)), "partitions": 4}
 
 
 @pytest.fixture(params=list(PLACED))

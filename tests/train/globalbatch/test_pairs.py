@@ -30,6 +30,7 @@ from gnnflow.train.ranks.source import open_shares
 from gnnflow.train.reproducible import seed_weights
 from gnnflow.train.trainer import train
 from gnnflow.train.updater import LocalUpdater
+from tests.train.globalbatch.stepping import stepped
 from tests.train.on_stores import job_of, resumes_to_the_same_weights
 from tests.train.pairs_on_stores import CASES, config_of
 from tests.train.ranks.together import together
@@ -119,16 +120,7 @@ def test_a_step_scores_its_pairs_in_the_graph_without_them(tmp_path: Path, case:
 def losses_and_scores(source, job, updater_of):
     """Return the losses of two epochs' steps, the weights after them, and the scores of each split."""
     model = fresh(job).train()
-    objective, updater, losses = Objective(job.label_kind), updater_of(model), []
-    for epoch in range(2):
-        for step in source.steps(epoch, since=0):
-            step.seed()
-            loss, count = objective.loss(step.logits(model), step.labels)
-            taken = updater.step(loss, num_targets=count, weight=objective.weight(step.labels))
-            losses.append([taken.mean, taken.num_targets])
-    outputs = {split: source.outputs(model, split) for split in source.splits}
-    held = {split: (each.targets, each.labels, each.logits) for split, each in outputs.items()}
-    return losses, {name: value.detach().clone() for name, value in model.state_dict().items()}, held
+    return stepped(source, model, Objective(job.label_kind), updater_of(model), epochs=2)
 
 
 @pytest.mark.parametrize("size", [2, 4])

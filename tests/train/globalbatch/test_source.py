@@ -24,6 +24,7 @@ from gnnflow.train.ranks.source import open_shares
 from gnnflow.train.reproducible import seed_weights
 from gnnflow.train.trainer import train
 from gnnflow.train.updater import LocalUpdater
+from tests.train.globalbatch.stepping import stepped
 from tests.train.globalbatch.stored import config_of, job_for, write
 from tests.train.ranks.together import together
 
@@ -75,16 +76,7 @@ def losses_and_weights(source, job, updater_of):
         seed_weights(job.seed)
         model = build_model(job.model, job.inputs).train()
     weights = balanced_weights(source.train_labels(), label_kind="single", num_classes=job.num_classes)
-    objective, updater, losses = Objective("single", weights), updater_of(model), []
-    for epoch in range(3):
-        for step in source.steps(epoch, since=0):
-            step.seed()
-            loss, count = objective.loss(step.logits(model), step.labels)
-            taken = updater.step(loss, num_targets=count, weight=objective.weight(step.labels))
-            losses.append([taken.mean, taken.num_targets])
-    outputs = {split: source.outputs(model, split) for split in source.splits}
-    held = {split: (each.targets, each.labels, each.logits) for split, each in outputs.items()}
-    return losses, {name: value.detach().clone() for name, value in model.state_dict().items()}, held
+    return stepped(source, model, Objective("single", weights), updater_of(model), epochs=3)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])

@@ -1,0 +1,17 @@
+"""The steps of some epochs on one rank, and what the model says then."""
+
+from __future__ import annotations
+
+
+def stepped(source, model, objective, updater, *, epochs):
+    """Return each step's loss and number of targets, the weights after the last, and each split's outputs."""
+    losses = []
+    for epoch in range(epochs):
+        for step in source.steps(epoch, since=0):
+            step.seed()
+            loss, count = objective.loss(step.logits(model), step.labels)
+            taken = updater.step(loss, num_targets=count, weight=objective.weight(step.labels))
+            losses.append([taken.mean, taken.num_targets])
+    outputs = {split: source.outputs(model, split) for split in source.splits}
+    held = {split: (each.targets, each.labels, each.logits) for split, each in outputs.items()}
+    return losses, {name: value.detach().clone() for name, value in model.state_dict().items()}, held
