@@ -20,7 +20,7 @@ from plots import draw_lines
 
 from gnnflow.cluster import Cluster
 from gnnflow.config import Config, load_config
-from gnnflow.graph.facts import TrainFacts
+from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.stages.base import StageContext, make_artifact
 
 Curves = dict[int, list[float]]

@@ -28,7 +28,8 @@ from torch_geometric.nn import GAE, GCNConv, SAGEConv
 
 from gnnflow.config import Config, LinkTask, load_config
 from gnnflow.graph.arrays import IntArray
-from gnnflow.graph.facts import FlatFacts, TrainFacts
+from gnnflow.graph.facts import FlatFacts
+from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.graphfeature.pairs import read_pair_shard
 from gnnflow.layers.model import BagEncoder
 from gnnflow.layers.terms import FeatureTensors

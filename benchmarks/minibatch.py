@@ -45,7 +45,8 @@ from graphflat import FANOUT, Job, tables_in
 
 from gnnflow import __version__
 from gnnflow.config import Config, config_from_dict
-from gnnflow.graph.facts import FlatFacts, GraphFacts, TrainFacts
+from gnnflow.graph.facts import FlatFacts, GraphFacts
+from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.layers.model import build_model
 from gnnflow.stages.base import StageContext, make_artifact
 from gnnflow.stages.train import model_inputs

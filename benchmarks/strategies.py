@@ -27,7 +27,7 @@ from accuracy import CONFIGS
 from plots import draw_lines
 
 from gnnflow.config import PIPELINES, Config, load_config
-from gnnflow.graph.facts import TrainFacts
+from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.stages.base import StageContext, make_artifact
 
 _OWN_STAGES = ("flat", "partition")

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from gnnflow.config import Device
     from gnnflow.graph.edges import Fanout
-    from gnnflow.graph.facts import Sent
     from gnnflow.graph.labels import LabelKind
+    from gnnflow.graph.run_facts import Sent
     from gnnflow.infer.choice import LayerBytes
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
     from gnnflow.neighbors.selected import Neighbors

@@ -22,7 +22,7 @@ from gnnflow.executions.sliced_states import sent_state
 from gnnflow.graph.arrays import distinct
 from gnnflow.graph.batch import Block
 from gnnflow.graph.edges import InEdges
-from gnnflow.graph.facts import Sent
+from gnnflow.graph.run_facts import Sent
 from gnnflow.infer.choice import LayerBytes, PairCounts, choose, may_differ, takes_pieces
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.storage.columns import from_matrix, to_matrix, to_numpy

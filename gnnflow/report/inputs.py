@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gnnflow.graph.facts import Compared
 from gnnflow.graph.labels import BOUNDS, LabelKind
+from gnnflow.graph.run_facts import Compared
 
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.floating[Any]]

@@ -18,7 +18,7 @@ import numpy as np
 
 from gnnflow.config import PIPELINES
 from gnnflow.graph.errors import ParityError
-from gnnflow.graph.facts import InferFacts, Parity
+from gnnflow.graph.run_facts import InferFacts, Parity
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.shards import read_shard
 from gnnflow.graphflat.job import FlatJob
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gnnflow.graph.arrays import FloatArray, IntArray
-    from gnnflow.graph.facts import Compared
+    from gnnflow.graph.run_facts import Compared
     from gnnflow.infer.job import InferJob
     from gnnflow.stages.base import StageRun
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from gnnflow.graph.errors import StorageError
-from gnnflow.graph.facts import InferFacts, TrainFacts
+from gnnflow.graph.run_facts import InferFacts, TrainFacts
 from gnnflow.stages.base import ArtifactResult, StageContext, StageResult, make_artifact
 from gnnflow.stages.check import check_run
 from gnnflow.stages.report import write_report

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gnnflow.config.yaml_text import write_yaml
-from gnnflow.graph.facts import FlatFacts, GraphFacts, InferFacts, RelationFacts, SelectFacts, TrainFacts
+from gnnflow.graph.facts import FlatFacts, GraphFacts, RelationFacts, SelectFacts
 from gnnflow.graph.labels import LABEL_KINDS
+from gnnflow.graph.run_facts import InferFacts, TrainFacts
 from gnnflow.graph.schema import UNTYPED
 from gnnflow.graph.splits import SPLITS
 from gnnflow.partition.job import BALANCE
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from gnnflow.graph.arrays import IntArray
-    from gnnflow.graph.facts import Parity as CertificateFacts
     from gnnflow.graph.labels import LabelKind
+    from gnnflow.graph.run_facts import Parity as CertificateFacts
     from gnnflow.storage.manifest import Manifest
 
 

@@ -13,7 +13,8 @@ from gnnflow.config import ClusterBatchConfig, LocalCluster, MiniBatchConfig
 from gnnflow.config.neighbors_section import WalkNeighbors
 from gnnflow.config.train_section import is_streamed, needs_ranks
 from gnnflow.graph.errors import ClusterError
-from gnnflow.graph.facts import FlatFacts, TrainFacts
+from gnnflow.graph.facts import FlatFacts
+from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.stages.base import Made
 from gnnflow.stages.curves import open_curves
 from gnnflow.storage.filesystem import join
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
     from gnnflow.config import Config, TaskConfig
     from gnnflow.graph.edges import Fanout
-    from gnnflow.graph.facts import GraphFacts, RankAttempt, ShardEntry
+    from gnnflow.graph.facts import GraphFacts, ShardEntry
+    from gnnflow.graph.run_facts import RankAttempt
     from gnnflow.layers.model import ModelInputs
     from gnnflow.neighbors.selected import Neighbors
     from gnnflow.stages.base import StageRun

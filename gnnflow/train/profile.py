@@ -4,8 +4,8 @@ Two sides work beside each other: the reader makes batches ready, the trainer co
 parts with a `Stopwatch`, around batches and never around single operations: twelve readings of the clock per step. What
 is measured decides no result, and is in no fingerprint and no file that is compared.
 
-A profile is a row of figures: `<part>_seconds`, of the parts that `gnnflow.graph.facts` names, and `seconds`, those of
-the whole. Of global-batch training it has the stages of the layers too (`gnnflow.executions.stages`).
+A profile is a row of figures: `<part>_seconds`, of the parts that `gnnflow.graph.run_facts` names, and `seconds`, those
+of the whole. Of global-batch training it has the stages of the layers too (`gnnflow.executions.stages`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
 
-from gnnflow.graph.facts import READER_PARTS, READER_WAIT, STAGE_PARTS, TRAINER_PARTS
+from gnnflow.graph.run_facts import READER_PARTS, READER_WAIT, STAGE_PARTS, TRAINER_PARTS
 from gnnflow.train.state import Row
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from gnnflow.config.pipelines import PIPELINES, load_named
 from gnnflow.config.train_section import needs_ranks
 from gnnflow.graph.arrays import IntArray
-from gnnflow.graph.facts import READER_WAIT, STAGE_PARTS
+from gnnflow.graph.run_facts import READER_WAIT, STAGE_PARTS
 from gnnflow.kernels.device import described, find_device
 from gnnflow.layers.model import build_model
 from gnnflow.layers.saved import encode_weights

@@ -13,7 +13,7 @@ import torch
 from gnnflow.executions import globalbatch
 from gnnflow.executions.row_exchange import OneRank
 from gnnflow.executions.stages import UNTIMED, StageClock
-from gnnflow.graph.facts import STAGE_PARTS
+from gnnflow.graph.run_facts import STAGE_PARTS
 from tests.contracts.among_ranks import batch_of, divided
 from tests.contracts.in_memory import GraphShape, whole_graph
 from tests.contracts.in_process import on_ranks

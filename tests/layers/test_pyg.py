@@ -13,7 +13,7 @@ from gnnflow.config import config_from_dict, model_from_dict
 from gnnflow.executions.reference import layer_output
 from gnnflow.executions.tensors import node_context, tensor
 from gnnflow.graph.errors import LayerError
-from gnnflow.graph.facts import InferFacts
+from gnnflow.graph.run_facts import InferFacts
 from gnnflow.layers import Place, build_layer, load_layer_class
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from gnnflow.graph.errors import ConfigError, ParityError, RegistryError, ScoringError
-from gnnflow.graph.facts import InferFacts
+from gnnflow.graph.run_facts import InferFacts
 from gnnflow.layers import Layer, Sum, Terms
 from gnnflow.progress import Silent
 from gnnflow.stages import pipeline, publish, score

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gnnflow.graph.errors import ConfigError
-from gnnflow.graph.facts import TrainFacts
+from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.progress import Silent
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext

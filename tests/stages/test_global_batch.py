@@ -9,7 +9,7 @@ import pytest
 from gnnflow.config import STAGES, config_from_dict
 from gnnflow.config.stages import run_chain, stages_of
 from gnnflow.graph.errors import ConfigError, LayerError
-from gnnflow.graph.facts import InferFacts, TrainFacts
+from gnnflow.graph.run_facts import InferFacts, TrainFacts
 from gnnflow.stages import pipeline, publish
 from gnnflow.stages.base import StageContext
 from tests.small_graphs import graph_config, write_graph

@@ -12,7 +12,8 @@ import pytest
 
 from gnnflow import registry
 from gnnflow.graph.errors import LayerError, RegistryError
-from gnnflow.graph.facts import InferFacts, SelectFacts
+from gnnflow.graph.facts import SelectFacts
+from gnnflow.graph.run_facts import InferFacts
 from gnnflow.stages import pipeline, publish, score
 from gnnflow.stages.base import StageContext
 from tests.small_graphs import graph_config, write_graph

@@ -12,7 +12,7 @@ import pytest
 
 from gnnflow.cli import main
 from gnnflow.graph.errors import LayerError
-from gnnflow.graph.facts import InferFacts
+from gnnflow.graph.run_facts import InferFacts
 from gnnflow.stages import pipeline
 from gnnflow.stages.report import report_of
 from gnnflow.storage.columns import from_matrix, to_matrix

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from gnnflow.graph.errors import StorageError
-from gnnflow.graph.facts import READER_PARTS, READER_WAIT, TRAINER_PARTS, ShardEntry
+from gnnflow.graph.facts import ShardEntry
+from gnnflow.graph.run_facts import READER_PARTS, READER_WAIT, TRAINER_PARTS
 from gnnflow.graphfeature.shards import Shard
 from gnnflow.train.minibatch import open_source
 from gnnflow.train.profile import Stopwatch, longer_wait, mean_profile, profile_of

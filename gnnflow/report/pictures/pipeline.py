@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gnnflow.graph.facts import READER_WAIT, STAGE_PARTS, TRAINER_PARTS
+from gnnflow.graph.run_facts import READER_WAIT, STAGE_PARTS, TRAINER_PARTS
 from gnnflow.report.formats import percent_text, seconds_text
 from gnnflow.report.inputs import ReportInputs
 from gnnflow.report.pictures.canvas import FULL_WIDTH, Picture, Swatch, Table, draw, plain_axes

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gnnflow.graph.errors import ClusterError
-from gnnflow.graph.facts import RankAttempt
+from gnnflow.graph.run_facts import RankAttempt
 from gnnflow.train.ranks.group import Place, RankLateError, RankLostError, RankStoppedError, late
 from gnnflow.train.ranks.hosting import Hosting
 from gnnflow.train.ranks.task import BEAT_SECONDS, RankOrder, run_rank

@@ -12,7 +12,7 @@ import torch
 
 from gnnflow.config import config_from_dict
 from gnnflow.graph.errors import TrainingError
-from gnnflow.graph.facts import STAGE_PARTS
+from gnnflow.graph.run_facts import STAGE_PARTS
 from gnnflow.layers.model import build_model
 from gnnflow.layers.saved import decode_weights
 from gnnflow.progress import Silent

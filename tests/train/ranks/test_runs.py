@@ -13,7 +13,7 @@ import pytest
 from gnnflow.cluster import Cluster
 from gnnflow.config import LocalCluster, SynchronousCluster
 from gnnflow.graph.errors import ClusterError, ConfigError
-from gnnflow.graph.facts import TrainFacts
+from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext, run_stage
 from tests.robustness.processes import start

@@ -1,0 +1,110 @@
+"""What training and scoring tell of how they went: frozen values that are JSON in their manifests.
+
+Facts of the artifacts before them are in `gnnflow.graph.facts`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Figures = dict[str, int | float]
+Compared = Literal["like training", "all edges", "nothing"]
+
+READER_PARTS = ("read", "decode", "build", "sums")
+"""Parts of a training reader's work: reading and verifying files, decoding, building blocks, first-layer sums."""
+TRAINER_PARTS = ("wait", "forward", "backward", "exchange", "update")
+"""Parts of the trainer's: waiting for a batch, then its step. exchange: with other ranks, waiting for them included."""
+STAGE_PARTS = ("transform", "gather_sum", "mirrors", "reduce", "apply")
+"""Stages of a global-batch step's layers, forward and backward: NN-TGAR (GraphTheta). Of forward and backward, a part.
+
+mirrors: waiting for rows of other ranks, and for their gradients; reduce: merging states, joining relations.
+"""
+READER_WAIT = "reader_wait"
+"""The rest of the reader's time: enough batches are ready, or all of the epoch."""
+
+
+@dataclass(frozen=True)
+class RankAttempt:
+    """Ranks that trained together until they were done, or one was lost: then `lost` says which and how."""
+
+    ranks: int
+    lost: str = ""
+
+
+@dataclass(frozen=True)
+class TrainFacts:
+    """How training went: flat metrics, one row of figures per epoch, and confusion counts by split.
+
+    attempts: how several ranks fared, in order; empty where training was one process. profiles: of each rank, the
+    seconds per epoch of each part of its work (`<part>_seconds`), of the epochs after the first. device: what it
+    computed on, by its name; empty for the CPU.
+    """
+
+    metrics: Figures
+    best_epoch: int
+    history: tuple[Figures, ...]
+    confusion: dict[str, list[list[int]] | list[list[list[int]]]]
+    attempts: tuple[RankAttempt, ...] = ()
+    profiles: tuple[Figures, ...] = ()
+    device: str = ""
+
+
+@dataclass(frozen=True)
+class Parity:
+    """The parity certificate: random targets scored again by the k-hop path, and the largest difference.
+
+    compared: the neighbours both paths scored over. `like training`: those training saw, its sample or every in-edge;
+    `all edges`: every in-edge, where training saw a sample; `nothing`: no target was scored again, and max_difference
+    is None.
+    """
+
+    samples: int
+    max_difference: float | None
+    limit: float
+    compared: Compared
+
+    @property
+    def text(self) -> str:
+        """What the certificate says, as half a sentence."""
+        if self.max_difference is None:
+            return "no target was scored again by the k-hop path"
+        over = "over training's neighbours" if self.compared == "like training" else "over all edges, training sampled"
+        return f"{self.samples:,} targets scored again {over}, {self.max_difference:.1e} apart at most"
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What partitions sent each other between slices, by count, before compression.
+
+    sends: once per layer, relation and pair of partitions of which one reads rows of the other; as_states: those of
+    them that were partial states. row_bytes: of all of them as rows; saved_bytes: how much fewer were sent.
+    """
+
+    sends: int = 0
+    as_states: int = 0
+    row_bytes: int = 0
+    saved_bytes: int = 0
+
+    @property
+    def text(self) -> str:
+        """What was sent, as half a sentence; empty where nothing was counted."""
+        if not self.sends:
+            return ""
+        if not self.as_states:
+            return f"rows in each of {self.sends:,} sends between partitions, {_mib(self.row_bytes)}"
+        less = f"{_mib(self.row_bytes - self.saved_bytes)} instead of {_mib(self.row_bytes)}"
+        return f"partial states in {self.as_states:,} of {self.sends:,} sends between partitions, rows else: {less}"
+
+
+def _mib(number: int) -> str:
+    return f"{number / 2**20:,.1f} MiB"
+
+
+@dataclass(frozen=True)
+class InferFacts:
+    """How scoring went: flat metrics, what the certificate compared, and what partitions sent each other."""
+
+    metrics: Figures
+    parity: Parity
+    sent: Sent = Sent()
