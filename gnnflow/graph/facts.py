@@ -1,8 +1,9 @@
 """What a stage tells the stages after it, beside its files: frozen values that are JSON in its manifest.
 
-Each stage that leaves an artifact has one class, here or, of training and scoring, in `run_facts`. Whoever needs a fact asks the stage that knows it; no stage
-repeats another's. Nothing here grows with the graph but `GraphFacts.offsets`, a number per partition and type,
-`GraphFacts.clusters`, a number per cluster and type, and `FlatFacts.shards`, one entry per shard.
+Each stage that leaves an artifact has one class, here or, of training and scoring, in `run_facts`. Whoever needs a fact
+asks the stage that knows it; no stage repeats another's. Nothing here grows with the graph but `GraphFacts.offsets`, a
+number per partition and type, `GraphFacts.clusters`, a number per cluster and type, and `FlatFacts.shards`, one entry
+per shard.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.facts import GraphFacts, RowCounts
 from gnnflow.graph.labels import LABEL_KINDS
-from gnnflow.ingest import links, rounds
+from gnnflow.ingest import edge_rounds, links, node_rounds
 from gnnflow.ingest.moments import Moments, Scale, scale_of
 from gnnflow.ingest.records import Records, count_splits, facts_of, total
 from gnnflow.ingest.statistics import CHANNEL, TYPE_MARK, column_names, merge_counts, statistics_of
@@ -99,8 +99,10 @@ class IngestResult:
 def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
     """Run ingest. Raises TableError for the first bad row under `fail`, and for splits nothing can be trained on."""
     parts, send = job.partitions * job.graph.num_types, job.destinations
-    read = runner.run(Round("nodes_read", job.tables.nodes[-1].tasks.stop, send, partial(rounds.read_nodes, job=job)))
-    sort = partial(rounds.sort_nodes, job=job)
+    read = runner.run(
+        Round("nodes_read", job.tables.nodes[-1].tasks.stop, send, partial(node_rounds.read_nodes, job=job))
+    )
+    sort = partial(node_rounds.sort_nodes, job=job)
     step = Round("nodes_sort", parts, send, sort, {"nodes": "nodes_read"}, frozenset({"nodes"}))
     nodes = runner.run(step)
     if job.targets is None:
@@ -117,7 +119,7 @@ def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
             "nodes_write",
             parts,
             send,
-            partial(rounds.write_nodes, job=job, book=book, scales=_scales(nodes, job)),
+            partial(node_rounds.write_nodes, job=job, book=book, scales=_scales(nodes, job)),
             {"node_rows": "nodes_sort", "in_degree": _builder(job), "out_degree": _builder(job)},
         )
     )
@@ -136,12 +138,14 @@ def _edge_rounds(
     job: IngestJob, runner: RoundRunner, book: PartitionBook
 ) -> tuple[list[TaskRecord], list[list[TaskRecord]]]:
     tables, send = job.partitions * len(job.tables.edges), job.destinations
-    read = runner.run(Round("edges_read", job.tables.edges[-1].tasks.stop, send, partial(rounds.read_edges, job=job)))
+    read = runner.run(
+        Round("edges_read", job.tables.edges[-1].tasks.stop, send, partial(edge_rounds.read_edges, job=job))
+    )
     by_time = job.targets is not None and job.targets.task.split.kind == "time"
-    resolve = partial(links.sample_times if by_time else rounds.resolve_sources, job=job, book=book)
+    resolve = partial(links.sample_times if by_time else edge_rounds.resolve_sources, job=job, book=book)
     reads = {"edges_by_src": "edges_read", "node_rows": "nodes_sort"}
     sources = runner.run(Round("edges_src", tables, send, resolve, reads, frozenset({"edges_by_src"})))
-    split = partial(rounds.resolve_destinations, job=job, book=book)
+    split = partial(edge_rounds.resolve_destinations, job=job, book=book)
     if job.targets is not None:
         split = partial(links.split_edges, job=job, book=book, bounds=_bounds(job, runner) if by_time else None)
     reads = {"edges_by_dst": "edges_src", "node_rows": "nodes_sort"}
@@ -152,7 +156,7 @@ def _edge_rounds(
         reads = dict.fromkeys(("edges_both", "pairs", "held"), "edges_dst")
         steps.append(runner.run(Round("edges_build", relations, send, build, reads, frozenset(reads))))
     elif job.config.reverse_edges:
-        build = partial(rounds.build_both_ways, job=job, book=book)
+        build = partial(edge_rounds.build_both_ways, job=job, book=book)
         reads = {"edges_both": "edges_dst"}
         steps.append(runner.run(Round("edges_build", relations, send, build, reads, frozenset(reads))))
     return read, steps

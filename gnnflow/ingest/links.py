@@ -23,7 +23,7 @@ import pyarrow as pa
 from gnnflow.graph.hashing import combine
 from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.graph.splits import SPLITS
-from gnnflow.ingest import rounds
+from gnnflow.ingest import edge_rounds
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.sampling import edge_keys
@@ -47,9 +47,9 @@ _OF_TARGETS = ("split", "label", "labelled")
 
 
 def sample_times(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
-    """Do what `rounds.resolve_sources` does, and send a sample of the times of targets to one task."""
+    """Do what `edge_rounds.resolve_sources` does, and send a sample of the times of targets to one task."""
     assert job.targets is not None
-    done = rounds.resolve_sources(index, inbox, job=job, book=book)
+    done = edge_rounds.resolve_sources(index, inbox, job=job, book=book)
     if index % len(job.tables.edges) != job.targets.table:
         return done
     rows = done.emits[0].rows
@@ -78,7 +78,7 @@ def split_edges(
 ) -> TaskOutput:
     """Send a table's edges into a partition on: those that carry messages, and of targets these and held-out pairs."""
     assert job.targets is not None
-    rows, done = rounds.known_edges(index, inbox, job=job, book=book)
+    rows, done = edge_rounds.known_edges(index, inbox, job=job, book=book)
     partition, number = divmod(index, len(job.tables.edges))
     table = job.tables.edges[number]
     if not table.schema.is_target:
@@ -121,7 +121,7 @@ def _carrying(rows: pa.Table, carries: Array, table: EdgeTable, *, job: IngestJo
     edges = _without(take_rows(rows, np.flatnonzero(carries)), _OF_TARGETS)
     relation: int | IntArray = table.relation
     if table.reverse is not None:
-        edges, relation = rounds.both_ways(edges, table)
+        edges, relation = edge_rounds.both_ways(edges, table)
     home = book.owner(to_numpy(edges["dst"])) // job.graph.num_types
     return Emit("edges_both", edges, home * job.graph.num_relations + relation)
 
@@ -173,14 +173,14 @@ def build_links(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook
     of_targets = _tasks(job.targets.table, job)
     held, split = _latest(inbox.read("held", tasks=of_targets), book)
     kept_edges = _split_of(_pair(edges, book), held, split) < 0
-    built = rounds.build_edges(index, take_rows(edges, np.flatnonzero(kept_edges)), job=job, book=book)
+    built = edge_rounds.build_edges(index, take_rows(edges, np.flatnonzero(kept_edges)), job=job, book=book)
     counts = {**built.counts, "copies_left_out": int((~kept_edges).sum())}
     if relation != job.tables.edges[job.targets.table].relation:
         return replace(built, counts=counts)
     pairs = inbox.read("pairs", tasks=of_targets).combine_chunks()
     # targets in (dst, src) order, those of one pair in the order of the table [P]
     pairs = take_rows(pairs, np.lexsort((to_numpy(pairs["place"]), _pair(pairs, book))))
-    number = rounds.occurrences(to_numpy(pairs["dst"]), to_numpy(pairs["src"]))
+    number = edge_rounds.occurrences(to_numpy(pairs["dst"]), to_numpy(pairs["src"]))
     name = str(job.graph.relations[relation]) if job.graph.is_typed else ""
     keys = edge_keys(to_numpy(pairs["dst_key"]), to_numpy(pairs["src_key"]), number, relation=name)
     pairs = pairs.append_column("key", pa.array(keys))

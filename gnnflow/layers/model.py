@@ -18,23 +18,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from gnnflow.config import ModelConfig
 from gnnflow.graph.errors import LayerError
 from gnnflow.graph.schema import UNTYPED, GraphSchema
-from gnnflow.kernels import Csr, Map, affine, dropout, weighted_sum
+from gnnflow.kernels import Map, affine, dropout
 from gnnflow.layers.activations import ACTIVATIONS
 from gnnflow.layers.base import Layer
 from gnnflow.layers.decoders import DecoderInputs, build_decoder
+from gnnflow.layers.encoders import BagEncoder, LinearEncoder, encoder_of
 from gnnflow.layers.kinds import build_layer, build_relations
 from gnnflow.layers.place import Place
 from gnnflow.layers.relational import RelationLayers
 from gnnflow.layers.terms import FeatureTensors, NodeContext
-from gnnflow.layers.typed import TypedFeatureTensors, TypedInputs, TypeEncoder, TypeInputs
+from gnnflow.layers.typed import TypedFeatureTensors, TypedInputs, TypeEncoder
 
 
 @dataclass(frozen=True)
@@ -64,62 +63,6 @@ class ModelInputs:
     def schema(self) -> GraphSchema:
         """The graph's types and relations."""
         return UNTYPED if self.typed is None else self.typed.schema
-
-
-class LinearEncoder(nn.Module):
-    """Dense rows [N, F] to [N, width]."""
-
-    def __init__(self, feature_width: int, width: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(feature_width, width)
-        nn.init.xavier_uniform_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
-
-    def forward(self, features: FeatureTensors) -> Tensor:
-        """Return the mapped rows."""
-        assert features.dense is not None
-        rows: Tensor = self.linear(features.dense)
-        return rows
-
-
-class BagEncoder(nn.Module):
-    """Sparse rows to [N, width]: the same linear map, reading only the columns a row holds.
-
-    by_rows: the gradient of `weight` in training is a sparse tensor of the rows that were read, for whoever keeps the
-    table elsewhere; else it is dense.
-    """
-
-    def __init__(self, feature_width: int, width: int) -> None:
-        super().__init__()
-        self.by_rows = False
-        self.weight = nn.Parameter(torch.empty(feature_width, width))
-        self.bias = nn.Parameter(torch.zeros(width))
-        nn.init.xavier_uniform_(self.weight)
-
-    def forward(self, features: FeatureTensors) -> Tensor:
-        """Return sum over the row's entries of value x weight[index], plus the bias."""
-        assert features.offsets is not None
-        assert features.index is not None
-        value = None if features.value is None else features.value[:, None]
-        index, weight = self._compact(features) if self.by_rows and self.training else (features.index, self.weight)
-        rows = Csr(features.offsets, index, len(weight))
-        return weighted_sum(rows, value, weight[:, None])[:, 0] + self.bias
-
-    def _compact(self, features: FeatureTensors) -> tuple[Tensor, Tensor]:
-        """Return the features' index into the rows that they read, and these rows of `weight`."""
-        assert features.index is not None
-        read = self.rows_read(features)
-        # where each row that is read lies among them [F]; the places of the others are never asked for
-        places = features.index.new_empty(len(self.weight))
-        places[read] = torch.arange(len(read), dtype=places.dtype, device=places.device)
-        return places[features.index], functional.embedding(read, self.weight, sparse=True)
-
-    def rows_read(self, features: FeatureTensors) -> Tensor:
-        """Return the rows of `weight` that these features read, each once, ascending."""
-        assert features.index is not None
-        read = np.zeros(len(self.weight), bool)
-        read[features.index.cpu().numpy()] = True
-        return torch.from_numpy(np.flatnonzero(read)).to(features.index.device)
 
 
 class Model(nn.Module):
@@ -310,16 +253,12 @@ def build_model(config: ModelConfig, inputs: ModelInputs) -> Model:
 def _build_encoder(config: ModelConfig, inputs: ModelInputs) -> tuple[nn.Module | None, int]:
     if inputs.typed is not None:
         # as wide as the layers' rows: what is narrower, such as one head, passes too little of the features on
-        return TypeEncoder(inputs.typed, config.row_width, build=_encoder_of), config.row_width
+        return TypeEncoder(inputs.typed, config.row_width, build=encoder_of), config.row_width
     if inputs.sparse:
         return BagEncoder(inputs.feature_width, config.hidden), config.hidden
     if config.encoder == "linear":
         return LinearEncoder(inputs.feature_width, config.hidden), config.hidden
     return None, inputs.feature_width
-
-
-def _encoder_of(each: TypeInputs, width: int) -> nn.Module:
-    return BagEncoder(each.feature_width, width) if each.sparse else LinearEncoder(each.feature_width, width)
 
 
 def _join(in_width: int, out_width: int) -> nn.Linear:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from gnnflow.config import TrainConfig
 from gnnflow.config.train_section import BatchKeys
 from gnnflow.graph.arrays import Array, FloatArray, IntArray
-from gnnflow.layers.model import BagEncoder
+from gnnflow.layers.encoders import BagEncoder
 from gnnflow.train.job import TrainJob
 from gnnflow.train.profile import Stopwatch
 from gnnflow.train.ranks.gradients import weights_checksum

@@ -10,7 +10,8 @@ import torch
 
 from gnnflow.config import MiniBatchConfig, SAGEConfig
 from gnnflow.layers import FeatureTensors
-from gnnflow.layers.model import BagEncoder, ModelInputs, build_model
+from gnnflow.layers.encoders import BagEncoder
+from gnnflow.layers.model import ModelInputs, build_model
 from gnnflow.layers.typed import TypedInputs, TypeInputs
 from gnnflow.train.objective import build_optimizer
 from gnnflow.train.ranks.pushing import ServedUpdater

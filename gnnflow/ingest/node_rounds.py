@@ -1,0 +1,148 @@
+"""What each round of ingest does to the nodes of one chunk or part: read, ordered by id, written. Pure but for files.
+
+Nodes are dealt to partitions by the hash of their id and numbered in id order, so dense ids depend on neither file nor
+row order. Tasks are numbered as `gnnflow.ingest.edge_rounds` says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gnnflow.graph.book import PartitionBook
+from gnnflow.graph.labels import LABEL_KINDS
+from gnnflow.ingest.checks import Fault, separate
+from gnnflow.ingest.moments import moments_of
+from gnnflow.ingest.rows import read_rows, take_kept
+from gnnflow.ingest.source import (
+    node_column_names,
+    node_columns,
+    node_faults,
+)
+from gnnflow.ingest.statistics import count_rows
+from gnnflow.mapreduce.exchange import Emit
+from gnnflow.mapreduce.rounds import TaskOutput
+from gnnflow.storage.columns import combine, from_matrix, id_keys, take_rows, to_matrix, to_numpy
+from gnnflow.storage.graph_store import nodes_file
+from gnnflow.storage.tables import commit_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gnnflow.graph.arrays import Array, IntArray
+    from gnnflow.ingest.job import IngestJob
+    from gnnflow.ingest.moments import Scale
+    from gnnflow.ingest.schema import NodeSchema
+    from gnnflow.mapreduce.exchange import Inbox
+
+
+def read_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
+    """Read one chunk of nodes, check its rows, and send each to its home partition."""
+    node_type, source = job.node_table(index)
+    schema, config = source.schema, job.config
+    names, faults = node_column_names(schema, config), partial(node_faults, schema=schema, config=config)
+    rows, place, done = read_rows(source, index - source.first, job, names=names, faults=faults)
+    columns = node_columns(rows, schema, config)
+    home = job.home_of(columns["id"]) * job.graph.num_types + node_type
+    return replace(done, emits=(Emit("nodes", pa.table({**columns, "place": place}), home),))
+
+
+def sort_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
+    """Give a part's nodes their order, by id, set repeated ids aside, and count what the plan needs to know."""
+    partition, node_type = divmod(index, job.graph.num_types)
+    source = job.tables.nodes[node_type]
+    rows = inbox.read("nodes", tasks=source.tasks).combine_chunks()
+    ids, place = combine(rows["id"]), to_numpy(rows["place"])
+    # the order by id, rows of one id in input order [R]
+    order = to_numpy(
+        pc.sort_indices(pa.table({"id": ids, "place": place}), [("id", "ascending"), ("place", "ascending")])
+    ).astype(np.int64)
+    rows = take_rows(rows, order)
+    ids, place = combine(rows["id"]), to_numpy(rows["place"])
+    # rows with the same id as the row before them
+    repeated = 1 + np.flatnonzero(to_numpy(pc.equal(ids[1:], ids[:-1]))) if len(ids) > 1 else np.zeros(0, np.int64)
+    fault = Fault("id appears more than once", "id", repeated, "Keep one row per id.")
+    kept, bad = separate(rows, [fault], chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
+    rows = take_kept(rows, kept).drop_columns(["place"])
+    return TaskOutput(
+        emits=(
+            Emit("node_rows", rows, np.full(rows.num_rows, index)),
+            count_rows(rows, source.schema, partitions=job.partitions, first=job.first_column(node_type)),
+        ),
+        files=job.set_aside(f"{source.stem}-sort-{partition:05d}", bad),
+        counts={"rows_out": rows.num_rows, "rows_quarantined": bad.num_rows, **_node_counts(rows, source.schema, job)},
+    )
+
+
+def _node_counts(rows: pa.Table, schema: NodeSchema, job: IngestJob) -> dict[str, Any]:
+    counts: dict[str, Any] = {}
+    if schema.is_target:
+        counts["splits"] = np.bincount(to_numpy(rows["split"]) + 1, minlength=4).tolist()
+        counts["labelled"] = int(to_numpy(rows["labelled"]).sum())
+    if schema.has_labels and LABEL_KINDS[schema.label_kind].is_class:
+        counts["label_max"] = int(to_numpy(rows["label"]).max(initial=-1))
+    if job.config.normalize == "standard" and schema.has_features:
+        counts["moments"] = asdict(moments_of(to_matrix(rows["x"], np.float64)))
+    return counts
+
+
+def write_nodes(
+    index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Sequence[Scale | None]
+) -> TaskOutput:
+    """Write a part's node rows with their degrees. scales: what is applied to each type's dense features."""
+    partition, node_type = divmod(index, job.graph.num_types)
+    rows = inbox.read("node_rows", tasks=[index])
+    degrees = _degrees(index, inbox, job=job, book=book)
+    columns: dict[str, Any] = {
+        "id": combine(rows["id"]),
+        "node": book.start(index) + np.arange(book.size(index)),
+        "key": id_keys(rows["id"]),
+        **{name: from_matrix(held) if job.graph.is_typed else held[:, 0].copy() for name, held in degrees.items()},
+        **{name: combine(rows[name]) for name in rows.column_names if name != "id"},
+    }
+    if (scale := scales[node_type]) is not None:
+        x = to_matrix(rows["x"], np.float64)
+        columns["x"] = from_matrix(((x - scale.mean) / scale.deviation).astype(np.float32))
+    entry = commit_table(job.artifact, nodes_file(partition, job.graph, node_type=node_type), pa.table(columns))
+    in_degree = degrees["in_degree"]
+    total = in_degree.sum(1)
+    counts = {
+        "degree_bins": _degree_bins(total),
+        "max_in_degree": int(total.max(initial=0)),
+        # of the relations that lead to this type alone, by their numbers
+        "relations": {
+            str(relation): [_degree_bins(in_degree[:, relation]), int(in_degree[:, relation].max(initial=0))]
+            for relation in job.graph.relations_into(node_type)
+        },
+    }
+    return TaskOutput(files=(entry,), counts=counts)
+
+
+def _degrees(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> dict[str, Array]:
+    """Return in-degree, out-degree and sum of in-weights of a part's nodes, each [N, R]; zeros in other relations."""
+    partition, node_type = divmod(index, job.graph.num_types)
+    num_relations, shape = job.graph.num_relations, (book.size(index), job.graph.num_relations)
+    in_degree, out_degree = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    in_weight = np.zeros(shape, np.float32)
+    for relation, source_type in enumerate(job.graph.source_types):
+        if source_type == node_type:
+            # out-edges of each node here, added up over the partitions that hold them [N]
+            tasks = range(relation, job.partitions * num_relations, num_relations)
+            sent = inbox.read("out_degree", tasks=tasks)
+            local = to_numpy(sent["node"]) - book.start(index)
+            out_degree[:, relation] = np.bincount(local, to_numpy(sent["count"]), minlength=shape[0])
+        if job.graph.target_types[relation] == node_type:
+            held = inbox.read("in_degree", tasks=[partition * num_relations + relation])
+            in_degree[:, relation], in_weight[:, relation] = to_numpy(held["in_degree"]), to_numpy(held["in_weight"])
+    return {"in_degree": in_degree, "out_degree": out_degree, "in_weight": in_weight}
+
+
+def _degree_bins(in_degree: IntArray) -> list[int]:
+    """Return nodes per power of two of in-degree: bin 0 none, 1 one, 2 two or three, 3 four to seven, ..."""
+    bins: list[int] = np.bincount(np.ceil(np.log2(in_degree + 1)).astype(np.int64), minlength=1).tolist()
+    return bins
