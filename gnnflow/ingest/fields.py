@@ -208,3 +208,8 @@ def check_time(field: pa.Field, chunk: Chunk) -> None:
             where=chunk.uri,
             fix="Write times as integers, dates or timestamps.",
         )
+
+
+def shown(stated: bytes) -> str:
+    """Return what a file's metadata states, as an error tells it."""
+    return repr(stated[:60].decode(errors="replace"))
