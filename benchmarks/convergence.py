@@ -21,7 +21,8 @@ from plots import draw_lines
 from gnnflow.cluster import Cluster
 from gnnflow.config import Config, load_config
 from gnnflow.graph.run_facts import TrainFacts
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.running import make_artifact
 
 Curves = dict[int, list[float]]
 

@@ -41,7 +41,8 @@ from gnnflow.graph.batch import Features
 from gnnflow.graph.facts import FlatFacts
 from gnnflow.graphfeature.blocks import build_minibatch, new_scratch
 from gnnflow.graphfeature.shards import Shard, read_shard
-from gnnflow.stages.base import ArtifactResult, StageContext, make_artifact
+from gnnflow.stages.base import ArtifactResult, StageContext
+from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import combine, to_numpy
 
 FANOUT = (15, 10)

@@ -36,7 +36,8 @@ from gnnflow.layers.saved import encode_weights, save_model
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.neighbors.selected import Neighbors
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.running import make_artifact
 from gnnflow.storage.filesystem import copy_file, join, list_names
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.removal import remove_tree

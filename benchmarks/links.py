@@ -34,7 +34,8 @@ from gnnflow.graphfeature.pairs import read_pair_shard
 from gnnflow.layers.encoders import BagEncoder
 from gnnflow.layers.terms import FeatureTensors
 from gnnflow.sampling.pairs import EVALUATION, draw_negatives
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_numpy
 from gnnflow.storage.graph_store import GraphStore, features_of
 from gnnflow.train.metrics import metrics_of

@@ -48,7 +48,8 @@ from gnnflow.config import Config, config_from_dict
 from gnnflow.graph.facts import FlatFacts, GraphFacts
 from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.layers.model import build_model
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.running import make_artifact
 from gnnflow.stages.train import model_inputs
 from gnnflow.train.job import TrainJob
 from gnnflow.train.minibatch import open_source

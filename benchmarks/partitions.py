@@ -32,7 +32,8 @@ from gnnflow.config import GlobalBatchConfig, config_from_dict, model_from_dict
 from gnnflow.executions.placed import PlacedTensors
 from gnnflow.executions.row_exchange import Counted
 from gnnflow.layers.model import build_model
-from gnnflow.stages.base import StageContext, make_artifact, neighbors_of
+from gnnflow.stages.base import StageContext, neighbors_of
+from gnnflow.stages.running import make_artifact
 from gnnflow.stages.train import model_inputs
 from gnnflow.storage.filesystem import join, read_json
 from gnnflow.train.globalbatch import open_source

@@ -13,7 +13,8 @@ from graphflat import FANOUT, tables_in
 from gnnflow.cluster import Cluster
 from gnnflow.config import Config, config_from_dict
 from gnnflow.graph.facts import FlatFacts, GraphFacts
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.running import make_artifact
 from gnnflow.stages.train import model_inputs
 from gnnflow.train.job import TrainJob
 

@@ -28,7 +28,8 @@ from plots import draw_lines
 
 from gnnflow.config import PIPELINES, Config, load_config
 from gnnflow.graph.run_facts import TrainFacts
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.running import make_artifact
 
 _OWN_STAGES = ("flat", "partition")
 _ENOUGH = 0.99

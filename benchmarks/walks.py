@@ -45,7 +45,8 @@ from gnnflow.neighbors import walks
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.neighbors.walk_views import WalkViews
 from gnnflow.neighbors.whole import read_graph
-from gnnflow.stages.base import ArtifactResult, StageContext, make_artifact
+from gnnflow.stages.base import ArtifactResult, StageContext
+from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_numpy
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.train.reproducible import compute_settings

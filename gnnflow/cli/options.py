@@ -71,7 +71,8 @@ def run_stages(
     config: Config, stages: Sequence[str], *, cluster: Cluster, progress: Progress, config_uri: str
 ) -> StageResult:
     """Run stages in order on a cluster and return the last one's result."""
-    from gnnflow.stages.base import StageContext, run_stage
+    from gnnflow.stages.base import StageContext
+    from gnnflow.stages.running import run_stage
 
     context = StageContext.of(config, cluster, progress, config_uri=config_uri)
     stopping.keeps(context.run.workspace.uri)

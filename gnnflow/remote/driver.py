@@ -62,7 +62,8 @@ def outcome_if_done(stage: str, config: Config, *, say: Callable[[str], None]) -
 
     Asked before a stage is sent anywhere: it reads a few small files and starts no cluster.
     """
-    from gnnflow.stages.base import StageContext, is_done, run_stage
+    from gnnflow.stages.base import StageContext
+    from gnnflow.stages.running import is_done, run_stage
 
     context = StageContext.of(config, progress=TaskLog(say))
     return run_stage(context, stage).summary() if is_done(context, stage) else None
@@ -98,6 +99,7 @@ def drive(stage: str, content: Mapping[str, Any], name: str) -> None:
 
 
 def _run(stage: str, config: Config, scheduler: Scheduler, log: TaskLog) -> dict[str, Any]:
-    from gnnflow.stages.base import StageContext, run_stage
+    from gnnflow.stages.base import StageContext
+    from gnnflow.stages.running import run_stage
 
     return run_stage(StageContext.of(config, scheduler, log), stage).summary()

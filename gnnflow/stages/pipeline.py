@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow.graph.errors import StorageError
 from gnnflow.graph.run_facts import InferFacts, TrainFacts
-from gnnflow.stages.base import ArtifactResult, StageContext, StageResult, make_artifact
+from gnnflow.stages.base import ArtifactResult, StageContext, StageResult
 from gnnflow.stages.check import check_run
 from gnnflow.stages.report import write_report
+from gnnflow.stages.running import make_artifact
 from gnnflow.storage.documents import write_document
 from gnnflow.storage.filesystem import exists, join, write_atomic, write_json
 from gnnflow.storage.manifest import committed

@@ -18,9 +18,10 @@ from gnnflow.config import STAGES, Config, config_from_dict
 from gnnflow.graph.errors import ConfigError, RegistryError
 from gnnflow.graph.facts import GraphFacts, SelectFacts
 from gnnflow.registry.versions import CONFIG
-from gnnflow.stages.base import StageResult, do_once, make_artifact
+from gnnflow.stages.base import StageResult
 from gnnflow.stages.infer import score_graph
 from gnnflow.stages.resolve import resolve
+from gnnflow.stages.running import do_once, make_artifact
 from gnnflow.storage.filesystem import exists, join
 from gnnflow.storage.manifest import committed, fingerprint_of
 from gnnflow.storage.run_folder import check_run

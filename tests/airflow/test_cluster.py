@@ -50,7 +50,8 @@ def test_stages_defer_to_a_cluster_that_lives_as_long_as_the_run(tmp_path, airfl
 def test_lineage_of_guards_and_score_names_the_last_store_the_selection_and_the_version(tmp_path):
     from gnnflow import registry
     from gnnflow.config.stages import retraining_chain
-    from gnnflow.stages.base import StageContext, run_stage
+    from gnnflow.stages.base import StageContext
+    from gnnflow.stages.running import run_stage
 
     def retrain():
         context = StageContext.of(graph_config(tmp_path, train=TRAIN))
@@ -78,7 +79,8 @@ def test_lineage_of_guards_and_score_names_the_last_store_the_selection_and_the_
 
 def test_lineage_counts_rows_and_columns(tmp_path):
 
-    from gnnflow.stages.base import StageContext, run_stage
+    from gnnflow.stages.base import StageContext
+    from gnnflow.stages.running import run_stage
     from gnnflow_airflow.lineage import lineage_of
 
     write_graph(tmp_path)

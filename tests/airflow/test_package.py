@@ -41,7 +41,7 @@ def test_everything_the_provider_names_can_be_imported():
 
 def test_what_runs_on_a_worker_imports_nothing_of_airflow():
     code = (
-        "import sys, gnnflow.remote.driver, gnnflow.stages.base;"
+        "import sys, gnnflow.remote.driver, gnnflow.stages.running;"
         "print([name for name in sys.modules if name.split('.')[0] in {'airflow', 'gnnflow_airflow', 'operators'}])"
     )
     assert run_python(code, REPOSITORY) == "[]"

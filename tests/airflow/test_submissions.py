@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
 from gnnflow.graph.errors import ClusterError
-from gnnflow.stages.base import StageContext, run_stage
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.running import run_stage
 from gnnflow_airflow import submissions
 from gnnflow_airflow.hook import DaskHook
 from gnnflow_airflow.trigger import StageTrigger

@@ -28,7 +28,8 @@ from gnnflow.neighbors.direct import SelectJob
 from gnnflow.neighbors.direct import run_rounds as select_rounds
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.sampling import SamplingKind, priorities
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_matrix
 from gnnflow.storage.graph_store import DEGREE_COLUMNS, GraphStore, degrees_of, features_of
 from gnnflow.storage.tables import read_table

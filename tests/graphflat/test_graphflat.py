@@ -13,7 +13,8 @@ from gnnflow.graph.hashing import hash_integers
 from gnnflow.graphfeature.shards import read_shard
 from gnnflow.graphflat.placement import bucket_counts, plan_placement, signatures
 from gnnflow.sampling import priorities
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_matrix
 from gnnflow.storage.graph_store import GraphStore
 from tests.small_graphs import graph_config, write_graph

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnnflow.graph.facts import GraphFacts, RowCounts
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_matrix
 from gnnflow.storage.graph_store import GraphStore
 from tests.small_graphs import graph_config, write_graph

@@ -12,7 +12,8 @@ import pytest
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.stages import pipeline
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.running import make_artifact
 from tests.small_graphs import graph_config, write_graph
 
 if TYPE_CHECKING:

@@ -28,7 +28,8 @@ from gnnflow.ingest.statistics import (
     statistics_of,
 )
 from gnnflow.mapreduce.rounds import TaskRecord
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import from_matrix, from_ragged, to_matrix
 from tests.small_graphs import graph_config, write_graph
 

@@ -15,7 +15,8 @@ from gnnflow.config import config_from_dict
 from gnnflow.graph.errors import GnnflowError, TableError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.progress import Silent
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.running import make_artifact
 from gnnflow.storage import csv_blocks
 from gnnflow.storage.columns import to_matrix
 from gnnflow.storage.graph_store import GraphStore

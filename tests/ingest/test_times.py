@@ -15,7 +15,8 @@ from gnnflow.config import Config
 from gnnflow.graph.errors import ConfigError, TableError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.splits import SPLITS
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.running import make_artifact
 from gnnflow.storage.graph_store import GraphStore
 from tests.small_graphs import graph_config, write_graph
 

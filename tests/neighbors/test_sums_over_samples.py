@@ -14,7 +14,8 @@ from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.neighbors.direct import SelectJob, run_rounds
 from gnnflow.neighbors.selected import Neighbors
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.running import make_artifact
 from gnnflow.storage.graph_store import GraphStore
 from tests.small_graphs import graph_config
 

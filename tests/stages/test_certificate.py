@@ -20,8 +20,9 @@ from gnnflow.graph.run_facts import InferFacts
 from gnnflow.layers import Layer, Sum, Terms
 from gnnflow.progress import Silent
 from gnnflow.stages import pipeline, publish, score
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
 from gnnflow.stages.infer import largest_difference
+from gnnflow.stages.running import make_artifact
 from tests.small_graphs import graph_config, write_graph
 
 if TYPE_CHECKING:

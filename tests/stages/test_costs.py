@@ -12,10 +12,11 @@ import pytest
 
 from gnnflow.graph.errors import StorageError
 from gnnflow.stages import pipeline
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
 from gnnflow.stages.costs import costs_of
 from gnnflow.stages.partition import instances_of
 from gnnflow.stages.resolve import resolve
+from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_numpy
 from gnnflow.storage.filesystem import join, read_json
 from gnnflow.storage.graph_store import GraphStore

@@ -13,9 +13,10 @@ import pytest
 from gnnflow.config import Config, NodeTask
 from gnnflow.graph.errors import ConfigError, RegistryError, ScoringError
 from gnnflow.stages import publish, score
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
 from gnnflow.stages.pairs import score_pairs
 from gnnflow.stages.pipeline import run as run_pipeline
+from gnnflow.stages.running import make_artifact
 from gnnflow.storage.graph_store import GraphStore
 from tests.small_graphs import graph_config
 from tests.stages.test_links import write_groups

@@ -13,7 +13,8 @@ from gnnflow.config import Config, config_from_dict
 from gnnflow.graph.errors import GuardError, StorageError
 from gnnflow.progress import Silent
 from gnnflow.stages import guards, pipeline
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import from_matrix, from_ragged, to_matrix
 from gnnflow.storage.filesystem import read_json
 from gnnflow.storage.removal import remove_tree

@@ -15,8 +15,9 @@ from gnnflow.mapreduce.exchange import write_exchange
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.progress import Silent
 from gnnflow.stages import base, pipeline, publish, score
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
 from gnnflow.stages.report import report_of
+from gnnflow.stages.running import make_artifact
 from gnnflow.storage.filesystem import list_names, read_json, write_atomic
 from tests.small_graphs import graph_config, write_graph
 

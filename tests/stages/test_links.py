@@ -16,9 +16,10 @@ from gnnflow.graph.facts import FlatFacts
 from gnnflow.graphfeature.pairs import PairShard, read_pair_shard
 from gnnflow.layers import load_model
 from gnnflow.stages import publish, score
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
 from gnnflow.stages.pairs import score_pairs
 from gnnflow.stages.pipeline import run as run_pipeline
+from gnnflow.stages.running import make_artifact
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.train.minibatch import outputs_on_pairs
 from tests.small_graphs import graph_config

@@ -16,7 +16,8 @@ from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.ingest.job import IngestJob
 from gnnflow.stages import pipeline
-from gnnflow.stages.base import ArtifactResult, StageContext, make_artifact
+from gnnflow.stages.base import ArtifactResult, StageContext
+from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import id_keys, to_numpy
 from gnnflow.storage.filesystem import join, read_json
 from gnnflow.storage.graph_store import GraphStore, edges_file, nodes_file

@@ -18,8 +18,9 @@ from gnnflow.config import STAGES
 from gnnflow.config.partition_section import PARTITIONERS
 from gnnflow.graph.errors import ConfigError
 from gnnflow.stages import pipeline
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
 from gnnflow.stages.check import check_run
+from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_numpy
 from gnnflow.storage.filesystem import join, read_json
 from tests.killing import KillAWorkerInEveryRound

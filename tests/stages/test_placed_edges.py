@@ -11,7 +11,8 @@ from gnnflow.cluster import Cluster
 from gnnflow.config import STAGES
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.placement import placed_at
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_numpy
 from gnnflow.storage.filesystem import join, read_json
 from tests.killing import KillAWorkerInEveryRound

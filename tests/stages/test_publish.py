@@ -15,7 +15,8 @@ from gnnflow.config.stages import stages_of
 from gnnflow.graph.errors import RegistryError, StorageError
 from gnnflow.layers import saved
 from gnnflow.stages import pipeline, publish
-from gnnflow.stages.base import StageContext, run_stage
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.running import run_stage
 from gnnflow.storage.columns import from_matrix, to_matrix
 from tests.small_graphs import graph_config, write_graph
 

@@ -10,7 +10,8 @@ from gnnflow.cluster import Cluster
 from gnnflow.config import Config
 from gnnflow.datasets.typed_payments import write_typed_payments
 from gnnflow.graph.facts import SelectFacts
-from gnnflow.stages.base import ArtifactResult, StageContext, make_artifact
+from gnnflow.stages.base import ArtifactResult, StageContext
+from gnnflow.stages.running import make_artifact
 from tests.killing import KillAWorkerInEveryRound
 from tests.small_graphs import graph_config
 

@@ -11,8 +11,9 @@ from gnnflow.config.pipelines import PIPELINES
 from gnnflow.config.stages import STAGES, needs_of, retraining_chain, run_chain, stages_of, stages_of_any
 from gnnflow.graph.errors import ConfigError, LayerError, TableError, TrainingError
 from gnnflow.stages import ingest, pipeline
-from gnnflow.stages.base import ArtifactResult, StageContext, make_artifact, run_stage
+from gnnflow.stages.base import ArtifactResult, StageContext
 from gnnflow.stages.resolve import resolve
+from gnnflow.stages.running import make_artifact, run_stage
 from gnnflow.storage import filesystem
 from gnnflow.storage.filesystem import exists
 from tests.small_graphs import graph_config, write_graph

@@ -17,8 +17,9 @@ from gnnflow.graph.errors import ConfigError, RegistryError, TableError
 from gnnflow.graph.facts import FlatFacts, GraphFacts
 from gnnflow.layers import load_model
 from gnnflow.stages import publish, score
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
 from gnnflow.stages.pipeline import run as run_pipeline
+from gnnflow.stages.running import make_artifact
 from gnnflow.train.minibatch import outputs_on_pairs
 from tests.conftest import REPOSITORY
 from tests.typed_graphs import typed_tables, write_tables

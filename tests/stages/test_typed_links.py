@@ -16,9 +16,10 @@ from gnnflow.graph.errors import TableError, TrainingError
 from gnnflow.graph.facts import FlatFacts
 from gnnflow.graphfeature.pairs import read_pair_shard
 from gnnflow.layers import load_model
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
 from gnnflow.stages.pairs import score_pairs
 from gnnflow.stages.pipeline import run as run_pipeline
+from gnnflow.stages.running import make_artifact
 from gnnflow.storage import manifest
 from gnnflow.storage.columns import to_matrix
 from gnnflow.storage.graph_store import GraphStore, edges_file

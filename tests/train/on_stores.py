@@ -9,7 +9,8 @@ from typing import Any
 from gnnflow.config import Config, config_from_dict
 from gnnflow.config.stages import stages_of
 from gnnflow.progress import Silent
-from gnnflow.stages.base import StageContext, make_artifact, neighbors_of
+from gnnflow.stages.base import StageContext, neighbors_of
+from gnnflow.stages.running import make_artifact
 from gnnflow.stages.train import model_inputs, walks_anew
 from gnnflow.train.job import TrainJob
 from gnnflow.train.minibatch import split_entries

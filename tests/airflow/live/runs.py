@@ -15,7 +15,8 @@ import s3fs
 
 from gnnflow.config import config_from_dict
 from gnnflow.stages import pipeline
-from gnnflow.stages.base import StageContext, run_stage
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.running import run_stage
 from gnnflow_airflow import submissions
 from gnnflow_airflow.form import nested
 from tests.airflow.live.services import System, wait_for

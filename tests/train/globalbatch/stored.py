@@ -8,7 +8,8 @@ from typing import Any
 from gnnflow.config import config_from_dict, model_from_dict
 from gnnflow.graph.facts import SelectFacts
 from gnnflow.neighbors.selected import Neighbors
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.running import make_artifact
 from gnnflow.stages.train import model_inputs
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.train.job import TrainJob

@@ -16,7 +16,8 @@ from gnnflow.graph.run_facts import STAGE_PARTS
 from gnnflow.layers.model import build_model
 from gnnflow.layers.saved import decode_weights
 from gnnflow.progress import Silent
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.running import make_artifact
 from gnnflow.train.globalbatch import open_source
 from gnnflow.train.objective import Objective, balanced_weights
 from gnnflow.train.ranks.gradients import AllReduce

@@ -23,7 +23,8 @@ from gnnflow.neighbors.selected import Neighbors
 from gnnflow.neighbors.walk_views import WalkViews
 from gnnflow.neighbors.whole import memory_needed, read_graph, view_of
 from gnnflow.stages import pipeline
-from gnnflow.stages.base import StageContext, neighbors_of, run_stage
+from gnnflow.stages.base import StageContext, neighbors_of
+from gnnflow.stages.running import run_stage
 from gnnflow.stages.train import model_inputs
 from gnnflow.train.job import fit_digest
 from gnnflow.train.minibatch import check_memory, hold_graph, open_store_source

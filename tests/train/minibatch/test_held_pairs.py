@@ -14,7 +14,8 @@ from gnnflow.graph.facts import FlatFacts
 from gnnflow.layers.model import build_model
 from gnnflow.progress import Silent
 from gnnflow.stages import pipeline, publish
-from gnnflow.stages.base import StageContext, make_artifact
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.running import make_artifact
 from gnnflow.train.minibatch import held_pairs, open_held_pairs, open_task_source, outputs_on_pairs
 from gnnflow.train.reproducible import seed_weights
 from gnnflow.train.trainer import train

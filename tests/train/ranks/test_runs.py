@@ -15,7 +15,8 @@ from gnnflow.config import LocalCluster, SynchronousCluster
 from gnnflow.graph.errors import ClusterError, ConfigError
 from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.stages import pipeline
-from gnnflow.stages.base import StageContext, run_stage
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.running import run_stage
 from tests.robustness.processes import start
 from tests.small_graphs import graph_config, write_graph
 from tests.train.ranks.test_gang import nothing_is_left, nothing_is_left_soon
