@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 # No deadline: the first call of a compiled kernel or a cold import would fail a test that is right.
 settings.register_profile("dev", deadline=None, max_examples=50)
-settings.register_profile("ci", deadline=None, max_examples=200, print_blob=True)
+settings.register_profile("ci", deadline=None, max_examples=100, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 

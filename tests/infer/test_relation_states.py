@@ -10,15 +10,12 @@ from gnnflow.infer import choice
 from gnnflow.infer.job import run_rounds
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
-from tests.infer.again import files_after_kills, files_on_workers
 from tests.infer.test_states import WAYS
 from tests.infer.test_typed import KINDS, assert_as_defined, predictions, prepare
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gnnflow.infer.job import InferJob
-    from gnnflow.storage.filesystem import FileEntry
 
 TAKE_STATES: dict[str, dict[str, Any]] = {
     "sage": KINDS["sage"],
@@ -57,31 +54,3 @@ def test_relations_choose_on_their_own(tmp_path: Path, monkeypatch: pytest.Monke
     assert 0 < sent.saved_bytes < sent.row_bytes
     (tmp_path / "work").rename(tmp_path / "before")
     assert_as_defined(job, predictions(job, tmp_path))
-
-
-@pytest.fixture(params=["norm and residual", "han"])
-def both_ways(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[InferJob, list[FileEntry]]:
-    """Return a job whose partitions send states, and rows that are taken piece by piece, and its files."""
-    job = prepare(
-        tmp_path, (TAKE_STATES | KINDS)[request.param], sampling="weighted", partitions=3, exchange=WAYS["both"]
-    )
-    return job, list(run_rounds(job, RoundRunner(str(tmp_path / "work"), Synchronous())).files)
-
-
-@pytest.mark.distributed
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_worker_count_changes_no_byte(
-    tmp_path: Path, both_ways: tuple[InferJob, list[FileEntry]], workers: int
-) -> None:
-    job, files = both_ways
-    assert files_on_workers(job, tmp_path, workers=workers) == files
-
-
-@pytest.mark.distributed
-@pytest.mark.slow
-def test_killing_a_worker_in_every_round_changes_no_byte(
-    tmp_path: Path, both_ways: tuple[InferJob, list[FileEntry]]
-) -> None:
-    job, files = both_ways
-    again, killed = files_after_kills(job, tmp_path)
-    assert (again, killed) == (files, 7)

@@ -13,16 +13,12 @@ from gnnflow.infer.choice import Exchange, LayerBytes, PairCounts, choose, takes
 from gnnflow.infer.job import run_rounds
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
-from gnnflow.progress import Silent
 from gnnflow.storage.columns import to_matrix
 from tests.contracts.test_graphinfer import MODELS, SAMPLINGS, TOLERANCE, predictions, prepare, reference, stored
-from tests.infer.again import files_after_kills, files_on_workers
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gnnflow.infer.job import InferJob
-    from gnnflow.storage.filesystem import FileEntry
 
 TAKE_STATES = ["gcn", "sage mean", "sage max", "gin", "norm and residual", "source message"]
 READ_TARGETS = ["gat", "gat_e", "message layer", "jumping head"]
@@ -119,46 +115,3 @@ def test_pieces_are_merged_one_by_one_where_they_are_large_and_merges_are_few(
     assert takes_pieces(pair, layer, as_states=none, own=0, overlap="large pieces") is taken
     small = replace(pair, sources=pair.sources // 100)
     assert not takes_pieces(small, layer, as_states=none, own=0, overlap="large pieces")
-
-
-@pytest.fixture(params=["norm and residual", "gat"])
-def both_ways(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[InferJob, list[FileEntry]]:
-    """Return a job whose partitions send states, and rows that are taken piece by piece, and its files."""
-    job = prepare(stored("graph"), tmp_path, MODELS[request.param], SAMPLINGS["weighted"])
-    job = replace(job, exchange=WAYS["both"])
-    return job, list(run_rounds(job, RoundRunner(str(tmp_path / "work"), Synchronous())).files)
-
-
-@pytest.mark.distributed
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_worker_count_changes_no_byte(
-    tmp_path: Path, both_ways: tuple[InferJob, list[FileEntry]], workers: int
-) -> None:
-    job, files = both_ways
-    assert files_on_workers(job, tmp_path, workers=workers) == files
-
-
-@pytest.mark.distributed
-@pytest.mark.slow
-def test_killing_a_worker_in_every_round_changes_no_byte(
-    tmp_path: Path, both_ways: tuple[InferJob, list[FileEntry]]
-) -> None:
-    job, files = both_ways
-    again, killed = files_after_kills(job, tmp_path)
-    assert (again, killed) == (files, 7)
-
-
-def test_a_second_attempt_sends_the_same_states(tmp_path: Path, both_ways: tuple[InferJob, list[FileEntry]]) -> None:
-    job, files = both_ways
-
-    class Stopping(Silent):
-        """Stops a run between two rounds."""
-
-        def round_finished(self, name: str, seconds: float) -> None:
-            if name == "slice_1":
-                raise KeyboardInterrupt
-
-    again, work = replace(job, artifact=f"{job.artifact}-again"), str(tmp_path / "again")
-    with pytest.raises(KeyboardInterrupt):
-        run_rounds(again, RoundRunner(work, Synchronous(), Stopping()))
-    assert list(run_rounds(again, RoundRunner(work, Synchronous())).files) == files

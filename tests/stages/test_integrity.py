@@ -14,7 +14,7 @@ from gnnflow.graph.errors import ConfigError, RegistryError, StorageError, Table
 from gnnflow.mapreduce.exchange import write_exchange
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.progress import Silent
-from gnnflow.stages import base, pipeline, publish, score
+from gnnflow.stages import pipeline, publish, running, score
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.report import report_of
 from gnnflow.stages.running import make_artifact
@@ -327,11 +327,11 @@ def test_an_artifact_that_another_run_committed_first_is_taken(graph: Path, monk
     """Two holders of a lease for a moment: the one that comes last finds the work done and its own files gone."""
     config = small(graph)
 
-    def overtaken(run: Any, work: Any, *, fingerprint: str, original: Any = base._make) -> None:
+    def overtaken(run: Any, work: Any, *, fingerprint: str, original: Any = running._make) -> None:
         original(run, work, fingerprint=fingerprint)
         raise StorageError("no such file", where="work")
 
-    monkeypatch.setattr(base, "_make", overtaken)
+    monkeypatch.setattr(running, "_make", overtaken)
     assert make_artifact(StageContext.of(config), "ingest").reused
 
 

@@ -25,20 +25,21 @@ from gnnflow.storage.columns import to_numpy
 from gnnflow.storage.filesystem import join, read_json
 from tests.killing import KillAWorkerInEveryRound
 from tests.small_graphs import graph_config, write_graph
-from tests.stages.divided_graphs import graph
-from tests.stages.test_edge_labels import config_of as edges_config
-from tests.stages.test_edge_labels import write_labelled
-from tests.stages.test_links import config_of as links_config
-from tests.stages.test_links import write_groups
-from tests.stages.test_partition import (
+from tests.stages.divided_graphs import (
+    assert_edges_lie_at_their_targets,
     config_of,
     edge_rows,
+    graph,
     node_rows,
     predictions,
     selected,
     store_of,
     stores,
 )
+from tests.stages.test_edge_labels import config_of as edges_config
+from tests.stages.test_edge_labels import write_labelled
+from tests.stages.test_links import config_of as links_config
+from tests.stages.test_links import write_groups
 from tests.stages.test_tasks import run_main
 
 __all__ = ["graph"]  # a fixture that pytest finds here
@@ -106,11 +107,7 @@ def test_nodes_are_ordered_by_cluster_and_id_and_edges_by_their_ends(
             np.testing.assert_array_equal(to_numpy(nodes["node"]), dense)
             held = list(zip(facts.cluster_of(dense).tolist(), nodes["id"].to_pylist(), strict=True))
             assert held == sorted(held)
-        for number in range(store.schema.num_relations):
-            edges = store.edges(part, ["dst", "src"], relation=number)
-            dst, src = to_numpy(edges["dst"]), to_numpy(edges["src"])
-            assert np.all(book.owner(dst) == part)
-            assert np.all(np.diff(dst * book.num_nodes + src) >= 0)
+    assert_edges_lie_at_their_targets(store)
 
 
 def test_ranges_of_clusters_hold_each_node_once_in_its_partition(

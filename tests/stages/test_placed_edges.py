@@ -17,8 +17,7 @@ from gnnflow.storage.columns import to_numpy
 from gnnflow.storage.filesystem import join, read_json
 from tests.killing import KillAWorkerInEveryRound
 from tests.small_graphs import graph_config, write_graph
-from tests.stages.divided_graphs import graph
-from tests.stages.test_partition import assert_same_tables, config_of, predictions, store_of, stores
+from tests.stages.divided_graphs import assert_same_tables, config_of, graph, predictions, store_of, stores
 
 __all__ = ["graph"]  # a fixture that pytest finds here
 

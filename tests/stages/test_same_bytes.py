@@ -149,6 +149,7 @@ def test_the_second_run_does_nothing_and_says_so(graph: Path) -> None:
     assert second.seconds < 5
 
 
+@pytest.mark.parametrize("graph", ["one type"], indirect=True)
 def test_another_model_reuses_ingest_and_graphflat(graph: Path) -> None:
     first = pipeline.run_quietly(small(graph, "shared"))
     config = small(graph, "shared")

@@ -1,0 +1,74 @@
+"""Partial states and pieces: the same bytes for any worker count, after kills and after an interruption."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gnnflow.infer.job import run_rounds
+from gnnflow.mapreduce.rounds import RoundRunner
+from gnnflow.mapreduce.schedulers import Synchronous
+from gnnflow.progress import Silent
+from tests.contracts import test_graphinfer as untyped
+from tests.infer import test_relation_states, test_typed
+from tests.infer.again import files_after_kills, files_on_workers
+from tests.infer.test_states import WAYS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gnnflow.infer.job import InferJob
+    from gnnflow.storage.filesystem import FileEntry
+
+TYPED = test_relation_states.TAKE_STATES | test_typed.KINDS
+GRAPHS = ["one type, norm and residual", "one type, gat", "typed, norm and residual", "typed, han"]
+
+
+@pytest.fixture(params=GRAPHS)
+def both_ways(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[InferJob, list[FileEntry]]:
+    """Return a job whose partitions send states, and rows that are taken piece by piece, and its files."""
+    graph, model = request.param.split(", ")
+    if graph == "typed":
+        job = test_typed.prepare(tmp_path, TYPED[model], sampling="weighted", partitions=3, exchange=WAYS["both"])
+    else:
+        held = untyped.stored("graph")
+        job = untyped.prepare(held, tmp_path, untyped.MODELS[model], untyped.SAMPLINGS["weighted"])
+        job = replace(job, exchange=WAYS["both"])
+    return job, list(run_rounds(job, RoundRunner(str(tmp_path / "work"), Synchronous())).files)
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_worker_count_changes_no_byte(
+    tmp_path: Path, both_ways: tuple[InferJob, list[FileEntry]], workers: int
+) -> None:
+    job, files = both_ways
+    assert files_on_workers(job, tmp_path, workers=workers) == files
+
+
+@pytest.mark.distributed
+@pytest.mark.slow
+def test_killing_a_worker_in_every_round_changes_no_byte(
+    tmp_path: Path, both_ways: tuple[InferJob, list[FileEntry]]
+) -> None:
+    job, files = both_ways
+    again, killed = files_after_kills(job, tmp_path)
+    assert (again, killed) == (files, 7)
+
+
+def test_a_second_attempt_sends_the_same_states(tmp_path: Path, both_ways: tuple[InferJob, list[FileEntry]]) -> None:
+    job, files = both_ways
+
+    class Stopping(Silent):
+        """Stops a run between two rounds."""
+
+        def round_finished(self, name: str, seconds: float) -> None:
+            if name == "slice_1":
+                raise KeyboardInterrupt
+
+    again, work = replace(job, artifact=f"{job.artifact}-again"), str(tmp_path / "again")
+    with pytest.raises(KeyboardInterrupt):
+        run_rounds(again, RoundRunner(work, Synchronous(), Stopping()))
+    assert list(run_rounds(again, RoundRunner(work, Synchronous())).files) == files
