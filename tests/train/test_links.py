@@ -13,7 +13,7 @@ from gnnflow.config import LinkTask
 from gnnflow.graph.errors import TrainingError
 from gnnflow.layers.model import Model, build_model
 from gnnflow.train.metrics import metrics_of
-from gnnflow.train.minibatch import pair_loader
+from gnnflow.train.minibatch import pair_blocks
 from gnnflow.train.minibatch.pair_loader import PairBatch
 from gnnflow.train.objective import Objective
 from gnnflow.train.reproducible import seed_weights
@@ -46,7 +46,7 @@ def test_without_exclusion_training_learns_to_look_for_the_edge_itself(monkeypat
     """The planted leak: on a graph of chance the only thing to learn is whether the edge is in the blocks."""
     graph = links(chance=True)
     honest = trained(graph, epochs=40).history[-1]["train_loss"]
-    monkeypatch.setattr(pair_loader, "without_pairs", lambda batch, _: batch)
+    monkeypatch.setattr(pair_blocks, "without_pairs", lambda batch, _: batch)
     leaking = trained(graph, epochs=40).history[-1]["train_loss"]
     assert leaking < honest - 0.05
 

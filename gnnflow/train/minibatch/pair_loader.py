@@ -19,31 +19,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.config import EdgeTask, InBatchNegatives, LinkTask, PairTask
+from gnnflow.config import InBatchNegatives, LinkTask, PairTask
 from gnnflow.executions.minibatch import forward, sort_for_backward
 from gnnflow.executions.moving import Mover, Sent
 from gnnflow.executions.tensors import BatchTensors, batch_tensors, tensor
-from gnnflow.graph.arrays import Array, FloatArray, IntArray, distinct
-from gnnflow.graph.batch import MiniBatch
+from gnnflow.graph.arrays import Array, FloatArray, IntArray
 from gnnflow.graph.edges import Fanout, SamplingKind
-from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
-from gnnflow.graphfeature.blocks import build_minibatch
-from gnnflow.graphfeature.exclusion import RowPairs, pairs_seen, without_pairs
 from gnnflow.graphfeature.pairs import PairShard
-from gnnflow.graphfeature.times import ALL_EARLIER, LateEdge, build_before, cuts, late_edge
 from gnnflow.layers.model import Model
 from gnnflow.sampling.pairs import EVALUATION, draw_negatives
 from gnnflow.train.minibatch.batches import OPEN_SHARDS, PlannedBatch
 from gnnflow.train.minibatch.loader import in_order
 from gnnflow.train.minibatch.memory import Memory
+from gnnflow.train.minibatch.pair_blocks import PairBlocks, rows_of
 from gnnflow.train.profile import Stopwatch
 from gnnflow.train.state import Row
 
 _Moving = tuple[BatchTensors, tuple[Tensor, Tensor], Tensor | None]
 """What of a batch is computed with: its blocks, the rows of its ends, and their edges' attributes."""
-
-_CUT_AGAIN = "The shards were not cut for this split: run ingest and flat again."
 
 
 @dataclass(frozen=True)
@@ -84,19 +78,6 @@ _Sent = Sent[PairBatch, _Moving]
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """The distinct rows of a batch: target nodes of the shard [R], and the cut of each where edges have times [R].
-
-    ends: sources and targets of the pairs, as rows. candidates [B, 1 + K]: rows.
-    """
-
-    nodes: IntArray
-    cuts: IntArray | None
-    ends: RowPairs
-    candidates: IntArray
-
-
-@dataclass(frozen=True)
 class PairLoader:
     """Makes batches of planned pairs. Close it to end its thread.
 
@@ -124,6 +105,10 @@ class PairLoader:
         if isinstance(self.task, LinkTask):
             return np.empty((0, 1 + self.task.negatives.evaluation), np.float32)
         return np.empty((0, decoder.num_outputs), np.float32)
+
+    @property
+    def _blocks(self) -> PairBlocks:
+        return PairBlocks(self.task, self.model.num_layers, self.fanouts, self.sampling, self.edges)
 
     @property
     def device(self) -> torch.device:
@@ -171,8 +156,8 @@ class PairLoader:
         self.watch.start()
         pairs = self.memory.shard(planned.entry, self._open)
         sources, candidates = self._drawn(pairs, planned.positions, epoch=epoch)
-        rows = _rows_of(pairs, planned.positions if self.edges else None, sources, candidates)
-        built = self._blocks(pairs, rows, planned, split=split)
+        rows = rows_of(pairs, planned.positions if self.edges else None, sources, candidates)
+        built = self._blocks.of(pairs, rows, positions=planned.positions, split=split, shard=planned.entry.name)
         is_link = isinstance(self.task, LinkTask)
         columns = rows.candidates.shape[1]
         ends = tensor(np.repeat(rows.ends.sources, columns)), tensor(rows.candidates.reshape(-1))
@@ -230,101 +215,14 @@ class PairLoader:
         )
         return sources, np.concatenate([targets[:, None], drawn], axis=1)
 
-    def _blocks(self, pairs: PairShard, rows: _Rows, planned: PlannedBatch, *, split: str) -> MiniBatch:
-        if rows.cuts is not None:
-            self._check_held_out(pairs, planned, split=split)
-            if rows.cuts.min() < ALL_EARLIER:
-                return self._timed(pairs, rows, rows.cuts, planned, split=split)
-        shard = pairs.shard
-        built = build_minibatch(
-            shard.neighborhood,
-            shard.rows[rows.nodes],
-            fanouts=self.fanouts if self.edges else (0,) * self.model.num_layers,
-            num_layers=self.model.num_layers,
-            sampling=self.sampling if self.edges else "none",
-        )
-        if rows.cuts is not None or (isinstance(self.task, EdgeTask) and self.task.messages):
-            return built
-        if split == "train":
-            return without_pairs(built, rows.ends)
-        seen = pairs_seen(built, rows.ends)
-        if len(seen):
-            raise _leak(built, rows.ends, int(seen[0]), split=split, shard=planned.entry.name)
-        return built
-
-    def _check_held_out(self, pairs: PairShard, planned: PlannedBatch, *, split: str) -> None:
-        """Raise TrainingError where an edge that carries messages is as late as a held-out one of a split by time."""
-        held_out_carry = isinstance(self.task, EdgeTask) and self.task.messages
-        if split == "train" or held_out_carry or self.task.split.kind != "time":
-            return
-        assert pairs.times is not None
-        first, latest = int(pairs.times[planned.positions].min()), pairs.latest
-        if latest is not None and latest.time >= first:
-            raise _late(latest, f"that {split} edges of time {first} are scored from", shard=planned.entry.name)
-
-    def _timed(
-        self, pairs: PairShard, rows: _Rows, before: IntArray, planned: PlannedBatch, *, split: str
-    ) -> MiniBatch:
-        timed = build_before(
-            pairs.shard.neighborhood,
-            pairs.shard.rows[rows.nodes],
-            before,
-            fanouts=self.fanouts,
-            num_layers=self.model.num_layers,
-            sampling=self.sampling,
-        )
-        late = late_edge(timed)
-        if late is not None:
-            raise _late(late, f"that an earlier edge of the {split} split is scored from", shard=planned.entry.name)
-        return timed.batch
-
 
 def _labels(pairs: PairShard) -> Array:
     assert pairs.labels is not None, "edges have labels"
     return pairs.labels
 
 
-def _rows_of(pairs: PairShard, positions: IntArray | None, sources: IntArray, candidates: IntArray) -> _Rows:
-    """Return the distinct rows of pairs and candidates, and these as rows: of times, one for each time of a node.
-
-    positions: of the pairs in the shard, whose times are read there; None where times do not matter.
-    """
-    size = len(pairs.shard.targets)
-    first, moments = np.zeros(len(sources), np.int64), None
-    if pairs.times is not None and positions is not None:
-        moments, group = np.unique(cuts(pairs.moments, pairs.times[positions]), return_inverse=True)
-        first = group * size
-    # each (time, target node) as one integer
-    sources, candidates = first + sources, first[:, None] + candidates
-    keys = distinct(np.concatenate([sources, candidates.ravel()]))
-    sources, candidates = np.searchsorted(keys, sources), np.searchsorted(keys, candidates)
-    return _Rows(
-        keys % max(size, 1),
-        None if moments is None else moments[keys // size],
-        RowPairs(sources, candidates[:, 0], len(keys)),
-        candidates,
-    )
-
-
 def _sort(model: Model, moved: _Moving) -> None:
     sort_for_backward(model, moved[0])
-
-
-def _leak(built: MiniBatch, ends: RowPairs, pair: int, *, split: str, shard: str) -> TrainingError:
-    source, target = (int(built.targets[rows[pair]]) for rows in (ends.sources, ends.targets))
-    return TrainingError(
-        f"the {split} edge from node number {source} to {target} is among the edges that its score is computed from",
-        where=f"shard {shard}",
-        fix=_CUT_AGAIN,
-    )
-
-
-def _late(edge: LateEdge, whose: str, *, shard: str) -> TrainingError:
-    return TrainingError(
-        f"the edge of time {edge.time} from node number {edge.source} to {edge.target} is among those {whose}",
-        where=f"shard {shard}",
-        fix=_CUT_AGAIN,
-    )
 
 
 def open_loader(
