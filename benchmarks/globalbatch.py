@@ -44,7 +44,8 @@ from gnnflow.train.globalbatch.graph import OwnPart
 from gnnflow.train.objective import Objective
 from gnnflow.train.profile import since
 from gnnflow.train.ranks.gradients import AllReduce
-from gnnflow.train.ranks.group import Place, Position, RankGroup, find_store, join_group, open_store
+from gnnflow.train.ranks.group import RankGroup, find_store, join_group, open_store
+from gnnflow.train.ranks.operations import Place, Position
 from gnnflow.train.reproducible import compute_settings, seed_weights
 from gnnflow.train.updater import LocalUpdater
 

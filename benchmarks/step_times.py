@@ -20,7 +20,8 @@ from gnnflow.layers.model import build_model
 from gnnflow.progress import Silent
 from gnnflow.train.job import TrainJob
 from gnnflow.train.ranks.gradients import BUCKET_BYTES
-from gnnflow.train.ranks.group import Place, Position, find_store, join_group, open_store
+from gnnflow.train.ranks.group import find_store, join_group, open_store
+from gnnflow.train.ranks.operations import Place, Position
 from gnnflow.train.ranks.server_shard import Push
 from gnnflow.train.ranks.servers import Server
 from gnnflow.train.source import OpenSource, Source, Step

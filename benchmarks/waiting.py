@@ -1,27 +1,26 @@
-"""How long a rank waits for others: counted on a worker, in what every exchange of ranks waits with."""
+"""How long a rank waits for others once all have come: counted on a worker, where ranks note that they wait."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
 
-from gnnflow.train.ranks.group import Pending
+from gnnflow.train.ranks.operations import JOINING, Position
 
 _waited = [0.0]
 
 
 def count_waits() -> None:
     """Count from now on, in this process."""
-    turn: Any = Pending.turn
+    note, begun = Position.wait, [0.0]
 
-    def counted(self: Pending) -> bool:
-        begin = time.perf_counter()
-        try:
-            return bool(turn(self))
-        finally:
-            _waited[0] += time.perf_counter() - begin
+    def counted(self: Position, *, over: bool) -> None:
+        if over and self.doing != JOINING:
+            _waited[0] += time.perf_counter() - begun[0]
+        else:
+            begun[0] = time.perf_counter()
+        note(self, over=over)
 
-    Pending.turn = counted  # type: ignore[method-assign]
+    Position.wait = counted  # type: ignore[method-assign]
 
 
 def seconds_waited() -> float:

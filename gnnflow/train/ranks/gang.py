@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow.graph.errors import ClusterError
 from gnnflow.graph.run_facts import RankAttempt
-from gnnflow.train.ranks.group import Place, RankLateError, RankLostError, RankStoppedError, late
+from gnnflow.train.ranks.group import RankLateError, late
 from gnnflow.train.ranks.hosting import Hosting
+from gnnflow.train.ranks.operations import Place, RankLostError, RankStoppedError
 from gnnflow.train.ranks.task import BEAT_SECONDS, RankOrder, run_rank
 
 if TYPE_CHECKING:

@@ -5,6 +5,10 @@ reaches them. A bucket is sent as soon as its last gradient is there and all buc
 every rank sends them in one order while the backward pass goes on. A step's draws, shares and sums are functions of
 (seed, epoch, step, rank), and every rank gets the same bits: the weights stay equal without being sent.
 
+A sum of more than two ranks takes rounds, each of which needs the one before (`doubling.py`). A thread takes them from
+the end of the backward pass on, so that they go on while the rank makes its next batch: otherwise a rank that is busy
+with that would hold up those that need its part of a round. The new weights wait for all of them as before.
+
 Where ranks compute one step together (`is_joint`), the backward pass of each also carries what the others' losses ask
 of its rows: all passes then begin from parts of one mean over the targets of all ranks, and their gradients are summed.
 
@@ -18,17 +22,21 @@ from __future__ import annotations
 import weakref
 import zlib
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from gnnflow.train.ranks.group import Pending, RankGroup, wait_all
+from gnnflow.train.ranks.group import RankGroup
+from gnnflow.train.ranks.operations import Pending, take_turns, wait_all
 from gnnflow.train.updater import StepLoss
 
 BUCKET_BYTES = 1 << 20
 _NUM_FIGURES = 4
+_ONE_ROUND = 2
+"""So many ranks have their sum after one round, which goes on by itself."""
 _COUNT_BASE = 1 << 12
 
 
@@ -98,6 +106,9 @@ class AllReduce:
         self._weight = 0.0
         self._begun = False
         self._agreed = False
+        # its thread ends when the pool is let go of
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="gnnflow-rounds")
+        self._turns: Future[None] | None = None
         # A parameter must not keep alive what holds the connections.
         came = weakref.WeakMethod(self._came)
         for bucket in self._buckets:
@@ -118,19 +129,25 @@ class AllReduce:
         return factor
 
     def send(self) -> None:
-        """Send what is not under way yet, after the backward pass."""
+        """Send what is not under way yet, after the backward pass, and have the rounds go on from now."""
         self._send(everything=True)
+        if self._group.size > _ONE_ROUND and self._turns is None:
+            self._turns = self._thread.submit(take_turns, self._under_way())
 
     def finish(self) -> StepLoss:
         """Make the model's gradients those of all ranks."""
-        self.send()
+        self._send(everything=True)
         self._begun = False
-        wait_all([bucket.pending for bucket in self._buckets if bucket.pending is not None])
+        turns, self._turns = self._turns, None
+        wait_all(self._under_way(), turns)
         loss_sum, weight, high, low = self._buckets[0].figures.tolist()
         for bucket in self._buckets:
             bucket.give(1.0 if self._is_joint else weight or 1.0)
             bucket.pending = None
         return StepLoss(loss_sum / (weight or 1.0), int(high) * _COUNT_BASE + int(low))
+
+    def _under_way(self) -> list[Pending]:
+        return [bucket.pending for bucket in self._buckets if bucket.pending is not None]
 
     def _share_of(self, weight: float) -> float:
         """Return this rank's part of the weight of all ranks."""

@@ -12,7 +12,7 @@ import json
 import socket
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -28,58 +28,16 @@ from gnnflow.graph.arrays import Array
 from gnnflow.graph.errors import ClusterError
 from gnnflow.kernels.device import card_id
 from gnnflow.train.ranks.doubling import Doubling, Join, is_cheaper, join_partners
+from gnnflow.train.ranks.operations import JOINING, Pending, Place, Position, RankLostError, RankStoppedError
 from gnnflow.train.ranks.shared_memory import meet
 
 dist: Any = _untyped  # classes of its C++ part, which no stub declares as they are
-_LOOK_SECONDS = 0.5
 _ASK_SECONDS = 0.02
 _ARRIVED, _GREETING = "arrived", "group"
 
 
-class RankLostError(ClusterError):
-    """A rank died, or cannot be reached by another one: the ranks can begin again from the last checkpoint."""
-
-
 class RankLateError(ClusterError):
     """A rank did not arrive in time."""
-
-
-class RankStoppedError(Exception):
-    """This rank was told to stop."""
-
-
-@dataclass
-class Position:
-    """Where a rank is, for whoever watches it. `moves` grows with every change; `waiting`: for other ranks."""
-
-    epoch: int = 0
-    step: int = 0
-    moves: int = 0
-    doing: str = "beginning"
-    waiting: bool = False
-    stop: bool = False
-
-    def at(self, doing: str, *, epoch: int | None = None, step: int | None = None) -> None:
-        """Note what the rank does from now on."""
-        self.epoch = self.epoch if epoch is None else epoch
-        self.step = self.step if step is None else step
-        self.doing, self.waiting = doing, False
-        self.moves += 1
-
-    def wait(self, *, over: bool) -> None:
-        """Note that the rank waits for the others, or that this is over."""
-        self.waiting = not over
-        self.moves += 1
-
-
-@dataclass(frozen=True)
-class Place:
-    """Which rank of how many this is, and how long it waits: for the others to begin, and for one operation."""
-
-    rank: int
-    size: int
-    start_seconds: float
-    step_seconds: float
 
 
 @dataclass
@@ -117,14 +75,14 @@ class RankGroup:
     def all_reduce(self, tensor: Tensor) -> Pending:
         """Begin to replace a tensor by its sum over all ranks, which has the same bits on each."""
         if self.size == 1:
-            return Pending(self, iter(()), tensor)
+            return self.pending(iter(()), tensor)
         copied_to = tensor if tensor.is_cuda else None
         if tensor.is_cuda and self.own_cards:
-            return Pending(self, iter([self._between_devices().allreduce([tensor])]), tensor)
+            return self.pending(iter([self._between_devices().allreduce([tensor])]), tensor)
         held = tensor.cpu()  # itself, where it is there already
         if self.doubling is not None and is_cheaper(held.nbytes, self.size):
-            return Pending(self, self.doubling.sums(held), held, copied_to)
-        return Pending(self, iter([self.backend.allreduce([held])]), held, copied_to)
+            return self.pending(self.doubling.sums(held), held, copied_to)
+        return self.pending(iter([self.backend.allreduce([held])]), held, copied_to)
 
     def row_exchange(self) -> RowExchange:
         """Return a connection for rows that go between ranks within a step. All ranks ask for it together.
@@ -149,7 +107,7 @@ class RankGroup:
             if size:
                 options = dist.BroadcastOptions()
                 options.rootRank = rank
-                Pending(self, iter([self.backend.broadcast([content], options)]), content).wait()
+                self.pending(iter([self.backend.broadcast([content], options)]), content).wait()
             found.append(_unpacked(content))
         return found
 
@@ -170,6 +128,10 @@ class RankGroup:
         told = ", ".join(f"rank {rank}: {each.decode()}" for rank, each in enumerate(held))
         raise RankLostError(f"the ranks do not have the same {what} ({told})", where="train.workers")
 
+    def pending(self, rounds: Iterator[Any], tensor: Tensor, copied_to: Tensor | None = None) -> Pending:
+        """Return an operation that has just begun."""
+        return Pending(self.place, self.position, rounds, tensor, copied_to)
+
     def _between_devices(self) -> Any:
         """Return NCCL's connection, made when the first tensor on a GPU is sent."""
         if not self._devices:
@@ -181,8 +143,7 @@ class RankGroup:
 
     def check(self) -> None:
         """Raise RankStoppedError where the training is no longer wanted."""
-        if self.position.stop:
-            raise RankStoppedError
+        self.position.check()
 
 
 @dataclass(frozen=True)
@@ -212,7 +173,7 @@ class RowExchange:
         parts = ([count * width for count in received], [count * width for count in sent])
         # what stays here is sent too: gloo copies it
         work = self.backend.alltoall_base(found, held, *parts)
-        return ArrivingRows(Pending(self.group, iter([work]), found), rows, held)
+        return ArrivingRows(self.group.pending(iter([work]), found), rows, held)
 
 
 @dataclass(frozen=True)
@@ -227,64 +188,6 @@ class ArrivingRows:
         """Return the received rows. Raises RankLostError where another rank is gone or too late."""
         found = self.pending.wait().view(self.like.dtype).view(-1, *self.like.shape[1:])
         return found.to(self.like.device)
-
-
-@dataclass
-class Pending:
-    """An operation under way. rounds: its parts, each of which begins when it is taken and the one before has ended."""
-
-    group: RankGroup
-    rounds: Iterator[Any]
-    tensor: Tensor
-    copied_to: Tensor | None = None
-    _work: Any = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._work = next(self.rounds, None)
-
-    def wait(self) -> Tensor:
-        """Return the tensor when the operation is done. Raises RankLostError where another rank is gone or too late."""
-        wait_all([self])
-        return self.tensor if self.copied_to is None else self.copied_to
-
-    def turn(self) -> bool:
-        """Wait for the round under way, begin the next one and return whether there is one."""
-        if self._work is None:
-            return False
-        group, begin = self.group, time.monotonic()
-        group.position.wait(over=False)
-        while True:
-            group.check()
-            try:
-                self._work.wait(timedelta(seconds=_LOOK_SECONDS))
-            except (RuntimeError, OSError) as error:
-                waited = time.monotonic() - begin
-                is_late = isinstance(error, TimeoutError) or "Operation timed out" in str(error)
-                if not is_late or waited > group.place.step_seconds:
-                    raise _lost(group, error) from error
-            else:
-                group.position.wait(over=True)
-                self._work = next(self.rounds, None)
-                if self._work is None and self.copied_to is not None:
-                    self.copied_to.copy_(self.tensor)
-                return self._work is not None
-
-
-def wait_all(operations: Iterable[Pending]) -> None:
-    """Wait for operations side by side, round by round. Raises RankLostError where a rank is gone or too late."""
-    under_way = list(operations)
-    while under_way:
-        under_way = [each for each in under_way if each.turn()]
-
-
-def _lost(group: RankGroup, error: Exception) -> RankLostError:
-    position = group.position
-    said = str(error).partition("] ")[2] or str(error)
-    return RankLostError(
-        f"rank {group.rank} of {group.size} lost the others in epoch {position.epoch}, step {position.step} "
-        f"({said.partition('. This is')[0].splitlines()[0]})",
-        where="train.workers",
-    )
 
 
 def open_store(host: str, *, start_seconds: float) -> Any:
@@ -310,7 +213,7 @@ def find_store(host: str, port: int, *, start_seconds: float) -> Any:
 
 def join_group(store: Any, place: Place, *, host: str, position: Position) -> RankGroup:
     """Return the group when every rank has come. Raises RankLateError that names those that have not in time."""
-    position.at("joining the other ranks")
+    position.at(JOINING)
     store.set(f"{_ARRIVED}/{place.rank}", b"1")
     names = [f"{_ARRIVED}/{rank}" for rank in range(place.size)]
     deadline = time.monotonic() + place.start_seconds

@@ -7,7 +7,8 @@ from contextlib import suppress
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
-from gnnflow.train.ranks.group import RankLateError, RankLostError
+from gnnflow.train.ranks.group import RankLateError
+from gnnflow.train.ranks.operations import RankLostError
 from gnnflow.train.ranks.servers import Server
 
 if TYPE_CHECKING:

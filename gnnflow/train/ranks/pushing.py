@@ -29,7 +29,8 @@ from gnnflow.layers.encoders import BagEncoder
 from gnnflow.train.job import TrainJob
 from gnnflow.train.profile import Stopwatch
 from gnnflow.train.ranks.gradients import weights_checksum
-from gnnflow.train.ranks.group import RankGroup, RankLostError
+from gnnflow.train.ranks.group import RankGroup
+from gnnflow.train.ranks.operations import RankLostError
 from gnnflow.train.ranks.server_shard import Part, Push, RowGradients, State, dealt
 from gnnflow.train.ranks.servers import Reply, ServerClosedError
 from gnnflow.train.ranks.source import SharedSource, open_shares

@@ -26,16 +26,8 @@ from gnnflow.kernels.device import find_device
 from gnnflow.progress import Silent
 from gnnflow.train.job import TrainJob
 from gnnflow.train.ranks.gradients import AllReduce
-from gnnflow.train.ranks.group import (
-    Place,
-    Position,
-    RankGroup,
-    RankStoppedError,
-    find_store,
-    join_group,
-    late,
-    open_store,
-)
+from gnnflow.train.ranks.group import RankGroup, find_store, join_group, late, open_store
+from gnnflow.train.ranks.operations import Place, Position, RankStoppedError
 from gnnflow.train.ranks.pushing import ServedRank
 from gnnflow.train.ranks.source import SharedSource, open_shares
 from gnnflow.train.source import OpenSource
@@ -227,5 +219,6 @@ def _beating(order: RankOrder) -> Iterator[Beat]:
         yield beat
     finally:
         over.set()
+        beat.position.stop = True  # what still waits for others in another thread ends
         thread.join()
         beat.tell("left")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gnnflow.train.ranks.doubling import HOP_BYTES, Doubling, doubling_hops, is_cheaper
-from gnnflow.train.ranks.group import RankLostError
+from gnnflow.train.ranks.operations import RankLostError
 from tests.train.ranks.together import together
 
 MIXED = 1e8  # numbers of such different size that the order of a sum shows in its bits

@@ -11,7 +11,7 @@ import torch
 from gnnflow.config import MiniBatchConfig
 from gnnflow.train.objective import Objective
 from gnnflow.train.ranks.gradients import AllReduce, _buckets
-from gnnflow.train.ranks.group import RankLostError
+from gnnflow.train.ranks.operations import RankLostError, RankStoppedError
 from gnnflow.train.updater import LocalUpdater
 from tests.train.ranks.together import together
 
@@ -164,3 +164,51 @@ def test_buckets_hold_every_parameter_once_the_last_first():
     model = model_of()
     parameters = [parameter for bucket in _buckets(model, 50) for parameter in bucket.parameters]
     assert [id(each) for each in parameters] == [id(each) for each in reversed(list(model.parameters()))]
+
+
+@pytest.mark.parametrize("size", [4, 5, 6])
+def test_a_sum_ends_on_all_ranks_while_one_of_them_still_makes_its_next_batch(size):
+    others = threading.Semaphore(0)
+
+    def one(group):
+        model = model_of()
+        exchange = AllReduce(model, group)
+        exchange.begin(loss=1.0, weight=1.0, num_targets=1)
+        model(torch.full((1, 5), float(group.rank))).sum().backward()
+        exchange.send()
+        if group.rank == 0:
+            ended = [others.acquire(timeout=10) for _ in range(size - 1)]
+        exchange.finish()
+        others.release()
+        return model[0].weight.grad, group.rank or ended
+
+    (first, ended), *rest = together(one, size)
+    assert all(ended)
+    assert all(torch.equal(first, found) for found, _ in rest)
+
+
+def test_rounds_that_are_taken_beside_leave_the_bits_they_leave_otherwise(monkeypatch):
+    ahead = together(steps, 5)
+    monkeypatch.setattr("gnnflow.train.ranks.gradients._ONE_ROUND", 5)  # as where one round is all there is
+    for (found, losses), (expected, expected_losses) in zip(ahead, together(steps, 5), strict=True):
+        assert losses == expected_losses
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_rounds_end_when_their_rank_is_told_to_stop():
+    def one(group):
+        if group.rank == 3:
+            return "left"
+        model = model_of()
+        exchange = AllReduce(model, group)
+        exchange._agreed = True
+        exchange.begin(loss=1.0, weight=1.0, num_targets=1)
+        model(torch.ones(1, 5)).sum().backward()
+        exchange.send()
+        group.position.stop = True
+        exchange.finish()
+        return "finished"
+
+    *found, left = together(one, 4)
+    assert left == "left"
+    assert all(isinstance(each, RankStoppedError | RankLostError) for each in found)

@@ -10,16 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from gnnflow.train.ranks.group import (
-    Place,
-    Position,
-    RankLateError,
-    RankLostError,
-    RankStoppedError,
-    find_store,
-    join_group,
-    open_store,
-)
+from gnnflow.train.ranks.group import RankLateError, find_store, join_group, open_store
+from gnnflow.train.ranks.operations import Place, Position, RankLostError, RankStoppedError
 from tests.train.ranks.together import HOST, together
 
 

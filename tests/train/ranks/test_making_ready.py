@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gnnflow.config import MiniBatchConfig
-from gnnflow.train.ranks.group import Position
+from gnnflow.train.ranks.operations import Position
 from gnnflow.train.ranks.source import JointStep, SharedSource
 from gnnflow.train.updater import LocalUpdater, StepLoss
 

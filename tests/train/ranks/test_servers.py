@@ -12,7 +12,7 @@ import torch
 
 from gnnflow.config import MiniBatchConfig, TrainConfig
 from gnnflow.train.objective import Objective
-from gnnflow.train.ranks.group import RankLostError
+from gnnflow.train.ranks.operations import RankLostError
 from gnnflow.train.ranks.pushing import ServedUpdater
 from gnnflow.train.ranks.server_shard import dealt
 from gnnflow.train.ranks.servers import Server

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from gnnflow.train.ranks.group import Place, Position, RankGroup, find_store, join_group, open_store
+from gnnflow.train.ranks.group import RankGroup, find_store, join_group, open_store
+from gnnflow.train.ranks.operations import Place, Position
 
 HOST = "127.0.0.1"
 
