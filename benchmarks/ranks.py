@@ -36,7 +36,7 @@ from distributed import Client
 from placing import cores, pin_workers
 from rank_jobs import MODELS, config_of, job_of, make_shards, with_batch
 from scaling import validation_table
-from step_times import apart, network_of, seconds_per_push
+from step_times import answers, apart, network_of, seconds_per_push
 from waiting import count_waits, seconds_waited
 
 from gnnflow.cluster import Cluster
@@ -159,8 +159,10 @@ def run(chosen: argparse.Namespace) -> None:
         client.run(count_waits)
         print(f"{sum(map(len, there))} processors on {len(there)} cores; a rank has {placed[:2] or 'none'} of its own")
         found: dict[str, Any] = {"cores": len(there), "load": os.getloadavg()[0], "model": chosen.model, "ranks": {}}
+        found["answers"] = [0.0]
         speeds = measure(chosen, job_of(config, cluster), client, found)
         if len(chosen.ranks) > 1:
+            found["answers"] = answers(client, job_of(config, cluster))
             size = sum(found["ranks"]["1"]["steps"][0]["clock"]["bucket_bytes"])
             callers = {"alone": 1, "many": max(chosen.ranks) - 1}
             found["push"] = {

@@ -11,6 +11,7 @@ targets per rank, however many ranks there are):
   ranks of it; what predicts a cluster is the one process that was measured alone. Each step is measured by the clock,
   in which other programs of the machine are too, and by what its thread computed: a rank with a core of its own.
 - messages: the model's parameters in the buckets that all-reduce sends, and when in the backward pass each is full.
+- how much later a rank that makes a batch answers in a round of a sum than one that waits for it.
 - the network of this machine: all-reduces of 256 bytes to 4 MiB between n processes, to which a latency and a
   bandwidth are fitted; a parameter server: pushes of one process, and of as many as there are beside the server's.
 
@@ -39,7 +40,7 @@ from distributed import Client
 from plots import draw_lines
 from rank_jobs import MODELS, config_of, job_of, make_shards
 from simulator import PARTS, Measured, Network, Servers, all_reduced, from_document, served, speed_ups
-from step_times import apart, network_of, seconds_per_push
+from step_times import answers, apart, network_of, seconds_per_push
 
 from gnnflow.cluster import Cluster
 from gnnflow.progress import Silent
@@ -79,6 +80,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
                     each["network"] = asdict(network_of(client, ranks=size))
                     job = job_of(config_of(chosen, ranks=size, servers=1, **batch), cluster)
                     each["served"].append(seconds_per_step(job, client, steps=steps.clock))
+        found["answers"] = answers(client, job_of(config_of(chosen, ranks=1, **batch), cluster))
         callers = {"alone": 1, "many": max(max(sizes) - 1, 1)}
         found["push"] = {
             name: seconds_per_push(client, model_bytes=steps.clock.model_bytes, callers=number)
@@ -120,7 +122,7 @@ def validation(found: Mapping[str, Any], *, steps: int, seed: int) -> dict[str, 
         measured, ranks = joined(each["steps"]), int(name)
         network = Network(**each.get("network", {"latency": 0.0, "bandwidth": 1.0}))
         result[f"{ranks}, all-reduce"] = (
-            all_reduced(measured, network, ranks=ranks, **drawing),
+            all_reduced(measured, network, ranks=ranks, answers=found["answers"], **drawing),
             statistics.mean(each["real"]),
         )
         if each["served"]:
@@ -141,8 +143,8 @@ def assumed(found: Mapping[str, Any], chosen: argparse.Namespace) -> dict[str, t
         "equal steps": (equal(own), {"spread": 0.0}),
         "own cores": (own, {"spread": 0.0}),
         f"own cores, {hosts}": (own, {}),
-        f"own cores, {hosts}, no reader": (own, {"batches": "ahead"}),
-        f"own cores, {hosts}, no reader, rounds beside batches": (own, {"batches": "beside"}),
+        f"own cores, {hosts}, no reader": (own, {"batches": "ahead", "answers": found["answers"]}),
+        f"own cores, {hosts}, no reader, answers when a batch is made": (own, {"batches": "ahead", "answers": [1.0]}),
         f"own cores, {hosts}, by the ring alone": (own, {"algorithm": "ring"}),
         f"own cores, {hosts}, steps {chosen.longer:g} times as long": (scaled(own, chosen.longer), {}),
         f"other programs beside, {hosts}": (clock, {}),
@@ -232,6 +234,8 @@ def arguments() -> argparse.Namespace:
         parser.error("give either --data or --load")
     if "1" not in chosen.real.split(","):
         parser.error("--real needs 1 among its numbers: it is what the others are compared with")
+    if chosen.real == "1":
+        parser.error("--real needs another number: answers are measured between two ranks")
     return chosen
 
 

@@ -8,9 +8,9 @@ Assumptions, beside those that `scaling.py` writes down for its measurements:
   that was measured, and hosts differ as much as the measured ranks did. `spread` adds a factor per rank (log-normal).
   Steps of different ranks are independent, which they are where each has a core of its own.
 - Batches are made by the rank "ahead" (`train.prefetch: 0`): after its backward pass, while its gradients travel. The
-  rounds of doubling after the first begin when a rank is back from that, here: when all are. Or by a "reader" on
-  another core, which is at most PREFETCH batches ahead (the default). "beside" is not built: as "ahead", while all
-  rounds go on.
+  rounds of doubling after the first go on meanwhile, in a thread: each as much later as the slowest of those that still
+  make a batch takes to answer, drawn from `answers`, measured with a rank that does make batches, or until that batch
+  is made. Or batches are made by a "reader" on another core, which is at most PREFETCH of them ahead (the default).
 - All-reduce is recursive doubling for small messages and gloo's ring for large ones, as `gnnflow.train.ranks.doubling`
   chooses. A message starts when the last rank has it and ends on all ranks at once; messages do not take bandwidth
   from each other, and none is lost. The ring has 2 (n - 1) hops, in each of which every rank sends 1 / n of the
@@ -29,6 +29,7 @@ Shapes: R measured ranks, S measured steps of each, K buckets, n simulated ranks
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -40,7 +41,7 @@ from gnnflow.train.ranks.doubling import doubling_bytes, doubling_hops, is_cheap
 
 Floats = NDArray[np.float64]
 Algorithm = Literal["chosen", "ring"]
-Batches = Literal["ahead", "reader", "beside"]
+Batches = Literal["ahead", "reader"]
 PREFETCH = 2
 PARTS = ("build", "rest", "backward")
 THREADS = 2  # of gloo's, which carry messages of one rank side by side
@@ -118,6 +119,21 @@ def drawn(
     return build, rest, backward
 
 
+@dataclass(frozen=True)
+class _Late:
+    """How much later ranks answer that are busy with a batch."""
+
+    answers: Sequence[float]
+    random: np.random.Generator
+
+    def after(self, now: float, busy: Floats, rounds: Sequence[float]) -> float:
+        """Return when rounds of so many seconds have ended that begin now; busy: until when each rank is [n]."""
+        for seconds in rounds:
+            left = np.maximum(busy - now, 0.0)
+            now += float(np.minimum(self.random.choice(self.answers, len(left)), left).max()) + seconds
+        return now
+
+
 def all_reduced(
     measured: Measured,
     network: Network,
@@ -128,13 +144,16 @@ def all_reduced(
     spread: float = 0.0,
     algorithm: Algorithm = "chosen",
     batches: Batches = "ahead",
+    answers: Sequence[float] = (0.0,),
 ) -> float:
     """Return the mean seconds of a step of ranks whose gradients are averaged as the backward pass goes on."""
+    late = _Late(answers, np.random.default_rng([seed, ranks, 1]))
     build, rest, backward = drawn(measured, ranks=ranks, steps=steps, seed=seed, spread=spread)
     sizes = measured.bucket_bytes
     costs = [network.all_reduce(size, ranks=ranks, algorithm=algorithm) for size in sizes]
     doubled = [doubles(size, ranks=ranks, algorithm=algorithm) for size in sizes]
     first_round = 2 / doubling_hops(ranks) if ranks > 1 else 0.0
+    later = math.ceil(doubling_hops(ranks) / 2) - 1  # rounds
     # when all ranks have the last step's gradients; when each began its last two steps, and had its last batch [n]
     now, before, begun, made = 0.0, np.zeros(ranks), np.zeros(ranks), build[0]
     for step in range(steps):
@@ -142,13 +161,14 @@ def all_reduced(
         done = begun + rest[step] + backward[step]
         following = build[(step + 1) % steps]
         made = (np.maximum(made, before) if batches == "reader" else done) + following
-        back = float((made if batches == "ahead" else done).max())
+        busy = made if batches == "ahead" else begun
+        back = float(done.max())
         free, ends = [now] * THREADS, [float(done.max())]
         for share, cost, is_doubled in zip(measured.bucket_ready, costs, doubled, strict=True):
             ready = float((begun + rest[step] + share * backward[step]).max())
             if is_doubled:
-                first = ready + first_round * cost
-                ends.append(first if first_round == 1 else max(first, back) + (1 - first_round) * cost)
+                first, others = ready + first_round * cost, (1 - first_round) * cost
+                ends.append(first if later == 0 else late.after(max(first, back), busy, [others / later] * later))
             else:
                 heapq.heappush(free, max(ready, heapq.heappop(free)) + cost)
         now = max(*ends, *free)
