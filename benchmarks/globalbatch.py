@@ -1,12 +1,12 @@
 """Seconds per epoch of a GCN over a whole graph: beside DGL at several depths, and on several ranks.
 
     python benchmarks/globalbatch.py --data FOLDER [--nodes 60000 --edges 12000000 --width 602 --classes 41]
-                                     [--depths 2,3,4,5] [--dgl PYTHON] [--turns 2] [--threads 2]
+                                     [--hidden 128] [--depths 2,3,4,5] [--dgl PYTHON] [--turns 2] [--threads 2]
     python benchmarks/globalbatch.py --data FOLDER --ranks 1,2 [--depths 2] [--recompute]
 
 The graph has Reddit's columns, classes and share of training nodes (602, 41, 66 %), and fewer nodes and edges: nodes
 lie in communities, each a run of ids, from which nine of ten edges come; degrees follow a power law. It is made once in
-FOLDER. The model is a GCN of so many layers, hidden 128, dropout 0.5, with Adam; each library trains it on the training
+FOLDER. The model is a GCN of so many layers, dropout 0.5, with Adam; each library trains it on the training
 nodes in a process of its own, in turns. --dgl: an interpreter that has DGL (and no gnnflow).
 
 With --ranks each rank is a process of one thread that owns a run of the nodes, joined by gloo on this host; the memory
@@ -46,11 +46,12 @@ from gnnflow.train.profile import since
 from gnnflow.train.ranks.gradients import AllReduce
 from gnnflow.train.ranks.group import RankGroup, find_store, join_group, open_store
 from gnnflow.train.ranks.operations import Place, Position
+from gnnflow.train.ranks.rows import open_rows
 from gnnflow.train.reproducible import compute_settings, seed_weights
 from gnnflow.train.updater import LocalUpdater
 
 HOST, SECONDS = "127.0.0.1", 300.0
-HIDDEN, DROPOUT, COMMUNITIES, SHARE_FAR, SHARE_TRAIN = 128, 0.5, 32, 0.1, 0.66
+DROPOUT, COMMUNITIES, SHARE_FAR, SHARE_TRAIN = 0.5, 32, 0.1, 0.66
 OTHER = Path(__file__).parent / "globalbatch_dgl.py"
 
 
@@ -95,7 +96,7 @@ def train(folder: Path, exchange: Exchange, chosen: argparse.Namespace, *, layer
     bounds = np.array([num_nodes * rank // exchange.size for rank in range(exchange.size + 1)])
     part = part_of(folder, *bounds[exchange.rank : exchange.rank + 2].tolist())
     config = GlobalBatchConfig(lr=0.01)
-    kind = {"kind": "gcn", "hidden": HIDDEN, "layers": layers, "dropout": DROPOUT}
+    kind = {"kind": "gcn", "hidden": chosen.hidden, "layers": layers, "dropout": DROPOUT}
     seed_weights(0)
     model = build_model(model_from_dict(kind), ModelInputs(part.features.width, classes)).train()
     source = GlobalBatchSource(
@@ -146,7 +147,7 @@ def one_rank(channel: Connection, work: Work, rank: int, size: int) -> None:
 
 def train_as_one(group: RankGroup, *, chosen: argparse.Namespace, layers: int) -> dict[str, Any]:
     """Return what `train` returns on one of several ranks."""
-    return train(chosen.data, group.row_exchange(), chosen, layers=layers, group=group)
+    return train(chosen.data, open_rows(group), chosen, layers=layers, group=group)
 
 
 def in_processes(work: Work, size: int) -> list[dict[str, Any]]:
@@ -189,7 +190,14 @@ def beside(folder: Path, chosen: argparse.Namespace, *, layers: int) -> dict[str
     for _ in range(chosen.turns):
         for name, command in {"gnnflow": ours, "dgl": theirs}.items():
             if command:
-                more = ["--threads", str(chosen.threads), "--repeats", str(chosen.repeats)]
+                more = [
+                    "--threads",
+                    str(chosen.threads),
+                    "--repeats",
+                    str(chosen.repeats),
+                    "--hidden",
+                    str(chosen.hidden),
+                ]
                 ran = subprocess.run([*command, *more], check=True, capture_output=True, text=True)  # noqa: S603
                 found.setdefault(name, []).extend(json.loads(ran.stdout.splitlines()[-1])["times"])
     medians = {name: statistics.median(times) for name, times in found.items()}
@@ -200,7 +208,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    for name, default in {"nodes": 60_000, "edges": 12_000_000, "width": 602, "classes": 41}.items():
+    for name, default in {"nodes": 60_000, "edges": 12_000_000, "width": 602, "classes": 41, "hidden": 128}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--depths", default="2,3,4,5")
     parser.add_argument("--ranks", default="")

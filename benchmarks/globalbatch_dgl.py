@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 os.environ.setdefault("DGLBACKEND", "pytorch")
-HIDDEN, DROPOUT = 128, 0.5
+DROPOUT = 0.5
 
 
 class _Nothing(types.ModuleType):
@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("layers", type=int)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--hidden", type=int, default=128)
     chosen = parser.parse_args()
     sys.modules["dgl.graphbolt"] = _Nothing("dgl.graphbolt")
     import dgl
@@ -53,7 +54,7 @@ def main() -> None:
     graph = dgl.graph((torch.from_numpy(held["sources"]), torch.from_numpy(targets)), num_nodes=len(held["y"]))
     graph = dgl.add_self_loop(graph)
     graph.create_formats_()
-    widths = [held["x"].shape[1], *[HIDDEN] * (chosen.layers - 1), int(held["y"].max()) + 1]
+    widths = [held["x"].shape[1], *[chosen.hidden] * (chosen.layers - 1), int(held["y"].max()) + 1]
     layers = torch.nn.ModuleList(GraphConv(*pair, norm="both") for pair in pairwise(widths))
     x, y, rows = (torch.from_numpy(each) for each in (held["x"], held["y"], np.flatnonzero(held["train"])))
     optimizer, times = torch.optim.Adam(layers.parameters(), lr=0.01), []

@@ -44,7 +44,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     """Return what 1, 2 and 4 ranks took, and what each had."""
     folder = chosen.data
     make_graph(folder, nodes=chosen.nodes, edges=chosen.edges, width=chosen.width, classes=41)
-    asked = SimpleNamespace(data=folder, repeats=chosen.repeats, recompute=False)
+    asked = SimpleNamespace(data=folder, repeats=chosen.repeats, recompute=False, hidden=HIDDEN)
     return {str(size): on_ranks(asked, layers=LAYERS, size=size) for size in (1, 2, 4)}  # type: ignore[arg-type]
 
 

@@ -29,7 +29,7 @@ from gnnflow.graph.errors import ClusterError
 from gnnflow.kernels.device import card_id
 from gnnflow.train.ranks.doubling import Doubling, Join, is_cheaper, join_partners
 from gnnflow.train.ranks.operations import JOINING, Pending, Place, Position, RankLostError, RankStoppedError
-from gnnflow.train.ranks.shared_memory import meet
+from gnnflow.train.ranks.shared_memory import SharedPair, meet
 
 dist: Any = _untyped  # classes of its C++ part, which no stub declares as they are
 _ASK_SECONDS = 0.02
@@ -42,7 +42,10 @@ class RankLateError(ClusterError):
 
 @dataclass
 class RankGroup:
-    """One rank's connection to the others. All call the same operations, and wait for them, in the same order."""
+    """One rank's connection to the others. All call the same operations, and wait for them, in the same order.
+
+    connections: how many more were opened beside this one, by all ranks together.
+    """
 
     place: Place
     position: Position
@@ -51,8 +54,8 @@ class RankGroup:
     doubling: Doubling | None = None
     own_cards: bool = False
     join: Join | None = None
+    connections: int = 0
     _devices: list[Any] = field(default_factory=list)
-    _opened: int = 0
 
     @property
     def rank(self) -> int:
@@ -83,15 +86,6 @@ class RankGroup:
         if self.doubling is not None and is_cheaper(held.nbytes, self.size):
             return self.pending(self.doubling.sums(held), held, copied_to)
         return self.pending(iter([self.backend.allreduce([held])]), held, copied_to)
-
-    def row_exchange(self) -> RowExchange:
-        """Return a connection for rows that go between ranks within a step. All ranks ask for it together.
-
-        One of its own, so that sums of gradients may be under way beside it, in any order.
-        """
-        assert self.join is not None
-        self._opened += 1
-        return RowExchange(self, self.join(f"rows/{self._opened}", self.rank, self.size))
 
     def gather(self, arrays: Sequence[Array]) -> list[list[Array]]:
         """Return every rank's arrays, in rank order."""
@@ -132,6 +126,11 @@ class RankGroup:
         """Return an operation that has just begun."""
         return Pending(self.place, self.position, rounds, tensor, copied_to)
 
+    def memory_with(self, other: int, name: str) -> SharedPair | None:
+        """Return memory that this rank and another both see; None to both where there is none. Both call this."""
+        first, last = sorted((self.rank, other))
+        return _meet(self.store, f"{name}/{first}/{last}", int(self.rank == last), patience=self.place.step_seconds)
+
     def _between_devices(self) -> Any:
         """Return NCCL's connection, made when the first tensor on a GPU is sent."""
         if not self._devices:
@@ -144,50 +143,6 @@ class RankGroup:
     def check(self) -> None:
         """Raise RankStoppedError where the training is no longer wanted."""
         self.position.check()
-
-
-@dataclass(frozen=True)
-class RowExchange:
-    """Moves rows between the ranks of a group, through the memory of the machines."""
-
-    group: RankGroup
-    backend: Any
-
-    @property
-    def rank(self) -> int:
-        """Number of this rank, from 0."""
-        return self.group.rank
-
-    @property
-    def size(self) -> int:
-        """Number of ranks."""
-        return self.group.size
-
-    def begin(self, rows: Tensor, *, sent: Sequence[int], received: Sequence[int]) -> ArrivingRows:
-        """Begin to send rows and to receive others: see `gnnflow.executions.row_exchange.Exchange`."""
-        width = rows.element_size() * rows.shape[1:].numel()
-        held = rows.detach().cpu().contiguous()
-        # one run of memory, whose stride a single row need not say
-        held = held.as_strided((held.numel(),), (1,)).view(torch.uint8)
-        found = torch.empty(sum(received) * width, dtype=torch.uint8)
-        parts = ([count * width for count in received], [count * width for count in sent])
-        # what stays here is sent too: gloo copies it
-        work = self.backend.alltoall_base(found, held, *parts)
-        return ArrivingRows(self.group.pending(iter([work]), found), rows, held)
-
-
-@dataclass(frozen=True)
-class ArrivingRows:
-    """Rows under way, and what was sent: it must stay until they are here."""
-
-    pending: Pending
-    like: Tensor
-    held: Tensor
-
-    def wait(self) -> Tensor:
-        """Return the received rows. Raises RankLostError where another rank is gone or too late."""
-        found = self.pending.wait().view(self.like.dtype).view(-1, *self.like.shape[1:])
-        return found.to(self.like.device)
 
 
 def open_store(host: str, *, start_seconds: float) -> Any:
@@ -257,8 +212,11 @@ def _between_hosts(store: Any, place: Place, name: str, rank: int, size: int, *,
 
 def _join_pair(store: Any, join: Join, name: str, place: int, places: int, *, patience: float) -> Any:
     """Return the connection of two ranks: memory that both see where they are on one host, else gloo's."""
-    shared = meet(dist.PrefixStore(f"memory/{name}", store), place, patience=patience)
-    return shared or join(name, place, places)
+    return _meet(store, name, place, patience=patience) or join(name, place, places)
+
+
+def _meet(store: Any, name: str, place: int, *, patience: float) -> SharedPair | None:
+    return meet(dist.PrefixStore(f"memory/{name}", store), place, patience=patience)
 
 
 def _limit(place: Place) -> timedelta:

@@ -1,9 +1,9 @@
-"""Sums of two ranks of one host through memory that both see, in place of gloo's connections over the loopback.
+"""What two ranks of one host tell each other through memory that both see, in place of gloo's loopback connections.
 
 A rank copies its part into memory of its own that the other one maps, and tells so by a few bytes through a Unix
-socket: nothing else has to run for a part to arrive, where gloo's threads wait for a core while the ranks compute. Each
-adds the other's part to its own. A sum of two numbers does not depend on their order, so both have the same bits, and
-those that gloo finds.
+socket: nothing else has to run for a part to arrive, where gloo's threads wait for a core while the ranks compute. Of a
+sum each adds the other's part to its own. A sum of two numbers does not depend on their order, so both have the same
+bits, and those that gloo finds.
 
 The socket's name is in no file system and the memory has none, so nothing is left behind by a rank that is killed; the
 other one sees the socket close. Two processes that cannot connect (other hosts, other network namespaces) are told so
@@ -20,6 +20,7 @@ import struct
 import sys
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -58,7 +59,7 @@ def meet(store: Any, place: int, *, patience: float) -> SharedPair | None:
 
 @dataclass
 class _Memory:
-    """Memory of a power of two bytes, and the number of the operation whose part it holds."""
+    """Memory, and the number of the operation whose part it holds."""
 
     content: mmap.mmap
     number: int = -1
@@ -91,31 +92,32 @@ class SharedPair:
 
     def allreduce(self, tensors: Sequence[Tensor]) -> Part:
         """Begin to add the other rank's tensor to this one; groups of torch's own have the same function."""
-        return self._begin(*tensors, sends=True, receives=True)
+        (tensor,) = tensors
+        return self._begin(tensor, tensor, adds=True)
 
     def broadcast(self, tensors: Sequence[Tensor], options: Any) -> Part:
         """Begin to replace a tensor by that of rank `options.rootRank`."""
         sends = self.place == options.rootRank
-        return self._begin(*tensors, sends=sends, receives=not sends)
+        (tensor,) = tensors
+        return self._begin(tensor, None) if sends else self._begin(None, tensor)
 
-    def _begin(self, tensor: Tensor, *, sends: bool, receives: bool) -> Part:
+    def swap(self, sent: Tensor, found: Tensor) -> Part:
+        """Begin to send a tensor and to receive the other rank's into `found`; either may be empty, on both ranks."""
+        return self._begin(sent if sent.numel() else None, found if found.numel() else None)
+
+    def _begin(self, sent: Tensor | None, found: Tensor | None, *, adds: bool = False) -> Part:
         number = self._begun
         self._begun += 1
-        if receives:
+        if found is not None:
             self._unread.add(number)
-        if sends:
-            self._send(number, tensor)
-        return Part(self, number, tensor, adds=sends, receives=receives)
+        if sent is not None:
+            self._send(number, sent)
+        return Part(self, number, found, adds)
 
     def _send(self, number: int, tensor: Tensor) -> None:
-        size = max(mmap.PAGESIZE, 1 << (tensor.nbytes - 1).bit_length())
-        free = (
-            place
-            for place, each in enumerate(self._own)
-            if len(each.content) == size and each.number < self._read_there
-        )
-        place, descriptors = next(free, len(self._own)), []
-        if place == len(self._own):
+        place, descriptors = self._free(tensor.nbytes), []
+        if place is None:
+            place, size = len(self._own), _rounded(tensor.nbytes)
             descriptors = [os.memfd_create("gnnflow")]
             os.truncate(descriptors[0], size)
             self._own.append(_Memory(mmap.mmap(descriptors[0], size)))
@@ -124,9 +126,20 @@ class SharedPair:
         held.part(tensor).copy_(tensor)
         self.connection.settimeout(self.patience)
         note = _NOTE.pack(number, place, min(self._unread, default=self._begun))
-        socket.send_fds(self.connection, [note], descriptors)
+        with suppress(ConnectionError):  # who waits for the other rank hears that it is gone
+            socket.send_fds(self.connection, [note], descriptors)
         for each in descriptors:
             os.close(each)
+
+    def _free(self, num_bytes: int) -> int | None:
+        """Return the place of the smallest memory that the other rank has read and that is not much too large."""
+        most = 2 * _rounded(num_bytes)
+        fits = (
+            (len(each.content), place)
+            for place, each in enumerate(self._own)
+            if each.number < self._read_there and num_bytes <= len(each.content) <= most
+        )
+        return min(fits, default=(0, None))[1]
 
     def take(self, number: int, seconds: float) -> _Memory:
         """Return the other rank's part of an operation. Raises TimeoutError where it does not come in time."""
@@ -150,21 +163,29 @@ class SharedPair:
 
 @dataclass(frozen=True)
 class Part:
-    """This rank's end of an operation under way, waited for as those of torch's groups are."""
+    """This rank's end of an operation under way, waited for as those of torch's groups are.
+
+    found: what the other rank's part is put into, or added to; None where none comes.
+    """
 
     pair: SharedPair
     number: int
-    tensor: Tensor
+    found: Tensor | None
     adds: bool
-    receives: bool
 
     def wait(self, limit: timedelta) -> None:
-        """Have the tensor be the result. Raises TimeoutError where the other rank's part does not come in time."""
-        if not self.receives:
+        """Have `found` be the result. Raises TimeoutError where the other rank's part does not come in time."""
+        if self.found is None:
             return
-        theirs = self.pair.take(self.number, limit.total_seconds()).part(self.tensor)
+        theirs = self.pair.take(self.number, limit.total_seconds()).part(self.found)
         if self.adds:
-            self.tensor.add_(theirs)
+            self.found.add_(theirs)
         else:
-            self.tensor.copy_(theirs)
+            self.found.copy_(theirs)
         self.pair.let_go(self.number)
+
+
+def _rounded(num_bytes: int) -> int:
+    """Return the size of memory for so many bytes: an eighth more at most, so that similar ones use the same."""
+    step = max(mmap.PAGESIZE, 1 << max(0, num_bytes.bit_length() - 4))
+    return -(-num_bytes // step) * step

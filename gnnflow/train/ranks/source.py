@@ -28,6 +28,7 @@ from gnnflow.train.job import TrainJob
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import added
 from gnnflow.train.ranks.group import RankGroup
+from gnnflow.train.ranks.rows import open_rows
 from gnnflow.train.source import ChoosableSource, DealtBatch, OpenJointSource, OpenSource, Source, Step
 from gnnflow.train.state import Row
 
@@ -204,7 +205,7 @@ def open_shares(
     """Return this rank's shares of a job; of a joint strategy its part of the graph, however many ranks there are."""
     if PIPELINES[job.train.strategy].is_joint:
         joint = cast("OpenJointSource", open_source)
-        part = joint(replace(job, rank=group.rank, num_ranks=group.size), edges=edges, exchange=group.row_exchange())
+        part = joint(replace(job, rank=group.rank, num_ranks=group.size), edges=edges, exchange=open_rows(group))
         return SharedSource([part], group)
     numbers = range(group.rank, job.train.workers, group.size)
     cache = job.train.cache // len(numbers)

@@ -26,6 +26,7 @@ from gnnflow.train.globalbatch.pairs import HiddenPairs
 from gnnflow.train.minibatch import hold_graph
 from gnnflow.train.objective import Objective
 from gnnflow.train.ranks.gradients import AllReduce
+from gnnflow.train.ranks.rows import open_rows
 from gnnflow.train.ranks.source import open_shares
 from gnnflow.train.reproducible import seed_weights
 from gnnflow.train.trainer import train
@@ -154,7 +155,7 @@ def test_negatives_are_a_function_of_seed_epoch_and_pair(tmp_path: Path, kind: s
     job = job_of(whole_config(tmp_path, "links", task={"negatives": negatives}))
 
     def drawn(exchange_or_group=None):
-        opened = open_pair_source(job, exchange=exchange_or_group and exchange_or_group.row_exchange())
+        opened = open_pair_source(job, exchange=exchange_or_group and open_rows(exchange_or_group))
         pairs, found = opened.pairs, {}
         for fold in range(pairs.num_folds):
             places = pairs.of_fold(fold)

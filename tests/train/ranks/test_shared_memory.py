@@ -80,7 +80,7 @@ def test_one_rank_may_be_ahead_by_as_many_operations_as_it_likes(pair):
         assert tensor.unique().tolist() == [number + 1.0]
     for number, part in enumerate(ahead):
         part.wait(SOON)
-        assert part.tensor.unique().tolist() == [number + 1.0]
+        assert part.found.unique().tolist() == [number + 1.0]
 
 
 def test_a_tensor_is_replaced_by_that_of_the_rank_that_is_named(pair):
@@ -142,3 +142,19 @@ def test_ranks_that_do_not_see_each_other_are_both_told_so():
             return self.store.get(key) + (b"-there" if key == "listens" else b"")
 
     assert met(Elsewhere()) == [None, None]
+
+
+def test_memory_holds_parts_of_about_its_size_and_little_more():
+    pair = met(dist.HashStore())
+    for size in [100_000, 96_000, 50_000, 99_000, 51_000] * 20:
+        sums(pair, [torch.ones(size), torch.ones(size)])
+    held = [len(each.content) for each in pair[0]._own]
+    assert all(size < 4.5 * 100_000 for size in held)
+    assert sum(held) < 3 * 4.5 * 100_000  # so many parts are on their way at once
+
+
+def test_to_send_to_a_rank_that_is_gone_is_noticed_where_it_is_waited_for(pair):
+    pair.pop()
+    part = pair[0].allreduce([torch.ones(3)])
+    with pytest.raises(ConnectionError):
+        part.wait(SOON)
