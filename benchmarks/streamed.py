@@ -210,6 +210,7 @@ def filed(model: Model, chosen: argparse.Namespace, folder: str, scratch: Scratc
     largest = (-(-chosen.nodes // num_parts(chosen)), chosen.edges // num_parts(chosen))
     size = GraphSize(chosen.nodes, chosen.edges, chosen.nodes, WIDTH, 0, largest)
     made = plan(model, size, budget=chosen.budget << 20)
+    return_memory(most=made.row_bytes)
     sizes = even_sizes(chosen.nodes, chosen.intervals or made.intervals)
     graph = FileGraph.empty(scratch, sizes, files=[0, 0], max_edges=made.max_edges, width=WIDTH, sparse=False)
     for first, edges, nodes, features in parts_of(chosen):
@@ -256,7 +257,6 @@ def alone(chosen: argparse.Namespace) -> dict[str, Any]:
         if chosen.alone == "memory":
             compute, context = in_memory(model, chosen), nullcontext()
         else:
-            return_memory()
             if chosen.alone == "in turn":
                 streamed.ahead = streamed_backward.ahead = in_turn
             rate, disk._rate = disk._rate, 0.0  # noqa: SLF001 - the graph itself is written as fast as it can be

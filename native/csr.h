@@ -39,8 +39,8 @@ int64_t chunks_for(int64_t work, int64_t rows, int threads);
         if (column_ + 16 <= (width)) { BLOCK(column_, 16); column_ += 16; } \
         if (column_ == (width)) break;                              \
         if ((width) >= 16) BLOCK((width) - 16, 16);                 \
-        else if ((width) >= 8) { BLOCK(0, 8); BLOCK((width) - 8, 8); } \
-        else if ((width) >= 4) { BLOCK(0, 4); BLOCK((width) - 4, 4); } \
+        else if ((width) >= 8) { BLOCK(0, 8); if ((width) > 8) BLOCK((width) - 8, 8); } \
+        else if ((width) >= 4) { BLOCK(0, 4); if ((width) > 4) BLOCK((width) - 4, 4); } \
         else for (; column_ < (width); column_++) BLOCK(column_, 1); \
     } while (0)
 

@@ -14,6 +14,8 @@ typedef struct {
     const float *rows;       /* [S, width] */
     float *out;              /* the sum of weight x gate x row [T, width] */
     float *slope;            /* the sum of weight x gate x (1 - gate) x row [T, width]; NULL where nobody asks */
+    const float *factor;     /* what slopes are multiplied with [T, width]; NULL for one */
+    int64_t add;             /* whether both are added to what is there */
     int64_t width, chunks;
 } gates;
 
@@ -40,8 +42,16 @@ INLINE void gate_line(const gates *g, int64_t row, int64_t column, int whole, in
             if (sloped) slope[k] += part * (1.0f - gate);
         }
     }
-    memcpy(g->out + row * g->width + column, sum, count * sizeof *sum);
-    if (sloped) memcpy(g->slope + row * g->width + column, slope, count * sizeof *slope);
+    int64_t at = row * g->width + column;
+    if (sloped && g->factor)
+        for (int64_t k = 0; k < count; k++) slope[k] *= g->factor[at + k];
+    if (g->add) {
+        for (int64_t k = 0; k < count; k++) sum[k] += g->out[at + k];
+        if (sloped)
+            for (int64_t k = 0; k < count; k++) slope[k] += g->slope[at + k];
+    }
+    memcpy(g->out + at, sum, count * sizeof *sum);
+    if (sloped) memcpy(g->slope + at, slope, count * sizeof *slope);
 }
 
 INLINE void gate_rows(const gates *g, int64_t chunk, int sloped) {
@@ -54,6 +64,7 @@ INLINE void gate_rows(const gates *g, int64_t chunk, int sloped) {
                 prefetch_row(g->other, a->sources[i + AHEAD], g->width, FLOAT32);
                 prefetch_row(g->rows, a->sources[i + AHEAD], g->width, FLOAT32);
             }
+        if (g->add && a->offsets[row] == a->offsets[row + 1]) continue;
         for (int64_t column = 0; column < whole; column += LINE) gate_line(g, row, column, 1, sloped);
         if (whole < g->width) gate_line(g, row, whole, 0, sloped);
     }
@@ -64,8 +75,8 @@ FOR_EVERY_PROCESSOR static void gates_sloped(void *task, int64_t chunk) { gate_r
 
 void gnnflow_gates(int64_t rows, const int64_t *offsets, const int64_t *sources, const int64_t *edges, const float *weight,
                    const float *own, const float *other, const float *from, int64_t width, float *out, float *slope,
-                   int threads) {
-    gates g = {{offsets, sources, edges, rows}, weight, own, other, from, out, slope, width, 0};
+                   const float *factor, int64_t add, int threads) {
+    gates g = {{offsets, sources, edges, rows}, weight, own, other, from, out, slope, factor, add, width, 0};
     if (!rows) return;
     g.chunks = chunks_for((offsets[rows] - offsets[0] + rows) * width * LINE, rows, threads);
     run_chunks(slope ? gates_sloped : gates_alone, &g, g.chunks, threads);

@@ -65,6 +65,7 @@ typedef struct {
     float *out;               /* sums [T, heads, width] */
     int64_t heads, value_heads, width, chunks;
     const float *scale;       /* what a target's sum is multiplied with [T]; NULL for one */
+    int64_t add;              /* whether sums are added to what `out` holds */
 } sums;
 
 /* Ask for numbers of a row. A loop over a block of columns asks for its own alone: all of a wide row at once would be more
@@ -78,9 +79,10 @@ INLINE void prefetch_row(const void *rows, int64_t row, int64_t width, int kind)
 }
 
 /* One head of one target's sum, over a block of columns that stays in registers. weighted, moved, ahead, block and kind are
-   known where this is compiled: coefficients there are, in another order than the edges, rows to be asked for in advance. */
-INLINE void sum_block(const sums *s, int64_t row, int64_t last_edge, int64_t head, int64_t column, int block, int weighted,
-                      int moved, int ahead, int kind) {
+   known where this is compiled: coefficients there are, in another order than the edges, rows to be asked for in advance.
+   The first `done` columns are another block's as well, which has added them. */
+INLINE void sum_block(const sums *s, int64_t row, int64_t last_edge, int64_t head, int64_t column, int64_t done, int block,
+                      int weighted, int moved, int ahead, int kind) {
     const int64_t *sources = s->adjacency.sources, *edges = s->adjacency.edges;
     int64_t stride = s->value_heads * s->width, begin = s->adjacency.offsets[row], end = s->adjacency.offsets[row + 1];
     const void *value = rows_at(s->value, (s->value_heads > 1 ? head * s->width : 0) + column, kind);
@@ -100,8 +102,13 @@ INLINE void sum_block(const sums *s, int64_t row, int64_t last_edge, int64_t hea
     float *out = s->out + (row * s->heads + head) * s->width + column;
     if (s->scale)
         for (int k = 0; k < block; k++) sum[k] *= s->scale[row];
-    for (int k = 0; k < pairs; k++) out[2 * k] = sum[k], out[2 * k + 1] = sum[pairs + k];
-    for (int k = 2 * pairs; k < block; k++) out[k] = sum[k];
+    if (!s->add) {
+        for (int k = 0; k < pairs; k++) out[2 * k] = sum[k], out[2 * k + 1] = sum[pairs + k];
+        for (int k = 2 * pairs; k < block; k++) out[k] = sum[k];
+    } else if (done <= 0 && !pairs) {
+        for (int k = 0; k < block; k++) out[k] += sum[k];
+    } else
+        for (int64_t k = done; k < block; k++) out[k] += pairs ? sum[k / 2 + (k & 1) * pairs] : sum[k];
 }
 
 /* Sixteen running sums, added up pairwise: a fixed order that every processor can take sixteen at a time. */

@@ -6,9 +6,13 @@
 INLINE void sum_rows(const sums *s, int64_t chunk, int weighted, int moved, int kind) {
     int64_t from = first_row(&s->adjacency, chunk, s->chunks), to = first_row(&s->adjacency, chunk + 1, s->chunks);
     int64_t last_edge = s->adjacency.offsets[to];
+    const int64_t *offsets = s->adjacency.offsets;
     for (int64_t row = from; row < to; row++)
-        for (int64_t head = 0; head < s->heads; head++) {
-#define BLOCK(column, block) sum_block(s, row, last_edge, head, column, block, weighted, moved, !head && !(column), kind)
+        for (int64_t head = 0; head < s->heads && !(s->add && offsets[row] == offsets[row + 1]); head++) {
+            int64_t done = 0;
+#define BLOCK(column, block)                                                                                            \
+    sum_block(s, row, last_edge, head, column, done > (column) ? done - (column) : 0, block, weighted, moved,           \
+              !head && !(column), kind), done = (column) + block
             FOR_BLOCKS(s->width, BLOCK);
 #undef BLOCK
         }
@@ -31,8 +35,8 @@ static const chunk_fn sum_chunks[3][KINDS] = {
 
 void gnnflow_sums(int64_t rows, const int64_t *offsets, const int64_t *sources, const int64_t *edges,
                   const float *coefficient, int64_t heads, const void *value, int64_t kind, int64_t value_heads,
-                  int64_t width, const float *scale, float *out, int threads) {
-    sums s = {{offsets, sources, edges, rows}, coefficient, value, out, heads, value_heads, width, 0, scale};
+                  int64_t width, const float *scale, float *out, int64_t add, int threads) {
+    sums s = {{offsets, sources, edges, rows}, coefficient, value, out, heads, value_heads, width, 0, scale, add};
     if (!rows || !width) return;
     s.chunks = chunks_for((offsets[rows] - offsets[0] + rows) * heads * width, rows, threads);
     run_chunks(sum_chunks[!coefficient ? 0 : edges ? 2 : 1][kind], &s, s.chunks, threads);

@@ -62,7 +62,7 @@ def partial_state(
     elif layer.uses_messages:
         state = _message_state(layer, source, target, block, edges_per_piece)
     else:
-        messages = _block_messages(layer, source, target, block)
+        messages = block_messages(layer, source, target, block)
         state = layer.levels.instance.partial(messages)
     return state if block.sample_scale is None else layer.levels.instance.rescale(state, block.sample_scale)
 
@@ -73,7 +73,7 @@ def whole_rows(layer: Layer, *, source: TermRows, target: TermRows, block: Block
     if scaled or not layer.uses_coefficients:
         return layer.levels.instance.finalize(partial_state(layer, source=source, target=target, block=block))
     check_terms(layer, source, target, block)
-    return layer.levels.instance.whole(_block_messages(layer, source, target, block))
+    return layer.levels.instance.whole(block_messages(layer, source, target, block))
 
 
 def sort_edges(layer: Layer, block: BlockTensors) -> None:
@@ -120,10 +120,10 @@ def self_state(layer: Layer, *, source: TermRows, target: TermRows, edge: EdgeCo
     block = BlockTensors(csr, edge.self_edges(csr.num_targets), None)
     if layer.uses_messages:
         return _message_state(layer, source, target, block, max(csr.num_targets, 1))
-    return layer.levels.instance.partial(_block_messages(layer, source, target, block))
+    return layer.levels.instance.partial(block_messages(layer, source, target, block))
 
 
-def _block_messages(layer: Layer, source: TermRows, target: TermRows, block: BlockTensors) -> Messages:
+def block_messages(layer: Layer, source: TermRows, target: TermRows, block: BlockTensors) -> Messages:
     """Return a block's messages, over instances where the layer reads its in-edges so."""
     instances, csr = instances_of(layer, block), block.csr
     if instances is not None:
@@ -178,7 +178,7 @@ def _coefficient_messages(
         value,
         coefficient,
         attributes=edge.attributes if reads_attributes(layer) else None,
-        dropout=_dropout(layer),
+        dropout=dropout_of(layer),
         scale=scale,
         scales=Scales(source.get("scale"), target.get("scale")),
         halves=halves,
@@ -218,7 +218,7 @@ def _message_state(layer: Layer, source: TermRows, target: TermRows, block: Bloc
 def _fused_sums(layer: Layer, phases: Phases, source: TermRows, target: TermRows, block: BlockTensors) -> State | None:
     """Return the state of sums that one kernel makes of the messages; None where none does."""
     fused, kind = phases.fused, layer.levels.instance
-    if fused is None or not isinstance(kind, Sum) or _dropout(layer):
+    if fused is None or not isinstance(kind, Sum) or dropout_of(layer):
         return None
     rows, weight = source[fused.row], block.edge.weight if fused.weighted else None
     if block.edge_scale is not None:
@@ -251,7 +251,7 @@ def _piece_state(
     # a row per edge and head [E, H, D], which is its own source from here on
     messages = message(by_source, by_target, edge)
     check_rows(layer, "message()", messages, (csr.num_edges, None, None))
-    return layer.levels.instance.partial(Messages(csr.edges, messages, dropout=_dropout(layer), scale=scale))
+    return layer.levels.instance.partial(Messages(csr.edges, messages, dropout=dropout_of(layer), scale=scale))
 
 
 def _seen_from_edges(source: TermRows, target: TermRows, csr: Csr) -> tuple[GatheredTerms, GatheredTerms]:
@@ -259,5 +259,6 @@ def _seen_from_edges(source: TermRows, target: TermRows, csr: Csr) -> tuple[Gath
     return by_source, GatheredTerms(target, functools.partial(gather_targets, csr))
 
 
-def _dropout(layer: Layer) -> float:
+def dropout_of(layer: Layer) -> float:
+    """Return the rate at which a layer drops coefficients now."""
     return layer.coefficient_dropout if layer.training else 0.0

@@ -14,21 +14,22 @@ Shapes: N nodes, n rows of an interval, T targets, C outputs, W width.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
 import torch
 from torch import Tensor
 
+from gnnflow.executions.adding import SLOPE, by_targets, pulled
 from gnnflow.executions.propagate import partial_state, sort_edges
-from gnnflow.executions.streamed import Own, StreamedRun
-from gnnflow.executions.streaming import Held, Piece, Rows, ahead, zeros_like
+from gnnflow.executions.streamed import StreamedRun
+from gnnflow.executions.streamed_blame import Blame, LayerBlame, below, leaves_of, room_for
+from gnnflow.executions.streamed_layers import Named, Own, some_rows
+from gnnflow.executions.streaming import Piece, ahead, parts, zeros_like
 from gnnflow.executions.tensors import BlockTensors
-from gnnflow.kernels import Csr
+from gnnflow.kernels import Csr, empty_rows
 from gnnflow.layers import FeatureTensors, NodeContext, State
-
-Named = dict[str, Tensor]
 
 
 def gradients(run: StreamedRun, gradient: Tensor) -> list[Tensor | None]:
@@ -38,33 +39,6 @@ def gradients(run: StreamedRun, gradient: Tensor) -> list[Tensor | None]:
     for index in reversed(range(run.model.num_layers)):
         back.layer(index)
     return back.found
-
-
-@dataclass
-class _Blame:
-    """The gradients of the rows after a layer, to which several phases add. filled: which intervals have any yet."""
-
-    rows: Rows
-    width: int
-    filled: set[int] = field(default_factory=set)
-
-    def read(self, interval: int) -> Tensor:
-        return self.rows.read(interval).view(-1, self.width)
-
-    def add(self, interval: int, gradient: Tensor) -> None:
-        if interval in self.filled:
-            gradient = self.read(interval).add_(gradient)
-        self.rows.write(interval, [gradient])
-        self.filled.add(interval)
-
-
-@dataclass
-class _LayerBlame:
-    """The gradients of a layer's states and terms."""
-
-    state: Held
-    source: Held
-    target: Held
 
 
 @dataclass(frozen=True)
@@ -84,7 +58,7 @@ class _Backward:
         self.run = run
         self.learned = [each for each in run.model.parameters() if each.requires_grad]
         self.found: list[Tensor | None] = [None] * len(self.learned)
-        self.blames: dict[int, _Blame] = {}
+        self.blames: dict[int, Blame] = {}
 
     def head(self, gradient: Tensor) -> None:
         """Differentiate `predict`."""
@@ -105,23 +79,19 @@ class _Backward:
         blame = None
         if self._terms_need_gradient(index):
             assert room.state is not None
-            blame = _LayerBlame(*(self._room_like(held) for held in (room.state, room.source, room.target)))
+            blame = LayerBlame.room(self.run.graph, room)
         self._last_phase(index, blame)
         self.blames.pop(index).rows.release()
         if blame is None:
             return
         self._edge_phase(index, blame)
         self._terms_phase(index, blame)
-        for held in (blame.state, blame.source, blame.target):
-            held.release()
+        blame.release()
 
-    def _room_like(self, held: Held) -> Held:
-        return Held(held.columns, None if held.rows is None else self.run.graph.rows(held.columns.width))
-
-    def _blame(self, index: int) -> _Blame:
+    def _blame(self, index: int) -> Blame:
         if index not in self.blames:
             width = self.run.model.layer(index).out_width
-            self.blames[index] = _Blame(self.run.graph.rows(width), width)
+            self.blames[index] = Blame(self.run.graph.rows(width), width)
         return self.blames[index]
 
     def _pulled(self, outputs: Sequence[Tensor], gradients: Sequence[Tensor], leaves: Mapping[str, Tensor]) -> Named:
@@ -144,17 +114,15 @@ class _Backward:
     def _terms_need_gradient(self, index: int) -> bool:
         """Return whether a layer's terms, or what is sent of them along an edge, depend on a parameter."""
         run, layer = self.run, self.run.model.layer(index)
-        none = torch.zeros(0)
         with torch.enable_grad():
-            h = none.new_zeros(0, layer.in_width).requires_grad_(run.needs_gradient(index))
-            terms = run.terms(index, 0, h, NodeContext(none, none, none))
+            terms = run.no_terms(index)
             csr = Csr(torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), 0)
             block = BlockTensors(csr, run.graph.edge(index), None)
             state = partial_state(layer, source=terms.source, target=terms.target, block=block)
         learned = [*terms.source.values(), *terms.target.values(), *state.values()]
         return any(each.requires_grad for each in learned)
 
-    def _last_phase(self, index: int, blame: _LayerBlame | None) -> None:
+    def _last_phase(self, index: int, blame: LayerBlame | None) -> None:
         run, room = self.run, self.run.layers[index]
         assert room.state is not None
         of_rows, state_of = self.blames[index], room.state
@@ -164,89 +132,122 @@ class _Backward:
 
         with ahead([partial(load, interval) for interval in run.intervals]) as found:
             for interval in run.intervals:
-                own, state, gradient = next(found)
-                leaves = _leaves(own, state, with_terms=blame is not None)
-                with torch.enable_grad():
-                    rows = run.last_phase(index, state, own)
-                pulled = self._pulled([rows], [gradient], leaves)
-                del rows, gradient, own, state, leaves
+                own, whole, gradient = next(found)
+                made = room_for(run.graph.sizes[interval], own, blame)
+                for rows in run.runs(index, interval):
+                    held, state = own.part(rows), parts(whole, rows)
+                    slopes = {name: state.pop(name) for name in [*state] if name == SLOPE}
+                    leaves = leaves_of(held, state, with_terms=blame is not None)
+                    with torch.enable_grad():
+                        out = run.last_phase(index, state, held)
+                    pulled = self._pulled([out], [gradient[rows]], leaves)
+                    if blame is not None:
+                        self._add_by_targets(index, slopes, pulled)
+                    for name, each in pulled.items():
+                        made[name][rows] = each
                 if blame is not None:
-                    blame.state.write(interval, _below("state/", pulled))
-                    blame.target.write(interval, _below("target/", pulled))
-                    if run.model.layer(index).include_self:
-                        blame.source.write(interval, _below("source/", pulled))
-                if "h" in pulled:
-                    self._blame(index - 1).add(interval, pulled["h"])
+                    blame.state.write(interval, below("state/", made))
+                    blame.target.write(interval, below("target/", made))
+                if "h" in made:
+                    self._blame(index - 1).add(interval, made["h"])
+                del own, whole, gradient, made, held, state, out, pulled, leaves, slopes
 
-    def _edge_phase(self, index: int, blame: _LayerBlame) -> None:
+    def _add_by_targets(self, index: int, slopes: State, pulled: Named) -> None:
+        layer, edge = self.run.model.layer(index), self.run.graph.edge(index)
+        like = self.run.no_terms(index)
+        for name, each in by_targets(layer, slopes, below("state/", pulled), like, edge).items():
+            pulled[f"target/{name}"] += each
+
+    def _edge_phase(self, index: int, blame: LayerBlame) -> None:
         """Differentiate the chunks, source interval by source interval."""
         by_source: list[list[Piece]] = [[] for _ in self.run.intervals]
-        for piece in self.run.graph.pieces(index):
+        for piece in self.run.pieces(index):
             if piece.num_edges:
                 by_source[piece.source].append(piece)
         before: int = -1
         left: State = {}
         with ahead(self._loads(index, by_source, blame), number=2) as found:
             for source, pieces in enumerate(by_source):
-                terms, gathered = cast("tuple[Named, Named]", next(found))
+                terms = cast("Named", next(found))
+                gathered = blame.source.empty(self.run.graph.sizes[source])
+                for rows in gathered.values():
+                    rows.zero_()
                 for leaf in terms.values():
                     leaf.requires_grad_()
                 for piece in pieces:
                     read = cast("_Read", next(found))
                     if piece.target == before:  # read before the last piece had taken its part
                         read = replace(read, gradient=left)
-                    pulled, left = self._piece(index, piece, read, terms, blame)
+                    left = read.gradient
+                    if not self._pulls(index, piece, read, terms, gathered):
+                        left = self._differentiate(index, piece, read, blame=blame, terms=terms, gathered=gathered)
                     before = piece.target
-                    for name, rows in gathered.items():
-                        rows.add_(pulled[f"source/{name}"])
-                    del read, pulled
+                    del read
                 blame.source.write(source, gathered)
+                del terms, gathered
 
-    def _piece(self, index: int, piece: Piece, read: _Read, terms: Named, blame: _LayerBlame) -> tuple[Named, State]:
-        """Return the gradients of the leaves of one piece, and that of the whole state that is left for the others."""
-        aggregation, target = self.run.model.layer(index).levels.instance, read.target
+    def _pulls(self, index: int, piece: Piece, read: _Read, terms: Named, gathered: Named) -> bool:
+        """Add a piece's part of the gradients of source terms and return True, where that takes no message."""
+        run = self.run
+        run.seed_piece(index, piece)
+        layer, whole = run.model.layer(index), run.layers[index].state
+        assert whole is not None
+        return pulled(
+            layer,
+            gathered,
+            source=terms,
+            target=read.target,
+            block=read.block,
+            by_state=read.gradient,
+            has_slopes=SLOPE in whole.columns.names,
+        )
+
+    def _differentiate(
+        self, index: int, piece: Piece, read: _Read, *, blame: LayerBlame, terms: Named, gathered: Named
+    ) -> State:
+        """Add a piece's part of the gradients, and return what of that of the whole state is left for the others."""
+        run, layer, target = self.run, self.run.model.layer(index), read.target
+        aggregation = layer.levels.instance
         for leaf in target.values():
             leaf.requires_grad_()
+        run.seed_piece(index, piece)
         with torch.enable_grad():
-            state = self.run.part_state(index, piece, read.block, terms, target)
+            state = partial_state(layer, source=terms, target=target, block=read.block)
         part = {name: rows.detach() for name, rows in state.items()}
         of_part = aggregation.part_gradient(part, read.whole, read.gradient)
         leaves = {f"source/{name}": rows for name, rows in terms.items()}
         leaves |= {f"target/{name}": rows for name, rows in target.items()}
-        pulled = self._pulled(list(state.values()), [of_part[name] for name in state], leaves)
+        found = self._pulled(list(state.values()), [of_part[name] for name in state], leaves)
+        for name, rows in gathered.items():
+            rows.add_(found[f"source/{name}"])
         if target:
             so_far = blame.target.read(piece.target)
-            blame.target.write(
-                piece.target, {name: rows.add_(pulled[f"target/{name}"]) for name, rows in so_far.items()}
-            )
+            sums = {name: rows.add_(found[f"target/{name}"]) for name, rows in so_far.items()}
+            blame.target.write(piece.target, sums)
         left = read.gradient
         if aggregation.takes_once:
             left = {name: rows - of_part[name] for name, rows in left.items()}
             blame.state.write(piece.target, left)
-        return pulled, left
+        return left
 
     def _loads(
-        self, index: int, by_source: Sequence[Sequence[Piece]], blame: _LayerBlame
+        self, index: int, by_source: Sequence[Sequence[Piece]], blame: LayerBlame
     ) -> Iterator[Callable[[], object]]:
         for source, pieces in enumerate(by_source):
-            yield partial(self._load_source, index, source, blame)
+            yield partial(self.run.layers[index].source.read, source)
             for piece in pieces:
                 yield partial(self._load_piece, index, piece, blame)
 
-    def _load_source(self, index: int, interval: int, blame: _LayerBlame) -> tuple[Named, Named]:
-        terms = self.run.layers[index].source.read(interval)
-        with_self = self.run.model.layer(index).include_self
-        return terms, blame.source.read(interval) if with_self else zeros_like(terms)
-
-    def _load_piece(self, index: int, piece: Piece, blame: _LayerBlame) -> _Read:
+    def _load_piece(self, index: int, piece: Piece, blame: LayerBlame) -> _Read:
         room, layer = self.run.layers[index], self.run.model.layer(index)
         assert room.state is not None
         block = piece.load()
-        sort_edges(layer, block)
+        if not block.csr.is_identity:
+            sort_edges(layer, block)
         whole = {} if layer.levels.instance.adds else room.state.read(piece.target)
         return _Read(block, room.target.read(piece.target), whole, blame.state.read(piece.target))
 
-    def _terms_phase(self, index: int, blame: _LayerBlame) -> None:
+    def _terms_phase(self, index: int, blame: LayerBlame) -> None:
         run = self.run
 
         def load(interval: int) -> tuple[FeatureTensors | Tensor, NodeContext, Named, Named]:
@@ -256,27 +257,17 @@ class _Backward:
         with ahead([partial(load, interval) for interval in run.intervals]) as found:
             for interval in run.intervals:
                 held, nodes, source, target = next(found)
-                leaves = {"h": held.requires_grad_()} if isinstance(held, Tensor) else {}
-                with torch.enable_grad():
-                    terms = run.terms(index, interval, run.input_rows(held), nodes)
-                outputs = [*(terms.source[name] for name in source), *(terms.target[name] for name in target)]
-                pulled = self._pulled(outputs, [*source.values(), *target.values()], leaves)
-                if leaves:
-                    self._blame(index - 1).add(interval, pulled["h"])
-
-
-def _leaves(own: Own, state: State, *, with_terms: bool) -> Named:
-    """Return what the last phase of a layer is differentiated by, as leaves."""
-    found: Named = {}
-    if with_terms:
-        for prefix, held in (("state/", state), ("source/", own.source), ("target/", own.target)):
-            found |= {prefix + name: rows for name, rows in held.items()}
-    if isinstance(own.h, Tensor):
-        found["h"] = own.h
-    for leaf in found.values():
-        leaf.requires_grad_()
-    return found
-
-
-def _below(prefix: str, found: Named) -> Named:
-    return {name.removeprefix(prefix): rows for name, rows in found.items() if name.startswith(prefix)}
+                made = empty_rows(*held.shape) if isinstance(held, Tensor) else None
+                for rows in run.runs(index, interval):
+                    h = some_rows(held, rows)
+                    leaves = {"h": h.requires_grad_()} if isinstance(h, Tensor) else {}
+                    with torch.enable_grad():
+                        terms = run.terms(index, run.input_rows(h), nodes.part(rows), place=(interval, rows.start))
+                    outputs = [*(terms.source[name] for name in source), *(terms.target[name] for name in target)]
+                    gradients = [each[rows] for each in (*source.values(), *target.values())]
+                    pulled = self._pulled(outputs, gradients, leaves)
+                    if made is not None:
+                        made[rows] = pulled["h"]
+                if made is not None:
+                    self._blame(index - 1).add(interval, made)
+                del held, nodes, source, target, made, h, terms, outputs, gradients, pulled, leaves

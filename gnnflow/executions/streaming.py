@@ -21,9 +21,12 @@ import torch
 from torch import Tensor
 
 from gnnflow.executions.tensors import BlockTensors
+from gnnflow.kernels import empty_rows
 from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext
 
 T = TypeVar("T")
+
+_RUN = 1 << 18  # numbers: 1 MiB
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,11 @@ class Columns:
         names = tuple(sorted(tensors))
         return cls(names, tuple(tuple(tensors[name].shape[1:]) for name in names))
 
+    def without(self, name: str) -> Columns:
+        """Return the layout without one of the tensors."""
+        held = [pair for pair in zip(self.names, self.shapes, strict=True) if pair[0] != name]
+        return Columns(tuple(pair[0] for pair in held), tuple(pair[1] for pair in held))
+
     @property
     def width(self) -> int:
         """Numbers K per node."""
@@ -122,6 +130,10 @@ class Held:
         """Return room for such tensors; none is asked for where they have no columns."""
         columns = Columns.of(like)
         return cls(columns, graph.rows(columns.width) if columns.width else None)
+
+    def empty(self, num_rows: int) -> dict[str, Tensor]:
+        """Return tensors for so many nodes that lie as they are written."""
+        return self.columns.split(empty_rows(num_rows * self.columns.width))
 
     def read(self, interval: int) -> dict[str, Tensor]:
         """Return an interval's tensors."""
@@ -167,6 +179,21 @@ def ahead(loads: Iterable[Callable[[], T]], *, number: int = 1) -> Iterator[Iter
             yield taken()
         finally:
             thread.shutdown(wait=True, cancel_futures=True)
+
+
+def runs(num_rows: int, width: int) -> Iterator[slice]:
+    """Yield runs of rows that have so many numbers each, of which a run's lie in a processor's cache.
+
+    What torch makes of a run is also small enough that the C library has its memory at hand.
+    """
+    step = max(1, _RUN // max(width, 1))
+    for first in range(0, num_rows, step):
+        yield slice(first, min(first + step, num_rows))
+
+
+def parts(held: Mapping[str, Tensor], rows: slice) -> dict[str, Tensor]:
+    """Return a run of the rows of some tensors."""
+    return {name: each[rows] for name, each in held.items()}
 
 
 def zeros_like(held: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -6,12 +6,21 @@ Read `csr.py`, then `table.py` (which kernel runs when), `gradients.py`, and the
 
 from __future__ import annotations
 
+from gnnflow.kernels.adding import add_value_gradient, add_weighted_sum
 from gnnflow.kernels.csr import Csr, Instances, identity
 from gnnflow.kernels.dropout import dropout
 from gnnflow.kernels.gates import fuses_gates, gated_sum
 from gnnflow.kernels.halves import Halves
 from gnnflow.kernels.memory import empty_rows
-from gnnflow.kernels.native import Map, affine, binary_cross_entropy, elu
+from gnnflow.kernels.native import (
+    Gates,
+    Map,
+    add_gated_gradient,
+    add_gated_sum,
+    affine,
+    binary_cross_entropy,
+    elu,
+)
 from gnnflow.kernels.scales import UNSCALED, Scales
 from gnnflow.kernels.softmax import SoftmaxSums, softmax_sums
 from gnnflow.kernels.table import (
@@ -31,12 +40,17 @@ __all__ = [
     "TABLE",
     "UNSCALED",
     "Csr",
+    "Gates",
     "Halves",
     "Instances",
     "Kernel",
     "Map",
     "Scales",
     "SoftmaxSums",
+    "add_gated_gradient",
+    "add_gated_sum",
+    "add_value_gradient",
+    "add_weighted_sum",
     "affine",
     "binary_cross_entropy",
     "choose",

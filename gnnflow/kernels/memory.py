@@ -31,15 +31,22 @@ _ARENA_MAX = -8
 _RETURNED = {_ARENA_MAX: 1, _MMAP_MAX: 65536, _MMAP_THRESHOLD: 4 * 1024**2, _TRIM_THRESHOLD: 32 * 1024**2}
 
 _LEAST = 16 * 1024**2  # bytes of a tensor that has a piece of its own
+_LEAST_OF_BUDGET = 256 * 1024  # the same under a budget, where tensors have the rows of an interval
 _WASTE = 1.25  # how much larger than a tensor its piece may be
 _IDLE = 64  # how many others may be asked for before a piece is given up: more than a step of a few layers does
 
 
 class _Pieces:
-    """Pieces of memory that tensors had and that the next ones get, while `users` is above zero."""
+    """Pieces of memory that tensors had and that the next ones get, while `users` is above zero.
+
+    least: bytes of a tensor that has one. most: bytes of all together, those of living tensors included, above which
+    no free one is kept; None for any.
+    """
 
     def __init__(self) -> None:
-        self.users = 0
+        self.users, self.least = 0, _LEAST
+        self.most: int | None = None
+        self._bytes = 0  # of all pieces, free or not
         self._taken = 0  # how many pieces were asked for
         self._free: list[tuple[int, mmap.mmap]] = []  # with how many had been when it was given back
         self._lock = threading.RLock()  # a tensor may end, and give its piece back, in the midst of any of these
@@ -53,18 +60,29 @@ class _Pieces:
                 best = min(fitting, key=lambda each: len(each[1]))
                 self._free.remove(best)
                 return best[1]
-            self._free = [each for each in self._free if self._taken - each[0] < _IDLE]
-        whole = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+            whole = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+            self._give_up(whole)
+            self._bytes += whole
         piece = mmap.mmap(-1, whole, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             piece.madvise(mmap.MADV_HUGEPAGE)
         return piece
+
+    def _give_up(self, coming: int) -> None:
+        """Drop free pieces that none asked for lately, and as many others as a coming one leaves no room for."""
+        kept = [each for each in self._free if self._taken - each[0] < _IDLE]
+        held = self._bytes + coming - sum(len(each[1]) for each in self._free) + sum(len(each[1]) for each in kept)
+        while kept and self.most is not None and held > self.most:
+            held -= len(kept.pop(0)[1])
+        self._free, self._bytes = kept, held - coming
 
     def give(self, piece: mmap.mmap) -> None:
         """Take back a piece whose tensor is gone."""
         with self._lock:
             if self.users:
                 self._free.append((self._taken, piece))
+            else:
+                self._bytes -= len(piece)
 
     @contextmanager
     def used(self) -> Iterator[None]:
@@ -77,7 +95,9 @@ class _Pieces:
             with self._lock:
                 self.users -= 1
                 if not self.users:
+                    self._bytes -= sum(len(each[1]) for each in self._free)
                     self._free.clear()
+                    self.least, self.most = _LEAST, None
 
 
 _PIECES = _Pieces()
@@ -86,7 +106,7 @@ _PIECES = _Pieces()
 def empty_rows(*shape: int) -> Tensor:
     """Return an uninitialised float32 tensor; a large one in memory that another had before, where such is kept."""
     size = 4 * math.prod(shape)
-    if not _PIECES.users or size < _LEAST:
+    if not _PIECES.users or size < _PIECES.least:
         return torch.empty(shape)
     piece = _PIECES.take(size)
     lent = (ctypes.c_char * size).from_buffer(piece)
@@ -94,11 +114,13 @@ def empty_rows(*shape: int) -> Tensor:
     return torch.frombuffer(lent, dtype=torch.float32).view(shape)
 
 
-def return_memory() -> None:
+def return_memory(*, most: int) -> None:
     """Give freed memory back to the system until `kept_memory` ends: for work within it that keeps a budget.
 
-    Kept pieces do not always serve again, so that a process may hold twice of what it uses at once.
+    Kept memory does not always serve again, so that a process may hold twice of what it uses at once. That of
+    `empty_rows` is kept where it and what is in use are no more than so many bytes.
     """
+    _PIECES.least, _PIECES.most = _LEAST_OF_BUDGET, most
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):
         for option, value in _RETURNED.items():

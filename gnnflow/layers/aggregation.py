@@ -25,6 +25,8 @@ from gnnflow.kernels import (
     Halves,
     Instances,
     Scales,
+    add_value_gradient,
+    add_weighted_sum,
     coefficient_dtype,
     dropout,
     gather_sources,
@@ -66,6 +68,13 @@ class Messages:
         """Return scale x coefficient [E, H]: what an edge counts for in a sum."""
         return coefficient if self.scale is None else self.scale[:, None].to(coefficient) * coefficient
 
+    @property
+    def counted(self) -> Tensor | None:
+        """The coefficients scaled [E, H]; None where each edge counts for one."""
+        if self.scale is None:
+            return self.coefficient
+        return self.scaled(self.ones() if self.coefficient is None else self.coefficient)
+
     def summed(self, coefficient: Tensor | None, scales: Scales = UNSCALED) -> Tensor:
         """Return the sum per target of coefficient x [value | attributes], after dropout and scaled: [T, H, W]."""
         if coefficient is None and (self.dropout or self.attributes is not None):
@@ -84,6 +93,19 @@ class Messages:
         by_source = gather_sources(self.csr, scales.source) if is_scaled and scales.source is not None else None
         beside = weighted_sum(self.csr.edges, coefficient, self.attributes[:, None], Scales(by_source, scales.target))
         return torch.cat([sums, beside], 2)
+
+    def add_to(self, sums: Tensor, coefficient: Tensor | None, scales: Scales = UNSCALED) -> None:
+        """Add what `summed` returns to sums [T, H, W], without a gradient."""
+        if self.dropout or self.attributes is not None or self.instances is not None:
+            sums.add_(self.summed(coefficient, scales))
+        else:
+            add_weighted_sum(sums, self.csr, coefficient, self.value, scales)
+
+    @property
+    def only_value_learns(self) -> bool:
+        """Whether what `summed` returns has a gradient of the value's alone, which takes no message."""
+        fixed = self.coefficient is None or not self.coefficient.requires_grad
+        return fixed and self.instances is None and self.attributes is None and not self.dropout
 
     def largest(self) -> Tensor:
         """Return the maximum per target and channel of coefficient x [value | attributes]: [T, H, W], -inf if none."""
@@ -140,6 +162,17 @@ class Aggregation(ABC):
         """Return the aggregated rows [T, H, W] where all of a target's messages are here; no aggregation has to."""
         return self.finalize(self.partial(messages))
 
+    def add(self, state: State, messages: Messages) -> State:
+        """Return what a state becomes with more messages, without a gradient; it may be written to."""
+        return self.merge(state, self.partial(messages))
+
+    def add_value_gradient(self, into: Tensor, messages: Messages, gradient: State) -> bool:
+        """Add to the gradient of the messages' value [S, H, D], given that of their state, and return True.
+
+        Return False, and add nothing, where that takes the messages themselves.
+        """
+        return False
+
     def part_gradient(self, part: State, whole: State, gradient: State) -> State:
         """Return the gradient of a part's state from that of the whole state, which parts were merged to.
 
@@ -179,10 +212,18 @@ class Sum(Aggregation):
 
     def partial(self, messages: Messages) -> State:
         """Return the sums."""
-        coefficient = messages.coefficient
-        if messages.scale is not None:
-            coefficient = messages.scaled(messages.ones() if coefficient is None else coefficient)
-        return self.of_sums(messages.summed(coefficient, messages.scales))
+        return self.of_sums(messages.summed(messages.counted, messages.scales))
+
+    def add(self, state: State, messages: Messages) -> State:
+        """Add the sums."""
+        messages.add_to(state["sum"], messages.counted, messages.scales)
+        return state
+
+    def add_value_gradient(self, into: Tensor, messages: Messages, gradient: State) -> bool:
+        """Spread the gradient of each sum over the edges."""
+        if messages.only_value_learns:
+            add_value_gradient(into, messages.csr, messages.counted, gradient["sum"], messages.scales)
+        return messages.only_value_learns
 
     def of_sums(self, rows: Tensor) -> State:
         """Return the state of messages that were summed elsewhere [T, H, W]."""
@@ -216,6 +257,19 @@ class Mean(Aggregation):
             return {"sum": messages.summed(None), "weight": degree}
         coefficient = messages.scaled(messages.ones() if coefficient is None else coefficient)
         return {"sum": messages.summed(coefficient), "weight": segment_sum(csr, coefficient)}
+
+    def add(self, state: State, messages: Messages) -> State:
+        """Add the sums, and the number of edges or their weights."""
+        counted = messages.counted
+        messages.add_to(state["sum"], counted)
+        weight = messages.csr.degree[:, None] if counted is None else segment_sum(messages.csr, counted)
+        return {"sum": state["sum"], "weight": state["weight"] + weight}
+
+    def add_value_gradient(self, into: Tensor, messages: Messages, gradient: State) -> bool:
+        """Spread the gradient of each sum over the edges; weights have none."""
+        if messages.only_value_learns:
+            add_value_gradient(into, messages.csr, messages.counted, gradient["sum"])
+        return messages.only_value_learns
 
     def whole(self, messages: Messages) -> Tensor:
         """Return the means, divided where the sums are made: another pass over the rows would be as long."""

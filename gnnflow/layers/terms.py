@@ -57,6 +57,10 @@ class NodeContext:
         """Return the first rows."""
         return NodeContext(self.in_degree[:rows], self.out_degree[:rows], self.in_weight[:rows])
 
+    def part(self, rows: slice) -> NodeContext:
+        """Return a run of the rows."""
+        return NodeContext(self.in_degree[rows], self.out_degree[rows], self.in_weight[rows])
+
     def take(self, rows: Tensor) -> NodeContext:
         """Return the given rows, in the given order."""
         return NodeContext(*(each.index_select(0, rows) for each in (self.in_degree, self.out_degree, self.in_weight)))

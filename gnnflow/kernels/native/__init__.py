@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gnnflow.kernels.native.activations import elu
 from gnnflow.kernels.native.attention import softmax_sums
-from gnnflow.kernels.native.gates import gated_sum
+from gnnflow.kernels.native.gates import Gates, add_gated_gradient, add_gated_sum, gated_sum
 from gnnflow.kernels.native.library import accepts
 from gnnflow.kernels.native.linear import Map, affine
 from gnnflow.kernels.native.losses import binary_cross_entropy
@@ -16,8 +16,11 @@ from gnnflow.kernels.native.maxima import segment_max
 from gnnflow.kernels.native.sums import gather_sources, gather_targets, products, scaled_sum, sums, weighted_sum
 
 __all__ = [
+    "Gates",
     "Map",
     "accepts",
+    "add_gated_gradient",
+    "add_gated_sum",
     "affine",
     "binary_cross_entropy",
     "elu",

@@ -39,7 +39,8 @@ class _GatedSum(torch.autograd.Function):
         own, other, rows = rows_of(csr.num_targets, own), *(rows_of(csr.num_sources, each) for each in (other, rows))
         out = empty_rows(csr.num_targets, own.shape[1])
         slope = empty_rows(*out.shape) if any(ctx.needs_input_grad) else None
-        call("gnnflow_gates", csr, csr.sources, None, weight, own, other, rows, own.shape[1], out, slope)
+        given = (csr.sources, None, weight, own, other, rows, own.shape[1])
+        call("gnnflow_gates", csr, *given, out, slope, None, 0)
         ctx.edges = edges
         ctx.save_for_backward(own, other, rows, slope)
         return out
@@ -51,8 +52,34 @@ class _GatedSum(torch.autograd.Function):
         csr, weight = ctx.edges
         grad = rows_of(csr.num_targets, grad)
         by_rows, by_other = empty_rows(*rows.shape), empty_rows(*rows.shape)
-        order = None if weight is None else csr.by_source.sources
-        # the same sums in the other direction: a source's gates, and the gradients of its targets
-        back = csr.transposed
-        call("gnnflow_gates", back, back.sources, order, weight, other, own, grad, own.shape[1], by_rows, by_other)
-        return None, grad * slope, by_other.mul_(rows), by_rows
+        _call_back(Gates(csr, own, other, rows, weight), grad, (by_rows, by_other), add=False)
+        return None, grad * slope, by_other, by_rows
+
+
+class Gates(NamedTuple):
+    """What a gated sum is made of: as `gated_sum` takes it, each tensor as one run of memory."""
+
+    csr: Csr
+    own: Tensor
+    other: Tensor
+    rows: Tensor
+    weight: Tensor | None
+
+
+def add_gated_sum(sums: Tensor, slopes: Tensor | None, gates: Gates) -> None:
+    """Add to sums [T, W]; and to slopes [T, W] what the gradient of the targets' halves is that of the sums times."""
+    csr, own, other, rows, weight = gates
+    call("gnnflow_gates", csr, csr.sources, None, weight, own, other, rows, own.shape[1], sums, slopes, None, 1)
+
+
+def add_gated_gradient(by_rows: Tensor, by_other: Tensor, gates: Gates, grad: Tensor) -> None:
+    """Add to the gradients of rows and sources' halves [S, W], given that of the sums [T, W]."""
+    _call_back(gates, grad, (by_rows, by_other), add=True)
+
+
+def _call_back(gates: Gates, grad: Tensor, made: tuple[Tensor, Tensor], *, add: bool) -> None:
+    csr, own, other, rows, weight = gates
+    order = None if weight is None else csr.by_source.sources
+    # the same sums in the other direction: a source's gates, and the gradients of its targets
+    back = csr.transposed
+    call("gnnflow_gates", back, back.sources, order, weight, other, own, grad, own.shape[1], *made, rows, add)

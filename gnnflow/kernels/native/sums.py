@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from gnnflow.kernels import gradients
 from gnnflow.kernels.csr import Csr, rows_of
+from gnnflow.kernels.memory import empty_rows
 from gnnflow.kernels.native.library import call, stored
 from gnnflow.kernels.scales import UNSCALED, Scales
 
@@ -46,11 +47,13 @@ def sums(
     *,
     edges: Tensor | None = None,
     scales: Scales = UNSCALED,
+    into: Tensor | None = None,
 ) -> Tensor:
     """Return the weighted sums [T, H, D] in float32, without a gradient.
 
-    coefficient: float32. edges [E]: the row of each edge among the coefficients, where that is not its own. Raises
-    IndexError where an operand lacks rows that the adjacency leads to.
+    coefficient: float32. edges [E]: the row of each edge among the coefficients, where that is not its own. into:
+    contiguous sums, float32, that they are added to and that are returned. Raises IndexError where an operand lacks
+    rows that the adjacency leads to.
     """
     value = rows_of(csr.num_sources, value)
     if coefficient is not None:
@@ -63,9 +66,13 @@ def sums(
             ordered = coefficient if edges is None else coefficient.index_select(0, edges)
             coefficient, edges = ordered * by_source.index_select(0, csr.sources), None
     heads = value.shape[1] if coefficient is None else coefficient.shape[1]
-    out = value.new_empty(csr.num_targets, heads, value.shape[2], dtype=torch.float32)
+    shape = (csr.num_targets, heads, value.shape[2])
+    out = empty_rows(*shape) if into is None else into
+    assert out.shape == shape, "sums have a row per target"
+    assert out.is_contiguous()
     by_target = None if scales.target is None else rows_of(csr.num_targets, scales.target)
-    call("gnnflow_sums", csr, csr.sources, edges, coefficient, heads, *stored(value), *value.shape[1:], by_target, out)
+    given = (csr.sources, edges, coefficient, heads, *stored(value), *value.shape[1:], by_target)
+    call("gnnflow_sums", csr, *given, out, into is not None)
     return out
 
 

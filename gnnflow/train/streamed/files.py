@@ -19,11 +19,11 @@ from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from gnnflow.graph.arrays import Array
 from gnnflow.graph.errors import TrainingError
+from gnnflow.kernels import empty_rows
 
 _NUMBER = 4  # bytes of a number
 _AT_ONCE = 1 << 30  # bytes that one call of the system reads or writes at most
@@ -180,7 +180,7 @@ class NodeFile:
     def read(self, interval: int) -> Tensor:
         """Return an interval's numbers [n K]."""
         self._scratch.settle(self)
-        run = torch.empty(self._sizes[interval] * self.width)
+        run = empty_rows(self._sizes[interval] * self.width)
         self._file.read(bytes_of(run), self._firsts[interval] * self.width * _NUMBER)
         return run
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gnnflow.executions.adding import SLOPE, added
 from gnnflow.executions.base import terms_of
 from gnnflow.executions.propagate import partial_state
 from gnnflow.executions.tensors import BlockTensors
@@ -30,11 +31,11 @@ _NUMBER = 4  # bytes
 _MIB = 1024**2
 _MOST_INTERVALS = 1024
 
-_FIXED = 24 * _MIB  # threads, buffers of readers, what libraries load late, what lies between tensors
+_FIXED = 24 * _MIB  # threads, what torch makes of a run of rows, what libraries load late, what lies between tensors
 _SHARE_OF_EDGES = 0.25  # of what is left for intervals and pieces
 _LEAST_EDGES = 65_536  # of a piece: what layers that define `message` take at once
 _PER_OFFSET = 6 * 8  # bytes per row of what orders three pieces' edges by target and source
-_PER_EDGE = 3 * (4 + 4 + 8) + 3 * 8  # bytes: three pieces as they lie in the file and as sources, one by source
+_PER_EDGE = 3 * (8 + 16) + 2 * (8 + 8)  # bytes: three pieces by target and by source, two as they lie in the file
 _PER_STORED_EDGE = 120  # bytes per edge of a partition while it is read and put into chunks
 _PER_TARGET = 3 * 8  # row, split and label
 _WEIGHTS = 4  # parameters, gradients and two moments
@@ -58,26 +59,35 @@ class GraphSize:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a graph is cut: into so many intervals, pieces of at most so many edges; and the most bytes this takes."""
+    """How a graph is cut: into so many intervals, pieces of at most so many edges; and the most bytes this takes.
+
+    row_bytes: of them, those of rows of intervals.
+    """
 
     intervals: int
     max_edges: int
     num_bytes: int
     disk_bytes: int
+    row_bytes: int
 
 
 @dataclass(frozen=True)
 class _LayerWidths:
-    """Numbers per node of a layer's input rows, terms, states and output rows. heads: per edge, of a coefficient."""
+    """Numbers per node of a layer's input rows, terms, states and output rows. heads: per edge, of a coefficient.
+
+    kept: of a whole state as the backward pass reads it. in_place: whether pieces are added to states and gradients
+    that are there.
+    """
 
     h: int
     source: int
     target: int
     state: int
+    kept: int
     out: int
     heads: int
     adds: bool
-    with_self: bool
+    in_place: bool
     has_shortcut: bool
 
 
@@ -108,7 +118,7 @@ def plan(model: Model, size: GraphSize, *, budget: int) -> Plan:
         edges = min(max_edges, max(_LEAST_EDGES, 2 * size.num_edges // intervals**2))
         needed = resident + _FIXED + rows * per_row + edges * per_edge
         if needed <= budget:
-            return Plan(intervals, edges, needed, _disk_bytes(layers, size))
+            return Plan(intervals, edges, needed, _disk_bytes(layers, size), rows * per_row)
     what = f"{per_row:,} bytes for each node of an interval, of which there can be {most}"
     raise _too_small(budget, needed, what)
 
@@ -149,17 +159,22 @@ def _resident(model: Model, size: GraphSize) -> int:
 
 
 def _bytes_per_row(layer: _LayerWidths) -> int:
-    """Return the bytes per node of an interval that the largest phase of a layer holds."""
-    own = layer.target + layer.source * layer.with_self + layer.h * layer.has_shortcut
-    # two intervals' input rows, one of them after dropout with its mask, terms here and on their way to the file
-    terms = 4 * layer.h + 3 * (layer.source + layer.target)
-    # a state, a part's and the two merged; source terms here and ahead; the rows' last phase
-    edges = 3 * layer.state + 3 * layer.source + own + 2 * layer.out
-    # the same with gradients: of a source interval's terms, of a part's, and what the kernel makes of them
-    wholes = 3 if layer.adds else 8
-    back = 5 * layer.source + (2 + wholes) * layer.state + 4 * layer.target
-    last = 2 * (own + layer.state + layer.out) + 2 * layer.state + 2 * layer.out
-    return _NUMBER * max(terms, edges, back, last)
+    """Return the bytes per node of an interval that the largest phase of a layer holds.
+
+    Of what a phase reads there is what it computes on and the next; of what it writes, what it fills and what is on its
+    way to the file. Pieces are read two ahead.
+    """
+    own, back = layer.target + layer.h * layer.has_shortcut, layer.state + layer.source + layer.target
+    # where pieces are not added in place: a part's state and the two merged; in the backward pass their gradients too
+    parts = 0 if layer.in_place else 2 * layer.state
+    wholes = 0 if layer.adds else 3 * layer.kept
+    differentiated = 0 if layer.in_place else 2 * back + wholes
+    terms = 2 * (layer.h + layer.source + layer.target)
+    edges = layer.kept + parts + 3 * layer.source + 2 * own + 2 * layer.out
+    edges_back = 4 * layer.source + 3 * (layer.state + layer.target) + differentiated
+    last_back = 2 * (own + layer.kept + layer.out) + 2 * (own + layer.state)
+    terms_back = 2 * (layer.h + layer.source + layer.target) + 3 * layer.h
+    return _NUMBER * max(terms, edges, edges_back, last_back, terms_back, 6 * layer.out)
 
 
 def _widths(model: Model, index: int, size: GraphSize) -> _LayerWidths:
@@ -172,20 +187,24 @@ def _widths(model: Model, index: int, size: GraphSize) -> _LayerWidths:
     ]
     edge = EdgeContext(0, none, torch.zeros(0, model.inputs.attribute_width) if model.inputs.attribute_width else None)
     csr = Csr(torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), 0)
-    states = [
-        partial_state(layer, source=each.source, target=each.target, block=BlockTensors(csr, edge, None))
-        for each in either
+    block = BlockTensors(csr, edge, None)
+    states = [partial_state(layer, source=each.source, target=each.target, block=block) for each in either]
+    # what each way adds to in place, and keeps for the backward pass beside its state
+    adding = [
+        added(layer, None, source=each.source, target=each.target, block=block, with_slopes=True) for each in either
     ]
     aggregation = layer.levels.instance
+    has_gates = any(SLOPE in each for each in adding)
     return _LayerWidths(
         layer.in_width if index else max(layer.in_width, size.feature_width),
         max(_width(each.source) for each in either),
         max(_width(each.target) for each in either),
         max(map(_width, states)),
+        max(map(_width, adding)),
         layer.out_width,
         max(each.source["value"].shape[-2] for each in either),
         aggregation.adds,
-        layer.include_self,
+        has_gates or (aggregation.adds and layer.uses_coefficients and not layer.coefficient_dropout),
         model.shortcut(index, none.new_zeros(0, layer.in_width)) is not None,
     )
 
@@ -195,7 +214,7 @@ def _width(tensors: Mapping[str, Tensor]) -> int:
 
 
 def _disk_bytes(layers: list[_LayerWidths], size: GraphSize) -> int:
-    kept = sum(each.source + each.target + each.state + each.out for each in layers)
+    kept = sum(each.source + each.target + each.kept + each.out for each in layers)
     passing = max(each.source + each.target + each.state + 2 * each.out + each.h for each in layers)
     per_node = (size.feature_width + 3 + kept + passing) * _NUMBER
     return size.num_nodes * per_node + size.num_edges * (2 + size.edge_columns) * _NUMBER

@@ -123,7 +123,6 @@ def open_streamed(job: TrainJob, *, edges: bool = True) -> StreamedSource:
             where="train.device",
             fix="Set train.device to cpu, or leave train.memory out.",
         )
-    return_memory()
     watch = Stopwatch()
     watch.start()
     folder = train.scratch or tempfile.gettempdir()
@@ -133,6 +132,7 @@ def open_streamed(job: TrainJob, *, edges: bool = True) -> StreamedSource:
     size = graph_size(neighbors, max(int((splits == number).sum()) for number in range(len(SPLITS))))
     made = plan(model, size, budget=int(train.memory))
     check_disk(made, folder)
+    return_memory(most=made.row_bytes)
     watch.lap("read")
     graph = _written(job, neighbors, made, Scratch(folder), edges=edges)
     watch.lap("build")

@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def cut_to(disk_bytes):
     def planned(*_, budget):
-        return Plan(5, 30, budget, disk_bytes)
+        return Plan(5, 30, budget, disk_bytes, budget)
 
     return planned
 

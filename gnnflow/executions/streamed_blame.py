@@ -1,0 +1,85 @@
+"""Gradients of what the streamed execution writes, and where they lie.
+
+Shapes: n rows of an interval.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from gnnflow.executions.adding import SLOPE
+from gnnflow.executions.streamed_layers import LayerRoom, Named, Own
+from gnnflow.executions.streaming import Held, Rows, StreamedGraph
+from gnnflow.kernels import empty_rows
+from gnnflow.layers import State
+
+
+@dataclass
+class Blame:
+    """The gradients of the rows after a layer, to which several phases add. filled: which intervals have any yet."""
+
+    rows: Rows
+    width: int
+    filled: set[int] = field(default_factory=set)
+
+    def read(self, interval: int) -> Tensor:
+        """Return an interval's gradients."""
+        return self.rows.read(interval).view(-1, self.width)
+
+    def add(self, interval: int, gradient: Tensor) -> None:
+        """Add to an interval's gradients."""
+        if interval in self.filled:
+            gradient = self.read(interval).add_(gradient)
+        self.rows.write(interval, [gradient])
+        self.filled.add(interval)
+
+
+@dataclass
+class LayerBlame:
+    """The gradients of a layer's states and terms."""
+
+    state: Held
+    source: Held
+    target: Held
+
+    @classmethod
+    def room(cls, graph: StreamedGraph, of: LayerRoom) -> LayerBlame:
+        """Return room for the gradients of what a layer has room for."""
+        assert of.state is not None
+        layouts = (of.state.columns.without(SLOPE), of.source.columns, of.target.columns)
+        return cls(*(Held(each, graph.rows(each.width) if each.width else None) for each in layouts))
+
+    def release(self) -> None:
+        """Give the room back."""
+        for held in (self.state, self.source, self.target):
+            held.release()
+
+
+def room_for(num_rows: int, own: Own, blame: LayerBlame | None) -> Named:
+    """Return room for the gradients of what a last phase is differentiated by, as `leaves_of` names it."""
+    made: Named = {}
+    for prefix, held in (("state/", blame.state), ("target/", blame.target)) if blame is not None else ():
+        made |= {prefix + name: rows for name, rows in held.empty(num_rows).items()}
+    if isinstance(own.h, Tensor):
+        made["h"] = empty_rows(*own.h.shape)
+    return made
+
+
+def leaves_of(own: Own, state: State, *, with_terms: bool) -> Named:
+    """Return what the last phase of a layer is differentiated by, as leaves."""
+    found: Named = {}
+    if with_terms:
+        for prefix, held in (("state/", state), ("target/", own.target)):
+            found |= {prefix + name: rows for name, rows in held.items()}
+    if isinstance(own.h, Tensor):
+        found["h"] = own.h
+    for leaf in found.values():
+        leaf.requires_grad_()
+    return found
+
+
+def below(prefix: str, found: Named) -> Named:
+    """Return the tensors whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): rows for name, rows in found.items() if name.startswith(prefix)}

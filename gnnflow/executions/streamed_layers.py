@@ -1,0 +1,239 @@
+"""What the streamed execution computes of a model: terms, states and rows of some nodes, given what is read of them.
+
+The order in which that happens is `streamed.py`'s forward and `streamed_backward.py`'s backward.
+
+Random draws are functions of (a seed drawn from torch's generator, layer, interval and run of rows, or piece), so that
+the backward pass repeats them.
+
+Shapes: N nodes, n rows of an interval, T targets, C outputs, W width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache, cached_property, partial
+from itertools import accumulate
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gnnflow.executions.adding import added
+from gnnflow.executions.base import is_cheaper_first, takes_relu, terms_of, updated_rows
+from gnnflow.executions.streaming import Held, Piece, Rows, StreamedGraph, parts, runs
+from gnnflow.executions.tensors import BlockTensors
+from gnnflow.graph.arrays import IntArray
+from gnnflow.graph.errors import LayerError
+from gnnflow.graph.hashing import mix, seed_word
+from gnnflow.kernels import empty_rows, identity
+from gnnflow.layers import FeatureTensors, Layer, Model, NodeContext, State, Terms
+
+Named = dict[str, Tensor]
+
+_PLACES = 0x9E3779B97F4A7C15  # odd: places in a graph give different numbers
+
+
+@dataclass(frozen=True)
+class Own:
+    """What the last phase of a layer reads of a target interval's own nodes, beside their state.
+
+    h: what its input rows are computed from, where the model adds these.
+    """
+
+    target: Named
+    h: FeatureTensors | Tensor | None
+
+    def part(self, rows: slice) -> Own:
+        """Return some of the rows."""
+        return Own(parts(self.target, rows), None if self.h is None else some_rows(self.h, rows))
+
+
+@dataclass(frozen=True)
+class LayerRoom:
+    """Where the terms of a layer lie, and its whole states where they are kept for the backward pass."""
+
+    source: Held
+    target: Held
+    state: Held | None = None
+
+
+@dataclass
+class StreamedLayers:
+    """A model over a graph, interval by interval and piece by piece.
+
+    keeps: for a backward pass. outputs: the rows after each layer. layers: where the terms of each lie.
+    """
+
+    model: Model
+    graph: StreamedGraph
+    targets: IntArray
+    keeps: bool
+    outputs: list[Rows] = field(default_factory=list)
+    layers: list[LayerRoom] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Draw the seed of its draws. Raises LayerError where a layer cannot be streamed."""
+        for index in range(self.model.num_layers):
+            layer = self.model.layer(index)
+            if (reason := not_streamed(layer)) is not None:
+                raise LayerError(reason, where=type(layer).__name__, fix="Train without train.memory.")
+        self.seed = int(torch.randint(2**62, ()))
+
+    @cached_property
+    def firsts(self) -> list[int]:
+        """Where each interval begins, and where the last one ends."""
+        return [0, *accumulate(self.graph.sizes)]
+
+    @property
+    def intervals(self) -> range:
+        """The intervals' numbers."""
+        return range(len(self.graph.sizes))
+
+    def pieces(self, index: int) -> list[Piece]:
+        """Return a layer's pieces in the order of target and source, with those of messages to oneself, numbered -1."""
+        found = self.graph.pieces(index)
+        if not self.model.layer(index).include_self:
+            return list(found)
+        own = [
+            Piece(each, each, -1, size, partial(self._own_edges, index, size))
+            for each, size in enumerate(self.graph.sizes)
+        ]
+        return sorted([*found, *own], key=lambda piece: (piece.target, piece.source, piece.number))
+
+    def _own_edges(self, index: int, size: int) -> BlockTensors:
+        return BlockTensors(identity(size), self.graph.edge(index).self_edges(size), None)
+
+    def targets_in(self, interval: int) -> tuple[slice, Tensor]:
+        """Return which of the targets an interval has, and which of its rows they are."""
+        first, last = np.searchsorted(self.targets, self.firsts[interval : interval + 2])
+        return slice(first, last), torch.from_numpy(self.targets[first:last] - self.firsts[interval])
+
+    def seeded(self, phase: str, *place: int) -> None:
+        """Make the draws that follow a function of the pass and a place in it."""
+        if self.model.training:
+            number = 0
+            for each in place:
+                number = (number * _PLACES + each + 1) % 2**64
+            word = mix(mix(np.array([self.seed], np.uint64) ^ _word(phase)) ^ np.uint64(number))
+            # of the CPU's generator alone: `torch.manual_seed` asks every kind of device, at a millisecond each time
+            torch.default_generator.manual_seed(int(word[0]) >> 1)
+
+    def needs_gradient(self, index: int) -> bool:
+        """Return whether the input rows of a layer depend on a parameter."""
+        return self.keeps and (index > 0 or self.model.encoder is not None)
+
+    def maps_first(self, index: int) -> bool:
+        """Return whether a layer's value_weight is applied before the aggregation."""
+        num_nodes = self.firsts[-1]
+        return is_cheaper_first(
+            self.model.layer(index),
+            num_sources=num_nodes,
+            num_targets=num_nodes,
+            num_edges=self.graph.num_edges(index),
+            needs_gradient=self.needs_gradient(index),
+        )
+
+    def load_input(self, index: int, interval: int) -> FeatureTensors | Tensor:
+        """Read what a layer's input rows are computed from: features, or the rows of the layer before."""
+        if index == 0:
+            return self.graph.features(interval)
+        width = self.model.layer(index - 1).out_width
+        return self.outputs[index - 1].read(interval).view(-1, width)
+
+    def input_rows(self, held: FeatureTensors | Tensor) -> Tensor:
+        """Return a layer's input rows [n, W]."""
+        return held if isinstance(held, Tensor) else self.model.encode(held)
+
+    def runs(self, index: int, interval: int) -> Iterator[slice]:
+        """Yield an interval's rows as the vertex phases of a layer take them."""
+        layer = self.model.layer(index)
+        return runs(self.graph.sizes[interval], max(layer.in_width, layer.out_width))
+
+    def terms(self, index: int, h: Tensor, nodes: NodeContext, *, place: tuple[int, int] = (0, 0)) -> Terms:
+        """Return a layer's terms of some nodes. place: their interval, and the first of its rows that they are."""
+        self.seeded("terms", index, *place)
+        layer = self.model.layer(index)
+        h = self.model.pre(index, h)
+        return terms_of(layer, h, nodes=nodes, num_targets=len(h), map_first=self.maps_first(index))
+
+    def no_terms(self, index: int) -> Terms:
+        """Return a layer's terms of no node."""
+        none = torch.zeros(0)
+        h = none.new_zeros(0, self.model.layer(index).in_width).requires_grad_(self.needs_gradient(index))
+        return self.terms(index, h, NodeContext(none, none, none))
+
+    def last_phase(self, index: int, state: State, own: Own) -> Tensor:
+        """Return some nodes' rows after a layer [n, W] from their whole state."""
+        model, layer, first = self.model, self.model.layer(index), self.maps_first(index)
+        relu = takes_relu(model, index, is_mapped=first)
+        aggregated = layer.levels.instance.finalize(state)
+        rows = updated_rows(layer, target=own.target, aggregated=aggregated, is_mapped=first, relu=relu)
+        shortcut = None if own.h is None else model.shortcut(index, self.input_rows(own.h))
+        return model.post(index, rows, shortcut, is_activated=relu)
+
+    def has_shortcut(self, index: int) -> bool:
+        """Return whether the model adds a layer's input to its rows."""
+        layer = self.model.layer(index)
+        return self.model.shortcut(index, torch.zeros(0, layer.in_width)) is not None
+
+    def load_own(self, index: int, interval: int) -> Own:
+        """Read what `last_phase` needs beside the state."""
+        h = self.load_input(index, interval) if self.has_shortcut(index) else None
+        return Own(self.layers[index].target.read(interval), h)
+
+    def add_piece(self, index: int, state: State | None, piece: Piece, block: BlockTensors, *, terms: Terms) -> State:
+        """Return what the state of a target interval becomes with a piece of its in-edges.
+
+        terms: source terms of the piece's sources, target terms of its targets.
+        """
+        layer = self.model.layer(index)
+        self.seed_piece(index, piece)
+        return added(layer, state, source=terms.source, target=terms.target, block=block, with_slopes=self.keeps)
+
+    def seed_piece(self, index: int, piece: Piece) -> None:
+        """Make the draws of a piece's edges a function of the pass and the piece."""
+        self.seeded("piece", index, piece.target, piece.source, piece.number)
+
+    def finished(self, index: int, interval: int, state: State, own: Own) -> Tensor:
+        """Return an interval's rows after a layer, one run of memory."""
+        made = empty_rows(self.graph.sizes[interval], self.model.layer(index).out_width)
+        for rows in self.runs(index, interval):
+            made[rows] = self.last_phase(index, parts(state, rows), own.part(rows))
+        return made
+
+    def predicted(self, interval: int, outputs: list[Tensor | None]) -> Tensor:
+        """Return the logits of an interval's targets from the rows of all its nodes after each layer."""
+        _, places = self.targets_in(interval)
+        self.seeded("head", interval)
+        return self.model.predict([None if rows is None else rows.index_select(0, places) for rows in outputs])
+
+
+@cache
+def _word(phase: str) -> np.uint64:
+    return seed_word(phase)
+
+
+def not_streamed(layer: Layer) -> str | None:
+    """Return why a layer cannot be streamed; None for one that can."""
+    aggregation = layer.levels.instance
+    kind = type(aggregation).__name__
+    if layer.uses_propagate:
+        return "propagate() needs all in-edges of a target at once, and chunks bring them one after the other"
+    if not aggregation.mergeable:
+        return f"chunks of a target's in-edges give a state each, and states of {kind} do not merge"
+    if not aggregation.has_part_gradient:
+        return f"{kind} defines no part_gradient(), by which a chunk is differentiated without the others"
+    return None
+
+
+def some_rows(held: FeatureTensors | Tensor, rows: slice) -> FeatureTensors | Tensor:
+    """Return a run of the rows of what input rows are computed from."""
+    return held[rows] if isinstance(held, Tensor) else held.rows(rows.start, rows.stop)
+
+
+def fill(made: Terms, rows: slice, terms: Terms) -> None:
+    """Write some nodes' terms into those of an interval."""
+    for into, of in zip(made, terms, strict=True):
+        for name, each in of.items():
+            into[name][rows] = each
