@@ -34,6 +34,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from gnnflow.executions.ring import passing
 from gnnflow.executions.streamed_layers import LayerRoom, Named, Own, StreamedLayers, fill, some_rows
 from gnnflow.executions.streaming import Held, Piece, StreamedGraph, ahead
 from gnnflow.executions.tensors import BlockTensors
@@ -112,7 +113,8 @@ class StreamedRun(StreamedLayers):
 
     def _terms_phase(self, index: int) -> None:
         like = self.no_terms(index)
-        room = LayerRoom(Held.room(self.graph, like.source), Held.room(self.graph, like.target))
+        source = Held.room(self.graph, like.source, of_sources=True)
+        room = LayerRoom(source, Held.room(self.graph, like.target))
         with ahead([partial(self._load_for_terms, index, interval) for interval in self.intervals]) as found:
             for interval in self.intervals:
                 held, nodes = next(found)
@@ -131,7 +133,8 @@ class StreamedRun(StreamedLayers):
     def _edge_phase(self, index: int) -> None:
         """Aggregate target interval after target interval, whose state stays in memory until it is whole."""
         rows = self.graph.rows(self.model.layer(index).out_width)
-        with ahead(self._loads(index), number=2) as found:
+        passed = passing(self.graph, self.layers[index].source, self._sources(index))
+        with ahead(self._loads(index, passed.terms), number=2) as found, passed:
             for interval, pieces in groupby(self.pieces(index), key=lambda piece: piece.target):
                 own = cast("Own", next(found))
                 state: State | None = None
@@ -147,18 +150,23 @@ class StreamedRun(StreamedLayers):
                 rows.write(interval, [self.finished(index, interval, state, own)])
         self.outputs.append(rows)
 
-    def _loads(self, index: int) -> Iterator[Callable[[], object]]:
+    def _sources(self, index: int) -> list[list[int]]:
+        """Return the source intervals whose chunks the edge phase reads, by target interval."""
+        by_target = groupby(self.pieces(index), key=lambda piece: piece.target)
+        return [[source for source, _ in groupby(piece.source for piece in pieces)] for _, pieces in by_target]
+
+    def _loads(self, index: int, terms: Held) -> Iterator[Callable[[], object]]:
         """Yield what the edge phase reads, in its order; a chunk's source terms come with its first piece."""
         before: tuple[int, int] | None = None
         for piece in self.pieces(index):
             if before is None or before[0] != piece.target:
                 yield partial(self.load_own, index, piece.target)
             chunk = (piece.target, piece.source)
-            yield partial(self._load_piece, index, piece, with_source=chunk != before)
+            yield partial(self._load_piece, piece, terms if chunk != before else None)
             before = chunk
 
-    def _load_piece(self, index: int, piece: Piece, *, with_source: bool) -> tuple[BlockTensors, Named | None]:
-        return piece.load(), self.layers[index].source.read(piece.source) if with_source else None
+    def _load_piece(self, piece: Piece, terms: Held | None) -> tuple[BlockTensors, Named | None]:
+        return piece.load(), None if terms is None else terms.read(piece.source)
 
     def _keep(self, index: int, interval: int, state: State) -> None:
         if not self.keeps:
@@ -177,6 +185,6 @@ class StreamedRun(StreamedLayers):
     def _load_outputs(self, interval: int) -> list[Tensor | None]:
         read = self.model.head_layers
         return [
-            rows.read(interval).view(self.graph.sizes[interval], -1) if index in read else None
+            rows.read(interval).view(-1, self.model.layer(index).out_width) if index in read else None
             for index, rows in enumerate(self.outputs)
         ]

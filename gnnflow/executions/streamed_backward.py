@@ -23,6 +23,7 @@ from torch import Tensor
 
 from gnnflow.executions.adding import SLOPE, by_targets, pulled
 from gnnflow.executions.propagate import partial_state, sort_edges
+from gnnflow.executions.ring import Here, Relay, passing, sources_of
 from gnnflow.executions.streamed import StreamedRun
 from gnnflow.executions.streamed_blame import Blame, LayerBlame, below, leaves_of, room_for
 from gnnflow.executions.streamed_layers import Named, Own, some_rows
@@ -132,25 +133,28 @@ class _Backward:
 
         with ahead([partial(load, interval) for interval in run.intervals]) as found:
             for interval in run.intervals:
-                own, whole, gradient = next(found)
-                made = room_for(run.graph.sizes[interval], own, blame)
-                for rows in run.runs(index, interval):
-                    held, state = own.part(rows), parts(whole, rows)
-                    slopes = {name: state.pop(name) for name in [*state] if name == SLOPE}
-                    leaves = leaves_of(held, state, with_terms=blame is not None)
-                    with torch.enable_grad():
-                        out = run.last_phase(index, state, held)
-                    pulled = self._pulled([out], [gradient[rows]], leaves)
-                    if blame is not None:
-                        self._add_by_targets(index, slopes, pulled)
-                    for name, each in pulled.items():
-                        made[name][rows] = each
-                if blame is not None:
-                    blame.state.write(interval, below("state/", made))
-                    blame.target.write(interval, below("target/", made))
-                if "h" in made:
-                    self._blame(index - 1).add(interval, made["h"])
-                del own, whole, gradient, made, held, state, out, pulled, leaves, slopes
+                self._last_of(index, interval, next(found), blame)
+
+    def _last_of(self, index: int, interval: int, read: tuple[Own, State, Tensor], blame: LayerBlame | None) -> None:
+        """Differentiate the last phase of an interval, some rows at a time."""
+        run, (own, whole, gradient) = self.run, read
+        made = room_for(run.graph.sizes[interval], own, blame)
+        for rows in run.runs(index, interval):
+            held, state = own.part(rows), parts(whole, rows)
+            slopes = {name: state.pop(name) for name in [*state] if name == SLOPE}
+            leaves = leaves_of(held, state, with_terms=blame is not None)
+            with torch.enable_grad():
+                out = run.last_phase(index, state, held)
+            pulled = self._pulled([out], [gradient[rows]], leaves)
+            if blame is not None:
+                self._add_by_targets(index, slopes, pulled)
+            for name, each in pulled.items():
+                made[name][rows] = each
+        if blame is not None:
+            blame.state.write(interval, below("state/", made))
+            blame.target.write(interval, below("target/", made))
+        if "h" in made:
+            self._blame(index - 1).add(interval, made["h"])
 
     def _add_by_targets(self, index: int, slopes: State, pulled: Named) -> None:
         layer, edge = self.run.model.layer(index), self.run.graph.edge(index)
@@ -160,14 +164,15 @@ class _Backward:
 
     def _edge_phase(self, index: int, blame: LayerBlame) -> None:
         """Differentiate the chunks, source interval by source interval."""
-        by_source: list[list[Piece]] = [[] for _ in self.run.intervals]
+        by_source: dict[int, list[Piece]] = {source: [] for source in sources_of(self.run.graph)}
         for piece in self.run.pieces(index):
             if piece.num_edges:
                 by_source[piece.source].append(piece)
+        passed = passing(self.run.graph, self.run.layers[index].source, [list(by_source)], blame.source)
         before: int = -1
         left: State = {}
-        with ahead(self._loads(index, by_source, blame), number=2) as found:
-            for source, pieces in enumerate(by_source):
+        with ahead(self._loads(index, by_source, passed, blame), number=2) as found, passed:
+            for source, pieces in by_source.items():
                 terms = cast("Named", next(found))
                 gathered = blame.source.empty(self.run.graph.sizes[source])
                 for rows in gathered.values():
@@ -183,7 +188,7 @@ class _Backward:
                         left = self._differentiate(index, piece, read, blame=blame, terms=terms, gathered=gathered)
                     before = piece.target
                     del read
-                blame.source.write(source, gathered)
+                passed.gradients.write(source, gathered)
                 del terms, gathered
 
     def _pulls(self, index: int, piece: Piece, read: _Read, terms: Named, gathered: Named) -> bool:
@@ -231,10 +236,10 @@ class _Backward:
         return left
 
     def _loads(
-        self, index: int, by_source: Sequence[Sequence[Piece]], blame: LayerBlame
+        self, index: int, by_source: Mapping[int, Sequence[Piece]], passed: Here | Relay, blame: LayerBlame
     ) -> Iterator[Callable[[], object]]:
-        for source, pieces in enumerate(by_source):
-            yield partial(self.run.layers[index].source.read, source)
+        for source, pieces in by_source.items():
+            yield partial(passed.terms.read, source)
             for piece in pieces:
                 yield partial(self._load_piece, index, piece, blame)
 
@@ -256,18 +261,23 @@ class _Backward:
 
         with ahead([partial(load, interval) for interval in run.intervals]) as found:
             for interval in run.intervals:
-                held, nodes, source, target = next(found)
-                made = empty_rows(*held.shape) if isinstance(held, Tensor) else None
-                for rows in run.runs(index, interval):
-                    h = some_rows(held, rows)
-                    leaves = {"h": h.requires_grad_()} if isinstance(h, Tensor) else {}
-                    with torch.enable_grad():
-                        terms = run.terms(index, run.input_rows(h), nodes.part(rows), place=(interval, rows.start))
-                    outputs = [*(terms.source[name] for name in source), *(terms.target[name] for name in target)]
-                    gradients = [each[rows] for each in (*source.values(), *target.values())]
-                    pulled = self._pulled(outputs, gradients, leaves)
-                    if made is not None:
-                        made[rows] = pulled["h"]
-                if made is not None:
-                    self._blame(index - 1).add(interval, made)
-                del held, nodes, source, target, made, h, terms, outputs, gradients, pulled, leaves
+                self._terms_of(index, interval, next(found))
+
+    def _terms_of(
+        self, index: int, interval: int, read: tuple[FeatureTensors | Tensor, NodeContext, Named, Named]
+    ) -> None:
+        """Differentiate the terms of an interval, some rows at a time."""
+        run, (held, nodes, source, target) = self.run, read
+        made = empty_rows(*held.shape) if isinstance(held, Tensor) else None
+        for rows in run.runs(index, interval):
+            h = some_rows(held, rows)
+            leaves = {"h": h.requires_grad_()} if isinstance(h, Tensor) else {}
+            with torch.enable_grad():
+                terms = run.terms(index, run.input_rows(h), nodes.part(rows), place=(interval, rows.start))
+            outputs = [*(terms.source[name] for name in source), *(terms.target[name] for name in target)]
+            gradients = [each[rows] for each in (*source.values(), *target.values())]
+            pulled = self._pulled(outputs, gradients, leaves)
+            if made is not None:
+                made[rows] = pulled["h"]
+        if made is not None:
+            self._blame(index - 1).add(interval, made)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from gnnflow.executions.adding import added
 from gnnflow.executions.base import is_cheaper_first, takes_relu, terms_of, updated_rows
+from gnnflow.executions.ring import sources_of
 from gnnflow.executions.streaming import Held, Piece, Rows, StreamedGraph, parts, runs
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.arrays import IntArray
@@ -87,19 +88,20 @@ class StreamedLayers:
 
     @property
     def intervals(self) -> range:
-        """The intervals' numbers."""
-        return range(len(self.graph.sizes))
+        """The numbers of the intervals that are computed here."""
+        return range(len(self.graph.sizes)) if self.graph.ring is None else self.graph.ring.own
 
     def pieces(self, index: int) -> list[Piece]:
-        """Return a layer's pieces in the order of target and source, with those of messages to oneself, numbered -1."""
+        """Return a layer's pieces, as the graph has them, with those of messages to oneself, numbered -1."""
         found = self.graph.pieces(index)
         if not self.model.layer(index).include_self:
             return list(found)
+        sizes = self.graph.sizes
         own = [
-            Piece(each, each, -1, size, partial(self._own_edges, index, size))
-            for each, size in enumerate(self.graph.sizes)
+            Piece(each, each, -1, sizes[each], partial(self._own_edges, index, sizes[each])) for each in self.intervals
         ]
-        return sorted([*found, *own], key=lambda piece: (piece.target, piece.source, piece.number))
+        turn = {source: number for number, source in enumerate(sources_of(self.graph))}
+        return sorted([*found, *own], key=lambda piece: (piece.target, turn[piece.source], piece.number))
 
     def _own_edges(self, index: int, size: int) -> BlockTensors:
         return BlockTensors(identity(size), self.graph.edge(index).self_edges(size), None)

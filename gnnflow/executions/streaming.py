@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,6 +23,9 @@ from torch import Tensor
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import empty_rows
 from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext
+
+if TYPE_CHECKING:
+    from gnnflow.executions.ring import Ring
 
 T = TypeVar("T")
 
@@ -61,17 +64,24 @@ class Rows(Protocol):
 
 
 class StreamedGraph(Protocol):
-    """A graph whose parts are read when they are needed."""
+    """A graph whose parts are read when they are needed. ring: where several ranks have it, each some intervals."""
+
+    @property
+    def ring(self) -> Ring | None:
+        """How source intervals come by that other ranks own; None where all intervals are here."""
 
     @property
     def sizes(self) -> Sequence[int]:
-        """How many nodes each interval has: at least one interval, and at least one node in each."""
+        """How many nodes each interval has, those of other ranks too."""
 
     def num_edges(self, layer: int) -> int:
-        """Return how many edges a layer aggregates."""
+        """Return how many edges a layer aggregates, on all ranks."""
 
     def pieces(self, layer: int) -> Sequence[Piece]:
-        """Return a layer's pieces in the order of target, source and number; each target interval has at least one."""
+        """Return the pieces of this rank's targets in the order of target, source (as it comes by) and number.
+
+        Each target interval has at least one.
+        """
 
     def edge(self, layer: int) -> EdgeContext:
         """Return the columns of a layer's edges, of no edge."""
@@ -83,7 +93,10 @@ class StreamedGraph(Protocol):
         """Read what the graph knows of an interval's nodes."""
 
     def rows(self, width: int) -> Rows:
-        """Return room for so many numbers per node."""
+        """Return room for so many numbers per node of this rank's intervals."""
+
+    def source_rows(self, width: int) -> Rows:
+        """Return such room for what edges read of their sources: of all intervals, where ranks keep copies."""
 
 
 @dataclass(frozen=True)
@@ -126,10 +139,11 @@ class Held:
     rows: Rows | None
 
     @classmethod
-    def room(cls, graph: StreamedGraph, like: Mapping[str, Tensor]) -> Held:
-        """Return room for such tensors; none is asked for where they have no columns."""
+    def room(cls, graph: StreamedGraph, like: Mapping[str, Tensor], *, of_sources: bool = False) -> Held:
+        """Return room for such tensors; none is asked for where they have no columns. of_sources: edges read them."""
         columns = Columns.of(like)
-        return cls(columns, graph.rows(columns.width) if columns.width else None)
+        make = graph.source_rows if of_sources else graph.rows
+        return cls(columns, make(columns.width) if columns.width else None)
 
     def empty(self, num_rows: int) -> dict[str, Tensor]:
         """Return tensors for so many nodes that lie as they are written."""

@@ -11,15 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.executions import clusterbatch, minibatch, reference, sliced, sliced_relations, streamed
+from gnnflow.executions import clusterbatch, minibatch, reference, sliced, sliced_relations
 from gnnflow.executions.reference import WholeGraph
 from gnnflow.executions.tensors import types_of
 from gnnflow.graph.batch import Block
 from gnnflow.graph.relations import relation_blocks
-from tests.contracts.among_ranks import divided, outputs_on_ranks
+from tests.contracts.among_ranks import OnRanks, divided, outputs_on_ranks
 from tests.contracts.dividing import KINDS
-from tests.contracts.in_files import filed
+from tests.contracts.in_files import filed, outputs_of, targets_of
 from tests.contracts.in_memory import apart, mini_batch, rows_of
+from tests.contracts.in_process import on_ranks
 
 
 @dataclass(frozen=True)
@@ -160,21 +161,27 @@ def _on_ranks(model, case):
 
 
 def _on_stream(model, case):
-    """Chunks of one to three intervals in files, cut into pieces of few edges; edges with leaves in one interval."""
+    """Chunks of one to three intervals in files, cut into pieces of few edges; edges with leaves in one interval.
+
+    Where nothing is drawn and edges have no leaves, on one to four ranks, of as many intervals each.
+    """
     number = np.random.default_rng(case.seed).permutation(len(case.graph.nodes))
     places = np.argsort(number)[case.targets]
     order = np.sort(places)
-    graph = filed(tempfile.gettempdir(), case, number)
-    # its backward pass, which reads it, may come behind
-    weakref.finalize(graph, graph.scratch.close)
-    if torch.is_grad_enabled():
-        logits = streamed.forward(model, graph, order)
-        embedding = logits
+    size = 1 if model.training or case.graph.adjacency.edges.leaves is not None else 1 + case.seed % 4
+
+    def run(exchange=None):
+        graph = filed(tempfile.gettempdir(), case, number, exchange)
+        # its backward pass, which reads it, may come behind
+        weakref.finalize(graph, graph.scratch.close)
+        return outputs_of(model, graph, order if exchange is None else targets_of(graph, order))
+
+    if size == 1:
+        logits, embedding = run()
+    elif torch.is_grad_enabled():
+        logits, embedding = OnRanks.apply(run, size, *model.parameters())
     else:
-        run = streamed.StreamedRun(model, graph, order, keeps=False)
-        logits = run.logits()
-        outputs = [[rows.read(each).view(size, -1) for each, size in enumerate(graph.sizes)] for rows in run.outputs]
-        embedding = model.embedding([torch.cat(rows)[order] for rows in outputs])
+        logits, embedding = (torch.cat(column) for column in zip(*on_ranks(size, run), strict=True))
     back = np.searchsorted(order, places)
     return Ran(logits[back], embedding[back])
 

@@ -100,7 +100,7 @@ def own_rows(block: Block, own: np.ndarray) -> Block:
     )
 
 
-class _OnRanks(Function):
+class OnRanks(Function):
     """Outputs of all ranks [T, W], whose gradients the ranks compute together."""
 
     @staticmethod
@@ -146,7 +146,7 @@ def outputs_on_ranks(model: Model, of: Divided, *, size: int, recompute: bool = 
         return model.predict(outputs), model.embedding(outputs)
 
     if torch.is_grad_enabled():
-        logits, embedding = _OnRanks.apply(run, size, *model.parameters())
+        logits, embedding = OnRanks.apply(run, size, *model.parameters())
     else:
         logits, embedding = (torch.cat(column) for column in zip(*on_ranks(size, run), strict=True))
     return logits[of.places], embedding[of.places]

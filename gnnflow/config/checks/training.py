@@ -108,7 +108,7 @@ def the_whole_graph_can_be_one_batch(config: Config) -> None:
             fix="Leave train.updater out.",
         )
     if train.memory is not None:
-        _one_process_keeps_the_budget(config, train)
+        _files_keep_the_budget(config, train)
     if partitions is not None and partitions < train.workers:
         raise problem(
             f"{train.workers} ranks share {partitions} partitions under global-batch, and each needs one",
@@ -117,9 +117,8 @@ def the_whole_graph_can_be_one_batch(config: Config) -> None:
         )
 
 
-def _one_process_keeps_the_budget(config: Config, train: GlobalBatchConfig) -> None:
+def _files_keep_the_budget(config: Config, train: GlobalBatchConfig) -> None:
     held: dict[str, tuple[object, object, str]] = {
-        "train.workers": (train.workers, 1, "the graph is in files of one process"),
         "train.device": (train.device, "cpu", "chunks are computed on the cpu"),
         "train.precision": (train.precision, "float32", "files hold float32"),
         "task.kind": (config.task.kind, "node", "a step's rows are those of targets, and pairs have two ends"),

@@ -16,6 +16,7 @@ from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.batch import Block, Degrees, Features, NodeFeatures, TypedFeatures, sampled_block
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.edges import Fanout, InEdges
+from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.neighborhood import join_degrees, join_edges
 from gnnflow.graphfeature.shards import labels_of
@@ -51,8 +52,17 @@ class OwnPart:
 
 
 def partitions_of(rank: int, num_ranks: int, book: PartitionBook) -> range:
-    """Return the partitions that a rank owns: a run, as many as on any other rank or one more."""
+    """Return the partitions that a rank owns: a run, as many as on any other rank or one more.
+
+    Raises TrainingError where the graph has fewer partitions than there are ranks.
+    """
     number = book.num_partitions
+    if number < num_ranks:
+        raise TrainingError(
+            f"{num_ranks} ranks share {number} partitions, and each needs one",
+            where="train.workers",
+            fix=f"Set graph.partitions to {num_ranks} or more, or ask for fewer ranks.",
+        )
     return range(number * rank // num_ranks, number * (rank + 1) // num_ranks)
 
 

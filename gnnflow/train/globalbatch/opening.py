@@ -13,11 +13,11 @@ from gnnflow.train.source import Source
 def open_task_source(job: TrainJob, *, edges: bool = True, exchange: Exchange | None = None) -> Source:
     """Return this rank's part of a job as a source of what its task has as targets: an `OpenJointSource`.
 
-    Where train.memory sets a budget, the whole graph in files of this process.
+    Where train.memory sets a budget, that part in files.
     """
     if is_streamed(job.train):
         from gnnflow.train.streamed import open_streamed
 
-        return open_streamed(job, edges=edges)
+        return open_streamed(job, edges=edges, exchange=exchange)
     opened = open_source if job.task.kind == "node" else open_pair_source
     return opened(job, edges=edges, exchange=exchange)

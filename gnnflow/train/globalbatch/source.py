@@ -19,7 +19,6 @@ from gnnflow.executions.row_exchange import Exchange, OneRank
 from gnnflow.executions.stages import StageClock
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.batch import Block
-from gnnflow.graph.errors import TrainingError
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model, build_model
 from gnnflow.train.globalbatch.graph import OwnPart, blocks_of, bounds_of, partitions_of, read_part, read_placed
@@ -153,17 +152,12 @@ def open_source(job: TrainJob, *, edges: bool = True, exchange: Exchange | None 
     assert neighbors is not None
     assert isinstance(train, GlobalBatchConfig)
     book, watch = neighbors.store.book, Stopwatch()
-    if book.num_partitions < exchange.size:
-        raise TrainingError(
-            f"{exchange.size} ranks share {book.num_partitions} partitions, and each needs one",
-            where="train.workers",
-            fix=f"Set graph.partitions to {exchange.size} or more, or ask for fewer ranks.",
-        )
+    partitions = partitions_of(exchange.rank, exchange.size, book)
     watch.start()
-    part = read_part(neighbors, partitions_of(exchange.rank, exchange.size, book))
+    part = read_part(neighbors, partitions)
     placed = None
     if edges and exchange.size > 1:
-        placed = read_placed(neighbors.store, partitions_of(exchange.rank, exchange.size, book))
+        placed = read_placed(neighbors.store, partitions)
     watch.lap("read")
     part = part if edges else part.without_edges
     return GlobalBatchSource(

@@ -16,6 +16,7 @@ from itertools import accumulate
 import numpy as np
 import torch
 
+from gnnflow.executions.ring import Ring
 from gnnflow.executions.streaming import Piece
 from gnnflow.executions.tensors import BlockTensors, block_tensors
 from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of
@@ -37,10 +38,14 @@ class _Segment:
 class ChunkFile:
     """The in-edges that a layer aggregates, by chunk. sizes: nodes of each interval. max_edges: of a piece.
 
+    ring: says whose in-edges these are, and in which order sources come by; None where all are here.
+
     Where edges have leaves there must be one interval: the leaves of one edge may be any nodes.
     """
 
-    def __init__(self, scratch: Scratch, sizes: Sequence[int], *, max_edges: int) -> None:
+    def __init__(self, scratch: Scratch, sizes: Sequence[int], *, max_edges: int, ring: Ring | None = None) -> None:
+        self._own = range(len(sizes)) if ring is None else ring.own
+        self._order: Sequence[int] = self._own if ring is None else ring.order
         self._sizes, self._firsts = tuple(sizes), np.array([0, *accumulate(sizes)])
         self._scratch, self._file, self._max_edges = scratch, scratch.file(), max_edges
         self._segments: dict[tuple[int, int], list[_Segment]] = {}
@@ -56,7 +61,7 @@ class ChunkFile:
         width = 0 if edges.attributes is None else edges.attributes.shape[1]
         self._columns = (has_leaves, edges.weight is not None, width, block.edge_scale is not None)
         if block.sample_scale is not None:
-            self._scale = self._scale or NodeFile(self._scratch, self._sizes, 1)
+            self._scale = self._scale or NodeFile(self._scratch, self._sizes, 1, self._own)
             self._scale.fill(first, block.sample_scale)
         self.num_edges += edges.num_edges
         begin = int(np.searchsorted(self._firsts, first, side="right")) - 1
@@ -99,11 +104,11 @@ class ChunkFile:
         self._segments.setdefault(chunk, []).append(_Segment(at, len(positions), len(sources)))
 
     def pieces(self) -> list[Piece]:
-        """Return all pieces in the order of target and source interval; an empty one where a target has no other."""
+        """Return all pieces by target, and then by source interval; an empty one where a target has no other."""
         found: list[Piece] = []
-        for target in range(len(self._sizes)):
+        for target in self._own:
             before = len(found)
-            for source in range(len(self._sizes)):
+            for source in self._order:
                 for number, held in enumerate(self._grouped(self._segments.get((target, source), []))):
                     num_edges = sum(each.num_edges for each in held)
                     found.append(Piece(target, source, number, num_edges, partial(self._load, target, source, held)))

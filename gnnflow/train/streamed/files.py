@@ -9,13 +9,16 @@ Shapes: n rows of an interval, K numbers per row.
 from __future__ import annotations
 
 import os
+import platform
 import tempfile
 import threading
+import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -64,7 +67,7 @@ class Scratch:
 
     folder: str
     disk: Disk = field(default_factory=LocalDisk)
-    _free: dict[int, list[NodeFile]] = field(default_factory=dict)
+    _free: dict[tuple[int, range], list[NodeFile]] = field(default_factory=dict)
     _open: list[ScratchFile] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -79,14 +82,18 @@ class Scratch:
         self._open.append(made)
         return made
 
-    def rows(self, sizes: Sequence[int], width: int) -> NodeFile:
-        """Return room for so many numbers per node of each interval: one that was given back, or a new one."""
-        free = self._free.setdefault(width, [])
-        return free.pop() if free else NodeFile(self, tuple(sizes), width)
+    def rows(self, sizes: Sequence[int], width: int, own: range | None = None) -> NodeFile:
+        """Return room for so many numbers per node of each own interval: one that was given back, or a new one.
+
+        own: the intervals that are written; None where all are.
+        """
+        own = range(len(sizes)) if own is None else own
+        free = self._free.setdefault((width, own), [])
+        return free.pop() if free else NodeFile(self, tuple(sizes), width, own)
 
     def give(self, rows: NodeFile) -> None:
         """Take room back, for another to be given."""
-        self._free.setdefault(rows.width, []).append(rows)
+        self._free.setdefault((rows.width, rows.own), []).append(rows)
 
     def behind(self, rows: NodeFile, work: Callable[[], None]) -> None:
         """Have rows written in the thread. Waits for what was asked for before, and raises what that raised."""
@@ -160,28 +167,38 @@ class ScratchFile:
         """Fill memory from a place of the file."""
         self._scratch.disk.read(self._file.fileno(), into, at)
 
+    def drop_cache(self) -> None:
+        """Have the next read come from the disk, and not from the memory that the system keeps of the file."""
+        os.fsync(self._file.fileno())
+        os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
     def close(self) -> None:
         """Close it, and so delete it."""
         self._file.close()
 
 
 class NodeFile:
-    """K numbers for each node, by interval: `gnnflow.executions.streaming.Rows`."""
+    """K numbers for each node, by interval: `gnnflow.executions.streaming.Rows`. own: the intervals that it has."""
 
-    def __init__(self, scratch: Scratch, sizes: tuple[int, ...], width: int) -> None:
+    def __init__(self, scratch: Scratch, sizes: tuple[int, ...], width: int, own: range | None = None) -> None:
         self._scratch, self._file, self._sizes, self.width = scratch, scratch.file(), sizes, width
+        self.own = range(len(sizes)) if own is None else own
         self._firsts = [0, *accumulate(sizes)]
-        self._file.reserve(self._firsts[-1] * width * _NUMBER)
+        self._file.reserve((self._firsts[self.own.stop] - self._firsts[self.own.start]) * width * _NUMBER)
+
+    def _at(self, first: int) -> int:
+        """Return where the numbers of a node begin."""
+        return (first - self._firsts[self.own.start]) * self.width * _NUMBER
 
     def fill(self, first: int, rows: Array) -> None:
         """Write the numbers of some nodes at once, from node `first` on; each node's lie side by side [n, K]."""
-        self._file.write(bytes_of(np.ascontiguousarray(rows, np.float32)), first * self.width * _NUMBER)
+        self._file.write(bytes_of(np.ascontiguousarray(rows, np.float32)), self._at(first))
 
     def read(self, interval: int) -> Tensor:
         """Return an interval's numbers [n K]."""
         self._scratch.settle(self)
         run = empty_rows(self._sizes[interval] * self.width)
-        self._file.read(bytes_of(run), self._firsts[interval] * self.width * _NUMBER)
+        self._file.read(bytes_of(run), self._at(self._firsts[interval]))
         return run
 
     def write(self, interval: int, parts: Sequence[Tensor]) -> None:
@@ -189,7 +206,7 @@ class NodeFile:
         self._scratch.behind(self, partial(self._write, interval, parts))
 
     def _write(self, interval: int, parts: Sequence[Tensor]) -> None:
-        at = self._firsts[interval] * self.width * _NUMBER
+        at = self._at(self._firsts[interval])
         for part in parts:
             held = bytes_of(part.contiguous())
             self._file.write(held, at)
@@ -198,6 +215,11 @@ class NodeFile:
     def release(self) -> None:
         """Give the room back."""
         self._scratch.give(self)
+
+
+def disk_of(folder: str) -> int:
+    """Return what tells the disk of a folder from those of other folders and hosts."""
+    return zlib.crc32(f"{platform.node()} {Path(folder).stat().st_dev}".encode())
 
 
 def bytes_of(held: Tensor | Array) -> memoryview:

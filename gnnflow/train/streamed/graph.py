@@ -11,6 +11,8 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
+from gnnflow.executions.ring import Ring
+from gnnflow.executions.row_exchange import told_by_all
 from gnnflow.executions.streaming import Piece
 from gnnflow.executions.tensors import feature_tensors
 from gnnflow.graph.arrays import Array, offsets_of
@@ -26,7 +28,7 @@ _DEGREES = 3
 class FileGraph:
     """A graph without types whose nodes, in `sizes` intervals, and edges lie in files: a `StreamedGraph`.
 
-    chunks: per layer; layers over the same in-edges have them in common.
+    chunks: per layer; layers over the same in-edges have them in common. ring: where only some intervals are here.
     """
 
     scratch: Scratch
@@ -34,17 +36,28 @@ class FileGraph:
     chunks: tuple[ChunkFile, ...]
     inputs: FeatureFile
     degrees: NodeFile
+    ring: Ring | None = None
+    _edges_of_all: dict[int, int] = field(default_factory=dict)
     _pieces: dict[int, list[Piece]] = field(default_factory=dict)
 
     @classmethod
     def empty(
-        cls, scratch: Scratch, sizes: Sequence[int], *, files: Sequence[int], max_edges: int, width: int, sparse: bool
+        cls,
+        scratch: Scratch,
+        sizes: Sequence[int],
+        *,
+        files: Sequence[int],
+        max_edges: int,
+        width: int,
+        sparse: bool,
+        ring: Ring | None = None,
     ) -> FileGraph:
         """Return a graph whose nodes and edges are still to be written. files: per layer, the number of its edges."""
-        own = {number: ChunkFile(scratch, sizes, max_edges=max_edges) for number in sorted(set(files))}
-        inputs = FeatureFile(scratch, sizes, width, sparse=sparse)
-        degrees = NodeFile(scratch, tuple(sizes), _DEGREES)
-        return cls(scratch, tuple(sizes), tuple(own[number] for number in files), inputs, degrees)
+        own = None if ring is None else ring.own
+        chunks = {number: ChunkFile(scratch, sizes, max_edges=max_edges, ring=ring) for number in sorted(set(files))}
+        inputs = FeatureFile(scratch, sizes, width, sparse=sparse, own=own)
+        degrees = NodeFile(scratch, tuple(sizes), _DEGREES, own)
+        return cls(scratch, tuple(sizes), tuple(chunks[number] for number in files), inputs, degrees, ring)
 
     def add(self, first: int, *, blocks: Sequence[Block], features: Features, nodes: Degrees) -> None:
         """Write the nodes from `first` on with their in-edges, a block per layer. Nodes come in order."""
@@ -58,11 +71,16 @@ class FileGraph:
                 written.append(chunks)
 
     def num_edges(self, layer: int) -> int:
-        """Return how many edges a layer aggregates."""
-        return self.chunks[layer].num_edges
+        """Return how many edges a layer aggregates, on all ranks."""
+        if self.ring is None:
+            return self.chunks[layer].num_edges
+        if not self._edges_of_all:  # all ranks ask for them together, in the first layer of the first pass
+            own = np.array([each.num_edges for each in self.chunks])
+            self._edges_of_all = dict(enumerate(told_by_all(self.ring.exchange, own).sum(0).tolist()))
+        return self._edges_of_all[layer]
 
     def pieces(self, layer: int) -> list[Piece]:
-        """Return a layer's pieces in the order of target, source and number."""
+        """Return a layer's pieces in the order of target, source (as it comes by) and number."""
         chunks = self.chunks[layer]
         if id(chunks) not in self._pieces:
             self._pieces[id(chunks)] = chunks.pieces()
@@ -81,16 +99,23 @@ class FileGraph:
         return NodeContext(*self.degrees.read(interval).view(-1, _DEGREES).t().contiguous().unbind())
 
     def rows(self, width: int) -> NodeFile:
-        """Return room for so many numbers per node."""
-        return self.scratch.rows(self.sizes, width)
+        """Return room for so many numbers per node of this rank's intervals."""
+        return self.scratch.rows(self.sizes, width, None if self.ring is None else self.ring.own)
+
+    def source_rows(self, width: int) -> NodeFile:
+        """Return such room for what edges read of their sources: of all intervals, where ranks keep copies."""
+        copies = self.ring is not None and self.ring.copies
+        return self.scratch.rows(self.sizes, width) if copies else self.rows(width)
 
 
 class FeatureFile:
     """Input features by interval, dense or sparse, as they are stored."""
 
-    def __init__(self, scratch: Scratch, sizes: Sequence[int], width: int, *, sparse: bool) -> None:
+    def __init__(
+        self, scratch: Scratch, sizes: Sequence[int], width: int, *, sparse: bool, own: range | None = None
+    ) -> None:
         self._width, self._firsts = width, [0, *accumulate(sizes)]
-        self._dense = None if sparse or not width else NodeFile(scratch, tuple(sizes), width)
+        self._dense = None if sparse or not width else NodeFile(scratch, tuple(sizes), width, own)
         self._sparse = scratch.file()
         # of each interval: where rows begin, how many they and their entries are, and whether these have values
         self._segments: list[list[tuple[int, int, int, bool]]] = [[] for _ in sizes]
@@ -119,9 +144,12 @@ class FeatureFile:
         """Return the features of an interval's nodes."""
         if self._dense is not None:
             return Features(self._width, dense=self._dense.read(interval).view(-1, self._width).numpy())
-        parts = [self._read(*segment) for segment in self._segments[interval]]
-        lengths, index, value = (np.concatenate(column) for column in zip(*parts, strict=True))
-        has_value = self._segments[interval][0][3]
+        # an interval without nodes has no segment
+        segments = self._segments[interval] or [(0, 0, 0, False)]
+        lengths, index, value = (
+            np.concatenate(column) for column in zip(*(self._read(*each) for each in segments), strict=True)
+        )
+        has_value = segments[0][3]
         return Features(
             self._width,
             offsets=offsets_of(lengths),

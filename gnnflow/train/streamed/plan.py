@@ -45,7 +45,8 @@ _WEIGHTS = 4  # parameters, gradients and two moments
 class GraphSize:
     """What is known of a graph before it is read. edge_columns: numbers per edge beside its ends; has_leaves: edges do.
 
-    largest: the most nodes and in-edges of a partition.
+    largest: the most nodes and in-edges of a partition. Of several ranks, what the one with the most of each has;
+    targets_of_all: those of all ranks together, whose outputs each of them is told.
     """
 
     num_nodes: int
@@ -55,13 +56,16 @@ class GraphSize:
     edge_columns: int
     largest: tuple[int, int]
     has_leaves: bool = False
+    ranks: int = 1
+    targets_of_all: int = 0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a graph is cut: into so many intervals, pieces of at most so many edges; and the most bytes this takes.
+    """How a graph is cut: into so many intervals of each rank, pieces of at most so many edges; and the most bytes.
 
-    row_bytes: of them, those of rows of intervals.
+    num_bytes: of a rank's memory; disk_bytes: of its files; row_bytes: of its memory, that of rows of intervals.
+    copies: each rank keeps the sources' terms of all ranks.
     """
 
     intervals: int
@@ -69,6 +73,7 @@ class Plan:
     num_bytes: int
     disk_bytes: int
     row_bytes: int
+    copies: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,13 +91,24 @@ class _LayerWidths:
     kept: int
     out: int
     heads: int
+    passed: int
     adds: bool
     in_place: bool
     has_shortcut: bool
 
 
-def plan(model: Model, size: GraphSize, *, budget: int) -> Plan:
-    """Return how to cut a graph. Raises TrainingError where no cut keeps the budget, with the number that breaks it."""
+def plan(model: Model, size: GraphSize, *, budget: int, copies: bool = False) -> Plan:
+    """Return how to cut a graph. Raises TrainingError where no cut keeps the budget, with the number that breaks it.
+
+    copies: where there is more than one interval of a rank, all ranks keep what they read of the others' nodes.
+    """
+    if size.has_leaves and size.ranks > 1:
+        raise TrainingError(
+            f"edges with leaves cannot be divided among {size.ranks} ranks under train.memory: the leaves of one edge "
+            "may lie in the intervals of any",
+            where="train.workers",
+            fix="Set it to 1, or leave train.memory out.",
+        )
     layers = [_widths(model, index, size) for index in range(model.num_layers)]
     resident = _resident(model, size)
     stored = size.largest[1] * _PER_STORED_EDGE + size.largest[0] * (size.feature_width * 3 * _NUMBER + 200)
@@ -115,25 +131,28 @@ def plan(model: Model, size: GraphSize, *, budget: int) -> Plan:
     for intervals in range(1, most + 1):
         rows = math.ceil(size.num_nodes / intervals)
         # about how many edges a chunk has; a hub may have more, which pieces bound
-        edges = min(max_edges, max(_LEAST_EDGES, 2 * size.num_edges // intervals**2))
+        edges = min(max_edges, max(_LEAST_EDGES, 2 * size.num_edges // (intervals**2 * size.ranks)))
         needed = resident + _FIXED + rows * per_row + edges * per_edge
         if needed <= budget:
-            return Plan(intervals, edges, needed, _disk_bytes(layers, size), rows * per_row)
+            copies = copies and intervals > 1
+            disk = _disk_bytes(layers, size, copies=copies)
+            return Plan(intervals, edges, needed, disk, rows * per_row, copies)
     what = f"{per_row:,} bytes for each node of an interval, of which there can be {most}"
     raise _too_small(budget, needed, what)
 
 
-def check_disk(made: Plan, folder: str) -> None:
-    """Raise TrainingError where a folder has not the space that a plan asks for."""
+def check_disk(made: Plan, folder: str, *, ranks: int = 1) -> None:
+    """Raise TrainingError where a folder has not the space that a plan asks for. ranks: that write to its disk."""
     try:
         free = shutil.disk_usage(folder).free
     except OSError as error:
         raise TrainingError(
             f"{error.strerror} ({folder})", where="train.scratch", fix="Name a folder of a local disk."
         ) from error
-    if free < made.disk_bytes:
+    if free < made.disk_bytes * ranks:
+        who = "training" if ranks == 1 else f"{ranks} ranks"
         raise TrainingError(
-            f"training under train.memory writes {_mib(made.disk_bytes)} to {folder}, which has {_mib(free)} free",
+            f"{who} under train.memory writes {_mib(made.disk_bytes * ranks)} to {folder}, which has {_mib(free)} free",
             where="train.scratch",
             fix="Free space there, or set train.scratch to a folder of a larger local disk.",
         )
@@ -155,7 +174,10 @@ def _mib(size: int) -> str:
 def _resident(model: Model, size: GraphSize) -> int:
     weights = sum(each.numel() for each in model.parameters()) * _NUMBER * _WEIGHTS
     # logits, their gradient, and what a loss makes of them
-    return weights + size.num_targets * (_PER_TARGET + 5 * _NUMBER * model.inputs.num_outputs)
+    own = size.num_targets * (_PER_TARGET + 5 * _NUMBER * model.inputs.num_outputs)
+    # what ranks tell each other when a split is scored: as bytes, as arrays and joined
+    told = 3 * size.targets_of_all * (_PER_TARGET + _NUMBER * model.inputs.num_outputs)
+    return weights + own + told
 
 
 def _bytes_per_row(layer: _LayerWidths) -> int:
@@ -170,8 +192,9 @@ def _bytes_per_row(layer: _LayerWidths) -> int:
     wholes = 0 if layer.adds else 3 * layer.kept
     differentiated = 0 if layer.in_place else 2 * back + wholes
     terms = 2 * (layer.h + layer.source + layer.target)
-    edges = layer.kept + parts + 3 * layer.source + 2 * own + 2 * layer.out
-    edges_back = 4 * layer.source + 3 * (layer.state + layer.target) + differentiated
+    # passed: what waits to be taken, is on its way here, or read ahead to be sent; of gradients also what is sent
+    edges = layer.kept + parts + 3 * layer.source + 3 * layer.passed + 2 * own + 2 * layer.out
+    edges_back = 4 * layer.source + 7 * layer.passed + 3 * (layer.state + layer.target) + differentiated
     last_back = 2 * (own + layer.kept + layer.out) + 2 * (own + layer.state)
     terms_back = 2 * (layer.h + layer.source + layer.target) + 3 * layer.h
     return _NUMBER * max(terms, edges, edges_back, last_back, terms_back, 6 * layer.out)
@@ -203,6 +226,7 @@ def _widths(model: Model, index: int, size: GraphSize) -> _LayerWidths:
         max(map(_width, adding)),
         layer.out_width,
         max(each.source["value"].shape[-2] for each in either),
+        max(_width(each.source) for each in either) if size.ranks > 1 else 0,
         aggregation.adds,
         has_gates or (aggregation.adds and layer.uses_coefficients and not layer.coefficient_dropout),
         model.shortcut(index, none.new_zeros(0, layer.in_width)) is not None,
@@ -213,8 +237,10 @@ def _width(tensors: Mapping[str, Tensor]) -> int:
     return sum(math.prod(each.shape[1:]) for each in tensors.values())
 
 
-def _disk_bytes(layers: list[_LayerWidths], size: GraphSize) -> int:
+def _disk_bytes(layers: list[_LayerWidths], size: GraphSize, *, copies: bool) -> int:
     kept = sum(each.source + each.target + each.kept + each.out for each in layers)
     passing = max(each.source + each.target + each.state + 2 * each.out + each.h for each in layers)
     per_node = (size.feature_width + 3 + kept + passing) * _NUMBER
-    return size.num_nodes * per_node + size.num_edges * (2 + size.edge_columns) * _NUMBER
+    own = size.num_nodes * per_node + size.num_edges * (2 + size.edge_columns) * _NUMBER
+    others = (size.ranks - 1) * size.num_nodes * sum(each.source for each in layers) * _NUMBER
+    return own + others * copies

@@ -1,10 +1,10 @@
-"""Global-batch training under a budget of memory, in one process: one step per epoch over a graph in files."""
+"""Global-batch training under a budget of memory: one step per epoch over a graph in files, on one rank or a ring."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from gnnflow.config import GlobalBatchConfig
+from gnnflow.executions.ring import Ring
+from gnnflow.executions.row_exchange import Exchange, OneRank, told_by_all
 from gnnflow.executions.streamed import forward
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.batch import Features
@@ -23,13 +25,14 @@ from gnnflow.kernels.memory import return_memory
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model, build_model
 from gnnflow.neighbors.selected import Neighbors
-from gnnflow.train.globalbatch.graph import blocks_of, labelled, read_part
+from gnnflow.train.globalbatch.graph import blocks_of, bounds_of, labelled, partitions_of, read_part
 from gnnflow.train.job import TrainJob
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import Stopwatch
 from gnnflow.train.reproducible import seed_step
 from gnnflow.train.state import Row
-from gnnflow.train.streamed.files import Scratch
+from gnnflow.train.streamed.bandwidth import keeps_copies, measured
+from gnnflow.train.streamed.files import Scratch, disk_of
 from gnnflow.train.streamed.graph import FileGraph, even_sizes
 from gnnflow.train.streamed.plan import GraphSize, Plan, check_disk, plan
 
@@ -49,7 +52,10 @@ class StreamedStep:
         return FeatureTensors(0)
 
     def seed(self) -> None:
-        """Seed torch's generator, of which the pass draws the seed of its draws."""
+        """Seed torch's generator, of which the pass draws the seed of its draws: one seed on all ranks.
+
+        Its draws are functions of interval and piece, which are numbered over all ranks.
+        """
         seed_step(self.source.seed, epoch=self.epoch, step=0, rank=0)
 
     def logits(self, model: Model) -> Tensor:
@@ -59,7 +65,10 @@ class StreamedStep:
 
 @dataclass(frozen=True)
 class StreamedSource:
-    """The graph in files, and what lies in memory of its labelled nodes. rows, splits and labels: of each [L]."""
+    """A rank's part of the graph in files, and what lies in memory of its labelled nodes.
+
+    rows (dense ids, ascending), splits and labels: of each [L].
+    """
 
     graph: FileGraph
     plan: Plan
@@ -108,10 +117,11 @@ class StreamedSource:
         return np.flatnonzero(self.row_splits == SPLITS.index(split))
 
 
-def open_streamed(job: TrainJob, *, edges: bool = True) -> StreamedSource:
-    """Write a job's graph into files, partition by partition, and return it as a source.
+def open_streamed(job: TrainJob, *, edges: bool = True, exchange: Exchange | None = None) -> StreamedSource:
+    """Write this rank's part of a job's graph into files, partition by partition, and return it as a source.
 
-    Raises TrainingError where the budget cannot be kept or the disk is full.
+    exchange: with the other ranks; None where there is one. Raises TrainingError where the budget cannot be kept, the
+    disk is full, or the graph has fewer partitions than there are ranks.
     """
     neighbors, train = job.neighbors, job.train
     assert neighbors is not None
@@ -126,58 +136,91 @@ def open_streamed(job: TrainJob, *, edges: bool = True) -> StreamedSource:
     watch = Stopwatch()
     watch.start()
     folder = train.scratch or tempfile.gettempdir()
-    held = [labelled(neighbors.store, number) for number in range(neighbors.store.num_partitions)]
+    exchange, book = exchange or OneRank(), neighbors.store.book
+    partitions = partitions_of(exchange.rank, exchange.size, book)
+    held = [labelled(neighbors.store, number) for number in partitions]
     rows, splits, labels = (np.concatenate(column) for column in zip(*held, strict=True))
-    model = build_model(job.model, job.inputs)
-    size = graph_size(neighbors, max(int((splits == number).sum()) for number in range(len(SPLITS))))
-    made = plan(model, size, budget=int(train.memory))
-    check_disk(made, folder)
-    return_memory(most=made.row_bytes)
-    watch.lap("read")
-    graph = _written(job, neighbors, made, Scratch(folder), edges=edges)
+    counts = np.bincount(splits, minlength=len(SPLITS))
+    size, sharing, copies = graph_size(neighbors, int(counts.max()), partitions), 1, False
+    scratch = Scratch(folder)
+    try:
+        if exchange.size > 1:
+            copies = keeps_copies(measured(scratch, exchange), np.diff(bounds_of(exchange.size, book)))
+            size, sharing = of_all_ranks(size, counts, folder, exchange)
+        made = plan(build_model(job.model, job.inputs), size, budget=int(train.memory), copies=copies)
+        check_disk(made, folder, ranks=sharing)
+        return_memory(most=made.row_bytes)
+        told_by_all(exchange, np.zeros(1, np.int64))  # nobody writes before all have looked
+        watch.lap("read")
+        graph = _written(job, made, scratch, exchange, edges=edges)
+    except BaseException:
+        scratch.close()
+        raise
     watch.lap("build")
     return StreamedSource(graph, made, rows, splits, labels, job.splits, job.seed, watch)
 
 
-def graph_size(neighbors: Neighbors, num_targets: int) -> GraphSize:
-    """Return what is known of a graph before its edges are read. num_targets: of the largest split."""
+def of_all_ranks(own: GraphSize, counts: IntArray, folder: str, exchange: Exchange) -> tuple[GraphSize, int]:
+    """Return the size that every rank plans for, and how many have their files on this rank's disk.
+
+    counts: this rank's targets by split.
+    """
+    figures = [own.num_nodes, own.num_edges, own.num_targets, *own.largest, disk_of(folder), *counts]
+    told = told_by_all(exchange, np.array(figures, np.int64))
+    num_nodes, num_edges, num_targets, nodes, edges = told[:, :5].max(0).tolist()
+    size = replace(
+        own,
+        num_nodes=num_nodes,
+        num_edges=num_edges,
+        num_targets=num_targets,
+        largest=(nodes, edges),
+        ranks=exchange.size,
+        targets_of_all=int(told[:, 6:].sum(0).max()),
+    )
+    return size, int((told[:, 5] == told[exchange.rank, 5]).sum())
+
+
+def graph_size(neighbors: Neighbors, num_targets: int, partitions: range) -> GraphSize:
+    """Return what is known of a rank's partitions before their edges are read. num_targets: of the largest split."""
     store, facts = neighbors.store, neighbors.store.facts
     book = store.book
-    in_edges = [int(store.degrees(number).in_degree.sum()) for number in range(book.num_partitions)]
+    in_edges = [int(store.degrees(number).in_degree.sum()) for number in partitions]
     columns = facts.has_weight + facts.attribute_width + (neighbors.sampling == "weighted")
     return GraphSize(
-        num_nodes=facts.num_nodes,
-        num_edges=facts.num_edges,
+        num_nodes=sum(map(book.size, partitions)),
+        num_edges=facts.num_edges if len(partitions) == book.num_partitions else sum(in_edges),
         num_targets=num_targets,
         feature_width=facts.features.width if facts.features.kind == "dense" else 0,
         edge_columns=columns,
-        largest=(max(map(book.size, range(book.num_partitions))), max(in_edges)),
+        largest=(max(map(book.size, partitions)), max(in_edges)),
         has_leaves=set(facts.leaves_of_relations) != {1},
     )
 
 
-def _written(job: TrainJob, neighbors: Neighbors, made: Plan, scratch: Scratch, *, edges: bool) -> FileGraph:
+def _written(job: TrainJob, made: Plan, scratch: Scratch, exchange: Exchange, *, edges: bool) -> FileGraph:
+    neighbors = job.neighbors
+    assert neighbors is not None
+    book = neighbors.store.book
     fanouts, num_layers = job.fanouts, job.model.layers
     # layers with the same fan-out aggregate the same in-edges; fan-outs are targets first
     files = [0] * num_layers if fanouts is None else [fanouts.index(each) for each in reversed(fanouts)]
+    nodes = np.diff(bounds_of(exchange.size, book)).tolist()
+    sizes = tuple(size for rank in nodes for size in even_sizes(rank, made.intervals))
     graph = FileGraph.empty(
         scratch,
-        even_sizes(neighbors.store.book.num_nodes, made.intervals),
+        sizes,
         files=files,
         max_edges=made.max_edges,
         width=job.inputs.feature_width,
         sparse=job.inputs.sparse,
+        ring=None if exchange.size == 1 else Ring(exchange, sizes, copies=made.copies),
     )
-    try:
-        for number in range(neighbors.store.num_partitions):
-            part = read_part(neighbors, [number])
-            part = part if edges else part.without_edges
-            blocks = blocks_of(part, neighbors, fanouts, num_layers=num_layers)
-            assert isinstance(part.features, Features), "the config refuses graphs with types"
-            graph.add(part.first, blocks=blocks, features=part.features, nodes=part.nodes)
-            del part, blocks
-        pa.default_memory_pool().release_unused()
-    except BaseException:
-        scratch.close()
-        raise
+    for number in partitions_of(exchange.rank, exchange.size, book):
+        part = read_part(neighbors, [number])
+        part = part if edges else part.without_edges
+        blocks = blocks_of(part, neighbors, fanouts, num_layers=num_layers)
+        assert isinstance(part.features, Features), "the config refuses graphs with types"
+        graph.add(part.first, blocks=blocks, features=part.features, nodes=part.nodes)
+        del part, blocks
+    pa.default_memory_pool().release_unused()
     return graph

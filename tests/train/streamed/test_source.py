@@ -18,9 +18,10 @@ from gnnflow.layers.saved import decode_weights
 from gnnflow.progress import Silent
 from gnnflow.train.streamed import open_streamed, source
 from gnnflow.train.streamed.files import LocalDisk, Scratch
-from gnnflow.train.streamed.plan import GraphSize, Plan, plan
+from gnnflow.train.streamed.plan import GraphSize, plan
 from gnnflow.train.trainer import train
 from tests.train.globalbatch.stored import NUM_NODES, config_of, job_for, write
+from tests.train.streamed.cutting import cut_to
 
 SAMPLES = {
     "every edge": None,
@@ -42,13 +43,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("streamed")
     write(folder)
     return folder
-
-
-def cut_to(disk_bytes):
-    def planned(*_, budget):
-        return Plan(5, 30, budget, disk_bytes, budget)
-
-    return planned
 
 
 @pytest.fixture
@@ -191,7 +185,8 @@ def test_fewer_bytes_are_more_intervals(folder):
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"workers": 2}, "2 is not allowed where train.memory is set"),
+        ({"updater": {"kind": "parameter_server"}}, "parameter_server is not allowed where train.strategy is"),
+        ({"workers": 5}, "5 ranks share 4 partitions under global-batch, and each needs one"),
         ({"device": "cuda"}, "cuda is not allowed where train.memory is set"),
         ({"precision": "bfloat16"}, "bfloat16 is not allowed where train.memory is set"),
         ({"memory": None, "scratch": "/tmp"}, "is not allowed without train.memory"),

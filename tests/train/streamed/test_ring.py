@@ -1,0 +1,69 @@
+"""Training under a budget of memory on a ring of ranks: one model, whoever reads what, and kills cost no bit of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gnnflow.progress import Silent
+from gnnflow.train.ranks.gang import train_on_ranks
+from gnnflow.train.trainer import train
+from tests.train.globalbatch.stored import job_for, write
+from tests.train.planted import Recording
+from tests.train.ranks.shared_cluster import client, shared_client
+from tests.train.ranks.test_gang import Killing, assert_close, nothing_is_left, rows_of
+from tests.train.streamed.cutting import open_cut
+
+pytestmark = pytest.mark.distributed
+
+__all__ = ["client", "shared_client"]  # fixtures that pytest finds here
+DROPPED = {"kind": "gat", "hidden": 8, "heads": 2, "dropout": 0.4, "attention_dropout": 0.3, "layers": 3}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ring")
+    write(folder)
+    return folder
+
+
+def on_ring(client, job, *, copies=False, progress=None):
+    opened = open_cut(intervals=3, copies=copies)
+    return train_on_ranks(job, client, progress=progress or Recording(), open_source=opened)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_train_as_global_batch_does(client, folder: Path, ranks: int):
+    keys = {"optimizer": "sgd", "lr": 0.3, "class_weight": "balanced", "patience": 20, "epochs": 12}
+    whole = train(job_for(folder, **keys), progress=Silent())
+    trained = on_ring(client, job_for(folder, workers=ranks, memory="1GiB", **keys))
+    assert_close(trained.result, whole)
+    assert trained.result.metrics["test.accuracy"] == whole.metrics["test.accuracy"]
+    nothing_is_left(client)
+
+
+def test_the_same_seed_gives_the_same_bytes_whoever_reads_what(client, folder: Path):
+    job = job_for(folder, model=DROPPED, workers=3, memory="1GiB", baseline=True)
+    first, second, third = (on_ring(client, job, copies=copies).result for copies in (False, False, True))
+    assert first.weights == second.weights == third.weights
+    assert rows_of(first) == rows_of(second) == rows_of(third)
+    nothing_is_left(client)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_killed_rank_costs_the_time_since_the_last_checkpoint_and_no_bit(
+    client, folder: Path, tmp_path: Path, which: int
+):
+    keys = {"workers": 2, "epochs": 60, "checkpoint_steps": 4, "start_seconds": 20, "memory": "1GiB"}
+    job = job_for(folder, model=DROPPED, **keys)
+    undisturbed = on_ring(client, job)
+    progress = Killing(client, 20, which=which)
+    trained = on_ring(client, replace(job, checkpoint_uri=str(tmp_path)), progress=progress)
+    assert progress.left == 0
+    assert [attempt.ranks for attempt in trained.attempts] == [2, 2]
+    assert f"rank {which} was lost" in trained.attempts[0].lost
+    assert trained.result.weights == undisturbed.result.weights
+    assert rows_of(trained.result) == rows_of(undisturbed.result)
+    nothing_is_left(client)
