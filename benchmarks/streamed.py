@@ -45,7 +45,7 @@ from gnnflow.graph.batch import Block, Degrees, Features
 from gnnflow.graph.edges import InEdges
 from gnnflow.kernels import gather_sources, weighted_sum
 from gnnflow.kernels.memory import return_memory
-from gnnflow.layers import Model
+from gnnflow.layers import Model, Terms
 from gnnflow.layers.model import ModelInputs, build_model
 from gnnflow.train.reproducible import compute_settings
 from gnnflow.train.streamed.files import LocalDisk, Scratch
@@ -84,8 +84,7 @@ class Order(streamed.StreamedRun):
     """Source interval by source interval: a target interval's state is read, merged and written for every chunk."""
 
     def _edge_phase(self, index: int) -> None:
-        aggregation = self.model.layer(index).levels.instance
-        pieces = sorted(self.graph.pieces(index), key=lambda piece: (piece.source, piece.target, piece.number))
+        pieces = sorted(self.pieces(index), key=lambda piece: (piece.source, piece.target, piece.number))
         room: Held | None = None
         begun: set[int] = set()
 
@@ -96,10 +95,9 @@ class Order(streamed.StreamedRun):
         with streamed.ahead(map(load, pieces)) as found:
             for piece in pieces:
                 block, target, source = next(found)
-                state = self.part_state(index, piece, block, source, target)
+                state = room.read(piece.target) if room is not None and piece.target in begun else None
+                state = self.add_piece(index, state, piece, block, terms=Terms(source, target))
                 room = room or Held.room(self.graph, state)
-                if piece.target in begun:
-                    state = aggregation.merge(room.read(piece.target), state)
                 room.write(piece.target, state)
                 begun.add(piece.target)
         assert room is not None
@@ -110,7 +108,7 @@ class Stage(streamed.StreamedRun):
     """Scatter, edge function and gather one after the other over all chunks; rows per edge go through files."""
 
     def _edge_phase(self, index: int) -> None:
-        pieces = self.graph.pieces(index)
+        pieces = self.pieces(index)
         file, at = self.graph.scratch.file(), {}  # type: ignore[attr-defined]
         for piece in pieces:  # scatter: a row per edge
             block, source = piece.load(), self.layers[index].source.read(piece.source)
@@ -156,7 +154,7 @@ def finish(run: streamed.StreamedRun, index: int, room: Held) -> None:
     """Run a layer's last phase over whole states that lie in a file."""
     rows = run.graph.rows(run.model.layer(index).out_width)
     for interval in run.intervals:
-        rows.write(interval, [run.last_phase(index, room.read(interval), run.load_own(index, interval))])
+        rows.write(interval, [run.finished(index, interval, room.read(interval), run.load_own(index, interval))])
     room.release()
     run.outputs.append(rows)
 

@@ -6,7 +6,7 @@ import gc
 
 import torch
 
-from gnnflow.kernels.memory import empty_rows, kept_memory
+from gnnflow.kernels.memory import empty_rows, kept_memory, return_memory
 
 LARGE = 5 * 1024**2  # numbers
 
@@ -51,3 +51,20 @@ def test_memory_that_fits_no_tensor_for_long_is_given_up_before_more_is_taken():
         larger = empty_rows(4 * LARGE)
         assert (empty_rows(LARGE) == 0.0).all(), "the system clears what it gives anew"
         del larger
+
+
+def test_under_a_budget_free_memory_is_given_up_for_what_is_asked_for():
+    with kept_memory():
+        return_memory(most=6 * LARGE)
+        first = empty_rows(LARGE)
+        first.fill_(1.0)
+        place = first.data_ptr()
+        del first
+        gc.collect()
+        again = empty_rows(LARGE)
+        assert again.data_ptr() == place, "within the budget it serves again"
+        del again
+        gc.collect()
+        larger = empty_rows(2 * LARGE)
+        larger.fill_(1.0)
+        assert (empty_rows(LARGE) == 0.0).all(), "the system clears what it gives anew"

@@ -173,8 +173,8 @@ def _mib(size: int) -> str:
 
 def _resident(model: Model, size: GraphSize) -> int:
     weights = sum(each.numel() for each in model.parameters()) * _NUMBER * _WEIGHTS
-    # logits, their gradient, and what a loss makes of them
-    own = size.num_targets * (_PER_TARGET + 5 * _NUMBER * model.inputs.num_outputs)
+    # what a loss keeps of the logits, and their gradient; the logits themselves are gone once the pass goes back
+    own = size.num_targets * (_PER_TARGET + 3 * _NUMBER * model.inputs.num_outputs)
     # what ranks tell each other when a split is scored: as bytes, as arrays and joined
     told = 3 * size.targets_of_all * (_PER_TARGET + _NUMBER * model.inputs.num_outputs)
     return weights + own + told
@@ -186,11 +186,12 @@ def _bytes_per_row(layer: _LayerWidths) -> int:
     Of what a phase reads there is what it computes on and the next; of what it writes, what it fills and what is on its
     way to the file. Pieces are read two ahead.
     """
-    own, back = layer.target + layer.h * layer.has_shortcut, layer.state + layer.source + layer.target
-    # where pieces are not added in place: a part's state and the two merged; in the backward pass their gradients too
-    parts = 0 if layer.in_place else 2 * layer.state
+    own = layer.target + layer.h * layer.has_shortcut
+    # where pieces are not added in place: a part's state and what the two are merged with; in the backward pass the
+    # whole states, a part with its gradient, what that is made of, and the gradients of terms
+    parts = 0 if layer.in_place else 4 * layer.state
     wholes = 0 if layer.adds else 3 * layer.kept
-    differentiated = 0 if layer.in_place else 2 * back + wholes
+    differentiated = 0 if layer.in_place else 5 * layer.state + 2 * (layer.source + layer.target) + wholes
     terms = 2 * (layer.h + layer.source + layer.target)
     # passed: what waits to be taken, is on its way here, or read ahead to be sent; of gradients also what is sent
     edges = layer.kept + parts + 3 * layer.source + 3 * layer.passed + 2 * own + 2 * layer.out
