@@ -1,12 +1,12 @@
 """Training on a graph larger than memory: seconds and peak memory beside the graph in memory, and other schedules.
 
-    python benchmarks/streamed.py --part memory [--nodes 300000 --edges 12000000 --share 8] [--model gcn]
+    python benchmarks/streamed.py --part memory [--nodes 300000 --edges 12000000 --share 8] [--model gcn] [--dropout 0]
     python benchmarks/streamed.py --part edges --sizes 5,10,20,40
     python benchmarks/streamed.py --part schedules [--nodes 50000 --edges 2000000 --rate 400]
 
 The graph is random: every node has as many in-edges on average, of sources anywhere, so no chunk is empty. Two layers,
-hidden 64, dropout 0.5, every node a training node. Every measurement is a process of its own; memory is what its peak
-(VmHWM) grows by after libraries are loaded, before any of the graph.
+--width columns (64) in and hidden, dropout 0.5, every node a training node. Every measurement is a process of its own;
+memory is what its peak (VmHWM) grows by after libraries are loaded, before any of the graph.
 
 memory: training in memory (`globalbatch`), then under a budget of 1 / share of the memory that took.
 edges: training under one budget at several numbers of edges (millions) on the same nodes.
@@ -52,7 +52,7 @@ from gnnflow.train.streamed.files import LocalDisk, Scratch
 from gnnflow.train.streamed.graph import FileGraph, even_sizes
 from gnnflow.train.streamed.plan import GraphSize, Plan, plan
 
-WIDTH, HIDDEN, CLASSES = 64, 64, 8
+CLASSES = 8
 
 
 class LimitedDisk(LocalDisk):
@@ -192,25 +192,25 @@ def parts_of(chosen: argparse.Namespace) -> Iterator[tuple[int, InEdges, Degrees
         size, edges = last - first, chosen.edges // parts
         degree = rng.multinomial(edges, np.full(size, 1 / size))
         found = InEdges(offsets_of(degree), rng.integers(0, chosen.nodes, edges))
-        x = rng.standard_normal((size, WIDTH), np.float32)
-        yield first, found, Degrees(degree, degree, degree.astype(np.float32)), Features(WIDTH, dense=x)
+        x = rng.standard_normal((size, chosen.width), np.float32)
+        yield first, found, Degrees(degree, degree, degree.astype(np.float32)), Features(chosen.width, dense=x)
 
 
 def new_model(chosen: argparse.Namespace) -> Model:
     """Return the model, from one seed."""
     torch.manual_seed(0)
-    kind = {"kind": chosen.model, "hidden": HIDDEN, "layers": 2, "dropout": 0.5}
-    return build_model(model_from_dict(kind), ModelInputs(WIDTH, CLASSES)).train()
+    kind = {"kind": chosen.model, "hidden": chosen.width, "layers": 2, "dropout": chosen.dropout}
+    return build_model(model_from_dict(kind), ModelInputs(chosen.width, CLASSES)).train()
 
 
 def filed(model: Model, chosen: argparse.Namespace, folder: str, scratch: Scratch) -> tuple[FileGraph, Plan]:
     """Return the graph in files, cut as the budget asks for."""
     largest = (-(-chosen.nodes // num_parts(chosen)), chosen.edges // num_parts(chosen))
-    size = GraphSize(chosen.nodes, chosen.edges, chosen.nodes, WIDTH, 0, largest)
+    size = GraphSize(chosen.nodes, chosen.edges, chosen.nodes, chosen.width, 0, largest)
     made = plan(model, size, budget=chosen.budget << 20)
     return_memory(most=made.row_bytes)
     sizes = even_sizes(chosen.nodes, chosen.intervals or made.intervals)
-    graph = FileGraph.empty(scratch, sizes, files=[0, 0], max_edges=made.max_edges, width=WIDTH, sparse=False)
+    graph = FileGraph.empty(scratch, sizes, files=[0, 0], max_edges=made.max_edges, width=chosen.width, sparse=False)
     for first, edges, nodes, features in parts_of(chosen):
         graph.add(first, blocks=[Block(edges, chosen.nodes)] * 2, features=features, nodes=nodes)
     return graph, made
@@ -226,7 +226,9 @@ def in_memory(model: Model, chosen: argparse.Namespace) -> Callable[[], torch.Te
     every, bounds = np.arange(chosen.nodes), np.array([0, chosen.nodes])
     rows = active_rows([Block(edges, chosen.nodes)] * 2, every, bounds=bounds, exchange=OneRank())
     nodes = Degrees(degree, degree, degree.astype(np.float32))
-    batch = globalbatch.rank_batch(model, rows, features=Features(WIDTH, dense=x), nodes=nodes, exchange=OneRank())
+    batch = globalbatch.rank_batch(
+        model, rows, features=Features(chosen.width, dense=x), nodes=nodes, exchange=OneRank()
+    )
     return lambda: globalbatch.forward(model, batch, OneRank())
 
 
@@ -310,10 +312,11 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=["memory", "edges", "schedules"], required=True)
-    defaults = {"nodes": 300_000, "edges": 12_000_000, "share": 8, "rate": 0, "threads": 1, "repeats": 2}
+    defaults = {"nodes": 300_000, "edges": 12_000_000, "width": 64, "share": 8, "rate": 0, "threads": 1, "repeats": 2}
     for name, default in {**defaults, "budget": 0, "intervals": 0}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--model", default="gcn")
+    parser.add_argument("--dropout", type=float, default=0.5)
     parser.add_argument("--sizes", default="5,10,20,40")
     parser.add_argument("--forward", action="store_true")
     parser.add_argument("--alone", default="", help=argparse.SUPPRESS)

@@ -13,6 +13,7 @@ import platform
 import tempfile
 import threading
 import zlib
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from gnnflow.graph.errors import TrainingError
 from gnnflow.kernels import empty_rows
 
 _NUMBER = 4  # bytes of a number
+_BEHIND = 2  # of what is to be written: the terms of both ends, or a state and the rows made of it
 _AT_ONCE = 1 << 30  # bytes that one call of the system reads or writes at most
 
 
@@ -73,7 +75,7 @@ class Scratch:
     def __post_init__(self) -> None:
         """Begin without a file."""
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="gnnflow-behind")
-        self._pending: tuple[NodeFile, Future[None]] | None = None
+        self._pending: deque[tuple[NodeFile, Future[None]]] = deque()
         self._lock = threading.Lock()
 
     def file(self) -> ScratchFile:
@@ -96,21 +98,20 @@ class Scratch:
         self._free.setdefault((rows.width, rows.own), []).append(rows)
 
     def behind(self, rows: NodeFile, work: Callable[[], None]) -> None:
-        """Have rows written in the thread. Waits for what was asked for before, and raises what that raised."""
+        """Have rows written in the thread. Waits until no more than one other is to be, and raises what that raised."""
         with self._lock:
-            self._wait()
-            self._pending = (rows, self._writer.submit(work))
+            before = [self._pending.popleft()[1] for _ in range(len(self._pending) - _BEHIND + 1)]
+        for each in before:
+            each.result()
+        with self._lock:
+            self._pending.append((rows, self._writer.submit(work)))
 
     def settle(self, rows: NodeFile) -> None:
         """Wait until what was asked for of some rows is written. Raises what writing raised."""
         with self._lock:
-            if self._pending is not None and self._pending[0] is rows:
-                self._wait()
-
-    def _wait(self) -> None:
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending[1].result()
+            asked = [written for of, written in self._pending if of is rows]
+        for each in asked:
+            each.result()
 
     def close(self) -> None:
         """End the thread and close all files, which are gone then."""

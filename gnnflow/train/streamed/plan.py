@@ -32,7 +32,7 @@ _MIB = 1024**2
 _MOST_INTERVALS = 1024
 
 _FIXED = 24 * _MIB  # threads, what torch makes of a run of rows, what libraries load late, what lies between tensors
-_SHARE_OF_EDGES = 0.25  # of what is left for intervals and pieces
+_SHARE_OF_EDGES = 0.25  # of what is left for intervals and pieces: more intervals rather than less for pieces
 _LEAST_EDGES = 65_536  # of a piece: what layers that define `message` take at once
 _PER_OFFSET = 6 * 8  # bytes per row of what orders three pieces' edges by target and source
 _PER_EDGE = 3 * (8 + 16) + 2 * (8 + 8)  # bytes: three pieces by target and by source, two as they lie in the file
@@ -127,13 +127,16 @@ def plan(model: Model, size: GraphSize, *, budget: int, copies: bool = False) ->
             budget, needs, f"{resident // _MIB} MiB of weights, logits and labels of {size.num_targets:,} targets"
         )
     most = 1 if size.has_leaves else min(_MOST_INTERVALS, size.num_nodes)
-    max_edges = max(_LEAST_EDGES, int(left * _SHARE_OF_EDGES) // per_edge)
+    enough = int(left * _SHARE_OF_EDGES) // per_edge
     for intervals in range(1, most + 1):
         rows = math.ceil(size.num_nodes / intervals)
-        # about how many edges a chunk has; a hub may have more, which pieces bound
-        edges = min(max_edges, max(_LEAST_EDGES, 2 * size.num_edges // (intervals**2 * size.ranks)))
-        needed = resident + _FIXED + rows * per_row + edges * per_edge
+        # about how many edges a chunk has, which then is one piece; a hub may have more, which pieces bound
+        chunk = size.num_edges // (intervals**2 * size.ranks)
+        least = max(_LEAST_EDGES, min(enough, chunk * 21 // 20))
+        needed = resident + _FIXED + rows * per_row + least * per_edge
         if needed <= budget:
+            edges = max(least, min((left - rows * per_row) // per_edge, 2 * chunk))
+            needed += (edges - least) * per_edge
             copies = copies and intervals > 1
             disk = _disk_bytes(layers, size, copies=copies)
             return Plan(intervals, edges, needed, disk, rows * per_row, copies)
@@ -194,7 +197,7 @@ def _bytes_per_row(layer: _LayerWidths) -> int:
     differentiated = 0 if layer.in_place else 5 * layer.state + 2 * (layer.source + layer.target) + wholes
     terms = 2 * (layer.h + layer.source + layer.target)
     # passed: what waits to be taken, is on its way here, or read ahead to be sent; of gradients also what is sent
-    edges = layer.kept + parts + 3 * layer.source + 3 * layer.passed + 2 * own + 2 * layer.out
+    edges = 2 * layer.kept + parts + 3 * layer.source + 3 * layer.passed + 2 * own + 2 * layer.out
     edges_back = 4 * layer.source + 7 * layer.passed + 3 * (layer.state + layer.target) + differentiated
     last_back = 2 * (own + layer.kept + layer.out) + 2 * (own + layer.state)
     terms_back = 2 * (layer.h + layer.source + layer.target) + 3 * layer.h
