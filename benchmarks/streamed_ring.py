@@ -4,7 +4,8 @@
 
 The graph and the model are those of `streamed.py`: a random graph, two layers, hidden 64, dropout 0.5, every node a
 training node. Every process reads and writes at most so many MiB per second, as from a disk of its own; with --one-disk
-all together do. Measured are steps (forward, backward, Adam) of
+all together do. With --budget MIB the graph is cut as that asks for, and not into --intervals of all ranks together;
+memory is what a process's peak (VmHWM) grows by after libraries are loaded. Measured are steps (forward, backward, Adam) of
 
     one       one process
     ring      as many processes as ranks: an interval is read by its owner and goes round
@@ -26,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from streamed import CLASSES, WIDTH, LimitedDisk, new_model, parts_of, warm
+from streamed import CLASSES, WIDTH, LimitedDisk, new_model, num_parts, parts_of, peak, warm
 from torch.nn import functional
 
 from gnnflow.executions import streamed
@@ -39,6 +40,7 @@ from gnnflow.train.reproducible import compute_settings
 from gnnflow.train.streamed.bandwidth import keeps_copies, measured
 from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.graph import FileGraph, even_sizes
+from gnnflow.train.streamed.plan import GraphSize, plan
 
 HOST, SECONDS = "127.0.0.1", 600.0
 
@@ -61,7 +63,7 @@ class CountingDisk(LimitedDisk):
 
 def filed(chosen: argparse.Namespace, scratch: Scratch, disk: CountingDisk, exchange: Counted | None) -> FileGraph:
     """Return the graph in files, or this rank's part of it."""
-    sizes, ring = even_sizes(chosen.nodes, chosen.intervals), None
+    sizes, ring = even_sizes(chosen.nodes, chosen.intervals), None  # of as many nodes on each rank
     if exchange is not None:
         ring = Ring(exchange, sizes, copies=chosen.what == "copies")
     graph = FileGraph.empty(
@@ -84,13 +86,19 @@ def steps(chosen: argparse.Namespace, group: RankGroup | None) -> dict[str, Any]
     """Measure steps in this process, which is one of a group's."""
     model = new_model(chosen)
     warm(model, chosen)
-    return_memory()
+    peak_before = peak()
     exchange = None if group is None else Counted(group.row_exchange())
+    planned = 0
+    if chosen.budget:
+        ranks = 1 if group is None else chosen.ranks
+        made = plan(model, size_of(chosen, ranks), budget=chosen.budget << 20)
+        chosen.intervals, chosen.max_edges, planned = made.intervals * ranks, made.max_edges, made.num_bytes
     share = chosen.ranks if chosen.one_disk and group is not None else 1
     rate = chosen.rate * 2**20 / share
     disk = CountingDisk(0.0)
     labels = torch.from_numpy(np.random.default_rng(1).integers(0, CLASSES, chosen.nodes))
     with tempfile.TemporaryDirectory() as folder, compute_settings(1):
+        return_memory()
         scratch = Scratch(folder, disk)
         told: dict[str, Any] = {}
         if exchange is not None:
@@ -127,7 +135,15 @@ def steps(chosen: argparse.Namespace, group: RankGroup | None) -> dict[str, Any]
         scratch.close()
     names = ("edges_read_mib", "rows_read_mib", "sent_mib")
     told |= {name: size / 2**20 for name, size in zip(names, moved[-1], strict=True)}
+    told |= {"intervals": chosen.intervals, "planned_mib": planned / 2**20, "grown_mib": peak() - peak_before}
     return {**told, "seconds": statistics.median(times[1:]), "loss": losses[-1]}
+
+
+def size_of(chosen: argparse.Namespace, ranks: int) -> GraphSize:
+    """Return what the plan of each of some ranks asks of the graph."""
+    nodes, edges = -(-chosen.nodes // ranks), -(-chosen.edges // ranks)
+    largest = (-(-chosen.nodes // num_parts(chosen)), chosen.edges // num_parts(chosen))
+    return GraphSize(nodes, edges, nodes, WIDTH, 0, largest, ranks=ranks, targets_of_all=0)
 
 
 def rank_of(chosen: argparse.Namespace, rank: int, port: int, pipe: Any) -> None:
@@ -155,7 +171,8 @@ def told_by(chosen: argparse.Namespace, what: str) -> dict[str, Any]:
     for each in ranks:
         each.join()
     summed = {name: sum(each[name] for each in found) for name in ("edges_read_mib", "rows_read_mib", "sent_mib")}
-    told = {**found[0], **summed, "seconds": max(each["seconds"] for each in found)}
+    worst = {name: max(each[name] for each in found) for name in ("seconds", "grown_mib")}
+    told = {**found[0], **summed, **worst}
     print(what, told, file=sys.stderr)
     return told
 
@@ -164,7 +181,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     defaults = {"nodes": 200_000, "edges": 4_000_000, "intervals": 8, "rate": 200, "ranks": 2, "repeats": 2}
-    for name, default in {**defaults, "max-edges": 500_000, "budget": 256, "threads": 1}.items():
+    for name, default in {**defaults, "max-edges": 500_000, "budget": 0, "threads": 1}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--model", default="gcn")
     parser.add_argument("--only", default="one,ring,copies")

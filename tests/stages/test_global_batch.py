@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gnnflow.cluster import Cluster
 from gnnflow.config import STAGES, config_from_dict
 from gnnflow.config.stages import run_chain, stages_of
 from gnnflow.graph.errors import ConfigError, LayerError
@@ -135,6 +136,19 @@ def test_a_run_under_a_budget_of_memory_is_certified_and_of_another_fingerprint(
     keys = STAGES["train"].keys
     assert keys(plain) != keys(config)
     assert keys(config) == keys(config_of(folder, train={"memory": "1GiB"}))
+
+
+@pytest.mark.distributed
+def test_ranks_under_a_budget_of_memory_train_as_one_does(folder: Path):
+    keys, model = {"memory": "1GiB", "epochs": 4}, {"kind": "gcn", "hidden": 8, "dropout": 0.0}
+    alone = pipeline.run_quietly(config_of(folder, train=keys, model=model))
+    cluster = {"kind": "local", "workers": 2, "memory_limit": "2GiB"}
+    config = config_of(folder, train={**keys, "workers": 2}, model=model, cluster=cluster)
+    with Cluster(config.cluster) as running:
+        result = pipeline.run(StageContext.of(config, running))
+    assert result.metrics["test.accuracy"] == alone.metrics["test.accuracy"]
+    assert result.metrics["train.loss"] == pytest.approx(alone.metrics["train.loss"], rel=1e-4)
+    assert StageContext.of(config).artifact("infer").facts(InferFacts).parity.max_difference < 1e-5
 
 
 def test_a_layer_that_does_not_merge_is_refused_before_the_first_stage(folder: Path):
