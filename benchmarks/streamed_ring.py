@@ -4,8 +4,8 @@
 
 The graph and the model are those of `streamed.py`: a random graph, two layers, hidden 64, dropout 0.5, every node a
 training node. Every process reads and writes at most so many MiB per second, as from a disk of its own; with --one-disk
-all together do. With --budget MIB the graph is cut as that asks for, and not into --intervals of all ranks together;
-memory is what a process's peak (VmHWM) grows by after libraries are loaded. Measured are steps (forward, backward, Adam) of
+all together do. With --budget MIB the graph is cut as that asks for, and not into --intervals. Memory is what a
+process's peak (VmHWM) grows by after libraries are loaded. Measured are steps (forward, backward, Adam) of
 
     one       one process
     ring      as many processes as ranks: an interval is read by its owner and goes round
@@ -35,6 +35,7 @@ from gnnflow.executions.ring import Ring
 from gnnflow.executions.row_exchange import Counted
 from gnnflow.graph.batch import Block
 from gnnflow.kernels.memory import return_memory
+from gnnflow.layers import Model
 from gnnflow.train.ranks.group import Place, Position, RankGroup, find_store, join_group, open_store
 from gnnflow.train.reproducible import compute_settings
 from gnnflow.train.streamed.bandwidth import keeps_copies, measured
@@ -88,11 +89,7 @@ def steps(chosen: argparse.Namespace, group: RankGroup | None) -> dict[str, Any]
     warm(model, chosen)
     peak_before = peak()
     exchange = None if group is None else Counted(group.row_exchange())
-    planned = 0
-    if chosen.budget:
-        ranks = 1 if group is None else chosen.ranks
-        made = plan(model, size_of(chosen, ranks), budget=chosen.budget << 20)
-        chosen.intervals, chosen.max_edges, planned = made.intervals * ranks, made.max_edges, made.num_bytes
+    planned = cut(chosen, model, 1 if group is None else chosen.ranks)
     share = chosen.ranks if chosen.one_disk and group is not None else 1
     rate = chosen.rate * 2**20 / share
     disk = CountingDisk(0.0)
@@ -100,13 +97,16 @@ def steps(chosen: argparse.Namespace, group: RankGroup | None) -> dict[str, Any]
     with tempfile.TemporaryDirectory() as folder, compute_settings(1):
         return_memory()
         scratch = Scratch(folder, disk)
-        told: dict[str, Any] = {}
+        told: dict[str, Any] = {"planned_mib": planned / 2**20}
         if exchange is not None:
             disk._rate = rate  # noqa: SLF001 - the graph itself is written as fast as it can be
             found = measured(scratch, exchange)
             nodes = np.array(even_sizes(chosen.nodes, chosen.ranks))
-            told = {"chosen_copies": keeps_copies(found, nodes)}
-            told |= {"reads_mib": int(found.reads.min()) >> 20, "links_mib": int(found.links.min()) >> 20}
+            told |= {
+                "chosen_copies": keeps_copies(found, nodes),
+                "reads_mib": int(found.reads.min()) >> 20,
+                "links_mib": int(found.links.min()) >> 20,
+            }
             disk._rate = 0.0  # noqa: SLF001
         graph = filed(chosen, scratch, disk, exchange)
         disk._rate = rate  # noqa: SLF001
@@ -135,15 +135,20 @@ def steps(chosen: argparse.Namespace, group: RankGroup | None) -> dict[str, Any]
         scratch.close()
     names = ("edges_read_mib", "rows_read_mib", "sent_mib")
     told |= {name: size / 2**20 for name, size in zip(names, moved[-1], strict=True)}
-    told |= {"intervals": chosen.intervals, "planned_mib": planned / 2**20, "grown_mib": peak() - peak_before}
+    told |= {"intervals": chosen.intervals, "grown_mib": peak() - peak_before}
     return {**told, "seconds": statistics.median(times[1:]), "loss": losses[-1]}
 
 
-def size_of(chosen: argparse.Namespace, ranks: int) -> GraphSize:
-    """Return what the plan of each of some ranks asks of the graph."""
+def cut(chosen: argparse.Namespace, model: Model, ranks: int) -> int:
+    """Choose intervals and pieces as the budget asks for, and return the bytes that are planned; 0 without a budget."""
+    if not chosen.budget:
+        return 0
     nodes, edges = -(-chosen.nodes // ranks), -(-chosen.edges // ranks)
     largest = (-(-chosen.nodes // num_parts(chosen)), chosen.edges // num_parts(chosen))
-    return GraphSize(nodes, edges, nodes, WIDTH, 0, largest, ranks=ranks, targets_of_all=0)
+    size = GraphSize(nodes, edges, nodes, WIDTH, 0, largest, ranks=ranks)
+    made = plan(model, size, budget=chosen.budget << 20)
+    chosen.intervals, chosen.max_edges = made.intervals * ranks, made.max_edges
+    return made.num_bytes
 
 
 def rank_of(chosen: argparse.Namespace, rank: int, port: int, pipe: Any) -> None:

@@ -20,7 +20,8 @@ Shapes: n rows of an interval, K numbers per row.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from threading import Condition, Thread
@@ -186,28 +187,39 @@ class Relay:
             self._fail(error)
 
     def _go_round(self, wanted: frozenset[int], *, kept: bool) -> None:
-        ring, coming = self.ring, None
-        order = ring.order
-        read = [each for each in order if (each in wanted if kept else each in ring.own)]
-        with ahead([partial(self._from.read, each) for each in read]) as found:
-            for turn, interval in enumerate(order):
-                run: Tensor | None = None
-                if kept or interval in ring.own:
-                    run = next(found) if interval in wanted or not kept else None
-                else:
-                    assert coming is not None
-                    run = coming.wait()
-                    if ring.copies:
-                        self._from.write(interval, [run])
-                if run is not None and not kept and not ring.ends(turn):
-                    coming = ring.send(run, turn, width=self._width)
+        coming = self._read_here(wanted) if kept else self._passed_on()
+        with closing(coming):
+            for turn, (interval, run) in enumerate(coming):
                 if run is not None and interval in wanted:
                     self._offer(interval, run)
                 if self._sums is not None and turn:
                     self._reduce(turn - 1)
         if self._sums is not None:
-            self._reduce(len(order) - 1)
-            self._come_home(len(order))
+            self._reduce(len(self.ring.order) - 1)
+            self._come_home(len(self.ring.order))
+
+    def _read_here(self, wanted: frozenset[int]) -> Generator[tuple[int, Tensor | None]]:
+        """Yield every interval of a round, and its numbers where it is wanted, all of them read by this rank."""
+        order = self.ring.order
+        with ahead([partial(self._from.read, each) for each in order if each in wanted]) as found:
+            for interval in order:
+                yield interval, next(found) if interval in wanted else None
+
+    def _passed_on(self) -> Generator[tuple[int, Tensor | None]]:
+        """Yield every interval of a round as it comes by, on its way to the next rank."""
+        ring, coming = self.ring, None
+        with ahead([partial(self._from.read, each) for each in ring.own]) as found:
+            for turn, interval in enumerate(ring.order):
+                if interval in ring.own:
+                    run = next(found)
+                else:
+                    assert coming is not None
+                    run = coming.wait()
+                if not ring.ends(turn):
+                    coming = ring.send(run, turn, width=self._width)
+                if ring.copies and interval not in ring.own:
+                    self._from.write(interval, [run])
+                yield interval, run
 
     def _offer(self, interval: int, run: Tensor) -> None:
         """Wait until the interval is taken."""
