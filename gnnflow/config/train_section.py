@@ -274,9 +274,9 @@ class GlobalBatchConfig(TrainKeys):
     )
     memory: Annotated[Size, Field(gt=0)] | None = Field(
         None,
-        description="Most memory that training takes, such as 2GiB: the graph, its rows and gradients then lie in "
-        "files of a local disk, and a few intervals of nodes in memory (docs/streamed.md). How the graph is cut "
-        "follows from it, and so does the order of sums. null: the whole graph is in memory.",
+        description="Most memory that training takes on each rank, such as 2GiB: its part of the graph, rows and "
+        "gradients then lie in files of a local disk, and a few intervals of nodes in memory (docs/streamed.md). How "
+        "the graph is cut follows from it, and so does the order of sums. null: the whole graph is in memory.",
     )
     scratch: str | None = Field(
         None,
