@@ -221,4 +221,5 @@ def _beating(order: RankOrder) -> Iterator[Beat]:
         over.set()
         beat.position.stop = True  # what still waits for others in another thread ends
         thread.join()
+        beat.position.stop = True  # a thread that passes rows on may still wait for other ranks
         beat.tell("left")

@@ -153,7 +153,7 @@ def check_disk(made: Plan, folder: str, *, ranks: int = 1) -> None:
             f"{error.strerror} ({folder})", where="train.scratch", fix="Name a folder of a local disk."
         ) from error
     if free < made.disk_bytes * ranks:
-        who = "training" if ranks == 1 else f"{ranks} ranks"
+        who = "training" if ranks == 1 else f"training on {ranks} ranks"
         raise TrainingError(
             f"{who} under train.memory writes {_mib(made.disk_bytes * ranks)} to {folder}, which has {_mib(free)} free",
             where="train.scratch",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from functools import partial
 from unittest import mock
 
 from gnnflow.train.globalbatch import open_task_source
 from gnnflow.train.streamed import source
+from gnnflow.train.streamed.files import LocalDisk, Scratch
 from gnnflow.train.streamed.plan import Plan
 
 
@@ -17,14 +20,33 @@ def cut_to(disk_bytes, intervals=5):
     return planned
 
 
-def _opened(job, *, edges, exchange=None, intervals, copies):
+class Full(LocalDisk):
+    """Has space for so many writes."""
+
+    def __init__(self, after):
+        self.left = after
+
+    def write(self, file, held, at):
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().write(file, held, at)
+
+
+def _opened(job, *, edges, exchange=None, intervals, copies, full):
+    rank, after = full
+    disk = Full(after) if exchange is not None and exchange.rank == rank else LocalDisk()
     with (
+        mock.patch.object(source, "Scratch", lambda folder: Scratch(folder, disk)),
         mock.patch.object(source, "plan", cut_to(0, intervals)),
         mock.patch.object(source, "keeps_copies", return_value=copies),
     ):
         return open_task_source(job, edges=edges, exchange=exchange)
 
 
-def open_cut(*, intervals, copies):
-    """Return what opens a rank's part of a job, in so many intervals and pieces of a few edges."""
-    return partial(_opened, intervals=intervals, copies=copies)
+def open_cut(*, intervals, copies=False, full=(-1, 0)):
+    """Return what opens a rank's part of a job, in so many intervals and pieces of a few edges.
+
+    full: a rank whose disk is full after so many writes.
+    """
+    return partial(_opened, intervals=intervals, copies=copies, full=full)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from gnnflow.graph.errors import TrainingError
 from gnnflow.progress import Silent
 from gnnflow.train.ranks.gang import train_on_ranks
 from gnnflow.train.trainer import train
 from tests.train.globalbatch.stored import job_for, write
 from tests.train.planted import Recording
 from tests.train.ranks.shared_cluster import client, shared_client
-from tests.train.ranks.test_gang import Killing, assert_close, nothing_is_left, rows_of
+from tests.train.ranks.test_gang import Killing, assert_close, nothing_is_left, nothing_is_left_soon, rows_of
 from tests.train.streamed.cutting import open_cut
 
 pytestmark = pytest.mark.distributed
@@ -67,3 +69,20 @@ def test_a_killed_rank_costs_the_time_since_the_last_checkpoint_and_no_bit(
     assert trained.result.weights == undisturbed.result.weights
     assert rows_of(trained.result) == rows_of(undisturbed.result)
     nothing_is_left(client)
+
+
+@pytest.mark.parametrize("after", [0, 60])
+def test_a_full_disk_of_one_rank_is_one_error_and_leaves_no_file(client, folder: Path, tmp_path: Path, after: int):
+    job = job_for(folder, workers=2, memory="1GiB", scratch=str(tmp_path))
+    begin = time.monotonic()
+    with pytest.raises(TrainingError, match=f"No space left on device in {tmp_path}, where the files of train.memory"):
+        train_on_ranks(job, client, progress=Recording(), open_source=open_cut(intervals=2, full=(1, after)))
+    assert time.monotonic() - begin < job.train.step_seconds / 10
+    nothing_is_left_soon(client)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_budget_that_no_rank_can_keep_is_refused_with_the_number(client, folder: Path):
+    with pytest.raises(TrainingError, match=r"train\.memory: 1MiB is not enough: \d+MiB are needed"):
+        train_on_ranks(job_for(folder, workers=2, memory="1MiB"), client, progress=Recording())
+    nothing_is_left_soon(client)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from gnnflow.layers.saved import decode_weights
 from gnnflow.progress import Silent
 from gnnflow.train.streamed import open_streamed, source
 from gnnflow.train.streamed.files import LocalDisk, Scratch
-from gnnflow.train.streamed.plan import GraphSize, plan
+from gnnflow.train.streamed.plan import GraphSize, Plan, check_disk, plan
 from gnnflow.train.trainer import train
 from tests.train.globalbatch.stored import NUM_NODES, config_of, job_for, write
 from tests.train.streamed.cutting import cut_to
@@ -182,11 +183,38 @@ def test_fewer_bytes_are_more_intervals(folder):
         plan(model, replace(size, has_leaves=True), budget=1000 << 20)
 
 
+def test_a_rank_of_several_needs_memory_for_what_goes_round(folder):
+    job = job_for(folder, model={"kind": "gat", "hidden": 64, "heads": 2})
+    model = build_model(job.model, job.inputs)
+    alone = GraphSize(500_000, 10_000_000, 1000, 64, 0, (100_000, 2_000_000))
+    of_four = replace(alone, ranks=4, targets_of_all=4000)
+    one, ring = (plan(model, size, budget=600 << 20) for size in (alone, of_four))
+    assert ring.intervals > one.intervals
+    assert ring.num_bytes <= 600 << 20
+    assert ring.disk_bytes == one.disk_bytes
+    copied = plan(model, of_four, budget=600 << 20, copies=True)
+    of_others, rest = divmod(copied.disk_bytes - ring.disk_bytes, 3 * 500_000 * 4)
+    assert of_others >= 64 + 2  # GAT's values and half logits
+    assert rest == 0
+    assert copied.copies
+    assert not plan(model, of_four, budget=8 << 30, copies=True).copies  # of one interval nothing is read again
+    with pytest.raises(TrainingError, match=r"train\.workers: edges with leaves cannot be divided among 4 ranks"):
+        plan(model, replace(of_four, has_leaves=True), budget=8 << 30)
+
+
+def test_ranks_of_one_disk_need_the_space_together(folder, tmp_path):
+    free = shutil.disk_usage(tmp_path).free
+    made = Plan(5, 30, 0, free * 2 // 3)
+    check_disk(made, str(tmp_path))
+    with pytest.raises(TrainingError, match=r"training on 2 ranks under train\.memory writes \d+MiB to"):
+        check_disk(made, str(tmp_path), ranks=2)
+
+
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
         ({"updater": {"kind": "parameter_server"}}, "parameter_server is not allowed where train.strategy is"),
-        ({"workers": 5}, "5 ranks share 4 partitions under global-batch, and each needs one"),
+        ({"workers": 5, "elastic": True}, "5 ranks share 4 partitions under global-batch, and each needs one"),
         ({"device": "cuda"}, "cuda is not allowed where train.memory is set"),
         ({"precision": "bfloat16"}, "bfloat16 is not allowed where train.memory is set"),
         ({"memory": None, "scratch": "/tmp"}, "is not allowed without train.memory"),
