@@ -61,7 +61,8 @@ class RowExchange:
         parts = ([count * width for count in received], [count * width for count in sent])
         # what stays here is sent too: it is copied
         work = self._swaps(found, held, *parts) if self.pairs else self.backend.alltoall_base(found, held, *parts)
-        return ArrivingRows(self.group.pending(iter([work]), found), rows, None if self.pairs else held)
+        pending = self.group.pending(iter([work]), found)
+        return ArrivingRows(pending, rows.dtype, rows.shape[1:], rows.device, None if self.pairs else held)
 
     def _swaps(self, found: Tensor, held: Tensor, received: Sequence[int], sent: Sequence[int]) -> _Swaps:
         there, here = (list(accumulate(each, initial=0)) for each in (sent, received))
@@ -90,13 +91,15 @@ class _Swaps:
 
 @dataclass(frozen=True)
 class ArrivingRows:
-    """Rows under way, and what was sent: it must stay until they are here."""
+    """Rows under way, and what gloo sends: it must stay until they are here."""
 
     pending: Pending
-    like: Tensor
+    dtype: torch.dtype
+    shape: torch.Size
+    device: torch.device
     held: Tensor | None
 
     def wait(self) -> Tensor:
         """Return the received rows. Raises RankLostError where another rank is gone or too late."""
-        found = self.pending.wait().view(self.like.dtype).view(-1, *self.like.shape[1:])
-        return found.to(self.like.device)
+        found = self.pending.wait().view(self.dtype).view(-1, *self.shape)
+        return found.to(self.device)

@@ -31,6 +31,10 @@ from torch import Tensor
 _NOTE = struct.Struct("=QQQ")
 """The number of an operation, the memory that holds its part, and below which number the sender has read all."""
 
+_READ = 2**64 - 1  # in place of a number: there is no part, and only something was read
+_LARGE = 1 << 20
+"""Bytes of memory from which on a rank hears at once that it has been read: the next part then takes no more memory."""
+
 _ABSENT = b"absent"
 
 
@@ -115,6 +119,8 @@ class SharedPair:
         return Part(self, number, found, adds)
 
     def _send(self, number: int, tensor: Tensor) -> None:
+        if tensor.nbytes >= _LARGE:
+            self._hear_what_came()
         place, descriptors = self._free(tensor.nbytes), []
         if place is None:
             place, size = len(self._own), _rounded(tensor.nbytes)
@@ -124,12 +130,15 @@ class SharedPair:
         held = self._own[place]
         held.number = number
         held.part(tensor).copy_(tensor)
+        self._tell(number, place, descriptors)
+        for each in descriptors:
+            os.close(each)
+
+    def _tell(self, number: int, place: int, descriptors: Sequence[int] = ()) -> None:
         self.connection.settimeout(self.patience)
         note = _NOTE.pack(number, place, min(self._unread, default=self._begun))
         with suppress(ConnectionError):  # who waits for the other rank hears that it is gone
             socket.send_fds(self.connection, [note], descriptors)
-        for each in descriptors:
-            os.close(each)
 
     def _free(self, num_bytes: int) -> int | None:
         """Return the place of the smallest memory that the other rank has read and that is not much too large."""
@@ -145,20 +154,35 @@ class SharedPair:
         """Return the other rank's part of an operation. Raises TimeoutError where it does not come in time."""
         self.connection.settimeout(seconds)
         while number not in self._arrived:
-            note, descriptors, _, _ = socket.recv_fds(self.connection, _NOTE.size, 1)
-            if not note:
+            if not self._hear():
                 raise ConnectionError("Connection closed by the other rank")
-            for each in descriptors:
-                self._theirs.append(_Memory(mmap.mmap(each, 0)))
-                os.close(each)
-            came, place, self._read_there = _NOTE.unpack(note)
-            self._arrived[came] = self._theirs[place]
         return self._arrived[number]
 
     def let_go(self, number: int) -> None:
         """Note that the other rank's part of an operation has been read."""
-        del self._arrived[number]
+        held = self._arrived.pop(number)
         self._unread.remove(number)
+        if len(held.content) >= _LARGE:
+            self._tell(_READ, 0)
+
+    def _hear(self) -> bool:
+        """Act on the next note, and return whether there was one: there is none where the other rank is gone."""
+        note, descriptors, _, _ = socket.recv_fds(self.connection, _NOTE.size, 1)
+        if not note:
+            return False
+        for each in descriptors:
+            self._theirs.append(_Memory(mmap.mmap(each, 0)))
+            os.close(each)
+        came, place, self._read_there = _NOTE.unpack(note)
+        if came != _READ:
+            self._arrived[came] = self._theirs[place]
+        return True
+
+    def _hear_what_came(self) -> None:
+        self.connection.settimeout(0)
+        with suppress(BlockingIOError, ConnectionError):
+            while self._hear():
+                pass
 
 
 @dataclass(frozen=True)

@@ -158,3 +158,15 @@ def test_to_send_to_a_rank_that_is_gone_is_noticed_where_it_is_waited_for(pair):
     part = pair[0].allreduce([torch.ones(3)])
     with pytest.raises(ConnectionError):
         part.wait(SOON)
+
+
+def test_a_large_part_that_was_read_leaves_its_memory_to_the_next():
+    first, second = pair = met(dist.HashStore())
+    for _ in range(10):
+        # only one of the two sends, so that nothing but its being read can be told
+        sent, found = torch.ones(1 << 20), torch.zeros(1 << 20)
+        parts = first.swap(sent, sent[:0]), second.swap(sent[:0], found)
+        for part in parts:
+            part.wait(SOON)
+        assert torch.equal(found, sent)
+    assert [len(end._own) for end in pair] == [1, 0]
