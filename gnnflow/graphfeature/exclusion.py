@@ -55,10 +55,10 @@ def joined_by(blocks: Iterable[Block], pairs: RowPairs, *, first: int = 0) -> In
     return np.flatnonzero(forward | np.isin(pairs.sources * pairs.num_rows + pairs.targets, found))
 
 
-def without_between(block: Block, keys: IntArray, num_rows: int, *, first: int = 0) -> Block:
+def without_between(block: Block, keys: IntArray, num_rows: int, *, first: int | IntArray = 0) -> Block:
     """Return the block without the edges between the ends of pairs, in either direction.
 
-    keys: of `RowPairs`. first: what target 0 of the block is called there, as sources are.
+    keys: of `RowPairs`. first: what target 0 of the block is called there, as sources are, or each of them [T].
     """
     positions, _ = _between_ends(block, keys, num_rows, first)
     kept = np.ones(block.num_edges, bool)
@@ -80,7 +80,7 @@ def keeping(block: Block, kept: Array) -> Block:
     )
 
 
-def _between_ends(block: Block, keys: IntArray, num_rows: int, first: int) -> tuple[IntArray, IntArray]:
+def _between_ends(block: Block, keys: IntArray, num_rows: int, first: int | IntArray) -> tuple[IntArray, IntArray]:
     """Return the positions of a block's edges whose ends are a pair of `keys`, and these edges' own keys."""
     edges = block.edges
     # edges into rows of ends lie first in each relation; of these, the ones that come from such a row
@@ -88,7 +88,8 @@ def _between_ends(block: Block, keys: IntArray, num_rows: int, first: int) -> tu
     runs = edges.offsets[np.stack([firsts, firsts + min(num_rows, block.num_targets)], axis=1)].tolist()
     near = np.concatenate([start + np.flatnonzero(edges.sources[start:end] < num_rows) for start, end in runs])
     targets = (np.searchsorted(edges.offsets, near, side="right") - 1) % max(block.num_targets, 1)
-    found = (first + targets) * num_rows + edges.sources[near]
+    names = first + targets if isinstance(first, int) else first[targets]
+    found = names * num_rows + edges.sources[near]
     place = np.minimum(np.searchsorted(keys, found), max(len(keys) - 1, 0))
     same = keys[place] == found if len(keys) else np.zeros(len(found), bool)
     return near[same], found[same]

@@ -188,16 +188,18 @@ class GlobalPairSource:
         whole, pairs = self.whole, self.pairs
         whole.watch.start()
         sources, targets = pairs.stored.sources[places], pairs.stored.targets[places]
-        blocks = whole.blocks
+        blocks, placed = whole.blocks, whole.placed
         carry = isinstance(pairs.task, EdgeTask) and pairs.task.messages
         if self.edges and not carry:
             hidden = hidden_pairs(sources, targets, bounds=whole.bounds, exchange=whole.exchange)
             if split == "train":
                 blocks = hidden.left_out_of(blocks)
+                if placed is not None:
+                    placed = hidden.of_all(whole.exchange).left_out_of_placed(placed)
             else:
                 hidden.check_absent(blocks, split=split)
         found = gathered(pairs.ends(places, pool=pool), bounds=whole.bounds, exchange=whole.exchange)
-        batch = whole.made(found.targets, blocks)
+        batch = whole.made(found.targets, blocks, placed)
         whole.watch.lap("build")
         return PairRows(batch, found, places, found.rows_of(sources), pool)
 

@@ -12,12 +12,13 @@ partitions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
 from gnnflow.config import InBatchNegatives, LinkTask, PairTask
+from gnnflow.executions.placed_sets import PlacedEdges
 from gnnflow.executions.row_exchange import Exchange, swapped, told_by_all
 from gnnflow.graph.arrays import Array, IntArray, distinct
 from gnnflow.graph.batch import Block
@@ -129,7 +130,10 @@ def _pools(
 
 @dataclass(frozen=True)
 class HiddenPairs:
-    """Pairs of all ranks with an end among this rank's nodes: an edge between their ends may be among its in-edges."""
+    """Pairs of all ranks with an end among this rank's nodes: an edge between their ends may be among its in-edges.
+
+    first: dense id of its first node.
+    """
 
     ends: RowPairs
     first: int
@@ -139,6 +143,21 @@ class HiddenPairs:
         keys = self.ends.keys()
         made = {id(each): without_between(each, keys, self.ends.num_rows, first=self.first) for each in blocks}
         return [made[id(each)] for each in blocks]
+
+    def of_all(self, exchange: Exchange) -> HiddenPairs:
+        """Return the pairs of all ranks: an edge that is placed anywhere may lie between the ends of any."""
+        own = np.stack([self.ends.sources, self.ends.targets], axis=1)
+        received = told_by_all(exchange, np.array([len(own)], np.int64))[:, 0].tolist()
+        told = np.tile(own, (exchange.size, 1))
+        every = swapped(exchange, told, sent=[len(own)] * exchange.size, received=received)
+        return replace(self, ends=RowPairs(every[:, 0].copy(), every[:, 1].copy(), self.ends.num_rows))
+
+    def left_out_of_placed(self, edges: PlacedEdges) -> PlacedEdges:
+        """Return the edges without those between the ends of any pair."""
+        keys, num_nodes = self.ends.keys(), self.ends.num_rows
+        near = without_between(Block(edges.near, num_nodes), keys, num_nodes, first=self.first)
+        far = without_between(Block(edges.far, num_nodes), keys, num_nodes, first=edges.ghosts)
+        return PlacedEdges(near.edges, far.edges, edges.ghosts)
 
     def check_absent(self, blocks: Sequence[Block], *, split: str) -> None:
         """Raise TrainingError where an edge between the ends of a pair would tell of it."""

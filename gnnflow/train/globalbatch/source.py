@@ -125,20 +125,22 @@ class GlobalBatchSource:
         if split in self._batches:
             return self._batches[split]
         self.watch.start()
-        batch = self.made(self.part.rows[self.part.of(split)], self.blocks)
+        batch = self.made(self.part.rows[self.part.of(split)], self.blocks, self.placed)
         if split in _KEPT:
             self._batches[split] = batch
         self.watch.lap("build")
         return batch
 
-    def made(self, targets: IntArray, blocks: Sequence[Block]) -> RankBatch:
-        """Return what this rank computes for its targets, by their places, ascending, over the in-edges of blocks."""
+    def made(self, targets: IntArray, blocks: Sequence[Block], edges: PlacedEdges | None) -> RankBatch:
+        """Return what this rank computes for its targets, by their places, ascending, over the in-edges of blocks.
+
+        edges: the same edges where they are placed; None where that is at their targets.
+        """
         active = active_rows(blocks, targets, bounds=self.bounds, exchange=self.exchange)
         features, nodes = self.part.features.take(active.rows), self.part.nodes.take(active.rows)
         placed: Sequence[PlacedLayer] = ()
-        # edges that are left out of a step are so of the in-edges alone
-        if self.placed is not None and blocks is self.blocks:
-            placed = placed_layers(active, self.placed, bounds=self.bounds, exchange=self.exchange)
+        if edges is not None:
+            placed = placed_layers(active, edges, bounds=self.bounds, exchange=self.exchange)
         made = rank_batch(self.model, active, features=features, nodes=nodes, exchange=self.exchange, placed=placed)
         return beside(self.device, made)
 

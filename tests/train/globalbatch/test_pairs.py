@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from gnnflow.config import config_from_dict
-from gnnflow.executions import reference
+from gnnflow.executions import globalbatch, reference
+from gnnflow.executions.placed import PlacedTensors
 from gnnflow.executions.reference import WholeGraph
 from gnnflow.graph.batch import Block
 from gnnflow.graph.errors import ConfigError, TrainingError
@@ -124,14 +125,12 @@ def losses_and_scores(source, job, updater_of):
     return stepped(source, model, Objective(job.label_kind), updater_of(model), epochs=2)
 
 
-@pytest.mark.parametrize("size", [2, 4])
-@pytest.mark.parametrize("case", CASES)
-def test_ranks_take_the_steps_of_one(tmp_path: Path, case: str, size: int):
-    job = job_of(whole_config(tmp_path, case, train={"recompute": size == 4}))
-
+def assert_ranks_step_as_one(job, size: int, *, is_placed: bool):
     def on(group):
         with open_shares(open_task_source, job, edges=True, group=group) as source:
             group.agree("job", job.seed)
+            (layers,) = {type(each) for each in source.shares[0]._of_fold(0).batch.layers}
+            assert (layers is PlacedTensors) == is_placed
             return losses_and_scores(
                 source, job, lambda made: LocalUpdater(made, job.train, exchange=AllReduce(made, group, is_joint=True))
             )
@@ -147,6 +146,21 @@ def test_ranks_take_the_steps_of_one(tmp_path: Path, case: str, size: int):
             assert np.array_equal(found[2][split][0], targets)
             assert np.array_equal(found[2][split][1], labels)
             np.testing.assert_allclose(found[2][split][2], logits, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("case", CASES)
+def test_ranks_take_the_steps_of_one(tmp_path: Path, case: str, size: int):
+    job = job_of(whole_config(tmp_path, case, train={"recompute": size == 4}))
+    assert_ranks_step_as_one(job, size, is_placed=False)
+
+
+@pytest.mark.parametrize("partition", [{"kind": "edge_1d", "by": "source"}, {"kind": "vertex_cut"}])
+@pytest.mark.parametrize("size", [2, 4])
+def test_edges_of_a_fold_are_left_out_where_edges_are_placed_too(tmp_path: Path, partition, size: int, monkeypatch):
+    monkeypatch.setattr(globalbatch, "is_fewer_bytes", lambda *_, **__: True)
+    job = job_of(whole_config(tmp_path, "links", partition=partition))
+    assert_ranks_step_as_one(job, size, is_placed=True)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "degree", "in_batch"])
