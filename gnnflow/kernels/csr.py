@@ -19,6 +19,21 @@ from gnnflow.native import Transposed, transpose
 
 
 @dataclass(frozen=True, eq=False)
+class _Ordered:
+    """A coefficient in another order, and the one that it was made of, as it was then."""
+
+    given: Tensor
+    version: int
+    ordered: Tensor
+
+    def is_of(self, coefficient: Tensor) -> bool:
+        """Return whether it was made of the same memory, which nobody has written into since."""
+        given, unwritten = self.given, coefficient._version == self.version  # noqa: SLF001 - how torch tells of writes
+        same = given.data_ptr() == coefficient.data_ptr() and given.stride() == coefficient.stride()
+        return unwritten and same and given.shape == coefficient.shape and given.dtype == coefficient.dtype
+
+
+@dataclass(frozen=True, eq=False)
 class Csr:
     """In-edges grouped by target: edge e of target t has offsets[t] <= e < offsets[t + 1] and comes from sources[e].
 
@@ -91,6 +106,22 @@ class Csr:
         if self._transposed is not None:
             return Csr(self.by_source.offsets, torch.from_numpy(self._transposed.targets), self.num_targets)
         return Csr(self.by_source.offsets, self.targets.index_select(0, self.by_source.sources), self.num_targets)
+
+    def by_source_order(self, coefficient: Tensor) -> Tensor:
+        """Return a coefficient [E, H] that has no gradient in the order of `transposed`.
+
+        It is kept, with the coefficient, until there is another: layers and steps over one block share theirs.
+        """
+        known = self._ordered[-1] if self._ordered else None
+        if known is None or not known.is_of(coefficient):
+            ordered = coefficient.index_select(0, self.by_source.sources)
+            known = _Ordered(coefficient, coefficient._version, ordered)  # noqa: SLF001 - how torch tells of writes
+            self._ordered[:] = [known]
+        return known.ordered
+
+    @cached_property
+    def _ordered(self) -> list[_Ordered]:
+        return []
 
     @cached_property
     def _transposed(self) -> Transposed | None:

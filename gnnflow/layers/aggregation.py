@@ -273,9 +273,14 @@ class Mean(Aggregation):
 
     def whole(self, messages: Messages) -> Tensor:
         """Return the means, divided where the sums are made: another pass over the rows would be as long."""
-        if messages.coefficient is not None or messages.scale is not None:
+        coefficient = messages.coefficient
+        if coefficient is None and messages.scale is None:
+            return messages.summed(None, Scales(None, messages.csr.share))
+        fixed = coefficient is not None and coefficient.shape[1] == 1 and not coefficient.requires_grad
+        if coefficient is None or not fixed or messages.instances is not None:
             return super().whole(messages)
-        return messages.summed(None, Scales(None, messages.csr.share))
+        coefficient = messages.scaled(coefficient)
+        return messages.summed(coefficient, Scales(None, _inverse(segment_sum(messages.csr, coefficient))[:, 0]))
 
     def merge(self, left: State, right: State) -> State:
         """Add both parts."""
@@ -283,10 +288,14 @@ class Mean(Aggregation):
 
     def finalize(self, state: State) -> Tensor:
         """Divide; zero where the weights add up to zero."""
-        empty = state["weight"] == 0
         # one division per target and head, not one per column
-        inverse = state["weight"].masked_fill(empty, 1.0).reciprocal().masked_fill(empty, 0.0)
-        return state["sum"] * inverse[:, :, None]
+        return state["sum"] * _inverse(state["weight"])[:, :, None]
+
+
+def _inverse(weight: Tensor) -> Tensor:
+    """Return one over each weight, zero for zero."""
+    empty = weight == 0
+    return weight.masked_fill(empty, 1.0).reciprocal().masked_fill(empty, 0.0)
 
 
 @final

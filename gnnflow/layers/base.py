@@ -151,6 +151,11 @@ class Layer(nn.Module, ABC):
         """
         return False
 
+    @property
+    def never_negative(self) -> bool:
+        """Whether `update` ends in relu or in what keeps its signs: another relu would change nothing."""
+        return False
+
     def instance(
         self, leaves: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext
     ) -> dict[str, Tensor]:

@@ -171,7 +171,9 @@ class Model(nn.Module):
         """
         if self._gives_scores(index):
             return out
-        name = str(index)
+        name, layer = str(index), self.layers[index]
+        if isinstance(layer, Layer) and layer.never_negative:
+            is_activated |= self.begins_with_relu(index)
         rows = out if is_activated else self._activation(self.norms[name](out) if name in self.norms else out)
         assert (shortcut is None) == (index not in self._joined), f"layer {index} and its shortcut do not agree"
         return rows if shortcut is None else rows + shortcut

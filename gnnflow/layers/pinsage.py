@@ -12,22 +12,17 @@ Shapes: N nodes, E edges, D out_width.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self, final
+from typing import Self, final
 
-import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
-from torch.nn import functional
 
 from gnnflow.config import PinSageConfig
-from gnnflow.kernels import Map, affine, empty_rows
+from gnnflow.kernels import Map, affine
 from gnnflow.layers.aggregation import Mean
 from gnnflow.layers.base import Layer
 from gnnflow.layers.place import Place
 from gnnflow.layers.relational import glorot_linear
 from gnnflow.layers.terms import EdgeContext, NodeContext, Terms
-
-_SHORTEST = 1e-12
 
 
 @final
@@ -52,6 +47,11 @@ class PinSage(Layer):
         """Return the layer."""
         return cls(place.in_width, place.width, gives_scores=place.is_last and config.head == "direct")
 
+    @property
+    def never_negative(self) -> bool:
+        """Whether relu has been applied."""
+        return not self.gives_scores
+
     def transform(self, h: Tensor, node: NodeContext) -> Terms:
         """Return value = relu(Q h + q) [N, 1, D]; the target keeps h."""
         value = affine([Map(h, self.pool.weight)], self.pool.bias, relu=True)
@@ -66,34 +66,4 @@ class PinSage(Layer):
     def update(self, own: Mapping[str, Tensor], aggregated: Tensor) -> Tensor:
         """Return relu(W [h || n] + w) at unit length; a row of zeros stays one."""
         maps = [Map(own["h"], self.own.weight), Map(aggregated.flatten(1), self.neighbor.weight)]
-        rows = affine(maps, self.own.bias, relu=not self.gives_scores)
-        return rows if self.gives_scores else unit_rows(rows)
-
-
-def unit_rows(rows: Tensor) -> Tensor:
-    """Return rows [N, D] divided by their lengths; what is shorter than 1e-12 is divided by that."""
-    if rows.dtype != torch.float32 or rows.device.type != "cpu":
-        return functional.normalize(rows, dim=1)
-    unit: Tensor = _Unit.apply(rows)  # type: ignore[no-untyped-call]
-    return unit
-
-
-class _Unit(torch.autograd.Function):
-    """What `functional.normalize` gives, in memory that is kept: beside the maps it is what a step spends most on."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor) -> Tensor:
-        length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-        inverse = length.clamp_min(_SHORTEST).reciprocal_()
-        unit = torch.mul(rows, inverse, out=empty_rows(*rows.shape))
-        ctx.save_for_backward(unit, inverse, length > _SHORTEST)
-        return unit
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        unit, inverse, is_long = ctx.saved_tensors
-        # the part of the gradient along each row changes its length alone, which is not in the result [N, 1]
-        along = torch.linalg.vecdot(grad, unit)[:, None] * is_long
-        result = torch.mul(unit, along, out=empty_rows(*grad.shape))
-        return torch.sub(grad, result, out=result).mul_(inverse)
+        return affine(maps, self.own.bias, relu=not self.gives_scores, unit=not self.gives_scores)

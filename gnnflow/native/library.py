@@ -12,8 +12,8 @@ _KINDS = {"A": ctypes.c_void_p, "F": ctypes.c_float, "N": ctypes.c_int64, "T": c
 _FUNCTIONS = {
     "gnnflow_use_threads": "A",
     "gnnflow_use_products": "A",
-    "gnnflow_affine": "NANAANAANNANT",
-    "gnnflow_affine_gradient": "NANAAANAANNAAANT",
+    "gnnflow_affine": "NANAANAANNAANT",
+    "gnnflow_affine_gradient": "NANAAANAANNAAAANT",
     "gnnflow_sums": "NAAAANANNNAANT",
     "gnnflow_products": "NAAANANNNAT",
     "gnnflow_maxima": "NAAANANNNAAT",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch.nn import functional
@@ -39,7 +41,16 @@ def with_gradients(function, maps, bias, grad, *, relu):
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(
     ("rows", "widths", "out_width"),
-    [(0, (3,), 2), (1, (1,), 1), (513, (5, 7), 3), (2049, (50, 64), 64), (4500, (64,), 121), (300, (4, 9), 700)],
+    [
+        (0, (3,), 2),
+        (1, (1,), 1),
+        (513, (5, 7), 3),
+        (2049, (50, 64), 64),
+        (4500, (64,), 121),
+        (300, (4, 9), 700),
+        (1031, (64, 16), 112),
+        (1500, (112, 128), 48),
+    ],
 )
 def test_sums_of_maps_and_their_gradients_are_those_of_torch(rows, widths, out_width, bias, relu):
     maps, shift, grad = operands(rows, widths, out_width, bias=bias)
@@ -69,6 +80,31 @@ def test_only_gradients_that_are_asked_for_are_given(needed):
         leaf.requires_grad_(number in needed)
     affine(maps, bias, relu=True).backward(grad)
     assert [number for number, leaf in enumerate(leaves) if leaf.grad is not None] == list(needed)
+
+
+@pytest.mark.parametrize("relu", [False, True])
+def test_rows_of_unit_length_and_their_gradients_are_those_of_torch(relu):
+    maps, shift, grad = operands(700, (16, 5), 32)
+    with torch.no_grad():
+        shift.zero_()
+        maps[0].rows[:2], maps[1].rows[:2] = 0, 0
+        maps[0].rows[2] *= 1e-20
+        maps[1].rows[2] *= 1e-20
+    found = with_gradients(partial(affine, unit=True), maps, shift, grad, relu=relu)
+    # what is shorter than 1e-12 has a gradient of 1e12 times its own
+    own = [grad.index_fill(0, torch.arange(3), 0.0)]
+    wanted = with_gradients(
+        lambda *given, **kind: functional.normalize(plain(*given, **kind)), maps, shift, *own, relu=relu
+    )
+    long = with_gradients(partial(affine, unit=True), maps, shift, *own, relu=relu)
+    torch.testing.assert_close(found[0], wanted[0])
+    for mine, theirs in zip(long, wanted, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+    # row 2, too short: the gradient goes on as it is, times 1e12
+    short = with_gradients(
+        lambda *given, **kind: functional.normalize(plain(*given, **kind)), maps, shift, grad, relu=relu
+    )
+    torch.testing.assert_close(found[1][2], short[1][2], rtol=1e-4, atol=0)
 
 
 def test_what_is_not_a_number_stays_so():

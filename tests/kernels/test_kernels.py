@@ -375,3 +375,13 @@ def test_binary_cross_entropy_keeps_what_is_no_number_and_its_bits_on_any_number
     assert all(torch.equal(each, found[0]) for each in found)
     logits[7, 3] = torch.nan
     assert binary_cross_entropy(logits, labels).isnan()
+
+
+def test_a_coefficient_in_the_order_of_sources_is_that_of_now():
+    csr = Csr(torch.tensor([0, 2, 3]), torch.tensor([1, 0, 1]), 2)
+    weight = torch.tensor([1.0, 2.0, 3.0])
+    assert csr.by_source_order(weight[:, None]).flatten().tolist() == [2.0, 1.0, 3.0]
+    assert csr.by_source_order(weight[:, None]).flatten().tolist() == [2.0, 1.0, 3.0]
+    weight[1] = 7.0
+    assert csr.by_source_order(weight[:, None]).flatten().tolist() == [7.0, 1.0, 3.0]
+    assert csr.by_source_order(2 * weight[:, None]).flatten().tolist() == [14.0, 2.0, 6.0]

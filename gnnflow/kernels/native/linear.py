@@ -1,8 +1,9 @@
-"""Sums of linear maps with bias and relu, and their gradients, a few hundred rows at a time.
+"""Sums of linear maps with bias, relu and unit length, and their gradients, a few hundred rows at a time.
 
 torch goes over all rows once per operation: each product, the bias, relu, their gradients. The core does all of that
-for the rows that are in the cache, with torch's own matrix product. The gradients of weights are added up over runs of
-rows in their order, so their bits do not depend on the number of threads where there are more than one run.
+for the rows that are in the cache, with torch's own matrix product where its own has no form for the widths. The
+gradients of weights are added up over runs of rows in their order, so their bits do not depend on the number of threads
+where there are more than one run.
 
 Shapes: N rows, I columns of an input, D columns of the result.
 """
@@ -20,6 +21,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from gnnflow.kernels.memory import empty_rows
 from gnnflow.kernels.native.library import kernels
 
 _RUN = 1024  # rows that one thread takes at a time, and whose gradients of weights it adds up
@@ -33,21 +35,25 @@ class Map(NamedTuple):
     weight: Tensor
 
 
-def affine(maps: Sequence[Map], bias: Tensor | None, *, relu: bool = False) -> Tensor:
-    """Return the sum of the mapped rows plus the bias [N, D], or relu of it. There are one or two maps."""
+def affine(maps: Sequence[Map], bias: Tensor | None, *, relu: bool = False, unit: bool = False) -> Tensor:
+    """Return the sum of the mapped rows plus the bias [N, D], or relu of it. There are one or two maps.
+
+    unit: each row is divided by its length, or by 1e-12 where it is shorter.
+    """
     if not _accepts(maps, bias):
-        return _plain(maps, bias, relu=relu)
+        return _plain(maps, bias, relu=relu, unit=unit)
     first, *others = maps
     second = others[0] if others else (None, None)
-    return cast("Tensor", _Affine.apply(int(relu), *first, *second, bias))  # type: ignore[no-untyped-call]
+    return cast("Tensor", _Affine.apply(int(relu), unit, *first, *second, bias))  # type: ignore[no-untyped-call]
 
 
-def _plain(maps: Sequence[Map], bias: Tensor | None, *, relu: bool) -> Tensor:
+def _plain(maps: Sequence[Map], bias: Tensor | None, *, relu: bool, unit: bool) -> Tensor:
     first, *others = maps
     rows = functional.linear(first.rows, first.weight, bias)
     for each in others:
         rows = rows + functional.linear(each.rows, each.weight)
-    return functional.relu(rows) if relu else rows
+    rows = functional.relu(rows) if relu else rows
+    return functional.normalize(rows, dim=1) if unit else rows
 
 
 def _accepts(maps: Sequence[Map], bias: Tensor | None) -> bool:
@@ -89,30 +95,34 @@ def _call(name: str, rows: int, *operands: Tensor | int | None) -> None:
 
 class _Affine(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, relu: int, *given: Tensor | None) -> Tensor:
+    def forward(ctx: Any, relu: int, unit: bool, *given: Tensor | None) -> Tensor:  # noqa: FBT001 - autograd's form
         # rows and weight of both maps, the second's maybe missing, and the bias
         x, x_weight, y, y_weight, bias = (None if each is None else each.contiguous() for each in given)
         assert x is not None
         assert x_weight is not None
-        out = x.new_empty(len(x), len(x_weight))
+        out = empty_rows(len(x), len(x_weight))
+        inverse = x.new_empty(len(x)) if unit else None
         maps = (x, x.shape[1], x_weight, y, 0 if y is None else y.shape[1], y_weight)
-        _call("gnnflow_affine", len(x), *maps, bias, len(x_weight), relu, out, _RUN)
+        _call("gnnflow_affine", len(x), *maps, bias, len(x_weight), relu, inverse, out, _RUN)
         ctx.relu = relu
-        ctx.save_for_backward(x, x_weight, y, y_weight, out if relu else None)
+        ctx.save_for_backward(x, x_weight, y, y_weight, inverse, out if relu or unit else None)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, x_weight, y, y_weight, out = ctx.saved_tensors
+        x, x_weight, y, y_weight, inverse, out = ctx.saved_tensors
         width, x_width, y_width = len(x_weight), x.shape[1], 0 if y is None else y.shape[1]
-        by_x = torch.empty_like(x) if ctx.needs_input_grad[1] else None
-        by_y = torch.empty_like(y) if ctx.needs_input_grad[3] else None
+        _, _, needs_x, _, needs_y, *_ = ctx.needs_input_grad
+        by_x = empty_rows(*x.shape) if needs_x else None
+        by_y = empty_rows(*y.shape) if needs_y else None
         # per run of rows the gradients of both weights and of the bias, one after the other
         sums = x.new_empty(-(-len(x) // _RUN), width * (x_width + y_width + 1))
         maps = (x, x_width, x_weight, by_x, y, y_width, y_weight, by_y)
-        _call("gnnflow_affine_gradient", len(x), *maps, width, ctx.relu, out, grad.contiguous(), sums, _RUN)
+        given = (inverse, out, grad.contiguous(), sums, _RUN)
+        _call("gnnflow_affine_gradient", len(x), *maps, width, ctx.relu, *given)
         by_weights, by_bias = sums.sum(0).tensor_split([width * (x_width + y_width)])
         by_x_weight, by_y_weight = (each.view(width, -1) for each in by_weights.tensor_split([width * x_width]))
-        given = (by_x, by_x_weight, by_y, by_y_weight if y_width else None, by_bias)
-        return None, *(each if needed else None for each, needed in zip(given, ctx.needs_input_grad[1:], strict=True))
+        found = (by_x, by_x_weight, by_y, by_y_weight if y_width else None, by_bias)
+        needed = zip(found, ctx.needs_input_grad[2:], strict=True)
+        return None, None, *(each if wanted else None for each, wanted in needed)

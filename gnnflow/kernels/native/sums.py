@@ -104,8 +104,8 @@ class _ScaledSum(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor, None]:
         csr: Csr = ctx.csr
-        edges = None if ctx.coefficient is None else csr.by_source.sources
-        gradient = sums(csr.transposed, ctx.coefficient, grad, edges=edges, scales=ctx.scales.reversed)
+        coefficient = None if ctx.coefficient is None else csr.by_source_order(ctx.coefficient)
+        gradient = sums(csr.transposed, coefficient, grad, scales=ctx.scales.reversed)
         # A value that serves every head collects the gradients of all.
         gradient = gradient if gradient.shape[1] == ctx.like.shape[1] else gradient.sum(1, keepdim=True)
         return None, None, gradient.to(ctx.like.dtype), None
