@@ -8,7 +8,7 @@ steps from every node, the 10 most visited kept. `select` is the whole stage, fr
 that training reads, and it is done once for all epochs and runs; `routed` is the same with walks that go from owner to
 owner, as they do where the graph is too large for one task. `dgl walks` is what DGL does anew in each epoch, in batches
 of 1024 roots, with the graph in memory; `view` is what gnnflow does anew in each epoch under `train.resample: epoch`,
-from all nodes at once, also with the graph in memory, on one thread. `epoch` and `dgl epoch` are a step of training
+from all nodes at once, also with the graph in memory, on two threads. `epoch` and `dgl epoch` are a step of training
 PinSage of two layers, 64 wide, on all nodes over what the walks found, on two threads. Prints a table to stderr and one
 JSON line to stdout.
 """
@@ -138,7 +138,7 @@ def views(context: StageContext, repeats: int) -> list[float]:
     store = store.selected(selected.artifact, selected.facts(SelectFacts).relations)
     neighbors, section = Neighbors(store, "", "none", None), context.config.neighbors
     assert isinstance(section, WalkNeighbors)
-    graph, drawn = read_graph(neighbors), WalkViews.of(neighbors, section, seed=context.config.seed)
+    graph, drawn = read_graph(neighbors), WalkViews.of(neighbors, section, seed=context.config.seed, threads=THREADS)
     found = []
     for view in range(1, repeats + 1):
         begin = time.perf_counter()

@@ -1,10 +1,13 @@
 /* Random walks along in-edges, and the nodes they visit most. All walks of some roots are taken a step at a time: what
    they read next is fetched into the cache while the others move. */
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WALKERS_AT_ONCE = 512 };
+#include "pool.h"
+
+enum { WALKERS_AT_ONCE = 512, ROOTS_OF_CHUNK = 8192 }; /* roots: what one thread takes at a time */
 
 typedef struct {
     int32_t node;
@@ -50,68 +53,148 @@ static int32_t most_visited(const int32_t *nodes, const int32_t *visits, int64_t
     return (int32_t)(met < top_k ? met : top_k);
 }
 
+/* What all walks know, and what they fill in. */
+typedef struct {
+    int64_t count, first;
+    const uint64_t *words;
+    const int64_t *offsets;
+    const int32_t *sources;
+    const uint32_t *begins;
+    const uint8_t *types;
+    int64_t walks, length, top_k, together; /* roots whose walks are taken together */
+    int32_t *leaves, *visits, *kept;
+    atomic_int failed;
+} walked;
+
+/* Memory of one chunk of roots, in one piece. */
+typedef struct {
+    int64_t *edge, *places;
+    int32_t *path, *now, *nodes, *times;
+    slot *table;
+    int64_t slots;
+    int shift; /* of a 32-bit hash, to a number of a slot */
+} scratch;
+
+static int allocate(scratch *s, const walked *w) {
+    int64_t steps = w->walks * w->length, walkers = w->together * w->walks;
+    for (s->slots = 16, s->shift = 28; s->slots < 2 * steps; s->slots *= 2) s->shift--;
+    size_t wide = (size_t)(walkers + steps + 2) * sizeof *s->edge, slots = (size_t)s->slots * sizeof *s->table;
+    s->edge = malloc(wide + slots + (size_t)(w->together * steps + walkers + 2 * steps) * sizeof *s->path);
+    if (!s->edge) return 0;
+    s->places = s->edge + walkers;
+    s->table = (slot *)(s->places + steps + 2);
+    s->path = (int32_t *)(s->table + s->slots);
+    s->now = s->path + w->together * steps;
+    s->nodes = s->now + walkers;
+    s->times = s->nodes + steps;
+    return 1;
+}
+
+/* Take one step with every walk of some roots: the edge that each takes, -1 where it has ended, then where that leads. */
+static void take_step(const walked *w, const scratch *s, int64_t begin, int64_t roots, int64_t step) {
+    for (int64_t root = 0; root < roots; root++)
+        for (int64_t walk = 0; walk < w->walks; walk++) {
+            int64_t i = root * w->walks + walk, node = s->now[i];
+            s->edge[i] = -1;
+            if (node < 0) continue;
+            int64_t from = w->offsets[node];
+            uint64_t degree = (uint64_t)(w->offsets[node + 1] - from);
+            if (!degree) continue;
+            uint64_t draw = mixed(w->words[begin + root] ^ (uint64_t)(walk * w->length + step));
+            s->edge[i] = w->begins ? last_begun(w->begins, from, degree, (uint32_t)(draw >> 32))
+                                   : from + (int64_t)(((draw >> 32) * degree) >> 32);
+            __builtin_prefetch(w->sources + s->edge[i]);
+        }
+    for (int64_t i = 0; i < roots * w->walks; i++) {
+        int32_t node = s->edge[i] < 0 ? -1 : w->sources[s->edge[i]];
+        s->path[i * w->length + step] = s->now[i] = node;
+        if (node < 0) continue;
+        __builtin_prefetch(w->offsets + node);
+        if (w->types) __builtin_prefetch(w->types + node);
+    }
+}
+
+/* Count whom the walks of one root visit, whose paths these are. */
+static void count_visits(const walked *w, const scratch *s, int64_t own, const int32_t *path) {
+    int64_t met = 0;
+    int32_t most = 0, self = (int32_t)(w->first + own);
+    memset(s->table, 0xff, (size_t)s->slots * sizeof *s->table); /* every node is -1 */
+    for (int64_t i = 0; i < w->walks * w->length; i++) {
+        int32_t node = path[i];
+        if (node < 0 || node == self || (w->types && w->types[node] != w->types[self])) continue;
+        int64_t at = ((uint32_t)node * 2654435769u) >> s->shift;
+        while (s->table[at].node >= 0 && s->table[at].node != node) at = (at + 1) & (s->slots - 1);
+        if (s->table[at].node < 0) {
+            s->table[at] = (slot){node, (int32_t)met};
+            s->nodes[met] = node;
+            s->times[met++] = 0;
+        }
+        int32_t seen = ++s->times[s->table[at].place];
+        if (seen > most) most = seen;
+    }
+    w->kept[own] = most_visited(s->nodes, s->times, met, most, w->top_k, s->places, w->leaves + own * w->top_k,
+                                w->visits + own * w->top_k);
+}
+
+/* Walk from a run of the roots. */
+static void walk_chunk(void *task, int64_t chunk) {
+    walked *w = task;
+    scratch s;
+    if (!allocate(&s, w)) {
+        w->failed = 1;
+        return;
+    }
+    int64_t to = (chunk + 1) * ROOTS_OF_CHUNK < w->count ? (chunk + 1) * ROOTS_OF_CHUNK : w->count;
+    for (int64_t begin = chunk * ROOTS_OF_CHUNK; begin < to; begin += w->together) {
+        int64_t roots = to - begin < w->together ? to - begin : w->together;
+        for (int64_t i = 0; i < roots * w->walks; i++) s.now[i] = (int32_t)(w->first + begin + i / w->walks);
+        for (int64_t step = 0; step < w->length; step++) take_step(w, &s, begin, roots, step);
+        for (int64_t root = 0; root < roots; root++)
+            count_visits(w, &s, begin + root, s.path + root * w->walks * w->length);
+    }
+    free(s.edge);
+}
+
 /* Walk `walks` times `length` steps from each of the nodes first .. first + count - 1. words [count]: what a root's draws
    are hashed from. offsets [nodes + 1], sources: in-edges of all nodes. begins: where each edge's part of 2^32 begins in
    its row, NULL where all are alike. types [nodes]: only nodes of a root's own type are visited; NULL where there is one
-   type. leaves, visits [count, top_k] and kept [count] are filled in. Returns -1 where
-   memory ends. */
+   type. leaves, visits [count, top_k] and kept [count] are filled in. Returns -1 where memory ends. */
 int gnnflow_walks(int64_t count, int64_t first, const uint64_t *words, const int64_t *offsets, const int32_t *sources,
-                  const uint32_t *begins, const uint8_t *types, int64_t walks, int64_t length, int64_t top_k, int32_t *leaves, int32_t *visits,
-                  int32_t *kept) {
-    int64_t together = walks >= WALKERS_AT_ONCE ? 1 : WALKERS_AT_ONCE / walks, steps = walks * length, slots = 16;
-    int shift = 28; /* of a 32-bit hash, to a number of a slot */
-    for (; slots < 2 * steps; slots *= 2) shift--;
-    int32_t *path = malloc((size_t)(together * steps) * sizeof *path);
-    int32_t *now = malloc((size_t)(together * walks) * sizeof *now);
-    int64_t *edge = malloc((size_t)(together * walks) * sizeof *edge);
-    int32_t *nodes = malloc((size_t)steps * sizeof *nodes), *times = malloc((size_t)steps * sizeof *times);
-    int64_t *places = malloc((size_t)(steps + 2) * sizeof *places);
-    slot *table = malloc((size_t)slots * sizeof *table);
-    int failed = !path || !now || !edge || !nodes || !times || !places || !table;
-    for (int64_t begin = 0; !failed && begin < count; begin += together) {
-        int64_t roots = count - begin < together ? count - begin : together, walkers = roots * walks;
-        for (int64_t i = 0; i < walkers; i++) now[i] = (int32_t)(first + begin + i / walks);
-        for (int64_t step = 0; step < length; step++) {
-            for (int64_t root = 0; root < roots; root++) /* the edge that each walk takes, -1 where it has ended */
-                for (int64_t walk = 0; walk < walks; walk++) {
-                    int64_t i = root * walks + walk, node = now[i];
-                    edge[i] = -1;
-                    if (node < 0) continue;
-                    uint64_t degree = (uint64_t)(offsets[node + 1] - offsets[node]);
-                    if (!degree) continue;
-                    uint64_t draw = mixed(words[begin + root] ^ (uint64_t)(walk * length + step));
-                    edge[i] = begins ? last_begun(begins, offsets[node], degree, (uint32_t)(draw >> 32))
-                                     : offsets[node] + (int64_t)(((draw >> 32) * degree) >> 32);
-                    __builtin_prefetch(sources + edge[i]);
-                }
-            for (int64_t i = 0; i < walkers; i++) {
-                int32_t node = edge[i] < 0 ? -1 : sources[edge[i]];
-                path[i * length + step] = now[i] = node;
-                if (node < 0) continue;
-                __builtin_prefetch(offsets + node);
-                if (types) __builtin_prefetch(types + node);
-            }
-        }
-        for (int64_t root = 0; root < roots; root++) {
-            int64_t own = begin + root, met = 0;
-            int32_t most = 0, self = (int32_t)(first + own);
-            memset(table, 0xff, (size_t)slots * sizeof *table); /* every node is -1 */
-            for (int64_t i = root * steps; i < (root + 1) * steps; i++) {
-                int32_t node = path[i];
-                if (node < 0 || node == self || (types && types[node] != types[self])) continue;
-                int64_t at = ((uint32_t)node * 2654435769u) >> shift;
-                while (table[at].node >= 0 && table[at].node != node) at = (at + 1) & (slots - 1);
-                if (table[at].node < 0) {
-                    table[at] = (slot){node, (int32_t)met};
-                    nodes[met] = node;
-                    times[met++] = 0;
-                }
-                int32_t seen = ++times[table[at].place];
-                if (seen > most) most = seen;
-            }
-            kept[own] = most_visited(nodes, times, met, most, top_k, places, leaves + own * top_k, visits + own * top_k);
+                  const uint32_t *begins, const uint8_t *types, int64_t walks, int64_t length, int64_t top_k,
+                  int32_t *leaves, int32_t *visits, int32_t *kept, int threads) {
+    int64_t together = walks >= WALKERS_AT_ONCE ? 1 : WALKERS_AT_ONCE / walks;
+    walked w = {count, first, words, offsets, sources, begins, types, walks, length, top_k, together, leaves, visits, kept, 0};
+    run_chunks(walk_chunk, &w, (count + ROOTS_OF_CHUNK - 1) / ROOTS_OF_CHUNK, threads);
+    return w.failed ? -1 : 0;
+}
+
+typedef struct {
+    int64_t count, first, top_k;
+    const int32_t *leaves, *visits;
+    const int64_t *offsets;
+    int64_t *roots, *nodes;
+    float *weight;
+} shares;
+
+static void share_chunk(void *task, int64_t chunk) {
+    const shares *s = task;
+    int64_t to = (chunk + 1) * ROOTS_OF_CHUNK < s->count ? (chunk + 1) * ROOTS_OF_CHUNK : s->count;
+    for (int64_t root = chunk * ROOTS_OF_CHUNK; root < to; root++) {
+        const int32_t *leaves = s->leaves + root * s->top_k, *visits = s->visits + root * s->top_k;
+        int64_t begin = s->offsets[root], kept = s->offsets[root + 1] - begin, all = 0;
+        for (int64_t i = 0; i < kept; i++) all += visits[i];
+        for (int64_t i = 0; i < kept; i++) {
+            s->roots[begin + i] = s->first + root;
+            s->nodes[begin + i] = leaves[i];
+            s->weight[begin + i] = (float)((double)visits[i] / (double)all);
         }
     }
-    free(path), free(now), free(edge), free(nodes), free(times), free(places), free(table);
-    return failed ? -1 : 0;
+}
+
+/* What gnnflow_walks found, root by root without gaps: offsets [count + 1] say how many each has. roots, nodes and weight,
+   the share of the root's visits, are filled in [offsets[count]]. */
+void gnnflow_visit_shares(int64_t count, int64_t first, int64_t top_k, const int32_t *leaves, const int32_t *visits,
+                          const int64_t *offsets, int64_t *roots, int64_t *nodes, float *weight, int threads) {
+    shares s = {count, first, top_k, leaves, visits, offsets, roots, nodes, weight};
+    run_chunks(share_chunk, &s, (count + ROOTS_OF_CHUNK - 1) / ROOTS_OF_CHUNK, threads);
 }

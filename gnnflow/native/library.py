@@ -26,7 +26,8 @@ _FUNCTIONS = {
     "gnnflow_elu_gradient": "NAAAT",
     "gnnflow_transpose": "NAANAAA",
     "gnnflow_number": "NAANAA",
-    "gnnflow_walks": "NNAAAAANNNAAA",
+    "gnnflow_walks": "NNAAAAANNNAAAT",
+    "gnnflow_visit_shares": "NNNAAAAAAT",
 }
 _ANSWERS = {
     "gnnflow_transpose": ctypes.c_int,

@@ -1,6 +1,6 @@
 """Random walks along in-edges, and whom they visit.
 
-Shapes: N nodes, E edges, n roots, k nodes kept of each.
+Shapes: N nodes, E edges, n roots, k nodes kept of each at most, V kept of all.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ RowArray = npt.NDArray[np.int32]
 
 
 class Visited(NamedTuple):
-    """The most visited nodes of each root [n, k], best first, their visits [n, k], and how many there are [n]."""
+    """The most visited nodes of all roots, root by root, best first [V], and their shares of the root's visits [V]."""
 
-    nodes: RowArray
-    visits: RowArray
-    kept: RowArray
+    roots: IntArray
+    nodes: IntArray
+    weight: npt.NDArray[np.float32]
 
 
 def walk(
@@ -36,12 +36,13 @@ def walk(
     walks: int,
     length: int,
     top_k: int,
+    threads: int = 1,
 ) -> Visited | None:
     """Walk from the nodes first .. first + n - 1 and count whom the walks visit; None without the core.
 
     words [n]: what a root's draws are hashed from. offsets [N + 1] and sources [E]: the in-edges of all nodes.
     begins [E]: where each edge's part of 2^32 begins in its row, the first of a row at 0; None: all parts are alike.
-    types [N]: only nodes of a root's own type are counted.
+    types [N]: only nodes of a root's own type are counted. threads: change no bit, and are torch's, where it lent them.
     """
     native = core()
     if native is None:
@@ -63,8 +64,14 @@ def walk(
         types = np.ascontiguousarray(types, np.uint8)
         assert len(types) == num_nodes
         place = types.ctypes.data
-    made = Visited(np.empty((count, top_k), np.int32), np.empty((count, top_k), np.int32), np.empty(count, np.int32))
-    held, out = [array.ctypes.data for array in (words, offsets, sources)], [array.ctypes.data for array in made]
-    if native.gnnflow_walks(count, first, *held, parts, place, walks, length, top_k, *out):
+    leaves, visits, kept = (np.empty(shape, np.int32) for shape in ((count, top_k), (count, top_k), count))
+    held = [array.ctypes.data for array in (words, offsets, sources)]
+    found = [array.ctypes.data for array in (leaves, visits)]
+    if native.gnnflow_walks(count, first, *held, parts, place, walks, length, top_k, *found, kept.ctypes.data, threads):
         raise MemoryError("walks of one root need more memory than there is")
+    bounds = np.zeros(count + 1, np.int64)
+    np.cumsum(kept, out=bounds[1:])
+    made = Visited(*(np.empty(bounds[-1], dtype) for dtype in (np.int64, np.int64, np.float32)))
+    out = [array.ctypes.data for array in made]
+    native.gnnflow_visit_shares(count, first, top_k, *found, bounds.ctypes.data, *out, threads)
     return made

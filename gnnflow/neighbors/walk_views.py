@@ -35,14 +35,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WalkViews:
-    """What the walks of a selection go along, in memory. keys [N]: of each root, from which its draws follow."""
+    """What the walks of a selection go along, in memory. keys [N]: of each root, from which its draws follow.
+
+    threads: how many walk at once.
+    """
 
     job: WalkJob
     steps: Steps
     keys: KeyArray
+    threads: int = 1
 
     @staticmethod
-    def of(neighbors: Neighbors, section: WalkNeighbors, *, seed: int) -> WalkViews:
+    def of(neighbors: Neighbors, section: WalkNeighbors, *, seed: int, threads: int = 1) -> WalkViews:
         """Read the graph that the neighbours were selected on. section: how."""
         store = GraphStore.of(neighbors.store.artifact, read_manifest(neighbors.store.artifact))
         job, parts = job_of(Selection("", store, (), seed), section), range(store.num_partitions)
@@ -50,9 +54,8 @@ class WalkViews:
         offsets = offsets_of(np.concatenate([np.diff(each.offsets) for each in held]))
         sources = np.concatenate([each.sources for each in held])
         begins = np.concatenate([each.begins for each in held if each.begins is not None]) if job.by_weight else None
-        return WalkViews(
-            job, Steps(offsets, sources, begins), np.concatenate([node_keys(store, part) for part in parts])
-        )
+        keys = np.concatenate([node_keys(store, part) for part in parts])
+        return WalkViews(job, Steps(offsets, sources, begins), keys, threads)
 
     @cached_property
     def _types(self) -> Array | None:
@@ -78,7 +81,10 @@ class WalkViews:
         for partition in range(book.num_partitions):
             start, rows = book.start(partition), book.rows(partition, node_type)
             words = combine(self.keys[start + rows.start : start + rows.stop], word)
-            parts.append(walks_from(start + rows.start, words, self.steps, types=self._types, job=job))
+            found = walks_from(start + rows.start, words, self.steps, types=self._types, job=job, threads=self.threads)
+            parts.append(found)
+        if len(parts) == 1:
+            return parts[0]
         roots, leaves = (np.concatenate([getattr(part, name) for part in parts]) for name in ("roots", "leaves"))
         weight = np.concatenate([part.weight for part in parts if part.weight is not None])
         return Instances(roots, leaves, weight)

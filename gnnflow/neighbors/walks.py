@@ -223,16 +223,14 @@ def walk_alone(index: int, inbox: Inbox, *, job: WalkJob) -> TaskOutput:
     return deliver(index, job, found)
 
 
-def walks_from(first: int, words: KeyArray, graph: Steps, *, types: Array | None, job: WalkJob) -> Instances:
+def walks_from(
+    first: int, words: KeyArray, graph: Steps, *, types: Array | None, job: WalkJob, threads: int = 1
+) -> Instances:
     """Return the instances of a run of roots of one type."""
-    keys = {"walks": job.walks, "length": job.length, "top_k": job.top_k}
+    keys = {"walks": job.walks, "length": job.length, "top_k": job.top_k, "threads": threads}
     made = walk(first, words, graph.offsets, graph.sources, begins=graph.begins, types=types, **keys)
     if made is not None:
-        held = np.arange(job.top_k) < made.kept[:, None]
-        times = np.where(held, made.visits, 0)
-        weight = times / np.maximum(times.sum(1, keepdims=True), 1)
-        roots = np.repeat(np.arange(first, first + len(words)), made.kept)
-        return Instances(roots, made.nodes[held].astype(np.int64), weight[held].astype(np.float32))
+        return Instances(made.roots, made.nodes, made.weight)
     at_once = max(_FEW_VISITS // (job.walks * job.length), 1)
     parts = []
     for start in range(0, len(words), at_once):

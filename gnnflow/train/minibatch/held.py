@@ -77,13 +77,14 @@ class HeldShards:
     """Reads the splits of a graph in memory as shards.
 
     draws_anew: an entry has the sample of the view that its name says, `batches.of_view`. walks: how neighbours were
-    selected, where walks are drawn anew and not samples of in-edges.
+    selected, where walks are drawn anew and not samples of in-edges. threads: how many walk at once.
     """
 
     neighbors: Neighbors
     seed: int
     draws_anew: bool = False
     walks: WalkNeighbors | None = None
+    threads: int = 1
     graph: GraphInMemory | None = None
     fixed: GraphInMemory | None = None
     views: WalkViews | None = None
@@ -103,7 +104,7 @@ class HeldShards:
             return self.graph
         if self.walks is not None:
             if self.views is None:
-                self.views = WalkViews.of(self.neighbors, self.walks, seed=self.seed)
+                self.views = WalkViews.of(self.neighbors, self.walks, seed=self.seed, threads=self.threads)
             return self.views.view(self.graph, view)
         if view != FIXED_VIEW:
             return view_of(self.graph, self.neighbors, seed=self.seed, view=view)
@@ -117,7 +118,7 @@ def open_store_source(job: TrainJob, *, edges: bool = True) -> MiniBatchSource:
     assert isinstance(job.train, MiniBatchConfig)
     assert job.neighbors is not None
     draws_anew = job.train.resample == "epoch" and edges
-    read = HeldShards(job.neighbors, job.seed, draws_anew, job.walks)
+    read = HeldShards(job.neighbors, job.seed, draws_anew, job.walks, job.train.threads)
     return open_source(job, edges=edges, read=read, draws_anew=draws_anew)
 
 
