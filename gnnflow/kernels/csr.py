@@ -9,6 +9,7 @@ Shapes: T targets, S sources, E edges.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,18 +20,25 @@ from gnnflow.native import Transposed, transpose
 
 
 @dataclass(frozen=True, eq=False)
-class _Ordered:
-    """A coefficient in another order, and the one that it was made of, as it was then."""
+class _Kept:
+    """What was made of some tensors, and these, as they were then."""
 
-    given: Tensor
-    version: int
-    ordered: Tensor
+    given: tuple[Tensor, ...]
+    versions: tuple[int, ...]
+    made: Tensor
 
-    def is_of(self, coefficient: Tensor) -> bool:
+    def is_of(self, given: tuple[Tensor, ...]) -> bool:
         """Return whether it was made of the same memory, which nobody has written into since."""
-        given, unwritten = self.given, coefficient._version == self.version  # noqa: SLF001 - how torch tells of writes
-        same = given.data_ptr() == coefficient.data_ptr() and given.stride() == coefficient.stride()
-        return unwritten and same and given.shape == coefficient.shape and given.dtype == coefficient.dtype
+        pairs = zip(given, self.given, strict=True)
+        return _versions(given) == self.versions and all(_place(one) == _place(other) for one, other in pairs)
+
+
+def _versions(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:
+    return tuple(each._version for each in tensors)  # noqa: SLF001 - how torch tells of writes
+
+
+def _place(tensor: Tensor) -> tuple[object, ...]:
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,21 +115,20 @@ class Csr:
             return Csr(self.by_source.offsets, torch.from_numpy(self._transposed.targets), self.num_targets)
         return Csr(self.by_source.offsets, self.targets.index_select(0, self.by_source.sources), self.num_targets)
 
-    def by_source_order(self, coefficient: Tensor) -> Tensor:
-        """Return a coefficient [E, H] that has no gradient in the order of `transposed`.
+    def kept(self, name: str, given: tuple[Tensor, ...], make: Callable[..., Tensor]) -> Tensor:
+        """Return make(*given), of tensors without a gradient.
 
-        It is kept, with the coefficient, until there is another: layers and steps over one block share theirs.
+        It is kept, and they are, until there are others of this name: layers and steps over one block share what they
+        make of its weights.
         """
-        known = self._ordered[-1] if self._ordered else None
-        if known is None or not known.is_of(coefficient):
-            ordered = coefficient.index_select(0, self.by_source.sources)
-            known = _Ordered(coefficient, coefficient._version, ordered)  # noqa: SLF001 - how torch tells of writes
-            self._ordered[:] = [known]
-        return known.ordered
+        known = self._kept.get(name)
+        if known is None or not known.is_of(given):
+            known = self._kept[name] = _Kept(given, _versions(given), make(*given))
+        return known.made
 
     @cached_property
-    def _ordered(self) -> list[_Ordered]:
-        return []
+    def _kept(self) -> dict[str, _Kept]:
+        return {}
 
     @cached_property
     def _transposed(self) -> Transposed | None:

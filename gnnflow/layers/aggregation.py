@@ -279,8 +279,9 @@ class Mean(Aggregation):
         fixed = coefficient is not None and coefficient.shape[1] == 1 and not coefficient.requires_grad
         if coefficient is None or not fixed or messages.instances is not None:
             return super().whole(messages)
-        coefficient = messages.scaled(coefficient)
-        return messages.summed(coefficient, Scales(None, _inverse(segment_sum(messages.csr, coefficient))[:, 0]))
+        coefficient, csr = messages.scaled(coefficient), messages.csr
+        share = csr.kept("share", (coefficient,), lambda each: _inverse(segment_sum(csr, each))[:, 0])
+        return messages.summed(coefficient, Scales(None, share))
 
     def merge(self, left: State, right: State) -> State:
         """Add both parts."""

@@ -377,11 +377,17 @@ def test_binary_cross_entropy_keeps_what_is_no_number_and_its_bits_on_any_number
     assert binary_cross_entropy(logits, labels).isnan()
 
 
-def test_a_coefficient_in_the_order_of_sources_is_that_of_now():
-    csr = Csr(torch.tensor([0, 2, 3]), torch.tensor([1, 0, 1]), 2)
+def test_what_an_adjacency_keeps_is_of_the_weights_of_now():
+    csr, made = Csr(torch.tensor([0, 2, 3]), torch.tensor([1, 0, 1]), 2), []
+
+    def doubled(weight):
+        made.append(weight)
+        return 2 * weight
+
     weight = torch.tensor([1.0, 2.0, 3.0])
-    assert csr.by_source_order(weight[:, None]).flatten().tolist() == [2.0, 1.0, 3.0]
-    assert csr.by_source_order(weight[:, None]).flatten().tolist() == [2.0, 1.0, 3.0]
+    assert csr.kept("twice", (weight[:, None],), doubled).flatten().tolist() == [2.0, 4.0, 6.0]
+    csr.kept("twice", (weight[:, None],), doubled)
+    assert len(made) == 1
     weight[1] = 7.0
-    assert csr.by_source_order(weight[:, None]).flatten().tolist() == [7.0, 1.0, 3.0]
-    assert csr.by_source_order(2 * weight[:, None]).flatten().tolist() == [14.0, 2.0, 6.0]
+    assert csr.kept("twice", (weight[:, None],), doubled).flatten().tolist() == [2.0, 14.0, 6.0]
+    assert csr.kept("twice", (weight[:2],), doubled).tolist() == [2.0, 14.0]

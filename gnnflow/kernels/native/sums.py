@@ -8,6 +8,7 @@ Shapes: T targets, S sources, E edges, H heads, D width of a head.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -94,6 +95,12 @@ LOOPS = gradients.Loops(sums, products)
 gather_sources, gather_targets = LOOPS.gather_sources, LOOPS.gather_targets
 
 
+def _by_source(csr: Csr, coefficient: Tensor, scale: Tensor | None = None) -> Tensor:
+    """Return a coefficient [E, H] in the order of the reversed edges, times the scale [T] of each edge's target."""
+    ordered = coefficient.index_select(0, csr.by_source.sources)
+    return ordered if scale is None else ordered * scale.index_select(0, csr.transposed.sources)[:, None]
+
+
 class _ScaledSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, csr: Csr, coefficient: Tensor | None, value: Tensor, scales: Scales) -> Tensor:
@@ -104,8 +111,11 @@ class _ScaledSum(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor, None]:
         csr: Csr = ctx.csr
-        coefficient = None if ctx.coefficient is None else csr.by_source_order(ctx.coefficient)
-        gradient = sums(csr.transposed, coefficient, grad, scales=ctx.scales.reversed)
+        coefficient, scales = ctx.coefficient, ctx.scales.reversed
+        if coefficient is not None:
+            given = (coefficient,) if scales.source is None else (coefficient, scales.source)
+            coefficient, scales = csr.kept("by_source", given, partial(_by_source, csr)), Scales(None, scales.target)
+        gradient = sums(csr.transposed, coefficient, grad, scales=scales)
         # A value that serves every head collects the gradients of all.
         gradient = gradient if gradient.shape[1] == ctx.like.shape[1] else gradient.sum(1, keepdim=True)
         return None, None, gradient.to(ctx.like.dtype), None
