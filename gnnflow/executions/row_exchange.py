@@ -137,9 +137,7 @@ def depart(exchange: Exchange, route: Route, terms: Mapping[str, Tensor], *, sta
     stages: hears of the waiting, in both directions.
     """
     layout = _Layout.of(terms)
-    # packed are the rows that leave, and not all that are at hand
-    columns = [gather_sources(route.rows, each) for each in layout.columns(terms)]
-    packed = columns[0] if len(columns) == 1 else torch.cat(columns, 1)
+    packed = gather_sources(route.rows, layout.packed(terms))
     way = _Way(exchange, route, stages)
     return Departed(way, layout, cast("Tensor", _Depart.apply(way, packed)))  # type: ignore[no-untyped-call]
 
@@ -174,9 +172,12 @@ class _Layout:
         names = tuple(sorted(terms))
         return cls(names, tuple(tuple(terms[name].shape[1:]) for name in names), tuple(terms[n].dtype for n in names))
 
-    def columns(self, terms: Mapping[str, Tensor]) -> list[Tensor]:
-        pairs = zip(self.names, self.shapes, strict=True)
-        return [terms[name].reshape(len(terms[name]), prod(shape)) for name, shape in pairs]
+    def packed(self, terms: Mapping[str, Tensor]) -> Tensor:
+        columns = [
+            terms[name].reshape(len(terms[name]), prod(shape))
+            for name, shape in zip(self.names, self.shapes, strict=True)
+        ]
+        return columns[0] if len(columns) == 1 else torch.cat(columns, 1)
 
     def unpacked(self, rows: Tensor) -> dict[str, Tensor]:
         parts = torch.split(rows, [prod(shape) for shape in self.shapes], 1)
