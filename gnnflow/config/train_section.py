@@ -274,15 +274,17 @@ class GlobalBatchConfig(TrainKeys):
     )
     memory: Annotated[Size, Field(gt=0)] | None = Field(
         None,
-        description="Most memory that training takes on each rank, such as 2GiB: its part of the graph, rows and "
-        "gradients then lie in files of a local disk, and a few intervals of nodes in memory (docs/streamed.md). How "
-        "the graph is cut follows from it, and so does the order of sums. null: the whole graph is in memory.",
+        description="Most memory of train.device that training takes on each rank, such as 2GiB: its part of the "
+        "graph, rows and gradients then lie in files of a local disk, and a few intervals of nodes in memory; for a "
+        "graphics card, in the memory of the machine (docs/streamed.md). How the graph is cut follows from it, and so "
+        "does the order of sums. null: the whole graph is in memory.",
     )
     scratch: str | None = Field(
         None,
         min_length=1,
         description="Folder of a local disk for the files of train.memory, which have no name and are gone when the "
-        "process ends. null: the system's folder for temporary files (TMPDIR).",
+        "process ends. null: the system's folder for temporary files (TMPDIR); for a graphics card, page-locked memory "
+        "of the machine and no disk.",
     )
 
     @model_validator(mode="after")

@@ -84,7 +84,7 @@ class StreamedRun(StreamedLayers):
         """Run all layers and return the targets' logits [T, C]."""
         with torch.no_grad():
             self.run_layers()
-            found = torch.empty(len(self.targets), self.model.inputs.num_outputs)
+            found = torch.empty(len(self.targets), self.model.inputs.num_outputs, device=self.model.device)
             for interval, outputs in self.head_inputs():
                 at, _ = self.targets_in(interval)
                 found[at] = self.predicted(interval, outputs)
@@ -114,11 +114,11 @@ class StreamedRun(StreamedLayers):
     def _terms_phase(self, index: int) -> None:
         like = self.no_terms(index)
         source = Held.room(self.graph, like.source, of_sources=True)
-        room = LayerRoom(source, Held.room(self.graph, like.target))
+        room, device = LayerRoom(source, Held.room(self.graph, like.target)), self.model.device
         with ahead([partial(self._load_for_terms, index, interval) for interval in self.intervals]) as found:
             for interval in self.intervals:
                 held, nodes = next(found)
-                made = Terms(*(each.empty(self.graph.sizes[interval]) for each in (room.source, room.target)))
+                made = Terms(*(each.empty(self.graph.sizes[interval], device) for each in (room.source, room.target)))
                 for rows in self.runs(index, interval):
                     h = self.input_rows(some_rows(held, rows))
                     fill(made, rows, self.terms(index, h, nodes.part(rows), place=(interval, rows.start)))

@@ -117,7 +117,8 @@ class _Backward:
         run, layer = self.run, self.run.model.layer(index)
         with torch.enable_grad():
             terms = run.no_terms(index)
-            csr = Csr(torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), 0)
+            none = torch.zeros(0, dtype=torch.int64, device=run.model.device)
+            csr = Csr(none.new_zeros(1), none, 0)
             block = BlockTensors(csr, run.graph.edge(index), None)
             state = partial_state(layer, source=terms.source, target=terms.target, block=block)
         learned = [*terms.source.values(), *terms.target.values(), *state.values()]
@@ -138,7 +139,7 @@ class _Backward:
     def _last_of(self, index: int, interval: int, read: tuple[Own, State, Tensor], blame: LayerBlame | None) -> None:
         """Differentiate the last phase of an interval, some rows at a time."""
         run, (own, whole, gradient) = self.run, read
-        made = room_for(run.graph.sizes[interval], own, blame)
+        made = room_for(run.graph.sizes[interval], own, blame, run.model.device)
         for rows in run.runs(index, interval):
             held, state = own.part(rows), parts(whole, rows)
             slopes = {name: state.pop(name) for name in [*state] if name == SLOPE}
@@ -174,7 +175,7 @@ class _Backward:
         with ahead(self._loads(index, by_source, passed, blame), number=2) as found, passed:
             for source, pieces in by_source.items():
                 terms = cast("Named", next(found))
-                gathered = blame.source.empty(self.run.graph.sizes[source])
+                gathered = blame.source.empty(self.run.graph.sizes[source], self.run.model.device)
                 for rows in gathered.values():
                     rows.zero_()
                 for leaf in terms.values():
@@ -268,7 +269,7 @@ class _Backward:
     ) -> None:
         """Differentiate the terms of an interval, some rows at a time."""
         run, (held, nodes, source, target) = self.run, read
-        made = empty_rows(*held.shape) if isinstance(held, Tensor) else None
+        made = empty_rows(*held.shape, device=held.device) if isinstance(held, Tensor) else None
         for rows in run.runs(index, interval):
             h = some_rows(held, rows)
             leaves = {"h": h.requires_grad_()} if isinstance(h, Tensor) else {}

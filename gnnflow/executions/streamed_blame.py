@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from gnnflow.executions.adding import SLOPE
@@ -57,13 +58,13 @@ class LayerBlame:
             held.release()
 
 
-def room_for(num_rows: int, own: Own, blame: LayerBlame | None) -> Named:
+def room_for(num_rows: int, own: Own, blame: LayerBlame | None, device: torch.device) -> Named:
     """Return room for the gradients of what a last phase is differentiated by, as `leaves_of` names it."""
     made: Named = {}
     for prefix, held in (("state/", blame.state), ("target/", blame.target)) if blame is not None else ():
-        made |= {prefix + name: rows for name, rows in held.empty(num_rows).items()}
+        made |= {prefix + name: rows for name, rows in held.empty(num_rows, device).items()}
     if isinstance(own.h, Tensor):
-        made["h"] = empty_rows(*own.h.shape)
+        made["h"] = empty_rows(*own.h.shape, device=own.h.device)
     return made
 
 

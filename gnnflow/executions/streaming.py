@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_RUN = 1 << 18  # numbers: 1 MiB
+_RUN = {"cpu": 1 << 18, "cuda": 1 << 22}  # numbers: 1 MiB, or 16 so that a card has work for all of itself
 
 
 @dataclass(frozen=True)
@@ -145,9 +145,9 @@ class Held:
         make = graph.source_rows if of_sources else graph.rows
         return cls(columns, make(columns.width) if columns.width else None)
 
-    def empty(self, num_rows: int) -> dict[str, Tensor]:
+    def empty(self, num_rows: int, device: torch.device) -> dict[str, Tensor]:
         """Return tensors for so many nodes that lie as they are written."""
-        return self.columns.split(empty_rows(num_rows * self.columns.width))
+        return self.columns.split(empty_rows(num_rows * self.columns.width, device=device))
 
     def read(self, interval: int) -> dict[str, Tensor]:
         """Return an interval's tensors."""
@@ -195,12 +195,12 @@ def ahead(loads: Iterable[Callable[[], T]], *, number: int = 1) -> Iterator[Iter
             thread.shutdown(wait=True, cancel_futures=True)
 
 
-def runs(num_rows: int, width: int) -> Iterator[slice]:
+def runs(num_rows: int, width: int, device: torch.device) -> Iterator[slice]:
     """Yield runs of rows that have so many numbers each, of which a run's lie in a processor's cache.
 
     What torch makes of a run is also small enough that the C library has its memory at hand.
     """
-    step = max(1, _RUN // max(width, 1))
+    step = max(1, _RUN[device.type] // max(width, 1))
     for first in range(0, num_rows, step):
         yield slice(first, min(first + step, num_rows))
 

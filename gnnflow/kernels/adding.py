@@ -43,7 +43,7 @@ def _add(
 ) -> None:
     """Add to sums. order: the row of each edge among the coefficients, where that is not its own."""
     if csr.is_identity:
-        factor = torch.ones((), dtype=value.dtype) if coefficient is None else coefficient[:, :, None]
+        factor = value.new_ones(()) if coefficient is None else coefficient[:, :, None]
         for scale in scales:
             factor = factor if scale is None else factor * scale[:, None, None]
         sums.addcmul_(value, factor)

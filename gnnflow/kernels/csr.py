@@ -46,7 +46,8 @@ class Csr:
     """In-edges grouped by target: edge e of target t has offsets[t] <= e < offsets[t + 1] and comes from sources[e].
 
     offsets: int64 [T + 1]. sources: int64 [E], rows among num_sources. is_identity: target t has exactly one edge, from
-    source t; kernels then need no gather. is_edgewise: source e is edge e, so its reverse needs no sort.
+    source t; kernels then need no gather. is_edgewise: source e is edge e, so its reverse needs no sort. longest: the
+    most in-edges of a target, where somebody counted them.
     """
 
     offsets: Tensor
@@ -54,6 +55,7 @@ class Csr:
     num_sources: int
     is_identity: bool = False
     is_edgewise: bool = False
+    longest: int | None = None
 
     @property
     def num_targets(self) -> int:

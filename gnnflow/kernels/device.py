@@ -32,6 +32,33 @@ def find_device(name: Device, *, where: str, number: int = 0) -> torch.device:
     return torch.device("cuda", number % torch.cuda.device_count())
 
 
+def generator_of(device: torch.device) -> torch.Generator:
+    """Return the generator that random draws on a device read."""
+    return torch.cuda.default_generators[device.index or 0] if device.type == "cuda" else torch.default_generator
+
+
+def lock_pages(held: torch.Tensor) -> None:
+    """Lock memory of this process, from and to which cards then copy beside the processor. Nothing where is no card.
+
+    Raises MachineError where the system does not allow it.
+    """
+    if not torch.cuda.is_available():
+        return
+    answer = torch.cuda.cudart().cudaHostRegister(held.data_ptr(), held.nbytes, 0)  # type: ignore[no-untyped-call]
+    if int(answer):
+        raise MachineError(
+            f"{held.nbytes >> 20} MiB of memory cannot be locked for the card ({answer})",
+            where="train.device",
+            fix="Raise the limit of locked memory (ulimit -l), or set train.scratch to a folder.",
+        )
+
+
+def unlock_pages(held: torch.Tensor) -> None:
+    """Give locked memory free for the system to move."""
+    if torch.cuda.is_available():
+        torch.cuda.cudart().cudaHostUnregister(held.data_ptr())  # type: ignore[no-untyped-call]
+
+
 def card_id(device: torch.device) -> str:
     """Return what tells a card from all others, on any machine; empty for the CPU."""
     return "" if device.type == "cpu" else str(torch.cuda.get_device_properties(device).uuid)

@@ -103,8 +103,13 @@ class _Pieces:
 _PIECES = _Pieces()
 
 
-def empty_rows(*shape: int) -> Tensor:
-    """Return an uninitialised float32 tensor; a large one in memory that another had before, where such is kept."""
+def empty_rows(*shape: int, device: torch.device | None = None) -> Tensor:
+    """Return an uninitialised float32 tensor; a large one in memory that another had before, where such is kept.
+
+    device: None for the CPU.
+    """
+    if device is not None and device.type != "cpu":
+        return torch.empty(shape, device=device)
     size = 4 * math.prod(shape)
     if not _PIECES.users or size < _PIECES.least:
         return torch.empty(shape)

@@ -17,7 +17,7 @@ import torch
 from torch.utils import deterministic as _untyped
 
 from gnnflow.graph.hashing import mix, seed_word
-from gnnflow.kernels.device import CPU, computing_on
+from gnnflow.kernels.device import CPU, computing_on, generator_of
 from gnnflow.kernels.memory import kept_memory
 from gnnflow.kernels.threads import compute_threads
 
@@ -25,8 +25,7 @@ from gnnflow.kernels.threads import compute_threads
 def seed_step(seed: int, *, epoch: int, step: int, rank: int, device: torch.device = CPU) -> None:
     """Make the random draws of one training step on a device a function of these four numbers."""
     word = mix(np.array([_epoch_word(seed, epoch, rank) ^ np.uint64(step)]))
-    generator = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
-    generator.manual_seed(_nonnegative(word[0]))
+    generator_of(device).manual_seed(_nonnegative(word[0]))
 
 
 def seed_weights(seed: int) -> None:

@@ -22,6 +22,8 @@ from tests.contracts.in_files import filed, outputs_of, targets_of
 from tests.contracts.in_memory import apart, mini_batch, rows_of
 from tests.contracts.in_process import on_ranks
 
+TEMPORARY = tempfile.gettempdir()
+
 
 @dataclass(frozen=True)
 class Case:
@@ -160,20 +162,22 @@ def _on_ranks(model, case):
     return Ran(*outputs_on_ranks(model, of, size=size))
 
 
-def _on_stream(model, case):
+def on_stream(model, case, *, folder=TEMPORARY, brought=None):
     """Chunks of one to three intervals in files, cut into pieces of few edges; edges with leaves in one interval.
 
-    Where nothing is drawn and edges have no leaves, on one to four ranks, of as many intervals each.
+    Where nothing is drawn and edges have no leaves, on one to four ranks, of as many intervals each. brought: gives the
+    graph that the model computes on, on one rank then.
     """
     number = np.random.default_rng(case.seed).permutation(len(case.graph.nodes))
     places = np.argsort(number)[case.targets]
     order = np.sort(places)
-    size = 1 if model.training or case.graph.adjacency.edges.leaves is not None else 1 + case.seed % 4
+    size = 1 if model.training or brought or case.graph.adjacency.edges.leaves is not None else 1 + case.seed % 4
 
     def run(exchange=None):
-        graph = filed(tempfile.gettempdir(), case, number, exchange)
+        graph = filed(folder, case, number, exchange)
         # its backward pass, which reads it, may come behind
         weakref.finalize(graph, graph.scratch.close)
+        graph = brought(graph) if brought else graph
         return outputs_of(model, graph, order if exchange is None else targets_of(graph, order))
 
     if size == 1:
@@ -191,6 +195,6 @@ ADAPTERS = {
     "minibatch": _on_minibatch,
     "clusterbatch": _on_clusterbatch,
     "globalbatch": _on_ranks,
-    "streamed": _on_stream,
+    "streamed": on_stream,
     "sliced": _on_slices,
 }

@@ -17,7 +17,10 @@ from tests.contracts.in_memory import rows_of
 
 
 def filed(folder, case, number, exchange: Exchange | None = None) -> FileGraph:
-    """Write a case's graph, its nodes in the order of `number`, in two runs; of a ring, this rank's part of it."""
+    """Write a case's graph, its nodes in the order of `number`, in two runs; of a ring, this rank's part of it.
+
+    folder: None for the machine's memory.
+    """
     graph, size = case.graph, len(number)
     blocks = {id(block): rows_of(block, number)[0] for block in case.per_layer}
     numbers = list(blocks)
@@ -32,7 +35,7 @@ def filed(folder, case, number, exchange: Exchange | None = None) -> FileGraph:
         last = first + of_rank[exchange.rank]
     features, nodes = graph.features.take(number), graph.nodes.take(number)
     made = FileGraph.empty(
-        Scratch(str(folder)),
+        Scratch(folder and str(folder)),
         sizes,
         files=[numbers.index(id(block)) for block in case.per_layer],
         max_edges=(2, 7, 1000)[case.seed % 3],

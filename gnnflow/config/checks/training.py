@@ -118,17 +118,19 @@ def the_whole_graph_can_be_one_batch(config: Config) -> None:
 
 
 def _files_keep_the_budget(config: Config, train: GlobalBatchConfig) -> None:
-    held: dict[str, tuple[object, object, str]] = {
-        "train.device": (train.device, "cpu", "chunks are computed on the cpu"),
-        "train.precision": (train.precision, "float32", "files hold float32"),
-        "task.kind": (config.task.kind, "node", "a step's rows are those of targets, and pairs have two ends"),
+    workers = (train.workers,) if train.device == "cpu" else (1,)
+    held: dict[str, tuple[object, tuple[object, ...], str]] = {
+        "train.device": (train.device, ("cpu", "cuda"), "the budget is that of one device's memory"),
+        "train.workers": (train.workers, workers, f"the device is {train.device}, and one process computes on a card"),
+        "train.precision": (train.precision, ("float32",), "files hold float32"),
+        "task.kind": (config.task.kind, ("node",), "a step's rows are those of targets, and pairs have two ends"),
     }
-    for key, (found, wanted, why) in held.items():
-        if found != wanted:
+    for key, (found, allowed, why) in held.items():
+        if found not in allowed:
             raise problem(
                 f"{found} is not allowed where train.memory is set: {why}",
                 key=key,
-                fix=f"Set it to {wanted}, or leave train.memory out.",
+                fix=f"Set it to {' or '.join(map(str, allowed))}, or leave train.memory out.",
             )
     if config.graph.schema.is_typed:
         raise problem(

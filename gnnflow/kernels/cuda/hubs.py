@@ -34,9 +34,9 @@ _found: WeakKeyDictionary[Csr, Hubs] = WeakKeyDictionary()
 
 
 def hubs_of(csr: Csr) -> Hubs | None:
-    """Return the pieces of an adjacency's hubs, computed once; None where it has too few edges for any."""
+    """Return the pieces of an adjacency's hubs, computed once; None where it is known to have none."""
     most = csr.num_edges // LONGEST
-    if not most:
+    if not most or (csr.longest is not None and csr.longest <= LONGEST):
         return None
     if csr not in _found:
         _found[csr] = _divided(csr, most)

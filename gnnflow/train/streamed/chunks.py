@@ -127,6 +127,10 @@ class ChunkFile:
             held += each.num_edges
         return groups
 
+    def close(self) -> None:
+        """Close the file. Pieces cannot be read any more."""
+        self._file.close()
+
     @property
     def edge(self) -> EdgeContext:
         """The columns, of no edge."""

@@ -1,13 +1,15 @@
 """Rows of nodes and pieces of edges in files of a local disk that have no name.
 
 A file without a name is gone once nobody has it open: a process that ends, in whatever way, leaves nothing behind.
-Files are read into memory of the process and not mapped: a mapped page would count as the process's own.
+Files are read into memory of the process and not mapped: a mapped page would count as the process's own. Where there is
+no folder, they lie in the memory of the machine, and what a card copies from and to is mapped and page-locked.
 
 Shapes: n rows of an interval, K numbers per row.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import platform
 import tempfile
@@ -23,11 +25,13 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from gnnflow.graph.arrays import Array
 from gnnflow.graph.errors import TrainingError
 from gnnflow.kernels import empty_rows
+from gnnflow.kernels.device import lock_pages, unlock_pages
 
 _NUMBER = 4  # bytes of a number
 _BEHIND = 2  # of what is to be written: the terms of both ends, or a state and the rows made of it
@@ -65,9 +69,9 @@ class LocalDisk:
 
 @dataclass
 class Scratch:
-    """Files without names in a folder, and a thread that writes to them."""
+    """Files without names in a folder, in the machine's memory where it is None, and a thread that writes to them."""
 
-    folder: str
+    folder: str | None
     disk: Disk = field(default_factory=LocalDisk)
     _free: dict[tuple[int, range], list[NodeFile]] = field(default_factory=dict)
     _open: list[ScratchFile] = field(default_factory=list)
@@ -123,20 +127,29 @@ class Scratch:
 
     def refused(self, error: OSError) -> TrainingError:
         """Return what to tell of a folder that cannot be written to."""
+        place = "the machine's memory" if self.folder is None else self.folder
         return TrainingError(
-            f"{error.strerror or error} in {self.folder}, where the files of train.memory lie",
+            f"{error.strerror or error} in {place}, where the files of train.memory lie",
             where="train.scratch",
             fix="Free space there, or set train.scratch to a folder of a larger local disk.",
         )
 
 
 class ScratchFile:
-    """A file without a name. Raises TrainingError where the folder cannot be written to, or the disk is full."""
+    """A file without a name. Raises TrainingError where the folder cannot be written to, or the disk is full.
+
+    A card copies from and to page-locked memory: `lent` gives that of a run of bytes to read, `room` that of a run to
+    fill, which `put` then writes. In the machine's memory both are the file itself, once it is locked.
+    """
 
     def __init__(self, scratch: Scratch) -> None:
         self._scratch = scratch
+        self._locked: Tensor | None = None
         try:
-            self._file = tempfile.TemporaryFile(dir=scratch.folder, buffering=0)  # noqa: SIM115 - closed with the others
+            if scratch.folder is None:
+                self._file = os.fdopen(os.memfd_create("gnnflow"), "r+b", buffering=0)
+            else:
+                self._file = tempfile.TemporaryFile(dir=scratch.folder, buffering=0)  # noqa: SIM115 - closed with the others
         except OSError as error:
             raise scratch.refused(error) from error
         self.size = 0
@@ -149,6 +162,13 @@ class ScratchFile:
         except OSError as error:
             raise self._scratch.refused(error) from error
         self.size = size
+        self.lock()
+
+    def lock(self) -> None:
+        """Lock all of it in memory, where it lies there and has its size."""
+        if self._scratch.folder is None and self.size:
+            self._locked = torch.frombuffer(mmap.mmap(self._file.fileno(), self.size), dtype=torch.uint8)
+            lock_pages(self._locked)
 
     def append(self, held: memoryview) -> int:
         """Write behind what was appended before, and return where it begins."""
@@ -173,8 +193,29 @@ class ScratchFile:
         os.fsync(self._file.fileno())
         os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
+    def lent(self, at: int, size: int) -> Tensor:
+        """Return some of its bytes in page-locked memory, to be read."""
+        held = self.room(at, size)
+        if self._locked is None:
+            self.read(bytes_of(held), at)
+        return held
+
+    def room(self, at: int, size: int) -> Tensor:
+        """Return page-locked memory for some of its bytes, to be filled and given to `put`."""
+        if self._locked is not None:
+            return self._locked[at : at + size]
+        return torch.empty(size, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
+
+    def put(self, held: Tensor, at: int) -> None:
+        """Write what `room` gave and somebody filled."""
+        if self._locked is None:
+            self.write(bytes_of(held), at)
+
     def close(self) -> None:
         """Close it, and so delete it."""
+        if self._locked is not None:
+            unlock_pages(self._locked)
+            self._locked = None
         self._file.close()
 
 
@@ -205,6 +246,29 @@ class NodeFile:
     def write(self, interval: int, parts: Sequence[Tensor]) -> None:
         """Have an interval's numbers written in the thread."""
         self._scratch.behind(self, partial(self._write, interval, parts))
+
+    def lent(self, interval: int) -> Tensor:
+        """Return an interval's numbers [n K] in page-locked memory, to be read."""
+        self._scratch.settle(self)
+        return self._file.lent(*self._run(interval)).view(torch.float32)
+
+    def fill_by(self, interval: int, begin: Callable[[Tensor], Callable[[], None]]) -> None:
+        """Have an interval's numbers [n K] copied into page-locked memory and written.
+
+        begin: starts the copies into what it is given, and returns what waits for them, which the thread calls.
+        """
+        at, size = self._run(interval)
+        held = self._file.room(at, size)
+        arrived = begin(held.view(torch.float32))
+
+        def work() -> None:
+            arrived()
+            self._file.put(held, at)
+
+        self._scratch.behind(self, work)
+
+    def _run(self, interval: int) -> tuple[int, int]:
+        return self._at(self._firsts[interval]), self._sizes[interval] * self.width * _NUMBER
 
     def _write(self, interval: int, parts: Sequence[Tensor]) -> None:
         at = self._at(self._firsts[interval])

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
 import numpy as np
+from torch import Tensor
 
 from gnnflow.executions.ring import Ring
 from gnnflow.executions.row_exchange import told_by_all
@@ -96,7 +97,7 @@ class FileGraph:
 
     def nodes(self, interval: int) -> NodeContext:
         """Read the degrees of an interval's nodes."""
-        return NodeContext(*self.degrees.read(interval).view(-1, _DEGREES).t().contiguous().unbind())
+        return node_context(self.degrees.read(interval))
 
     def rows(self, width: int) -> NodeFile:
         """Return room for so many numbers per node of this rank's intervals."""
@@ -109,22 +110,22 @@ class FileGraph:
 
 
 class FeatureFile:
-    """Input features by interval, dense or sparse, as they are stored."""
+    """Input features by interval, dense or sparse, as they are stored. dense: where they lie if they are."""
 
     def __init__(
         self, scratch: Scratch, sizes: Sequence[int], width: int, *, sparse: bool, own: range | None = None
     ) -> None:
         self._width, self._firsts = width, [0, *accumulate(sizes)]
-        self._dense = None if sparse or not width else NodeFile(scratch, tuple(sizes), width, own)
+        self.dense = None if sparse or not width else NodeFile(scratch, tuple(sizes), width, own)
         self._sparse = scratch.file()
         # of each interval: where rows begin, how many they and their entries are, and whether these have values
         self._segments: list[list[tuple[int, int, int, bool]]] = [[] for _ in sizes]
 
     def add(self, first: int, features: Features) -> None:
         """Write the features of the nodes from `first` on."""
-        if self._dense is not None:
+        if self.dense is not None:
             assert features.dense is not None
-            self._dense.fill(first, features.dense)
+            self.dense.fill(first, features.dense)
             return
         for interval, segments in enumerate(self._segments):
             start, stop = max(first, self._firsts[interval]), min(first + len(features), self._firsts[interval + 1])
@@ -142,8 +143,8 @@ class FeatureFile:
 
     def read(self, interval: int) -> Features:
         """Return the features of an interval's nodes."""
-        if self._dense is not None:
-            return Features(self._width, dense=self._dense.read(interval).view(-1, self._width).numpy())
+        if self.dense is not None:
+            return Features(self._width, dense=self.dense.read(interval).view(-1, self._width).numpy())
         # an interval without nodes has no segment
         segments = self._segments[interval] or [(0, 0, 0, False)]
         lengths, index, value = (
@@ -162,6 +163,11 @@ class FeatureFile:
         held = np.empty(int(bounds[-1]), np.int32)
         self._sparse.read(bytes_of(held), at)
         return np.split(held, bounds[:-1])
+
+
+def node_context(degrees: Tensor) -> NodeContext:
+    """Return what `FileGraph.degrees` holds of an interval."""
+    return NodeContext(*degrees.view(-1, _DEGREES).t().contiguous().unbind())
 
 
 def even_sizes(num_nodes: int, intervals: int) -> tuple[int, ...]:

@@ -15,12 +15,13 @@ import math
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from gnnflow.executions.adding import SLOPE, added
-from gnnflow.executions.base import terms_of
+from gnnflow.executions.base import is_cheaper_first, terms_of
 from gnnflow.executions.propagate import partial_state
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.errors import TrainingError
@@ -31,22 +32,55 @@ _NUMBER = 4  # bytes
 _MIB = 1024**2
 _MOST_INTERVALS = 1024
 
-_FIXED = 24 * _MIB  # threads, what torch makes of a run of rows, what libraries load late, what lies between tensors
 _SHARE_OF_EDGES = 0.25  # of what is left for intervals and pieces: more intervals rather than less for pieces
 _LEAST_EDGES = 65_536  # of a piece: what layers that define `message` take at once
-_PER_OFFSET = 6 * 8  # bytes per row of what orders three pieces' edges by target and source
-_PER_EDGE = 3 * (8 + 16) + 2 * (8 + 8)  # bytes: three pieces by target and by source, two as they lie in the file
 _PER_STORED_EDGE = 120  # bytes per edge of a partition while it is read and put into chunks
 _PER_TARGET = 3 * 8  # row, split and label
+_OUTPUTS = 3  # numbers per output of a target while the graph is gone through
 _WEIGHTS = 4  # parameters, gradients and two moments
+
+
+@dataclass(frozen=True)
+class Place:
+    """What computing in a place takes beside rows. fixed: bytes whatever the graph.
+
+    per_offset: bytes per row of what orders three pieces' edges by target and source. per_edge: bytes of three pieces.
+    reads: whether partitions are read there too. at_loss: numbers per output of a target while the loss is computed,
+    when nothing else is there. exact: layers are taken as the execution computes them, and not in any way it could.
+    """
+
+    fixed: int
+    per_offset: int
+    per_edge: int
+    reads: bool
+    at_loss: int
+    exact: bool
+
+
+ON_CPU = Place(
+    fixed=24 * _MIB,  # threads, what torch makes of a run of rows, what libraries load late, what lies between tensors
+    per_offset=6 * 8,
+    per_edge=3 * (8 + 16) + 2 * (8 + 8),  # three by target and by source, two as they lie in the file
+    reads=True,
+    at_loss=_OUTPUTS,
+    exact=False,
+)
+ON_CARD = Place(
+    fixed=(64 + 6 * 16) * _MIB,  # workspaces of cuBLAS, what lies between tensors; what is made of a run of rows
+    per_offset=2 * 3 * (4 + 8) + 2 * 5 * 8,  # and the tables of targets of many edges, both ways of one piece
+    per_edge=3 * (4 + 8) + 3 * 2 * (4 + 8),  # as they are copied and as they are computed on, by target and by source
+    reads=False,
+    at_loss=5,
+    exact=True,
+)
 
 
 @dataclass(frozen=True)
 class GraphSize:
     """What is known of a graph before it is read. edge_columns: numbers per edge beside its ends; has_leaves: edges do.
 
-    largest: the most nodes and in-edges of a partition. Of several ranks, what the one with the most of each has;
-    targets_of_all: those of all ranks together, whose outputs each of them is told.
+    largest: the most nodes and in-edges of a partition. every_edge: no layer samples them. Of several ranks, what the
+    one with the most of each has; targets_of_all: those of all ranks together, whose outputs each of them is told.
     """
 
     num_nodes: int
@@ -58,14 +92,15 @@ class GraphSize:
     has_leaves: bool = False
     ranks: int = 1
     targets_of_all: int = 0
+    every_edge: bool = True
 
 
 @dataclass(frozen=True)
 class Plan:
     """How a graph is cut: into so many intervals of each rank, pieces of at most so many edges; and the most bytes.
 
-    num_bytes: of a rank's memory; disk_bytes: of its files; row_bytes: of its memory, that of rows of intervals.
-    copies: each rank keeps the sources' terms of all ranks.
+    num_bytes: of a rank's memory; row_bytes: of them, those of rows of intervals; disk_bytes: of its files, wherever
+    they lie. copies: each rank keeps the sources' terms of all ranks.
     """
 
     intervals: int
@@ -81,7 +116,7 @@ class _LayerWidths:
     """Numbers per node of a layer's input rows, terms, states and output rows. heads: per edge, of a coefficient.
 
     kept: of a whole state as the backward pass reads it. in_place: whether pieces are added to states and gradients
-    that are there.
+    that are there. learns: whether the backward pass goes over its edges.
     """
 
     h: int
@@ -94,10 +129,11 @@ class _LayerWidths:
     passed: int
     adds: bool
     in_place: bool
+    learns: bool
     has_shortcut: bool
 
 
-def plan(model: Model, size: GraphSize, *, budget: int, copies: bool = False) -> Plan:
+def plan(model: Model, size: GraphSize, *, budget: int, copies: bool = False, place: Place = ON_CPU) -> Plan:
     """Return how to cut a graph. Raises TrainingError where no cut keeps the budget, with the number that breaks it.
 
     copies: where there is more than one interval of a rank, all ranks keep what they read of the others' nodes.
@@ -109,22 +145,22 @@ def plan(model: Model, size: GraphSize, *, budget: int, copies: bool = False) ->
             where="train.workers",
             fix="Set it to 1, or leave train.memory out.",
         )
-    layers = [_widths(model, index, size) for index in range(model.num_layers)]
-    resident = _resident(model, size)
+    layers = [_widths(model, index, size, exact=place.exact) for index in range(model.num_layers)]
+    resident, with_loss = (_resident(model, size, outputs) for outputs in (_OUTPUTS, place.at_loss))
     stored = size.largest[1] * _PER_STORED_EDGE + size.largest[0] * (size.feature_width * 3 * _NUMBER + 200)
-    per_row = max(map(_bytes_per_row, layers)) + _PER_OFFSET
-    per_edge = _PER_EDGE + 3 * _NUMBER * size.edge_columns + 6 * _NUMBER * max(each.heads for each in layers)
-    left = budget - resident - _FIXED
-    if stored > budget - _FIXED:
+    per_row = max(map(_bytes_per_row, layers)) + place.per_offset
+    per_edge = place.per_edge + 3 * _NUMBER * size.edge_columns + 6 * _NUMBER * max(each.heads for each in layers)
+    left = budget - resident - place.fixed
+    if place.reads and stored > budget - place.fixed:
         raise _too_small(
             budget,
-            stored + _FIXED,
+            stored + place.fixed,
             f"reading a partition of {size.largest[0]:,} nodes and {size.largest[1]:,} in-edges",
         )
-    if left < 2 * _LEAST_EDGES * per_edge:
-        needs = resident + _FIXED + 2 * _LEAST_EDGES * per_edge
+    needs = place.fixed + max(with_loss, resident + 2 * _LEAST_EDGES * per_edge)
+    if budget < needs:
         raise _too_small(
-            budget, needs, f"{resident // _MIB} MiB of weights, logits and labels of {size.num_targets:,} targets"
+            budget, needs, f"{with_loss // _MIB} MiB of weights, logits and labels of {size.num_targets:,} targets"
         )
     most = 1 if size.has_leaves else min(_MOST_INTERVALS, size.num_nodes)
     enough = int(left * _SHARE_OF_EDGES) // per_edge
@@ -133,19 +169,25 @@ def plan(model: Model, size: GraphSize, *, budget: int, copies: bool = False) ->
         # about how many edges a chunk has, which then is one piece; a hub may have more, which pieces bound
         chunk = size.num_edges // (intervals**2 * size.ranks)
         least = max(_LEAST_EDGES, min(enough, chunk * 21 // 20))
-        needed = resident + _FIXED + rows * per_row + least * per_edge
+        needed = place.fixed + max(with_loss, resident + rows * per_row + least * per_edge)
         if needed <= budget:
             edges = max(least, min((left - rows * per_row) // per_edge, 2 * chunk))
-            needed += (edges - least) * per_edge
+            needed = place.fixed + max(with_loss, resident + rows * per_row + edges * per_edge)
             copies = copies and intervals > 1
-            disk = _disk_bytes(layers, size, copies=copies)
+            disk = _disk_bytes(layers, size, copies=copies, packed_intervals=0 if place.reads else intervals)
             return Plan(intervals, edges, needed, disk, rows * per_row, copies)
     what = f"{per_row:,} bytes for each node of an interval, of which there can be {most}"
     raise _too_small(budget, needed, what)
 
 
-def check_disk(made: Plan, folder: str, *, ranks: int = 1) -> None:
-    """Raise TrainingError where a folder has not the space that a plan asks for. ranks: that write to its disk."""
+def check_disk(made: Plan, folder: str | None, *, ranks: int = 1) -> None:
+    """Raise TrainingError where a folder, or the machine's memory for None, has not the space that a plan asks for.
+
+    ranks: that write to the folder's disk.
+    """
+    if folder is None:
+        _check_memory(made)
+        return
     try:
         free = shutil.disk_usage(folder).free
     except OSError as error:
@@ -158,6 +200,18 @@ def check_disk(made: Plan, folder: str, *, ranks: int = 1) -> None:
             f"{who} under train.memory writes {_mib(made.disk_bytes * ranks)} to {folder}, which has {_mib(free)} free",
             where="train.scratch",
             fix="Free space there, or set train.scratch to a folder of a larger local disk.",
+        )
+
+
+def _check_memory(made: Plan) -> None:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    if free < made.disk_bytes:
+        raise TrainingError(
+            f"training under train.memory keeps {_mib(made.disk_bytes)} in the memory of the machine, which has "
+            f"{_mib(free)} free",
+            where="train.scratch",
+            fix="Set train.scratch to a folder of a local disk with the space.",
         )
 
 
@@ -174,10 +228,10 @@ def _mib(size: int) -> str:
     return f"{math.ceil(size / _MIB)}MiB"
 
 
-def _resident(model: Model, size: GraphSize) -> int:
+def _resident(model: Model, size: GraphSize, outputs: int) -> int:
     weights = sum(each.numel() for each in model.parameters()) * _NUMBER * _WEIGHTS
     # what a loss keeps of the logits, and their gradient; the logits themselves are gone once the pass goes back
-    own = size.num_targets * (_PER_TARGET + 3 * _NUMBER * model.inputs.num_outputs)
+    own = size.num_targets * (_PER_TARGET + outputs * _NUMBER * model.inputs.num_outputs)
     # what ranks tell each other when a split is scored: as bytes, as arrays and joined
     told = 3 * size.targets_of_all * (_PER_TARGET + _NUMBER * model.inputs.num_outputs)
     return weights + own + told
@@ -201,17 +255,23 @@ def _bytes_per_row(layer: _LayerWidths) -> int:
     edges_back = 4 * layer.source + 7 * layer.passed + 3 * (layer.state + layer.target) + differentiated
     last_back = 2 * (own + layer.kept + layer.out) + 2 * (own + layer.state)
     terms_back = 2 * (layer.h + layer.source + layer.target) + 3 * layer.h
+    if not layer.learns:
+        edges_back, last_back, terms_back = 0, 2 * (own + layer.kept + layer.out), 0
     return _NUMBER * max(terms, edges, edges_back, last_back, terms_back, 6 * layer.out)
 
 
-def _widths(model: Model, index: int, size: GraphSize) -> _LayerWidths:
+def _widths(model: Model, index: int, size: GraphSize, *, exact: bool) -> _LayerWidths:
     layer, none = model.layer(index), torch.zeros(0)
-    nodes = NodeContext(none, none, none)
+    nodes, learned = NodeContext(none, none, none), index > 0 or model.encoder is not None
+    h = none.new_zeros(0, layer.in_width).requires_grad_(learned)
     # either way of applying a linear map: the execution chooses when it knows the edges
-    either = [
-        terms_of(layer, none.new_zeros(0, layer.in_width), nodes=nodes, num_targets=0, map_first=first)
-        for first in (False, True)
-    ]
+    ways = [False, True]
+    if exact and size.every_edge:
+        num = size.num_nodes
+        ways = [
+            is_cheaper_first(layer, num_sources=num, num_targets=num, num_edges=size.num_edges, needs_gradient=learned)
+        ]
+    either = [terms_of(layer, h, nodes=nodes, num_targets=0, map_first=first) for first in ways]
     edge = EdgeContext(0, none, torch.zeros(0, model.inputs.attribute_width) if model.inputs.attribute_width else None)
     csr = Csr(torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), 0)
     block = BlockTensors(csr, edge, None)
@@ -233,6 +293,9 @@ def _widths(model: Model, index: int, size: GraphSize) -> _LayerWidths:
         max(_width(each.source) for each in either) if size.ranks > 1 else 0,
         aggregation.adds,
         has_gates or (aggregation.adds and layer.uses_coefficients and not layer.coefficient_dropout),
+        not exact
+        or any(rows.requires_grad for each in either for held in each for rows in held.values())
+        or any(rows.requires_grad for each in states for rows in each.values()),
         model.shortcut(index, none.new_zeros(0, layer.in_width)) is not None,
     )
 
@@ -241,10 +304,13 @@ def _width(tensors: Mapping[str, Tensor]) -> int:
     return sum(math.prod(each.shape[1:]) for each in tensors.values())
 
 
-def _disk_bytes(layers: list[_LayerWidths], size: GraphSize, *, copies: bool) -> int:
+def _disk_bytes(layers: list[_LayerWidths], size: GraphSize, *, copies: bool, packed_intervals: int) -> int:
+    """Return the bytes of all files. packed_intervals: where chunks are written anew for a card, so many; else 0."""
     kept = sum(each.source + each.target + each.kept + each.out for each in layers)
     passing = max(each.source + each.target + each.state + 2 * each.out + each.h for each in layers)
     per_node = (size.feature_width + 3 + kept + passing) * _NUMBER
-    own = size.num_nodes * per_node + size.num_edges * (2 + size.edge_columns) * _NUMBER
+    columns = 2 + size.edge_columns + (3 + size.edge_columns if packed_intervals else 0)
+    per_node += 2 * _NUMBER * packed_intervals  # where the edges of its chunks begin, by target and by source
+    own = size.num_nodes * per_node + size.num_edges * columns * _NUMBER
     others = (size.ranks - 1) * size.num_nodes * sum(each.source for each in layers) * _NUMBER
     return own + others * copies

@@ -19,7 +19,6 @@ from gnnflow.executions.row_exchange import Exchange, OneRank, told_by_all
 from gnnflow.executions.streamed import forward
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.batch import Features
-from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.splits import SPLITS
 from gnnflow.kernels.memory import return_memory
 from gnnflow.layers import FeatureTensors
@@ -32,9 +31,10 @@ from gnnflow.train.profile import Stopwatch
 from gnnflow.train.reproducible import seed_step
 from gnnflow.train.state import Row
 from gnnflow.train.streamed.bandwidth import keeps_copies, measured
+from gnnflow.train.streamed.card import Card, CardGraph
 from gnnflow.train.streamed.files import Scratch, disk_of
 from gnnflow.train.streamed.graph import FileGraph, even_sizes
-from gnnflow.train.streamed.plan import GraphSize, Plan, check_disk, plan
+from gnnflow.train.streamed.plan import ON_CARD, ON_CPU, GraphSize, Plan, check_disk, plan
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class StreamedSource:
     rows (dense ids, ascending), splits and labels: of each [L].
     """
 
-    graph: FileGraph
+    graph: FileGraph | CardGraph
     plan: Plan
     rows: IntArray
     row_splits: IntArray
@@ -102,7 +102,7 @@ class StreamedSource:
         model.eval()
         own = self._of(split)
         with torch.no_grad():
-            logits = forward(model, self.graph, self.rows[own]).numpy()
+            logits = forward(model, self.graph, self.rows[own]).cpu().numpy()
         return Outputs(logits, self.labels[own], self.rows[own])
 
     def train_labels(self) -> Iterable[Array]:
@@ -127,15 +127,10 @@ def open_streamed(job: TrainJob, *, edges: bool = True, exchange: Exchange | Non
     assert neighbors is not None
     assert isinstance(train, GlobalBatchConfig)
     assert train.memory is not None
-    if job.device != "cpu":
-        raise TrainingError(
-            f"training under train.memory computes on the cpu, not on {job.device}",
-            where="train.device",
-            fix="Set train.device to cpu, or leave train.memory out.",
-        )
+    card = None if job.device == "cpu" else Card(torch.device(job.device))
     watch = Stopwatch()
     watch.start()
-    folder = train.scratch or tempfile.gettempdir()
+    folder = train.scratch or (None if card else tempfile.gettempdir())
     exchange, book = exchange or OneRank(), neighbors.store.book
     partitions = partitions_of(exchange.rank, exchange.size, book)
     held = [labelled(neighbors.store, number) for number in partitions]
@@ -144,15 +139,17 @@ def open_streamed(job: TrainJob, *, edges: bool = True, exchange: Exchange | Non
     size, sharing, copies = graph_size(neighbors, int(counts.max()), partitions), 1, False
     scratch = Scratch(folder)
     try:
-        if exchange.size > 1:
+        if folder is not None and exchange.size > 1:
             copies = keeps_copies(measured(scratch, exchange), np.diff(bounds_of(exchange.size, book)))
             size, sharing = of_all_ranks(size, counts, folder, exchange)
-        made = plan(build_model(job.model, job.inputs), size, budget=int(train.memory), copies=copies)
+        model, place = build_model(job.model, job.inputs), ON_CARD if card else ON_CPU
+        made = plan(model, size, budget=int(train.memory), copies=copies, place=place)
         check_disk(made, folder, ranks=sharing)
         return_memory(most=made.row_bytes)
         told_by_all(exchange, np.zeros(1, np.int64))  # nobody writes before all have looked
         watch.lap("read")
-        graph = _written(job, made, scratch, exchange, edges=edges)
+        files = _written(job, made, scratch, exchange, edges=edges)
+        graph = files if card is None else CardGraph.of(files, card)
     except BaseException:
         scratch.close()
         raise
@@ -194,6 +191,7 @@ def graph_size(neighbors: Neighbors, num_targets: int, partitions: range) -> Gra
         edge_columns=columns,
         largest=(max(map(book.size, partitions)), max(in_edges)),
         has_leaves=set(facts.leaves_of_relations) != {1},
+        every_edge=neighbors.fanouts is None,
     )
 
 

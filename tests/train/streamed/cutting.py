@@ -14,7 +14,7 @@ from gnnflow.train.streamed.plan import Plan
 
 
 def cut_to(disk_bytes, intervals=5):
-    def planned(*_, budget, copies=False):
+    def planned(*_, budget, copies=False, place=None):
         return Plan(intervals, 30, budget, disk_bytes, budget, copies and intervals > 1)
 
     return planned

@@ -215,7 +215,8 @@ def test_ranks_of_one_disk_need_the_space_together(folder, tmp_path):
     [
         ({"updater": {"kind": "parameter_server"}}, "parameter_server is not allowed where train.strategy is"),
         ({"workers": 5, "elastic": True}, "5 ranks share 4 partitions under global-batch, and each needs one"),
-        ({"device": "cuda"}, "cuda is not allowed where train.memory is set"),
+        ({"device": "auto"}, "auto is not allowed where train.memory is set"),
+        ({"device": "cuda", "workers": 2}, "2 is not allowed where train.memory is set: the device is cuda"),
         ({"precision": "bfloat16"}, "bfloat16 is not allowed where train.memory is set"),
         ({"memory": None, "scratch": "/tmp"}, "is not allowed without train.memory"),
         ({"memory": 0}, "train.memory"),

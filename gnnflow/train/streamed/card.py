@@ -1,0 +1,276 @@
+"""The same graph for a model on a graphics card: rows and edges stay with the machine, pieces of them come to the card.
+
+    card = Card(device)
+    graph = CardGraph.of(files, card)          a `StreamedGraph` whose tensors are on the card
+
+What is read comes through page-locked memory, on a stream for copies alone: the threads that read ahead wait for their
+copies, the thread that computes does not. What is written goes back on another stream, and the thread that writes
+waits. All memory of the card is that of the stream that computes: a copy begins behind what was asked of the card
+before it, so it never fills memory that is still read. How far the processor runs ahead of the card does not matter.
+
+Edges travel at 4 bytes a number, by target, and by source too for the backward pass (CSC and CSR; NGra, Ma et al. 2018,
+section 4). The order by source is made once, when the graph is filed.
+
+Shapes: T targets, S sources and E edges of a piece, n rows of an interval, K numbers per row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gnnflow.executions.moving import beside, mapped
+from gnnflow.executions.streaming import Piece, ahead
+from gnnflow.executions.tensors import BlockTensors
+from gnnflow.kernels import Csr
+from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext
+from gnnflow.train.streamed.chunks import ChunkFile
+from gnnflow.train.streamed.files import NodeFile, Scratch, ScratchFile, bytes_of
+from gnnflow.train.streamed.graph import FileGraph, node_context
+
+_NUMBER = 4  # bytes
+_PACKING = 4  # pieces that are read and sorted at once, each in a thread
+
+
+@dataclass(frozen=True)
+class Card:
+    """Copies between page-locked memory and one device. On the CPU they are plain copies."""
+
+    device: torch.device
+    _streams: list[torch.cuda.Stream] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Make one stream of copies for each way."""
+        if self.device.type == "cuda":
+            self._streams.extend(torch.cuda.Stream(self.device) for _ in range(2))  # type: ignore[no-untyped-call]
+
+    def fetched(self, held: Tensor) -> Tensor:
+        """Return a copy on the device, which is there when this returns. held: page-locked, or it is copied twice."""
+        if not self._streams:
+            return held.to(self.device, copy=True)
+        with torch.cuda.device(self.device):
+            here, inward = torch.empty(held.shape, dtype=held.dtype, device=self.device), self._streams[0]
+            inward.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(inward):
+                here.copy_(held if held.is_pinned() else held.pin_memory(), non_blocking=True)
+            inward.record_event().synchronize()
+        return here
+
+    def sent(self, parts: Sequence[Tensor], into: Tensor) -> Callable[[], None]:
+        """Begin to copy tensors of the device into page-locked memory [K n], one behind the other.
+
+        Returns what waits until they are there. The tensors must not change before.
+        """
+        flat = [part.reshape(-1) for part in parts]
+        runs = torch.split(into, [len(part) for part in flat])
+        if not self._streams:
+            for run, part in zip(runs, flat, strict=True):
+                run.copy_(part)
+            return lambda: None
+        outward = self._streams[1]
+        outward.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(outward):
+            for run, part in zip(runs, flat, strict=True):
+                run.copy_(part, non_blocking=True)
+        return partial(_wait, outward.record_event(), flat)
+
+
+def _wait(done: torch.cuda.Event, parts: Sequence[Tensor]) -> None:
+    """Wait for copies, and hold what they read until then."""
+    done.synchronize()
+    del parts
+
+
+@dataclass(frozen=True)
+class CardRows:
+    """K numbers for each node that lie with the machine: `gnnflow.executions.streaming.Rows` of tensors of a card."""
+
+    held: NodeFile
+    card: Card
+
+    def read(self, interval: int) -> Tensor:
+        """Return an interval's numbers [n K]."""
+        return self.card.fetched(self.held.lent(interval))
+
+    def write(self, interval: int, parts: Sequence[Tensor]) -> None:
+        """Have an interval's numbers copied back, and written where they lie in a file."""
+        self.held.fill_by(interval, partial(self.card.sent, parts))
+
+    def release(self) -> None:
+        """Give the room back."""
+        self.held.release()
+
+
+@dataclass(frozen=True)
+class CardGraph:
+    """A graph in files as a `StreamedGraph` of tensors of a card. chunks: per layer, its pieces."""
+
+    files: FileGraph
+    card: Card
+    chunks: tuple[Sequence[Piece], ...]
+
+    @classmethod
+    def of(cls, files: FileGraph, card: Card) -> CardGraph:
+        """Return a graph whose chunks are written anew as the card reads them; the ones they were read from are closed.
+
+        Raises IndexError where an edge leads outside of its rows: on a card nothing checks that.
+        """
+        made: dict[int, list[Piece]] = {}
+        for chunks in files.chunks:
+            if id(chunks) not in made:
+                made[id(chunks)] = _packed(chunks, files.scratch, card)
+                chunks.close()
+        return cls(files, card, tuple(made[id(chunks)] for chunks in files.chunks))
+
+    @property
+    def scratch(self) -> Scratch:
+        """Where it lies."""
+        return self.files.scratch
+
+    @property
+    def ring(self) -> None:
+        """None: one process computes on a card."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many nodes each interval has."""
+        return self.files.sizes
+
+    def num_edges(self, layer: int) -> int:
+        """Return how many edges a layer aggregates."""
+        return self.files.num_edges(layer)
+
+    def pieces(self, layer: int) -> Sequence[Piece]:
+        """Return a layer's pieces in the order of target, source and number."""
+        return self.chunks[layer]
+
+    def edge(self, layer: int) -> EdgeContext:
+        """Return the columns of a layer's edges, of no edge."""
+        return beside(self.card.device, self.files.edge(layer))
+
+    def features(self, interval: int) -> FeatureTensors:
+        """Read the input features of an interval's nodes."""
+        inputs = self.files.inputs
+        if inputs.dense is None:
+            return mapped(self.files.features(interval), self.card.fetched)
+        width = inputs.dense.width
+        return FeatureTensors(width, dense=self.card.fetched(inputs.dense.lent(interval)).view(-1, width))
+
+    def nodes(self, interval: int) -> NodeContext:
+        """Read the degrees of an interval's nodes."""
+        return node_context(self.card.fetched(self.files.degrees.lent(interval)))
+
+    def rows(self, width: int) -> CardRows:
+        """Return room for so many numbers per node."""
+        return CardRows(self.files.rows(width), self.card)
+
+    def source_rows(self, width: int) -> CardRows:
+        """Return the same: one process has all intervals."""
+        return self.rows(width)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredCsr(Csr):
+    """An adjacency whose order by source lies with the machine.
+
+    reverse: reads where each source's out-edges begin [S + 1], which they are [E] and their targets [E].
+    most_out: the most out-edges of a source.
+    """
+
+    most_out: int | None = None
+    reverse: Callable[[], tuple[Tensor, Tensor, Tensor]] | None = None
+
+    @cached_property
+    def by_source(self) -> Csr:
+        """The positions of each source's out-edges."""
+        offsets, order, _ = self._reverse
+        return Csr(offsets, order, self.num_edges, longest=self.most_out)
+
+    @cached_property
+    def transposed(self) -> Csr:
+        """The reversed adjacency; its edge i is our edge by_source.sources[i]."""
+        return Csr(self._reverse[0], self._reverse[2], self.num_targets, longest=self.most_out)
+
+    @cached_property
+    def _reverse(self) -> tuple[Tensor, Tensor, Tensor]:
+        assert self.reverse is not None
+        return self.reverse()
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """Tensors that lie in a file behind each other, 4 bytes a number. like: what they are of, without the numbers."""
+
+    file: ScratchFile
+    at: int
+    num_bytes: int
+    like: object
+
+    @classmethod
+    def of(cls, file: ScratchFile, held: object) -> _Stored:
+        """Write the tensors below a dataclass or tuple."""
+        at = file.size
+
+        def stored(each: Tensor) -> Tensor:
+            number = each.to(torch.int32) if each.dtype == torch.int64 else each
+            assert number.element_size() == _NUMBER
+            file.append(bytes_of(number.contiguous()))
+            return torch.empty_like(each, device="meta")
+
+        like = mapped(held, stored)
+        return cls(file, at, file.size - at, like)
+
+    def read(self, card: Card) -> Any:
+        """Return the same on a card: whole numbers in 8 bytes, as kernels take them."""
+        left = card.fetched(self.file.lent(self.at, self.num_bytes).view(torch.int32))
+
+        def taken(like: Tensor) -> Tensor:
+            nonlocal left
+            part, left = left[: like.numel()], left[like.numel() :]
+            return (part.to(torch.int64) if like.dtype == torch.int64 else part.view(like.dtype)).view(like.shape)
+
+        return mapped(self.like, taken)
+
+
+def _packed(chunks: ChunkFile, scratch: Scratch, card: Card) -> list[Piece]:
+    """Write all pieces of a file of chunks as the card reads them, by target and by source."""
+    file, found, pieces = scratch.file(), [], chunks.pieces()
+    with ahead([partial(_sorted, piece) for piece in pieces], number=_PACKING) as blocks:
+        for piece, block in zip(pieces, blocks, strict=True):
+            csr, reverse, most_out = block.csr, None, None
+            if block.leaves is None:
+                held = csr.by_source.offsets, csr.by_source.sources, csr.transposed.sources
+                reverse, most_out = _Stored.of(file, held), _longest(csr.by_source)
+            forward = _Stored.of(file, replace(block, csr=replace(csr, longest=_longest(csr))))
+            found.append(replace(piece, load=partial(_load, card, forward, reverse, most_out)))
+    file.lock()
+    return found
+
+
+def _sorted(piece: Piece) -> BlockTensors:
+    block = piece.load()
+    if not (block.csr.is_sound and (block.leaves is None or block.leaves.is_sound)):
+        raise IndexError("an edge of the adjacency leads outside of its rows")
+    if block.leaves is None:
+        _ = block.csr.transposed
+    return block
+
+
+def _longest(csr: Csr) -> int:
+    return int(csr.degree.max()) if csr.num_targets else 0
+
+
+def _load(card: Card, forward: _Stored, reverse: _Stored | None, most_out: int | None) -> BlockTensors:
+    """Read a piece; its order by source is read when it is asked for."""
+    block: BlockTensors = forward.read(card)
+    if reverse is None:
+        return block
+    held = block.csr
+    read = partial(reverse.read, card)
+    csr = StoredCsr(held.offsets, held.sources, held.num_sources, longest=held.longest, most_out=most_out, reverse=read)
+    return replace(block, csr=csr)
