@@ -9,8 +9,9 @@ card: an epoch with all of the graph in the card's memory (`globalbatch`), and t
 ours: an epoch under the budget (MiB), beyond which the process gets no memory of the card; the most it took; seconds of
 copies and kernels, by torch's profiler, and the bytes per second of sums over edges (those that a sum must move: a row
 per edge, sources, sums).
-pyg: PyG's GCN under the same budget, over a list of edges and over torch's CSR matrix; on the card with all of its
-memory; and on the processor with `--threads` threads. Its normalisation is computed before.
+pyg: PyG's GCN under the same budget, over a list of edges and over torch's CSR matrix; the same on the card with all of
+its memory; and over the matrix on the processor with `--threads` threads (a row per edge would be 26 GB there). Its
+normalisation is computed before.
 neighbourhoods: one batch of whole neighbourhoods by PyG's `k_hop_subgraph`. Prints one JSON line.
 """
 
@@ -24,12 +25,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 import torch
-from streamed import CLASSES, HIDDEN, WIDTH, new_model, num_parts, parts_of
+from streamed import CLASSES, new_model, num_parts, parts_of
 from torch import nn
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
@@ -49,6 +51,7 @@ from gnnflow.train.streamed.graph import FileGraph, even_sizes
 from gnnflow.train.streamed.plan import ON_CARD, GraphSize, plan
 
 DEVICE = torch.device("cuda", 0)
+WIDTH = HIDDEN = 64
 FORMS = ("edges", "csr")
 
 
@@ -170,6 +173,7 @@ def ours(chosen: argparse.Namespace) -> dict[str, Any]:
         told["peak_mib"] = torch.cuda.max_memory_allocated() / 2**20
         told["reserved_mib"] = torch.cuda.max_memory_reserved() / 2**20
         told |= profiled(chosen, model, lambda: streamed.forward(model, graph, every))
+        told["piece"] = piece_rates(graph)
     graph.scratch.close()
     return told
 
@@ -203,6 +207,23 @@ def profiled(chosen: argparse.Namespace, model: nn.Module, compute: Callable[[],
     found = {name: {"seconds": took, "count": count} for name, (took, count) in totals.items()}
     rate = moved[0] / totals["sum_rows"][0] / 1e9 if "sum_rows" in totals else 0.0
     return {"profiled_seconds": wall, "device": found, "sums_gb": moved[0] / 1e9, "sums_gb_per_second": rate}
+
+
+def piece_rates(graph: CardGraph) -> dict[str, Any]:
+    """Return the GB per second of the sum over a piece's edges by rows of 64 and of 8 columns, run after run."""
+    block, found = max(graph.pieces(0), key=lambda each: each.num_edges).load(), {}
+    for name, csr in (("by target", block.csr), ("by source", block.csr.transposed)):
+        for columns in (WIDTH, CLASSES):
+            value = torch.randn(csr.num_sources, 1, columns, device=DEVICE)
+            moved = csr.num_edges * (8 + 4 * columns) + csr.num_targets * (8 + 4 * columns)
+            found[f"{columns} columns {name}"] = 10 * moved / seconds(partial(ten_sums, csr, value)) / 1e9
+    return {"edges": block.csr.num_edges, "targets": block.csr.num_targets, "gb_per_second": found}
+
+
+def ten_sums(csr: Csr, value: torch.Tensor) -> None:
+    """Sum ten times over."""
+    for _ in range(10):
+        import_module("gnnflow.kernels.cuda.sums").sums(csr, None, value)
 
 
 def cap(chosen: argparse.Namespace) -> None:
@@ -281,7 +302,7 @@ def measured(chosen: argparse.Namespace, what: str) -> dict[str, Any]:
     """Return what a process of its own measured."""
     words = [sys.executable, __file__, "--alone", what]
     for name, value in vars(chosen).items():
-        if name not in {"alone", "only"}:
+        if name not in {"alone", "only", "width", "dropout"}:
             words += [f"--{name}", str(value)]
     # the allocator's blocks grow in place, so that the limit is of what is used and not of how it lies
     environment = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
@@ -302,6 +323,7 @@ def main() -> None:
     for name, default in {**defaults, "limit": 120}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--model", default="gcn")
+    parser.set_defaults(width=WIDTH, dropout=0.5)
     parser.add_argument("--only", default="", help="some of the measurements, separated by commas")
     parser.add_argument("--alone", default="", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
@@ -309,7 +331,8 @@ def main() -> None:
         print(json.dumps(alone(chosen)))
         return
     every = ["rates", "card", "ours"]
-    every += [f"pyg {form} {place}" for place in ("capped", "card", "cpu") for form in FORMS] + ["neighbourhoods"]
+    every += [f"pyg {form} {place}" for place in ("capped", "card") for form in FORMS]
+    every += ["pyg csr cpu", "neighbourhoods"]
     asked = chosen.only.split(",") if chosen.only else every
     results = {what: measured(chosen, what) for what in every if what in asked}
     name = torch.cuda.get_device_name()

@@ -104,10 +104,11 @@ class Scratch:
     def behind(self, rows: NodeFile, work: Callable[[], None]) -> None:
         """Have rows written in the thread. Waits until no more than one other is to be, and raises what that raised."""
         with self._lock:
-            before = [self._pending.popleft()[1] for _ in range(len(self._pending) - _BEHIND + 1)]
-        for each in before:
-            each.result()
-        with self._lock:
+            before = [*self._pending][: max(0, len(self._pending) - _BEHIND + 1)]
+        for _, written in before:
+            written.result()
+        with self._lock:  # they are pending until they are written: another thread may settle them meanwhile
+            self._pending = deque(each for each in self._pending if each not in before)
             self._pending.append((rows, self._writer.submit(work)))
 
     def settle(self, rows: NodeFile) -> None:

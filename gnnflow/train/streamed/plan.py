@@ -67,8 +67,8 @@ ON_CPU = Place(
 )
 ON_CARD = Place(
     fixed=(64 + 6 * 16) * _MIB,  # workspaces of cuBLAS, what lies between tensors; what is made of a run of rows
-    per_offset=2 * 3 * (4 + 8) + 2 * 5 * 8,  # and the tables of targets of many edges, both ways of one piece
-    per_edge=3 * (4 + 8) + 3 * 2 * (4 + 8),  # as they are copied and as they are computed on, by target and by source
+    per_offset=2 * (3 * 8 + 4) + 2 * 5 * 8,  # and the tables of targets of many edges, both ways of one piece
+    per_edge=3 * (8 + 16) + 3 * 4,  # three by target and by source, one as it is copied
     reads=False,
     at_loss=5,
     exact=True,
