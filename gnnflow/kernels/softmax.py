@@ -1,6 +1,6 @@
 """A softmax over each target's in-edges and the mean it weighs, kept as parts that merge.
 
-A softmax over edges split in any way is (maximum, sum of shifted exponentials, mean); see `layers.aggregation`.
+A softmax over edges split in any way is (maximum, sum of shifted exponentials, mean); see `layers.attention`.
 
 Shapes: T targets, S sources, E edges, A edge attributes, H heads, D width of a head, W = D (+ A).
 """

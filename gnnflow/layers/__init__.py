@@ -5,7 +5,8 @@ Read `base.py` (the contract), `aggregation.py` (monoids), then `gcn.py` as the 
 
 from __future__ import annotations
 
-from gnnflow.layers.aggregation import Aggregation, Max, Mean, Messages, Slots, SoftmaxAttention, State, Sum, Whole
+from gnnflow.layers.aggregation import Aggregation, Max, Mean, Slots, State, Sum, Whole
+from gnnflow.layers.attention import SoftmaxAttention
 from gnnflow.layers.base import Layer
 from gnnflow.layers.gat import GAT
 from gnnflow.layers.gat_e import GATE
@@ -17,6 +18,7 @@ from gnnflow.layers.hgt import HGT
 from gnnflow.layers.kinds import build_layer, load_layer_class
 from gnnflow.layers.levels import Levels
 from gnnflow.layers.magnn import MAGNN
+from gnnflow.layers.messages import Messages
 from gnnflow.layers.model import Model, ModelInputs, build_model
 from gnnflow.layers.pgnn import PGNN
 from gnnflow.layers.pinsage import PinSage

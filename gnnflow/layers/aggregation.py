@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import ClassVar, final
 
@@ -20,112 +20,16 @@ from torch import Tensor
 
 from gnnflow.graph.errors import LayerError
 from gnnflow.kernels import (
-    UNSCALED,
     Csr,
-    Halves,
-    Instances,
     Scales,
     add_value_gradient,
-    add_weighted_sum,
     coefficient_dtype,
-    dropout,
-    gather_sources,
-    leaf_sum,
-    segment_max,
     segment_sum,
-    softmax_sums,
     weighted_sum,
 )
+from gnnflow.layers.messages import Messages
 
 State = dict[str, Tensor]
-
-
-@dataclass(frozen=True)
-class Messages:
-    """Messages over one adjacency, not yet materialised: coefficient [E, H] x [value [S, H, D] | attributes [E, A]].
-
-    A missing coefficient is one; where it is a logit it may come as the halves it is made of. dropout is applied to the
-    coefficients once they are normalised. scale [E], of a weighted sample alone: how many edges of the whole graph each
-    edge stands for. A sum of scale x f over the sample is an unbiased estimate of the sum of f over all in-edges, and a
-    mean or a softmax is a ratio of two such sums.
-    scales: factors of the sources' values and of the targets' sums, for aggregations with `takes_scales`.
-    instances: where an edge has leaves. The value is then of leaves, and an edge's is their mean, or their sum where
-    leaf_mean is not set; only for aggregations that are `linear`.
-    """
-
-    csr: Csr
-    value: Tensor
-    coefficient: Tensor | None = None
-    attributes: Tensor | None = None
-    dropout: float = 0.0
-    scale: Tensor | None = None
-    halves: Halves | None = None
-    scales: Scales = UNSCALED
-    instances: Instances | None = None
-    leaf_mean: bool = True
-
-    def scaled(self, coefficient: Tensor) -> Tensor:
-        """Return scale x coefficient [E, H]: what an edge counts for in a sum."""
-        return coefficient if self.scale is None else self.scale[:, None].to(coefficient) * coefficient
-
-    @property
-    def counted(self) -> Tensor | None:
-        """The coefficients scaled [E, H]; None where each edge counts for one."""
-        if self.scale is None:
-            return self.coefficient
-        return self.scaled(self.ones() if self.coefficient is None else self.coefficient)
-
-    def summed(self, coefficient: Tensor | None, scales: Scales = UNSCALED) -> Tensor:
-        """Return the sum per target of coefficient x [value | attributes], after dropout and scaled: [T, H, W]."""
-        if coefficient is None and (self.dropout or self.attributes is not None):
-            coefficient = self.ones()
-        if coefficient is not None:
-            coefficient = dropout(coefficient, self.dropout)
-        # over source values [T, H, D]; attributes have a row per edge and one head, and go beside them [T, H, A]
-        if self.instances is None:
-            sums = weighted_sum(self.csr, coefficient, self.value, scales)
-        else:
-            sums = leaf_sum(self.instances, coefficient, self.value, scales, mean=self.leaf_mean)
-        if self.attributes is None:
-            return sums
-        # an instance has no scale of its own: those of its leaves are in their sum
-        is_scaled = scales.source is not None and self.instances is None
-        by_source = gather_sources(self.csr, scales.source) if is_scaled and scales.source is not None else None
-        beside = weighted_sum(self.csr.edges, coefficient, self.attributes[:, None], Scales(by_source, scales.target))
-        return torch.cat([sums, beside], 2)
-
-    def add_to(self, sums: Tensor, coefficient: Tensor | None, scales: Scales = UNSCALED) -> None:
-        """Add what `summed` returns to sums [T, H, W], without a gradient."""
-        if self.dropout or self.attributes is not None or self.instances is not None:
-            sums.add_(self.summed(coefficient, scales))
-        else:
-            add_weighted_sum(sums, self.csr, coefficient, self.value, scales)
-
-    @property
-    def only_value_learns(self) -> bool:
-        """Whether what `summed` returns has a gradient of the value's alone, which takes no message."""
-        fixed = self.coefficient is None or not self.coefficient.requires_grad
-        return fixed and self.instances is None and self.attributes is None and not self.dropout
-
-    def largest(self) -> Tensor:
-        """Return the maximum per target and channel of coefficient x [value | attributes]: [T, H, W], -inf if none."""
-        top = segment_max(self.csr, self.coefficient, self.value)
-        if self.attributes is None:
-            return top
-        coefficient = self.ones() if self.coefficient is None else self.coefficient
-        return torch.cat([top, segment_max(self.csr.edges, coefficient, self.attributes[:, None])], 2)
-
-    def ones(self) -> Tensor:
-        """Return a coefficient of one per edge and head [E, H]."""
-        return self.value.new_ones(self.csr.num_edges, self.value.shape[1], dtype=coefficient_dtype(self.value))
-
-    def per_edge(self) -> Tensor:
-        """Return the messages materialised [E, H, W], for an aggregation that no kernel serves."""
-        # the value of each edge's source [E, H, D], then the attributes beside it, the same for every head
-        rows = gather_sources(self.csr, self.value)
-        if self.attributes is not None:
-            rows = torch.cat([rows, self.attributes[:, None].expand(-1, rows.shape[1], -1)], 2)
-        return rows if self.coefficient is None else self.coefficient[:, :, None] * rows
 
 
 class Aggregation(ABC):
@@ -328,73 +232,6 @@ class Max(Aggregation):
 
 
 @final
-class SoftmaxAttention(Aggregation):
-    """Sum of softmax(coefficient) x value, coefficients being logits (GAT, Velickovic et al. 2018, equations 2-4).
-
-    State: max [T, H], denominator [T, H], mean [T, H, W]; exponentials are relative to max, as in the online softmax of
-    Milakov and Gimelshein (2018), so no logit overflows and states merge. The mean is divided already: where there is
-    one state, nothing is left to do, and no row grows with the number of edges, which float16 could not hold.
-    """
-
-    linear = True
-
-    def partial(self, messages: Messages) -> State:
-        """Return maximum, denominator and mean; dropout acts on the mean alone, as on normalised weights."""
-        logit = messages.coefficient if messages.halves is None else messages.halves
-        if logit is None:
-            raise LayerError(
-                "softmax attention needs a logit per edge",
-                fix="Let coefficient() return the logits, or aggregate with Sum, Mean or Max.",
-            )
-        found = softmax_sums(
-            messages.csr,
-            logit,
-            messages.value,
-            attributes=messages.attributes,
-            factor=messages.scale,
-            drop=messages.dropout,
-            instances=messages.instances,
-            leaf_mean=messages.leaf_mean,
-        )
-        return {"max": found.maximum, "denominator": found.denominator, "mean": found.mean}
-
-    def merge(self, left: State, right: State) -> State:
-        """Bring both denominators to the larger maximum, and weigh the means with them."""
-        # the larger maximum [T, H], and the factor exp(own - larger) that brings either side to it [T, H]
-        maximum = torch.maximum(left["max"], right["max"])
-        by_left, by_right = _decay(left["max"], maximum), _decay(right["max"], maximum)
-        of_left, of_right = left["denominator"] * by_left, right["denominator"] * by_right
-        denominator = of_left + of_right
-        # each side's share of the denominator [T, H]; without messages both are zero
-        divisor = denominator.masked_fill(denominator == 0, 1.0)
-        by_left, by_right = (of_left / divisor)[:, :, None], (of_right / divisor)[:, :, None]
-        return {
-            "max": maximum,
-            "denominator": denominator,
-            "mean": left["mean"] * by_left + right["mean"] * by_right,
-        }
-
-    def part_gradient(self, part: State, whole: State, gradient: State) -> State:
-        """Weigh it with the part's share of the denominator, which moves the mean towards its own mean.
-
-        Both depend on the maxima only as the exponentials do, which have no gradient of theirs (`softmax_sums`).
-        """
-        # brings the part's denominator to the larger maximum [T, H], and its share of the whole one
-        by_part = _decay(part["max"], whole["max"])
-        divisor = whole["denominator"].masked_fill(whole["denominator"] == 0, 1.0)
-        moved = (gradient["mean"] * (part["mean"] - whole["mean"])).sum(2) / divisor
-        return {
-            "max": torch.zeros_like(part["max"]),
-            "denominator": by_part * (gradient["denominator"] + moved),
-            "mean": gradient["mean"] * (part["denominator"] * by_part / divisor)[:, :, None],
-        }
-
-    def finalize(self, state: State) -> Tensor:
-        """Return the means."""
-        return state["mean"]
-
-
-@final
 class Slots(Aggregation):
     """The messages of each slot added up, side by side; the first edge attribute holds an edge's slot.
 
@@ -456,8 +293,3 @@ class Whole(Aggregation):
     def finalize(self, state: State) -> Tensor:
         """Return the rows."""
         return state["rows"]
-
-
-def _decay(maximum: Tensor, larger: Tensor) -> Tensor:
-    # exp(maximum - larger), with 0 for a side without messages; -inf minus -inf would be NaN.
-    return (maximum - larger.masked_fill(larger == -torch.inf, 0.0)).exp()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gnnflow.config import GATConfig
-from gnnflow.layers.aggregation import SoftmaxAttention
+from gnnflow.layers.attention import SoftmaxAttention
 from gnnflow.layers.base import Layer
 from gnnflow.layers.place import Place
 from gnnflow.layers.terms import EdgeContext, NodeContext, Terms, attention_terms, heads_joined

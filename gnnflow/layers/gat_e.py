@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from gnnflow.config import GATEConfig
 from gnnflow.graph.errors import LayerError
-from gnnflow.layers.aggregation import SoftmaxAttention
+from gnnflow.layers.attention import SoftmaxAttention
 from gnnflow.layers.base import Layer
 from gnnflow.layers.gat import NEGATIVE_SLOPE
 from gnnflow.layers.place import Place

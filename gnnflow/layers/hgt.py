@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from gnnflow.config import HGTConfig
 from gnnflow.graph.schema import GraphSchema
-from gnnflow.layers.aggregation import SoftmaxAttention
+from gnnflow.layers.attention import SoftmaxAttention
 from gnnflow.layers.base import Layer
 from gnnflow.layers.place import Place
 from gnnflow.layers.relational import RelationLayers

@@ -17,7 +17,8 @@ from gnnflow.config.own_code import own_module
 from gnnflow.graph.errors import LayerError
 from gnnflow.graph.schema import GraphSchema
 from gnnflow.layers import ggnn, han, hgt, magnn, rgcn
-from gnnflow.layers.aggregation import Aggregation, SoftmaxAttention
+from gnnflow.layers.aggregation import Aggregation
+from gnnflow.layers.attention import SoftmaxAttention
 from gnnflow.layers.base import Layer
 from gnnflow.layers.levels import Levels
 from gnnflow.layers.place import Place

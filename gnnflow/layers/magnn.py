@@ -37,7 +37,8 @@ from gnnflow.config import MAGNNConfig
 from gnnflow.graph.errors import LayerError
 from gnnflow.graph.schema import GraphSchema
 from gnnflow.kernels import elu
-from gnnflow.layers.aggregation import SoftmaxAttention, Sum
+from gnnflow.layers.aggregation import Sum
+from gnnflow.layers.attention import SoftmaxAttention
 from gnnflow.layers.base import Layer
 from gnnflow.layers.levels import Levels
 from gnnflow.layers.place import Place

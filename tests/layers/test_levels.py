@@ -16,9 +16,10 @@ from gnnflow.graph.edges import InEdges
 from gnnflow.graph.errors import LayerError
 from gnnflow.graph.schema import GraphSchema, Relation
 from gnnflow.layers import PGNN, ModelInputs, NodeContext, PinSage, Place, TypedInputs, TypeInputs, build_model
-from gnnflow.layers.aggregation import Messages, Slots
+from gnnflow.layers.aggregation import Slots
 from gnnflow.layers.kinds import build_relations
 from gnnflow.layers.magnn import MAGNN
+from gnnflow.layers.messages import Messages
 from tests.contracts.in_memory import GraphShape, whole_graph
 
 N, WIDTH, OUT, HEADS = 7, 6, 5, 3

@@ -1,0 +1,88 @@
+"""Attention as a commutative monoid, like the others of `gnnflow.layers.aggregation`.
+
+Shapes: T targets, E edges, H heads, D width of a head, A edge attributes, W = D (+ A).
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from torch import Tensor
+
+from gnnflow.graph.errors import LayerError
+from gnnflow.kernels import softmax_sums
+from gnnflow.layers.aggregation import Aggregation, State
+from gnnflow.layers.messages import Messages
+
+
+@final
+class SoftmaxAttention(Aggregation):
+    """Sum of softmax(coefficient) x value, coefficients being logits (GAT, Velickovic et al. 2018, equations 2-4).
+
+    State: max [T, H], denominator [T, H], mean [T, H, W]; exponentials are relative to max, as in the online softmax of
+    Milakov and Gimelshein (2018), so no logit overflows and states merge. The mean is divided already: where there is
+    one state, nothing is left to do, and no row grows with the number of edges, which float16 could not hold.
+    """
+
+    linear = True
+
+    def partial(self, messages: Messages) -> State:
+        """Return maximum, denominator and mean; dropout acts on the mean alone, as on normalised weights."""
+        logit = messages.coefficient if messages.halves is None else messages.halves
+        if logit is None:
+            raise LayerError(
+                "softmax attention needs a logit per edge",
+                fix="Let coefficient() return the logits, or aggregate with Sum, Mean or Max.",
+            )
+        found = softmax_sums(
+            messages.csr,
+            logit,
+            messages.value,
+            attributes=messages.attributes,
+            factor=messages.scale,
+            drop=messages.dropout,
+            instances=messages.instances,
+            leaf_mean=messages.leaf_mean,
+        )
+        return {"max": found.maximum, "denominator": found.denominator, "mean": found.mean}
+
+    def merge(self, left: State, right: State) -> State:
+        """Bring both denominators to the larger maximum, and weigh the means with them."""
+        # the larger maximum [T, H], and the factor exp(own - larger) that brings either side to it [T, H]
+        maximum = torch.maximum(left["max"], right["max"])
+        by_left, by_right = _decay(left["max"], maximum), _decay(right["max"], maximum)
+        of_left, of_right = left["denominator"] * by_left, right["denominator"] * by_right
+        denominator = of_left + of_right
+        # each side's share of the denominator [T, H]; without messages both are zero
+        divisor = denominator.masked_fill(denominator == 0, 1.0)
+        by_left, by_right = (of_left / divisor)[:, :, None], (of_right / divisor)[:, :, None]
+        return {
+            "max": maximum,
+            "denominator": denominator,
+            "mean": left["mean"] * by_left + right["mean"] * by_right,
+        }
+
+    def part_gradient(self, part: State, whole: State, gradient: State) -> State:
+        """Weigh it with the part's share of the denominator, which moves the mean towards its own mean.
+
+        Both depend on the maxima only as the exponentials do, which have no gradient of theirs (`softmax_sums`).
+        """
+        # brings the part's denominator to the larger maximum [T, H], and its share of the whole one
+        by_part = _decay(part["max"], whole["max"])
+        divisor = whole["denominator"].masked_fill(whole["denominator"] == 0, 1.0)
+        moved = (gradient["mean"] * (part["mean"] - whole["mean"])).sum(2) / divisor
+        return {
+            "max": torch.zeros_like(part["max"]),
+            "denominator": by_part * (gradient["denominator"] + moved),
+            "mean": gradient["mean"] * (part["denominator"] * by_part / divisor)[:, :, None],
+        }
+
+    def finalize(self, state: State) -> Tensor:
+        """Return the means."""
+        return state["mean"]
+
+
+def _decay(maximum: Tensor, larger: Tensor) -> Tensor:
+    # exp(maximum - larger), with 0 for a side without messages; -inf minus -inf would be NaN.
+    return (maximum - larger.masked_fill(larger == -torch.inf, 0.0)).exp()

@@ -1,0 +1,114 @@
+"""What the in-edges of some targets send, before it is aggregated: coefficients of edges, values of their sources.
+
+Shapes: T targets, S sources, E edges, H heads, D width of a head, A edge attributes, W = D (+ A).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gnnflow.kernels import (
+    UNSCALED,
+    Csr,
+    Halves,
+    Instances,
+    Scales,
+    add_weighted_sum,
+    coefficient_dtype,
+    dropout,
+    gather_sources,
+    leaf_sum,
+    segment_max,
+    weighted_sum,
+)
+
+
+@dataclass(frozen=True)
+class Messages:
+    """Messages over one adjacency, not yet materialised: coefficient [E, H] x [value [S, H, D] | attributes [E, A]].
+
+    A missing coefficient is one; where it is a logit it may come as the halves it is made of. dropout is applied to the
+    coefficients once they are normalised. scale [E], of a weighted sample alone: how many edges of the whole graph each
+    edge stands for. A sum of scale x f over the sample is an unbiased estimate of the sum of f over all in-edges, and a
+    mean or a softmax is a ratio of two such sums.
+    scales: factors of the sources' values and of the targets' sums, for aggregations with `takes_scales`.
+    instances: where an edge has leaves. The value is then of leaves, and an edge's is their mean, or their sum where
+    leaf_mean is not set; only for aggregations that are `linear`.
+    """
+
+    csr: Csr
+    value: Tensor
+    coefficient: Tensor | None = None
+    attributes: Tensor | None = None
+    dropout: float = 0.0
+    scale: Tensor | None = None
+    halves: Halves | None = None
+    scales: Scales = UNSCALED
+    instances: Instances | None = None
+    leaf_mean: bool = True
+
+    def scaled(self, coefficient: Tensor) -> Tensor:
+        """Return scale x coefficient [E, H]: what an edge counts for in a sum."""
+        return coefficient if self.scale is None else self.scale[:, None].to(coefficient) * coefficient
+
+    @property
+    def counted(self) -> Tensor | None:
+        """The coefficients scaled [E, H]; None where each edge counts for one."""
+        if self.scale is None:
+            return self.coefficient
+        return self.scaled(self.ones() if self.coefficient is None else self.coefficient)
+
+    def summed(self, coefficient: Tensor | None, scales: Scales = UNSCALED) -> Tensor:
+        """Return the sum per target of coefficient x [value | attributes], after dropout and scaled: [T, H, W]."""
+        if coefficient is None and (self.dropout or self.attributes is not None):
+            coefficient = self.ones()
+        if coefficient is not None:
+            coefficient = dropout(coefficient, self.dropout)
+        # over source values [T, H, D]; attributes have a row per edge and one head, and go beside them [T, H, A]
+        if self.instances is None:
+            sums = weighted_sum(self.csr, coefficient, self.value, scales)
+        else:
+            sums = leaf_sum(self.instances, coefficient, self.value, scales, mean=self.leaf_mean)
+        if self.attributes is None:
+            return sums
+        # an instance has no scale of its own: those of its leaves are in their sum
+        is_scaled = scales.source is not None and self.instances is None
+        by_source = gather_sources(self.csr, scales.source) if is_scaled and scales.source is not None else None
+        beside = weighted_sum(self.csr.edges, coefficient, self.attributes[:, None], Scales(by_source, scales.target))
+        return torch.cat([sums, beside], 2)
+
+    def add_to(self, sums: Tensor, coefficient: Tensor | None, scales: Scales = UNSCALED) -> None:
+        """Add what `summed` returns to sums [T, H, W], without a gradient."""
+        if self.dropout or self.attributes is not None or self.instances is not None:
+            sums.add_(self.summed(coefficient, scales))
+        else:
+            add_weighted_sum(sums, self.csr, coefficient, self.value, scales)
+
+    @property
+    def only_value_learns(self) -> bool:
+        """Whether what `summed` returns has a gradient of the value's alone, which takes no message."""
+        fixed = self.coefficient is None or not self.coefficient.requires_grad
+        return fixed and self.instances is None and self.attributes is None and not self.dropout
+
+    def largest(self) -> Tensor:
+        """Return the maximum per target and channel of coefficient x [value | attributes]: [T, H, W], -inf if none."""
+        top = segment_max(self.csr, self.coefficient, self.value)
+        if self.attributes is None:
+            return top
+        coefficient = self.ones() if self.coefficient is None else self.coefficient
+        return torch.cat([top, segment_max(self.csr.edges, coefficient, self.attributes[:, None])], 2)
+
+    def ones(self) -> Tensor:
+        """Return a coefficient of one per edge and head [E, H]."""
+        return self.value.new_ones(self.csr.num_edges, self.value.shape[1], dtype=coefficient_dtype(self.value))
+
+    def per_edge(self) -> Tensor:
+        """Return the messages materialised [E, H, W], for an aggregation that no kernel serves."""
+        # the value of each edge's source [E, H, D], then the attributes beside it, the same for every head
+        rows = gather_sources(self.csr, self.value)
+        if self.attributes is not None:
+            rows = torch.cat([rows, self.attributes[:, None].expand(-1, rows.shape[1], -1)], 2)
+        return rows if self.coefficient is None else self.coefficient[:, :, None] * rows
