@@ -204,7 +204,7 @@ def test_a_rank_of_several_needs_memory_for_what_goes_round(folder):
 
 def test_ranks_of_one_disk_need_the_space_together(folder, tmp_path):
     free = shutil.disk_usage(tmp_path).free
-    made = Plan(5, 30, 0, free * 2 // 3)
+    made = Plan(5, 30, 0, free * 2 // 3, 0)
     check_disk(made, str(tmp_path))
     with pytest.raises(TrainingError, match=r"training on 2 ranks under train\.memory writes \d+MiB to"):
         check_disk(made, str(tmp_path), ranks=2)
