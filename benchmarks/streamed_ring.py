@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from streamed import CLASSES, WIDTH, LimitedDisk, new_model, num_parts, parts_of, peak, warm
+from streamed import CLASSES, LimitedDisk, new_model, num_parts, parts_of, peak, warm
 from torch.nn import functional
 
 from gnnflow.executions import streamed
@@ -37,6 +37,7 @@ from gnnflow.graph.batch import Block
 from gnnflow.kernels.memory import return_memory
 from gnnflow.layers import Model
 from gnnflow.train.ranks.group import Place, Position, RankGroup, find_store, join_group, open_store
+from gnnflow.train.ranks.rows import open_rows
 from gnnflow.train.reproducible import compute_settings
 from gnnflow.train.streamed.bandwidth import keeps_copies, measured
 from gnnflow.train.streamed.files import Scratch
@@ -68,7 +69,7 @@ def filed(chosen: argparse.Namespace, scratch: Scratch, disk: CountingDisk, exch
     if exchange is not None:
         ring = Ring(exchange, sizes, copies=chosen.what == "copies")
     graph = FileGraph.empty(
-        scratch, sizes, files=[0, 0], max_edges=chosen.max_edges, width=WIDTH, sparse=False, ring=ring
+        scratch, sizes, files=[0, 0], max_edges=chosen.max_edges, width=chosen.width, sparse=False, ring=ring
     )
     disk.edges = graph.chunks[0]._file._file.fileno()  # noqa: SLF001 - to tell edges from rows
     firsts = np.cumsum([0, *sizes])
@@ -88,14 +89,14 @@ def steps(chosen: argparse.Namespace, group: RankGroup | None) -> dict[str, Any]
     model = new_model(chosen)
     warm(model, chosen)
     peak_before = peak()
-    exchange = None if group is None else Counted(group.row_exchange())
-    planned = cut(chosen, model, 1 if group is None else chosen.ranks)
+    exchange = None if group is None else Counted(open_rows(group))
+    planned, row_bytes = cut(chosen, model, 1 if group is None else chosen.ranks)
     share = chosen.ranks if chosen.one_disk and group is not None else 1
     rate = chosen.rate * 2**20 / share
     disk = CountingDisk(0.0)
     labels = torch.from_numpy(np.random.default_rng(1).integers(0, CLASSES, chosen.nodes))
     with tempfile.TemporaryDirectory() as folder, compute_settings(1):
-        return_memory()
+        return_memory(most=row_bytes)
         scratch = Scratch(folder, disk)
         told: dict[str, Any] = {"planned_mib": planned / 2**20}
         if exchange is not None:
@@ -139,16 +140,19 @@ def steps(chosen: argparse.Namespace, group: RankGroup | None) -> dict[str, Any]
     return {**told, "seconds": statistics.median(times[1:]), "loss": losses[-1]}
 
 
-def cut(chosen: argparse.Namespace, model: Model, ranks: int) -> int:
-    """Choose intervals and pieces as the budget asks for, and return the bytes that are planned; 0 without a budget."""
+def cut(chosen: argparse.Namespace, model: Model, ranks: int) -> tuple[int, int]:
+    """Choose intervals and pieces as the budget asks for, and return the bytes planned and those of rows.
+
+    Without a budget 0, and as many bytes of rows as there may be.
+    """
     if not chosen.budget:
-        return 0
+        return 0, sys.maxsize
     nodes, edges = -(-chosen.nodes // ranks), -(-chosen.edges // ranks)
     largest = (-(-chosen.nodes // num_parts(chosen)), chosen.edges // num_parts(chosen))
-    size = GraphSize(nodes, edges, nodes, WIDTH, 0, largest, ranks=ranks)
+    size = GraphSize(nodes, edges, nodes, chosen.width, 0, largest, ranks=ranks)
     made = plan(model, size, budget=chosen.budget << 20)
     chosen.intervals, chosen.max_edges = made.intervals * ranks, made.max_edges
-    return made.num_bytes
+    return made.num_bytes, made.row_bytes
 
 
 def rank_of(chosen: argparse.Namespace, rank: int, port: int, pipe: Any) -> None:
@@ -189,6 +193,7 @@ def main() -> None:
     for name, default in {**defaults, "max-edges": 500_000, "budget": 0, "threads": 1}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--model", default="gcn")
+    parser.set_defaults(width=64, dropout=0.5)
     parser.add_argument("--only", default="one,ring,copies")
     parser.add_argument("--one-disk", action="store_true")
     chosen = parser.parse_args()

@@ -167,13 +167,15 @@ def _raise_interrupted(number: int, _: FrameType | None) -> None:
 def _watch(reader: int, done: threading.Event) -> None:
     main, deadline = threading.main_thread().ident, float("inf")
     assert main is not None
+    written = select.poll()  # and not select(), which takes no file with a number above 1023
+    written.register(reader, select.POLLIN)
     while not done.is_set() and time.monotonic() < deadline:
         if signal.sigtimedwait({signal.SIGINT}, _LOOK_SECONDS) is not None:
             if _stop.number:
                 break  # a second ^C: at once
             _stop.begin(signal.SIGINT)
             signal.pthread_kill(main, signal.SIGTERM)
-        elif not _stop.number and select.select([reader], [], [], 0)[0]:
+        elif not _stop.number and written.poll(0):
             _stop.begin(signal.SIGTERM if signal.SIGTERM in os.read(reader, 64) else signal.SIGINT)
         if _stop.number and deadline == float("inf"):
             deadline = time.monotonic() + _GRACE_SECONDS

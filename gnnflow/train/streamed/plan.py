@@ -250,9 +250,10 @@ def _bytes_per_row(layer: _LayerWidths) -> int:
     wholes = 0 if layer.adds else 3 * layer.kept
     differentiated = 0 if layer.in_place else 5 * layer.state + 2 * (layer.source + layer.target) + wholes
     terms = 2 * (layer.h + layer.source + layer.target)
-    # passed: what waits to be taken, is on its way here, or read ahead to be sent; of gradients also what is sent
-    edges = 2 * layer.kept + parts + 3 * layer.source + 3 * layer.passed + 2 * own + 2 * layer.out
-    edges_back = 4 * layer.source + 7 * layer.passed + 3 * (layer.state + layer.target) + differentiated
+    # passed: what waits to be taken, is on its way here, or read ahead to be sent; of gradients also what is sent; and
+    # the memory that ranks of one host both see, once for each way
+    edges = 2 * layer.kept + parts + 3 * layer.source + 5 * layer.passed + 2 * own + 2 * layer.out
+    edges_back = 4 * layer.source + 9 * layer.passed + 3 * (layer.state + layer.target) + differentiated
     last_back = 2 * (own + layer.kept + layer.out) + 2 * (own + layer.state)
     terms_back = 2 * (layer.h + layer.source + layer.target) + 3 * layer.h
     if not layer.learns:
