@@ -147,7 +147,7 @@ class _Backward:
             with torch.enable_grad():
                 out = run.last_phase(index, state, held)
             pulled = self._pulled([out], [gradient[rows]], leaves)
-            if blame is not None:
+            if blame is not None and slopes:
                 self._add_by_targets(index, slopes, pulled)
             for name, each in pulled.items():
                 made[name][rows] = each
