@@ -16,7 +16,7 @@ from tests.train.on_stores import job_of
 from tests.train.pairs_on_stores import config_of
 from tests.train.planted import Recording
 from tests.train.ranks.shared_cluster import client, shared_client
-from tests.train.ranks.test_gang import Killing, assert_close, nothing_is_left, rows_of
+from tests.train.ranks.test_gang import Killing, assert_a_lost_rank_cost_no_bit, assert_close, nothing_is_left
 
 pytestmark = pytest.mark.distributed
 
@@ -61,11 +61,7 @@ def test_a_killed_rank_costs_the_time_since_the_last_checkpoint_and_no_bit(
     progress = Killing(client, 40, which=which)
     trained = train_on_ranks(replace(job, checkpoint_uri=str(tmp_path)), client, progress=progress)
     assert progress.left == 0
-    assert [attempt.ranks for attempt in trained.attempts] == [2, 2]
-    assert f"rank {which} was lost" in trained.attempts[0].lost
-    assert trained.result.weights == undisturbed.result.weights
-    assert rows_of(trained.result) == rows_of(undisturbed.result)
-    nothing_is_left(client)
+    assert_a_lost_rank_cost_no_bit(client, trained, undisturbed, which=which)
 
 
 def test_a_rank_killed_while_it_learns_links_costs_no_bit(client, tmp_path: Path):

@@ -64,6 +64,15 @@ def nothing_is_left(client, *, events=0):
     return {worker: sockets for worker, (_, sockets) in told.items()}
 
 
+def assert_a_lost_rank_cost_no_bit(client, trained, undisturbed, *, which):
+    """Assert that one of two ranks was lost once, and that its training went on to what it is undisturbed."""
+    assert [attempt.ranks for attempt in trained.attempts] == [2, 2]
+    assert f"rank {which} was lost" in trained.attempts[0].lost
+    assert trained.result.weights == undisturbed.result.weights
+    assert rows_of(trained.result) == rows_of(undisturbed.result)
+    nothing_is_left(client)
+
+
 def nothing_is_left_soon(client, *, seconds=60, **limits):
     """The same within some seconds: ranks whose driver is gone notice that themselves."""
     deadline = time.monotonic() + seconds
@@ -258,12 +267,8 @@ def test_a_killed_rank_costs_the_time_since_the_last_checkpoint_and_no_bit(clien
     job = replace(job_of(SHARDS, **keys), checkpoint_uri=str(tmp_path))
     trained = ranks(client, job, SHARDS, progress=progress)
     assert progress.left == 0
-    assert [attempt.ranks for attempt in trained.attempts] == [2, 2]
-    assert f"rank {which} was lost" in trained.attempts[0].lost
-    assert trained.result.weights == undisturbed.result.weights
-    assert rows_of(trained.result) == rows_of(undisturbed.result)
     assert any("train: goes on from epoch" in text for text in progress.messages)
-    nothing_is_left(client)
+    assert_a_lost_rank_cost_no_bit(client, trained, undisturbed, which=which)
 
 
 @pytest.mark.parametrize("which", [1, "server-0"])

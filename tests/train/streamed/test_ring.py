@@ -15,7 +15,14 @@ from gnnflow.train.trainer import train
 from tests.train.globalbatch.stored import job_for, write
 from tests.train.planted import Recording
 from tests.train.ranks.shared_cluster import client, shared_client
-from tests.train.ranks.test_gang import Killing, assert_close, nothing_is_left, nothing_is_left_soon, rows_of
+from tests.train.ranks.test_gang import (
+    Killing,
+    assert_a_lost_rank_cost_no_bit,
+    assert_close,
+    nothing_is_left,
+    nothing_is_left_soon,
+    rows_of,
+)
 from tests.train.streamed.cutting import open_cut
 
 pytestmark = pytest.mark.distributed
@@ -64,11 +71,7 @@ def test_a_killed_rank_costs_the_time_since_the_last_checkpoint_and_no_bit(
     progress = Killing(client, 6, which=which)
     trained = on_ring(client, replace(job, checkpoint_uri=str(tmp_path)), progress=progress)
     assert progress.left == 0
-    assert [attempt.ranks for attempt in trained.attempts] == [2, 2]
-    assert f"rank {which} was lost" in trained.attempts[0].lost
-    assert trained.result.weights == undisturbed.result.weights
-    assert rows_of(trained.result) == rows_of(undisturbed.result)
-    nothing_is_left(client)
+    assert_a_lost_rank_cost_no_bit(client, trained, undisturbed, which=which)
 
 
 @pytest.mark.parametrize("after", [0, 60])
