@@ -38,9 +38,10 @@ from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
-from gnnflow.storage.filesystem import copy_file, join, list_names
+from gnnflow.storage.filesystem import join, list_names
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.removal import remove_tree
+from gnnflow.storage.writing import copy_file
 
 WAYS = {
     "rows, one after the other": Exchange("rows", "nothing"),

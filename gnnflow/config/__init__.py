@@ -76,13 +76,8 @@ from gnnflow.config.task_section import (
     TaskConfig,
     UniformNegatives,
 )
-from gnnflow.config.train_section import (
-    ClusterBatchConfig,
-    Device,
-    GlobalBatchConfig,
-    MiniBatchConfig,
-    TrainConfig,
-)
+from gnnflow.config.train_keys import Device
+from gnnflow.config.train_section import ClusterBatchConfig, GlobalBatchConfig, MiniBatchConfig, TrainConfig
 from gnnflow.config.updater_section import AllReduceConfig, ParameterServerConfig, UpdaterConfig
 
 __all__ = [

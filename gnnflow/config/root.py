@@ -18,7 +18,8 @@ from gnnflow.config.neighbors_section import DirectNeighbors, NeighborsConfig, N
 from gnnflow.config.partition_section import HashPartition, PartitionConfig
 from gnnflow.config.publish_section import GuardsConfig, PublishConfig
 from gnnflow.config.task_section import NodeTask, TaskConfig
-from gnnflow.config.train_section import Device, MiniBatchConfig, TrainConfig
+from gnnflow.config.train_keys import Device
+from gnnflow.config.train_section import MiniBatchConfig, TrainConfig
 from gnnflow.graph.schema import Relation
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from gnnflow.config.neighbors_section import DirectNeighbors, MetapathNeighbors, NoSampling
 from gnnflow.config.partition_section import BalancedPartition, EdgePartition, HashPartition
 from gnnflow.config.pipelines import PIPELINES
-from gnnflow.config.train_section import RANKS_PLACE_ONLY, Device, result_keys, several_ranks, trains_from_shards
+from gnnflow.config.train_keys import RANKS_PLACE_ONLY, Device
+from gnnflow.config.train_section import result_keys, several_ranks, trains_from_shards
 
 if TYPE_CHECKING:
     from gnnflow.config.root import Config

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from gnnflow.graph.arrays import Array, FloatArray, IntArray, KeyArray
     from gnnflow.graph.facts import ShardEntry
-    from gnnflow.storage.filesystem import FileEntry
+    from gnnflow.storage.writing import FileEntry
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from gnnflow.graph.arrays import Array, IntArray
     from gnnflow.graph.edges import Fanout
-    from gnnflow.storage.filesystem import FileEntry
+    from gnnflow.storage.writing import FileEntry
 
 _INLINE_CHUNK = 256  # targets expanded at a time: bounds the memory of whole neighbourhoods side by side
 

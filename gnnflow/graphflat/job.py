@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gnnflow.mapreduce.rounds import RoundRunner
     from gnnflow.neighbors.pairs import PoolPlan
     from gnnflow.neighbors.selected import Neighbors
-    from gnnflow.storage.filesystem import FileEntry
+    from gnnflow.storage.writing import FileEntry
 
 
 @dataclass(frozen=True)

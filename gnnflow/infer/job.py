@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gnnflow.infer.choice import LayerBytes
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
     from gnnflow.neighbors.selected import Neighbors
-    from gnnflow.storage.filesystem import FileEntry
+    from gnnflow.storage.writing import FileEntry
 
 
 PARITY_LIMIT = 1e-4

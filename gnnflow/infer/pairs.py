@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.infer.job import InferJob
     from gnnflow.mapreduce.exchange import Inbox
-    from gnnflow.storage.filesystem import FileEntry
+    from gnnflow.storage.writing import FileEntry
 
 _SLICE = 1 << 16  # edges scored at a time
 

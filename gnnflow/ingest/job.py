@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gnnflow.ingest.tables import EdgeTable, NodeTable, Tables
     from gnnflow.ingest.targets import EdgeTargets
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
-    from gnnflow.storage.filesystem import FileEntry
+    from gnnflow.storage.writing import FileEntry
 
 _FEW_CLASSES = 1000
 

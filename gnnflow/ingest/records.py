@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gnnflow.ingest.job import IngestJob
     from gnnflow.ingest.schema import NodeSchema
     from gnnflow.mapreduce.rounds import TaskRecord
-    from gnnflow.storage.filesystem import FileEntry
+    from gnnflow.storage.writing import FileEntry
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,10 @@ from gnnflow.graph.errors import ConfigError, StorageError
 from gnnflow.layers.decoders import DecoderInputs
 from gnnflow.layers.model import Model, ModelInputs, build_model
 from gnnflow.layers.typed import TypedInputs
-from gnnflow.storage.filesystem import FileEntry, encode_json, join, write_atomic
+from gnnflow.storage.filesystem import join
 from gnnflow.storage.model_files import DESCRIPTION, WEIGHTS
 from gnnflow.storage.verified import read_verified
+from gnnflow.storage.writing import FileEntry, encode_json, write_atomic
 
 FORMAT = 1
 _AGAIN = "Train again and, for a published model, publish the new run."

@@ -19,7 +19,8 @@ import pyarrow as pa
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.errors import StorageError
 from gnnflow.storage.columns import combine, take_rows
-from gnnflow.storage.filesystem import join, open_arrow, open_output
+from gnnflow.storage.filesystem import join, open_arrow
+from gnnflow.storage.writing import open_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -22,9 +22,10 @@ from gnnflow.graph.errors import StorageError
 from gnnflow.mapreduce.exchange import Emit, Inbox, channel_folder, exchange_file, write_exchange
 from gnnflow.progress import Silent
 from gnnflow.storage.documents import read_document, write_document
-from gnnflow.storage.filesystem import FileEntry, join, list_names
+from gnnflow.storage.filesystem import join, list_names
 from gnnflow.storage.removal import remove_tree
 from gnnflow.storage.verified import entries_of, is_whole
+from gnnflow.storage.writing import FileEntry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.mapreduce.rounds import RoundRunner
     from gnnflow.sampling import SamplingKind
-    from gnnflow.storage.filesystem import FileEntry
     from gnnflow.storage.graph_store import GraphStore
+    from gnnflow.storage.writing import FileEntry
 
 _ROW_GROUP = 1 << 20
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
     from gnnflow.neighbors.instances import Instances
-    from gnnflow.storage.filesystem import FileEntry
     from gnnflow.storage.graph_store import GraphStore
+    from gnnflow.storage.writing import FileEntry
 
 _ROW_GROUP = 1 << 20
 _LEVEL_OF_LEAVES = 9  # of zstd: lists that repeat their beginnings take two thirds of what they do at its own level

@@ -16,7 +16,8 @@ from gnnflow.graph.book import PartitionBook
 from gnnflow.mapreduce.rounds import Round
 from gnnflow.partition import rounds
 from gnnflow.partition.figures import LOADS, figures_of
-from gnnflow.storage.filesystem import join, write_json
+from gnnflow.storage.filesystem import join
+from gnnflow.storage.writing import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.mapreduce.rounds import RoundRunner, TaskOutput, TaskRecord
     from gnnflow.partition.planning import Planner
-    from gnnflow.storage.filesystem import FileEntry
     from gnnflow.storage.graph_store import GraphStore
+    from gnnflow.storage.writing import FileEntry
 
 BALANCE = "balance.json"
 """The figures of the partitioning, below the artifact."""

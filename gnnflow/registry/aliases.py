@@ -17,7 +17,8 @@ from gnnflow.graph.errors import RegistryError, StorageError
 from gnnflow.registry.names import model_folder, numbered
 from gnnflow.registry.versions import ALIASES, Version, list_versions, read_version, unknown_version
 from gnnflow.storage.documents import encode_document, read_document, write_document
-from gnnflow.storage.filesystem import create_exclusive, exists, join
+from gnnflow.storage.filesystem import exists, join
+from gnnflow.storage.writing import create_exclusive
 
 Alias = Literal["champion", "candidate"]
 _NEWEST = "newest.json"

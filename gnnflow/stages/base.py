@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gnnflow.config import Config
     from gnnflow.mapreduce.schedulers import Scheduler
     from gnnflow.progress import Progress
-    from gnnflow.storage.filesystem import FileEntry
+    from gnnflow.storage.writing import FileEntry
 
 Facts = TypeVar("Facts")
 

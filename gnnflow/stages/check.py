@@ -15,10 +15,11 @@ from gnnflow.graph.labels import LABEL_KINDS, check_loss, check_metric
 from gnnflow.neighbors.own import load_function
 from gnnflow.stages.curves import check_log
 from gnnflow.stages.start import check_start
-from gnnflow.storage.filesystem import join, write_atomic
+from gnnflow.storage.filesystem import join
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import committed, read_facts, read_manifest
 from gnnflow.storage.removal import remove_file
+from gnnflow.storage.writing import write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,8 +17,9 @@ from gnnflow.report.comparison import (
     reported,
 )
 from gnnflow.report.formats import score_text
-from gnnflow.storage.filesystem import absolute, join, write_atomic
+from gnnflow.storage.filesystem import absolute, join
 from gnnflow.storage.run_folder import read_metrics, read_run
+from gnnflow.storage.writing import write_atomic
 
 
 @dataclass(frozen=True)

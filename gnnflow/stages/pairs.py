@@ -26,7 +26,7 @@ from gnnflow.storage.user_tables import read_whole, scan
 
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import Array, FloatArray, IntArray
-    from gnnflow.storage.filesystem import FileEntry
+    from gnnflow.storage.writing import FileEntry
 
 _SLICE = 1 << 16  # pairs scored at a time
 

@@ -21,10 +21,11 @@ from gnnflow.stages.check import check_run
 from gnnflow.stages.report import write_report
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.documents import write_document
-from gnnflow.storage.filesystem import exists, join, write_atomic, write_json
+from gnnflow.storage.filesystem import exists, join
 from gnnflow.storage.manifest import committed
 from gnnflow.storage.run_folder import METRICS, PREDICTIONS, REPORT, damaged_files, read_metrics, read_run
 from gnnflow.storage.verified import read_verified
+from gnnflow.storage.writing import write_atomic, write_json
 
 if TYPE_CHECKING:
     from gnnflow.config import Config

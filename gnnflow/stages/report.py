@@ -30,13 +30,14 @@ from gnnflow.stages.base import Artifact
 from gnnflow.stages.partition import text_of
 from gnnflow.storage.columns import to_matrix, to_numpy
 from gnnflow.storage.documents import write_document
-from gnnflow.storage.filesystem import FileEntry, exists, join, read_json, write_atomic
+from gnnflow.storage.filesystem import exists, join, read_json
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import read_manifest
 from gnnflow.storage.run_folder import PREDICTIONS, REPORT, files_of, find_run, read_metrics, read_run
 from gnnflow.storage.tables import read_artifact_table
 from gnnflow.storage.verified import is_whole
 from gnnflow.storage.workspace import RUN, Workspace
+from gnnflow.storage.writing import FileEntry, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gnnflow import registry
-from gnnflow.config.train_section import published_name
+from gnnflow.config.train_keys import published_name
 from gnnflow.graph.errors import ConfigError, LayerError, RegistryError
 from gnnflow.registry.versions import CONFIG
 from gnnflow.storage.documents import read_document
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gnnflow.config import Config
     from gnnflow.layers.model import ModelInputs
     from gnnflow.layers.start import Start
-    from gnnflow.storage.filesystem import FileEntry
+    from gnnflow.storage.writing import FileEntry
 
 _KEY = "train.start"
 

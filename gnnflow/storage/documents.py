@@ -10,7 +10,8 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from gnnflow.graph.errors import StorageError
-from gnnflow.storage.filesystem import FileEntry, encode_json, read_json, sync_folder, write_atomic
+from gnnflow.storage.filesystem import read_json
+from gnnflow.storage.writing import FileEntry, encode_json, sync_folder, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gnnflow.graph.errors import StorageError
-from gnnflow.storage.filesystem import create_exclusive, join, list_names, read_bytes, write_atomic
+from gnnflow.storage.filesystem import join, list_names, read_bytes
 from gnnflow.storage.removal import remove_empty_folder, remove_file
+from gnnflow.storage.writing import create_exclusive, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,9 +17,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from gnnflow.graph.errors import StorageError
 from gnnflow.storage.documents import CHECKSUM, check_document, load_document, write_document
-from gnnflow.storage.filesystem import FileEntry, exists, join, size_of, sync_folder
+from gnnflow.storage.filesystem import exists, join, size_of
 from gnnflow.storage.verified import entries_of, remedy
 from gnnflow.storage.workspace import MANIFEST
+from gnnflow.storage.writing import FileEntry, sync_folder
 
 Facts = TypeVar("Facts")
 

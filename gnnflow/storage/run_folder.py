@@ -12,10 +12,11 @@ from typing import Any
 
 from gnnflow.graph.errors import StorageError
 from gnnflow.storage.documents import read_document
-from gnnflow.storage.filesystem import FileEntry, absolute, exists, join, read_json
+from gnnflow.storage.filesystem import absolute, exists, join, read_json
 from gnnflow.storage.manifest import read_manifest
 from gnnflow.storage.verified import check_file, entries_of, is_whole, read_verified, remedy
 from gnnflow.storage.workspace import RUN, Workspace
+from gnnflow.storage.writing import FileEntry
 
 METRICS = "metrics.json"
 REPORT = "report.html"

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 from gnnflow.graph.arrays import ragged_ranges
 from gnnflow.graph.errors import StorageError
 from gnnflow.storage.columns import combine
-from gnnflow.storage.filesystem import FileEntry, join, open_arrow, write_atomic
+from gnnflow.storage.filesystem import join, open_arrow
 from gnnflow.storage.verified import open_verified
+from gnnflow.storage.writing import FileEntry, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -19,8 +19,9 @@ from fsspec.implementations.local import LocalFileSystem
 
 from gnnflow.graph.errors import StorageError
 from gnnflow.storage.documents import read_document
-from gnnflow.storage.filesystem import FileEntry, exists, join, resolve
+from gnnflow.storage.filesystem import exists, join, resolve
 from gnnflow.storage.workspace import MANIFEST, RUN, VERSION
+from gnnflow.storage.writing import FileEntry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

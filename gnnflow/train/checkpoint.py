@@ -25,7 +25,8 @@ from torch import Tensor
 
 from gnnflow.graph.arrays import Array
 from gnnflow.graph.errors import StorageError
-from gnnflow.storage.filesystem import exists, read_bytes, replace_file
+from gnnflow.storage.filesystem import exists, read_bytes
+from gnnflow.storage.writing import replace_file
 
 _STATE = "state"
 _HEADER_LENGTH = struct.Struct("<Q")

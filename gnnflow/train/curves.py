@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from gnnflow.storage.filesystem import replace_file
+from gnnflow.storage.writing import replace_file
 from gnnflow.train.state import Row
 
 SECONDS_BETWEEN = 1.0

@@ -26,8 +26,9 @@ from torch import Tensor
 from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.errors import GnnflowError, StorageError
 from gnnflow.layers.model import Model
-from gnnflow.storage.filesystem import join, read_bytes, write_atomic
+from gnnflow.storage.filesystem import join, read_bytes
 from gnnflow.storage.graph_store import GraphStore
+from gnnflow.storage.writing import write_atomic
 from gnnflow.train.checkpoint import copied
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import Any
 
 from gnnflow.config import ModelConfig, NodeTask, PlateauSchedule, TaskConfig, TrainConfig
 from gnnflow.config.neighbors_section import WalkNeighbors
-from gnnflow.config.train_section import RANKS_PLACE_ONLY, result_keys, several_ranks
+from gnnflow.config.train_keys import RANKS_PLACE_ONLY
+from gnnflow.config.train_section import result_keys, several_ranks
 from gnnflow.graph.edges import Fanout, SamplingKind
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry

@@ -21,7 +21,8 @@ from gnnflow.native import remark
 from gnnflow.progress import Progress
 from gnnflow.storage.filesystem import join
 from gnnflow.train.curves import EpochLog
-from gnnflow.train.fit import FitOptions, Fitted, fit
+from gnnflow.train.fit import Fitted, fit
+from gnnflow.train.fit_run import FitOptions
 from gnnflow.train.job import TrainJob, check_job, fit_digest
 from gnnflow.train.metrics import Scores
 from gnnflow.train.objective import Objective, balanced_weights

@@ -82,7 +82,8 @@ def list_experiments(folder: str) -> list[str]:
 
 def keep_config(config: Config) -> str:
     """Write a config into its workspace and return its URI: tasks pass this on instead of the values."""
-    from gnnflow.storage.filesystem import absolute, join, write_atomic
+    from gnnflow.storage.filesystem import absolute, join
+    from gnnflow.storage.writing import write_atomic
 
     # `${` would be read as a variable when the file is loaded; `$${` stands for itself.
     content = json.dumps(config.model_dump(mode="json"), indent=1, sort_keys=True).replace("${", "$${").encode()

@@ -9,8 +9,9 @@ from threadpoolctl import threadpool_limits
 from gnnflow.datasets import CLASSES, payments, pieces, write_payments
 from gnnflow.graph.errors import ConfigError, StorageError
 from gnnflow.storage.columns import to_matrix
-from gnnflow.storage.filesystem import list_names, read_bytes, write_atomic
+from gnnflow.storage.filesystem import list_names, read_bytes
 from gnnflow.storage.tables import read_table
+from gnnflow.storage.writing import write_atomic
 
 
 @pytest.fixture(scope="module")

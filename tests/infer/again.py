@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gnnflow.infer.job import InferJob
-    from gnnflow.storage.filesystem import FileEntry
+    from gnnflow.storage.writing import FileEntry
 
 
 def files_on_workers(job: InferJob, folder: Path, *, workers: int) -> list[FileEntry]:

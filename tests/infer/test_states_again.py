@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gnnflow.infer.job import InferJob
-    from gnnflow.storage.filesystem import FileEntry
+    from gnnflow.storage.writing import FileEntry
 
 TYPED = test_relation_states.TAKE_STATES | test_typed.KINDS
 GRAPHS = ["one type, norm and residual", "one type, gat", "typed, norm and residual", "typed, han"]

@@ -16,7 +16,8 @@ from gnnflow.mapreduce.exchange import Emit, ExchangeError, Inbox, exchange_file
 from gnnflow.mapreduce.rounds import Round, RoundRunner, TaskOutput
 from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.storage.columns import from_matrix, to_matrix, to_numpy
-from gnnflow.storage.filesystem import join, write_atomic
+from gnnflow.storage.filesystem import join
+from gnnflow.storage.writing import write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,10 +18,11 @@ from gnnflow import registry
 from gnnflow.graph.errors import RegistryError, StorageError
 from gnnflow.graph.facts import FeatureFacts, GraphFacts, RelationFacts, RowCounts, SelectFacts
 from gnnflow.registry import versions
-from gnnflow.storage.filesystem import FileEntry, join, list_names, read_bytes, read_json, write_atomic, write_json
+from gnnflow.storage.filesystem import join, list_names, read_bytes, read_json
 from gnnflow.storage.manifest import Manifest, commit
 from gnnflow.storage.model_files import DESCRIPTION, WEIGHTS
 from gnnflow.storage.removal import remove_file
+from gnnflow.storage.writing import FileEntry, write_atomic, write_json
 from tests.storage.test_filesystem import s3_folder
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from gnnflow.stages import pipeline, publish, running, score
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.report import report_of
 from gnnflow.stages.running import make_artifact
-from gnnflow.storage.filesystem import list_names, read_json, write_atomic
+from gnnflow.storage.filesystem import list_names, read_json
+from gnnflow.storage.writing import write_atomic
 from tests.small_graphs import graph_config, write_graph
 
 if TYPE_CHECKING:

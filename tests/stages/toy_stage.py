@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from gnnflow.config.pipelines import Pipeline
 from gnnflow.config.stages import STORE, Stage
 from gnnflow.stages.base import Made, StageRun
-from gnnflow.storage.filesystem import join, write_json
+from gnnflow.storage.filesystem import join
+from gnnflow.storage.writing import write_json
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gnnflow.graph.errors import TableError
 from gnnflow.storage import csv_blocks
 from gnnflow.storage.csv_blocks import open_csv, read_text
-from gnnflow.storage.filesystem import write_atomic
+from gnnflow.storage.writing import write_atomic
 
 if TYPE_CHECKING:
     from pathlib import Path

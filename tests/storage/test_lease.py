@@ -14,8 +14,8 @@ import pytest
 
 from gnnflow.progress import Silent
 from gnnflow.storage import lease
-from gnnflow.storage.filesystem import create_exclusive, write_atomic
 from gnnflow.storage.removal import remove_tree
+from gnnflow.storage.writing import create_exclusive, write_atomic
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,9 @@ import pytest
 
 from gnnflow.graph.errors import MachineError, StorageError
 from gnnflow.storage import filesystem
-from gnnflow.storage.filesystem import open_output, read_bytes, write_atomic
+from gnnflow.storage.filesystem import read_bytes
 from gnnflow.storage.refusals import refusal_of
+from gnnflow.storage.writing import open_output, write_atomic
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,13 @@ import pyarrow as pa
 import pytest
 
 from gnnflow.graph.errors import StorageError
-from gnnflow.storage import filesystem, verified
+from gnnflow.storage import verified
 from gnnflow.storage.documents import read_document, write_document
-from gnnflow.storage.filesystem import FileEntry, join, read_bytes, write_atomic
+from gnnflow.storage.filesystem import join, read_bytes
 from gnnflow.storage.manifest import Manifest, commit, read_manifest
 from gnnflow.storage.tables import commit_table, iter_artifact_table, read_artifact_table
 from gnnflow.storage.verified import check_file, expect_files, is_whole, read_verified
+from gnnflow.storage.writing import FileEntry, write_atomic, write_json
 from tests.storage.test_filesystem import BACKENDS, folder  # noqa: F401 - a fixture
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def test_a_manifest_that_is_something_else_is_a_readable_error(tmp_path: Path, t
 
 def test_a_document_of_an_earlier_version_is_read_as_it_is(tmp_path: Path) -> None:
     uri = str(tmp_path / "a.json")
-    filesystem.write_json(uri, {"a": 1})
+    write_json(uri, {"a": 1})
     assert read_document(uri, fix="") == {"a": 1}
     write_document(uri, {"a": 1})
     assert read_document(uri, fix="") == {"a": 1}

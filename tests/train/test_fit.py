@@ -21,7 +21,8 @@ from gnnflow.graph.errors import StorageError
 from gnnflow.graphfeature.blocks import build_minibatch
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model, build_model
-from gnnflow.train.fit import FitOptions, Fitted, fit
+from gnnflow.train.fit import Fitted, fit
+from gnnflow.train.fit_run import FitOptions
 from gnnflow.train.objective import Objective
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.reproducible import seed_step, seed_weights

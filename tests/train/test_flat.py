@@ -17,11 +17,11 @@ MEASURED = """
 import gc, os, sys
 from pathlib import Path
 from gnnflow.progress import Silent
-from gnnflow.train import fit
+from gnnflow.train import fit_run
 from gnnflow.train.trainer import train
 from tests.train.planted import job_for, planted
 
-fit.CHECKPOINT_SECONDS = 0.0  # one after every epoch
+fit_run.CHECKPOINT_SECONDS = 0.0  # one after every epoch
 
 class Measuring(Silent):
     def __init__(self):
