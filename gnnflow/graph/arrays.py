@@ -10,6 +10,7 @@ import numpy.typing as npt
 IntArray = npt.NDArray[np.int64]
 KeyArray = npt.NDArray[np.uint64]
 FloatArray = npt.NDArray[np.float32]
+BoolArray = npt.NDArray[np.bool_]
 Array = npt.NDArray[Any]
 
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnnflow.graph.arrays import IntArray, distinct
+from gnnflow.graph.arrays import BoolArray, IntArray, distinct
 from gnnflow.graph.batch import MiniBatch, sampled_block
-from gnnflow.graph.edges import Fanout, SamplingKind
+from gnnflow.graph.edges import Fanout, Picked, SamplingKind
 from gnnflow.graphfeature.blocks import edges_of_hop, hop_limits
 from gnnflow.graphfeature.exclusion import keeping
 from gnnflow.graphfeature.neighborhood import Neighborhood
@@ -73,35 +73,24 @@ def build_before(
     # each (time, node) as one integer: at first the targets, then also what they were computed from
     keys = group * size + rows
     assert len(distinct(keys)) == len(keys), "targets of one batch are distinct"
-    layers = []
+    hops: list[_TimedHop] = []
     for limit in hop_limits(fanouts, num_layers):
-        picked = edges_of_hop(neighborhood, keys % size, limit)
-        # the row that each edge leads to, and whether the edge was there [E]
-        row = picked.each(np.arange(len(keys)))
-        earlier = neighborhood.edges.time[picked.positions] < moments[keys // size][row]
-        reached = (keys - keys % size)[row[earlier]] + neighborhood.edges.sources[picked.positions[earlier]]
-        found = distinct(reached)
-        num_targets = len(keys)
-        keys = np.concatenate([keys, found[~np.isin(found, keys)]])
-        # row of the source of each edge [E]; what is there of later ones is left out below
-        sources = np.zeros(len(row), np.int64)
-        order = np.argsort(keys)
-        sources[earlier] = order[np.searchsorted(keys, reached, sorter=order)]
-        layers.append((num_targets, picked, sources, earlier))
+        hop, keys = _hop_before(neighborhood, keys, moments, limit)
+        hops.append(hop)
     nodes = keys % size
     degrees = neighborhood.degrees.take(nodes)
-    sizes = [layer[0] for layer in layers[1:]] + [len(keys)]
+    sizes = [hop.num_targets for hop in hops[1:]] + [len(keys)]
     blocks = [
         keeping(
             sampled_block(
-                neighborhood.edges.take(picked.positions, offsets=picked.offsets, sources=sources),
+                neighborhood.edges.take(hop.picked.positions, offsets=hop.picked.offsets, sources=hop.sources),
                 num_sources=num_sources,
-                in_degree=degrees.in_degree[:num_targets],
+                in_degree=degrees.in_degree[: hop.num_targets],
                 sampling=taken,
             ),
-            earlier,
+            hop.earlier,
         )
-        for (num_targets, picked, sources, earlier), num_sources in zip(layers, sizes, strict=True)
+        for hop, num_sources in zip(hops, sizes, strict=True)
     ]
     batch = MiniBatch(
         blocks=tuple(reversed(blocks)),
@@ -110,6 +99,43 @@ def build_before(
         targets=neighborhood.node_ids[rows],
     )
     return TimedBatch(batch, moments[keys // size], neighborhood.node_ids[nodes])
+
+
+@dataclass(frozen=True)
+class _TimedHop:
+    """The in-edges of a layer's rows.
+
+    picked: those that the fan-out takes, of all times; sources: the row of each one's source [E], 0 for a later one;
+    earlier: whether it was there at its row's time [E].
+    """
+
+    num_targets: int
+    picked: Picked
+    sources: IntArray
+    earlier: BoolArray
+
+
+def _hop_before(
+    neighborhood: Neighborhood, keys: IntArray, moments: IntArray, limit: Fanout | None
+) -> tuple[_TimedHop, IntArray]:
+    """Return the in-edges of the rows, and the rows with what these edges reach behind them.
+
+    keys: time and node of each row as one integer. limit: as `hop_limits` has it.
+    """
+    assert neighborhood.edges.time is not None, "edges have times"
+    size = neighborhood.num_nodes
+    picked = edges_of_hop(neighborhood, keys % size, limit)
+    # the row that each edge leads to, and whether the edge was there [E]
+    row = picked.each(np.arange(len(keys)))
+    earlier = neighborhood.edges.time[picked.positions] < moments[keys // size][row]
+    # the source of an earlier edge is a row of its target's time
+    reached = (keys - keys % size)[row[earlier]] + neighborhood.edges.sources[picked.positions[earlier]]
+    found = distinct(reached)
+    after = np.concatenate([keys, found[~np.isin(found, keys)]])
+    sources = np.zeros(len(row), np.int64)
+    order = np.argsort(after)
+    sources[earlier] = order[np.searchsorted(after, reached, sorter=order)]
+    return _TimedHop(len(keys), picked, sources, earlier), after
 
 
 def late_edge(timed: TimedBatch) -> LateEdge | None:

@@ -38,6 +38,7 @@ from gnnflow.storage.tables import commit_table
 if TYPE_CHECKING:
     from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.ingest.job import IngestJob
+    from gnnflow.ingest.schema import EdgeSchema
     from gnnflow.ingest.tables import EdgeTable
     from gnnflow.mapreduce.exchange import Inbox
 
@@ -152,17 +153,9 @@ def build_edges(index: int, rows: pa.Table, *, job: IngestJob, book: PartitionBo
     # the order by (destination, source, place in the input) [E]; a pair of dense ids is one integer
     order = _edge_order((dst - book.start(part)) * book.num_nodes + src, place)
     src, dst = src[order], dst[order]
-    weight = to_numpy(rows["weight"])[order] if source.schema.has_weight else None
-    # what identifies each edge, whatever the partitioning [E]
-    ends, number = (to_numpy(rows["dst_key"])[order], to_numpy(rows["src_key"])[order]), occurrences(dst, src)
-    keys = edge_keys(*ends, number, relation=name if job.graph.is_typed else "")
-    columns: dict[str, Any] = {"dst": dst, "src": src, "edge_key": keys}
-    if weight is not None:
-        columns["weight"] = weight
-    if source.schema.attributes:
-        columns["attributes"] = from_matrix(to_matrix(rows["attributes"])[order])
-    if source.schema.has_time:
-        columns["time"] = to_numpy(rows["time"])[order]
+    named = name if job.graph.is_typed else ""
+    columns = _edge_columns(src, dst, rows, order, schema=source.schema, relation=named)
+    weight = columns.get("weight")
     file = edges_file(partition, job.graph, relation=relation)
     entry = commit_table(job.artifact, file, pa.table(columns), row_group_size=1 << 20)
     # local row of each edge's destination [E]; in-edges of each node here, and the sum of their weights [N]
@@ -186,6 +179,22 @@ def build_edges(index: int, rows: pa.Table, *, job: IngestJob, book: PartitionBo
         files=(entry,),
         counts={"edges": len(src)},
     )
+
+
+def _edge_columns(
+    src: IntArray, dst: IntArray, rows: pa.Table, order: IntArray, *, schema: EdgeSchema, relation: str
+) -> dict[str, Any]:
+    """Return the columns that the store has of edges: rows [E] in order, ends as they lie there."""
+    # what identifies each edge, whatever the partitioning [E]
+    ends, number = (to_numpy(rows["dst_key"])[order], to_numpy(rows["src_key"])[order]), occurrences(dst, src)
+    columns = {"dst": dst, "src": src, "edge_key": edge_keys(*ends, number, relation=relation)}
+    if schema.has_weight:
+        columns["weight"] = to_numpy(rows["weight"])[order]
+    if schema.attributes:
+        columns["attributes"] = from_matrix(to_matrix(rows["attributes"])[order])
+    if schema.has_time:
+        columns["time"] = to_numpy(rows["time"])[order]
+    return columns
 
 
 def _refuse_overflow(

@@ -73,10 +73,7 @@ def softmax_sums(
     if isinstance(logit, Halves):
         added = gather_sources(csr, logit.source) + gather_targets(csr, logit.target)
         logit = functional.leaky_relu(added, logit.slope)
-    # largest logit of each target [T, H], and exp(logit - that), which lies in (0, 1] whatever the logits are [E, H]
-    maximum = segment_max(csr.edges, None, logit.detach()[:, None])[:, 0]
-    exponential = (logit - gather_targets(csr, maximum)).exp()
-    weight = exponential if factor is None else factor[:, None].to(exponential) * exponential
+    weight, maximum = _shifted(csr, logit, factor)
     denominator = segment_sum(csr, weight)
     empty = denominator == 0
     # one division per target and head, not one per column
@@ -94,3 +91,13 @@ def softmax_sums(
     if instances is None:
         weighted = (weighted * inverse[:, :, None]).to(weighted)
     return SoftmaxSums(maximum, denominator, weighted)
+
+
+def _shifted(csr: Csr, logit: Tensor, factor: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return factor x exp(logit - maximum) [E, H], and the largest logit of each target [T, H].
+
+    The exponential lies in (0, 1] whatever the logits are.
+    """
+    maximum = segment_max(csr.edges, None, logit.detach()[:, None])[:, 0]
+    exponential = (logit - gather_targets(csr, maximum)).exp()
+    return exponential if factor is None else factor[:, None].to(exponential) * exponential, maximum

@@ -16,9 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from gnnflow.graph.arrays import IntArray, KeyArray, distinct, offsets_of, ragged_ranges
+from gnnflow.graph.arrays import BoolArray, IntArray, KeyArray, distinct, offsets_of, ragged_ranges
 from gnnflow.graph.hashing import combine, seed_word
 from gnnflow.partition.costs import CostArray
 
@@ -164,9 +163,7 @@ def _plans(
     return [_grown(graph, cost, movable, starts[number:], budget=budget) for number in range(NUM_PLANS)]
 
 
-def _grown(
-    graph: InducedGraph, cost: CostArray, movable: npt.NDArray[np.bool_], starts: IntArray, *, budget: float
-) -> IntArray:
+def _grown(graph: InducedGraph, cost: CostArray, movable: BoolArray, starts: IntArray, *, budget: float) -> IntArray:
     """Return the nodes that a search from the first of the starts takes.
 
     Where it ends with budget left it goes on from the next ones, twice as many each time.

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gnnflow.graph.arrays import Array, IntArray
+from gnnflow.graph.arrays import Array, BoolArray, IntArray
 
 CostArray = npt.NDArray[np.float64]
 
@@ -109,7 +109,7 @@ def non_negative_least_squares(matrix: CostArray, wanted: CostArray) -> CostArra
     return answer
 
 
-def _solved(scaled: CostArray, wanted: CostArray, x: CostArray, used: npt.NDArray[np.bool_]) -> CostArray:
+def _solved(scaled: CostArray, wanted: CostArray, x: CostArray, used: BoolArray) -> CostArray:
     """Return the best x over the used columns, of which those that would become negative are left out again."""
     used = used.copy()
     while True:

@@ -13,12 +13,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from gnnflow.graph.arrays import offsets_of
 
 if TYPE_CHECKING:
-    from gnnflow.graph.arrays import Array, IntArray
+    from gnnflow.graph.arrays import Array, BoolArray, IntArray
     from gnnflow.partition.costs import CostArray
 
 LARGEST_CHUNK = 2048
@@ -79,9 +78,7 @@ class Stream:
         room: CostArray = 1 - full.max(1)
         return room
 
-    def _choice(
-        self, joined: Array, loads: CostArray, closed: npt.NDArray[np.bool_]
-    ) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+    def _choice(self, joined: Array, loads: CostArray, closed: BoolArray) -> tuple[IntArray, BoolArray]:
         """Return the part that each item is for [n], and whether it fits nowhere; a part that is closed takes it not.
 
         Items without placed neighbours, and those that fit nowhere, even out what parts have.
@@ -101,7 +98,7 @@ class Stream:
         choice[alone] = order[np.searchsorted(ends, np.cumsum(size) - size / 2).clip(max=len(order) - 1)]
         return choice, nowhere
 
-    def _fitting(self, choice: IntArray, loads: CostArray) -> npt.NDArray[np.bool_]:
+    def _fitting(self, choice: IntArray, loads: CostArray) -> BoolArray:
         """Return whether each item fits into its part once those before it are there [n]."""
         order = np.argsort(choice, kind="stable")
         ordered, added = choice[order], np.cumsum(loads[order], axis=0)

@@ -68,30 +68,9 @@ def work(run: StageRun) -> Made:
     from gnnflow.executions.table import check_model, executions_of
     from gnnflow.layers.model import build_model
     from gnnflow.layers.saved import save_model
-    from gnnflow.stages.start import load_start
-    from gnnflow.train.failed_batch import FailureFolder
-    from gnnflow.train.job import TrainJob
 
-    config, graph = run.config, run.store.facts
-    inputs, trained_on = model_inputs(graph, config.task), _trained_on(run)
-    job = TrainJob(
-        artifact=trained_on.artifact,
-        entries=trained_on.entries,
-        fanouts=trained_on.fanouts and trained_on.fanouts[: config.model.layers],
-        model=config.model,
-        inputs=inputs,
-        label_kind=graph.label_kind,
-        num_classes=graph.num_classes,
-        train=config.train,
-        seed=config.seed,
-        sampling=run.neighbors.sampling,
-        checkpoint_uri=join(run.rounds.work, "checkpoints"),
-        start=load_start(config, inputs=inputs),
-        task=config.task,
-        failures=FailureFolder(run.failed, run.store),
-        neighbors=trained_on.neighbors,
-        walks=walks_anew(config),
-    )
+    config, trained_on = run.config, _trained_on(run)
+    job = _job(run, trained_on)
     # Found now rather than after hours of training: every execution of this run must be able to run the model.
     check_model(
         build_model(job.model, job.inputs),
@@ -99,21 +78,11 @@ def work(run: StageRun) -> Made:
     )
     result, attempts = _trained(run, job)
     remove_tree(run.failed)
-    # Seconds per epoch differ from run to run, so the history is a fact and no file: files enter the digest.
-    facts = TrainFacts(
-        metrics=result.metrics,
-        best_epoch=result.best_epoch,
-        history=tuple(dict(row) for row in result.history),
-        confusion={split: counts.tolist() for split, counts in result.confusion.items()},
-        attempts=attempts,
-        profiles=tuple(dict(row) for row in result.profiles),
-        device=result.device,
-    )
     return Made(
         save_model(run.artifact, config.model, job.inputs, weights=result.weights),
         rows_in=trained_on.num_targets,
         rows_out=trained_on.num_targets,
-        facts=facts,
+        facts=_facts(result, attempts),
         versions=_versions(config.model.kind),
     )
 
@@ -147,6 +116,34 @@ def _trained_on(run: StageRun) -> _TrainedOn:
     entries = split_entries(neighbors.store.facts)
     targets = sum(entry.num_samples for entry in entries)
     return _TrainedOn(neighbors.store.artifact, entries, neighbors.fanouts, targets, neighbors)
+
+
+def _job(run: StageRun, trained_on: _TrainedOn) -> TrainJob:
+    """Return all that ranks need to know of the run."""
+    from gnnflow.stages.start import load_start
+    from gnnflow.train.failed_batch import FailureFolder
+    from gnnflow.train.job import TrainJob
+
+    config, graph = run.config, run.store.facts
+    inputs = model_inputs(graph, config.task)
+    return TrainJob(
+        artifact=trained_on.artifact,
+        entries=trained_on.entries,
+        fanouts=trained_on.fanouts and trained_on.fanouts[: config.model.layers],
+        model=config.model,
+        inputs=inputs,
+        label_kind=graph.label_kind,
+        num_classes=graph.num_classes,
+        train=config.train,
+        seed=config.seed,
+        sampling=run.neighbors.sampling,
+        checkpoint_uri=join(run.rounds.work, "checkpoints"),
+        start=load_start(config, inputs=inputs),
+        task=config.task,
+        failures=FailureFolder(run.failed, run.store),
+        neighbors=trained_on.neighbors,
+        walks=walks_anew(config),
+    )
 
 
 def _resamples(config: Config) -> bool:
@@ -184,3 +181,16 @@ def _trained(run: StageRun, job: TrainJob) -> tuple[TrainResult, tuple[RankAttem
     with open_curves(run) as curves:
         curves.epochs("train", trained.result.history)
     return trained.result, trained.attempts
+
+
+def _facts(result: TrainResult, attempts: tuple[RankAttempt, ...]) -> TrainFacts:
+    # Seconds per epoch differ from run to run, so the history is a fact and no file: files enter the digest.
+    return TrainFacts(
+        metrics=result.metrics,
+        best_epoch=result.best_epoch,
+        history=tuple(dict(row) for row in result.history),
+        confusion={split: counts.tolist() for split, counts in result.confusion.items()},
+        attempts=attempts,
+        profiles=tuple(dict(row) for row in result.profiles),
+        device=result.device,
+    )

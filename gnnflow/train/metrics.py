@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from gnnflow.graph.arrays import Array, FloatArray, IntArray
+from gnnflow.graph.arrays import Array, BoolArray, FloatArray, IntArray
 from gnnflow.graph.labels import BOUNDS, LABEL_KINDS, UNLABELLED, LabelKind
 from gnnflow.train.intervals import Interval, intervals_of, one_against_rest, ranks_of
 
@@ -50,7 +49,7 @@ class Scores:
         return {f"{split}.{name}": value for name, value in self.values.items()} | bounds
 
 
-def labelled_rows(labels: Array) -> npt.NDArray[np.bool_]:
+def labelled_rows(labels: Array) -> BoolArray:
     """Return which targets carry a label [N]: not -1 for class numbers, finite in every column otherwise."""
     if np.issubdtype(labels.dtype, np.integer):
         return np.asarray(labels != UNLABELLED)
