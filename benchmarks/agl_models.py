@@ -252,31 +252,28 @@ class DGL:
 
     def model(self, spec: Spec) -> nn.Module:
         """Return its own layers."""
-        with contextlib.suppress(ImportError):
-            import dgl_shim  # noqa: F401 - lets DGL's core run on a newer torch, where such a module is at hand
-        from dgl.nn import GATConv, GraphConv, SAGEConv
+        from dgl_shim import dgl
 
         given = {"allow_zero_in_degree": True}
         drop = spec.dropout
         return Stack(
             spec,
             {
-                "gcn": lambda width, head, _: GraphConv(width, head, norm="both", **given),
-                "sage": lambda width, head, _: SAGEConv(width, head, "mean"),
-                "gat": lambda width, head, heads: GATConv(width, head, heads, attn_drop=drop, **given),
+                "gcn": lambda width, head, _: dgl.nn.GraphConv(width, head, norm="both", **given),
+                "sage": lambda width, head, _: dgl.nn.SAGEConv(width, head, "mean"),
+                "gat": lambda width, head, heads: dgl.nn.GATConv(width, head, heads, attn_drop=drop, **given),
             }[spec.name],
         )
 
     def prepare(self, net: nn.Module, batch: Any, x: Any, *, form: str) -> Any:
         """Return its blocks."""
-        import dgl
-        from dgl.nn import SAGEConv
+        from dgl_shim import dgl
 
         convolutions: Any = net.convolutions
         blocks = []
         for index, layer in enumerate(convolutions):
             offsets, sources, rows = batch.layer(index, pruned=True)
-            if not isinstance(layer, SAGEConv):
+            if not isinstance(layer, dgl.nn.SAGEConv):
                 offsets, sources = with_self(offsets, sources)
             count = len(offsets) - 1
             targets = np.repeat(np.arange(count), np.diff(offsets))

@@ -99,9 +99,7 @@ def calls_of_gnnflow(source: Tensor, target: Tensor, num_nodes: int, *, dtype: t
 
 def calls_of_dgl(source: Tensor, target: Tensor, num_nodes: int, *, dtype: torch.dtype) -> Calls:
     """Return the same of DGL, which takes one type for all operands; without its forward pass alone."""
-    with contextlib.suppress(ImportError):
-        import dgl_shim  # noqa: F401 - lets DGL's core run on a newer torch, where such a module is at hand
-    import dgl
+    from dgl_shim import dgl
 
     graph = dgl.graph((source, target), num_nodes=num_nodes)
     graph.create_formats_()

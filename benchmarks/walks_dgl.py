@@ -10,32 +10,20 @@ and backward (`layer`). Needs dgl and torch, and nothing of gnnflow.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
-import types
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-os.environ.setdefault("DGLBACKEND", "pytorch")
 BATCH, WIDTH, CLASSES = 1024, 64, 32
-
-
-class _Nothing(types.ModuleType):
-    """Stands for dgl.graphbolt, whose library is built for older versions of torch; walks do not use it."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return type(name, (), {})
 
 
 def epochs(graph: Any, weight: Any, repeats: int) -> list[float]:
     """Return the seconds of steps of PinSage of two layers and a linear head over all nodes."""
-    import dgl
     import torch
+    from dgl_shim import dgl
 
     torch.manual_seed(0)
     pools, maps = ([torch.nn.Linear(width, WIDTH) for _ in range(2)] for width in (WIDTH, 2 * WIDTH))
@@ -60,9 +48,8 @@ def epochs(graph: Any, weight: Any, repeats: int) -> list[float]:
 
 def main() -> None:
     """Measure."""
-    sys.modules["dgl.graphbolt"] = _Nothing("dgl.graphbolt")
-    import dgl
     import torch
+    from dgl_shim import dgl
 
     folder, numbers = Path(sys.argv[1]), [int(each) for each in sys.argv[2:]]
     repeats, walks, length, top_k, threads = numbers
