@@ -91,7 +91,8 @@ def _explain(error: ValidationError, raw: Any, *, model: type[Section], source: 
     grouped: dict[_Path, tuple[_Place, list[ErrorDetails]]] = {}
     for place, details in places:
         # Of a union, the member that got furthest describes the mistake best.
-        if not any(_is_inside(other.path, place.path) for other, _ in places):
+        path = place.path
+        if not any(len(other.path) > len(path) and other.path[: len(path)] == path for other, _ in places):
             grouped.setdefault(place.path, (place, []))[1].append(details)
     findings = [_describe(place, together) for place, together in grouped.values()]
     if len(findings) == 1:
@@ -121,10 +122,6 @@ def show(value: Any) -> str:
         return value.human_readable(separator="").replace(".0", "")
     text = without_secrets(repr(list(value) if isinstance(value, tuple) else value))
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
-
-
-def _is_inside(longer: _Path, shorter: _Path) -> bool:
-    return len(longer) > len(shorter) and longer[: len(shorter)] == shorter
 
 
 def _locate(model: type[Section], raw: Any, loc: _Path) -> _Place:

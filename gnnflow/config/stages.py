@@ -180,10 +180,7 @@ def stages_of_any() -> tuple[str, ...]:
 def needs_of(stage: str, stages: tuple[str, ...]) -> tuple[str, ...]:
     """Return those of a run's stages whose artifacts a stage reads; `store` becomes the one that wrote it."""
     before = stages[: stages.index(stage)] if stage in stages else stages
-    named = (_store_writer(before) if need == STORE else need for need in STAGES[stage].needs)
-    return tuple(dict.fromkeys(need for need in named if need in before))
-
-
-def _store_writer(stages: tuple[str, ...]) -> str:
     # The last one: a stage that partitions a store anew writes the one that later stages read.
-    return next(stage for stage in reversed(stages) if STAGES[stage].writes_store)
+    writer = next((each for each in reversed(before) if STAGES[each].writes_store), STORE)
+    named = (writer if need == STORE else need for need in STAGES[stage].needs)
+    return tuple(dict.fromkeys(need for need in named if need in before))

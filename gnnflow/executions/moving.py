@@ -60,8 +60,8 @@ class Mover:
         """
         if not self.leaves_the_cpu:
             return held
-        for csr in _adjacencies(held):
-            if not csr.is_sound:
+        for each in _parts_of(held):
+            if isinstance(each, Csr) and not each.is_sound:
                 raise IndexError("an edge of the adjacency leads outside of its rows")
         return mapped(held, Tensor.pin_memory)
 
@@ -118,10 +118,6 @@ def _mapped(held: Any, function: Callable[[Tensor], Tensor]) -> Any:
 def tensors_of(held: Any) -> Iterator[Tensor]:
     """Yield each tensor below a dataclass, with what it has derived and kept so far."""
     return (each for each in _parts_of(held) if isinstance(each, Tensor))
-
-
-def _adjacencies(held: Any) -> Iterator[Csr]:
-    return (each for each in _parts_of(held) if isinstance(each, Csr))
 
 
 def _parts_of(held: Any) -> Iterator[Any]:

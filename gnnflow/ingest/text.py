@@ -112,8 +112,7 @@ def _are_integers(table: SourceTable, name: str, surveys: Sequence[Survey]) -> b
         return all(each.exact for each in facts)
     schema = schema_of(table.chunks[0])
     places = schema.get_all_field_indices(name)
-    return not places or pa.types.is_integer(_plain(schema.field(places[0]).type))
-
-
-def _plain(found: pa.DataType) -> pa.DataType:
-    return found.value_type if pa.types.is_dictionary(found) else found
+    if not places:
+        return True
+    kind = schema.field(places[0]).type
+    return bool(pa.types.is_integer(kind.value_type if pa.types.is_dictionary(kind) else kind))

@@ -52,7 +52,9 @@ def save_model(folder: str, config: ModelConfig, inputs: ModelInputs, *, weights
 
     weights: as `encode_weights` gives them.
     """
-    description = {"format": FORMAT, "model": config.model_dump(mode="json"), "inputs": _described(inputs)}
+    # A model of nodes has no decoder, one of a graph without types no types, and says nothing of them.
+    held = {name: value for name, value in asdict(inputs).items() if value is not None}
+    description = {"format": FORMAT, "model": config.model_dump(mode="json"), "inputs": held}
     documents = {WEIGHTS: weights, DESCRIPTION: encode_json(description)}
     return tuple(write_atomic(join(folder, name), content) for name, content in documents.items())
 
@@ -113,11 +115,6 @@ def decode_weights(content: bytes, *, where: str = "") -> dict[str, Tensor]:
         raise StorageError(
             f"not a weights file ({error})", where=where, fix=f"The file is damaged. {_AGAIN}"
         ) from error
-
-
-def _described(inputs: ModelInputs) -> dict[str, Any]:
-    # A model of nodes has no decoder, one of a graph without types no types, and says nothing of them.
-    return {name: value for name, value in asdict(inputs).items() if value is not None}
 
 
 def _inputs(document: dict[str, Any]) -> ModelInputs:

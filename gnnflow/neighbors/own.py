@@ -77,7 +77,9 @@ def call(index: int, _: Inbox, *, job: OwnJob) -> TaskOutput:
     except GnnflowError:
         raise
     except Exception as error:
-        raise _wrong(job, f"failed on the {len(roots):,} nodes of partition {index}: {_named(error)}") from error
+        raise _wrong(
+            job, f"failed on the {len(roots):,} nodes of partition {index}: {type(error).__name__}: {error}"
+        ) from error
     if not isinstance(returned, Mapping) or not returned:
         raise _wrong(job, f"returned {_named_type(returned)}, no {{relation: Instances}}")
     found = {}
@@ -187,10 +189,6 @@ def _shown(described: Mapping[str, Any]) -> str:
         for name, (leaves, weighted, width) in described.items()
     )
     return "; ".join(told)
-
-
-def _named(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def _named_type(value: object) -> str:

@@ -82,11 +82,10 @@ def _csv(runs: Sequence[ComparedRun], metric: str, failed: Mapping[str, str]) ->
 def _lines(runs: Sequence[ComparedRun], metric: str, failed: Mapping[str, str]) -> list[str]:
     width = max(map(len, ["run", *failed, *(run.label for run in runs)]))
     keys = [metric, reported(metric)]
-    rows = [(run.label, [_cell(run, key) for key in keys]) for run in ranked(runs, metric)]
+    rows = [
+        (run.label, [score_text(run.metrics[key]) if key in run.metrics else "" for key in keys])
+        for run in ranked(runs, metric)
+    ]
     body = [f"{label:<{width}}  {chosen:<{len(metric)}}  {test}".rstrip() for label, (chosen, test) in rows]
     broken = [f"{label:<{width}}  failed: {why}" for label, why in failed.items()]
     return [f"{'run':<{width}}  {'  '.join(keys)}", *body, *broken]
-
-
-def _cell(run: ComparedRun, key: str) -> str:
-    return score_text(run.metrics[key]) if key in run.metrics else ""

@@ -104,7 +104,8 @@ def _publish(context: StageContext, begin: float) -> PublishResult:
         in_service=aliases.champion,
         run=version.run,
         predictions=version.predictions,
-        candidate=verdict.comparison.candidate or _test_scores(version),
+        candidate=verdict.comparison.candidate
+        or {key: value for key, value in version.metrics.items() if key.startswith("test.")},
         champion=verdict.comparison.champion,
         mlflow_run=mlflow_run,
     )
@@ -159,10 +160,6 @@ def _completed_run(context: StageContext) -> str:
 
 def _metric(context: StageContext) -> str:
     return context.config.publish.metric or context.config.train.metric
-
-
-def _test_scores(version: Version) -> dict[str, float]:
-    return {key: value for key, value in version.metrics.items() if key.startswith("test.")}
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,8 @@ def refusal_of(error: BaseException, *, where: str = "") -> GnnflowError | None:
 
     where: the place it is about; without it the one that the error itself names.
     """
-    if isinstance(error, MemoryError) or _is_torch_memory(error):
+    of_torch = isinstance(error, RuntimeError) and "allocate memory" in str(error)
+    if isinstance(error, MemoryError) or of_torch:
         return MachineError(
             "there is not enough memory",
             where=where,
@@ -106,7 +107,3 @@ def _reason(error: BaseException) -> str:
     line = (str(error).strip().splitlines() or [""])[0].rstrip(".")
     line = line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]}..."
     return f"{type(error).__name__}: {line}" if line else type(error).__name__
-
-
-def _is_torch_memory(error: BaseException) -> bool:
-    return isinstance(error, RuntimeError) and "allocate memory" in str(error)

@@ -86,7 +86,8 @@ def find_table_files(uri: str) -> TableFiles:
         raise StorageError("a path cannot hold a NUL byte", where=repr(uri), fix="Check the path in the config.")
     fs, path = resolve(uri)
     try:
-        base, found = _below_a_glob(fs, path) if _is_glob(fs, path) else _below(fs, path)
+        is_glob = has_pattern(path) and not fs.exists(path)
+        base, found = _below_a_glob(fs, path) if is_glob else _below(fs, path)
     except OSError as error:
         raise StorageError(
             f"cannot be listed ({error.strerror or type(error).__name__})",
@@ -103,10 +104,6 @@ def require_file(uri: str) -> None:
     fs, path = resolve(uri)
     if isinstance(fs, LocalFileSystem) and Path(path).exists():
         _refuse_special(path, Path(path).stat().st_mode)
-
-
-def _is_glob(fs: Any, path: str) -> bool:
-    return has_pattern(path) and not fs.exists(path)
 
 
 def _below(fs: Any, path: str) -> tuple[str, list[str]]:

@@ -17,7 +17,6 @@ from gnnflow.config import ClusterBatchConfig, MiniBatchConfig
 from gnnflow.executions.clusterbatch import forward
 from gnnflow.executions.moving import Mover
 from gnnflow.graph.arrays import Array
-from gnnflow.graph.facts import ShardEntry
 from gnnflow.graphfeature.blocks import new_scratch
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model, build_model
@@ -132,7 +131,8 @@ def open_cluster_source(job: TrainJob, *, edges: bool = True) -> ClusterBatchSou
         scored = open_store_source(scoring, edges=edges)
     else:
         scored = open_held_pairs(scoring, edges=edges)
-        pairs = HeldPairs(HeldShards(job.neighbors, job.seed), job.task, job.seed)(_train_entry(job))
+        entry = next(entry for entry in job.entries if entry.split == "train")
+        pairs = HeldPairs(HeldShards(job.neighbors, job.seed), job.task, job.seed)(entry)
         build, nodes = PairsOfClusters(clusters, pairs, graph.neighborhood.degrees, job.task, job.seed), pairs.targets
     plan = plan_clusters(
         np.unique(facts.cluster_of(nodes)),
@@ -151,10 +151,6 @@ def open_cluster_source(job: TrainJob, *, edges: bool = True) -> ClusterBatchSou
         mover=Mover(torch.device(job.device)),
     )
     return ClusterBatchSource(plan, loader, scored, ClusterStep if job.task.kind == "node" else PairStep)
-
-
-def _train_entry(job: TrainJob) -> ShardEntry:
-    return next(entry for entry in job.entries if entry.split == "train")
 
 
 def _scoring(job: TrainJob) -> MiniBatchConfig:
