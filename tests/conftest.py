@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 from io import StringIO
 from pathlib import Path
 
@@ -11,11 +10,6 @@ import pytest
 from hypothesis import settings
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-
-# Tests of ranks have several in one process, whose sockets are open until it ends; one process may run all of them.
-_SOFT, _HARD = resource.getrlimit(resource.RLIMIT_NOFILE)
-if -1 < _SOFT < 16384 and (_HARD == resource.RLIM_INFINITY or _HARD > _SOFT):
-    resource.setrlimit(resource.RLIMIT_NOFILE, (16384 if _HARD == resource.RLIM_INFINITY else min(16384, _HARD), _HARD))
 
 # No deadline: the first call of a compiled kernel or a cold import would fail a test that is right.
 settings.register_profile("dev", deadline=None, max_examples=50)

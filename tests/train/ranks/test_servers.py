@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 import time
 
@@ -21,17 +22,23 @@ from tests.train.ranks.test_gradients import steps as all_reduced
 from tests.train.ranks.together import together
 
 
+@functools.cache
+def event_loop() -> asyncio.AbstractEventLoop:
+    """Return a loop in a thread of its own: one for all servers, since a loop holds sockets until it is closed."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    return loop
+
+
 class Actor:
-    """A server on an event loop of its own thread, called as a Dask actor is."""
+    """A server on an event loop, called as a Dask actor is."""
 
     def __init__(self, train: TrainConfig, num_ranks: int) -> None:
-        self.loop = asyncio.new_event_loop()
         self.server = Server(train, num_ranks)
-        threading.Thread(target=self.loop.run_forever, daemon=True).start()
 
     def __getattr__(self, name: str):
         call = getattr(self.server, name)
-        return lambda *args, **keys: asyncio.run_coroutine_threadsafe(call(*args, **keys), self.loop)
+        return lambda *args, **keys: asyncio.run_coroutine_threadsafe(call(*args, **keys), event_loop())
 
 
 def config_of(**keys: object) -> TrainConfig:
