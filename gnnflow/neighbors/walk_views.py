@@ -22,7 +22,8 @@ from gnnflow.graph.hashing import combine, seed_word
 from gnnflow.neighbors.instances import Instances
 from gnnflow.neighbors.keyed import node_keys
 from gnnflow.neighbors.selection import Selection, target_types
-from gnnflow.neighbors.walks import Steps, WalkJob, job_of, keyed_steps, number_of, walks_from
+from gnnflow.neighbors.walk_steps import Steps, walks_from
+from gnnflow.neighbors.walks import WalkJob, job_of, keyed_steps, number_of
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import read_manifest
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from gnnflow.config.neighbors_section import WalkNeighbors
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.hashing import combine, mix, seed_word
-from gnnflow.neighbors import walks
+from gnnflow.neighbors import walk_steps, walks
+from gnnflow.neighbors.walk_steps import begins
 from tests.neighbors.selections import SEED, Found, Plain, assert_degrees, payments, select
 from tests.typed_stores import BIPARTITE, KNOWN, random_tables, write_store
 
@@ -82,7 +83,7 @@ def test_walks_equal_their_definition(
     native, whole_bytes = way
     if not native:
         monkeypatch.setattr("gnnflow.native.walks.core", lambda: None)
-        monkeypatch.setattr(walks, "_FEW_VISITS", 100)
+        monkeypatch.setattr(walk_steps, "_FEW_VISITS", 100)
     tables = None if schema is None else random_tables(schema, 3)
     store = payments(tmp_path) if tables is None else write_store(tmp_path / "store", tables, partitions=2)
     made = found(tmp_path, store, section, whole_bytes=whole_bytes)
@@ -188,10 +189,10 @@ def test_walks_by_weight_of_a_graph_without_weights_are_refused(tmp_path: Path) 
 @given(st.lists(st.lists(st.floats(2.0**-100, 2.0**100, width=32), max_size=6), max_size=5))
 def test_parts_of_a_row_depend_on_its_own_weights_alone(rows: list[list[float]]) -> None:
     offsets = np.cumsum([0, *map(len, rows)])
-    made = walks.begins(offsets, np.array([each for row in rows for each in row], np.float32))
+    made = begins(offsets, np.array([each for row in rows for each in row], np.float32))
     for place, row in enumerate(rows):
         own = made[offsets[place] : offsets[place + 1]]
-        alone = walks.begins(np.array([0, len(row)]), np.array(row, np.float32))
+        alone = begins(np.array([0, len(row)]), np.array(row, np.float32))
         np.testing.assert_array_equal(own, alone)
         assert not len(row) or own[0] == 0
         assert np.all(np.diff(own.astype(np.int64)) >= 0)
