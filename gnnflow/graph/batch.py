@@ -8,7 +8,7 @@ Shapes: N nodes, T targets, R relations, F features, B batch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -54,6 +54,17 @@ class Block:
             self.num_sources,
             None if scale is None else scale[:, :num_targets].ravel(),
             None if self.edge_scale is None else self.edge_scale[picked.positions],
+        )
+
+    def run(self, targets: slice) -> Block:
+        """Return the block of a run of n targets in its one relation: their own n source rows, then all of this one."""
+        own, edges = targets.stop - targets.start, self.edges.run(targets)
+        first, last = self.edges.offsets[[targets.start, targets.stop]]
+        return Block(
+            replace(edges, sources=edges.sources + own),
+            own + self.num_sources,
+            None if self.sample_scale is None else self.sample_scale[targets],
+            None if self.edge_scale is None else self.edge_scale[first:last],
         )
 
     def relation(self, number: int) -> Block:

@@ -154,7 +154,11 @@ class InEdges:
         """Return the in-edges of one relation, over the same memory."""
         if self.num_relations == 1:
             return self
-        rows = self.offsets[number * self.num_targets : (number + 1) * self.num_targets + 1]
+        return replace(self.run(slice(number * self.num_targets, (number + 1) * self.num_targets)), num_relations=1)
+
+    def run(self, targets: slice) -> InEdges:
+        """Return the in-edges of a run of rows, over the same memory."""
+        rows = self.offsets[targets.start : targets.stop + 1]
         first, last = int(rows[0]), int(rows[-1])
         # a run of edges is a run of leaves
         leaves = None if self.leaves is None else self.leaves[first : last + 1]
@@ -163,7 +167,6 @@ class InEdges:
             self._columns(slice(first, last)),
             offsets=rows - rows[0],
             sources=self.sources[run],
-            num_relations=1,
             leaves=None if leaves is None else leaves - leaves[0],
         )
 

@@ -37,6 +37,13 @@ class Sends:
     rows: IntArray
     destination: IntArray
 
+    def among(self, rows: IntArray) -> Sends:
+        """Return those of a run of the rows that can be asked for, ascending."""
+        if not len(rows):
+            return Sends(self.rows[:0], self.destination[:0])
+        held = np.flatnonzero((self.rows >= rows[0]) & (self.rows <= rows[-1]))
+        return Sends(self.rows[held], self.destination[held])
+
 
 def plan_need(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOutput:
     """Ask the owners for the sources of this partition's in-edges at a layer."""

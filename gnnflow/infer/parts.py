@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnflow.executions.sliced import Gathered, SliceTerms, gathered_slice, source_layout, term_layouts
+from gnnflow.executions.sliced import Gathered, SliceTerms, source_layout, term_layouts
+from gnnflow.executions.sliced_runs import gathered_runs
 from gnnflow.executions.sliced_states import MergedStates, sent_state
 from gnnflow.infer.reads import layer_reads
 from gnnflow.infer.states import plans_of
@@ -38,9 +39,12 @@ _PIECES_AHEAD = 2
 
 
 def plain_layer(
-    index: int, inbox: Inbox, job: InferJob, model: Model, *, layer: int, rows: IntArray
-) -> tuple[FloatArray, pa.Table]:
-    """Return layer `layer`'s output of local rows [T] of a graph without types, and what was kept of them for it."""
+    index: int, inbox: Inbox, job: InferJob, model: Model, *, layer: int, rows: IntArray, runs: Sequence[slice]
+) -> tuple[Iterator[FloatArray], pa.Table]:
+    """Return layer `layer`'s output of local rows [T] of a graph without types, and what was kept of them for it.
+
+    The output comes run by run.
+    """
     (plan,) = plans_of(index, inbox, job, layer)
     arrival = Arrival.of(index, job, plan, layer=layer, relation=0)
     wanted = [(f"own_{layer}", index), *arrival.wanted]
@@ -50,7 +54,7 @@ def plain_layer(
         own = next(pieces)
         kept = _kept(own, model, layer)
         gathered = arrival.gathered(pieces, reads, first, model, kept=kept)
-    return gathered_slice(model, layer - 1, own=kept.target, gathered=gathered), own
+    return gathered_runs(model, layer - 1, own=kept.target, gathered=gathered, runs=runs), own
 
 
 @dataclass(frozen=True)

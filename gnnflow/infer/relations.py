@@ -27,6 +27,8 @@ from gnnflow.storage.columns import take_rows, to_matrix
 from gnnflow.storage.graph_store import features_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     import pyarrow as pa
 
     from gnnflow.executions.sliced import Gathered, SliceTerms
@@ -68,12 +70,11 @@ def _no_rows(facts: FeatureFacts) -> Features:
 
 def send_terms(
     index: int, inbox: Inbox, job: InferJob, model: Model, *, layer: int, h: FloatArray, rows: IntArray, nodes: Degrees
-) -> tuple[Emit, ...]:
-    """Return layer `layer`'s source terms on their way to where they were asked for, relation by relation.
+) -> Iterator[Emit]:
+    """Yield layer `layer`'s source terms on their way to where they were asked for, relation by relation.
 
     h and nodes: input rows and degrees of the N local rows that were computed here.
     """
-    emits: list[Emit] = []
     for relation, sends in enumerate(sends_of(index, inbox, job, layer)):
 
         def terms_of(wanted: IntArray, relation: int = relation) -> SliceTerms:
@@ -82,17 +83,16 @@ def send_terms(
 
         asked = distinct(sends.rows)
         packed = source_layout(model, layer - 1, relation).pack(terms_of(asked).source)
-        emits += send_sources(
+        yield from send_sources(
             index, inbox, job, model, layer=layer, relation=relation, packed=packed, rows=asked, sends=sends
         )
-        emits += send_targets(index, inbox, job, model, layer=layer, relation=relation, terms_of=terms_of)
-    return tuple(emits)
+        yield from send_targets(index, inbox, job, model, layer=layer, relation=relation, terms_of=terms_of)
 
 
 def compute_layer(
-    index: int, inbox: Inbox, job: InferJob, model: Model, *, layer: int, rows: IntArray
-) -> tuple[FloatArray, pa.Table]:
-    """Return layer `layer`'s output [T, W] of local rows [T], and what was kept of them for it."""
+    index: int, inbox: Inbox, job: InferJob, model: Model, *, layer: int, rows: IntArray, runs: Sequence[slice]
+) -> tuple[Iterator[FloatArray], pa.Table]:
+    """Return layer `layer`'s output [T, W] of local rows [T], run by run, and what was kept of them for it."""
     plans = plans_of(index, inbox, job, layer)
     arrivals = [Arrival.of(index, job, plan, layer=layer, relation=number) for number, plan in enumerate(plans)]
     wanted = [(f"own_{layer}", index)]
@@ -106,4 +106,5 @@ def compute_layer(
             return arrival.gathered(pieces, of, arrival.first(of), model, kept=kept)
 
         nodes = job.neighbors.store.degrees(index).take(rows)
-        return relations_slice(model, layer - 1, h=to_matrix(own["h"]), nodes=nodes, gather=gather), own
+        h = relations_slice(model, layer - 1, h=to_matrix(own["h"]), nodes=nodes, gather=gather)
+        return (h[run] for run in runs), own

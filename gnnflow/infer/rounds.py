@@ -2,8 +2,8 @@
 
 Received rows arrive in the order they were asked for, ascending dense id, so an edge finds its source by binary search
 and no ids are sent. Slice 0 encodes features; slice K, the last, also scores and writes predictions. `parts.py`
-computes a layer while rows arrive, `states.py` sends rows or states; what a typed graph has of its own is in
-`relations.py`.
+computes a layer while rows arrive, `sending.py` sends what it gives run by run, as rows or states (`states.py`); what
+a typed graph has of its own is in `relations.py`.
 """
 
 from __future__ import annotations
@@ -18,27 +18,25 @@ from gnnflow.executions.sliced import (
     embedding_slice,
     encode_slice,
     prediction_slice,
-    term_layouts,
-    term_slice,
 )
-from gnnflow.infer.need import rows_by_type, rows_of_layer, sends_of
+from gnnflow.infer.need import rows_by_type, rows_of_layer
 from gnnflow.infer.pairs import commit_predictions, send_ends
 from gnnflow.infer.parts import plain_layer
 from gnnflow.infer.predictions import prediction_columns, scores_of
-from gnnflow.infer.relations import compute_layer, features_by_type, send_terms
-from gnnflow.infer.states import send_sources
-from gnnflow.infer.target_states import send_targets
-from gnnflow.mapreduce.exchange import Emit
+from gnnflow.infer.relations import compute_layer, features_by_type
+from gnnflow.infer.sending import Sending, carried_layers
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.storage.columns import as_ids, combine, from_matrix, take_rows, to_matrix
 from gnnflow.storage.graph_store import features_of
 
 if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+
     from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.graph.batch import NodeFeatures
     from gnnflow.infer.job import InferJob
     from gnnflow.layers.model import Model
-    from gnnflow.mapreduce.exchange import Inbox
+    from gnnflow.mapreduce.exchange import Emit, Inbox
 
 
 def encode(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
@@ -52,18 +50,35 @@ def encode(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
     else:
         table = take_rows(store.nodes(index, store.feature_columns).combine_chunks(), rows)
         features, nodes = features_of(table, store.facts.features.width), None
-    with job.computing(index) as model:
-        h = encode_slice(model, features, nodes)
-        emits = _send(index, inbox, job, model, layer=1, h=h, rows=rows, outputs={})
-    return TaskOutput(emits=emits, counts={"rows": len(rows)})
+
+    def emits() -> Generator[Emit]:
+        sending = Sending.of(index, inbox, job, layer=1, rows=rows)
+        with job.computing(index) as model:
+            h = encode_slice(model, features, nodes)
+            yield from sending.emits(model, inbox, (h[run] for run in sending.runs), {})
+
+    return _sent(job, emits(), rows)
 
 
 def compute(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOutput:
     """Slice `layer` of an inner layer: compute its rows and send the next layer's source rows."""
-    with job.computing(index) as model:
-        rows, h, outputs = _layer(index, inbox, job, model, layer)
-        emits = _send(index, inbox, job, model, layer=layer + 1, h=h, rows=rows, outputs={**outputs, layer - 1: h})
-    return TaskOutput(emits=emits, counts={"rows": len(rows)})
+    rows = rows_of_layer(index, inbox, job, layer)
+
+    def emits() -> Generator[Emit]:
+        sending = Sending.of(index, inbox, job, layer=layer + 1, rows=rows)
+        with job.computing(index) as model:
+            h, carried = _layer(index, inbox, job, model, layer, rows=rows, runs=sending.runs)
+            yield from sending.emits(model, inbox, h, carried)
+
+    return _sent(job, emits(), rows)
+
+
+def _sent(job: InferJob, emits: Generator[Emit], rows: IntArray) -> TaskOutput:
+    """Return what sends emits while those after them are computed; with overlap "nothing", when all are."""
+    counts = {"rows": len(rows)}
+    if job.exchange.overlap == "nothing":
+        return TaskOutput(emits=tuple(emits), counts=counts)
+    return TaskOutput(coming=emits, counts=counts)
 
 
 def score(index: int, inbox: Inbox, *, job: InferJob, parity: tuple[int, ...]) -> TaskOutput:
@@ -73,8 +88,10 @@ def score(index: int, inbox: Inbox, *, job: InferJob, parity: tuple[int, ...]) -
 
     A partition with a row that is not finite commits nothing and counts such rows.
     """
+    rows = rows_of_layer(index, inbox, job, job.num_layers)
     with job.computing(index) as model:
-        rows, h, carried = _layer(index, inbox, job, model, job.num_layers)
+        whole, carried = _layer(index, inbox, job, model, job.num_layers, rows=rows, runs=[slice(0, len(rows))])
+        (h,) = whole
         # output of each layer [T, W], None where no head reads it and it was not carried
         outputs = [{**carried, job.num_layers - 1: h}.get(number) for number in range(job.num_layers)]
         # Raw outputs: a probability of an infinite one would look like any other.
@@ -124,62 +141,9 @@ def _broken_rows(logits: FloatArray, embedding: FloatArray | None) -> IntArray:
 
 
 def _layer(
-    index: int, inbox: Inbox, job: InferJob, model: Model, layer: int
-) -> tuple[IntArray, FloatArray, dict[int, FloatArray]]:
-    """Return (local rows, layer `layer`'s output, outputs carried from earlier layers) of this partition."""
-    rows = rows_of_layer(index, inbox, job, layer)
+    index: int, inbox: Inbox, job: InferJob, model: Model, layer: int, *, rows: IntArray, runs: Sequence[slice]
+) -> tuple[Iterator[FloatArray], dict[int, FloatArray]]:
+    """Return (layer `layer`'s output of local rows, run by run; outputs carried from earlier layers, whole)."""
     layer_of = compute_layer if model.is_typed else plain_layer
-    h, own = layer_of(index, inbox, job, model, layer=layer, rows=rows)
-    carried = {number: to_matrix(own[f"output_{number}"]) for number in _carried(model, layer, job)}
-    return rows, h, carried
-
-
-def _send(
-    index: int,
-    inbox: Inbox,
-    job: InferJob,
-    model: Model,
-    *,
-    layer: int,
-    h: FloatArray,
-    rows: IntArray,
-    outputs: dict[int, FloatArray],
-) -> tuple[Emit, ...]:
-    """Send layer `layer`'s source terms where they were asked for, and keep what its own targets need here."""
-    nodes = job.neighbors.store.degrees(index).take(rows)
-    # places among the N rows of those that the layer computes here [T]
-    needed = np.searchsorted(rows, rows_of_layer(index, inbox, job, layer))
-    sources: tuple[Emit, ...]
-    if model.is_typed:
-        own = {"h": from_matrix(h[needed])}
-        sources = send_terms(index, inbox, job, model, layer=layer, h=h, rows=rows, nodes=nodes)
-    else:
-        # terms of all N rows that were computed here; source terms packed [N, K]
-        terms = term_slice(model, layer - 1, h=h, nodes=nodes)
-        layouts = term_layouts(model, layer - 1)
-        packed = layouts.source.pack(terms.source)
-        own = {"source": from_matrix(packed[needed])}
-        if layouts.target.names:
-            own["target"] = from_matrix(layouts.target.pack(terms.target)[needed])
-        (sends,) = sends_of(index, inbox, job, layer)
-        sources = (
-            *send_sources(index, inbox, job, model, layer=layer, relation=0, packed=packed, rows=rows, sends=sends),
-            *send_targets(
-                index,
-                inbox,
-                job,
-                model,
-                layer=layer,
-                relation=0,
-                terms_of=lambda wanted: terms.take(np.searchsorted(rows, wanted)),
-            ),
-        )
-    for number in _carried(model, layer, job):
-        own[f"output_{number}"] = from_matrix(outputs[number][needed])
-    return (*sources, Emit(f"own_{layer}", pa.table(own), np.full(len(needed), index)))
-
-
-def _carried(model: Model, layer: int, job: InferJob) -> list[int]:
-    """Return which layers' outputs (from 0), computed before layer `layer` (from 1), the end still needs."""
-    wanted = set(model.head_layers) | (set(model.embedding_layers) if job.embeddings else set())
-    return sorted(number for number in wanted if number < layer - 1)
+    h, own = layer_of(index, inbox, job, model, layer=layer, rows=rows, runs=runs)
+    return h, {number: to_matrix(own[f"output_{number}"]) for number in carried_layers(model, layer, job)}

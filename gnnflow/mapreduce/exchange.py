@@ -1,9 +1,10 @@
 """The exchange: rows on their way from the tasks of one round to the partitions of a later one.
 
-A task writes one file per channel: for each destination one piece, an Arrow IPC stream of its rows, then an index of
-the pieces with their places and checksums, then the index's own length and checksum. A reader opens every task's file,
-reads the index and its own piece alone, and knows both to be what was written, for this place. Files of one channel are
-read in task order, so what a reader sees depends on no schedule.
+A task writes one file per channel, or several where it writes its rows run by run (`behind.py`): a reader sees them as
+one, in the order written. A file holds for each destination one piece, an Arrow IPC stream of its rows, then an index
+of the pieces with their places and checksums, then the index's own length and checksum. A reader opens every task's
+file, reads the index and its own piece alone, and knows both to be what was written, for this place. Files of one
+channel are read in task order, so what a reader sees depends on no schedule.
 """
 
 from __future__ import annotations
@@ -52,9 +53,10 @@ class Emit:
     picked: Array | None = None
 
 
-def exchange_file(work: str, round_name: str, channel: str, task: int) -> str:
-    """Return where a task's rows for a channel lie."""
-    return join(channel_folder(work, round_name, channel), f"{task:05d}.arrow")
+def exchange_file(work: str, round_name: str, channel: str, task: int, number: int = 0) -> str:
+    """Return where a task's rows for a channel lie: its first file for it, or a later one."""
+    name = f"{task:05d}.{number}.arrow" if number else f"{task:05d}.arrow"
+    return join(channel_folder(work, round_name, channel), name)
 
 
 def channel_folder(work: str, round_name: str, channel: str) -> str:
@@ -149,12 +151,12 @@ def _checksum(place: bytes, content: bytes | pa.Buffer) -> int:
 class Inbox:
     """What earlier rounds sent to one partition.
 
-    channels maps a channel's name to the round that emitted it and that round's number of tasks.
+    channels maps a channel's name to the round that emitted it and how many files each of its tasks wrote.
     """
 
     work: str
     partition: int
-    channels: dict[str, tuple[str, int]]
+    channels: dict[str, tuple[str, tuple[int, ...]]]
 
     def pieces(
         self, channel: str, *, tasks: Sequence[int] | None = None, partition: int | None = None
@@ -164,10 +166,12 @@ class Inbox:
         tasks: those to read, where others sent nothing here, or rows with other columns. partition: whose rows, where
         they are not this partition's own.
         """
-        round_name, num_tasks = self.channels[channel]
+        round_name, files = self.channels[channel]
         place = self.partition if partition is None else partition
-        for task in range(num_tasks) if tasks is None else tasks:
-            yield read_exchange(exchange_file(self.work, round_name, channel, task), place)
+        for task in range(len(files)) if tasks is None else tasks:
+            assert files[task], f"task {task} of {round_name} sent nothing in {channel}"
+            uris = (exchange_file(self.work, round_name, channel, task, number) for number in range(files[task]))
+            yield pa.concat_tables([read_exchange(uri, place) for uri in uris])
 
     def read(self, channel: str, *, tasks: Sequence[int] | None = None, partition: int | None = None) -> pa.Table:
         """Return the rows that `pieces` yields, one after another."""

@@ -1,10 +1,11 @@
 """One round: a function over partitions, whose output is rows for partitions of later rounds, files, and counts.
 
-A task reads its inbox, computes, writes its exchange files and artifact files, and last a small record: its commit. A
-round that is run again skips the tasks whose record exists, so a lost worker costs its own tasks and a killed driver
-costs the tasks in flight. A record that cannot be read, or whose artifact files are not there as it says, is none: its
-task runs again. What no later round reads is deleted once the round that read it last is complete. Tasks are pure
-functions of their index and inbox: running one twice writes the same bytes.
+A task reads its inbox, computes, writes its exchange files and artifact files, and last a small record: its commit. It
+may write rows in the background while it computes more (`behind.py`); the record comes after all of them. A round that
+is run again skips the tasks whose record exists, so a lost worker costs its own tasks and a killed driver costs the
+tasks in flight. A record that cannot be read, or whose artifact files are not there as it says, is none: its task runs
+again. What no later round reads is deleted once the round that read it last is complete. Tasks are pure functions of
+their index and inbox: running one twice writes the same bytes.
 (The programming model is MapReduce's, Dean and Ghemawat, OSDI 2004; reduce and the next map share a task.)
 """
 
@@ -19,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow import __version__
 from gnnflow.graph.errors import StorageError
-from gnnflow.mapreduce.exchange import Emit, Inbox, channel_folder, exchange_file, write_exchange
+from gnnflow.mapreduce.behind import ExchangeWriter
+from gnnflow.mapreduce.exchange import Emit, Inbox, channel_folder
 from gnnflow.progress import Silent
 from gnnflow.storage.documents import read_document, write_document
 from gnnflow.storage.filesystem import join, list_names
@@ -28,7 +30,7 @@ from gnnflow.storage.verified import entries_of, is_whole
 from gnnflow.storage.writing import FileEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from gnnflow.mapreduce.schedulers import Scheduler
     from gnnflow.progress import Progress
@@ -39,9 +41,13 @@ _VERSION = "gnnflow"
 
 @dataclass(frozen=True)
 class TaskOutput:
-    """What a task made: rows to send, files it committed below the artifact, and small JSON-ready counts."""
+    """What a task made: rows to send, files it committed below the artifact, and small JSON-ready counts.
+
+    coming: more rows to send, made as they are asked for, while those before them are written.
+    """
 
     emits: tuple[Emit, ...] = ()
+    coming: Generator[Emit] | None = None
     files: tuple[FileEntry, ...] = ()
     counts: dict[str, Any] = field(default_factory=dict)
 
@@ -64,7 +70,10 @@ class Round:
 
 @dataclass(frozen=True)
 class TaskRecord:
-    """A task's commit. peak_bytes is the largest resident size of the process that ran it, so far."""
+    """A task's commit. peak_bytes is the largest resident size of the process that ran it, so far.
+
+    sent: how many files it wrote for each channel.
+    """
 
     index: int
     files: tuple[FileEntry, ...]
@@ -72,6 +81,7 @@ class TaskRecord:
     seconds: float
     peak_bytes: int
     exchanged_bytes: int
+    sent: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -106,7 +116,7 @@ class RoundRunner:
         self.scheduler = scheduler
         self.progress: Progress = progress or Silent()
         self.timings: list[RoundTiming] = []
-        self._tasks: dict[str, int] = {}
+        self._sent: dict[str, list[dict[str, int]]] = {}
         self._forgotten: set[tuple[str, str]] = set()
         self.started = time.monotonic()
 
@@ -115,7 +125,10 @@ class RoundRunner:
         begin = time.monotonic()
         assert self._forgotten.isdisjoint(step.reads.items()), f"round {step.name} reads what is deleted"
         assert step.reads_last <= step.reads.keys(), f"round {step.name} ends channels that it does not read"
-        channels = {channel: (name, self._tasks[name]) for channel, name in step.reads.items()}
+        channels = {
+            channel: (name, tuple(sent.get(channel, 0) for sent in self._sent[name]))
+            for channel, name in step.reads.items()
+        }
         records = self._committed(step)
         missing = [index for index in range(step.num_tasks) if index not in records]
         self.progress.round_started(step.name, step.num_tasks, len(records))
@@ -123,8 +136,8 @@ class RoundRunner:
         for record in self.scheduler.run(run_one, missing):
             records[record.index] = record
             self.progress.task_finished(step.name, record.index, record.counts)
-        self._tasks[step.name] = step.num_tasks
         ordered = [records[index] for index in range(step.num_tasks)]
+        self._sent[step.name] = [record.sent for record in ordered]
         self._forget(step)
         self._time(step, begin, ordered)
         return ordered
@@ -155,20 +168,23 @@ class RoundRunner:
         self.progress.round_finished(step.name, seconds)
 
 
-def run_task(index: int, *, step: Round, work: str, channels: dict[str, tuple[str, int]]) -> TaskRecord:
+def run_task(index: int, *, step: Round, work: str, channels: dict[str, tuple[str, tuple[int, ...]]]) -> TaskRecord:
     """Run one task and commit it. Runs on a worker; all it needs is in its arguments and the workspace."""
     begin = time.monotonic()
     output = step.function(index, Inbox(work, index, channels))
-    sent = 0
+    writer = ExchangeWriter(work, step.name, index, step.num_destinations)
     for emit in output.emits:
-        sent += write_exchange(exchange_file(work, step.name, emit.channel, index), emit, step.num_destinations)
+        writer.write(emit)
+    if output.coming is not None:
+        writer.write_behind(output.coming)
     record = TaskRecord(
         index=index,
         files=output.files,
         counts=output.counts,
         seconds=time.monotonic() - begin,
         peak_bytes=_peak_bytes(),
-        exchanged_bytes=sent,
+        exchanged_bytes=writer.num_bytes,
+        sent=dict(writer.files),
     )
     # Not synced: after a power failure the task runs again where its record is lost or its files are.
     document = {**asdict(record), _VERSION: __version__}

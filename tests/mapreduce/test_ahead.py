@@ -33,7 +33,7 @@ def inbox(folder: Path) -> SlowInbox:
     for task in range(TASKS):
         emit = Emit("numbers", pa.table({"number": [task]}), np.zeros(1, np.int64))
         write_exchange(exchange_file(str(folder), "first", "numbers", task), emit, 1)
-    return SlowInbox(str(folder), 0, {"numbers": ("first", TASKS)})
+    return SlowInbox(str(folder), 0, {"numbers": ("first", (1,) * TASKS)})
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 2, TASKS, 100])

@@ -1,0 +1,121 @@
+"""What a slice's task leaves for the next layer: source terms for who asked for them, and what its targets keep here.
+
+Large sends go in runs of the rows that the task computed, one file each, so that a run is written while the next one
+is computed. Where the runs end depends on counts alone. Partial states need every row first, so where a partition takes
+states all rows are one run.
+
+Shapes: N rows computed here, n of a run, K packed width of source terms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from gnnflow.executions.sliced import term_layouts, term_slice
+from gnnflow.infer.need import Sends, rows_of_layer, sends_of
+from gnnflow.infer.relations import send_terms
+from gnnflow.infer.states import send_sources
+from gnnflow.infer.target_states import send_targets
+from gnnflow.mapreduce.exchange import Emit
+from gnnflow.storage.columns import from_matrix
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from gnnflow.executions.sliced import SliceTerms
+    from gnnflow.graph.arrays import FloatArray, IntArray
+    from gnnflow.graph.batch import Degrees
+    from gnnflow.infer.job import InferJob
+    from gnnflow.layers.model import Model
+    from gnnflow.mapreduce.exchange import Inbox
+
+_MOST_RUNS = 4
+_LEAST_PIECE_BYTES = 1 << 20
+"""What a run sends to one partition is no smaller on average: it would be requests that take the time, not bytes."""
+
+
+@dataclass(frozen=True)
+class Sending:
+    """What is sent of local rows of a partition, ascending [N], to layer `layer`, in runs of them.
+
+    needed: those among the N that the layer computes here.
+    """
+
+    index: int
+    job: InferJob
+    layer: int
+    rows: IntArray
+    needed: IntArray
+    sends: tuple[Sends, ...]
+
+    @classmethod
+    def of(cls, index: int, inbox: Inbox, job: InferJob, *, layer: int, rows: IntArray) -> Sending:
+        """Read who asked for what."""
+        needed = np.searchsorted(rows, rows_of_layer(index, inbox, job, layer))
+        return cls(index, job, layer, rows, needed, sends_of(index, inbox, job, layer))
+
+    @property
+    def runs(self) -> list[slice]:
+        """The runs of the N rows that are sent one by one."""
+        number, store = 1, self.job.neighbors.store
+        if not store.schema.is_typed and not self.job.exchange.askers.get(self.job.need_layer(self.layer)):
+            sent = len(self.sends[0].rows) * self.job.exchange.layers[self.layer - 1][0].row
+            number = min(max(sent // (store.num_partitions * _LEAST_PIECE_BYTES), 1), _MOST_RUNS)
+        bounds = np.linspace(0, len(self.rows), number + 1).astype(int).tolist()
+        return [slice(*ends) for ends in pairwise(bounds)]
+
+    def emits(
+        self, model: Model, inbox: Inbox, computed: Iterator[FloatArray], carried: dict[int, FloatArray]
+    ) -> Iterator[Emit]:
+        """Yield what is sent of each run. computed: the layer's input rows of each run [n, W].
+
+        carried: outputs of the layers before the one that gave these, of all N rows.
+        """
+        degrees = self.job.neighbors.store.degrees(self.index)
+        numbers = carried_layers(model, self.layer, self.job)
+        for run, h in zip(self.runs, computed, strict=True):
+            nodes = degrees.take(self.rows[run])
+            # places among the n rows of those that the layer computes here
+            kept = self.needed[slice(*np.searchsorted(self.needed, [run.start, run.stop]))] - run.start
+            if model.is_typed:
+                own = {"h": from_matrix(h[kept])}
+                yield from send_terms(
+                    self.index, inbox, self.job, model, layer=self.layer, h=h, rows=self.rows, nodes=nodes
+                )
+            else:
+                own = yield from self._terms(model, inbox, run, h=h, nodes=nodes, kept=kept)
+            outputs = {**{number: rows[run] for number, rows in carried.items()}, self.layer - 2: h}
+            own |= {f"output_{number}": from_matrix(outputs[number][kept]) for number in numbers}
+            yield Emit(f"own_{self.layer}", pa.table(own), np.full(len(kept), self.index))
+
+    def _terms(
+        self, model: Model, inbox: Inbox, run: slice, *, h: FloatArray, nodes: Degrees, kept: IntArray
+    ) -> Generator[Emit, None, dict[str, pa.Array]]:
+        """Yield source terms and states of a run on a graph without types; return what its targets keep."""
+        rows, at = self.rows[run], {"layer": self.layer, "relation": 0}
+        # terms of the n rows; source terms packed [n, K]
+        terms = term_slice(model, self.layer - 1, h=h, nodes=nodes)
+        layouts = term_layouts(model, self.layer - 1)
+        packed = layouts.source.pack(terms.source)
+        sends = self.sends[0].among(rows)
+        yield from send_sources(self.index, inbox, self.job, model, packed=packed, rows=rows, sends=sends, **at)
+
+        def terms_of(wanted: IntArray) -> SliceTerms:
+            return terms.take(np.searchsorted(rows, wanted))
+
+        yield from send_targets(self.index, inbox, self.job, model, terms_of=terms_of, **at)
+        own = {"source": from_matrix(packed[kept])}
+        if layouts.target.names:
+            own["target"] = from_matrix(layouts.target.pack(terms.target)[kept])
+        return own
+
+
+def carried_layers(model: Model, layer: int, job: InferJob) -> list[int]:
+    """Return which layers' outputs (from 0), computed before layer `layer` (from 1), the end still needs."""
+    wanted = set(model.head_layers) | (set(model.embedding_layers) if job.embeddings else set())
+    return sorted(number for number in wanted if number < layer - 1)
