@@ -96,6 +96,7 @@ class Gathered:
     """What a partition gathered of the in-edges of T targets: all of them as one block, or states of all their parts.
 
     source: source terms of the block's S sources, the T targets' own first; beside states those of the T targets alone.
+    room: how many more rows lie before them, which `gathered_runs` writes to.
     states: merged in this order. attribute_width and has_weight say which edge columns the graph has, for the self
     message beside states.
     """
@@ -105,6 +106,7 @@ class Gathered:
     states: Sequence[TermArrays] = ()
     attribute_width: int = 0
     has_weight: bool = False
+    room: int = 0
 
 
 @dataclass(frozen=True)

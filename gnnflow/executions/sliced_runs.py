@@ -11,8 +11,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from gnnflow.executions.sliced import Gathered, gathered_slice
 
 if TYPE_CHECKING:
@@ -26,27 +24,32 @@ if TYPE_CHECKING:
 def gathered_runs(
     model: Model, index: int, *, own: TermArrays, gathered: Gathered, runs: Sequence[slice]
 ) -> Iterator[FloatArray]:
-    """Yield layer `index`'s rows of each run of the T targets [n, W]. own and gathered: as for `gathered_slice`."""
+    """Yield layer `index`'s rows of each run of the T targets [n, W].
+
+    own and gathered: as for `gathered_slice`; a block's sources have `room_for(runs)` before them.
+    """
     if len(runs) == 1:
         yield gathered_slice(model, index, own=own, gathered=gathered)
         return
-    room = max(run.stop - run.start for run in runs)
-    # the S sources' terms, with room before them for the terms of a run's own targets
-    source = {name: np.concatenate([rows[:room], rows]) for name, rows in gathered.source.items()}
     for run in runs:
         targets = {name: rows[run] for name, rows in own.items()}
-        yield gathered_slice(model, index, own=targets, gathered=_of_run(gathered, run, source, room))
+        yield gathered_slice(model, index, own=targets, gathered=_of_run(gathered, run))
 
 
-def _of_run(gathered: Gathered, run: slice, source: dict[str, FloatArray], room: int) -> Gathered:
-    """Return what was gathered of a run of targets. source: see `gathered_runs`; its room is written to."""
+def room_for(runs: Sequence[slice]) -> int:
+    """Return how much room a block's sources need before them: none for one run, else that of the longest."""
+    return max(run.stop - run.start for run in runs) if len(runs) > 1 else 0
+
+
+def _of_run(gathered: Gathered, run: slice) -> Gathered:
+    """Return what was gathered of a run of targets, whose own source terms are copied to before all sources."""
     if gathered.block is None:
         of_targets = {name: rows[run] for name, rows in gathered.source.items()}
         states = [{name: rows[run] for name, rows in state.items()} for state in gathered.states]
         return replace(gathered, source=of_targets, states=states)
-    before = slice(room - (run.stop - run.start), room)
-    for name, rows in source.items():
-        rows[before] = gathered.source[name][run]
-    return replace(
-        gathered, source={name: rows[before.start :] for name, rows in source.items()}, block=gathered.block.run(run)
-    )
+    begin = gathered.room - (run.stop - run.start)
+    source = {}
+    for name, rows in gathered.source.items():
+        rows[begin : gathered.room] = rows[gathered.room :][run]
+        source[name] = rows[begin:]
+    return replace(gathered, source=source, block=gathered.block.run(run), room=0)

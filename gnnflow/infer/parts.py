@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gnnflow.executions.sliced import Gathered, SliceTerms, source_layout, term_layouts
-from gnnflow.executions.sliced_runs import gathered_runs
+from gnnflow.executions.sliced_runs import gathered_runs, room_for
 from gnnflow.executions.sliced_states import MergedStates, sent_state
 from gnnflow.infer.reads import layer_reads
 from gnnflow.infer.states import plans_of
@@ -53,7 +53,7 @@ def plain_layer(
         first = arrival.first(reads)
         own = next(pieces)
         kept = _kept(own, model, layer)
-        gathered = arrival.gathered(pieces, reads, first, model, kept=kept)
+        gathered = arrival.gathered(pieces, reads, first, model, kept=kept, room=room_for(runs))
     return gathered_runs(model, layer - 1, own=kept.target, gathered=gathered, runs=runs), own
 
 
@@ -93,18 +93,36 @@ class Arrival:
         return reads.of_owners(self.at_once) if self.by_pieces or len(self.by_states) else reads.whole
 
     def gathered(
-        self, pieces: Iterator[pa.Table], reads: LayerReads, first: Block, model: Model, *, kept: SliceTerms
+        self,
+        pieces: Iterator[pa.Table],
+        reads: LayerReads,
+        first: Block,
+        model: Model,
+        *,
+        kept: SliceTerms,
+        room: int = 0,
     ) -> Gathered:
-        """Return what came of the relation's in-edges. kept: the T targets' own terms; first: see `first`."""
+        """Return what came of the relation's in-edges. kept: the T targets' own terms; first: see `first`.
+
+        room: see `Gathered`, which has it where all is one block.
+        """
         layout, columns = source_layout(model, self.layer - 1, self.relation), self.job.edge_columns
-        # packed source terms of the T targets, then of the rows that come first
-        rows = [to_matrix(next(pieces)["row"]) for _ in range(int(self.at_once.sum()))]
-        source = layout.unpack(np.concatenate([layout.pack(kept.source), *rows]))
+        # packed source terms of the T targets, then of the rows that come first, each copied while the next is fetched
+        own = len(reads.rows)
+        packed = np.empty((room + own + int(reads.num_asked[self.at_once].sum()), layout.width), np.float32)
+        packed[room : room + own] = layout.pack(kept.source)
+        begin = room + own
+        for _ in range(int(self.at_once.sum())):
+            for chunk in next(pieces)["row"].chunks:
+                packed[begin : begin + len(chunk)] = to_matrix(chunk)
+                begin += len(chunk)
+        assert begin == len(packed), "as many rows come as were asked for"
+        source = layout.unpack(packed)
         if first is reads.whole:
-            return Gathered(source, first)
+            return Gathered(source, first, room=room)
         where = (model, self.layer - 1, self.relation)
         merged = MergedStates(*where, own=kept.target, sample_scale=reads.whole.sample_scale)
-        merged.add_block(source, first)
+        merged.add_block({name: each[room:] for name, each in source.items()}, first)
         for owner in self.by_rows.tolist():
             block, targets = reads.of_owner(owner)
             merged.add_block(layout.unpack(to_matrix(next(pieces)["row"])), block, targets)
