@@ -100,9 +100,7 @@ def computed_rows(index: int, inbox: Inbox, job: InferJob, layer: int) -> IntArr
 
 
 def rows_of_layer(index: int, inbox: Inbox, job: InferJob, layer: int) -> IntArray:
-    """Return D_layer, as the layer's own need round recorded it; D_0 follows from the first layer's."""
-    if layer == 0:
-        return computed_rows(index, inbox, job, 0)
+    """Return D_layer of a layer (from 1), as its need round recorded it."""
     return to_numpy(inbox.read(f"rows_{job.need_layer(layer)}")["row"])
 
 

@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 def encode(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
     """Slice 0: encode the features of every needed row and send the first layer's source rows."""
     store = job.neighbors.store
+    sending = Sending.of(index, inbox, job, layer=1)
     # local rows that the first layer reads [N], and their features
-    rows = rows_of_layer(index, inbox, job, 0)
+    rows = sending.rows
     features: NodeFeatures
     if store.schema.is_typed:
         features, nodes = features_by_type(store, index, rows), store.degrees(index).take(rows)
@@ -52,7 +53,6 @@ def encode(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
         features, nodes = features_of(table, store.facts.features.width), None
 
     def emits() -> Generator[Emit]:
-        sending = Sending.of(index, inbox, job, layer=1, rows=rows)
         with job.computing(index) as model:
             h = encode_slice(model, features, nodes)
             yield from sending.emits(model, inbox, (h[run] for run in sending.runs), {})

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from gnnflow.executions.sliced import term_layouts, term_slice
+from gnnflow.graph.arrays import distinct
 from gnnflow.infer.need import Sends, rows_of_layer, sends_of
 from gnnflow.infer.relations import send_terms
 from gnnflow.infer.states import send_sources
@@ -54,10 +55,12 @@ class Sending:
     sends: tuple[Sends, ...]
 
     @classmethod
-    def of(cls, index: int, inbox: Inbox, job: InferJob, *, layer: int, rows: IntArray) -> Sending:
-        """Read who asked for what."""
-        needed = np.searchsorted(rows, rows_of_layer(index, inbox, job, layer))
-        return cls(index, job, layer, rows, needed, sends_of(index, inbox, job, layer))
+    def of(cls, index: int, inbox: Inbox, job: InferJob, *, layer: int, rows: IntArray | None = None) -> Sending:
+        """Read who asked for what. rows: that were computed; without them all that the layer reads of the partition."""
+        own, sends = rows_of_layer(index, inbox, job, layer), sends_of(index, inbox, job, layer)
+        if rows is None:
+            rows = distinct(np.concatenate([own, *(each.rows for each in sends)]))
+        return cls(index, job, layer, rows, np.searchsorted(rows, own), sends)
 
     @property
     def runs(self) -> list[slice]:
