@@ -60,8 +60,10 @@ class Block:
         """Return the block of a run of n targets in its one relation: their own n source rows, then all of this one."""
         own, edges = targets.stop - targets.start, self.edges.run(targets)
         first, last = self.edges.offsets[[targets.start, targets.stop]]
+        # a source that is a target of the run is its own row there: a layer may ask whether an edge is a self-loop
+        is_own = (edges.sources >= targets.start) & (edges.sources < targets.stop)
         return Block(
-            replace(edges, sources=edges.sources + own),
+            replace(edges, sources=edges.sources + np.where(is_own, -targets.start, own)),
             own + self.num_sources,
             None if self.sample_scale is None else self.sample_scale[targets],
             None if self.edge_scale is None else self.edge_scale[first:last],
