@@ -71,7 +71,6 @@ def filed(chosen: argparse.Namespace, scratch: Scratch, disk: CountingDisk, exch
     graph = FileGraph.empty(
         scratch, sizes, files=[0, 0], max_edges=chosen.max_edges, width=chosen.width, sparse=False, ring=ring
     )
-    disk.edges = graph.chunks[0]._file._file.fileno()  # noqa: SLF001 - to tell edges from rows
     firsts = np.cumsum([0, *sizes])
     own = range(len(sizes)) if ring is None else ring.own
     begin, end = int(firsts[own.start]), int(firsts[own.stop])
@@ -81,6 +80,8 @@ def filed(chosen: argparse.Namespace, scratch: Scratch, disk: CountingDisk, exch
             picked = edges.prefix(rows, limit=None)
             block = Block(edges.take(picked.positions, offsets=picked.offsets), chosen.nodes)
             graph.add(first + int(rows[0]), blocks=[block] * 2, features=features.take(rows), nodes=nodes.take(rows))
+    graph.pieces(0)
+    disk.edges = scratch._open[-1]._file.fileno()  # noqa: SLF001 - to tell edges from rows
     return graph
 
 

@@ -8,32 +8,27 @@ copies, the thread that computes does not. What is written goes back on another 
 waits. All memory of the card is that of the stream that computes: a copy begins behind what was asked of the card
 before it, so it never fills memory that is still read. How far the processor runs ahead of the card does not matter.
 
-Edges travel at 4 bytes a number, by target, and by source too for the backward pass (CSC and CSR; NGra, Ma et al. 2018,
-section 4). The order by source is made once, when the graph is filed.
+Edges travel as they lie in files (`packed.py`), at 4 bytes a number.
 
-Shapes: T targets, S sources and E edges of a piece, n rows of an interval, K numbers per row.
+Shapes: n rows of an interval, K numbers per row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from gnnflow.executions.moving import beside, mapped
-from gnnflow.executions.streaming import Piece, ahead
-from gnnflow.executions.tensors import BlockTensors
-from gnnflow.kernels import Csr
+from gnnflow.executions.streaming import Piece
 from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext
-from gnnflow.train.streamed.chunks import ChunkFile
-from gnnflow.train.streamed.files import NodeFile, Scratch, ScratchFile, bytes_of
+from gnnflow.train.streamed.files import NodeFile, Scratch, ScratchFile
 from gnnflow.train.streamed.graph import FileGraph, node_context
+from gnnflow.train.streamed.packed import packed
 
-_NUMBER = 4  # bytes
 _PACKING = 4  # pieces that are read and sorted at once, each in a thread
 
 
@@ -60,6 +55,10 @@ class Card:
                 here.copy_(held if held.is_pinned() else held.pin_memory(), non_blocking=True)
             inward.record_event().synchronize()
         return here
+
+    def run(self, file: ScratchFile, at: int, num_bytes: int) -> Tensor:
+        """Return whole numbers of 4 bytes that lie in a file, on the device."""
+        return self.fetched(file.lent(at, num_bytes).view(torch.int32))
 
     def sent(self, parts: Sequence[Tensor], into: Tensor) -> Callable[[], None]:
         """Begin to copy tensors of the device into page-locked memory [K n], one behind the other.
@@ -123,8 +122,7 @@ class CardGraph:
         made: dict[int, list[Piece]] = {}
         for chunks in files.chunks:
             if id(chunks) not in made:
-                made[id(chunks)] = _packed(chunks, files.scratch, card)
-                chunks.close()
+                made[id(chunks)] = packed(chunks, files.scratch, card.run, threads=_PACKING)
         return cls(files, card, tuple(made[id(chunks)] for chunks in files.chunks))
 
     @property
@@ -172,105 +170,3 @@ class CardGraph:
     def source_rows(self, width: int) -> CardRows:
         """Return the same: one process has all intervals."""
         return self.rows(width)
-
-
-@dataclass(frozen=True, eq=False)
-class StoredCsr(Csr):
-    """An adjacency whose order by source lies with the machine.
-
-    reverse: reads where each source's out-edges begin [S + 1], which they are [E] and their targets [E].
-    most_out: the most out-edges of a source.
-    """
-
-    most_out: int | None = None
-    reverse: Callable[[], tuple[Tensor, Tensor, Tensor]] | None = None
-
-    @cached_property
-    def by_source(self) -> Csr:
-        """The positions of each source's out-edges."""
-        offsets, order, _ = self._reverse
-        return Csr(offsets, order, self.num_edges, longest=self.most_out)
-
-    @cached_property
-    def transposed(self) -> Csr:
-        """The reversed adjacency; its edge i is our edge by_source.sources[i]."""
-        return Csr(self._reverse[0], self._reverse[2], self.num_targets, longest=self.most_out)
-
-    @cached_property
-    def _reverse(self) -> tuple[Tensor, Tensor, Tensor]:
-        assert self.reverse is not None
-        return self.reverse()
-
-
-@dataclass(frozen=True)
-class _Stored:
-    """Tensors that lie in a file behind each other, 4 bytes a number. like: what they are of, without the numbers."""
-
-    file: ScratchFile
-    at: int
-    num_bytes: int
-    like: object
-
-    @classmethod
-    def of(cls, file: ScratchFile, held: object) -> _Stored:
-        """Write the tensors below a dataclass or tuple."""
-        at = file.size
-
-        def stored(each: Tensor) -> Tensor:
-            number = each.to(torch.int32) if each.dtype == torch.int64 else each
-            assert number.element_size() == _NUMBER
-            file.append(bytes_of(number.contiguous()))
-            return torch.empty_like(each, device="meta")
-
-        like = mapped(held, stored)
-        return cls(file, at, file.size - at, like)
-
-    def read(self, card: Card) -> Any:
-        """Return the same on a card: whole numbers in 8 bytes, as kernels take them."""
-        left = card.fetched(self.file.lent(self.at, self.num_bytes).view(torch.int32))
-
-        def taken(like: Tensor) -> Tensor:
-            nonlocal left
-            part, left = left[: like.numel()], left[like.numel() :]
-            return (part.to(torch.int64) if like.dtype == torch.int64 else part.view(like.dtype)).view(like.shape)
-
-        return mapped(self.like, taken)
-
-
-def _packed(chunks: ChunkFile, scratch: Scratch, card: Card) -> list[Piece]:
-    """Write all pieces of a file of chunks as the card reads them, by target and by source."""
-    file, found, pieces = scratch.file(), [], chunks.pieces()
-    with ahead([partial(_sorted, piece) for piece in pieces], number=_PACKING) as blocks:
-        for piece, block in zip(pieces, blocks, strict=True):
-            csr, reverse, most_out = block.csr, None, None
-            if block.leaves is None:
-                held = csr.by_source.offsets, csr.by_source.sources, csr.transposed.sources
-                reverse, most_out = _Stored.of(file, held), _longest(csr.by_source)
-            forward = _Stored.of(file, replace(block, csr=replace(csr, longest=_longest(csr))))
-            found.append(replace(piece, load=partial(_load, card, forward, reverse, most_out)))
-    file.lock()
-    return found
-
-
-def _sorted(piece: Piece) -> BlockTensors:
-    block = piece.load()
-    if not (block.csr.is_sound and (block.leaves is None or block.leaves.is_sound)):
-        raise IndexError("an edge of the adjacency leads outside of its rows")
-    if block.leaves is None:
-        _ = block.csr.transposed
-    return block
-
-
-def _longest(csr: Csr) -> int:
-    return int(csr.degree.max()) if csr.num_targets else 0
-
-
-def _load(card: Card, forward: _Stored, reverse: _Stored | None, most_out: int | None) -> BlockTensors:
-    """Read a piece; its order by source is read when it is asked for."""
-    block: BlockTensors = forward.read(card)
-    if reverse is None:
-        return block
-    held = block.csr
-    read = partial(reverse.read, card)
-    csr = StoredCsr(held.offsets, held.sources, held.num_sources, longest=held.longest, most_out=most_out, reverse=read)
-    return replace(block, csr=csr)

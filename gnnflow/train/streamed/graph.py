@@ -21,6 +21,7 @@ from gnnflow.graph.batch import Block, Degrees, Features
 from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext
 from gnnflow.train.streamed.chunks import ChunkFile
 from gnnflow.train.streamed.files import NodeFile, Scratch, bytes_of
+from gnnflow.train.streamed.packed import packed, read_here
 
 _DEGREES = 3
 
@@ -71,6 +72,12 @@ class FileGraph:
                 chunks.add(first, block)
                 written.append(chunks)
 
+    def sorted(self) -> FileGraph:
+        """Return itself with all pieces written, which is else done when they are first asked for."""
+        for layer in range(len(self.chunks)):
+            self.pieces(layer)
+        return self
+
     def num_edges(self, layer: int) -> int:
         """Return how many edges a layer aggregates, on all ranks."""
         if self.ring is None:
@@ -81,10 +88,13 @@ class FileGraph:
         return self._edges_of_all[layer]
 
     def pieces(self, layer: int) -> list[Piece]:
-        """Return a layer's pieces in the order of target, source (as it comes by) and number."""
+        """Return a layer's pieces in the order of target, source (as it comes by) and number.
+
+        No node may be added from then on.
+        """
         chunks = self.chunks[layer]
         if id(chunks) not in self._pieces:
-            self._pieces[id(chunks)] = chunks.pieces()
+            self._pieces[id(chunks)] = packed(chunks, self.scratch, read_here, threads=1)
         return self._pieces[id(chunks)]
 
     def edge(self, layer: int) -> EdgeContext:

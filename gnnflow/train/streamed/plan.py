@@ -174,7 +174,7 @@ def plan(model: Model, size: GraphSize, *, budget: int, copies: bool = False, pl
             edges = max(least, min((left - rows * per_row) // per_edge, 2 * chunk))
             needed = place.fixed + max(with_loss, resident + rows * per_row + edges * per_edge)
             copies = copies and intervals > 1
-            disk = _disk_bytes(layers, size, copies=copies, packed_intervals=0 if place.reads else intervals)
+            disk = _disk_bytes(layers, size, copies=copies, intervals=intervals)
             return Plan(intervals, edges, needed, disk, rows * per_row, copies)
     what = f"{per_row:,} bytes for each node of an interval, of which there can be {most}"
     raise _too_small(budget, needed, what)
@@ -305,13 +305,13 @@ def _width(tensors: Mapping[str, Tensor]) -> int:
     return sum(math.prod(each.shape[1:]) for each in tensors.values())
 
 
-def _disk_bytes(layers: list[_LayerWidths], size: GraphSize, *, copies: bool, packed_intervals: int) -> int:
-    """Return the bytes of all files. packed_intervals: where chunks are written anew for a card, so many; else 0."""
+def _disk_bytes(layers: list[_LayerWidths], size: GraphSize, *, copies: bool, intervals: int) -> int:
+    """Return the bytes of all files. Chunks are written twice: as they come, and by target and by source."""
     kept = sum(each.source + each.target + each.kept + each.out for each in layers)
     passing = max(each.source + each.target + each.state + 2 * each.out + each.h for each in layers)
     per_node = (size.feature_width + 3 + kept + passing) * _NUMBER
-    columns = 2 + size.edge_columns + (3 + size.edge_columns if packed_intervals else 0)
-    per_node += 2 * _NUMBER * packed_intervals  # where the edges of its chunks begin, by target and by source
+    columns = 2 + size.edge_columns + 3 + size.edge_columns
+    per_node += 2 * _NUMBER * intervals * size.ranks  # where the edges of its chunks begin, by target and by source
     own = size.num_nodes * per_node + size.num_edges * columns * _NUMBER
     others = (size.ranks - 1) * size.num_nodes * sum(each.source for each in layers) * _NUMBER
     return own + others * copies

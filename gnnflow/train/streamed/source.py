@@ -149,7 +149,7 @@ def open_streamed(job: TrainJob, *, edges: bool = True, exchange: Exchange | Non
         told_by_all(exchange, np.zeros(1, np.int64))  # nobody writes before all have looked
         watch.lap("read")
         files = _written(job, made, scratch, exchange, edges=edges)
-        graph = files if card is None else CardGraph.of(files, card)
+        graph = files.sorted() if card is None else CardGraph.of(files, card)
     except BaseException:
         scratch.close()
         raise
