@@ -84,7 +84,7 @@ class StreamedRun(StreamedLayers):
         """Run all layers and return the targets' logits [T, C]."""
         with torch.no_grad():
             self.run_layers()
-            found = torch.empty(len(self.targets), self.model.inputs.num_outputs, device=self.model.device)
+            found = torch.empty(len(self.targets), self.model.inputs.num_outputs, device=self.device)
             for interval, outputs in self.head_inputs():
                 at, _ = self.targets_in(interval)
                 found[at] = self.predicted(interval, outputs)
@@ -114,7 +114,7 @@ class StreamedRun(StreamedLayers):
     def _terms_phase(self, index: int) -> None:
         like = self.no_terms(index)
         source = Held.room(self.graph, like.source, of_sources=True)
-        room, device = LayerRoom(source, Held.room(self.graph, like.target)), self.model.device
+        room, device = LayerRoom(source, Held.room(self.graph, like.target)), self.device
         with ahead([partial(self._load_for_terms, index, interval) for interval in self.intervals]) as found:
             for interval in self.intervals:
                 held, nodes = next(found)

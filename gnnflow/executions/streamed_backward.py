@@ -117,7 +117,7 @@ class _Backward:
         run, layer = self.run, self.run.model.layer(index)
         with torch.enable_grad():
             terms = run.no_terms(index)
-            none = torch.zeros(0, dtype=torch.int64, device=run.model.device)
+            none = torch.zeros(0, dtype=torch.int64, device=run.device)
             csr = Csr(none.new_zeros(1), none, 0)
             block = BlockTensors(csr, run.graph.edge(index), None)
             state = partial_state(layer, source=terms.source, target=terms.target, block=block)
@@ -139,7 +139,7 @@ class _Backward:
     def _last_of(self, index: int, interval: int, read: tuple[Own, State, Tensor], blame: LayerBlame | None) -> None:
         """Differentiate the last phase of an interval, some rows at a time."""
         run, (own, whole, gradient) = self.run, read
-        made = room_for(run.graph.sizes[interval], own, blame, run.model.device)
+        made = room_for(run.graph.sizes[interval], own, blame, run.device)
         for rows in run.runs(index, interval):
             held, state = own.part(rows), parts(whole, rows)
             slopes = {name: state.pop(name) for name in [*state] if name == SLOPE}
@@ -175,7 +175,7 @@ class _Backward:
         with ahead(self._loads(index, by_source, passed, blame), number=2) as found, passed:
             for source, pieces in by_source.items():
                 terms = cast("Named", next(found))
-                gathered = blame.source.empty(self.run.graph.sizes[source], self.run.model.device)
+                gathered = blame.source.empty(self.run.graph.sizes[source], self.run.device)
                 for rows in gathered.values():
                     rows.zero_()
                 for leaf in terms.values():

@@ -26,7 +26,7 @@ from gnnflow.executions.streaming import Held, Piece, Rows, StreamedGraph, parts
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.errors import LayerError
-from gnnflow.graph.hashing import mix, seed_word
+from gnnflow.graph.hashing import mix_one, seed_word
 from gnnflow.kernels import empty_rows, identity
 from gnnflow.kernels.device import generator_of
 from gnnflow.layers import FeatureTensors, Layer, Model, NodeContext, State, Terms
@@ -83,6 +83,11 @@ class StreamedLayers:
         self.seed = int(torch.randint(2**62, ()))
 
     @cached_property
+    def device(self) -> torch.device:
+        """Where the model computes."""
+        return self.model.device
+
+    @cached_property
     def firsts(self) -> list[int]:
         """Where each interval begins, and where the last one ends."""
         return [0, *accumulate(self.graph.sizes)]
@@ -105,7 +110,7 @@ class StreamedLayers:
         return sorted([*found, *own], key=lambda piece: (piece.target, turn[piece.source], piece.number))
 
     def _own_edges(self, index: int, size: int) -> BlockTensors:
-        return BlockTensors(identity(size, device=self.model.device), self.graph.edge(index).self_edges(size), None)
+        return BlockTensors(identity(size, device=self.device), self.graph.edge(index).self_edges(size), None)
 
     def targets_in(self, interval: int) -> tuple[slice, Tensor]:
         """Return which of the targets an interval has, and which of its rows they are."""
@@ -118,9 +123,9 @@ class StreamedLayers:
             number = 0
             for each in place:
                 number = (number * _PLACES + each + 1) % 2**64
-            word = mix(mix(np.array([self.seed], np.uint64) ^ _word(phase)) ^ np.uint64(number))
+            word = mix_one(mix_one(self.seed ^ _word(phase)) ^ number)
             # of one generator alone: `torch.manual_seed` asks every kind of device, at a millisecond each time
-            generator_of(self.model.device).manual_seed(int(word[0]) >> 1)
+            generator_of(self.device).manual_seed(word >> 1)
 
     def needs_gradient(self, index: int) -> bool:
         """Return whether the input rows of a layer depend on a parameter."""
@@ -151,7 +156,7 @@ class StreamedLayers:
     def runs(self, index: int, interval: int) -> Iterator[slice]:
         """Yield an interval's rows as the vertex phases of a layer take them."""
         layer = self.model.layer(index)
-        return runs(self.graph.sizes[interval], max(layer.in_width, layer.out_width), self.model.device)
+        return runs(self.graph.sizes[interval], max(layer.in_width, layer.out_width), self.device)
 
     def terms(self, index: int, h: Tensor, nodes: NodeContext, *, place: tuple[int, int] = (0, 0)) -> Terms:
         """Return a layer's terms of some nodes. place: their interval, and the first of its rows that they are."""
@@ -162,7 +167,7 @@ class StreamedLayers:
 
     def no_terms(self, index: int) -> Terms:
         """Return a layer's terms of no node."""
-        none = torch.zeros(0, device=self.model.device)
+        none = torch.zeros(0, device=self.device)
         h = none.new_zeros(0, self.model.layer(index).in_width).requires_grad_(self.needs_gradient(index))
         return self.terms(index, h, NodeContext(none, none, none))
 
@@ -178,7 +183,7 @@ class StreamedLayers:
     def has_shortcut(self, index: int) -> bool:
         """Return whether the model adds a layer's input to its rows."""
         layer = self.model.layer(index)
-        return self.model.shortcut(index, torch.zeros(0, layer.in_width, device=self.model.device)) is not None
+        return self.model.shortcut(index, torch.zeros(0, layer.in_width, device=self.device)) is not None
 
     def load_own(self, index: int, interval: int) -> Own:
         """Read what `last_phase` needs beside the state."""
@@ -200,7 +205,7 @@ class StreamedLayers:
 
     def finished(self, index: int, interval: int, state: State, own: Own) -> Tensor:
         """Return an interval's rows after a layer, one run of memory."""
-        width, device = self.model.layer(index).out_width, self.model.device
+        width, device = self.model.layer(index).out_width, self.device
         made = empty_rows(self.graph.sizes[interval], width, device=device)
         for rows in self.runs(index, interval):
             made[rows] = self.last_phase(index, parts(state, rows), own.part(rows))
@@ -208,14 +213,14 @@ class StreamedLayers:
 
     def predicted(self, interval: int, outputs: list[Tensor | None]) -> Tensor:
         """Return the logits of an interval's targets from the rows of all its nodes after each layer."""
-        places = self.targets_in(interval)[1].to(self.model.device)
+        places = self.targets_in(interval)[1].to(self.device)
         self.seeded("head", interval)
         return self.model.predict([None if rows is None else rows.index_select(0, places) for rows in outputs])
 
 
 @cache
-def _word(phase: str) -> np.uint64:
-    return seed_word(phase)
+def _word(phase: str) -> int:
+    return int(seed_word(phase))
 
 
 def not_streamed(layer: Layer) -> str | None:

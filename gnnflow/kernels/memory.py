@@ -132,6 +132,13 @@ def return_memory(*, most: int) -> None:
             library.mallopt(option, value)
 
 
+def give_back() -> None:
+    """Give the system what of freed memory lies between pieces in use: behind work of many small ones."""
+    library = ctypes.CDLL(None)
+    if hasattr(library, "malloc_trim"):
+        library.malloc_trim(0)
+
+
 @contextmanager
 def kept_memory() -> Iterator[None]:
     """Keep freed memory for reuse for the length of a block, and give it back behind it.
@@ -150,4 +157,4 @@ def kept_memory() -> Iterator[None]:
     finally:
         for option, value in _DEFAULTS.items():
             library.mallopt(option, value)
-        library.malloc_trim(0)
+        give_back()

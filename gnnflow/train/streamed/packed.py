@@ -21,6 +21,7 @@ from gnnflow.executions.moving import mapped
 from gnnflow.executions.streaming import Piece, ahead
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import Csr
+from gnnflow.kernels.memory import give_back
 from gnnflow.train.streamed.chunks import ChunkFile
 from gnnflow.train.streamed.files import Scratch, ScratchFile, bytes_of
 
@@ -58,6 +59,7 @@ def packed(chunks: ChunkFile, scratch: Scratch, fetch: Fetch, *, threads: int) -
             found.append(replace(piece, load=partial(_load, fetch, _Stored.of(file, forward), reverse)))
     chunks.close()
     file.lock()
+    give_back()
     return found
 
 
