@@ -38,6 +38,7 @@ from torch.nn import functional
 from gnnflow.config import model_from_dict
 from gnnflow.executions import globalbatch, streamed, streamed_backward
 from gnnflow.executions.active_sets import active_rows
+from gnnflow.executions.rank_batch import rank_batch
 from gnnflow.executions.row_exchange import OneRank
 from gnnflow.executions.streaming import Held
 from gnnflow.graph.arrays import offsets_of
@@ -226,9 +227,7 @@ def in_memory(model: Model, chosen: argparse.Namespace) -> Callable[[], torch.Te
     every, bounds = np.arange(chosen.nodes), np.array([0, chosen.nodes])
     rows = active_rows([Block(edges, chosen.nodes)] * 2, every, bounds=bounds, exchange=OneRank())
     nodes = Degrees(degree, degree, degree.astype(np.float32))
-    batch = globalbatch.rank_batch(
-        model, rows, features=Features(chosen.width, dense=x), nodes=nodes, exchange=OneRank()
-    )
+    batch = rank_batch(model, rows, features=Features(chosen.width, dense=x), nodes=nodes, exchange=OneRank())
     return lambda: globalbatch.forward(model, batch, OneRank())
 
 

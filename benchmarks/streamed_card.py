@@ -38,6 +38,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from gnnflow.executions import globalbatch, streamed
 from gnnflow.executions.active_sets import active_rows
+from gnnflow.executions.rank_batch import rank_batch
 from gnnflow.executions.row_exchange import OneRank
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Block, Degrees, Features
@@ -134,7 +135,7 @@ def card(chosen: argparse.Namespace) -> dict[str, Any]:
     model.to(DEVICE)
     from gnnflow.executions.moving import beside
 
-    batch = globalbatch.rank_batch(model, rows, features=Features(WIDTH, dense=x), nodes=nodes, exchange=OneRank())
+    batch = rank_batch(model, rows, features=Features(WIDTH, dense=x), nodes=nodes, exchange=OneRank())
     batch = beside(DEVICE, batch)
     with compute_settings(1, DEVICE):
         times = epochs(chosen, model, lambda: globalbatch.forward(model, batch, OneRank()), DEVICE)

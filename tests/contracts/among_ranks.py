@@ -14,6 +14,7 @@ from torch.autograd import Function
 from gnnflow.executions import globalbatch
 from gnnflow.executions.active_sets import active_rows
 from gnnflow.executions.placed_sets import PlacedEdges, placed_layers
+from gnnflow.executions.rank_batch import RankBatch, rank_batch
 from gnnflow.executions.reference import WholeGraph
 from gnnflow.executions.row_exchange import Exchange
 from gnnflow.graph.arrays import offsets_of
@@ -54,7 +55,7 @@ def divided(
     )
 
 
-def batch_of(model: Model, of: Divided, exchange: Exchange) -> globalbatch.RankBatch:
+def batch_of(model: Model, of: Divided, exchange: Exchange) -> RankBatch:
     """Return what one rank computes."""
     first, last = of.bounds[exchange.rank : exchange.rank + 2]
     own = np.arange(first, last)
@@ -63,7 +64,7 @@ def batch_of(model: Model, of: Divided, exchange: Exchange) -> globalbatch.RankB
     rows = active_rows([blocks[id(block)] for block in of.per_layer], targets, bounds=of.bounds, exchange=exchange)
     held = own[rows.rows]
     placed = placed_layers(rows, placed_of(of, exchange), bounds=of.bounds, exchange=exchange) if of.placement else ()
-    return globalbatch.rank_batch(
+    return rank_batch(
         model,
         rows,
         features=of.graph.features.take(held),

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from gnnflow.config import EdgeTask, GlobalBatchConfig, LinkTask
 from gnnflow.executions.active_sets import Gathered, gathered
-from gnnflow.executions.globalbatch import RankBatch, forward, with_mirrors
+from gnnflow.executions.globalbatch import forward, with_mirrors
+from gnnflow.executions.rank_batch import RankBatch
 from gnnflow.executions.row_exchange import Exchange
 from gnnflow.executions.tensors import tensor
 from gnnflow.graph.arrays import Array, IntArray

@@ -1,0 +1,165 @@
+"""What one rank computes in every step of global-batch, as tensors: made once, from the rows of `active_sets.py`.
+
+A layer's in-edges are split into those from own rows and those that read a mirror, so that the first are aggregated
+while rows of other ranks are on their way; a layer may be computed where its edges are placed instead (`placed.py`).
+All ranks decide alike.
+
+Shapes: T targets, M mirrors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from gnnflow.executions.active_sets import ActiveLayer, ActiveRows, Totals, split_by_mirrors
+from gnnflow.executions.base import is_cheaper_first
+from gnnflow.executions.placed import PlacedTensors, Widths, is_fewer_bytes, placed_tensors, route_of, widths_of
+from gnnflow.executions.placed_sets import PlacedLayer
+from gnnflow.executions.row_exchange import Exchange, Route, swapped
+from gnnflow.executions.tensors import (
+    BlockTensors,
+    TypedBlockTensors,
+    block_tensors,
+    feature_tensors,
+    model_features,
+    node_context,
+    typed_block_tensors,
+    types_of,
+)
+from gnnflow.graph.batch import Degrees, NodeFeatures
+from gnnflow.layers import EdgeContext, FeatureTensors, Layer, Model, NodeContext, TypedFeatureTensors
+
+
+@dataclass(frozen=True, eq=False)
+class RankLayer:
+    """One layer of one rank, ready to compute on.
+
+    block: the in-edges of its T targets, or where there is mirrored those from own rows alone. mirrored: those that
+    read mirrors, its sources the M mirrors, or own rows and then mirrors where it reads_own. route: None where no rank
+    reads another's rows. mirror_nodes: what the graph knows of the mirrors, on a typed graph alone.
+    """
+
+    block: BlockTensors | TypedBlockTensors
+    mirrored: BlockTensors | None
+    reads_own: bool
+    route: Route | None
+    totals: Totals
+    mirror_nodes: NodeContext | None
+
+    @property
+    def num_targets(self) -> int:
+        """Number of targets T."""
+        return self.block.num_targets
+
+
+@dataclass(frozen=True, eq=False)
+class RankBatch:
+    """What one rank computes in every step. features and nodes: of its input rows, the targets first."""
+
+    features: FeatureTensors | TypedFeatureTensors
+    nodes: NodeContext
+    layers: tuple[RankLayer | PlacedTensors, ...]
+
+
+def rank_batch(
+    model: Model,
+    rows: ActiveRows,
+    *,
+    features: NodeFeatures,
+    nodes: Degrees,
+    exchange: Exchange,
+    placed: Sequence[PlacedLayer] = (),
+) -> RankBatch:
+    """Return a rank's layers as tensors. features and nodes: of `rows.rows`, in their order.
+
+    placed: the same layers with edges where they are placed; a layer is computed so where that is fewer bytes.
+    """
+    schema, held = model.inputs.schema, types_of(nodes)
+    layers: list[RankLayer | PlacedTensors] = []
+    for index, layer in enumerate(rows.layers):
+        if placed and takes_states(model, index) is None:
+            widths = _widths(model, index, layer)
+            if is_fewer_bytes(widths, num_rows=layer.totals.num_mirrors, placed=placed[index]):
+                layers.append(placed_tensors(placed[index], layer.totals, reads_targets=widths.reads_targets))
+                continue
+        same = index and layer.block is rows.layers[index - 1].block
+        before = layers[-1] if same and isinstance(layers[-1], RankLayer) else None
+        if model.is_typed:
+            mirrors = _degrees_of_mirrors(layer, nodes, exchange)
+            types = np.concatenate([held[: layer.num_own], types_of(mirrors)])
+            block = typed_block_tensors(layer.block, types, schema) if before is None else before.block
+            parts = RankLayer(block, None, False, _route(layer), layer.totals, node_context(mirrors))  # noqa: FBT003
+        elif layer.traffic is None or not _merges(model.layer(index)):
+            whole = before is not None and before.mirrored is None
+            block = before.block if before is not None and whole else block_tensors(layer.block)
+            parts = RankLayer(block, None, False, _route(layer), layer.totals, None)  # noqa: FBT003
+        else:
+            parts = _split(layer, before)
+        layers.append(parts)
+    inputs = feature_tensors(model_features(features, schema))
+    return RankBatch(inputs, node_context(nodes), tuple(layers))
+
+
+def _split(layer: ActiveLayer, before: RankLayer | None) -> RankLayer:
+    reads_own = layer.block.edges.leaves is not None
+    if before is not None and before.mirrored is not None:
+        return RankLayer(before.block, before.mirrored, reads_own, _route(layer), layer.totals, None)
+    own, mirrored = (block_tensors(part) for part in split_by_mirrors(layer))
+    return RankLayer(own, mirrored, reads_own, _route(layer), layer.totals, None)
+
+
+def _merges(layer: Layer) -> bool:
+    return layer.levels.instance.mergeable
+
+
+def takes_states(model: Model, index: int) -> str | None:
+    """Return None where a layer can be computed where its edges are placed, else why rows go to its targets."""
+    if model.is_typed:
+        return "on a typed graph a row is sent once for all relations"
+    layer = model.layer(index)
+    if layer.uses_propagate or not _merges(layer):
+        return f"states of {type(layer.levels.instance).__name__} do not merge"
+    return None
+
+
+def _widths(model: Model, index: int, layer: ActiveLayer) -> Widths:
+    edges, of = layer.block.edges, model.layer(index)
+    none = torch.zeros(0)
+    attributes = None if edges.attributes is None else none.new_zeros(0, edges.attributes.shape[1])
+    edge = EdgeContext(0, None if edges.weight is None else none, attributes)
+    first = is_map_first(of, layer.totals, needs_gradient=index > 0 or model.encoder is not None)
+    return widths_of(of, edge, map_first=first)
+
+
+def _route(layer: ActiveLayer) -> Route | None:
+    return None if layer.traffic is None else route_of(layer.traffic, num_rows=layer.num_own)
+
+
+def _degrees_of_mirrors(layer: ActiveLayer, nodes: Degrees, exchange: Exchange) -> Degrees:
+    """Return what the owners know of this rank's mirrors."""
+    if layer.traffic is None:
+        return nodes.take(slice(0, 0))
+    own = nodes.take(layer.traffic.rows)
+    width = 1 if own.in_degree.ndim == 1 else own.in_degree.shape[1]
+    columns = [each.reshape(len(own), width) for each in (own.in_degree, own.out_degree, own.in_weight)]
+    packed = np.concatenate([*columns, types_of(own)[:, None]], 1).astype(np.float64)
+    found = swapped(exchange, packed, sent=layer.traffic.sent, received=layer.traffic.received)
+    shape = own.in_degree.shape[1:]
+    held = [found[:, width * place : width * (place + 1)].reshape(len(found), *shape) for place in range(3)]
+    types = None if nodes.types is None else found[:, -1].astype(np.int64)
+    return Degrees(held[0].astype(np.int64), held[1].astype(np.int64), held[2].astype(np.float32), types)
+
+
+def is_map_first(layer: Layer, totals: Totals, *, needs_gradient: bool) -> bool:
+    """Return what all ranks decide alike, since rows of one width go between them."""
+    return is_cheaper_first(
+        layer,
+        num_sources=totals.num_sources,
+        num_targets=totals.num_targets,
+        num_edges=totals.num_edges,
+        needs_gradient=needs_gradient,
+    )
