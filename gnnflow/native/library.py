@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 
 _LIBRARY = Path(__file__).with_name("_native.so")
-_KINDS = {"A": ctypes.c_void_p, "F": ctypes.c_float, "N": ctypes.c_int64, "T": ctypes.c_int}
-# what each function takes, as native/*.c declare it: N a number, F a fraction, A an address, T a number of threads
+_KINDS = {"A": ctypes.c_void_p, "F": ctypes.c_float, "K": ctypes.c_uint64, "N": ctypes.c_int64, "T": ctypes.c_int}
+# what functions take, as native/*.c declare it: N a number, F a fraction, K a key, A an address, T how many threads
 _FUNCTIONS = {
     "gnnflow_use_threads": "A",
     "gnnflow_use_products": "A",
@@ -26,8 +26,9 @@ _FUNCTIONS = {
     "gnnflow_elu_gradient": "NAAAT",
     "gnnflow_transpose": "NAANAAA",
     "gnnflow_number": "NAANAA",
-    "gnnflow_walks": "NNAAAAANNNAAAT",
-    "gnnflow_visit_shares": "NNNAAAAAAT",
+    "gnnflow_walks": "NNAKAAAANNNAAAT",
+    "gnnflow_visit_shares": "NNAAAAAAT",
+    "gnnflow_occurrences": "NAA",
 }
 _ANSWERS = {
     "gnnflow_transpose": ctypes.c_int,

@@ -18,19 +18,24 @@ RowArray = npt.NDArray[np.int32]
 
 
 class Visited(NamedTuple):
-    """The most visited nodes of all roots, root by root, best first [V], and their shares of the root's visits [V]."""
+    """The most visited nodes of all roots, root by root, best first [V], and their shares of the root's visits [V].
 
-    roots: IntArray
-    nodes: IntArray
+    kept [n]: how many there are of each root. total [n]: what its shares add up to.
+    """
+
+    kept: RowArray
+    nodes: RowArray
     weight: npt.NDArray[np.float32]
+    total: npt.NDArray[np.float32]
 
 
 def walk(
     first: int,
-    words: KeyArray,
+    keys: KeyArray,
     offsets: IntArray,
     sources: RowArray,
     *,
+    word: np.uint64,
     begins: npt.NDArray[np.uint32] | None = None,
     types: npt.NDArray[np.uint8] | None,
     walks: int,
@@ -40,16 +45,16 @@ def walk(
 ) -> Visited | None:
     """Walk from the nodes first .. first + n - 1 and count whom the walks visit; None without the core.
 
-    words [n]: what a root's draws are hashed from. offsets [N + 1] and sources [E]: the in-edges of all nodes.
+    keys [n] and word: what a root's draws are hashed from. offsets [N + 1] and sources [E]: the in-edges of all nodes.
     begins [E]: where each edge's part of 2^32 begins in its row, the first of a row at 0; None: all parts are alike.
     types [N]: only nodes of a root's own type are counted. threads: change no bit, and are torch's, where it lent them.
     """
     native = core()
     if native is None:
         return None
-    words, offsets = np.ascontiguousarray(words, np.uint64), np.ascontiguousarray(offsets, np.int64)
+    keys, offsets = np.ascontiguousarray(keys, np.uint64), np.ascontiguousarray(offsets, np.int64)
     sources = np.ascontiguousarray(sources, np.int32)
-    count, num_nodes = len(words), len(offsets) - 1
+    count, num_nodes = len(keys), len(offsets) - 1
     if not 0 <= first <= first + count <= num_nodes or offsets[-1] != len(sources):
         raise IndexError("roots or edges lie outside of the graph")
     if len(sources) and not 0 <= sources.min() <= sources.max() < num_nodes:
@@ -65,13 +70,27 @@ def walk(
         assert len(types) == num_nodes
         place = types.ctypes.data
     leaves, visits, kept = (np.empty(shape, np.int32) for shape in ((count, top_k), (count, top_k), count))
-    held = [array.ctypes.data for array in (words, offsets, sources)]
+    graph = [array.ctypes.data for array in (offsets, sources)]
     found = [array.ctypes.data for array in (leaves, visits)]
-    if native.gnnflow_walks(count, first, *held, parts, place, walks, length, top_k, *found, kept.ctypes.data, threads):
+    given = (count, first, keys.ctypes.data, int(word), *graph, parts, place, walks, length, top_k)
+    if native.gnnflow_walks(*given, *found, kept.ctypes.data, threads):
         raise MemoryError("walks of one root need more memory than there is")
     bounds = np.zeros(count + 1, np.int64)
     np.cumsum(kept, out=bounds[1:])
-    made = Visited(*(np.empty(bounds[-1], dtype) for dtype in (np.int64, np.int64, np.float32)))
-    out = [array.ctypes.data for array in made]
-    native.gnnflow_visit_shares(count, first, top_k, *found, bounds.ctypes.data, *out, threads)
+    shapes = ((bounds[-1], np.int32), (bounds[-1], np.float32), (count, np.float32))
+    made = Visited(kept, *(np.empty(number, dtype) for number, dtype in shapes))
+    out = [array.ctypes.data for array in made[1:]]
+    native.gnnflow_visit_shares(count, top_k, *found, bounds.ctypes.data, *out, threads)
     return made
+
+
+def occurrences(nodes: IntArray | RowArray, num_nodes: int) -> IntArray:
+    """Return how often each of N nodes occurs [N]."""
+    native = core()
+    if native is None or nodes.dtype != np.int32:
+        return np.bincount(nodes, minlength=num_nodes)
+    if len(nodes) and not 0 <= nodes.min() <= nodes.max() < num_nodes:
+        raise IndexError("a node is not in the graph")
+    given, counts = np.ascontiguousarray(nodes), np.zeros(num_nodes, np.int64)
+    native.gnnflow_occurrences(len(given), given.ctypes.data, counts.ctypes.data)
+    return counts

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gnnflow.graph.arrays import Array, IntArray, KeyArray, offsets_of
-from gnnflow.graph.hashing import mix
-from gnnflow.native.walks import walk
-from gnnflow.neighbors.instances import Instances
+from gnnflow.graph.hashing import combine, mix
+from gnnflow.native.walks import Visited, walk
 from gnnflow.neighbors.keyed import place_of
 from gnnflow.sampling import top_k
 from gnnflow.storage.columns import to_numpy
@@ -104,24 +103,31 @@ class Visits:
     order: Array
 
 
+_NO_VISITS = Visits(*[np.zeros(0, np.int64)] * 3)
+
+
 def walks_from(
-    first: int, words: KeyArray, graph: Steps, *, types: Array | None, job: WalkJob, threads: int = 1
-) -> Instances:
-    """Return the instances of a run of roots of one type."""
-    keys = {"walks": job.walks, "length": job.length, "top_k": job.top_k, "threads": threads}
-    made = walk(first, words, graph.offsets, graph.sources, begins=graph.begins, types=types, **keys)
+    first: int,
+    keys: KeyArray,
+    graph: Steps,
+    *,
+    word: np.uint64,
+    types: Array | None,
+    job: WalkJob,
+    threads: int = 1,
+) -> Visited:
+    """Return whom walks visit from a run of roots of one type. Their keys [n] and the word decide all draws."""
+    options = {"walks": job.walks, "length": job.length, "top_k": job.top_k, "threads": threads}
+    made = walk(first, keys, graph.offsets, graph.sources, word=word, begins=graph.begins, types=types, **options)
     if made is not None:
-        return Instances(made.roots, made.nodes, made.weight)
-    at_once = max(_FEW_VISITS // (job.walks * job.length), 1)
-    parts = []
+        return made
+    words, at_once = combine(keys, word), max(_FEW_VISITS // (job.walks * job.length), 1)
+    parts = [most_visited(_NO_VISITS, np.zeros(0, np.int64), top_k_of_each=job.top_k)]
     for start in range(0, len(words), at_once):
         roots = np.arange(first + start, first + min(start + at_once, len(words)))
         visits = _walked(roots, words[start : start + at_once], graph, types=types, job=job)
         parts.append(most_visited(visits, roots, top_k_of_each=job.top_k))
-    empty = np.zeros(0, np.int64)
-    joined = [np.concatenate([empty, *(getattr(part, name) for part in parts)]) for name in ("roots", "leaves")]
-    weight = np.concatenate([np.zeros(0, np.float32), *(part.weight for part in parts if part.weight is not None)])
-    return Instances(joined[0], joined[1], weight)
+    return Visited(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _walked(roots: IntArray, words: KeyArray, graph: Steps, *, types: Array | None, job: WalkJob) -> Visits:
@@ -146,11 +152,11 @@ def draws(words: KeyArray, numbers: IntArray, *, step: int, length: int) -> KeyA
     return mix(words ^ (numbers * length + step).astype(np.uint64))
 
 
-def most_visited(visits: Visits, roots: IntArray, *, top_k_of_each: int) -> Instances:
+def most_visited(visits: Visits, roots: IntArray, *, top_k_of_each: int) -> Visited:
     """Return the most visited nodes of each root; roots ascend and are those of the visits, or more."""
     if not len(visits.roots):
-        none = np.zeros(0, np.int64)
-        return Instances(none, none, np.zeros(0, np.float32))
+        none = np.zeros(0, visits.nodes.dtype), np.zeros(0, np.float32)
+        return Visited(np.zeros(len(roots), np.int32), *none, np.zeros(len(roots), np.float32))
     low, high = int(visits.nodes.min()), int(visits.nodes.max()) + 1
     # each pair of root and node as one integer that sorts by root, then node [V]; and where each pair begins [D]
     pairs = (visits.roots.astype(np.int64) - roots[0]) * (high - low) + (visits.nodes - low)
@@ -165,16 +171,17 @@ def most_visited(visits: Visits, roots: IntArray, *, top_k_of_each: int) -> Inst
     priority = (np.uint64(times.max()) - times.astype(np.uint64)) << _HALF
     priority |= met.astype(np.uint64)
     kept = top_k(offsets_of(np.bincount(row, minlength=len(roots))), priority, limit=top_k_of_each)
-    return _instances(roots, np.diff(kept.offsets), node[kept.edges] + low, times[kept.edges])
+    return _with_shares(np.diff(kept.offsets), (node[kept.edges] + low).astype(visits.nodes.dtype), times[kept.edges])
 
 
-def _instances(roots: IntArray, kept: Array, nodes: Array, visits: Array) -> Instances:
-    """Return instances with their shares of the visits of their roots; kept [n]: how many each root has."""
-    offsets = offsets_of(kept)
-    total = np.concatenate([[0], np.cumsum(visits, dtype=np.int64)])
-    of_root = np.repeat(total[offsets[1:]] - total[offsets[:-1]], kept)
-    weight = (visits / np.maximum(of_root, 1)).astype(np.float32)
-    return Instances(np.repeat(roots, kept), nodes.astype(np.int64), weight)
+def _with_shares(kept: IntArray, nodes: Array, visits: IntArray) -> Visited:
+    """Return nodes with their shares of the visits of their roots; kept [n]: how many each root has."""
+    root, number = np.repeat(np.arange(len(kept)), kept), len(kept)
+    # visits, and then shares, of each root [n]
+    visited = np.bincount(root, visits, minlength=number)
+    weight = (visits / visited[root]).astype(np.float32)
+    total = np.bincount(root, weight, minlength=number).astype(np.float32)
+    return Visited(kept.astype(np.int32), nodes, weight, total)
 
 
 def _joined(parts: list[Visits]) -> Visits:

@@ -18,8 +18,7 @@ import numpy as np
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Degrees
 from gnnflow.graph.edges import InEdges, by_relation
-from gnnflow.graph.hashing import combine, seed_word
-from gnnflow.neighbors.instances import Instances
+from gnnflow.native.walks import Visited, occurrences
 from gnnflow.neighbors.keyed import node_keys
 from gnnflow.neighbors.selection import Selection, target_types
 from gnnflow.neighbors.walk_steps import Steps, walks_from
@@ -65,30 +64,28 @@ class WalkViews:
 
     def view(self, graph: GraphInMemory, view: int) -> GraphInMemory:
         """Return a graph in memory with the walks of a view in the place of those that were selected once."""
-        schema, num_nodes = self.job.schema, len(self.keys)
-        found = {number_of(self.job, kind): self._instances(kind, view) for kind in target_types(self.job.store.schema)}
+        schema = self.job.schema
+        found = {number_of(self.job, kind): self._visited(kind, view) for kind in target_types(self.job.store.schema)}
         each = [found[number] for number in range(schema.num_relations)]
-        edges = by_relation([_in_edges(instances, num_nodes) for instances in each])
-        columns = zip(*(_degrees(instances, num_nodes) for instances in each), strict=True)
+        edges = by_relation([InEdges(offsets_of(it.kept), it.nodes, weight=it.weight) for it in each])
+        columns = zip(*map(_degrees, each), strict=True)
         in_degree, out_degree, in_weight = (np.stack(of, 1) if schema.is_typed else of[0] for of in columns)
         degrees = Degrees(in_degree, out_degree, in_weight, graph.neighborhood.degrees.types)
         return replace(graph, neighborhood=replace(graph.neighborhood, edges=edges, degrees=degrees))
 
-    def _instances(self, node_type: int, view: int) -> Instances:
-        """Return the walks from all nodes of a type."""
+    def _visited(self, node_type: int, view: int) -> Visited:
+        """Return whom walks visit from all nodes of a type; nodes of other types have no walks."""
         job, book = self.job, self.job.store.book
-        word = view_word(job.seed, view)
         parts = []
         for partition in range(book.num_partitions):
-            start, rows = book.start(partition), book.rows(partition, node_type)
-            words = combine(self.keys[start + rows.start : start + rows.stop], word)
-            found = walks_from(start + rows.start, words, self.steps, types=self._types, job=job, threads=self.threads)
-            parts.append(found)
-        if len(parts) == 1:
-            return parts[0]
-        roots, leaves = (np.concatenate([getattr(part, name) for part in parts]) for name in ("roots", "leaves"))
-        weight = np.concatenate([part.weight for part in parts if part.weight is not None])
-        return Instances(roots, leaves, weight)
+            start, size, rows = book.start(partition), book.size(partition), book.rows(partition, node_type)
+            begin = start + rows.start
+            keys, word, types = self.keys[begin : start + rows.stop], job.word(view), self._types
+            found = walks_from(begin, keys, self.steps, word=word, types=types, job=job, threads=self.threads)
+            around = rows.start, size - rows.stop
+            parts.append(found._replace(kept=np.pad(found.kept, around), total=np.pad(found.total, around)))
+        joined = [column[0] if len(parts) == 1 else np.concatenate(column) for column in zip(*parts, strict=True)]
+        return Visited(*joined)
 
 
 def memory_of_walks(neighbors: Neighbors, section: WalkNeighbors) -> int:
@@ -98,19 +95,6 @@ def memory_of_walks(neighbors: Neighbors, section: WalkNeighbors) -> int:
     return 2 * (per_edge * store.facts.num_edges + 16 * store.facts.num_nodes)
 
 
-def view_word(seed: int, view: int) -> np.uint64:
-    """Return what the draws of a view are hashed from, beside the root."""
-    return seed_word("walks", seed, view) if view else seed_word("walks", seed)
-
-
-def _in_edges(instances: Instances, num_nodes: int) -> InEdges:
-    lengths = np.bincount(instances.roots, minlength=num_nodes)
-    return InEdges(offsets_of(lengths), instances.leaves.astype(np.int32), weight=instances.weight)
-
-
-def _degrees(instances: Instances, num_nodes: int) -> tuple[Array, Array, Array]:
+def _degrees(visited: Visited) -> tuple[Array, Array, Array]:
     """Return in-degree, out-degree and in-weight of all nodes in one relation [N]."""
-    assert instances.weight is not None
-    in_degree, out_degree = (np.bincount(each, minlength=num_nodes) for each in (instances.roots, instances.leaves))
-    in_weight = np.bincount(instances.roots, instances.weight, minlength=num_nodes).astype(np.float32)
-    return in_degree, out_degree, in_weight
+    return visited.kept.astype(np.int64), occurrences(visited.nodes, len(visited.kept)), visited.total

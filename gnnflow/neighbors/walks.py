@@ -32,6 +32,7 @@ from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.hashing import combine, seed_word
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, TaskOutput
+from gnnflow.neighbors.instances import Instances
 from gnnflow.neighbors.keyed import keyed_edges, node_keys
 from gnnflow.neighbors.selection import Selection, SelectionResult, deliver, finish, target_types
 from gnnflow.neighbors.walk_steps import Steps, Visits, begins, draws, most_visited, walks_from
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from gnnflow.config.neighbors_section import WalkNeighbors
     from gnnflow.mapreduce.exchange import Inbox
     from gnnflow.mapreduce.rounds import RoundRunner
+    from gnnflow.native.walks import Visited
 
 NAME = "walks"
 WHOLE_BYTES = 256 << 20
@@ -63,9 +65,9 @@ class WalkJob(Selection):
         """The type of dense ids in rows that travel."""
         return np.int32 if self.store.facts.num_nodes < _SMALL_IDS else np.int64
 
-    def words(self, partition: int) -> KeyArray:
-        """Return what the draws of each node of a partition are hashed from [n]."""
-        return combine(node_keys(self.store, partition), seed_word("walks", self.seed))
+    def word(self, view: int = 0) -> np.uint64:
+        """Return what the draws of a view are hashed from, beside the root; view 0 is what the stage selects."""
+        return seed_word("walks", self.seed, view) if view else seed_word("walks", self.seed)
 
 
 def run_rounds(
@@ -138,11 +140,12 @@ def walk_alone(index: int, inbox: Inbox, *, job: WalkJob) -> TaskOutput:
     graph = Steps.of(offsets, [inbox.read("sources", tasks=[each], partition=each) for each in parts])
     typed = job.store.schema.num_types > 1
     types = book.type_of(np.arange(book.num_nodes)).astype(np.uint8) if typed else None
-    words, found = job.words(index), {}
+    keys, found = node_keys(job.store, index), {}
     for node_type in target_types(job.store.schema):
         rows = book.rows(index, node_type)
         first = book.start(index) + rows.start
-        found[number_of(job, node_type)] = walks_from(first, words[rows], graph, types=types, job=job)
+        visited = walks_from(first, keys[rows], graph, word=job.word(), types=types, job=job)
+        found[number_of(job, node_type)] = _instances(first, visited)
     return deliver(index, job, found)
 
 
@@ -181,7 +184,7 @@ def _walkers(index: int, inbox: Inbox, job: WalkJob, step: int) -> tuple[Array, 
     local = np.repeat(np.concatenate(rows), job.walks)
     root = (local + book.start(index)).astype(job.id_type)
     number = np.tile(np.arange(job.walks), len(local) // job.walks)
-    return root, job.words(index)[local], number, root
+    return root, combine(node_keys(job.store, index), job.word())[local], number, root
 
 
 def gather(index: int, inbox: Inbox, *, job: WalkJob) -> TaskOutput:
@@ -194,10 +197,17 @@ def gather(index: int, inbox: Inbox, *, job: WalkJob) -> TaskOutput:
     for node_type in target_types(job.store.schema):
         own = types == node_type
         rows_of = book.rows(index, node_type)
-        roots = np.arange(rows_of.start, rows_of.stop) + book.start(index)
-        visits = Visits(root[own], node[own], order[own])
-        found[number_of(job, node_type)] = most_visited(visits, roots, top_k_of_each=job.top_k)
+        first = book.start(index) + rows_of.start
+        roots = np.arange(first, first + rows_of.stop - rows_of.start)
+        visited = most_visited(Visits(root[own], node[own], order[own]), roots, top_k_of_each=job.top_k)
+        found[number_of(job, node_type)] = _instances(first, visited)
     return deliver(index, job, found)
+
+
+def _instances(first: int, visited: Visited) -> Instances:
+    """Return what the roots from `first` on visit as instances of their relation."""
+    roots = np.repeat(np.arange(first, first + len(visited.kept)), visited.kept)
+    return Instances(roots, visited.nodes, visited.weight)
 
 
 def number_of(job: WalkJob, node_type: int) -> int:
