@@ -76,9 +76,8 @@ def with_mirrors(rows: Tensor, of: Gathered, exchange: Exchange) -> Tensor:
     """Return the rows [T, C] of `of.targets`, then those of its mirrors: what pairs of nodes are scored from."""
     if of.traffic is None:
         return rows
-    return torch.cat(
-        [rows, depart(exchange, route_of(of.traffic, num_rows=len(rows)), {"rows": rows}).arrive()["rows"]]
-    )
+    departed = depart(exchange, route_of(of.traffic, num_rows=len(rows)), {"rows": rows})
+    return torch.cat([departed.terms["rows"], departed.arrive()["rows"]])
 
 
 def layer_outputs(
@@ -123,18 +122,18 @@ def _layer_output(
     first = is_map_first(of, layer.totals, needs_gradient=h.requires_grad)
     if layer.route is None:
         if not num_targets:
-            return model.post(index, _no_rows(h, of), model.shortcut(index, h[:0]))
+            return model.post(index, _no_rows({"h": h}, of), model.shortcut(index, h[:0]))
         whole = OneBlock(layer.block)
         return run_layer(model, index, h=h, nodes=nodes, delivery=whole, map_first=first, stages=stages)
     terms = terms_of(of, model.pre(index, h), nodes=nodes, num_targets=num_targets, map_first=first)
     shortcut = model.shortcut(index, first_rows(h, num_targets))
     if not num_targets:  # still one of those that send rows, and hear of their gradients
-        rows = _no_rows(depart(exchange, layer.route, terms.source, stages=stages).arrive_packed(), of)
+        rows = _no_rows(depart(exchange, layer.route, terms.source, stages=stages).arrive(), of)
         return model.post(index, rows, shortcut)
     relu = takes_relu(model, index, is_mapped=first)
     if layer.mirrored is None:
-        received = depart(exchange, layer.route, terms.source, stages=stages).arrive()
-        delivery, terms = OneBlock(layer.block), Terms(_joined(terms.source, received), terms.target)
+        departed = depart(exchange, layer.route, terms.source, stages=stages)
+        delivery, terms = OneBlock(layer.block), Terms(_joined(departed.terms, departed.arrive()), terms.target)
         rows = layer_rows(of, terms=terms, delivery=delivery, map_first=first, relu=relu, stages=stages)
     else:
         found = _aggregated(of, terms, layer, exchange, stages)
@@ -154,15 +153,14 @@ def _placed_output(
     return model.post(index, rows, shortcut, is_activated=relu)
 
 
-def _no_rows(made_of: Tensor, layer: Layer | RelationLayers) -> Tensor:
-    """Return no rows [0, W] of a layer, whose backward pass takes part in the exchanges that `made_of` came of.
+def _no_rows(received: Mapping[str, Tensor], layer: Layer | RelationLayers) -> Tensor:
+    """Return no rows [0, W] of a layer, whose backward pass takes part in the exchanges that rows were received by.
 
     They need a gradient where the rows of other ranks do: all ranks must agree which exchanges have a way back.
     """
-    learned = next((each for each in layer.parameters() if each.requires_grad), None)
-    if learned is not None and not made_of.requires_grad:
-        made_of = learned.reshape(-1, 1)
-    return made_of[:0, :1].expand(0, layer.out_width)
+    learned = (each for each in (*received.values(), *layer.parameters()) if each.requires_grad)
+    made_of = next(learned, next(iter(received.values())))
+    return made_of.reshape(-1, 1)[:0].expand(0, layer.out_width)
 
 
 def _joined(own: Mapping[str, Tensor], received: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -177,6 +175,7 @@ def _aggregated(layer: Layer, terms: Terms, held: RankLayer, exchange: Exchange,
     own = held.block.with_self if takes_self(layer, held.block) else held.block
     stages.enter("gather_sum", over=terms.source.values(), back="transform")
     departed = depart(exchange, held.route, terms.source, stages=stages)
+    terms = Terms(departed.terms, terms.target)
     state = partial_state(layer, source=terms.source, target=terms.target, block=own)
     received = departed.arrive()
     source = _joined(terms.source, received) if held.reads_own else received
@@ -198,9 +197,9 @@ def _typed_output(
     if held.route is not None:
         departed = depart(exchange, held.route, {"h": dropped}, stages=stages)
         if not num_targets:
-            rows = _no_rows(departed.arrive_packed(), model.relations(index))
+            rows = _no_rows(departed.arrive(), model.relations(index))
             return model.post(index, rows, shortcut)
-        sources = torch.cat([dropped, departed.arrive()["h"]])
+        sources = torch.cat([departed.terms["h"], departed.arrive()["h"]])
     assert held.mirror_nodes is not None
     every = nodes.joined(held.mirror_nodes)
     out = related_rows(model.relations(index), sources, nodes=every, block=held.block, stages=stages)

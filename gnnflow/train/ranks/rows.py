@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import accumulate
+from math import prod
 from typing import Any
 
 import torch
@@ -18,7 +19,9 @@ from torch import Tensor
 
 from gnnflow.train.ranks.group import RankGroup
 from gnnflow.train.ranks.operations import Pending
-from gnnflow.train.ranks.shared_memory import Part, SharedPair
+from gnnflow.train.ranks.shared_memory import Leaving, Part, SharedPair
+
+_TWO = 2
 
 
 def open_rows(group: RankGroup) -> RowExchange:
@@ -51,55 +54,77 @@ class RowExchange:
         """Number of ranks."""
         return self.group.size
 
-    def begin(self, rows: Tensor, *, sent: Sequence[int], received: Sequence[int]) -> ArrivingRows:
-        """Begin to send rows and to receive others: see `gnnflow.executions.row_exchange.Exchange`."""
-        width = rows.element_size() * rows.shape[1:].numel()
-        held = rows.detach().cpu().contiguous()
-        # one run of memory, whose stride a single row need not say
-        held = held.as_strided((held.numel(),), (1,)).view(torch.uint8)
-        found = torch.empty(sum(received) * width, dtype=torch.uint8)
-        parts = ([count * width for count in received], [count * width for count in sent])
-        # what stays here is sent too: it is copied
-        work = self._swaps(found, held, *parts) if self.pairs else self.backend.alltoall_base(found, held, *parts)
-        pending = self.group.pending(iter([work]), found)
-        return ArrivingRows(pending, rows.dtype, rows.shape[1:], rows.device, None if self.pairs else held)
+    def begin(
+        self, rows: Tensor, *, sent: Sequence[int], received: Sequence[int], places: Tensor | None = None
+    ) -> ArrivingRows:
+        """Begin to send rows and to receive others: see `gnnflow.executions.row_exchange.Exchange`.
 
-    def _swaps(self, found: Tensor, held: Tensor, received: Sequence[int], sent: Sequence[int]) -> _Swaps:
+        Between two ranks the rows received are memory of the other one, which has it back when they are gone.
+        """
+        held, shape = rows.detach(), (sum(received), *rows.shape[1:])
+        if places is not None and (held.device.type != "cpu" or not self.pairs):
+            held, places = held.index_select(0, places), None
+        leaving = Leaving(held.cpu() if self.pairs else held.cpu().contiguous(), places)
+        # what stays here is sent too: it is copied
+        lends = len(self.pairs) == _TWO and not sent[self.rank] and sum(received) > 0
+        found = torch.empty(shape, dtype=rows.dtype, device="meta" if lends else "cpu")
+        work: Any = (
+            self._swaps(found, leaving, received, sent) if self.pairs else self._sent(found, leaving, received, sent)
+        )
+        pending = self.group.pending(iter([work]), found)
+        return ArrivingRows(
+            pending, work.parts[0] if lends else None, rows.device, None if self.pairs else leaving.rows
+        )
+
+    def _sent(self, found: Tensor, leaving: Leaving, received: Sequence[int], sent: Sequence[int]) -> Any:
+        width = found.element_size() * prod(found.shape[1:])
+        parts = ([count * width for count in received], [count * width for count in sent])
+        return self.backend.alltoall_base(_bytes_of(found), _bytes_of(leaving.rows), *parts)
+
+    def _swaps(self, found: Tensor, leaving: Leaving, received: Sequence[int], sent: Sequence[int]) -> _Swaps:
         there, here = (list(accumulate(each, initial=0)) for each in (sent, received))
-        begun = []
+        begun: list[Part] = []
         for rank, pair in enumerate(self.pairs):
-            leaving, coming = held[there[rank] : there[rank + 1]], found[here[rank] : here[rank + 1]]
-            if pair is None:
-                coming.copy_(leaving)
-            else:
-                begun.append(pair.swap(leaving, coming))
-        return _Swaps(begun)
+            part, coming = leaving.run(*there[rank : rank + 2]), found[here[rank] : here[rank + 1]]
+            if pair is not None:
+                begun.append(pair.swap(part, coming))
+            elif len(coming):
+                part.write(coming)
+        return _Swaps(tuple(begun), begun)
+
+
+def _bytes_of(rows: Tensor) -> Tensor:
+    # one run of memory, whose stride a single row need not say
+    return rows.as_strided((rows.numel(),), (1,)).view(torch.uint8)
 
 
 @dataclass(frozen=True)
 class _Swaps:
     """Parts of other ranks under way, waited for as an operation of torch's groups is."""
 
-    parts: list[Part]
+    parts: tuple[Part, ...]
+    under_way: list[Part]
 
     def wait(self, limit: timedelta) -> None:
         """Have all be there. Raises TimeoutError where one does not come in time; then this may be called again."""
-        while self.parts:
-            self.parts[-1].wait(limit)
-            self.parts.pop()
+        while self.under_way:
+            self.under_way[-1].wait(limit)
+            self.under_way.pop()
 
 
 @dataclass(frozen=True)
 class ArrivingRows:
-    """Rows under way, and what gloo sends: it must stay until they are here."""
+    """Rows under way. lent: the part that is read where it lies; held: what gloo sends, which must stay until then."""
 
     pending: Pending
-    dtype: torch.dtype
-    shape: torch.Size
+    lent: Part | None
     device: torch.device
     held: Tensor | None
 
     def wait(self) -> Tensor:
         """Return the received rows. Raises RankLostError where another rank is gone or too late."""
-        found = self.pending.wait().view(self.dtype).view(-1, *self.shape)
+        found = self.pending.wait()
+        if self.lent is not None:
+            assert self.lent.found is not None
+            found = self.lent.found
         return found.to(self.device)

@@ -1,9 +1,10 @@
 """What two ranks of one host tell each other through memory that both see, in place of gloo's loopback connections.
 
 A rank copies its part into memory of its own that the other one maps, and tells so by a few bytes through a Unix
-socket: nothing else has to run for a part to arrive, where gloo's threads wait for a core while the ranks compute. Of a
-sum each adds the other's part to its own. A sum of two numbers does not depend on their order, so both have the same
-bits, and those that gloo finds.
+socket: nothing else has to run for a part to arrive, where gloo's threads wait for a core while the ranks compute. Rows
+that are sent are gathered straight into that memory, and a large part may be read where it lies, for as long as there
+is a tensor of it. Of a sum each adds the other's part to its own. A sum of two numbers does not depend on their order,
+so both have the same bits, and those that gloo finds.
 
 The socket's name is in no file system and the memory has none, so nothing is left behind by a rank that is killed; the
 other one sees the socket close. Two processes that cannot connect (other hosts, other network namespaces) are told so
@@ -12,6 +13,7 @@ when they meet, and go on with gloo.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import secrets
@@ -23,6 +25,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from math import prod
 from typing import Any
 
 import torch
@@ -31,9 +34,13 @@ from torch import Tensor
 _NOTE = struct.Struct("=QQQ")
 """The number of an operation, the memory that holds its part, and below which number the sender has read all."""
 
-_READ = 2**64 - 1  # in place of a number: there is no part, and only something was read
+_READ = 2**64 - 1  # in place of a number: there is no part, and this memory was read
+_FREE = -1  # in place of a number: it holds no part that is still to be read
 _LARGE = 1 << 20
-"""Bytes of memory from which on a rank hears at once that it has been read: the next part then takes no more memory."""
+"""Bytes of memory from which on a part may be lent, and a note of its own tells at once that it was read.
+
+The next part then takes no more memory. Of smaller ones the next note tells.
+"""
 
 _ABSENT = b"absent"
 
@@ -66,11 +73,48 @@ class _Memory:
     """Memory, and the number of the operation whose part it holds."""
 
     content: mmap.mmap
-    number: int = -1
+    place: int
+    number: int = _FREE
 
-    def part(self, like: Tensor) -> Tensor:
+    @property
+    def is_large(self) -> bool:
+        """Whether a note of its own tells that it was read."""
+        return len(self.content) >= _LARGE
+
+    def part(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """Return what it holds, as a tensor of this type and shape."""
-        return torch.frombuffer(self.content, dtype=like.dtype, count=like.numel()).view(like.shape)
+        return torch.frombuffer(self.content, dtype=dtype, count=prod(shape)).view(shape)
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """What is sent: a tensor, or the rows of it that lie at some places [S]."""
+
+    rows: Tensor
+    places: Tensor | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of what is sent."""
+        return tuple(self.rows.shape) if self.places is None else (len(self.places), *self.rows.shape[1:])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is sent."""
+        return prod(self.shape) * self.rows.element_size()
+
+    def run(self, first: int, last: int) -> Leaving:
+        """Return a run of it."""
+        if self.places is None:
+            return Leaving(self.rows[first:last])
+        return Leaving(self.rows, self.places[first:last])
+
+    def write(self, into: Tensor) -> None:
+        """Copy it."""
+        if self.places is None:
+            into.copy_(self.rows)
+        else:
+            torch.index_select(self.rows, 0, self.places, out=into)
 
 
 @dataclass(eq=False)
@@ -88,28 +132,33 @@ class SharedPair:
     _theirs: list[_Memory] = field(default_factory=list)
     _arrived: dict[int, _Memory] = field(default_factory=dict)
     _unread: set[int] = field(default_factory=set)
+    _owed: list[int] = field(default_factory=list)  # places of large memory that was read, which is still to be told
     _begun: int = 0
     _read_there: int = 0
 
     def __post_init__(self) -> None:
+        self.connection.settimeout(0)  # notes of memory that was read never wait
         weakref.finalize(self, self.connection.close)
 
     def allreduce(self, tensors: Sequence[Tensor]) -> Part:
         """Begin to add the other rank's tensor to this one; groups of torch's own have the same function."""
         (tensor,) = tensors
-        return self._begin(tensor, tensor, adds=True)
+        return self._begin(Leaving(tensor), tensor, adds=True)
 
     def broadcast(self, tensors: Sequence[Tensor], options: Any) -> Part:
         """Begin to replace a tensor by that of rank `options.rootRank`."""
         sends = self.place == options.rootRank
         (tensor,) = tensors
-        return self._begin(tensor, None) if sends else self._begin(None, tensor)
+        return self._begin(Leaving(tensor), None) if sends else self._begin(None, tensor)
 
-    def swap(self, sent: Tensor, found: Tensor) -> Part:
-        """Begin to send a tensor and to receive the other rank's into `found`; either may be empty, on both ranks."""
-        return self._begin(sent if sent.numel() else None, found if found.numel() else None)
+    def swap(self, sent: Leaving, found: Tensor) -> Part:
+        """Begin to send something and to receive the other rank's into `found`; either may be empty, on both ranks.
 
-    def _begin(self, sent: Tensor | None, found: Tensor | None, *, adds: bool = False) -> Part:
+        found: on device meta where the part is to be lent.
+        """
+        return self._begin(sent if sent.nbytes else None, found if found.numel() else None)
+
+    def _begin(self, sent: Leaving | None, found: Tensor | None, *, adds: bool = False) -> Part:
         number = self._begun
         self._begun += 1
         if found is not None:
@@ -118,37 +167,40 @@ class SharedPair:
             self._send(number, sent)
         return Part(self, number, found, adds)
 
-    def _send(self, number: int, tensor: Tensor) -> None:
-        if tensor.nbytes >= _LARGE:
+    def _send(self, number: int, sent: Leaving) -> None:
+        if sent.nbytes >= _LARGE:
             self._hear_what_came()
-        place, descriptors = self._free(tensor.nbytes), []
-        if place is None:
-            place, size = len(self._own), _rounded(tensor.nbytes)
+        held, descriptors = self._free(sent.nbytes), []
+        if held is None:
+            size = _rounded(sent.nbytes)
             descriptors = [os.memfd_create("gnnflow")]
             os.truncate(descriptors[0], size)
-            self._own.append(_Memory(mmap.mmap(descriptors[0], size)))
-        held = self._own[place]
+            held = _Memory(mmap.mmap(descriptors[0], size), len(self._own))
+            self._own.append(held)
         held.number = number
-        held.part(tensor).copy_(tensor)
-        self._tell(number, place, descriptors)
+        sent.write(held.part(sent.shape, sent.rows.dtype))
+        self._tell(number, held.place, descriptors)
         for each in descriptors:
             os.close(each)
 
     def _tell(self, number: int, place: int, descriptors: Sequence[int] = ()) -> None:
         self.connection.settimeout(self.patience)
-        note = _NOTE.pack(number, place, min(self._unread, default=self._begun))
         with suppress(ConnectionError):  # who waits for the other rank hears that it is gone
-            socket.send_fds(self.connection, [note], descriptors)
+            while self._owed:
+                self.connection.send(self._note(_READ, self._owed.pop()))
+            socket.send_fds(self.connection, [self._note(number, place)], descriptors)
 
-    def _free(self, num_bytes: int) -> int | None:
-        """Return the place of the smallest memory that the other rank has read and that is not much too large."""
+    def _note(self, number: int, place: int) -> bytes:
+        return _NOTE.pack(number, place, min(self._unread, default=self._begun))
+
+    def _free(self, num_bytes: int) -> _Memory | None:
+        """Return the smallest memory that the other rank has read and that is not much too large."""
         most = 2 * _rounded(num_bytes)
-        fits = (
-            (len(each.content), place)
-            for place, each in enumerate(self._own)
-            if each.number < self._read_there and num_bytes <= len(each.content) <= most
-        )
-        return min(fits, default=(0, None))[1]
+        fits = (each for each in self._own if self._was_read(each) and num_bytes <= len(each.content) <= most)
+        return min(fits, key=lambda each: len(each.content), default=None)
+
+    def _was_read(self, held: _Memory) -> bool:
+        return held.number == _FREE if held.is_large else held.number < self._read_there
 
     def take(self, number: int, seconds: float) -> _Memory:
         """Return the other rank's part of an operation. Raises TimeoutError where it does not come in time."""
@@ -162,8 +214,36 @@ class SharedPair:
         """Note that the other rank's part of an operation has been read."""
         held = self._arrived.pop(number)
         self._unread.remove(number)
-        if len(held.content) >= _LARGE:
-            self._tell(_READ, 0)
+        if held.is_large:
+            self._was_read_here(held.place)
+
+    def lent(self, number: int, like: Tensor) -> Tensor:
+        """Return the other rank's part of an operation, of this type and shape, where it lies; a small one as a copy.
+
+        It has been read when the tensor and all that share its memory are gone.
+        """
+        held = self._arrived[number]
+        if not held.is_large:
+            copied = held.part(like.shape, like.dtype).clone()
+            self.let_go(number)
+            return copied
+        del self._arrived[number]
+        self._unread.remove(number)
+        memory = (ctypes.c_char * like.nbytes).from_buffer(held.content)
+        weakref.finalize(memory, self._was_read_here, held.place).atexit = False
+        return torch.frombuffer(memory, dtype=like.dtype).view(like.shape)
+
+    def _was_read_here(self, place: int) -> None:
+        """Tell that large memory was read: at once, or with the next note where that would wait.
+
+        A tensor may end in the midst of anything, so this neither waits nor changes how long the socket does.
+        """
+        try:
+            os.write(self.connection.fileno(), self._note(_READ, place))
+        except BlockingIOError:
+            self._owed.append(place)
+        except ConnectionError:  # who waits for the other rank hears that it is gone
+            pass
 
     def _hear(self) -> bool:
         """Act on the next note, and return whether there was one: there is none where the other rank is gone."""
@@ -171,10 +251,12 @@ class SharedPair:
         if not note:
             return False
         for each in descriptors:
-            self._theirs.append(_Memory(mmap.mmap(each, 0)))
+            self._theirs.append(_Memory(mmap.mmap(each, 0), len(self._theirs)))
             os.close(each)
         came, place, self._read_there = _NOTE.unpack(note)
-        if came != _READ:
+        if came == _READ:
+            self._own[place].number = _FREE
+        else:
             self._arrived[came] = self._theirs[place]
         return True
 
@@ -185,11 +267,12 @@ class SharedPair:
                 pass
 
 
-@dataclass(frozen=True)
+@dataclass
 class Part:
     """This rank's end of an operation under way, waited for as those of torch's groups are.
 
-    found: what the other rank's part is put into, or added to; None where none comes.
+    found: what the other rank's part is put into, or added to; on device meta what it is like, until it is lent; None
+    where none comes.
     """
 
     pair: SharedPair
@@ -201,7 +284,11 @@ class Part:
         """Have `found` be the result. Raises TimeoutError where the other rank's part does not come in time."""
         if self.found is None:
             return
-        theirs = self.pair.take(self.number, limit.total_seconds()).part(self.found)
+        held = self.pair.take(self.number, limit.total_seconds())
+        if self.found.is_meta:
+            self.found = self.pair.lent(self.number, self.found)
+            return
+        theirs = held.part(self.found.shape, self.found.dtype)
         if self.adds:
             self.found.add_(theirs)
         else:
