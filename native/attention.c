@@ -17,6 +17,7 @@ typedef struct {
     float *denominator;  /* sum of factor x exp(logit - maximum) [T, heads] */
     float *share;        /* what each edge has in the mean, after dropout [E, heads]; NULL where nobody asks */
     float *out;          /* the means [T, heads, width], zero where the denominator is */
+    int64_t add;         /* whether all three are there already, of other edges, and become those of both */
 } attention;
 
 /* The logits of a run of edges of one target, and whole lines behind them that no edge owns. */
@@ -51,6 +52,17 @@ INLINE void add_run(const attention *s, int64_t begin, int64_t edges, int64_t la
     add_lines(out + column, sum, done, block, kind);
 }
 
+/* What a run of edges counts for: factor x exp(logit - top). */
+INLINE int64_t weigh_run(const attention *s, int64_t row, int64_t begin, int64_t edges, int64_t lanes, const float *top,
+                         int is_filled, float *run) {
+    int64_t heads = s->logits.heads, count = (edges * heads + lanes - 1) / lanes * lanes;
+    if (!is_filled) fill_run(s, row, begin, edges, lanes, run);
+    FOR_LANES(count, lanes, run[k + lane] = exponential(run[k + lane] - top[lane]));
+    if (s->factor)
+        for (int64_t k = 0; k < edges * heads; k++) run[k] *= s->factor[begin + k / heads];
+    return count;
+}
+
 INLINE void attend_row(const attention *s, int64_t row, int64_t last_edge, int kind) {
     int64_t heads = s->logits.heads, lanes = lanes_of(heads), longest = ROOM / heads, width = s->width;
     int64_t begin = s->adjacency.offsets[row], end = s->adjacency.offsets[row + 1];
@@ -64,11 +76,9 @@ INLINE void attend_row(const attention *s, int64_t row, int64_t last_edge, int k
     JOIN_LANES(top, heads, lanes, larger(a, b));
     for (int64_t lane = heads; lane < lanes; lane++) top[lane] = top[lane - heads];
     for (int64_t i = begin; i < end; i += longest) {
-        int64_t edges = end - i < longest ? end - i : longest, count = (edges * heads + lanes - 1) / lanes * lanes;
-        if (end - begin > longest) fill_run(s, row, i, edges, lanes, run); /* a short row's only run is there still */
-        FOR_LANES(count, lanes, run[k + lane] = exponential(run[k + lane] - top[lane]));
-        if (s->factor)
-            for (int64_t k = 0; k < edges * heads; k++) run[k] *= s->factor[i + k / heads];
+        int64_t edges = end - i < longest ? end - i : longest;
+        /* a short row's only run is there still */
+        int64_t count = weigh_run(s, row, i, edges, lanes, top, end - begin <= longest, run);
         FOR_LANES(count, lanes, sum[lane] += run[k + lane]);
         if (s->kept)
             for (int64_t k = 0; k < edges * heads; k++) run[k] *= s->kept[i * heads + k];
@@ -93,9 +103,55 @@ INLINE void attend_row(const attention *s, int64_t row, int64_t last_edge, int k
     }
 }
 
+/* The same for a target that has a state of other edges. Maximum and denominator come first, so that its row is changed
+   once: the mean that is there and each edge get their shares of the new denominator. */
+INLINE void join_row(const attention *s, int64_t row, int64_t last_edge, int kind) {
+    int64_t heads = s->logits.heads, lanes = lanes_of(heads), longest = ROOM / heads, width = s->width;
+    int64_t begin = s->adjacency.offsets[row], end = s->adjacency.offsets[row + 1], is_short = end - begin <= longest;
+    float run[ROOM + MOST_LANES], top[MOST_LANES], sum[MOST_LANES] = {0}, *out = s->out + row * heads * width;
+    float *maximum = s->maximum + row * heads, *denominator = s->denominator + row * heads;
+    for (int64_t lane = 0; lane < lanes; lane++) top[lane] = maximum[lane % heads];
+    for (int64_t i = begin; i < end; i += longest) {
+        int64_t count = fill_run(s, row, i, end - i < longest ? end - i : longest, lanes, run);
+        FOR_LANES(count, lanes, top[lane] = larger(top[lane], run[k + lane]));
+    }
+    JOIN_LANES(top, heads, lanes, larger(a, b));
+    for (int64_t lane = heads; lane < lanes; lane++) top[lane] = top[lane - heads];
+    for (int64_t i = begin; i < end; i += longest) {
+        int64_t count = weigh_run(s, row, i, end - i < longest ? end - i : longest, lanes, top, is_short, run);
+        FOR_LANES(count, lanes, sum[lane] += run[k + lane]);
+    }
+    JOIN_LANES(sum, heads, lanes, a + b);
+    for (int64_t head = 0; head < heads; head++) {
+        float before = denominator[head] * exponential(maximum[head] - top[head]);
+        maximum[head] = top[head], denominator[head] = before + sum[head];
+        sum[head] = denominator[head] == 0 ? 0 : 1 / denominator[head];
+        for (int64_t k = 0; k < width; k++) out[head * width + k] *= before * sum[head];
+    }
+    for (int64_t lane = heads; lane < lanes; lane++) sum[lane] = sum[lane - heads];
+    for (int64_t i = begin; i < end; i += longest) {
+        int64_t edges = end - i < longest ? end - i : longest, count = (edges * heads + lanes - 1) / lanes * lanes;
+        if (!is_short) weigh_run(s, row, i, edges, lanes, top, 0, run);
+        FOR_LANES(count, lanes, run[k + lane] *= sum[lane]);
+        if (s->kept)
+            for (int64_t k = 0; k < edges * heads; k++) run[k] *= s->kept[i * heads + k];
+        for (int64_t head = 0; head < heads; head++) {
+            int64_t done = 0;
+#define BLOCK(column, block)                                                                                            \
+    add_run(s, i, edges, last_edge, run, head, column, done - (column), out + head * width, block, kind), \
+        done = (column) + block
+            FOR_BLOCKS(width, BLOCK);
+#undef BLOCK
+        }
+    }
+}
+
 INLINE void attend(const attention *s, int64_t chunk, int kind) {
-    int64_t from = first_row(&s->adjacency, chunk, s->chunks), to = first_row(&s->adjacency, chunk + 1, s->chunks);
-    for (int64_t row = from; row < to; row++) attend_row(s, row, s->adjacency.offsets[to], kind);
+    const csr *a = &s->adjacency;
+    int64_t from = first_row(a, chunk, s->chunks), to = first_row(a, chunk + 1, s->chunks);
+    for (int64_t row = from; row < to; row++)
+        if (!s->add) attend_row(s, row, a->offsets[to], kind);
+        else if (a->offsets[row] < a->offsets[row + 1]) join_row(s, row, a->offsets[to], kind);
 }
 
 FOR_EVERY_PROCESSOR static void attention_float32(void *task, int64_t chunk) { attend(task, chunk, FLOAT32); }
@@ -107,9 +163,10 @@ static const chunk_fn attention_chunks[KINDS] = {attention_float32, attention_bf
 void gnnflow_attention(int64_t rows, const int64_t *offsets, const int64_t *sources, const float *logit,
                        const float *source_half, const float *target_half, float slope, int64_t heads,
                        const float *factor, const float *kept, const void *value, int64_t kind, int64_t value_heads,
-                       int64_t width, float *maximum, float *denominator, float *share, float *out, int threads) {
+                       int64_t width, float *maximum, float *denominator, float *share, float *out, int64_t add,
+                       int threads) {
     attention s = {{offsets, sources, NULL, rows}, {logit, source_half, target_half, slope, heads}, factor, kept, value,
-                   value_heads, width, 0, maximum, denominator, share, out};
+                   value_heads, width, 0, maximum, denominator, share, out, add};
     if (!rows) return;
     s.chunks = chunks_for((offsets[rows] - offsets[0] + rows) * heads * (width + LINE), rows, threads);
     run_chunks(attention_chunks[kind], &s, s.chunks, threads);

@@ -12,8 +12,8 @@ typedef struct {
     csr by_target, by_source; /* edges of by_source: the number of each in by_target */
     logits logits;
     const float *factor, *kept;         /* as in the forward pass */
-    const float *maximum, *denominator; /* [T, heads] */
-    const float *mean;                  /* [T, heads, width] */
+    const float *maximum, *denominator; /* [T, heads]; denominator: NULL for one */
+    const float *mean;                  /* [T, heads, width]; NULL where grad_target has its part */
     const void *value, *grad;           /* grad of the means [T, heads, width], of the same kind */
     const float *grad_weight;           /* what else the gradient of an edge's share is made of [E, heads], or NULL */
     const float *grad_target;           /* what else is added to that of each of a target's logits [T, heads], or NULL */
@@ -22,6 +22,7 @@ typedef struct {
     float *by_logit;                    /* gradient of the logits, or of the halves' sum [E, heads] */
     float *by_source_half, *by_target_half; /* [S, heads] and [T, heads]; NULL where logits are given */
     float *by_value;                    /* [S, heads, width] */
+    int64_t add;                        /* whether the last three are added to */
 } gradient;
 
 /* The softmax's own part: each logit of a target gets minus its share of grad . mean. */
@@ -32,14 +33,14 @@ INLINE void describe_targets(const gradient *s, int64_t chunk, int kind) {
         for (int64_t head = 0; head < heads; head++) {
             int64_t at = row * heads + head, k = 0;
             const void *grad = rows_at(s->grad, at * width, kind);
-            const float *mean = s->mean + at * width;
+            const float *mean = s->mean ? s->mean + at * width : NULL;
             float sum[LINE] = {0}, total = 0, *about = s->about + row * ABOUT * heads + head;
-            for (; k + LINE <= width; k += LINE)
+            for (; mean && k + LINE <= width; k += LINE)
                 for (int lane = 0; lane < LINE; lane++) sum[lane] += load(grad, k + lane, kind) * mean[k + lane];
-            for (int lane = 0; k + lane < width; lane++) sum[lane] += load(grad, k + lane, kind) * mean[k + lane];
+            for (int lane = 0; mean && k + lane < width; lane++) sum[lane] += load(grad, k + lane, kind) * mean[k + lane];
             for (int lane = 0; lane < LINE; lane++) total += sum[lane];
             about[0] = s->maximum[at];
-            about[heads] = s->denominator[at] == 0 ? 0 : 1 / s->denominator[at];
+            about[heads] = !s->denominator ? 1 : s->denominator[at] == 0 ? 0 : 1 / s->denominator[at];
             if (s->logits.target) about[3 * heads] = s->logits.target[at];
             about[2 * heads] = (s->grad_target ? s->grad_target[at] : 0) - total;
         }
@@ -148,9 +149,9 @@ INLINE void differentiate(const gradient *s, int64_t chunk, int kind) {
     int64_t heads = s->logits.heads, longest = ROOM / heads, width = s->width;
     run r;
     for (int64_t row = from; row < to; row++) {
-        for (int64_t k = 0; k < heads * width; k++) s->by_value[row * heads * width + k] = 0;
+        for (int64_t k = 0; !s->add && k < heads * width; k++) s->by_value[row * heads * width + k] = 0;
         if (row + 1 < to) prefetch_row(s->value, row + 1, s->value_heads * width, kind);
-        for (int64_t head = 0; s->by_source_half && head < heads; head++) s->by_source_half[row * heads + head] = 0;
+        for (int64_t head = 0; !s->add && s->by_source_half && head < heads; head++) s->by_source_half[row * heads + head] = 0;
         for (int64_t i = a->offsets[row]; i < a->offsets[row + 1]; i += longest) {
             int64_t rest = a->offsets[row + 1] - i, edges = rest < longest ? rest : longest;
             fill_run(s, row, i, edges, last_edge, &r);
@@ -172,7 +173,7 @@ INLINE void add_by_target(const gradient *s, int64_t chunk) {
     int64_t from = first_row(a, chunk, s->chunks), to = first_row(a, chunk + 1, s->chunks), heads = s->logits.heads;
     for (int64_t row = from; row < to; row++) {
         float *out = s->by_target_half + row * heads;
-        for (int64_t head = 0; head < heads; head++) out[head] = 0;
+        for (int64_t head = 0; !s->add && head < heads; head++) out[head] = 0;
         for (int64_t i = a->offsets[row]; i < a->offsets[row + 1]; i++) add_halves(out, out, s->by_logit + i * heads, heads);
     }
 }
@@ -196,10 +197,11 @@ void gnnflow_attention_gradient(int64_t rows, const int64_t *offsets, int64_t nu
                                 const float *mean, const void *value, const void *grad, int64_t kind,
                                 int64_t value_heads, int64_t width, const float *grad_weight, const float *grad_target,
                                 float *about, float *by_logit, float *by_source_half, float *by_target_half,
-                                float *by_value, int threads) {
+                                float *by_value, int64_t add, int threads) {
     gradient s = {{offsets, NULL, NULL, rows}, {out_offsets, targets, numbers, num_sources},
                   {logit, source_half, target_half, slope, heads}, factor, kept, maximum, denominator, mean, value, grad,
-                  grad_weight, grad_target, value_heads, width, 0, about, by_logit, by_source_half, by_target_half, by_value};
+                  grad_weight, grad_target, value_heads, width, 0, about, by_logit, by_source_half, by_target_half, by_value,
+                  add};
     int64_t edges = offsets[rows] - offsets[0];
     s.chunks = chunks_for(rows * heads * width, rows, threads);
     run_chunks(describes[kind], &s, rows ? s.chunks : 0, threads);

@@ -4,15 +4,14 @@
     for each piece: state = added(layer, state, ...)            the kernel adds to the state that is there
     for each piece: pulled(layer, gradients of terms, ...)      and to the gradients that are there
 
-Where a layer's messages are summed with coefficients that nothing learns, or by the kernel for gates, neither takes a
-message; `pulled` says where that is not so, and the piece has to be differentiated.
+Where a layer's messages are summed with coefficients that nothing learns, or by the kernels for gates or for attention,
+neither takes a message; `pulled` says where that is not so, and the piece has to be differentiated.
 
 Shapes: T targets, S sources, H heads, D width of a head.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -22,8 +21,16 @@ from gnnflow.executions.levels import instances_of
 from gnnflow.executions.propagate import block_messages, dropout_of, partial_state
 from gnnflow.executions.shapes import TermRows
 from gnnflow.executions.tensors import BlockTensors
-from gnnflow.kernels import Gates, Scales, add_gated_gradient, add_gated_sum, empty_rows, fuses_gates
-from gnnflow.layers import EdgeContext, Layer, Messages, State, Sum, Terms
+from gnnflow.kernels import (
+    Gates,
+    Scales,
+    add_gated_gradient,
+    add_gated_sum,
+    add_softmax_gradient,
+    empty_rows,
+    fuses_gates,
+)
+from gnnflow.layers import EdgeContext, Layer, Messages, SoftmaxAttention, State, Sum, Terms
 from gnnflow.layers.phases import Fused, phases_of
 
 SLOPE = "slope"
@@ -64,7 +71,7 @@ def added(
 
 def pulled(
     layer: Layer,
-    gradients: Mapping[str, Tensor],
+    gradients: Terms,
     *,
     source: TermRows,
     target: TermRows,
@@ -75,23 +82,41 @@ def pulled(
     """Add to the gradients of source terms [S, ...], given that of the whole state, and return True.
 
     Return False, and add nothing, where the block has to be differentiated. Gradients of target terms there are none,
-    or `by_targets` knows them. has_slopes: whether the whole state came with them.
+    or `by_targets` knows them; those of attention are added to. has_slopes: whether the whole state came with them.
+    by_state: for attention what `for_each` returns.
     """
     fused = gated(layer, source, target, block)
     if fused is not None and has_slopes:
         assert fused.gate is not None
-        by_rows, by_other = (gradients[name].flatten(1) for name in (fused.row, fused.gate[0]))
+        by_rows, by_other = (gradients.source[name].flatten(1) for name in (fused.row, fused.gate[0]))
         grad = by_state["sum"].flatten(1).contiguous()
         add_gated_gradient(by_rows, by_other, _gates(fused, source, target, block), grad)
         return True
-    if not (layer.uses_coefficients and layer.levels.instance.adds):
+    kind = layer.levels.instance
+    if not layer.uses_coefficients or not (kind.adds or isinstance(kind, SoftmaxAttention)):
         return False
     with torch.enable_grad():  # to see what of the coefficients learns
         messages = _sampled(layer, source, target, block)
     if messages is None or messages.value is not source["value"]:
         return False
     with torch.no_grad():
-        return layer.levels.instance.add_value_gradient(gradients["value"], messages, by_state)
+        if not isinstance(kind, SoftmaxAttention):
+            return kind.add_value_gradient(gradients.source["value"], messages, by_state)
+        if (attended := kind.attended(messages)) is None:
+            return False
+        made = gradients.source["logit"], gradients.target["logit"], gradients.source["value"]
+        each = {"shift": by_state["max"], "by_each": by_state["denominator"], "by_mean": by_state["mean"]}
+        add_softmax_gradient(made, attended, **each)
+    return True
+
+
+def attends(layer: Layer, source: TermRows, target: TermRows, block: BlockTensors) -> bool:
+    """Return whether the kernels for attention add pieces with such terms and edge columns, both ways."""
+    kind = layer.levels.instance
+    if not layer.uses_coefficients or not isinstance(kind, SoftmaxAttention):
+        return False
+    messages = block_messages(layer, source, target, block)
+    return messages.value is source["value"] and kind.attended(messages) is not None
 
 
 def by_targets(layer: Layer, whole: State, by_state: State, like: Terms, edge: EdgeContext) -> dict[str, Tensor]:

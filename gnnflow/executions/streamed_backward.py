@@ -29,8 +29,8 @@ from gnnflow.executions.streamed_blame import Blame, LayerBlame, below, leaves_o
 from gnnflow.executions.streamed_layers import Named, Own, some_rows
 from gnnflow.executions.streaming import Piece, ahead, parts, zeros_like
 from gnnflow.executions.tensors import BlockTensors
-from gnnflow.kernels import Csr, empty_rows
-from gnnflow.layers import FeatureTensors, NodeContext, State
+from gnnflow.kernels import empty_rows
+from gnnflow.layers import FeatureTensors, NodeContext, SoftmaxAttention, State, Terms
 
 
 def gradients(run: StreamedRun, gradient: Tensor) -> list[Tensor | None]:
@@ -117,10 +117,7 @@ class _Backward:
         run, layer = self.run, self.run.model.layer(index)
         with torch.enable_grad():
             terms = run.no_terms(index)
-            none = torch.zeros(0, dtype=torch.int64, device=run.device)
-            csr = Csr(none.new_zeros(1), none, 0)
-            block = BlockTensors(csr, run.graph.edge(index), None)
-            state = partial_state(layer, source=terms.source, target=terms.target, block=block)
+            state = partial_state(layer, source=terms.source, target=terms.target, block=run.no_edges(index))
         learned = [*terms.source.values(), *terms.target.values(), *state.values()]
         return any(each.requires_grad for each in learned)
 
@@ -139,7 +136,7 @@ class _Backward:
     def _last_of(self, index: int, interval: int, read: tuple[Own, State, Tensor], blame: LayerBlame | None) -> None:
         """Differentiate the last phase of an interval, some rows at a time."""
         run, (own, whole, gradient) = self.run, read
-        made = room_for(run.graph.sizes[interval], own, blame, run.device)
+        made, attends = room_for(run.graph.sizes[interval], own, blame, run.device), run.attends[index]
         for rows in run.runs(index, interval):
             held, state = own.part(rows), parts(whole, rows)
             slopes = {name: state.pop(name) for name in [*state] if name == SLOPE}
@@ -149,6 +146,8 @@ class _Backward:
             pulled = self._pulled([out], [gradient[rows]], leaves)
             if blame is not None and slopes:
                 self._add_by_targets(index, slopes, pulled)
+            if blame is not None and attends:
+                pulled |= {f"state/{name}": each for name, each in self._for_each(index, state, pulled).items()}
             for name, each in pulled.items():
                 made[name][rows] = each
         if blame is not None:
@@ -162,6 +161,12 @@ class _Backward:
         like = self.run.no_terms(index)
         for name, each in by_targets(layer, slopes, below("state/", pulled), like, edge).items():
             pulled[f"target/{name}"] += each
+
+    def _for_each(self, index: int, whole: State, pulled: Named) -> State:
+        kind = self.run.model.layer(index).levels.instance
+        assert isinstance(kind, SoftmaxAttention)
+        with torch.no_grad():
+            return kind.for_each(whole, below("state/", pulled))
 
     def _edge_phase(self, index: int, blame: LayerBlame) -> None:
         """Differentiate the chunks, source interval by source interval."""
@@ -185,28 +190,35 @@ class _Backward:
                     if piece.target == before:  # read before the last piece had taken its part
                         read = replace(read, gradient=left)
                     left = read.gradient
-                    if not self._pulls(index, piece, read, terms, gathered):
+                    if not self._pulls(index, piece, read, blame=blame, terms=terms, gathered=gathered):
                         left = self._differentiate(index, piece, read, blame=blame, terms=terms, gathered=gathered)
                     before = piece.target
                     del read
                 passed.gradients.write(source, gathered)
                 del terms, gathered
 
-    def _pulls(self, index: int, piece: Piece, read: _Read, terms: Named, gathered: Named) -> bool:
-        """Add a piece's part of the gradients of source terms and return True, where that takes no message."""
+    def _pulls(
+        self, index: int, piece: Piece, read: _Read, *, blame: LayerBlame, terms: Named, gathered: Named
+    ) -> bool:
+        """Add a piece's part of the gradients of terms and return True, where that takes no message."""
         run = self.run
-        run.seed_piece(index, piece)
-        layer, whole = run.model.layer(index), run.layers[index].state
+        layer, whole, attends = run.model.layer(index), run.layers[index].state, run.attends[index]
         assert whole is not None
-        return pulled(
+        so_far = blame.target.read(piece.target) if attends else {}
+        run.seed_piece(index, piece)
+        found = pulled(
             layer,
-            gathered,
+            Terms(gathered, so_far),
             source=terms,
             target=read.target,
             block=read.block,
             by_state=read.gradient,
             has_slopes=SLOPE in whole.columns.names,
         )
+        if attends:
+            assert found
+            blame.target.write(piece.target, so_far)
+        return found
 
     def _differentiate(
         self, index: int, piece: Piece, read: _Read, *, blame: LayerBlame, terms: Named, gathered: Named
@@ -250,7 +262,9 @@ class _Backward:
         block = piece.load()
         if not block.csr.is_identity:
             sort_edges(layer, block)
-        whole = {} if layer.levels.instance.adds else room.state.read(piece.target)
+            _ = block.csr.by_source
+        adds = layer.levels.instance.adds or self.run.attends[index]
+        whole = {} if adds else room.state.read(piece.target)
         return _Read(block, room.target.read(piece.target), whole, blame.state.read(piece.target))
 
     def _terms_phase(self, index: int, blame: LayerBlame) -> None:

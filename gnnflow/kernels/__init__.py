@@ -13,16 +13,19 @@ from gnnflow.kernels.gates import fuses_gates, gated_sum
 from gnnflow.kernels.halves import Halves
 from gnnflow.kernels.memory import empty_rows
 from gnnflow.kernels.native import (
+    Attended,
     Gates,
     Map,
     add_gated_gradient,
     add_gated_sum,
+    add_softmax_gradient,
+    add_softmax_sums,
     affine,
     binary_cross_entropy,
     elu,
 )
 from gnnflow.kernels.scales import UNSCALED, Scales
-from gnnflow.kernels.softmax import SoftmaxSums, softmax_sums
+from gnnflow.kernels.softmax import SoftmaxSums, adds_softmax, softmax_sums
 from gnnflow.kernels.table import (
     TABLE,
     Kernel,
@@ -39,6 +42,7 @@ from gnnflow.kernels.table import (
 __all__ = [
     "TABLE",
     "UNSCALED",
+    "Attended",
     "Csr",
     "Gates",
     "Halves",
@@ -49,8 +53,11 @@ __all__ = [
     "SoftmaxSums",
     "add_gated_gradient",
     "add_gated_sum",
+    "add_softmax_gradient",
+    "add_softmax_sums",
     "add_value_gradient",
     "add_weighted_sum",
+    "adds_softmax",
     "affine",
     "binary_cross_entropy",
     "choose",

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gnnflow.kernels.csr import Csr, Instances
+from gnnflow.kernels import native
+from gnnflow.kernels.csr import Csr, Instances, identity
 from gnnflow.kernels.dropout import dropout
 from gnnflow.kernels.halves import Halves
 from gnnflow.kernels.native.attention import MOST_HEADS
@@ -38,6 +39,13 @@ class SoftmaxSums(NamedTuple):
     maximum: Tensor
     denominator: Tensor
     mean: Tensor
+
+
+def adds_softmax(logit: Halves, value: Tensor) -> bool:
+    """Return whether `add_softmax_sums` and `add_softmax_gradient` take logits and rows as these."""
+    heads, rows = logit.source.shape[1], (value, logit.source, logit.target)
+    alike = value.shape[1] == heads <= MOST_HEADS and all(each.dtype == torch.float32 for each in rows)
+    return alike and all(native.accepts(identity(0), each) for each in rows)
 
 
 def softmax_sums(

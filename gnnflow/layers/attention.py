@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gnnflow.graph.errors import LayerError
-from gnnflow.kernels import softmax_sums
+from gnnflow.kernels import Attended, Halves, add_softmax_sums, adds_softmax, softmax_sums
 from gnnflow.layers.aggregation import Aggregation, State
 from gnnflow.layers.messages import Messages
 
@@ -62,6 +62,31 @@ class SoftmaxAttention(Aggregation):
             "denominator": denominator,
             "mean": left["mean"] * by_left + right["mean"] * by_right,
         }
+
+    def add(self, state: State, messages: Messages) -> State:
+        """Make the state that of these messages too, in place where a kernel does."""
+        if (attended := self.attended(messages)) is None:
+            return super().add(state, messages)
+        add_softmax_sums(state["max"], state["denominator"], state["mean"], attended)
+        return state
+
+    def attended(self, messages: Messages) -> Attended | None:
+        """Return messages as the kernels take them that add to states and gradients; None where they do not."""
+        halves, plain = messages.halves, messages.attributes is None and messages.instances is None
+        if halves is None or not plain or not adds_softmax(halves, messages.value):
+            return None
+        own = Halves(halves.source.detach(), halves.target.detach(), halves.slope)
+        return Attended(messages.csr, own, messages.value.detach(), messages.scale, messages.dropout)
+
+    def for_each(self, whole: State, gradient: State) -> State:
+        """Return what the gradient of a part takes of the whole state and of its gradient, where it takes no part state.
+
+        In the place of the maximum the logarithm of the sum of exponentials, by which a logit gives its edge's share; in
+        that of the denominator what the gradient of a logit has of all edges; and the gradient of the mean.
+        """
+        by_each = whole["denominator"] * gradient["denominator"] - (gradient["mean"] * whole["mean"]).sum(2)
+        shift = whole["max"] + whole["denominator"].log()
+        return {"max": shift, "denominator": by_each, "mean": gradient["mean"]}
 
     def part_gradient(self, part: State, whole: State, gradient: State) -> State:
         """Weigh it with the part's share of the denominator, which moves the mean towards its own mean.

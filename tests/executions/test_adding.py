@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from gnnflow.config import model_from_dict
-from gnnflow.executions.adding import SLOPE, added, by_targets, pulled
+from gnnflow.executions.adding import SLOPE, added, attends, by_targets, pulled
 from gnnflow.executions.propagate import partial_state
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import Csr
@@ -33,9 +35,10 @@ def block(seed, *, weighted, sampled):
     return BlockTensors(csr, EdgeContext(size, weight), torch.full((TARGETS,), 1.5) if sampled else None)
 
 
-def layer_and_terms(model):
+def layer_and_terms(model, attributes=0):
     torch.manual_seed(0)
-    built = build_model(model_from_dict({**model, "layers": 1, "hidden": 6}), ModelInputs(WIDTH, 3))
+    inputs = ModelInputs(WIDTH, 3, attribute_width=attributes)
+    built = build_model(model_from_dict({**model, "layers": 1, "hidden": 6}), inputs)
     layer = built.layer(0)
 
     def terms(rows):
@@ -75,7 +78,7 @@ def test_pieces_added_in_place_give_the_state_and_the_gradients_of_all_edges(nam
     found = {key: torch.zeros_like(rows) for key, rows in source.items()}
     for each in pieces:
         how = {"by_state": blame, "has_slopes": SLOPE in state}
-        assert pulled(layer, found, source=source, target=target, block=each, **how)
+        assert pulled(layer, Terms(found, {}), source=source, target=target, block=each, **how)
     every = torch.autograd.grad(outs, leaves.values(), [blame["sum"]], allow_unused=True)
     from_targets = by_targets(layer, state, blame, Terms(source, target), pieces[0].edge)
     made = {f"source/{key}": rows for key, rows in found.items()}
@@ -85,11 +88,50 @@ def test_pieces_added_in_place_give_the_state_and_the_gradients_of_all_edges(nam
             torch.testing.assert_close(made[key], want, atol=1e-5, rtol=1e-4, msg=key)
 
 
-def test_attention_is_differentiated_piece_by_piece():
-    layer, source, target = layer_and_terms({"kind": "gat", "heads": 2})
+@needs_native
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("weighted_sample", [False, True])
+def test_attention_over_pieces_is_that_over_all_edges_and_so_are_its_gradients(dropout, weighted_sample):
+    layer, source, target = layer_and_terms({"kind": "gat", "heads": 2, "attention_dropout": dropout})
+    layer.train()
+    pieces = [block(seed, weighted=False, sampled=False) for seed in range(3)]
+    if weighted_sample:
+        pieces = [replace(each, edge_scale=1 + torch.rand(each.csr.num_edges)) for each in pieces]
+    leaves = [rows.requires_grad_() for held in (source, target) for rows in held.values()]
+    terms = {"source": source, "target": target}
+    assert all(attends(layer, source, target, each) for each in pieces)
+
+    def seeded(number):
+        torch.manual_seed(number)
+        return {**terms, "block": pieces[number]}
+
+    kind = layer.levels.instance
+    whole = kind.merge_all(partial_state(layer, **seeded(number)) for number in range(3))
+    with torch.no_grad():
+        state = None
+        for number in range(3):
+            before = state
+            state = added(layer, state, **seeded(number))
+            assert before is None or all(state[key] is before[key] for key in state), "in place"
+    for key, rows in whole.items():
+        torch.testing.assert_close(state[key], rows.detach(), msg=key)
+    blame = {key: torch.zeros_like(rows) for key, rows in state.items()} | {"mean": torch.randn_like(state["mean"])}
+    every = torch.autograd.grad([whole["mean"]], leaves, [blame["mean"]])
+    found = Terms(*({key: torch.zeros_like(rows) for key, rows in held.items()} for held in (source, target)))
+    for number in range(3):
+        given = {"by_state": kind.for_each(state, blame), "has_slopes": False}
+        assert pulled(layer, found, **seeded(number), **given)
+    for made, want in zip([*found.source.values(), *found.target.values()], every, strict=True):
+        torch.testing.assert_close(made, want, atol=1e-5, rtol=1e-4)
+
+
+def test_attention_that_reads_edges_is_differentiated_piece_by_piece():
+    layer, source, target = layer_and_terms({"kind": "gat_e", "heads": 2}, attributes=3)
     one = block(0, weighted=False, sampled=False)
+    one = replace(one, edge=EdgeContext(one.csr.num_edges, None, torch.randn(one.csr.num_edges, 3)))
     whole = added(layer, None, source=source, target=target, block=one)
-    gradients = {key: torch.zeros_like(rows) for key, rows in source.items()}
+    gradients = Terms({key: torch.zeros_like(rows) for key, rows in source.items()}, {})
     how = {"by_state": whole, "has_slopes": False}
+    assert not attends(layer, source, target, one)
     assert not pulled(layer, gradients, source=source, target=target, block=one, **how)
-    assert not any(rows.any() for rows in gradients.values())
+    assert not any(rows.any() for rows in gradients.source.values())

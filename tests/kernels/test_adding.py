@@ -6,15 +6,20 @@ import pytest
 import torch
 
 from gnnflow.kernels import (
+    Attended,
     Csr,
     Gates,
+    Halves,
     Scales,
     add_gated_gradient,
     add_gated_sum,
+    add_softmax_gradient,
+    add_softmax_sums,
     add_value_gradient,
     add_weighted_sum,
     gated_sum,
     identity,
+    softmax_sums,
     weighted_sum,
 )
 from gnnflow.kernels.threads import compute_threads
@@ -104,20 +109,56 @@ def test_gated_sums_and_gradients_are_added_to_what_is_there(width, weighted):
 
 
 @needs_native
+@pytest.mark.parametrize("heads", [1, 3, 8])
+@pytest.mark.parametrize("width", [1, 5, 16, 24, 70])
+def test_attention_is_added_to_a_state_that_is_there(heads, width):
+    """Also for a target with more edges than the core takes at once, and one that had none."""
+    torch.manual_seed(width)
+    state, whole, seen = None, None, []
+    value = torch.randn(SOURCES, heads, width)
+    halves = Halves(4 * torch.randn(SOURCES, heads), 4 * torch.randn(TARGETS, heads), 0.2)
+    for size in (3, 5000):
+        degree = torch.randint(0, 3, (TARGETS,))
+        degree[4] = size
+        offsets = torch.cat([torch.zeros(1).long(), degree.cumsum(0)])
+        csr = Csr(offsets, torch.randint(SOURCES, (int(offsets[-1]),)), SOURCES)
+        factor = torch.rand(csr.num_edges)
+        seen.append((csr, factor))
+        if state is None:
+            state = tuple(softmax_sums(csr, halves, value, factor=factor))
+        else:
+            add_softmax_sums(*state, Attended(csr, halves, value, factor, 0.0))
+    targets = torch.cat([csr.targets for csr, _ in seen])
+    order = torch.argsort(targets, stable=True)
+    sources, factor = (torch.cat(each)[order] for each in zip(*((csr.sources, by) for csr, by in seen), strict=True))
+    bounds = torch.searchsorted(targets[order], torch.arange(TARGETS + 1))
+    whole = softmax_sums(Csr(bounds, sources, SOURCES), halves, value, factor=factor)
+    for made, want in zip(state, whole, strict=True):
+        torch.testing.assert_close(made, want)
+
+
+@needs_native
 @pytest.mark.parametrize("width", [24, 70])
 def test_threads_give_the_same_bits(width):
     torch.manual_seed(width)
     csr = graph(4000, 4000)
     value, begun, scales = torch.randn(4000, 1, width), torch.randn(4000, 1, width), scales_of(csr)
     gates = Gates(csr, *(torch.randn(4000, width) for _ in range(3)), None)
+    halves = Halves(torch.randn(4000, 2), torch.randn(4000, 2), 0.2)
+    attended = Attended(csr, halves, value.expand(-1, 2, -1).contiguous(), None, 0.0)
     found = []
     for threads in (1, 2, 3):
         made = [begun.clone() for _ in range(3)] + [begun[:, 0].clone() for _ in range(4)]
+        made += [torch.zeros(4000, 2), torch.ones(4000, 2), *(torch.ones(4000, 2, width) for _ in range(2))]
+        made += [torch.ones(4000, 2) for _ in range(2)]
         with compute_threads(threads):
             add_weighted_sum(made[0], csr, None, value, scales)
             add_value_gradient(made[1], csr, None, value, scales)
             add_gated_sum(made[3], made[4], gates)
             add_gated_gradient(made[5], made[6], gates, value[:, 0])
+            add_softmax_sums(*made[7:10], attended)
+            each = {"shift": made[7], "by_each": made[8], "by_mean": made[9]}
+            add_softmax_gradient((made[11], made[12], made[10]), attended, **each)
         found.append(made)
     for other in found[1:]:
         assert all(map(torch.equal, found[0], other))

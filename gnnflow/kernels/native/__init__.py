@@ -7,7 +7,7 @@ its edges, so the bits do not depend on the number of threads. Measured in docs/
 from __future__ import annotations
 
 from gnnflow.kernels.native.activations import elu
-from gnnflow.kernels.native.attention import softmax_sums
+from gnnflow.kernels.native.attention import Attended, add_softmax_gradient, add_softmax_sums, softmax_sums
 from gnnflow.kernels.native.gates import Gates, add_gated_gradient, add_gated_sum, gated_sum
 from gnnflow.kernels.native.library import accepts
 from gnnflow.kernels.native.linear import Map, affine
@@ -16,11 +16,14 @@ from gnnflow.kernels.native.maxima import segment_max
 from gnnflow.kernels.native.sums import gather_sources, gather_targets, products, scaled_sum, sums, weighted_sum
 
 __all__ = [
+    "Attended",
     "Gates",
     "Map",
     "accepts",
     "add_gated_gradient",
     "add_gated_sum",
+    "add_softmax_gradient",
+    "add_softmax_sums",
     "affine",
     "binary_cross_entropy",
     "elu",

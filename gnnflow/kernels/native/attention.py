@@ -6,7 +6,7 @@ Shapes: T targets, S sources, E edges, A edge attributes, H heads, D width of a 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -52,9 +52,7 @@ def softmax_sums(
     logit: float32, of at most MOST_HEADS heads. value: float32 or in half precision, which the mean is then rounded to.
     """
     first, second, slope = logit if isinstance(logit, Halves) else (logit, None, None)
-    kept = dropout(first.new_ones(csr.num_edges, first.shape[1]), drop) if drop else None
-    factor = None if factor is None else rows_of(csr.num_edges, factor).float()
-    fixed = _Fixed(csr, slope, attributes, factor, kept)
+    fixed = _fixed(csr, slope, first.shape[1], attributes=attributes, factor=factor, drop=drop)
     maximum, denominator, mean = _Attention.apply(fixed, first, second, value)  # type: ignore[no-untyped-call]
     return maximum, denominator, mean
 
@@ -71,7 +69,7 @@ class _Attention(torch.autograd.Function):
         # what each edge has in the mean [E, H], for the attributes alone
         share = None if attributes is None else mean.new_empty(csr.num_edges, heads)
         given = (*fixed.logits(first, second), fixed.factor, fixed.kept, *stored(value), *value.shape[1:])
-        call("gnnflow_attention", csr, csr.sources, *given, maximum, denominator, share, mean)
+        call("gnnflow_attention", csr, csr.sources, *given, maximum, denominator, share, mean, 0)
         whole, beside = mean, None
         if attributes is not None and share is not None:
             beside = sums(csr.edges, share, attributes[:, None])
@@ -100,13 +98,72 @@ class _Attention(torch.autograd.Function):
         by_logit, about = empty_rows(csr.num_edges, heads), mean.new_empty(csr.num_targets, 4, heads)
         by_halves = (None, None) if second is None else (torch.empty_like(first), torch.empty_like(second))
         by_value = empty_rows(csr.num_sources, heads, width)
-        reverse = (csr.num_sources, csr.transposed.offsets, csr.transposed.sources, csr.by_source.sources)
+        reverse = _reverse(csr)
         known = (*fixed.logits(first, second), fixed.factor, fixed.kept, maximum, denominator, mean)
         rows, kind = stored(value)
         given = (rows, grad[:, :, :width].contiguous(), kind, *value.shape[1:], by_share, by_target)
         made = (about, by_logit, *by_halves, by_value)
-        call("gnnflow_attention_gradient", csr, *reverse, *known, *given, *made)
+        call("gnnflow_attention_gradient", csr, *reverse, *known, *given, *made, 0)
         # a value that serves every head collects the gradients of all
         by_value = by_value if by_value.shape == value.shape else by_value.sum(1, keepdim=True)
         by_first, by_second = (by_logit, None) if second is None else by_halves
         return None, by_first, by_second, by_value.to(value.dtype)
+
+
+class Attended(NamedTuple):
+    """What attention over a piece is made of: logits by their halves, value [S, H, D], all float32; factor and drop."""
+
+    csr: Csr
+    halves: Halves
+    value: Tensor
+    factor: Tensor | None
+    drop: float
+
+
+def add_softmax_sums(maximum: Tensor, denominator: Tensor, mean: Tensor, of: Attended) -> None:
+    """Make the state of some edges [T, H], [T, H] and [T, H, D] that of others too; not differentiated."""
+    fixed = _fixed(of.csr, of.halves.slope, of.value.shape[1], factor=of.factor, drop=of.drop)
+    value = rows_of(of.csr.num_sources, of.value)
+    given = (*fixed.logits(of.halves.source, of.halves.target), fixed.factor, fixed.kept, *stored(value))
+    assert all(each.is_contiguous() for each in (maximum, denominator, mean)), "states are written to"
+    call("gnnflow_attention", of.csr, of.csr.sources, *given, *value.shape[1:], maximum, denominator, None, mean, 1)
+
+
+def add_softmax_gradient(
+    made: tuple[Tensor, Tensor, Tensor], of: Attended, *, shift: Tensor, by_each: Tensor, by_mean: Tensor
+) -> None:
+    """Add to the gradients of both halves [S, H], [T, H] and of the value [S, H, D], knowing the whole state.
+
+    shift [T, H]: the logarithm of the sum of exponentials. by_mean [T, H, D]: the gradient of the whole mean. by_each
+    [T, H]: what each edge's share of the gradient of its logit has beside the product of by_mean with its value.
+    """
+    csr, (_, heads, width) = of.csr, of.value.shape
+    fixed = _fixed(csr, of.halves.slope, heads, factor=of.factor, drop=of.drop)
+    by_logit, about = empty_rows(csr.num_edges, heads), shift.new_empty(csr.num_targets, 4, heads)
+    known = (*fixed.logits(of.halves.source, of.halves.target), fixed.factor, fixed.kept)
+    whole = (rows_of(csr.num_targets, shift), None, None)
+    rows, kind = stored(rows_of(csr.num_sources, of.value))
+    given = (rows, rows_of(csr.num_targets, by_mean), kind, heads, width, None, rows_of(csr.num_targets, by_each))
+    assert all(each.is_contiguous() for each in made), "gradients are written to"
+    call("gnnflow_attention_gradient", csr, *_reverse(csr), *known, *whole, *given, about, by_logit, *made, 1)
+
+
+def _fixed(
+    csr: Csr,
+    slope: float | None,
+    heads: int,
+    *,
+    attributes: Tensor | None = None,
+    factor: Tensor | None,
+    drop: float,
+) -> _Fixed:
+    """Draw what dropout keeps of the edges."""
+    kept = dropout(torch.ones(csr.num_edges, heads), drop) if drop else None
+    return _Fixed(csr, slope, attributes, None if factor is None else rows_of(csr.num_edges, factor).float(), kept)
+
+
+def _reverse(csr: Csr) -> tuple[int, Tensor, Tensor, Tensor]:
+    """Return the edges by source, as the core takes them."""
+    if csr.is_identity:
+        return csr.num_sources, csr.offsets, csr.sources, csr.sources
+    return csr.num_sources, csr.transposed.offsets, csr.transposed.sources, csr.by_source.sources

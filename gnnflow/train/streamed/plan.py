@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from gnnflow.executions.adding import SLOPE, added
+from gnnflow.executions.adding import SLOPE, added, attends
 from gnnflow.executions.base import is_cheaper_first, terms_of
 from gnnflow.executions.propagate import partial_state
 from gnnflow.executions.tensors import BlockTensors
@@ -247,13 +247,15 @@ def _bytes_per_row(layer: _LayerWidths) -> int:
     # where pieces are not added in place: a part's state and what the two are merged with; in the backward pass the
     # whole states, a part with its gradient, what that is made of, and the gradients of terms
     parts = 0 if layer.in_place else 4 * layer.state
-    wholes = 0 if layer.adds else 3 * layer.kept
-    differentiated = 0 if layer.in_place else 5 * layer.state + 2 * (layer.source + layer.target) + wholes
+    differentiated = 0 if layer.in_place else 5 * layer.state + 2 * (layer.source + layer.target)
+    differentiated += 0 if layer.in_place or layer.adds else 3 * layer.kept
     terms = 2 * (layer.h + layer.source + layer.target)
     # passed: what waits to be taken, is on its way here, or read ahead to be sent; of gradients also what is sent; and
     # the memory that ranks of one host both see, once for each way
     edges = 2 * layer.kept + parts + 3 * layer.source + 5 * layer.passed + 2 * own + 2 * layer.out
-    edges_back = 4 * layer.source + 9 * layer.passed + 3 * (layer.state + layer.target) + differentiated
+    # attention keeps of each target what it needs of all its edges, and reads and writes the gradients of target terms
+    attended = 4 * layer.heads + 2 * layer.target if layer.in_place and not layer.adds else 0
+    edges_back = 4 * layer.source + 9 * layer.passed + 3 * (layer.state + layer.target) + differentiated + attended
     last_back = 2 * (own + layer.kept + layer.out) + 2 * (own + layer.state)
     terms_back = 2 * (layer.h + layer.source + layer.target) + 3 * layer.h
     if not layer.learns:
@@ -283,6 +285,7 @@ def _widths(model: Model, index: int, size: GraphSize, *, exact: bool) -> _Layer
     ]
     aggregation = layer.levels.instance
     has_gates = any(SLOPE in each for each in adding)
+    has_attention = not exact and all(attends(layer, each.source, each.target, block) for each in either)
     return _LayerWidths(
         layer.in_width if index else max(layer.in_width, size.feature_width),
         max(_width(each.source) for each in either),
@@ -293,7 +296,7 @@ def _widths(model: Model, index: int, size: GraphSize, *, exact: bool) -> _Layer
         max(each.source["value"].shape[-2] for each in either),
         max(_width(each.source) for each in either) if size.ranks > 1 else 0,
         aggregation.adds,
-        has_gates or (aggregation.adds and layer.uses_coefficients and not layer.coefficient_dropout),
+        has_gates or has_attention or (aggregation.adds and layer.uses_coefficients and not layer.coefficient_dropout),
         not exact
         or any(rows.requires_grad for each in either for held in each for rows in held.values())
         or any(rows.requires_grad for each in states for rows in each.values()),
