@@ -50,7 +50,8 @@ from gnnflow.layers import Model, Terms
 from gnnflow.layers.model import ModelInputs, build_model
 from gnnflow.train.reproducible import compute_settings
 from gnnflow.train.streamed.files import LocalDisk, Scratch
-from gnnflow.train.streamed.graph import FileGraph, even_sizes
+from gnnflow.train.streamed.graph import FileGraph
+from gnnflow.train.streamed.numbering import by_id, even_sizes
 from gnnflow.train.streamed.plan import GraphSize, Plan, plan
 
 CLASSES = 8
@@ -98,7 +99,7 @@ class Order(streamed.StreamedRun):
                 block, target, source = next(found)
                 state = room.read(piece.target) if room is not None and piece.target in begun else None
                 state = self.add_piece(index, state, piece, block, terms=Terms(source, target))
-                room = room or Held.room(self.graph, state)
+                room = room or Held.room(self.graph, state, level=index + 1)
                 room.write(piece.target, state)
                 begun.add(piece.target)
         assert room is not None
@@ -131,11 +132,11 @@ class Stage(streamed.StreamedRun):
             before = states.pop(piece.target, None)
             state = part if before is None else layer.levels.instance.merge(before, part)
             for done, whole in states.items():
-                room = room or Held.room(self.graph, whole)
+                room = room or Held.room(self.graph, whole, level=index + 1)
                 room.write(done, self._scaled(index, done, whole))
             states = {piece.target: state}
         for done, whole in states.items():
-            room = room or Held.room(self.graph, whole)
+            room = room or Held.room(self.graph, whole, level=index + 1)
             room.write(done, self._scaled(index, done, whole))
         assert room is not None
         file.close()
@@ -153,7 +154,7 @@ class Stage(streamed.StreamedRun):
 
 def finish(run: streamed.StreamedRun, index: int, room: Held) -> None:
     """Run a layer's last phase over whole states that lie in a file."""
-    rows = run.graph.rows(run.model.layer(index).out_width)
+    rows = run.graph.rows(run.model.layer(index).out_width, level=index + 1)
     for interval in run.intervals:
         rows.write(interval, [run.finished(index, interval, room.read(interval), run.load_own(index, interval))])
     room.release()
@@ -211,7 +212,9 @@ def filed(model: Model, chosen: argparse.Namespace, folder: str, scratch: Scratc
     made = plan(model, size, budget=chosen.budget << 20)
     return_memory(most=made.row_bytes)
     sizes = even_sizes(chosen.nodes, chosen.intervals or made.intervals)
-    graph = FileGraph.empty(scratch, sizes, files=[0, 0], max_edges=made.max_edges, width=chosen.width, sparse=False)
+    graph = FileGraph.empty(
+        scratch, by_id(sizes), files=[0, 0], max_edges=made.max_edges, width=chosen.width, sparse=False
+    )
     for first, edges, nodes, features in parts_of(chosen):
         graph.add(first, blocks=[Block(edges, chosen.nodes)] * 2, features=features, nodes=nodes)
     return graph, made

@@ -48,7 +48,8 @@ from gnnflow.kernels.device import lock_pages
 from gnnflow.train.reproducible import compute_settings
 from gnnflow.train.streamed.card import Card, CardGraph
 from gnnflow.train.streamed.files import Scratch
-from gnnflow.train.streamed.graph import FileGraph, even_sizes
+from gnnflow.train.streamed.graph import FileGraph
+from gnnflow.train.streamed.numbering import by_id, even_sizes
 from gnnflow.train.streamed.plan import ON_CARD, GraphSize, plan
 
 DEVICE = torch.device("cuda", 0)
@@ -157,7 +158,9 @@ def ours(chosen: argparse.Namespace) -> dict[str, Any]:
     size = GraphSize(chosen.nodes, chosen.edges, chosen.nodes, WIDTH, 0, largest)
     made = plan(model, size, budget=chosen.budget << 20, place=ON_CARD)
     sizes = even_sizes(chosen.nodes, made.intervals)
-    files = FileGraph.empty(Scratch(None), sizes, files=[0, 0], max_edges=made.max_edges, width=WIDTH, sparse=False)
+    files = FileGraph.empty(
+        Scratch(None), by_id(sizes), files=[0, 0], max_edges=made.max_edges, width=WIDTH, sparse=False
+    )
     for first, edges, nodes, features in parts_of(chosen):
         files.add(first, blocks=[Block(edges, chosen.nodes)] * 2, features=features, nodes=nodes)
     told: dict[str, Any] = {"intervals": made.intervals, "planned_mib": made.num_bytes / 2**20}

@@ -41,7 +41,8 @@ from gnnflow.train.ranks.rows import open_rows
 from gnnflow.train.reproducible import compute_settings
 from gnnflow.train.streamed.bandwidth import keeps_copies, measured
 from gnnflow.train.streamed.files import Scratch
-from gnnflow.train.streamed.graph import FileGraph, even_sizes
+from gnnflow.train.streamed.graph import FileGraph
+from gnnflow.train.streamed.numbering import by_id, even_sizes
 from gnnflow.train.streamed.plan import GraphSize, plan
 
 HOST, SECONDS = "127.0.0.1", 600.0
@@ -69,7 +70,7 @@ def filed(chosen: argparse.Namespace, scratch: Scratch, disk: CountingDisk, exch
     if exchange is not None:
         ring = Ring(exchange, sizes, copies=chosen.what == "copies")
     graph = FileGraph.empty(
-        scratch, sizes, files=[0, 0], max_edges=chosen.max_edges, width=chosen.width, sparse=False, ring=ring
+        scratch, by_id(sizes), files=[0, 0], max_edges=chosen.max_edges, width=chosen.width, sparse=False, ring=ring
     )
     firsts = np.cumsum([0, *sizes])
     own = range(len(sizes)) if ring is None else ring.own

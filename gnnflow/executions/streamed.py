@@ -91,7 +91,7 @@ class StreamedRun(StreamedLayers):
         return found
 
     def run_layers(self) -> None:
-        """Compute the rows of all nodes after every layer."""
+        """Compute the rows after every layer that still reach a target."""
         for index in range(self.model.num_layers):
             self._terms_phase(index)
             self._edge_phase(index)
@@ -113,13 +113,16 @@ class StreamedRun(StreamedLayers):
 
     def _terms_phase(self, index: int) -> None:
         like = self.no_terms(index)
-        source = Held.room(self.graph, like.source, of_sources=True)
-        room, device = LayerRoom(source, Held.room(self.graph, like.target)), self.device
+        source = Held.room(self.graph, like.source, level=index, of_sources=True)
+        room, device = LayerRoom(source, Held.room(self.graph, like.target, level=index + 1)), self.device
+        num_rows, num_targets = self.graph.active(index), self.graph.active(index + 1)
         with ahead([partial(self._load_for_terms, index, interval) for interval in self.intervals]) as found:
             for interval in self.intervals:
                 held, nodes = next(found)
-                made = Terms(*(each.empty(self.graph.sizes[interval], device) for each in (room.source, room.target)))
-                for rows in self.runs(index, interval):
+                made = Terms(
+                    room.source.empty(num_rows[interval], device), room.target.empty(num_targets[interval], device)
+                )
+                for rows in self.runs(index, interval, level=index):
                     h = self.input_rows(some_rows(held, rows))
                     fill(made, rows, self.terms(index, h, nodes.part(rows), place=(interval, rows.start)))
                 room.source.write(interval, made.source)
@@ -132,7 +135,7 @@ class StreamedRun(StreamedLayers):
 
     def _edge_phase(self, index: int) -> None:
         """Aggregate target interval after target interval, whose state stays in memory until it is whole."""
-        rows = self.graph.rows(self.model.layer(index).out_width)
+        rows = self.graph.rows(self.model.layer(index).out_width, level=index + 1)
         passed = passing(self.graph, self.layers[index].source, self._sources(index))
         with ahead(self._loads(index, passed.terms), number=2) as found, passed:
             for interval, pieces in groupby(self.pieces(index), key=lambda piece: piece.target):
@@ -173,7 +176,9 @@ class StreamedRun(StreamedLayers):
             return
         room = self.layers[index]
         if room.state is None:
-            room = self.layers[index] = LayerRoom(room.source, room.target, Held.room(self.graph, state))
+            room = self.layers[index] = LayerRoom(
+                room.source, room.target, Held.room(self.graph, state, level=index + 1)
+            )
         assert room.state is not None
         room.state.write(interval, state)
 

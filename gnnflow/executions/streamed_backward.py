@@ -26,7 +26,7 @@ from gnnflow.executions.propagate import partial_state, sort_edges
 from gnnflow.executions.ring import Here, Relay, passing, sources_of
 from gnnflow.executions.streamed import StreamedRun
 from gnnflow.executions.streamed_blame import Blame, LayerBlame, below, leaves_of, room_for
-from gnnflow.executions.streamed_layers import Named, Own, some_rows
+from gnnflow.executions.streamed_layers import Named, Own, some_rows, sources_in
 from gnnflow.executions.streaming import Piece, ahead, parts, zeros_like
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import empty_rows
@@ -80,7 +80,7 @@ class _Backward:
         blame = None
         if self._terms_need_gradient(index):
             assert room.state is not None
-            blame = LayerBlame.room(self.run.graph, room)
+            blame = LayerBlame.room(self.run.graph, room, index=index)
         self._last_phase(index, blame)
         self.blames.pop(index).rows.release()
         if blame is None:
@@ -92,7 +92,7 @@ class _Backward:
     def _blame(self, index: int) -> Blame:
         if index not in self.blames:
             width = self.run.model.layer(index).out_width
-            self.blames[index] = Blame(self.run.graph.rows(width), width)
+            self.blames[index] = Blame(self.run.graph.rows(width, level=index + 1), width)
         return self.blames[index]
 
     def _pulled(self, outputs: Sequence[Tensor], gradients: Sequence[Tensor], leaves: Mapping[str, Tensor]) -> Named:
@@ -136,8 +136,9 @@ class _Backward:
     def _last_of(self, index: int, interval: int, read: tuple[Own, State, Tensor], blame: LayerBlame | None) -> None:
         """Differentiate the last phase of an interval, some rows at a time."""
         run, (own, whole, gradient) = self.run, read
-        made, attends = room_for(run.graph.sizes[interval], own, blame, run.device), run.attends[index]
-        for rows in run.runs(index, interval):
+        made = room_for(run.graph.active(index + 1)[interval], own, blame, run.device)
+        attends = run.attends[index]
+        for rows in run.runs(index, interval, level=index + 1):
             held, state = own.part(rows), parts(whole, rows)
             slopes = {name: state.pop(name) for name in [*state] if name == SLOPE}
             leaves = leaves_of(held, state, with_terms=blame is not None)
@@ -180,7 +181,7 @@ class _Backward:
         with ahead(self._loads(index, by_source, passed, blame), number=2) as found, passed:
             for source, pieces in by_source.items():
                 terms = cast("Named", next(found))
-                gathered = blame.source.empty(self.run.graph.sizes[source], self.run.device)
+                gathered = blame.source.empty(self.run.graph.active(index)[source], self.run.device)
                 for rows in gathered.values():
                     rows.zero_()
                 for leaf in terms.values():
@@ -208,8 +209,8 @@ class _Backward:
         run.seed_piece(index, piece)
         found = pulled(
             layer,
-            Terms(gathered, so_far),
-            source=terms,
+            Terms(sources_in(read.block, gathered), so_far),
+            source=sources_in(read.block, terms),
             target=read.target,
             block=read.block,
             by_state=read.gradient,
@@ -226,6 +227,7 @@ class _Backward:
         """Add a piece's part of the gradients, and return what of that of the whole state is left for the others."""
         run, layer, target = self.run, self.run.model.layer(index), read.target
         aggregation = layer.levels.instance
+        terms, gathered = sources_in(read.block, terms), sources_in(read.block, gathered)
         for leaf in target.values():
             leaf.requires_grad_()
         run.seed_piece(index, piece)
@@ -284,7 +286,7 @@ class _Backward:
         """Differentiate the terms of an interval, some rows at a time."""
         run, (held, nodes, source, target) = self.run, read
         made = empty_rows(*held.shape, device=held.device) if isinstance(held, Tensor) else None
-        for rows in run.runs(index, interval):
+        for rows in run.runs(index, interval, level=index):
             h = some_rows(held, rows)
             leaves = {"h": h.requires_grad_()} if isinstance(h, Tensor) else {}
             with torch.enable_grad():

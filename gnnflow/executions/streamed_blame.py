@@ -46,11 +46,12 @@ class LayerBlame:
     target: Held
 
     @classmethod
-    def room(cls, graph: StreamedGraph, of: LayerRoom) -> LayerBlame:
-        """Return room for the gradients of what a layer has room for."""
+    def room(cls, graph: StreamedGraph, of: LayerRoom, *, index: int) -> LayerBlame:
+        """Return room for the gradients of what a layer, number `index`, has room for."""
         assert of.state is not None
-        layouts = (of.state.columns.without(SLOPE), of.source.columns, of.target.columns)
-        return cls(*(Held(each, graph.rows(each.width) if each.width else None) for each in layouts))
+        state = Held.room(graph, of.state.columns.without(SLOPE), level=index + 1)
+        source = Held.room(graph, of.source.columns, level=index)
+        return cls(state, source, Held.room(graph, of.target.columns, level=index + 1))
 
     def release(self) -> None:
         """Give the room back."""
@@ -59,12 +60,16 @@ class LayerBlame:
 
 
 def room_for(num_rows: int, own: Own, blame: LayerBlame | None, device: torch.device) -> Named:
-    """Return room for the gradients of what a last phase is differentiated by, as `leaves_of` names it."""
+    """Return room for the gradients of what a last phase is differentiated by, as `leaves_of` names it.
+
+    Input rows that are no targets of the layer have no gradient by it.
+    """
     made: Named = {}
     for prefix, held in (("state/", blame.state), ("target/", blame.target)) if blame is not None else ():
         made |= {prefix + name: rows for name, rows in held.empty(num_rows, device).items()}
     if isinstance(own.h, Tensor):
         made["h"] = empty_rows(*own.h.shape, device=own.h.device)
+        made["h"][num_rows:] = 0
     return made
 
 

@@ -102,7 +102,7 @@ class StreamedLayers:
         found = self.graph.pieces(index)
         if not self.model.layer(index).include_self:
             return list(found)
-        sizes = self.graph.sizes
+        sizes = self.graph.active(index + 1)
         own = [
             Piece(each, each, -1, sizes[each], partial(self._own_edges, index, sizes[each])) for each in self.intervals
         ]
@@ -133,11 +133,10 @@ class StreamedLayers:
 
     def maps_first(self, index: int) -> bool:
         """Return whether a layer's value_weight is applied before the aggregation."""
-        num_nodes = self.firsts[-1]
         return is_cheaper_first(
             self.model.layer(index),
-            num_sources=num_nodes,
-            num_targets=num_nodes,
+            num_sources=sum(self.graph.active(index)),
+            num_targets=sum(self.graph.active(index + 1)),
             num_edges=self.graph.num_edges(index),
             needs_gradient=self.needs_gradient(index),
         )
@@ -153,17 +152,21 @@ class StreamedLayers:
         """Return a layer's input rows [n, W]."""
         return held if isinstance(held, Tensor) else self.model.encode(held)
 
-    def runs(self, index: int, interval: int) -> Iterator[slice]:
-        """Yield an interval's rows as the vertex phases of a layer take them."""
+    def runs(self, index: int, interval: int, *, level: int) -> Iterator[slice]:
+        """Yield an interval's rows of a level as the vertex phases of a layer take them."""
         layer = self.model.layer(index)
-        return runs(self.graph.sizes[interval], max(layer.in_width, layer.out_width), self.device)
+        return runs(self.graph.active(level)[interval], max(layer.in_width, layer.out_width), self.device)
 
     def terms(self, index: int, h: Tensor, nodes: NodeContext, *, place: tuple[int, int] = (0, 0)) -> Terms:
-        """Return a layer's terms of some nodes. place: their interval, and the first of its rows that they are."""
+        """Return a layer's terms of some nodes, target terms of those that are targets, the first ones.
+
+        place: their interval, and the first of its rows that they are.
+        """
         self.seeded("terms", index, *place)
-        layer = self.model.layer(index)
+        layer, (interval, first) = self.model.layer(index), place
         h = self.model.pre(index, h)
-        return terms_of(layer, h, nodes=nodes, num_targets=len(h), map_first=self.maps_first(index))
+        num_targets = min(max(0, self.graph.active(index + 1)[interval] - first), len(h))
+        return terms_of(layer, h, nodes=nodes, num_targets=num_targets, map_first=self.maps_first(index))
 
     def no_terms(self, index: int) -> Terms:
         """Return a layer's terms of no node."""
@@ -208,7 +211,8 @@ class StreamedLayers:
         """
         layer = self.model.layer(index)
         self.seed_piece(index, piece)
-        return added(layer, state, source=terms.source, target=terms.target, block=block, with_slopes=self.keeps)
+        source = sources_in(block, terms.source)
+        return added(layer, state, source=source, target=terms.target, block=block, with_slopes=self.keeps)
 
     def seed_piece(self, index: int, piece: Piece) -> None:
         """Make the draws of a piece's edges a function of the pass and the piece."""
@@ -217,8 +221,8 @@ class StreamedLayers:
     def finished(self, index: int, interval: int, state: State, own: Own) -> Tensor:
         """Return an interval's rows after a layer, one run of memory."""
         width, device = self.model.layer(index).out_width, self.device
-        made = empty_rows(self.graph.sizes[interval], width, device=device)
-        for rows in self.runs(index, interval):
+        made = empty_rows(self.graph.active(index + 1)[interval], width, device=device)
+        for rows in self.runs(index, interval, level=index + 1):
             made[rows] = self.last_phase(index, parts(state, rows), own.part(rows))
         return made
 
@@ -245,6 +249,15 @@ def not_streamed(layer: Layer) -> str | None:
     if not aggregation.has_part_gradient:
         return f"{kind} defines no part_gradient(), by which a chunk is differentiated without the others"
     return None
+
+
+def sources_in(block: BlockTensors, terms: Named) -> Named:
+    """Return the rows of source terms that a block reads: of messages to oneself those of its targets, the first."""
+    number = block.num_targets
+    if not block.csr.is_identity or all(len(rows) == number for rows in terms.values()):
+        return terms
+    # a part of a leaf is one again: coefficients are asked whether they learn
+    return {name: rows[:number].detach().requires_grad_(rows.requires_grad) for name, rows in terms.items()}
 
 
 def some_rows(held: FeatureTensors | Tensor, rows: slice) -> FeatureTensors | Tensor:

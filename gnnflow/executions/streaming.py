@@ -37,7 +37,7 @@ class Piece:
     """Some edges from the nodes of one interval to those of another.
 
     number: tells it from the other pieces of its chunk. load: reads it as a block whose targets and sources are the
-    rows of the two intervals.
+    active rows of the two intervals, behind its layer and before it.
     """
 
     target: int
@@ -74,6 +74,12 @@ class StreamedGraph(Protocol):
     def sizes(self) -> Sequence[int]:
         """How many nodes each interval has, those of other ranks too."""
 
+    def active(self, level: int) -> Sequence[int]:
+        """Return how many rows of each interval still reach a target behind so many layers: they are its first ones.
+
+        Level 0 is what the first layer reads. The rows of a level are among those of the level before.
+        """
+
     def num_edges(self, layer: int) -> int:
         """Return how many edges a layer aggregates, on all ranks."""
 
@@ -87,15 +93,15 @@ class StreamedGraph(Protocol):
         """Return the columns of a layer's edges, of no edge."""
 
     def features(self, interval: int) -> FeatureTensors:
-        """Read the input features of an interval's nodes."""
+        """Read the input features of an interval's rows of level 0."""
 
     def nodes(self, interval: int) -> NodeContext:
         """Read what the graph knows of an interval's nodes."""
 
-    def rows(self, width: int) -> Rows:
-        """Return room for so many numbers per node of this rank's intervals."""
+    def rows(self, width: int, *, level: int) -> Rows:
+        """Return room for so many numbers per row of a level, of this rank's intervals."""
 
-    def source_rows(self, width: int) -> Rows:
+    def source_rows(self, width: int, *, level: int) -> Rows:
         """Return such room for what edges read of their sources: of all intervals, where ranks keep copies."""
 
 
@@ -139,11 +145,16 @@ class Held:
     rows: Rows | None
 
     @classmethod
-    def room(cls, graph: StreamedGraph, like: Mapping[str, Tensor], *, of_sources: bool = False) -> Held:
-        """Return room for such tensors; none is asked for where they have no columns. of_sources: edges read them."""
-        columns = Columns.of(like)
+    def room(
+        cls, graph: StreamedGraph, like: Mapping[str, Tensor] | Columns, *, level: int, of_sources: bool = False
+    ) -> Held:
+        """Return room for such tensors of a level's rows; none is asked for where they have no columns.
+
+        of_sources: edges read them.
+        """
+        columns = like if isinstance(like, Columns) else Columns.of(like)
         make = graph.source_rows if of_sources else graph.rows
-        return cls(columns, make(columns.width) if columns.width else None)
+        return cls(columns, make(columns.width, level=level) if columns.width else None)
 
     def empty(self, num_rows: int, device: torch.device) -> dict[str, Tensor]:
         """Return tensors for so many nodes that lie as they are written."""

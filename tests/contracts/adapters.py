@@ -174,11 +174,15 @@ def on_stream(model, case, *, folder=TEMPORARY, brought=None):
     size = 1 if model.training or brought or case.graph.adjacency.edges.leaves is not None else 1 + case.seed % 4
 
     def run(exchange=None):
-        graph = filed(folder, case, number, exchange)
+        graph = filed(folder, case, number, exchange, targets=order)
+        rows = graph.numbering.rows_of(order)
+        graph = brought(graph) if brought else graph.written.pruned
         # its backward pass, which reads it, may come behind
         weakref.finalize(graph, graph.scratch.close)
-        graph = brought(graph) if brought else graph
-        return outputs_of(model, graph, order if exchange is None else targets_of(graph, order))
+        if exchange is not None:
+            return outputs_of(model, graph, targets_of(graph, order))
+        found, back = outputs_of(model, graph, np.sort(rows)), np.argsort(np.argsort(rows))
+        return found[0][back], found[1][back]
 
     if size == 1:
         logits, embedding = run()

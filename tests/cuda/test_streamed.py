@@ -22,7 +22,8 @@ from gnnflow.progress import Silent
 from gnnflow.train.streamed import source
 from gnnflow.train.streamed.card import Card, CardGraph
 from gnnflow.train.streamed.files import Scratch
-from gnnflow.train.streamed.graph import FileGraph, even_sizes
+from gnnflow.train.streamed.graph import FileGraph
+from gnnflow.train.streamed.numbering import by_id, even_sizes
 from gnnflow.train.streamed.plan import ON_CARD, GraphSize, Plan, plan
 from gnnflow.train.trainer import train
 from tests.contracts.adapters import Case, on_stream
@@ -99,7 +100,7 @@ def test_the_budget_is_kept_on_the_card(kind, mib):
     degree = rng.multinomial(size.num_edges, np.full(size.num_nodes, 1 / size.num_nodes))
     edges = InEdges(offsets_of(degree), rng.integers(0, size.num_nodes, size.num_edges))
     sizes = even_sizes(size.num_nodes, made.intervals)
-    files = FileGraph.empty(Scratch(None), sizes, files=[0, 0], max_edges=made.max_edges, width=64, sparse=False)
+    files = FileGraph.empty(Scratch(None), by_id(sizes), files=[0, 0], max_edges=made.max_edges, width=64, sparse=False)
     features = Features(64, dense=rng.standard_normal((size.num_nodes, 64), np.float32))
     nodes = Degrees(degree, degree, degree.astype(np.float32))
     files.add(0, blocks=[Block(edges, size.num_nodes)] * 2, features=features, nodes=nodes)

@@ -120,9 +120,10 @@ class CardGraph:
         Raises IndexError where an edge leads outside of its rows: on a card nothing checks that.
         """
         made: dict[int, list[Piece]] = {}
-        for chunks in files.chunks:
+        for layer, chunks in enumerate(files.chunks):
             if id(chunks) not in made:
-                made[id(chunks)] = packed(chunks, files.scratch, card.run, threads=_PACKING)
+                made[id(chunks)] = packed(files.plain_pieces(layer), files.scratch, card.run, threads=_PACKING)
+                chunks.close()
         return cls(files, card, tuple(made[id(chunks)] for chunks in files.chunks))
 
     @property
@@ -151,6 +152,10 @@ class CardGraph:
         """Return the columns of a layer's edges, of no edge."""
         return beside(self.card.device, self.files.edge(layer))
 
+    def active(self, level: int) -> Sequence[int]:
+        """Return how many nodes each interval has."""
+        return self.sizes
+
     def features(self, interval: int) -> FeatureTensors:
         """Read the input features of an interval's nodes."""
         inputs = self.files.inputs
@@ -163,10 +168,10 @@ class CardGraph:
         """Read the degrees of an interval's nodes."""
         return node_context(self.card.fetched(self.files.degrees.lent(interval)))
 
-    def rows(self, width: int) -> CardRows:
+    def rows(self, width: int, *, level: int) -> CardRows:
         """Return room for so many numbers per node."""
-        return CardRows(self.files.rows(width), self.card)
+        return CardRows(self.files.rows(width, level=level), self.card)
 
-    def source_rows(self, width: int) -> CardRows:
+    def source_rows(self, width: int, *, level: int) -> CardRows:
         """Return the same: one process has all intervals."""
-        return self.rows(width)
+        return self.rows(width, level=level)

@@ -1,7 +1,9 @@
 """The edges of a graph as chunks in one file: those from one interval of nodes to another lie together.
 
-The file is written once, run of nodes after run of nodes in the order of their ids, so a chunk lies in as many segments
-as runs had edges of it. A piece is what is read at once: segments of one chunk that have a bounded number of edges.
+The file is written once, run of nodes after run of nodes (`numbering.py`), so a chunk lies in as many segments as runs
+had edges of it. A piece is what is read at once: segments of one chunk that have a bounded number of edges. Those into
+the rows that lie first come first, so edges of a piece are in the order of their targets, and a layer that computes the
+first rows alone reads the first segments.
 
 Shapes: E edges of a segment, L leaves of them, A edge attributes.
 """
@@ -11,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 
 import numpy as np
 import torch
@@ -24,15 +25,17 @@ from gnnflow.graph.batch import Block
 from gnnflow.graph.edges import InEdges
 from gnnflow.layers import EdgeContext
 from gnnflow.train.streamed.files import NodeFile, Scratch, bytes_of
+from gnnflow.train.streamed.numbering import Numbering, Run
 
 
 @dataclass(frozen=True)
 class _Segment:
-    """Where some edges of a chunk lie in the file, and how many they and their leaves are."""
+    """Where some edges of a chunk lie in the file, and how many they and their leaves are. depth: of their targets."""
 
     at: int
     num_edges: int
     num_leaves: int
+    depth: int = 0
 
 
 class ChunkFile:
@@ -44,55 +47,52 @@ class ChunkFile:
     """
 
     def __init__(self, scratch: Scratch, sizes: Sequence[int], *, max_edges: int, ring: Ring | None = None) -> None:
+        self._sizes, self._firsts = tuple(sizes), offsets_of(np.array(sizes))
         self._own = range(len(sizes)) if ring is None else ring.own
         self._order: Sequence[int] = self._own if ring is None else ring.order
-        self._sizes, self._firsts = tuple(sizes), np.array([0, *accumulate(sizes)])
         self._scratch, self._file, self._max_edges = scratch, scratch.file(), max_edges
         self._segments: dict[tuple[int, int], list[_Segment]] = {}
         self._scale: NodeFile | None = None
         self._columns: tuple[bool, bool, int, bool] = (False, False, 0, False)
-        self.num_edges = 0
 
-    def add(self, first: int, block: Block) -> None:
-        """Write the in-edges of the nodes from `first` on; sources are rows of the whole graph. Nodes come in order."""
-        edges, last = block.edges, first + block.num_targets
+    def begin(self, block: Block) -> None:
+        """Take note of which columns edges have; of no edge too."""
+        edges = block.edges
         has_leaves = edges.leaves is not None and len(self._sizes) == 1
         assert has_leaves or edges.leaves is None or edges.leaf_counts.max(initial=1) == 1, "leaves of many intervals"
         width = 0 if edges.attributes is None else edges.attributes.shape[1]
         self._columns = (has_leaves, edges.weight is not None, width, block.edge_scale is not None)
+
+    def add(self, run: Run, block: Block, numbering: Numbering) -> None:
+        """Write the in-edges of a run's nodes, given those of the nodes at hand; sources are dense ids."""
+        edges = block.edges
         if block.sample_scale is not None:
             self._scale = self._scale or NodeFile(self._scratch, self._sizes, 1, self._own)
-            self._scale.fill(first, block.sample_scale)
-        self.num_edges += edges.num_edges
-        begin = int(np.searchsorted(self._firsts, first, side="right")) - 1
-        for interval in range(begin, len(self._sizes)):
-            start, stop = max(first, self._firsts[interval]), min(last, self._firsts[interval + 1])
-            if start >= last:
-                break
-            self._add_interval(interval, block, slice(start - first, stop - first), first=first)
-
-    def _add_interval(self, interval: int, block: Block, rows: slice, *, first: int) -> None:
-        edges = block.edges
-        run = slice(*edges.offsets[[rows.start, rows.stop]].tolist())
-        targets = np.repeat(np.arange(rows.start, rows.stop), np.diff(edges.offsets[rows.start : rows.stop + 1]))
-        targets = (targets + (first - self._firsts[interval])).astype(np.int32)
-        leaves = self._columns[0]
-        if leaves:
-            of, order = np.zeros(run.stop - run.start, np.int64), np.arange(run.stop - run.start)
+            self._scale.fill(run.first, block.sample_scale[run.places])
+        picked = edges.prefix(run.places, limit=None)
+        first = int(run.first - self._firsts[run.interval])
+        targets = np.repeat(np.arange(first, first + len(run.places), dtype=np.int32), picked.counts)
+        positions = picked.positions
+        if self._columns[0]:
+            of, order = np.zeros(len(positions), np.uint16), np.arange(len(positions))
         else:
-            of = np.searchsorted(self._firsts, edges.sources[run], side="right") - 1
             # in few bits they are sorted by their digits
-            order = np.argsort(of.astype(np.uint16), kind="stable")
+            rows = numbering.rows_of(edges.sources_of(positions))
+            of = (np.searchsorted(self._firsts, rows, side="right") - 1).astype(np.uint16)
+            order = np.argsort(of, kind="stable")
+            del rows
         counts = np.bincount(of, minlength=len(self._sizes))
         for source, stop in enumerate(np.cumsum(counts).tolist()):
             held = order[stop - counts[source] : stop]
             for start in range(0, len(held), self._max_edges):
                 part = held[start : start + self._max_edges]
-                self._append((interval, source), block, part + run.start, targets[part])
+                rows = numbering.rows_of(edges.sources_of(positions[part]))
+                self._append((run.interval, source), block, positions[part], (targets[part], rows), depth=run.depth)
 
-    def _append(self, chunk: tuple[int, int], block: Block, positions: IntArray, targets: Array) -> None:
-        edges = block.edges
-        sources = edges.sources_of(positions)
+    def _append(
+        self, chunk: tuple[int, int], block: Block, positions: IntArray, ends: tuple[Array, Array], *, depth: int
+    ) -> None:
+        edges, (targets, sources) = block.edges, ends
         columns: list[Array] = [targets, (sources - self._firsts[chunk[1]]).astype(np.int32)]
         if self._columns[0]:
             columns.append(edges.leaf_counts[positions].astype(np.int32))
@@ -101,19 +101,34 @@ class ChunkFile:
         at = self._file.size
         for column in columns:
             self._file.append(bytes_of(column))
-        self._segments.setdefault(chunk, []).append(_Segment(at, len(positions), len(sources)))
+        self._segments.setdefault(chunk, []).append(_Segment(at, len(positions), len(sources), depth))
 
-    def pieces(self) -> list[Piece]:
-        """Return all pieces by target, and then by source interval; an empty one where a target has no other."""
+    def num_edges(self, least_depth: int) -> int:
+        """Return how many edges lead to targets of at least a depth."""
+        held = (each for segments in self._segments.values() for each in segments)
+        return sum(each.num_edges for each in held if each.depth >= least_depth)
+
+    def pieces(self, *, num_targets: Sequence[int], num_sources: Sequence[int], least_depth: int) -> list[Piece]:
+        """Return the pieces by target, and then by source interval; an empty one where a target has no other.
+
+        least_depth: of their targets. num_targets and num_sources: rows of each interval, as targets and as sources.
+        """
         found: list[Piece] = []
+
+        def piece(target: int, source: int, number: int, held: Sequence[_Segment]) -> Piece:
+            sizes = num_targets[target], num_sources[source]
+            load = partial(self._load, target, held, sizes)
+            return Piece(target, source, number, sum(each.num_edges for each in held), load)
+
         for target in self._own:
             before = len(found)
             for source in self._order:
-                for number, held in enumerate(self._grouped(self._segments.get((target, source), []))):
-                    num_edges = sum(each.num_edges for each in held)
-                    found.append(Piece(target, source, number, num_edges, partial(self._load, target, source, held)))
+                segments = [each for each in self._segments.get((target, source), []) if each.depth >= least_depth]
+                # by the rows that they lead to: of one depth as they were written
+                segments.sort(key=lambda each: -each.depth)
+                found += [piece(target, source, *each) for each in enumerate(self._grouped(segments))]
             if len(found) == before:
-                found.append(Piece(target, target, 0, 0, partial(self._load, target, target, [])))
+                found.append(piece(target, target, 0, []))
         return found
 
     def _grouped(self, segments: Sequence[_Segment]) -> list[list[_Segment]]:
@@ -138,13 +153,13 @@ class ChunkFile:
         _, weighted, width, _ = self._columns
         return EdgeContext(0, torch.zeros(0) if weighted else None, torch.zeros(0, width) if width else None)
 
-    def _load(self, target: int, source: int, segments: Sequence[_Segment]) -> BlockTensors:
-        """Read a piece as a block."""
+    def _load(self, target: int, segments: Sequence[_Segment], sizes: tuple[int, int]) -> BlockTensors:
+        """Read a piece as a block. sizes: how many targets and sources it has."""
         has_leaves, weighted, width, scaled = self._columns
         parts = [self._read(each) for each in segments] or [self._read(_Segment(0, 0, 0))]
         columns = [held[0] if len(held) == 1 else np.concatenate(held) for held in zip(*parts, strict=True)]
         floats = iter(columns[3 if has_leaves else 2 :])
-        num_targets = self._sizes[target]
+        num_targets, num_sources = sizes
         edges = InEdges(
             offsets_of(np.bincount(columns[0], minlength=num_targets)),
             columns[1].astype(np.int64),
@@ -152,8 +167,8 @@ class ChunkFile:
             attributes=next(floats) if width else None,
             leaves=offsets_of(columns[2]) if has_leaves else None,
         )
-        sample = None if self._scale is None else _floats(self._scale, target)
-        block = block_tensors(Block(edges, self._sizes[source], sample, next(floats) if scaled else None))
+        sample = None if self._scale is None else self._scale.read(target, num_targets).numpy()
+        block = block_tensors(Block(edges, num_sources, sample, next(floats) if scaled else None))
         _ = block.csr.is_sound  # a pass over the edges, here where they are read
         return block
 
@@ -175,8 +190,3 @@ class ChunkFile:
 def _shaped(part: Array, width: int) -> FloatArray:
     floats = part.view(np.float32)
     return floats.reshape(-1, width) if width > 1 else floats
-
-
-def _floats(rows: NodeFile, interval: int) -> FloatArray:
-    held: FloatArray = rows.read(interval).numpy()
-    return held

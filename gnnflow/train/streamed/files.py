@@ -88,14 +88,18 @@ class Scratch:
         self._open.append(made)
         return made
 
-    def rows(self, sizes: Sequence[int], width: int, own: range | None = None) -> NodeFile:
+    def rows(
+        self, sizes: Sequence[int], width: int, own: range | None = None, *, active: Sequence[int] | None = None
+    ) -> NodeFile:
         """Return room for so many numbers per node of each own interval: one that was given back, or a new one.
 
-        own: the intervals that are written; None where all are.
+        own: the intervals that are written; None where all are. active: how many rows of each are; None for all.
         """
         own = range(len(sizes)) if own is None else own
         free = self._free.setdefault((width, own), [])
-        return free.pop() if free else NodeFile(self, tuple(sizes), width, own)
+        found = free.pop() if free else NodeFile(self, tuple(sizes), width, own)
+        found.active = tuple(sizes if active is None else active)
+        return found
 
     def give(self, rows: NodeFile) -> None:
         """Take room back, for another to be given."""
@@ -221,11 +225,15 @@ class ScratchFile:
 
 
 class NodeFile:
-    """K numbers for each node, by interval: `gnnflow.executions.streaming.Rows`. own: the intervals that it has."""
+    """K numbers for each node, by interval: `gnnflow.executions.streaming.Rows`. own: the intervals that it has.
+
+    active: how many rows of each interval are read and written, of those it has room for: the first ones.
+    """
 
     def __init__(self, scratch: Scratch, sizes: tuple[int, ...], width: int, own: range | None = None) -> None:
-        self._scratch, self._file, self._sizes, self.width = scratch, scratch.file(), sizes, width
+        self._scratch, self._file, self.width = scratch, scratch.file(), width
         self.own = range(len(sizes)) if own is None else own
+        self.active = sizes
         self._firsts = [0, *accumulate(sizes)]
         self._file.reserve((self._firsts[self.own.stop] - self._firsts[self.own.start]) * width * _NUMBER)
 
@@ -237,10 +245,10 @@ class NodeFile:
         """Write the numbers of some nodes at once, from node `first` on; each node's lie side by side [n, K]."""
         self._file.write(bytes_of(np.ascontiguousarray(rows, np.float32)), self._at(first))
 
-    def read(self, interval: int) -> Tensor:
-        """Return an interval's numbers [n K]."""
+    def read(self, interval: int, num_rows: int | None = None) -> Tensor:
+        """Return an interval's numbers [n K]. num_rows: of the first rows; None for all that are active."""
         self._scratch.settle(self)
-        run = empty_rows(self._sizes[interval] * self.width)
+        run = empty_rows((self.active[interval] if num_rows is None else num_rows) * self.width)
         self._file.read(bytes_of(run), self._at(self._firsts[interval]))
         return run
 
@@ -269,7 +277,7 @@ class NodeFile:
         self._scratch.behind(self, work)
 
     def _run(self, interval: int) -> tuple[int, int]:
-        return self._at(self._firsts[interval]), self._sizes[interval] * self.width * _NUMBER
+        return self._at(self._firsts[interval]), self.active[interval] * self.width * _NUMBER
 
     def _write(self, interval: int, parts: Sequence[Tensor]) -> None:
         at = self._at(self._firsts[interval])

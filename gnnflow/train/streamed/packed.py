@@ -8,7 +8,7 @@ Shapes: T targets, S sources and E edges of a piece.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -22,7 +22,6 @@ from gnnflow.executions.streaming import Piece, ahead
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import Csr
 from gnnflow.kernels.memory import give_back
-from gnnflow.train.streamed.chunks import ChunkFile
 from gnnflow.train.streamed.files import Scratch, ScratchFile, bytes_of
 
 _NUMBER = 4  # bytes
@@ -39,12 +38,12 @@ def read_here(file: ScratchFile, at: int, num_bytes: int) -> Tensor:
     return torch.from_numpy(held)
 
 
-def packed(chunks: ChunkFile, scratch: Scratch, fetch: Fetch, *, threads: int) -> list[Piece]:
-    """Write all pieces of a file of chunks anew, close it, and return them. threads: that read and sort, a piece each.
+def packed(pieces: Sequence[Piece], scratch: Scratch, fetch: Fetch, *, threads: int) -> list[Piece]:
+    """Write pieces anew and return them. threads: that read and sort, a piece each.
 
     Raises IndexError where an edge leads outside of its rows.
     """
-    file, found, pieces = scratch.file(), [], chunks.pieces()
+    file, found = scratch.file(), []
     with ahead([partial(_sorted, piece) for piece in pieces], number=threads) as blocks:
         for piece, block in zip(pieces, blocks, strict=True):
             csr, forward, reverse = block.csr, block, None
@@ -57,7 +56,6 @@ def packed(chunks: ChunkFile, scratch: Scratch, fetch: Fetch, *, threads: int) -
                 )
             forward = replace(block, csr=replace(csr, longest=_longest(csr)))
             found.append(replace(piece, load=partial(_load, fetch, _Stored.of(file, forward), reverse)))
-    chunks.close()
     file.lock()
     give_back()
     return found

@@ -27,6 +27,7 @@ from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.errors import TrainingError
 from gnnflow.kernels import Csr
 from gnnflow.layers import EdgeContext, Model, NodeContext
+from gnnflow.train.streamed.numbering import KEPT_PER_NODE, PER_NODE
 
 _NUMBER = 4  # bytes
 _MIB = 1024**2
@@ -151,12 +152,8 @@ def plan(model: Model, size: GraphSize, *, budget: int, copies: bool = False, pl
     per_row = max(map(_bytes_per_row, layers)) + place.per_offset
     per_edge = place.per_edge + 3 * _NUMBER * size.edge_columns + 6 * _NUMBER * max(each.heads for each in layers)
     left = budget - resident - place.fixed
-    if place.reads and stored > budget - place.fixed:
-        raise _too_small(
-            budget,
-            stored + place.fixed,
-            f"reading a partition of {size.largest[0]:,} nodes and {size.largest[1]:,} in-edges",
-        )
+    if place.reads:
+        _check_filing(size, stored, budget=budget, fixed=place.fixed)
     needs = place.fixed + max(with_loss, resident + 2 * _LEAST_EDGES * per_edge)
     if budget < needs:
         raise _too_small(
@@ -178,6 +175,16 @@ def plan(model: Model, size: GraphSize, *, budget: int, copies: bool = False, pl
             return Plan(intervals, edges, needed, disk, rows * per_row, copies)
     what = f"{per_row:,} bytes for each node of an interval, of which there can be {most}"
     raise _too_small(budget, needed, what)
+
+
+def _check_filing(size: GraphSize, stored: int, *, budget: int, fixed: int) -> None:
+    """Raise TrainingError where the graph cannot be written into files. stored: bytes of reading one partition."""
+    in_order = 0 if size.ranks > 1 or size.has_leaves else size.num_nodes
+    reading = f"reading a partition of {size.largest[0]:,} nodes and {size.largest[1]:,} in-edges"
+    ordering = f"putting {in_order:,} nodes in order"
+    for filing, what in ((stored + in_order * KEPT_PER_NODE, reading), (in_order * PER_NODE, ordering)):
+        if filing > budget - fixed:
+            raise _too_small(budget, filing + fixed, what)
 
 
 def check_disk(made: Plan, folder: str | None, *, ranks: int = 1) -> None:

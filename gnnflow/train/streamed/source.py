@@ -33,15 +33,18 @@ from gnnflow.train.state import Row
 from gnnflow.train.streamed.bandwidth import keeps_copies, measured
 from gnnflow.train.streamed.card import Card, CardGraph
 from gnnflow.train.streamed.files import Scratch, disk_of
-from gnnflow.train.streamed.graph import FileGraph, even_sizes
+from gnnflow.train.streamed.graph import FileGraph
+from gnnflow.train.streamed.numbering import Numbering, by_id, even_sizes, numbered
 from gnnflow.train.streamed.plan import ON_CARD, ON_CPU, GraphSize, Plan, check_disk, plan
+from gnnflow.train.streamed.reach import depths
 
 
 @dataclass(frozen=True)
 class StreamedStep:
-    """An epoch's one step."""
+    """An epoch's one step. rows: where the targets lie, ascending."""
 
     source: StreamedSource
+    rows: IntArray
     targets: IntArray
     labels: Array
     epoch: int
@@ -60,19 +63,22 @@ class StreamedStep:
 
     def logits(self, model: Model) -> Tensor:
         """Return the outputs of the step's targets."""
-        return forward(model, self.source.graph, self.targets)
+        return forward(model, self.source.training, self.rows)
 
 
 @dataclass(frozen=True)
 class StreamedSource:
     """A rank's part of the graph in files, and what lies in memory of its labelled nodes.
 
-    rows (dense ids, ascending), splits and labels: of each [L].
+    training: the same files, read and computed on as training targets need them. rows (where each lies, ascending), ids
+    (dense), splits and labels: of each [L].
     """
 
     graph: FileGraph | CardGraph
+    training: FileGraph | CardGraph
     plan: Plan
     rows: IntArray
+    ids: IntArray
     row_splits: IntArray
     labels: Array
     splits: tuple[str, ...]
@@ -95,7 +101,7 @@ class StreamedSource:
         """Yield the epoch's step, unless it is taken."""
         for _ in range(since, self.steps_per_epoch):
             own = self._of("train")
-            yield StreamedStep(self, self.rows[own], self.labels[own], epoch)
+            yield StreamedStep(self, self.rows[own], self.ids[own], self.labels[own], epoch)
 
     def outputs(self, model: Model, split: str) -> Outputs:
         """Return the outputs of the targets of a split, in dense id order. Leaves training mode."""
@@ -103,7 +109,9 @@ class StreamedSource:
         own = self._of(split)
         with torch.no_grad():
             logits = forward(model, self.graph, self.rows[own]).cpu().numpy()
-        return Outputs(logits, self.labels[own], self.rows[own])
+        order = np.argsort(self.ids[own])
+        own = own[order]
+        return Outputs(logits[order], self.labels[own], self.ids[own])
 
     def train_labels(self) -> Iterable[Array]:
         """Yield the labels of the train split."""
@@ -134,7 +142,7 @@ def open_streamed(job: TrainJob, *, edges: bool = True, exchange: Exchange | Non
     exchange, book = exchange or OneRank(), neighbors.store.book
     partitions = partitions_of(exchange.rank, exchange.size, book)
     held = [labelled(neighbors.store, number) for number in partitions]
-    rows, splits, labels = (np.concatenate(column) for column in zip(*held, strict=True))
+    ids, splits, labels = (np.concatenate(column) for column in zip(*held, strict=True))
     counts = np.bincount(splits, minlength=len(SPLITS))
     size, sharing, copies = graph_size(neighbors, int(counts.max()), partitions), 1, False
     scratch = Scratch(folder)
@@ -148,13 +156,18 @@ def open_streamed(job: TrainJob, *, edges: bool = True, exchange: Exchange | Non
         return_memory(most=made.row_bytes)
         told_by_all(exchange, np.zeros(1, np.int64))  # nobody writes before all have looked
         watch.lap("read")
-        files = _written(job, made, scratch, exchange, edges=edges)
-        graph = files.sorted() if card is None else CardGraph.of(files, card)
+        numbering = _numbering(job, made, exchange, targets=ids[splits == SPLITS.index("train")], edges=edges)
+        files = _written(job, made, numbering, scratch, exchange, edges=edges)
+        graph = files if card is None else CardGraph.of(files, card)
+        training = files.pruned.sorted() if card is None else graph
     except BaseException:
         scratch.close()
         raise
     watch.lap("build")
-    return StreamedSource(graph, made, rows, splits, labels, job.splits, job.seed, watch)
+    rows = numbering.rows_of(ids).astype(np.int64)
+    order = np.argsort(rows)
+    rows, ids, splits, labels = (each[order] for each in (rows, ids, splits, labels))
+    return StreamedSource(graph, training, made, rows, ids, splits, labels, job.splits, job.seed, watch)
 
 
 def of_all_ranks(own: GraphSize, counts: IntArray, folder: str, exchange: Exchange) -> tuple[GraphSize, int]:
@@ -195,23 +208,40 @@ def graph_size(neighbors: Neighbors, num_targets: int, partitions: range) -> Gra
     )
 
 
-def _written(job: TrainJob, made: Plan, scratch: Scratch, exchange: Exchange, *, edges: bool) -> FileGraph:
+def _numbering(job: TrainJob, made: Plan, exchange: Exchange, *, targets: IntArray, edges: bool) -> Numbering:
+    """Return where nodes lie: by id on several ranks, and where edges have leaves."""
+    neighbors = job.neighbors
+    assert neighbors is not None
+    store, book = neighbors.store, neighbors.store.book
+    if exchange.size > 1 or set(store.facts.leaves_of_relations) != {1}:
+        nodes = np.diff(bounds_of(exchange.size, book)).tolist()
+        return by_id([size for rank in nodes for size in even_sizes(rank, made.intervals)])
+    num_layers = job.model.layers
+    depth = depths(book, neighbors.in_edges if edges else None, targets, fanouts=job.fanouts, num_layers=num_layers)
+    degrees = np.zeros((2, book.num_nodes), np.int32)
+    for number in range(book.num_partitions if edges else 0):
+        held, nodes = store.degrees(number), slice(book.start(number), book.start(number) + book.size(number))
+        degrees[:, nodes] = held.in_degree, held.out_degree
+    return numbered(made.intervals, in_degree=degrees[0], out_degree=degrees[1], depth=depth, num_levels=num_layers + 1)
+
+
+def _written(
+    job: TrainJob, made: Plan, numbering: Numbering, scratch: Scratch, exchange: Exchange, *, edges: bool
+) -> FileGraph:
     neighbors = job.neighbors
     assert neighbors is not None
     book = neighbors.store.book
     fanouts, num_layers = job.fanouts, job.model.layers
     # layers with the same fan-out aggregate the same in-edges; fan-outs are targets first
     files = [0] * num_layers if fanouts is None else [fanouts.index(each) for each in reversed(fanouts)]
-    nodes = np.diff(bounds_of(exchange.size, book)).tolist()
-    sizes = tuple(size for rank in nodes for size in even_sizes(rank, made.intervals))
     graph = FileGraph.empty(
         scratch,
-        sizes,
+        numbering,
         files=files,
         max_edges=made.max_edges,
         width=job.inputs.feature_width,
         sparse=job.inputs.sparse,
-        ring=None if exchange.size == 1 else Ring(exchange, sizes, copies=made.copies),
+        ring=None if exchange.size == 1 else Ring(exchange, numbering.sizes, copies=made.copies),
     )
     for number in partitions_of(exchange.rank, exchange.size, book):
         part = read_part(neighbors, [number])
@@ -221,4 +251,4 @@ def _written(job: TrainJob, made: Plan, scratch: Scratch, exchange: Exchange, *,
         graph.add(part.first, blocks=blocks, features=part.features, nodes=part.nodes)
         del part, blocks
     pa.default_memory_pool().release_unused()
-    return graph
+    return graph.written

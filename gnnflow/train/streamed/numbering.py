@@ -1,0 +1,152 @@
+"""In which order the nodes of a graph lie in its files: which interval each is in, and where there.
+
+Where runs of ids would give intervals of very different numbers of edges, as where a graph has hubs, nodes are dealt to
+the intervals by degree, one each in turn and back again, so that all have as many nodes and about as many edges (NGra,
+Ma et al. 2018, section 4: vertex ids are encoded anew to balance edge chunks). Else an interval is a run of ids, which
+keeps what order the ids have.
+
+Within an interval rows lie by depth, the number of the last layer behind which they still reach a target: then what a
+layer computes are the first rows of every interval. Rows of one depth lie in the order of ids, so a partition is
+written in a few runs per interval, and what is written of its edges lies in the order of their targets.
+
+Shapes: N nodes, L levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from gnnflow.graph.arrays import Array, IntArray, offsets_of
+
+_SKEWED = 1.25  # times the mean: an interval that has more edges than that has nodes dealt anew
+PER_NODE = 48  # bytes that finding the order takes at once: degrees, depth, an order, and what is kept of them
+KEPT_PER_NODE = 5  # bytes while partitions are read: rows and depth
+
+
+@dataclass(frozen=True)
+class Run:
+    """Some nodes that lie side by side in an interval, as rows from `first` on (numbered over all intervals).
+
+    places [n]: which of the nodes at hand they are. depth: theirs.
+    """
+
+    interval: int
+    first: int
+    places: IntArray
+    depth: int
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """Where each node lies. sizes: nodes of each interval.
+
+    rows [N]: the row of each node, numbered over all intervals; None where it is its id. levels: per level, how many
+    rows of each interval are active there; none where all are.
+    """
+
+    sizes: tuple[int, ...]
+    rows: Array | None = None
+    levels: tuple[tuple[int, ...], ...] = ()
+
+    @cached_property
+    def firsts(self) -> IntArray:
+        """Where each interval begins, and where the last one ends."""
+        return np.array([0, *accumulate(self.sizes)], np.int64)
+
+    def active(self, level: int) -> tuple[int, ...]:
+        """Return how many rows of each interval are active at a level."""
+        return self.levels[level] if self.levels else self.sizes
+
+    def rows_of(self, nodes: Array) -> Array:
+        """Return the rows of some nodes, given by their dense ids."""
+        return nodes if self.rows is None else self.rows[nodes]
+
+    def runs(self, first: int, num_nodes: int) -> Iterator[Run]:
+        """Yield the nodes from `first` on as they lie."""
+        if self.rows is None:
+            for interval, (start, stop) in enumerate(pairwise(np.clip(self.firsts, first, first + num_nodes).tolist())):
+                if start < stop:
+                    yield Run(interval, start, np.arange(start - first, stop - first), 0)
+            return
+        rows = self.rows[first : first + num_nodes]
+        order = np.argsort(rows)
+        held = rows[order]
+        of = np.searchsorted(self.firsts, held, side="right") - 1
+        depth = self._depth(held - self.firsts[of], of)
+        is_next = (np.diff(held) == 1) & (np.diff(of) == 0) & (np.diff(depth) == 0)
+        bounds = [0, *(np.flatnonzero(~is_next) + 1).tolist(), num_nodes]
+        for start, stop in pairwise(bounds if num_nodes else []):
+            yield Run(int(of[start]), int(held[start]), order[start:stop], int(depth[start]))
+
+    def _depth(self, place: Array, interval: IntArray) -> IntArray:
+        """Return the last level at which rows are active, given by their places in intervals; -1 for none."""
+        depth = np.full(len(place), -1 if self.levels else 0)
+        for active in self.levels:
+            depth += place < np.array(active)[interval]
+        return depth
+
+
+def even_sizes(num_nodes: int, intervals: int) -> tuple[int, ...]:
+    """Return how many nodes each of some intervals has, where all have as many or one more."""
+    bounds = [num_nodes * number // intervals for number in range(intervals + 1)]
+    return tuple(stop - start for start, stop in pairwise(bounds))
+
+
+def by_id(sizes: Sequence[int]) -> Numbering:
+    """Return the order of ids: an interval is a run of them."""
+    return Numbering(tuple(sizes))
+
+
+def numbered(
+    intervals: int,
+    *,
+    in_degree: Array,
+    out_degree: Array,
+    depth: Array | None = None,
+    num_levels: int = 0,
+) -> Numbering:
+    """Return where nodes lie.
+
+    in_degree and out_degree [N]: of the edges that are read. depth [N]: the last of the levels at which each node is
+    active, -1 for none; None where all are at all.
+    """
+    num_nodes = len(in_degree)
+    sizes = even_sizes(num_nodes, intervals)
+    found = by_id(sizes)
+    if is_skewed(in_degree, found.firsts) or is_skewed(out_degree, found.firsts):
+        interval = _dealt(in_degree + out_degree, intervals, depth)
+    elif depth is None:
+        return found
+    else:
+        interval = np.repeat(np.arange(intervals, dtype=np.int16), sizes)
+    # by interval, by depth, by id
+    deep = np.zeros(num_nodes, np.int16) if depth is None else num_levels - depth.astype(np.int16)
+    order = np.argsort(interval.astype(np.int32) * (num_levels + 2) + deep, kind="stable")
+    rows = np.empty(num_nodes, np.int32)
+    rows[order] = np.arange(num_nodes, dtype=np.int32)
+    levels = [] if depth is None else [_counts(interval[depth >= level], intervals) for level in range(num_levels)]
+    return Numbering(_counts(interval, intervals), rows, tuple(levels))
+
+
+def _counts(interval: Array, intervals: int) -> tuple[int, ...]:
+    return tuple(np.bincount(interval, minlength=intervals).tolist())
+
+
+def is_skewed(degree: Array, firsts: IntArray) -> bool:
+    """Return whether a run of ids has many more edges than the mean."""
+    edges = np.diff(offsets_of(degree)[firsts])
+    return bool(edges.max(initial=0) > _SKEWED * edges.mean()) if len(edges) > 1 else False
+
+
+def _dealt(degree: Array, intervals: int, depth: Array | None) -> Array:
+    """Return the interval of each node [N], dealt by degree among those of one depth, in turn and back again."""
+    order = np.argsort(-degree, kind="stable") if depth is None else np.lexsort((-degree, -depth.astype(np.int16)))
+    turn, place = np.divmod(np.arange(len(degree), dtype=np.int32), np.int32(intervals))
+    interval = np.empty(len(degree), np.int16)
+    interval[order] = np.where(turn % 2 == 0, place, intervals - 1 - place)
+    return interval
