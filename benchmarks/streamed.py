@@ -28,6 +28,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ from gnnflow.executions.row_exchange import OneRank
 from gnnflow.executions.streaming import Held
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Block, Degrees, Features
+from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.edges import InEdges
 from gnnflow.kernels import gather_sources, weighted_sum
 from gnnflow.kernels.memory import return_memory
@@ -51,8 +53,9 @@ from gnnflow.layers.model import ModelInputs, build_model
 from gnnflow.train.reproducible import compute_settings
 from gnnflow.train.streamed.files import LocalDisk, Scratch
 from gnnflow.train.streamed.graph import FileGraph
-from gnnflow.train.streamed.numbering import by_id, even_sizes
+from gnnflow.train.streamed.numbering import Numbering, by_id, even_sizes, numbered
 from gnnflow.train.streamed.plan import GraphSize, Plan, plan
+from gnnflow.train.streamed.reach import depths
 
 CLASSES = 8
 
@@ -188,14 +191,73 @@ def num_parts(chosen: argparse.Namespace) -> int:
 
 def parts_of(chosen: argparse.Namespace) -> Iterator[tuple[int, InEdges, Degrees, Features]]:
     """Yield the graph as runs of nodes: the first node, in-edges, degrees and features."""
-    rng, parts = np.random.default_rng(0), num_parts(chosen)
-    for number in range(parts):
-        first, last = (chosen.nodes * each // parts for each in (number, number + 1))
-        size, edges = last - first, chosen.edges // parts
-        degree = rng.multinomial(edges, np.full(size, 1 / size))
-        found = InEdges(offsets_of(degree), rng.integers(0, chosen.nodes, edges))
+    rng, bounds, share = np.random.default_rng(0), book_of(chosen).offsets, shares_of(chosen)
+    below = None if share is None else np.cumsum(share)
+    for first, last in pairwise(bounds.tolist()):
+        size = last - first
+        if share is None or below is None:
+            edges = chosen.edges // num_parts(chosen)
+            degree = rng.multinomial(edges, np.full(size, 1 / size))
+            sources, out_degree = rng.integers(0, chosen.nodes, edges), degree
+        else:
+            degree = np.rint(share[first:last] * chosen.edges).astype(np.int64)
+            drawn = rng.random(int(degree.sum())) * below[-1]
+            sources, out_degree = np.minimum(np.searchsorted(below, drawn), chosen.nodes - 1), degree
         x = rng.standard_normal((size, chosen.width), np.float32)
-        yield first, found, Degrees(degree, degree, degree.astype(np.float32)), Features(chosen.width, dense=x)
+        nodes = Degrees(degree, out_degree, degree.astype(np.float32))
+        yield first, InEdges(offsets_of(degree), sources), nodes, Features(chosen.width, dense=x)
+
+
+def book_of(chosen: argparse.Namespace) -> PartitionBook:
+    """Return which nodes come together: as many, or where some have many edges, about as many edges."""
+    parts, share = num_parts(chosen), shares_of(chosen)
+    if share is None:
+        return PartitionBook(np.array([chosen.nodes * each // parts for each in range(parts + 1)]))
+    bounds = np.searchsorted(np.cumsum(share + 1 / chosen.nodes), 2 * np.arange(parts) / parts)
+    return PartitionBook(np.unique([*bounds, chosen.nodes]))
+
+
+def shares_of(chosen: argparse.Namespace) -> np.ndarray | None:
+    """Return the share of the edges that lead to each node, and of those that come from it; None for equal ones."""
+    if not getattr(chosen, "skew", 0.0):
+        return None
+    share = np.arange(1, chosen.nodes + 1) ** -chosen.skew
+    share /= share.sum()
+    return share if chosen.ids == "degree" else np.random.default_rng(2).permutation(share)
+
+
+def targets_of(chosen: argparse.Namespace) -> np.ndarray:
+    """Return the training nodes, ascending."""
+    number = max(1, round(chosen.nodes * chosen.train / 100))
+    return np.sort(np.random.default_rng(3).permutation(chosen.nodes)[:number])
+
+
+def numbering_of(chosen: argparse.Namespace, intervals: int) -> Numbering:
+    """Return where nodes lie: as training has them, or by id, with all rows computed in every layer."""
+    if chosen.order == "id":
+        return by_id(even_sizes(chosen.nodes, intervals))
+    coming, at = parts_of(chosen), 0
+
+    def in_edges(partition: int) -> InEdges:
+        nonlocal coming, at
+        if partition < at:
+            coming, at = parts_of(chosen), 0
+        found: InEdges = next(islice(coming, partition - at, None))[1]
+        at = partition + 1
+        return found
+
+    depth = depths(book_of(chosen), in_edges, targets_of(chosen), fanouts=None, num_layers=2)
+    degrees = [each[2] for each in parts_of(chosen)]
+    ins, outs = (np.concatenate([getattr(each, name) for each in degrees]) for name in ("in_degree", "out_degree"))
+    return numbered(intervals, in_degree=ins.astype(np.int32), out_degree=outs, depth=depth, num_levels=3)
+
+
+def chunk_sizes(graph: FileGraph) -> dict[str, float]:
+    """Return the edges of the largest chunk, in means."""
+    edges = np.zeros((len(graph.sizes), len(graph.sizes)))
+    for piece in graph.pieces(0):
+        edges[piece.target, piece.source] += piece.num_edges
+    return {"largest_chunk": float(edges.max() / edges.mean())}
 
 
 def new_model(chosen: argparse.Namespace) -> Model:
@@ -205,19 +267,23 @@ def new_model(chosen: argparse.Namespace) -> Model:
     return build_model(model_from_dict(kind), ModelInputs(chosen.width, CLASSES)).train()
 
 
-def filed(model: Model, chosen: argparse.Namespace, folder: str, scratch: Scratch) -> tuple[FileGraph, Plan]:
-    """Return the graph in files, cut as the budget asks for."""
-    largest = (-(-chosen.nodes // num_parts(chosen)), chosen.edges // num_parts(chosen))
-    size = GraphSize(chosen.nodes, chosen.edges, chosen.nodes, chosen.width, 0, largest)
+def filed(model: Model, chosen: argparse.Namespace, scratch: Scratch) -> tuple[FileGraph, Plan, np.ndarray]:
+    """Return the graph in files, cut as the budget asks for, and where the targets lie."""
+    share, bounds = shares_of(chosen), book_of(chosen).offsets
+    most = chosen.edges // num_parts(chosen)
+    if share is not None:
+        most = int(max(np.add.reduceat(share, bounds[:-1])) * chosen.edges)
+    largest = (int(max(np.diff(bounds))), most)
+    size = GraphSize(chosen.nodes, chosen.edges, len(targets_of(chosen)), chosen.width, 0, largest)
     made = plan(model, size, budget=chosen.budget << 20)
     return_memory(most=made.row_bytes)
-    sizes = even_sizes(chosen.nodes, chosen.intervals or made.intervals)
+    numbering = numbering_of(chosen, chosen.intervals or made.intervals)
     graph = FileGraph.empty(
-        scratch, by_id(sizes), files=[0, 0], max_edges=made.max_edges, width=chosen.width, sparse=False
+        scratch, numbering, files=[0, 0], max_edges=made.max_edges, width=chosen.width, sparse=False
     )
     for first, edges, nodes, features in parts_of(chosen):
         graph.add(first, blocks=[Block(edges, chosen.nodes)] * 2, features=features, nodes=nodes)
-    return graph, made
+    return graph.written().pruned, made, np.sort(numbering.rows_of(targets_of(chosen)).astype(np.int64))
 
 
 def in_memory(model: Model, chosen: argparse.Namespace) -> Callable[[], torch.Tensor]:
@@ -227,10 +293,11 @@ def in_memory(model: Model, chosen: argparse.Namespace) -> Callable[[], torch.Te
     edges = InEdges(offsets_of(degree), np.concatenate([each[1].sources for each in held]))
     x = np.concatenate([each[3].dense for each in held])
     del held
-    every, bounds = np.arange(chosen.nodes), np.array([0, chosen.nodes])
-    rows = active_rows([Block(edges, chosen.nodes)] * 2, every, bounds=bounds, exchange=OneRank())
+    bounds = np.array([0, chosen.nodes])
+    rows = active_rows([Block(edges, chosen.nodes)] * 2, targets_of(chosen), bounds=bounds, exchange=OneRank())
     nodes = Degrees(degree, degree, degree.astype(np.float32))
-    batch = rank_batch(model, rows, features=Features(chosen.width, dense=x), nodes=nodes, exchange=OneRank())
+    held = Features(chosen.width, dense=x[rows.rows])
+    batch = rank_batch(model, rows, features=held, nodes=nodes.take(rows.rows), exchange=OneRank())
     return lambda: globalbatch.forward(model, batch, OneRank())
 
 
@@ -238,8 +305,8 @@ def warm(model: Model, chosen: argparse.Namespace) -> None:
     """Take a step on a tiny graph, by which torch loads what it loads late; the weights stay what they are."""
     tiny = argparse.Namespace(**{**vars(chosen), "nodes": 64, "edges": 256, "budget": 256, "intervals": 2})
     with tempfile.TemporaryDirectory() as folder:
-        graph, _ = filed(model, tiny, folder, Scratch(folder))
-        for logits in (in_memory(model, tiny)(), streamed.forward(model, graph, np.arange(64))):
+        graph, _, targets = filed(model, tiny, Scratch(folder))
+        for logits in (in_memory(model, tiny)(), streamed.forward(model, graph, targets)):
             logits.sum().backward()
         graph.scratch.close()
     torch.optim.Adam([torch.zeros(1, requires_grad=True)]).step()
@@ -251,7 +318,7 @@ def alone(chosen: argparse.Namespace) -> dict[str, Any]:
     model = new_model(chosen)
     warm(model, chosen)
     before = peak()
-    labels = torch.from_numpy(np.random.default_rng(1).integers(0, CLASSES, chosen.nodes))
+    labels = torch.from_numpy(np.random.default_rng(1).integers(0, CLASSES, len(targets_of(chosen))))
     disk = LimitedDisk(chosen.rate * 2**20)
     with tempfile.TemporaryDirectory() as folder, compute_settings(chosen.threads):
         told: dict[str, Any] = {}
@@ -263,11 +330,12 @@ def alone(chosen: argparse.Namespace) -> dict[str, Any]:
                 streamed.ahead = streamed_backward.ahead = in_turn
             rate, disk._rate = disk._rate, 0.0  # noqa: SLF001 - the graph itself is written as fast as it can be
             scratch = (InTurn if chosen.alone == "in turn" else Scratch)(folder, disk)
-            graph, made = filed(model, chosen, folder, scratch)
+            graph, made, every = filed(model, chosen, scratch)
             disk._rate = rate  # noqa: SLF001
-            every = np.arange(chosen.nodes)
             kind = {"order": Order, "stage": Stage}.get(chosen.alone, streamed.StreamedRun)
-            told = {"intervals": len(graph.sizes), "planned_mib": made.num_bytes / 2**20}
+            active = [sum(graph.active(level)) / chosen.nodes for level in range(3)]
+            told = {"intervals": len(graph.sizes), "planned_mib": made.num_bytes / 2**20, "active": active}
+            told |= chunk_sizes(graph)
 
             def one_pass() -> torch.Tensor:
                 if not chosen.forward:
@@ -290,7 +358,7 @@ def alone(chosen: argparse.Namespace) -> dict[str, Any]:
                     loss.backward()
                     optimizer.step()
                 times.append(time.perf_counter() - begin)
-                losses.append(float(loss))
+                losses.append(loss.item())
                 told["moved_mib"] = (disk.moved - moved) / 2**20
                 del loss
         if chosen.alone != "memory":
@@ -319,6 +387,10 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--model", default="gcn")
     parser.add_argument("--dropout", type=float, default=0.5)
+    parser.add_argument("--train", type=float, default=100.0)
+    parser.add_argument("--skew", type=float, default=0.0)
+    parser.add_argument("--ids", choices=["degree", "spread"], default="spread")
+    parser.add_argument("--order", choices=["id", "found"], default="found")
     parser.add_argument("--sizes", default="5,10,20,40")
     parser.add_argument("--forward", action="store_true")
     parser.add_argument("--alone", default="", help=argparse.SUPPRESS)

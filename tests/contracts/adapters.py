@@ -176,7 +176,7 @@ def on_stream(model, case, *, folder=TEMPORARY, brought=None):
     def run(exchange=None):
         graph = filed(folder, case, number, exchange, targets=order)
         rows = graph.numbering.rows_of(order)
-        graph = brought(graph) if brought else graph.written.pruned
+        graph = brought(graph) if brought else graph.written().pruned
         # its backward pass, which reads it, may come behind
         weakref.finalize(graph, graph.scratch.close)
         if exchange is not None:

@@ -1,9 +1,9 @@
 """The edges of a graph as chunks in one file: those from one interval of nodes to another lie together.
 
 The file is written once, run of nodes after run of nodes (`numbering.py`), so a chunk lies in as many segments as runs
-had edges of it. A piece is what is read at once: segments of one chunk that have a bounded number of edges. Those into
-the rows that lie first come first, so edges of a piece are in the order of their targets, and a layer that computes the
-first rows alone reads the first segments.
+had edges of it; where these are many they are merged. A piece is what is read at once: segments of one chunk that have
+a bounded number of edges. Those into the rows that lie first come first, so edges of a piece are in the order of their
+targets, and a layer that computes the first rows alone reads the first segments.
 
 Shapes: E edges of a segment, L leaves of them, A edge attributes.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of
 from gnnflow.graph.batch import Block
 from gnnflow.graph.edges import InEdges
 from gnnflow.layers import EdgeContext
-from gnnflow.train.streamed.files import NodeFile, Scratch, bytes_of
+from gnnflow.train.streamed.files import NodeFile, Scratch, ScratchFile, bytes_of
 from gnnflow.train.streamed.numbering import Numbering, Run
 
 
@@ -98,10 +99,32 @@ class ChunkFile:
             columns.append(edges.leaf_counts[positions].astype(np.int32))
         floats = (edges.weight, edges.attributes, block.edge_scale)
         columns += [np.ascontiguousarray(each[positions], np.float32) for each in floats if each is not None]
+        self._segments.setdefault(chunk, []).append(self._written(columns, len(positions), len(sources), depth))
+
+    def _written(self, columns: Sequence[Array], num_edges: int, num_leaves: int, depth: int) -> _Segment:
         at = self._file.size
         for column in columns:
             self._file.append(bytes_of(column))
-        self._segments.setdefault(chunk, []).append(_Segment(at, len(positions), len(sources), depth))
+        return _Segment(at, num_edges, num_leaves, depth)
+
+    def merge(self) -> None:
+        """Write what lies in many segments again, in segments of as many edges as a piece may have."""
+        before, self._file = self._file, self._scratch.file()
+        for chunk, segments in self._segments.items():
+            # by the rows that they lead to: of one depth as they were written
+            segments.sort(key=lambda each: -each.depth)
+            of_depths = (list(held) for _, held in groupby(segments, key=lambda each: each.depth))
+            self._segments[chunk] = [
+                self._written(
+                    self._joined(held, before),
+                    sum(each.num_edges for each in held),
+                    sum(each.num_leaves for each in held),
+                    held[0].depth,
+                )
+                for of_depth in of_depths
+                for held in self._grouped(of_depth)
+            ]
+        before.close()
 
     def num_edges(self, least_depth: int) -> int:
         """Return how many edges lead to targets of at least a depth."""
@@ -124,8 +147,6 @@ class ChunkFile:
             before = len(found)
             for source in self._order:
                 segments = [each for each in self._segments.get((target, source), []) if each.depth >= least_depth]
-                # by the rows that they lead to: of one depth as they were written
-                segments.sort(key=lambda each: -each.depth)
                 found += [piece(target, source, *each) for each in enumerate(self._grouped(segments))]
             if len(found) == before:
                 found.append(piece(target, target, 0, []))
@@ -156,8 +177,7 @@ class ChunkFile:
     def _load(self, target: int, segments: Sequence[_Segment], sizes: tuple[int, int]) -> BlockTensors:
         """Read a piece as a block. sizes: how many targets and sources it has."""
         has_leaves, weighted, width, scaled = self._columns
-        parts = [self._read(each) for each in segments] or [self._read(_Segment(0, 0, 0))]
-        columns = [held[0] if len(held) == 1 else np.concatenate(held) for held in zip(*parts, strict=True)]
+        columns = self._joined(segments, self._file)
         floats = iter(columns[3 if has_leaves else 2 :])
         num_targets, num_sources = sizes
         edges = InEdges(
@@ -172,14 +192,18 @@ class ChunkFile:
         _ = block.csr.is_sound  # a pass over the edges, here where they are read
         return block
 
-    def _read(self, segment: _Segment) -> list[Array]:
+    def _joined(self, segments: Sequence[_Segment], file: ScratchFile) -> list[Array]:
+        parts = [self._read(each, file) for each in segments] or [self._read(_Segment(0, 0, 0), file)]
+        return [held[0] if len(held) == 1 else np.concatenate(held) for held in zip(*parts, strict=True)]
+
+    def _read(self, segment: _Segment, file: ScratchFile) -> list[Array]:
         has_leaves, weighted, width, scaled = self._columns
         lengths = [segment.num_edges, segment.num_leaves, *[segment.num_edges] * has_leaves]
         floats = [1] * weighted + [width] * bool(width) + [1] * scaled
         bounds = np.cumsum([*lengths, *(segment.num_edges * each for each in floats)])
         held = np.empty(int(bounds[-1]), np.int32)
         if len(held):
-            self._file.read(bytes_of(held), segment.at)
+            file.read(bytes_of(held), segment.at)
         parts = np.split(held, bounds[:-1])
         return [
             part if place < len(lengths) else _shaped(part, floats[place - len(lengths)])

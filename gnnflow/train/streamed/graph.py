@@ -77,10 +77,14 @@ class FileGraph:
             for chunks, block in blocks_of.values():
                 chunks.add(run, block, self.numbering)
 
-    @property
     def written(self) -> FileGraph:
-        """The same graph, whose nodes all are written: where each was is forgotten."""
-        return replace(self, numbering=replace(self.numbering, rows=None))
+        """Return the same graph, whose nodes all are written: where each was is forgotten."""
+        if self.numbering.rows is None:
+            return self
+        numbering = replace(self.numbering, rows=None)
+        for chunks in {id(each): each for each in self.chunks}.values():
+            chunks.merge()
+        return replace(self, numbering=numbering)
 
     @property
     def pruned(self) -> FileGraph:

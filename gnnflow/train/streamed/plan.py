@@ -319,9 +319,20 @@ def _disk_bytes(layers: list[_LayerWidths], size: GraphSize, *, copies: bool, in
     """Return the bytes of all files. Chunks are written twice: as they come, and by target and by source."""
     kept = sum(each.source + each.target + each.kept + each.out for each in layers)
     passing = max(each.source + each.target + each.state + 2 * each.out + each.h for each in layers)
-    per_node = (size.feature_width + 3 + kept + passing) * _NUMBER
-    columns = 2 + size.edge_columns + 3 + size.edge_columns
-    per_node += 2 * _NUMBER * intervals * size.ranks  # where the edges of its chunks begin, by target and by source
+    rows = size.num_nodes * (kept + passing) * _NUMBER
+    # where layers compute the rows alone that reach a target, each may have edges of its own
+    orders = len(layers) if _prunes(size) else 1
+    columns = 2 + size.edge_columns + orders * (3 + size.edge_columns)
+    per_node = (size.feature_width + 3) * _NUMBER
+    # where the edges of its chunks begin, by target and by source
+    per_node += orders * 2 * _NUMBER * intervals * size.ranks
     own = size.num_nodes * per_node + size.num_edges * columns * _NUMBER
+    # before there are rows, edges are merged from one file into another
+    own += max(rows, size.num_edges * (2 + size.edge_columns) * _NUMBER)
     others = (size.ranks - 1) * size.num_nodes * sum(each.source for each in layers) * _NUMBER
     return own + others * copies
+
+
+def _prunes(size: GraphSize) -> bool:
+    """Return whether training may compute fewer rows than there are: on one rank, where not all nodes are targets."""
+    return size.ranks == 1 and not size.has_leaves and size.num_targets < size.num_nodes

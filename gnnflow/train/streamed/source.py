@@ -251,4 +251,4 @@ def _written(
         graph.add(part.first, blocks=blocks, features=part.features, nodes=part.nodes)
         del part, blocks
     pa.default_memory_pool().release_unused()
-    return graph.written
+    return graph.written()

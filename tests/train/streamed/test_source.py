@@ -165,6 +165,21 @@ def test_the_baseline_is_the_same_nodes_without_edges(folder, cut):
     assert "baseline.test.accuracy" in train(job, progress=Silent()).metrics
 
 
+def test_a_step_computes_the_rows_that_reach_a_target_and_an_evaluation_all(folder, cut):
+    with open_streamed(streamed(folder, model=MODELS["gcn"])) as found:
+        (step,) = found.steps(0, since=0)
+        pruned = found.training
+        assert sum(pruned.active(2)) == len(step.targets) < 0.75 * NUM_NODES
+        assert sum(pruned.active(2)) <= sum(pruned.active(1)) <= sum(pruned.active(0)) <= NUM_NODES
+        of_layer = [sum(piece.num_edges for piece in pruned.pieces(layer)) for layer in (0, 1)]
+        every = sum(piece.num_edges for piece in found.graph.pieces(1))
+        assert of_layer[1] < of_layer[0] <= every
+        assert found.graph.active(2) == found.graph.sizes
+        model = build_model(config_of(folder).model, job_for(folder).inputs)
+        outputs = found.outputs(model, "test")
+        assert (np.diff(outputs.targets) > 0).all()
+
+
 def test_a_budget_that_is_too_small_is_refused_with_the_number(folder):
     with pytest.raises(TrainingError, match=r"train\.memory: 1MiB is not enough: \d+MiB are needed \(.*\)\. Set it to"):
         open_streamed(job_for(folder, memory="1MiB"))
