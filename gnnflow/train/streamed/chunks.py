@@ -166,7 +166,6 @@ class ChunkFile:
     def close(self) -> None:
         """Close the file. Pieces cannot be read any more."""
         self._file.close()
-        self._segments.clear()
 
     @property
     def edge(self) -> EdgeContext:
