@@ -8,7 +8,8 @@
 #include "products.h"
 #include "rows.h"
 
-enum { PIECE_ROWS = 512, PIECE = 65536 }; /* rows, and numbers at most, of a piece */
+/* Rows, and numbers at most, of a piece; its rows where products leave them where they are, in the first cache. */
+enum { PIECE_ROWS = 512, PIECE = 65536, PIECE_IN_PLACE = 128 };
 static const float SHORTEST = 1e-12f;     /* a row that is shorter is divided by this */
 
 typedef struct {
@@ -30,8 +31,11 @@ typedef struct {
 } affine;
 
 static int64_t piece_rows(const affine *f) {
-    int64_t rows = PIECE / f->out_width;
-    return rows < PIECE_ROWS ? rows : PIECE_ROWS;
+    int64_t rows = PIECE / f->out_width, most = PIECE_IN_PLACE;
+    for (int each = 0; each < 2 && f->maps[each].width; each++)
+        if (!reads_in_place(f->out_width, f->maps[each].width) || !reads_in_place(f->maps[each].width, f->out_width))
+            most = PIECE_ROWS;
+    return rows < most ? rows : most;
 }
 
 FOR_EVERY_PROCESSOR static void finish_rows(const affine *f, int64_t first, int64_t rows) {

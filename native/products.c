@@ -1,11 +1,13 @@
 /* A BLAS, which the caller lends, packs both matrices anew for each product, which for pieces of rows that are in the cache
    takes as long as the product. Where 512 bits fit a register, small matrices are therefore read where they are, in tiles
-   whose sums stay in registers. */
+   whose sums stay in registers. A tile asks for what comes after it, a line every other step: rows come from memory, which
+   would otherwise be waited for between tiles. */
 #include "products.h"
 
 #include "csr.h"
 
-enum { TILE_ROWS = 6, LANES = 16, WIDEST = 128 }; /* rows of a tile; numbers of a register; columns of a small matrix */
+/* Rows of a tile; numbers of a register and of a cache line; columns of a small matrix; tiles whose rows are asked for ahead. */
+enum { TILE_ROWS = 6, LANES = 16, WIDEST = 128, TILES_AHEAD = 2 };
 
 /* As sgemm_ of Fortran: C = alpha op(A) op(B) + beta C, columns side by side. */
 typedef void (*product_fn)(const char *of_a, const char *of_b, const int *m, const int *n, const int *k, const float *alpha,
@@ -28,13 +30,18 @@ static void lent(const float *a, int a_moved, const float *b, int b_moved, int64
 
 #define WIDE __attribute__((target("avx512f")))
 
-/* A tile of so many rows and lines of columns of c, known where this is compiled. */
+/* A tile of so many rows and lines of columns of c, these and a_moved known where this is compiled. next: rows of b that
+   are read some tiles later, where a is moved. */
 INLINE WIDE void tile(const float *a, int64_t a_row, int64_t a_inner, const float *b, int64_t n, int64_t k, float *c, int add,
-                      int rows, int lines) {
+                      int rows, int lines, int a_moved, const float *next) {
     __m512 sum[TILE_ROWS][4];
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < lines; j++) sum[i][j] = add ? _mm512_loadu_ps(c + i * n + j * LANES) : _mm512_setzero_ps();
     for (int64_t inner = 0; inner < k; inner++) {
+        int64_t asked = inner / 2 * LANES, tiles = TILES_AHEAD * TILE_ROWS;
+        if (a_moved && inner % 2) __builtin_prefetch(next + asked, 0, 2);
+        if (!a_moved && inner % 2) __builtin_prefetch(c + tiles * n + asked, 1);
+        if (!a_moved && !(inner % 2)) __builtin_prefetch(a + tiles * a_row + asked);
         __m512 line[4];
         for (int j = 0; j < lines; j++) line[j] = _mm512_loadu_ps(b + inner * n + j * LANES);
         for (int i = 0; i < rows; i++) {
@@ -46,17 +53,20 @@ INLINE WIDE void tile(const float *a, int64_t a_row, int64_t a_inner, const floa
         for (int j = 0; j < lines; j++) _mm512_storeu_ps(c + i * n + j * LANES, sum[i][j]);
 }
 
-#define COLUMNS(name, lines)                                                                                           \
-    WIDE static void name(const float *a, int64_t a_row, int64_t a_inner, const float *b, int64_t m, int64_t n,        \
-                          int64_t k, float *c, int add) {                                                              \
-        int64_t i = 0;                                                                                                 \
-        for (; i + TILE_ROWS <= m; i += TILE_ROWS)                                                                     \
-            tile(a + i * a_row, a_row, a_inner, b, n, k, c + i * n, add, TILE_ROWS, lines);                            \
-        for (; i < m; i++) tile(a + i * a_row, a_row, a_inner, b, n, k, c + i * n, add, 1, lines);                     \
+#define COLUMNS(name, lines, a_moved)                                                                                  \
+    WIDE static void name(const float *a, const float *b, int64_t m, int64_t n, int64_t k, float *c, int add) {        \
+        int64_t i = 0, row = a_moved ? 1 : k, inner = a_moved ? m : 1;                                                 \
+        const float *next = b + k * n; /* rows of the next piece */                                                    \
+        for (; i + TILE_ROWS <= m; i += TILE_ROWS, next += k / 2 * LANES)                                              \
+            tile(a + i * row, row, inner, b, n, k, c + i * n, add, TILE_ROWS, lines, a_moved, next);                   \
+        for (; i < m; i++) tile(a + i * row, row, inner, b, n, k, c + i * n, add, 1, lines, a_moved, next);            \
     }
-COLUMNS(columns_64, 4)
-COLUMNS(columns_32, 2)
-COLUMNS(columns_16, 1)
+COLUMNS(rows_64, 4, 0)
+COLUMNS(rows_32, 2, 0)
+COLUMNS(rows_16, 1, 0)
+COLUMNS(moved_64, 4, 1)
+COLUMNS(moved_32, 2, 1)
+COLUMNS(moved_16, 1, 1)
 #undef COLUMNS
 
 int reads_in_place(int64_t k, int64_t n) {
@@ -64,10 +74,10 @@ int reads_in_place(int64_t k, int64_t n) {
 }
 
 static void in_place(const float *a, int a_moved, const float *b, int64_t m, int64_t n, int64_t k, float *c, int add) {
-    int64_t a_row = a_moved ? 1 : k, a_inner = a_moved ? m : 1, j = 0;
-    for (; j + 64 <= n; j += 64) columns_64(a, a_row, a_inner, b + j, m, n, k, c + j, add);
-    for (; j + 32 <= n; j += 32) columns_32(a, a_row, a_inner, b + j, m, n, k, c + j, add);
-    for (; j < n; j += LANES) columns_16(a, a_row, a_inner, b + j, m, n, k, c + j, add);
+    int64_t j = 0;
+    for (; j + 64 <= n; j += 64) (a_moved ? moved_64 : rows_64)(a, b + j, m, n, k, c + j, add);
+    for (; j + 32 <= n; j += 32) (a_moved ? moved_32 : rows_32)(a, b + j, m, n, k, c + j, add);
+    for (; j < n; j += LANES) (a_moved ? moved_16 : rows_16)(a, b + j, m, n, k, c + j, add);
 }
 #else
 int reads_in_place(int64_t k, int64_t n) { return 0; }
