@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gnnflow.config.neighbors_section import WalkNeighbors
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.hashing import combine, mix, seed_word
+from gnnflow.native.walks import occurrences
 from gnnflow.neighbors import walk_steps, walks
 from gnnflow.neighbors.walk_steps import begins
 from tests.neighbors.selections import SEED, Found, Plain, assert_degrees, payments, select
@@ -196,3 +197,14 @@ def test_parts_of_a_row_depend_on_its_own_weights_alone(rows: list[list[float]])
         np.testing.assert_array_equal(own, alone)
         assert not len(row) or own[0] == 0
         assert np.all(np.diff(own.astype(np.int64)) >= 0)
+
+
+@given(st.lists(st.integers(0, 9), max_size=40))
+def test_occurrences_are_counted_of_either_width(nodes: list[int]) -> None:
+    counted = [occurrences(np.array(nodes, dtype), 10).tolist() for dtype in (np.int32, np.int64)]
+    assert counted == [[nodes.count(each) for each in range(10)]] * 2
+
+
+def test_a_node_outside_of_the_graph_is_not_counted() -> None:
+    with pytest.raises(IndexError, match="not in the graph"):
+        occurrences(np.array([0, 3], np.int32), 3)
