@@ -6,7 +6,8 @@ Assumptions, beside those that `scaling.py` writes down for its measurements:
   step before) and `backward`. Those of a step are drawn together from the measured ones of one measured rank; a
   simulated rank stands for the same measured rank all the time. So the slowest of many steps is at most the slowest
   that was measured, and hosts differ as much as the measured ranks did. `spread` adds a factor per rank (log-normal).
-  Steps of different ranks are independent, which they are where each has a core of its own.
+  Steps of different ranks are independent, which they are where each has a core of its own, but for their place in the
+  epoch: ranks begin an epoch together, and its first step, behind what ends the one before, takes each of them longer.
 - Batches are made by the rank "ahead" (`train.prefetch: 0`): after its backward pass, while its gradients travel. The
   rounds of doubling after the first go on meanwhile, in a thread: each as much later as the slowest of those that still
   make a batch takes to answer, drawn from `answers`, measured with a rank that does make batches, or until that batch
@@ -49,13 +50,17 @@ THREADS = 2  # of gloo's, which carry messages of one rank side by side
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of measured steps [R, S]; bytes [K] of the buckets and the share of the backward pass each waits for."""
+    """Seconds of measured steps [R, S]; bytes [K] of the buckets and the share of the backward pass each waits for.
+
+    per_epoch: how many steps an epoch has; the S are those of whole epochs.
+    """
 
     build: Floats
     rest: Floats
     backward: Floats
     bucket_bytes: Sequence[int]
     bucket_ready: Sequence[float]
+    per_epoch: int = 1
 
     @property
     def seconds(self) -> Floats:
@@ -109,11 +114,15 @@ class Servers:
 def drawn(
     measured: Measured, *, ranks: int, steps: int, seed: int, spread: float = 0.0
 ) -> tuple[Floats, Floats, Floats]:
-    """Return build, rest and backward [T, n]: the measured ranks themselves first, more of them by lot."""
+    """Return build, rest and backward [T, n]: the measured ranks themselves first, more of them by lot.
+
+    Steps are drawn from those of the same place in any epoch.
+    """
     random = np.random.default_rng([seed, ranks])
     known, length = measured.rest.shape
     of = np.concatenate([random.permutation(known), random.integers(known, size=ranks)])[:ranks]
-    at = random.integers(length, size=(steps, ranks))
+    epochs = random.integers(length // measured.per_epoch, size=(steps, ranks))
+    at = epochs * measured.per_epoch + (np.arange(steps) % measured.per_epoch)[:, None]
     factor = np.exp(spread * random.standard_normal(ranks))
     build, rest, backward = (each[of, at] * factor for each in (measured.build, measured.rest, measured.backward))
     return build, rest, backward
@@ -238,10 +247,11 @@ def to_document(measured: Measured) -> dict[str, Any]:
         **{name: getattr(measured, name).round(7).tolist() for name in PARTS},
         "bucket_bytes": list(measured.bucket_bytes),
         "bucket_ready": list(measured.bucket_ready),
+        "per_epoch": measured.per_epoch,
     }
 
 
 def from_document(document: dict[str, Any]) -> Measured:
     """Return what `to_document` wrote."""
     parts = (np.array(document[name]) for name in PARTS)
-    return Measured(*parts, document["bucket_bytes"], document["bucket_ready"])
+    return Measured(*parts, document["bucket_bytes"], document["bucket_ready"], document["per_epoch"])

@@ -189,7 +189,9 @@ def apart(job: TrainJob, client: Client, *, ranks: int, open_source: OpenSource 
         # sent in order: a bucket waits for those before it too
         np.maximum.accumulate([max(ready[number] for number in bucket) for bucket in buckets]).tolist(),
     )
-    clock, computed = (Measured(*each, *sent) for each in parts)
+    # of whole epochs, without the first
+    per_epoch = length // (job.train.epochs - 1)
+    clock, computed = (Measured(*each, *sent, per_epoch) for each in parts)
     return Apart(clock, computed)
 
 

@@ -119,6 +119,17 @@ def test_measured_ranks_are_simulated_themselves_before_any_is_drawn_twice():
     assert (rest == rest[0]).all()
 
 
+def test_the_first_step_of_an_epoch_is_that_of_all_ranks():
+    # three epochs of four steps, the first of each three times as long
+    rest = np.tile([0.03, 0.01, 0.01, 0.01], 3)[None]
+    measured = Measured(np.zeros_like(rest), rest, np.zeros_like(rest), (8,), (1.0,), per_epoch=4)
+    _, found, _ = drawn(measured, ranks=50, **DRAWING)
+    assert (found == found[:, :1]).all()
+    assert all_reduced(measured, FREE, ranks=50, **DRAWING) == pytest.approx(found.max(axis=1).mean())
+    alone = replace(measured, per_epoch=1)
+    assert all_reduced(alone, FREE, ranks=50, **DRAWING) > 1.8 * rest.mean()
+
+
 def test_a_seed_gives_the_same_figures():
     one, two, other = (
         all_reduced(uneven_steps(), Network(1e-4, 1e9), ranks=9, steps=50, seed=seed, spread=0.1) for seed in (1, 1, 2)
