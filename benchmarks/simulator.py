@@ -12,11 +12,12 @@ Assumptions, beside those that `scaling.py` writes down for its measurements:
   rounds of doubling after the first go on meanwhile, in a thread: each as much later as the slowest of those that still
   make a batch takes to answer, drawn from `answers`, measured with a rank that does make batches, or until that batch
   is made. Or batches are made by a "reader" on another core, which is at most PREFETCH of them ahead (the default).
-- All-reduce is recursive doubling for small messages and gloo's ring for large ones, as `gnnflow.train.ranks.doubling`
-  chooses. A message starts when the last rank has it and ends on all ranks at once; messages do not take bandwidth
-  from each other, and none is lost. The ring has 2 (n - 1) hops, in each of which every rank sends 1 / n of the
-  message, and begins when one of gloo's two threads is free. Doubling has rounds of two hops; the first round goes on
-  beside the backward pass, the others follow after it, those of all messages side by side.
+- All-reduce is recursive doubling for small messages and gloo's ring for large ones, as
+  `gnnflow.train.ranks.doubling` chooses. A message starts when the last rank has it and ends on all ranks at once;
+  messages do not take bandwidth from each other, and none is lost. The ring has 2 (n - 1) hops, in each of which
+  every rank sends 1 / n of the message, and begins when one of gloo's two threads is free. Doubling has rounds of a
+  hop or two, taken as equally long; the first goes on beside the backward pass, the others follow after it, those of
+  all messages side by side.
 - Bucket k is ready after a measured share of the backward pass; the step's figures are in the first bucket.
 - A parameter server takes pushes one after the other, `service` seconds each; its link sends one reply after the other,
   and a push reaches it at its rank's bandwidth, after what Dask takes beside (`overhead`). Servers share the parameters
@@ -30,7 +31,6 @@ Shapes: R measured ranks, S measured steps of each, K buckets, n simulated ranks
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -38,7 +38,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gnnflow.train.ranks.doubling import doubling_bytes, doubling_hops, is_cheaper
+from gnnflow.train.ranks.doubling import doubling_hops, doubling_rounds, is_cheaper
 
 Floats = NDArray[np.float64]
 Algorithm = Literal["chosen", "ring"]
@@ -94,7 +94,7 @@ def doubles(size: int, *, ranks: int, algorithm: Algorithm) -> bool:
 def hops_and_bytes(size: int, *, ranks: int, algorithm: Algorithm = "chosen") -> tuple[int, float]:
     """Return the hops of an all-reduce, one after the other, and the bytes that a rank sends meanwhile."""
     if doubles(size, ranks=ranks, algorithm=algorithm):
-        return doubling_hops(ranks), doubling_bytes(ranks) * size
+        return doubling_hops(ranks, size), doubling_rounds(ranks) * size
     return 2 * (ranks - 1), 2 * (ranks - 1) / ranks * size
 
 
@@ -161,8 +161,8 @@ def all_reduced(
     sizes = measured.bucket_bytes
     costs = [network.all_reduce(size, ranks=ranks, algorithm=algorithm) for size in sizes]
     doubled = [doubles(size, ranks=ranks, algorithm=algorithm) for size in sizes]
-    first_round = 2 / doubling_hops(ranks) if ranks > 1 else 0.0
-    later = math.ceil(doubling_hops(ranks) / 2) - 1  # rounds
+    later = doubling_rounds(ranks) - 1
+    first_round = 1 / (later + 1) if ranks > 1 else 0.0
     # when all ranks have the last step's gradients; when each began its last two steps, and had its last batch [n]
     now, before, begun, made = 0.0, np.zeros(ranks), np.zeros(ranks), build[0]
     for step in range(steps):

@@ -49,14 +49,14 @@ def test_equal_steps_over_a_free_network_scale_with_the_ranks(ranks):
 
 def test_a_message_that_is_ready_last_is_added_to_the_step():
     network = Network(1e-3, 1e6)
-    ring, doubling = 6 * 1e-3 + 2 * 3 / 4 * 1000 / 1e6, 4 * 1e-3 + 2 * 1000 / 1e6
+    ring, doubling = 6 * 1e-3 + 2 * 3 / 4 * 1000 / 1e6, 2 * 1e-3 + 2 * 1000 / 1e6
     assert all_reduced(equal_steps(), network, ranks=4, algorithm="ring", **DRAWING) == pytest.approx(0.03 + ring)
     assert all_reduced(equal_steps(), network, ranks=4, **DRAWING) == pytest.approx(0.03 + doubling)
 
 
 def test_the_rounds_of_doubling_after_the_first_follow_the_backward_pass():
     early = equal_steps(sizes=(8, 8), ready=(0.0, 0.0))
-    assert all_reduced(early, Network(1e-3, 1e18), ranks=8, **DRAWING) == pytest.approx(0.03 + 4e-3)
+    assert all_reduced(early, Network(1e-3, 1e18), ranks=8, **DRAWING) == pytest.approx(0.03 + 2e-3)
 
 
 def test_a_message_that_is_ready_early_travels_during_the_backward_pass():
@@ -66,7 +66,7 @@ def test_a_message_that_is_ready_early_travels_during_the_backward_pass():
 
 def test_a_third_large_message_waits_for_one_of_two_threads():
     network, ring = Network(0.02, 1e18), 4 * 0.02
-    at_once = equal_steps(backward=1e-9, sizes=(8, 8, 8), ready=(0.0, 0.0, 0.0))
+    at_once = equal_steps(backward=1e-9, sizes=(1 << 18,) * 3, ready=(0.0, 0.0, 0.0))
     assert all_reduced(at_once, network, ranks=3, **DRAWING) == pytest.approx(0.02 + 2 * ring, rel=1e-6)
 
 
@@ -79,13 +79,13 @@ def test_a_step_takes_as_long_as_the_slowest_rank():
 
 
 def test_a_batch_is_made_while_the_only_round_of_two_ranks_travels():
-    slow, network = equal_steps(build=0.02), Network(0.01, 1e18)  # two hops take as long as a batch
+    slow, network = equal_steps(build=0.02), Network(0.02, 1e18)  # a hop takes as long as a batch
     assert all_reduced(slow, network, ranks=2, **DRAWING) == pytest.approx(0.03 + 0.02, rel=0.01)
 
 
 @pytest.mark.parametrize(("answer", "rounds"), [(0.0, 0.06), (0.002, 0.06 + 0.002), (1.0, 0.04 + 0.04)])
 def test_rounds_go_on_while_batches_are_made_as_late_as_ranks_answer(answer, rounds):
-    slow, network = equal_steps(build=0.04), Network(0.01, 1e18)  # three rounds of 0.02
+    slow, network = equal_steps(build=0.04), Network(0.02, 1e18)  # three rounds of 0.02
     found = all_reduced(slow, network, ranks=8, answers=[answer], **DRAWING)
     assert found == pytest.approx(0.03 + rounds, rel=0.02)
 
@@ -106,7 +106,8 @@ def test_a_reader_hides_what_batches_take_until_they_take_longer_than_steps():
 
 def test_doubling_takes_fewer_hops_than_the_ring_and_a_large_message_goes_round_it():
     network = Network(1e-3, 1e18)
-    assert network.all_reduce(8, ranks=1024) == pytest.approx(20e-3)
+    assert network.all_reduce(8, ranks=1024) == pytest.approx(10e-3)
+    assert network.all_reduce(1 << 18, ranks=1024) == pytest.approx(20e-3)
     assert network.all_reduce(8, ranks=1024, algorithm="ring") == pytest.approx(2.046)
     assert network.all_reduce(1 << 30, ranks=1024) == pytest.approx(2.046)
 
