@@ -179,12 +179,17 @@ def _aggregated(layer: Layer, terms: Terms, held: RankLayer, exchange: Exchange,
     state = partial_state(layer, source=terms.source, target=terms.target, block=own)
     received = departed.arrive()
     source = _joined(terms.source, received) if held.reads_own else received
-    others = partial_state(layer, source=source, target=terms.target, block=held.mirrored)
-    stages.enter("reduce", over=[*state.values(), *others.values()], back="gather_sum")
-    state = layer.levels.instance.merge(state, others)
+    kind = layer.levels.instance
+    # sums are merged by the kernel that makes them
+    onto = state if kind.adds else None
+    others = partial_state(layer, source=source, target=terms.target, block=held.mirrored, onto=onto)
+    stages.enter("reduce")
+    whole = others if kind.adds else kind.merge(state, others)
     has_self = own is not held.block
-    found = finished(layer, state, source=terms.source, target=terms.target, edge=own.edge, has_self=has_self)
+    found = finished(layer, whole, source=terms.source, target=terms.target, edge=own.edge, has_self=has_self)
     stages.enter("apply", over=[found], back="reduce")
+    # behind that hook: what is aggregated may be the state itself
+    stages.enter("apply", over=[*(() if kind.adds else state.values()), *others.values()], back="gather_sum")
     return found
 
 

@@ -45,9 +45,17 @@ EDGES_PER_PIECE = 65_536
 
 
 def partial_state(
-    layer: Layer, *, source: TermRows, target: TermRows, block: BlockTensors, edges_per_piece: int = EDGES_PER_PIECE
+    layer: Layer,
+    *,
+    source: TermRows,
+    target: TermRows,
+    block: BlockTensors,
+    edges_per_piece: int = EDGES_PER_PIECE,
+    onto: State | None = None,
 ) -> State:
     """Return the state over the block's edges alone, rescaled to the full in-degree but without the self message.
+
+    onto: a state of the same targets over other edges, which the block's are merged into; it may be written to.
 
     source: terms of the block's S sources; target: terms of its T targets. Blocks that hold parts of the same targets'
     edges give states that `Aggregation.merge` joins. Raises LayerError where the layer's terms or messages do not have
@@ -63,8 +71,11 @@ def partial_state(
         state = _message_state(layer, source, target, block, edges_per_piece)
     else:
         messages = block_messages(layer, source, target, block)
+        if onto is not None and block.sample_scale is None:
+            return layer.levels.instance.add(onto, messages)
         state = layer.levels.instance.partial(messages)
-    return state if block.sample_scale is None else layer.levels.instance.rescale(state, block.sample_scale)
+    state = state if block.sample_scale is None else layer.levels.instance.rescale(state, block.sample_scale)
+    return state if onto is None else layer.levels.instance.merge(onto, state)
 
 
 def whole_rows(layer: Layer, *, source: TermRows, target: TermRows, block: BlockTensors) -> Tensor:

@@ -6,7 +6,7 @@ Read `csr.py`, then `table.py` (which kernel runs when), `gradients.py`, and the
 
 from __future__ import annotations
 
-from gnnflow.kernels.adding import add_value_gradient, add_weighted_sum
+from gnnflow.kernels.adding import add_value_gradient, add_weighted_sum, added_sum
 from gnnflow.kernels.csr import Csr, Instances, identity
 from gnnflow.kernels.dropout import dropout
 from gnnflow.kernels.gates import fuses_gates, gated_sum
@@ -58,6 +58,7 @@ __all__ = [
     "add_value_gradient",
     "add_weighted_sum",
     "adds_softmax",
+    "added_sum",
     "affine",
     "binary_cross_entropy",
     "choose",

@@ -116,7 +116,10 @@ def empty_rows(*shape: int, device: torch.device | None = None) -> Tensor:
     piece = _PIECES.take(size)
     lent = (ctypes.c_char * size).from_buffer(piece)
     weakref.finalize(lent, _PIECES.give, piece).atexit = False
-    return torch.frombuffer(lent, dtype=torch.float32).view(shape)
+    # no view of another tensor: autograd lets those of its functions not be written to
+    rows = torch.frombuffer(lent, dtype=torch.float32).view(shape)
+    whole: Tensor = torch.empty(0).set_(rows.untyped_storage(), 0, shape, rows.stride())
+    return whole
 
 
 def return_memory(*, most: int) -> None:

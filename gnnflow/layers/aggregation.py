@@ -67,7 +67,7 @@ class Aggregation(ABC):
         return self.finalize(self.partial(messages))
 
     def add(self, state: State, messages: Messages) -> State:
-        """Return what a state becomes with more messages, without a gradient; it may be written to."""
+        """Return what a state becomes with more messages; it may be written to."""
         return self.merge(state, self.partial(messages))
 
     def add_value_gradient(self, into: Tensor, messages: Messages, gradient: State) -> bool:
@@ -120,8 +120,7 @@ class Sum(Aggregation):
 
     def add(self, state: State, messages: Messages) -> State:
         """Add the sums."""
-        messages.add_to(state["sum"], messages.counted, messages.scales)
-        return state
+        return {"sum": messages.added_to(state["sum"], messages.counted, messages.scales)}
 
     def add_value_gradient(self, into: Tensor, messages: Messages, gradient: State) -> bool:
         """Spread the gradient of each sum over the edges."""
@@ -165,9 +164,9 @@ class Mean(Aggregation):
     def add(self, state: State, messages: Messages) -> State:
         """Add the sums, and the number of edges or their weights."""
         counted = messages.counted
-        messages.add_to(state["sum"], counted)
+        summed = messages.added_to(state["sum"], counted)
         weight = messages.csr.degree[:, None] if counted is None else segment_sum(messages.csr, counted)
-        return {"sum": state["sum"], "weight": state["weight"] + weight}
+        return {"sum": summed, "weight": state["weight"] + weight}
 
     def add_value_gradient(self, into: Tensor, messages: Messages, gradient: State) -> bool:
         """Spread the gradient of each sum over the edges; weights have none."""

@@ -16,7 +16,7 @@ from gnnflow.kernels import (
     Halves,
     Instances,
     Scales,
-    add_weighted_sum,
+    added_sum,
     coefficient_dtype,
     dropout,
     gather_sources,
@@ -80,12 +80,12 @@ class Messages:
         beside = weighted_sum(self.csr.edges, coefficient, self.attributes[:, None], Scales(by_source, scales.target))
         return torch.cat([sums, beside], 2)
 
-    def add_to(self, sums: Tensor, coefficient: Tensor | None, scales: Scales = UNSCALED) -> None:
-        """Add what `summed` returns to sums [T, H, W], without a gradient."""
+    def added_to(self, sums: Tensor, coefficient: Tensor | None, scales: Scales = UNSCALED) -> Tensor:
+        """Return sums [T, H, W] with what `summed` returns; without a gradient they are written to, else may be."""
         if self.dropout or self.attributes is not None or self.instances is not None:
-            sums.add_(self.summed(coefficient, scales))
-        else:
-            add_weighted_sum(sums, self.csr, coefficient, self.value, scales)
+            more = self.summed(coefficient, scales)
+            return sums + more if torch.is_grad_enabled() else sums.add_(more)
+        return added_sum(sums, self.csr, coefficient, self.value, scales)
 
     @property
     def only_value_learns(self) -> bool:
