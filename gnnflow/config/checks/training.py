@@ -64,7 +64,7 @@ def _pairs_can_be_trained_on(config: Config) -> None:
         raise problem(
             f"{strategy} computes a node once in a step, and where edges have times it is another node at each of them",
             key="train.strategy",
-            fix="Set it to mini-batch, which computes a node once for each time it is asked for, from shards or from the "
+            fix="Set it to mini-batch, which computes a node once for each time asked for, from shards or from the "
             "store. Or choose a task.split that is not by time, without earlier_only.",
         )
 
