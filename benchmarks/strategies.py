@@ -1,6 +1,7 @@
 """Test accuracy and time to accuracy of one model by each training strategy, on the public graphs.
 
     GNNFLOW_DATA=data python benchmarks/strategies.py [--seeds 10] [--only cora,citeseer] [--plots docs/images]
+    GNNFLOW_DATA=data python benchmarks/strategies.py --choose [--seeds 10] [--only amazon_photo]
 
 Layers, learning rate, decay and dropout are those of configs/<graph>.yaml, and so is the neighbours' sample of
 mini-batch; the other strategies take every neighbour. The first rows are `mini-batch` from GraphFlat's shards and from
@@ -8,6 +9,9 @@ the store in memory; `global-batch` is there where this gnnflow has it. All trai
 the best validation accuracy are tested. `prepared` is the seconds of the stages that one strategy has and the others
 do not (flat, partition), `epoch` those of training alone; `to 99 %` is when validation first reached 99 % of the best
 that mini-batch from shards reached with that seed, preparation included. With --plots one picture per graph.
+
+With --choose, the mean over seeds of the best validation accuracy of cluster-batch, for several cluster counts, shares
+of them in a batch and boundaries: what `GRAPHS` holds of them is chosen by. The test split is not looked at.
 """
 
 from __future__ import annotations
@@ -18,7 +22,8 @@ import os
 import statistics
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +58,8 @@ GRAPHS = {
     "amazon_photo": Graph(100, 160, 32, 16, 0),
     "facebook_pages": Graph(15, 512, 64, 4, 1),
 }
+CHOICES = (8, 16, 32), (2, 4), (0, 1)
+"""Numbers of clusters, the parts of them that are a batch, and boundary hops to choose from."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +151,18 @@ def rows(name: str, found: dict[str, list[Run]]) -> Iterator[str]:
         yield f"| {name} | {strategy} | {mean:.4f} +- {spread:.4f} | {prepared:.2f} s | {1e3 * epoch:.1f} ms | {to} |"
 
 
+def choices(name: str, chosen: argparse.Namespace, workspace: str) -> Iterator[str]:
+    """Yield a line of the table per way of making clusters and batches of them."""
+    for clusters, share, hops in product(*CHOICES):
+        graph = replace(GRAPHS[name], clusters=clusters, per_batch=clusters // share, boundary_hops=hops)
+        overrides, best = strategies(graph)["cluster-batch"], []
+        for seed in range(chosen.seeds):
+            run = run_once(config_of(name, overrides, seed=seed, data=chosen.data, workspace=workspace))
+            best.append(max(run.valid))
+        mean, spread = statistics.mean(best), statistics.stdev(best) if len(best) > 1 else 0.0
+        yield f"| {name} | {graph.per_batch} of {clusters}, {hops} hops | {mean:.4f} +- {spread:.4f} |"
+
+
 def lines_of(found: dict[str, list[Run]]) -> dict[str, Any]:
     """Return the curve of each strategy's first seed: the best validation accuracy so far by seconds."""
     return {
@@ -162,6 +181,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=10, help="seeds 0 .. N-1")
     parser.add_argument("--only", default=",".join(GRAPHS), help="graphs")
     parser.add_argument("--workspace", help="a folder that is kept, so that a run of this goes on where one stopped")
+    parser.add_argument("--choose", action="store_true", help="compare clusters and boundaries by validation accuracy")
     parser.add_argument("--plots", type=Path, help="folder of the pictures")
     return parser.parse_args()
 
@@ -172,12 +192,17 @@ def main() -> None:
     table = ["| graph | strategy | test accuracy | prepared | epoch | to 99 % |", "|---" * 6 + "|"]
     with tempfile.TemporaryDirectory(prefix="gnnflow-strategies-") as folder:
         for name in chosen.only.split(","):
+            if chosen.choose:
+                for line in choices(name, chosen, chosen.workspace or folder):
+                    print(line, flush=True)
+                continue
             found = measure(name, chosen, chosen.workspace or folder)
             table += rows(name, found)
             if chosen.plots:
                 path = chosen.plots / f"strategies_{name}.png"
                 draw_lines(path, lines_of(found), x_label="seconds", y_label=f"best validation accuracy so far, {name}")
-    print("\n".join(table))
+    if not chosen.choose:
+        print("\n".join(table))
 
 
 if __name__ == "__main__":
