@@ -22,6 +22,7 @@ from gnnflow.executions.propagate import block_messages, dropout_of, partial_sta
 from gnnflow.executions.shapes import TermRows
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import (
+    Attended,
     Gates,
     Scales,
     add_gated_gradient,
@@ -82,8 +83,8 @@ def pulled(
     """Add to the gradients of source terms [S, ...], given that of the whole state, and return True.
 
     Return False, and add nothing, where the block has to be differentiated. Gradients of target terms there are none,
-    or `by_targets` knows them; those of attention are added to. has_slopes: whether the whole state came with them.
-    by_state: for attention what `for_each` returns.
+    or `by_targets` knows them; those of attention are added to. by_state: what `for_parts` returns. has_slopes: whether
+    the whole state came with them.
     """
     fused = gated(layer, source, target, block)
     if fused is not None and has_slopes:
@@ -92,31 +93,28 @@ def pulled(
         grad = by_state["sum"].flatten(1).contiguous()
         add_gated_gradient(by_rows, by_other, _gates(fused, source, target, block), grad)
         return True
-    kind = layer.levels.instance
-    if not layer.uses_coefficients or not (kind.adds or isinstance(kind, SoftmaxAttention)):
+    with torch.no_grad():
+        if (of := attended(layer, source, target, block)) is not None:
+            made = gradients.source["logit"], gradients.target["logit"], gradients.source["value"]
+            known = {"shift": by_state["max"], "by_each": by_state["denominator"], "by_mean": by_state["mean"]}
+            add_softmax_gradient(made, of, **known)
+            return True
+    if not (layer.uses_coefficients and layer.levels.instance.adds):
         return False
     with torch.enable_grad():  # to see what of the coefficients learns
         messages = _sampled(layer, source, target, block)
     if messages is None or messages.value is not source["value"]:
         return False
     with torch.no_grad():
-        if not isinstance(kind, SoftmaxAttention):
-            return kind.add_value_gradient(gradients.source["value"], messages, by_state)
-        if (attended := kind.attended(messages)) is None:
-            return False
-        made = gradients.source["logit"], gradients.target["logit"], gradients.source["value"]
-        each = {"shift": by_state["max"], "by_each": by_state["denominator"], "by_mean": by_state["mean"]}
-        add_softmax_gradient(made, attended, **each)
-    return True
+        return layer.levels.instance.add_value_gradient(gradients.source["value"], messages, by_state)
 
 
-def attends(layer: Layer, source: TermRows, target: TermRows, block: BlockTensors) -> bool:
-    """Return whether the kernels for attention add pieces with such terms and edge columns, both ways."""
+def attended(layer: Layer, source: TermRows, target: TermRows, block: BlockTensors) -> Attended | None:
+    """Return a layer's messages as the kernels for attention add them, both ways; None where they do not."""
     kind = layer.levels.instance
-    if not layer.uses_coefficients or not isinstance(kind, SoftmaxAttention):
-        return False
-    messages = block_messages(layer, source, target, block)
-    return messages.value is source["value"] and kind.attended(messages) is not None
+    if not layer.uses_coefficients or not isinstance(kind, SoftmaxAttention) or instances_of(layer, block) is not None:
+        return None
+    return kind.attended(block_messages(layer, source, target, block))
 
 
 def by_targets(layer: Layer, whole: State, by_state: State, like: Terms, edge: EdgeContext) -> dict[str, Tensor]:

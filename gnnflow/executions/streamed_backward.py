@@ -21,7 +21,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from gnnflow.executions.adding import SLOPE, by_targets, pulled
+from gnnflow.executions.adding import SLOPE, attended, by_targets, pulled
 from gnnflow.executions.propagate import partial_state, sort_edges
 from gnnflow.executions.ring import Here, Relay, passing, sources_of
 from gnnflow.executions.streamed import StreamedRun
@@ -30,7 +30,7 @@ from gnnflow.executions.streamed_layers import Named, Own, some_rows, sources_in
 from gnnflow.executions.streaming import Piece, ahead, parts, zeros_like
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import empty_rows
-from gnnflow.layers import FeatureTensors, NodeContext, SoftmaxAttention, State, Terms
+from gnnflow.layers import FeatureTensors, NodeContext, State, Terms
 
 
 def gradients(run: StreamedRun, gradient: Tensor) -> list[Tensor | None]:
@@ -137,7 +137,6 @@ class _Backward:
         """Differentiate the last phase of an interval, some rows at a time."""
         run, (own, whole, gradient) = self.run, read
         made = room_for(run.graph.active(index + 1)[interval], own, blame, run.device)
-        attends = run.attends[index]
         for rows in run.runs(index, interval, level=index + 1):
             held, state = own.part(rows), parts(whole, rows)
             slopes = {name: state.pop(name) for name in [*state] if name == SLOPE}
@@ -147,8 +146,8 @@ class _Backward:
             pulled = self._pulled([out], [gradient[rows]], leaves)
             if blame is not None and slopes:
                 self._add_by_targets(index, slopes, pulled)
-            if blame is not None and attends:
-                pulled |= {f"state/{name}": each for name, each in self._for_each(index, state, pulled).items()}
+            if blame is not None:
+                pulled |= self._for_parts(index, state, pulled)
             for name, each in pulled.items():
                 made[name][rows] = each
         if blame is not None:
@@ -163,11 +162,11 @@ class _Backward:
         for name, each in by_targets(layer, slopes, below("state/", pulled), like, edge).items():
             pulled[f"target/{name}"] += each
 
-    def _for_each(self, index: int, whole: State, pulled: Named) -> State:
+    def _for_parts(self, index: int, whole: State, pulled: Named) -> Named:
         kind = self.run.model.layer(index).levels.instance
-        assert isinstance(kind, SoftmaxAttention)
         with torch.no_grad():
-            return kind.for_each(whole, below("state/", pulled))
+            made = kind.for_parts({name: rows.detach() for name, rows in whole.items()}, below("state/", pulled))
+        return {f"state/{name}": rows for name, rows in made.items()}
 
     def _edge_phase(self, index: int, blame: LayerBlame) -> None:
         """Differentiate the chunks, source interval by source interval."""
@@ -202,9 +201,10 @@ class _Backward:
         self, index: int, piece: Piece, read: _Read, *, blame: LayerBlame, terms: Named, gathered: Named
     ) -> bool:
         """Add a piece's part of the gradients of terms and return True, where that takes no message."""
-        run = self.run
-        layer, whole, attends = run.model.layer(index), run.layers[index].state, run.attends[index]
+        run, layer, whole = self.run, self.run.model.layer(index), self.run.layers[index].state
         assert whole is not None
+        # what attention adds to; the gradients of other layers' target terms do not come of a piece
+        attends = attended(layer, terms, read.target, read.block) is not None
         so_far = blame.target.read(piece.target) if attends else {}
         run.seed_piece(index, piece)
         found = pulled(
@@ -217,7 +217,6 @@ class _Backward:
             has_slopes=SLOPE in whole.columns.names,
         )
         if attends:
-            assert found
             blame.target.write(piece.target, so_far)
         return found
 
@@ -260,13 +259,14 @@ class _Backward:
 
     def _load_piece(self, index: int, piece: Piece, blame: LayerBlame) -> _Read:
         room, layer = self.run.layers[index], self.run.model.layer(index)
+        kind = layer.levels.instance
         assert room.state is not None
         block = piece.load()
         if not block.csr.is_identity:
             sort_edges(layer, block)
-            _ = block.csr.by_source
-        adds = layer.levels.instance.adds or self.run.attends[index]
-        whole = {} if adds else room.state.read(piece.target)
+            if not kind.adds or block.edge.weight is not None or block.edge_scale is not None:
+                _ = block.csr.by_source  # what is known of an edge is read in that order
+        whole = {} if kind.adds or not kind.part_reads_whole else room.state.read(piece.target)
         return _Read(block, room.target.read(piece.target), whole, blame.state.read(piece.target))
 
     def _terms_phase(self, index: int, blame: LayerBlame) -> None:

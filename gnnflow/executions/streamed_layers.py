@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnflow.executions.adding import added, attends
+from gnnflow.executions.adding import added
 from gnnflow.executions.base import is_cheaper_first, takes_relu, terms_of, updated_rows
 from gnnflow.executions.ring import sources_of
 from gnnflow.executions.streaming import Held, Piece, Rows, StreamedGraph, parts, runs
@@ -178,12 +178,6 @@ class StreamedLayers:
         """Return a block of a layer's edge columns, of no edge and no node."""
         none = torch.zeros(0, dtype=torch.int64, device=self.device)
         return BlockTensors(Csr(none.new_zeros(1), none, 0), self.graph.edge(index), None)
-
-    @cached_property
-    def attends(self) -> tuple[bool, ...]:
-        """Of each layer, whether the kernels for attention add its pieces, so that none is differentiated."""
-        terms = [(self.model.layer(index), self.no_terms(index)) for index in range(self.model.num_layers)]
-        return tuple(attends(kind, *of, self.no_edges(index)) for index, (kind, of) in enumerate(terms))
 
     def last_phase(self, index: int, state: State, own: Own) -> Tensor:
         """Return some nodes' rows after a layer [n, W] from their whole state."""

@@ -39,13 +39,15 @@ class Aggregation(ABC):
     of all values gives the same map of the aggregated rows. scaled_by_sample names the
     state tensors that a uniform sample of the edges makes too small; of a weighted sample `Messages.scale` tells.
     reads_attributes: edge attributes say what becomes of a message, and are no part of it. adds: merging adds the
-    tensors of two states. takes_once: of equal parts the first alone has a gradient.
+    tensors of two states. takes_once: of equal parts the first alone has a gradient. part_reads_whole: `part_gradient`
+    reads the whole state beside what `for_parts` made of it.
     """
 
     mergeable: ClassVar[bool] = True
     linear: ClassVar[bool] = False
     adds: ClassVar[bool] = False
     takes_once: ClassVar[bool] = False
+    part_reads_whole: ClassVar[bool] = True
     takes_scales: ClassVar[bool] = False
     scaled_by_sample: ClassVar[tuple[str, ...]] = ()
     reads_attributes: ClassVar[bool] = False
@@ -76,6 +78,10 @@ class Aggregation(ABC):
         Return False, and add nothing, where that takes the messages themselves.
         """
         return False
+
+    def for_parts(self, whole: State, gradient: State) -> State:
+        """Return what `part_gradient` takes for the gradient of the whole state, made once: of a state's shapes."""
+        return gradient
 
     def part_gradient(self, part: State, whole: State, gradient: State) -> State:
         """Return the gradient of a part's state from that of the whole state, which parts were merged to.

@@ -26,6 +26,7 @@ class SoftmaxAttention(Aggregation):
     """
 
     linear = True
+    part_reads_whole = False
 
     def partial(self, messages: Messages) -> State:
         """Return maximum, denominator and mean; dropout acts on the mean alone, as on normalised weights."""
@@ -78,11 +79,11 @@ class SoftmaxAttention(Aggregation):
         own = Halves(halves.source.detach(), halves.target.detach(), halves.slope)
         return Attended(messages.csr, own, messages.value.detach(), messages.scale, messages.dropout)
 
-    def for_each(self, whole: State, gradient: State) -> State:
-        """Return what the gradient of a part takes of the whole state and of its gradient, where it takes no part state.
+    def for_parts(self, whole: State, gradient: State) -> State:
+        """Return what a part, and an edge, needs to know of the whole state and of its gradient.
 
-        In the place of the maximum the logarithm of the sum of exponentials, by which a logit gives its edge's share; in
-        that of the denominator what the gradient of a logit has of all edges; and the gradient of the mean.
+        In the place of the maximum the logarithm of the sum of exponentials, by which a logit gives its edge's share;
+        in that of the denominator what the gradient of a logit has of all edges; and the gradient of the mean.
         """
         by_each = whole["denominator"] * gradient["denominator"] - (gradient["mean"] * whole["mean"]).sum(2)
         shift = whole["max"] + whole["denominator"].log()
@@ -93,14 +94,13 @@ class SoftmaxAttention(Aggregation):
 
         Both depend on the maxima only as the exponentials do, which have no gradient of theirs (`softmax_sums`).
         """
-        # brings the part's denominator to the larger maximum [T, H], and its share of the whole one
-        by_part = _decay(part["max"], whole["max"])
-        divisor = whole["denominator"].masked_fill(whole["denominator"] == 0, 1.0)
-        moved = (gradient["mean"] * (part["mean"] - whole["mean"])).sum(2) / divisor
+        # brings the part's denominator to its share of the whole one [T, H]; nothing does where it has no message
+        share = (part["max"] - gradient["max"]).masked_fill(part["max"] == -torch.inf, -torch.inf).exp()
+        moved = (gradient["mean"] * part["mean"]).sum(2)
         return {
             "max": torch.zeros_like(part["max"]),
-            "denominator": by_part * (gradient["denominator"] + moved),
-            "mean": gradient["mean"] * (part["denominator"] * by_part / divisor)[:, :, None],
+            "denominator": share * (gradient["denominator"] + moved),
+            "mean": gradient["mean"] * (part["denominator"] * share)[:, :, None],
         }
 
     def finalize(self, state: State) -> Tensor:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gnnflow.config import model_from_dict
-from gnnflow.executions.adding import SLOPE, added, attends, by_targets, pulled
+from gnnflow.executions.adding import SLOPE, added, attended, by_targets, pulled
 from gnnflow.executions.propagate import partial_state
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import Csr
@@ -99,7 +99,7 @@ def test_attention_over_pieces_is_that_over_all_edges_and_so_are_its_gradients(d
         pieces = [replace(each, edge_scale=1 + torch.rand(each.csr.num_edges)) for each in pieces]
     leaves = [rows.requires_grad_() for held in (source, target) for rows in held.values()]
     terms = {"source": source, "target": target}
-    assert all(attends(layer, source, target, each) for each in pieces)
+    assert all(attended(layer, source, target, each) for each in pieces)
 
     def seeded(number):
         torch.manual_seed(number)
@@ -119,7 +119,7 @@ def test_attention_over_pieces_is_that_over_all_edges_and_so_are_its_gradients(d
     every = torch.autograd.grad([whole["mean"]], leaves, [blame["mean"]])
     found = Terms(*({key: torch.zeros_like(rows) for key, rows in held.items()} for held in (source, target)))
     for number in range(3):
-        given = {"by_state": kind.for_each(state, blame), "has_slopes": False}
+        given = {"by_state": kind.for_parts(state, blame), "has_slopes": False}
         assert pulled(layer, found, **seeded(number), **given)
     for made, want in zip([*found.source.values(), *found.target.values()], every, strict=True):
         torch.testing.assert_close(made, want, atol=1e-5, rtol=1e-4)
@@ -132,6 +132,6 @@ def test_attention_that_reads_edges_is_differentiated_piece_by_piece():
     whole = added(layer, None, source=source, target=target, block=one)
     gradients = Terms({key: torch.zeros_like(rows) for key, rows in source.items()}, {})
     how = {"by_state": whole, "has_slopes": False}
-    assert not attends(layer, source, target, one)
+    assert attended(layer, source, target, one) is None
     assert not pulled(layer, gradients, source=source, target=target, block=one, **how)
     assert not any(rows.any() for rows in gradients.source.values())

@@ -135,7 +135,7 @@ class _Stored:
 
 @dataclass(frozen=True)
 class _Reverse:
-    """Where a piece lies by source: offsets with targets, and apart from them the edges' order, which few layers read."""
+    """Where a piece lies by source: offsets with targets, and the edges' order apart, which few layers read."""
 
     ends: _Stored
     order: _Stored
@@ -166,8 +166,15 @@ def _load(fetch: Fetch, forward: _Stored, reverse: _Reverse | None) -> BlockTens
     """Read a piece; its order by source is read when it is asked for."""
     block: BlockTensors = forward.read(fetch)
     held = block.csr
-    csr = StoredCsr(held.offsets, held.sources, held.num_sources, held.is_identity, held.is_edgewise, held.longest)
-    if reverse is not None:
-        how = {"order": partial(reverse.order.read, fetch), "reverse": partial(reverse.ends.read, fetch)}
-        csr = replace(csr, **how, most_out=reverse.most_out)
+    csr = StoredCsr(
+        held.offsets,
+        held.sources,
+        held.num_sources,
+        is_identity=held.is_identity,
+        is_edgewise=held.is_edgewise,
+        longest=held.longest,
+        most_out=None if reverse is None else reverse.most_out,
+        order=None if reverse is None else partial(reverse.order.read, fetch),
+        reverse=None if reverse is None else partial(reverse.ends.read, fetch),
+    )
     return replace(block, csr=csr)

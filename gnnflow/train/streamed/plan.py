@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from gnnflow.executions.adding import SLOPE, added, attends
+from gnnflow.executions.adding import SLOPE, added, attended
 from gnnflow.executions.base import is_cheaper_first, terms_of
 from gnnflow.executions.propagate import partial_state
 from gnnflow.executions.tensors import BlockTensors
@@ -292,7 +292,8 @@ def _widths(model: Model, index: int, size: GraphSize, *, exact: bool) -> _Layer
     ]
     aggregation = layer.levels.instance
     has_gates = any(SLOPE in each for each in adding)
-    has_attention = not exact and all(attends(layer, each.source, each.target, block) for each in either)
+    attends = not size.has_leaves and not exact
+    attends = attends and all(attended(layer, *each, block) is not None for each in either)
     return _LayerWidths(
         layer.in_width if index else max(layer.in_width, size.feature_width),
         max(_width(each.source) for each in either),
@@ -303,7 +304,7 @@ def _widths(model: Model, index: int, size: GraphSize, *, exact: bool) -> _Layer
         max(each.source["value"].shape[-2] for each in either),
         max(_width(each.source) for each in either) if size.ranks > 1 else 0,
         aggregation.adds,
-        has_gates or has_attention or (aggregation.adds and layer.uses_coefficients and not layer.coefficient_dropout),
+        has_gates or attends or (aggregation.adds and layer.uses_coefficients and not layer.coefficient_dropout),
         not exact
         or any(rows.requires_grad for each in either for held in each for rows in held.values())
         or any(rows.requires_grad for each in states for rows in each.values()),
