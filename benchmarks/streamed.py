@@ -4,16 +4,18 @@
     python benchmarks/streamed.py --part edges --sizes 5,10,20,40
     python benchmarks/streamed.py --part schedules [--nodes 50000 --edges 2000000 --rate 400]
 
-The graph is random: every node has as many in-edges on average, of sources anywhere, so no chunk is empty. Two layers,
---width columns (64) in and hidden, dropout 0.5, every node a training node. Every measurement is a process of its own;
+The graph is random: every node has as many in-edges on average, of sources anywhere, so no chunk is empty. Two layers
+(--layers), --width columns (64) in and hidden, dropout 0.5, every node a training node. Every measurement is a process of its own;
 memory is what its peak (VmHWM) grows by after libraries are loaded, before any of the graph.
 
 memory: training in memory (`globalbatch`), then under a budget of 1 / share of the memory that took.
 edges: training under one budget at several numbers of edges (millions) on the same nodes.
-schedules: a forward pass by (ours) a target interval's state resident, (order) source interval by source interval, each
-state read and written for every chunk, and (stage) scatter, edge function and gather one after the other over all
-chunks, with rows per edge in files; and ours with nothing read ahead or written behind. --rate: MiB per second that the
-files are read and written at most, all threads together. Prints one JSON line.
+schedules: a step by each of `streamed_schedules.py`. --rate: MiB per second that the files are read and written at
+most, all threads together.
+
+--train: percent of the nodes that are training nodes. --skew A: the node of rank r has r^-A of the edges, at either
+end, ids in the order of ranks or not (--ids). --order id: runs of ids are intervals, and every layer computes all rows.
+Prints one JSON line.
 """
 
 from __future__ import annotations
@@ -26,14 +28,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from streamed_schedules import SCHEDULES, InTurn, in_turn
 from torch.nn import functional
 
 from gnnflow.config import model_from_dict
@@ -41,14 +44,12 @@ from gnnflow.executions import globalbatch, streamed, streamed_backward
 from gnnflow.executions.active_sets import active_rows
 from gnnflow.executions.rank_batch import rank_batch
 from gnnflow.executions.row_exchange import OneRank
-from gnnflow.executions.streaming import Held
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Block, Degrees, Features
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.edges import InEdges
-from gnnflow.kernels import gather_sources, weighted_sum
 from gnnflow.kernels.memory import return_memory
-from gnnflow.layers import Model, Terms
+from gnnflow.layers import Model
 from gnnflow.layers.model import ModelInputs, build_model
 from gnnflow.train.reproducible import compute_settings
 from gnnflow.train.streamed.files import LocalDisk, Scratch
@@ -83,99 +84,6 @@ class LimitedDisk(LocalDisk):
         """Write memory to a place of a file."""
         super().write(file, held, at)
         self._pay(len(held))
-
-
-class Order(streamed.StreamedRun):
-    """Source interval by source interval: a target interval's state is read, merged and written for every chunk."""
-
-    def _edge_phase(self, index: int) -> None:
-        pieces = sorted(self.pieces(index), key=lambda piece: (piece.source, piece.target, piece.number))
-        room: Held | None = None
-        begun: set[int] = set()
-
-        def load(piece: Any) -> Callable[[], Any]:
-            source = self.layers[index].source
-            return lambda: (piece.load(), self.layers[index].target.read(piece.target), source.read(piece.source))
-
-        with streamed.ahead(map(load, pieces)) as found:
-            for piece in pieces:
-                block, target, source = next(found)
-                state = room.read(piece.target) if room is not None and piece.target in begun else None
-                state = self.add_piece(index, state, piece, block, terms=Terms(source, target))
-                room = room or Held.room(self.graph, state, level=index + 1)
-                room.write(piece.target, state)
-                begun.add(piece.target)
-        assert room is not None
-        finish(self, index, room)
-
-
-class Stage(streamed.StreamedRun):
-    """Scatter, edge function and gather one after the other over all chunks; rows per edge go through files."""
-
-    def _edge_phase(self, index: int) -> None:
-        pieces = self.pieces(index)
-        file, at = self.graph.scratch.file(), {}  # type: ignore[attr-defined]
-        for piece in pieces:  # scatter: a row per edge
-            block, source = piece.load(), self.layers[index].source.read(piece.source)
-            rows = gather_sources(block.csr, source["value"])
-            scale = gather_sources(block.csr, source["scale"][:, None])
-            held = torch.cat([rows.flatten(1), scale], 1)
-            at[piece] = (file.append(held.numpy().reshape(-1).view(np.uint8).data), tuple(held.shape))
-        for piece in pieces:  # edge function: its row times the scale
-            held = self._edge_rows(file, *at[piece])
-            made = (held[:, :-1] * held[:, -1:]).contiguous()
-            begin = at[piece][0]
-            file.write(made.numpy().reshape(-1).view(np.uint8).data, begin)
-            at[piece] = (begin, tuple(made.shape))
-        room, layer = None, self.model.layer(index)
-        states: dict[int, Any] = {}
-        for piece in pieces:  # gather
-            block, rows = piece.load(), self._edge_rows(file, *at[piece])
-            part = {"sum": weighted_sum(block.csr.edges, None, rows[:, None])}
-            before = states.pop(piece.target, None)
-            state = part if before is None else layer.levels.instance.merge(before, part)
-            for done, whole in states.items():
-                room = room or Held.room(self.graph, whole, level=index + 1)
-                room.write(done, self._scaled(index, done, whole))
-            states = {piece.target: state}
-        for done, whole in states.items():
-            room = room or Held.room(self.graph, whole, level=index + 1)
-            room.write(done, self._scaled(index, done, whole))
-        assert room is not None
-        file.close()
-        finish(self, index, room)
-
-    def _scaled(self, index: int, interval: int, state: Any) -> Any:
-        return {"sum": state["sum"] * self.layers[index].target.read(interval)["scale"][:, None, None]}
-
-    def _edge_rows(self, file: Any, begin: int, shape: tuple[int, int]) -> torch.Tensor:
-        held = torch.empty(shape)
-        if held.numel():
-            file.read(held.numpy().reshape(-1).view(np.uint8).data, begin)
-        return held
-
-
-def finish(run: streamed.StreamedRun, index: int, room: Held) -> None:
-    """Run a layer's last phase over whole states that lie in a file."""
-    rows = run.graph.rows(run.model.layer(index).out_width, level=index + 1)
-    for interval in run.intervals:
-        rows.write(interval, [run.finished(index, interval, room.read(interval), run.load_own(index, interval))])
-    room.release()
-    run.outputs.append(rows)
-
-
-@contextmanager
-def in_turn(loads: Iterable[Callable[[], Any]], *, number: int = 1) -> Iterator[Iterator[Any]]:
-    """Stand for `ahead`: what is read is read when it is asked for."""
-    yield (load() for load in loads)
-
-
-class InTurn(Scratch):
-    """Files that are written at once."""
-
-    def behind(self, rows: Any, work: Callable[[], None]) -> None:
-        """Write now."""
-        work()
 
 
 def peak() -> float:
@@ -219,7 +127,7 @@ def book_of(chosen: argparse.Namespace) -> PartitionBook:
 
 def shares_of(chosen: argparse.Namespace) -> np.ndarray | None:
     """Return the share of the edges that lead to each node, and of those that come from it; None for equal ones."""
-    if not getattr(chosen, "skew", 0.0):
+    if not chosen.skew:
         return None
     share = np.arange(1, chosen.nodes + 1) ** -chosen.skew
     share /= share.sum()
@@ -246,10 +154,12 @@ def numbering_of(chosen: argparse.Namespace, intervals: int) -> Numbering:
         at = partition + 1
         return found
 
-    depth = depths(book_of(chosen), in_edges, targets_of(chosen), fanouts=None, num_layers=2)
+    depth = depths(book_of(chosen), in_edges, targets_of(chosen), fanouts=None, num_layers=chosen.layers)
     degrees = [each[2] for each in parts_of(chosen)]
     ins, outs = (np.concatenate([getattr(each, name) for each in degrees]) for name in ("in_degree", "out_degree"))
-    return numbered(intervals, in_degree=ins.astype(np.int32), out_degree=outs, depth=depth, num_levels=3)
+    return numbered(
+        intervals, in_degree=ins.astype(np.int32), out_degree=outs, depth=depth, num_levels=chosen.layers + 1
+    )
 
 
 def chunk_sizes(graph: FileGraph) -> dict[str, float]:
@@ -263,7 +173,7 @@ def chunk_sizes(graph: FileGraph) -> dict[str, float]:
 def new_model(chosen: argparse.Namespace) -> Model:
     """Return the model, from one seed."""
     torch.manual_seed(0)
-    kind = {"kind": chosen.model, "hidden": chosen.width, "layers": 2, "dropout": chosen.dropout}
+    kind = {"kind": chosen.model, "hidden": chosen.width, "layers": chosen.layers, "dropout": chosen.dropout}
     return build_model(model_from_dict(kind), ModelInputs(chosen.width, CLASSES)).train()
 
 
@@ -279,10 +189,10 @@ def filed(model: Model, chosen: argparse.Namespace, scratch: Scratch) -> tuple[F
     return_memory(most=made.row_bytes)
     numbering = numbering_of(chosen, chosen.intervals or made.intervals)
     graph = FileGraph.empty(
-        scratch, numbering, files=[0, 0], max_edges=made.max_edges, width=chosen.width, sparse=False
+        scratch, numbering, files=[0] * chosen.layers, max_edges=made.max_edges, width=chosen.width, sparse=False
     )
     for first, edges, nodes, features in parts_of(chosen):
-        graph.add(first, blocks=[Block(edges, chosen.nodes)] * 2, features=features, nodes=nodes)
+        graph.add(first, blocks=[Block(edges, chosen.nodes)] * chosen.layers, features=features, nodes=nodes)
     return graph.written().pruned, made, np.sort(numbering.rows_of(targets_of(chosen)).astype(np.int64))
 
 
@@ -294,7 +204,9 @@ def in_memory(model: Model, chosen: argparse.Namespace) -> Callable[[], torch.Te
     x = np.concatenate([each[3].dense for each in held])
     del held
     bounds = np.array([0, chosen.nodes])
-    rows = active_rows([Block(edges, chosen.nodes)] * 2, targets_of(chosen), bounds=bounds, exchange=OneRank())
+    rows = active_rows(
+        [Block(edges, chosen.nodes)] * chosen.layers, targets_of(chosen), bounds=bounds, exchange=OneRank()
+    )
     nodes = Degrees(degree, degree, degree.astype(np.float32))
     held = Features(chosen.width, dense=x[rows.rows])
     batch = rank_batch(model, rows, features=held, nodes=nodes.take(rows.rows), exchange=OneRank())
@@ -324,7 +236,7 @@ def alone(chosen: argparse.Namespace) -> dict[str, Any]:
         told: dict[str, Any] = {}
         begin = time.perf_counter()
         if chosen.alone == "memory":
-            compute, context = in_memory(model, chosen), nullcontext()
+            compute: Callable[[], torch.Tensor] = in_memory(model, chosen)
         else:
             if chosen.alone == "in turn":
                 streamed.ahead = streamed_backward.ahead = in_turn
@@ -332,35 +244,25 @@ def alone(chosen: argparse.Namespace) -> dict[str, Any]:
             scratch = (InTurn if chosen.alone == "in turn" else Scratch)(folder, disk)
             graph, made, every = filed(model, chosen, scratch)
             disk._rate = rate  # noqa: SLF001
-            kind = {"order": Order, "stage": Stage}.get(chosen.alone, streamed.StreamedRun)
-            active = [sum(graph.active(level)) / chosen.nodes for level in range(3)]
+            streamed.StreamedRun, streamed_backward._Backward = SCHEDULES[chosen.alone]  # type: ignore[misc]  # noqa: SLF001
+            active = [sum(graph.active(level)) / chosen.nodes for level in range(chosen.layers + 1)]
             told = {"intervals": len(graph.sizes), "planned_mib": made.num_bytes / 2**20, "active": active}
             told |= chunk_sizes(graph)
 
-            def one_pass() -> torch.Tensor:
-                if not chosen.forward:
-                    return streamed.forward(model, graph, every)
-                run = kind(model.eval(), graph, every, keeps=False)
-                logits = run.logits()
-                run.release()
-                return logits
-
-            compute, context = one_pass, torch.no_grad() if chosen.forward else nullcontext()
+            compute = partial(streamed.forward, model, graph, every)
         told["build_seconds"] = time.perf_counter() - begin
         times, optimizer, losses = [], torch.optim.Adam(model.parameters(), lr=0.01), []
-        with context:
-            for epoch in range(chosen.repeats + 1):
-                torch.default_generator.manual_seed(epoch)
-                moved, begin = disk.moved, time.perf_counter()
-                loss = functional.cross_entropy(compute(), labels)
-                if loss.requires_grad:
-                    optimizer.zero_grad()
-                    loss.backward()
-                    optimizer.step()
-                times.append(time.perf_counter() - begin)
-                losses.append(loss.item())
-                told["moved_mib"] = (disk.moved - moved) / 2**20
-                del loss
+        for epoch in range(chosen.repeats + 1):
+            torch.default_generator.manual_seed(epoch)
+            moved, begin = disk.moved, time.perf_counter()
+            loss = functional.cross_entropy(compute(), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            times.append(time.perf_counter() - begin)
+            losses.append(loss.item())
+            told["moved_mib"] = (disk.moved - moved) / 2**20
+            del loss
         if chosen.alone != "memory":
             graph.scratch.close()
     return {**told, "seconds": statistics.median(times[1:]), "grown_mib": peak() - before, "loss": losses}
@@ -383,7 +285,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=["memory", "edges", "schedules"], required=True)
     defaults = {"nodes": 300_000, "edges": 12_000_000, "width": 64, "share": 8, "rate": 0, "threads": 1, "repeats": 2}
-    for name, default in {**defaults, "budget": 0, "intervals": 0}.items():
+    for name, default in {**defaults, "budget": 0, "intervals": 0, "layers": 2}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--model", default="gcn")
     parser.add_argument("--dropout", type=float, default=0.5)
@@ -392,7 +294,6 @@ def main() -> None:
     parser.add_argument("--ids", choices=["degree", "spread"], default="spread")
     parser.add_argument("--order", choices=["id", "found"], default="found")
     parser.add_argument("--sizes", default="5,10,20,40")
-    parser.add_argument("--forward", action="store_true")
     parser.add_argument("--alone", default="", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.alone:
@@ -408,8 +309,10 @@ def main() -> None:
         for millions in map(int, chosen.sizes.split(",")):
             results[f"{millions} M edges"] = measured(chosen, "ours", edges=millions * 10**6)
     else:
-        for what in ("ours", "order", "stage", "in turn"):
-            results[what] = measured(chosen, what, forward=True)
+        for what in SCHEDULES:
+            results[what] = measured(chosen, what)
+        for found in results.values():
+            found["times_ours"] = found["seconds"] / results["ours"]["seconds"]
     print(json.dumps({"bench": "streamed", "torch": torch.__version__, "results": results}))
 
 

@@ -195,7 +195,7 @@ def main() -> None:
     for name, default in {**defaults, "max-edges": 500_000, "budget": 0, "threads": 1}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--model", default="gcn")
-    parser.set_defaults(width=64, dropout=0.5)
+    parser.set_defaults(width=64, dropout=0.5, layers=2, train=100.0, skew=0.0, order="found")
     parser.add_argument("--only", default="one,ring,copies")
     parser.add_argument("--one-disk", action="store_true")
     chosen = parser.parse_args()

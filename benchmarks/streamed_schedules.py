@@ -1,0 +1,270 @@
+"""The schedules that `streamed.py` compares: in which order chunks are taken, and what is read and written for each.
+
+    ours        chunks by target interval forward, whose state stays, and by source interval backward, whose gradient
+                does
+    by target   by target interval both ways (destination order): backward, gradients are read and written for every
+                chunk
+    by source   by source interval both ways: forward, states are
+    stage       scatter, edge function and gather (NGra, Ma et al. 2018, section 3) one after the other over all chunks,
+                with rows per edge in files, and their gradients the other way round
+    in turn     ours, with nothing read ahead or written behind
+
+All read ahead and write behind as ours does, but the last. They give the same weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+
+from gnnflow.executions import streamed, streamed_backward
+from gnnflow.executions.streamed_layers import LayerRoom, sources_in
+from gnnflow.executions.streaming import Held
+from gnnflow.kernels import gather_sources, weighted_sum
+from gnnflow.layers import Terms
+from gnnflow.train.streamed.files import Scratch
+
+
+class BySource(streamed.StreamedRun):
+    """Forward source interval by source interval: a target interval's state is read and written for every chunk."""
+
+    def _edge_phase(self, index: int) -> None:
+        layer = self.layers[index]
+        pieces = sorted(self.pieces(index), key=lambda piece: (piece.source, piece.target, piece.number))
+        chunks = [list(held) for _, held in groupby(pieces, key=lambda piece: (piece.source, piece.target))]
+        begun: set[int] = set()
+        room: list[Held] = []
+
+        def loads() -> Iterator[Callable[[], Any]]:
+            source = -1
+            for chunk in chunks:
+                target = chunk[0].target
+                if chunk[0].source != source:
+                    source = chunk[0].source
+                    yield partial(layer.source.read, source)
+                yield partial(layer.target.read, target)
+                yield partial(room[0].read, target) if target in begun else lambda: None
+                yield from (piece.load for piece in chunk)
+
+        with streamed.ahead(loads(), number=2) as found:
+            source, terms = -1, {}
+            for chunk in chunks:
+                if chunk[0].source != source:
+                    source, terms = chunk[0].source, next(found)
+                own, state = next(found), next(found)
+                for piece in chunk:
+                    state = self.add_piece(index, state, piece, next(found), terms=Terms(terms, own))
+                if not room:
+                    room.append(Held.room(self.graph, state, level=index + 1))
+                room[0].write(chunk[0].target, state)
+                begun.add(chunk[0].target)
+        finish(self, index, room[0])
+
+
+class ByTarget(streamed_backward._Backward):  # noqa: SLF001 - the same pass in another order
+    """Backward target interval by target interval: the gradient of source terms is read and written for every chunk."""
+
+    def _edge_phase(self, index: int, blame: Any) -> None:
+        run = self.run
+        layer, whole = run.layers[index], run.layers[index].state
+        assert whole is not None
+        pieces = [piece for piece in run.pieces(index) if piece.num_edges]
+        chunks = [list(held) for _, held in groupby(pieces, key=lambda piece: (piece.target, piece.source))]
+        begun: set[int] = set()
+
+        def loads() -> Iterator[Callable[[], Any]]:
+            target = -1
+            for chunk in chunks:
+                source = chunk[0].source
+                if chunk[0].target != target:
+                    target = chunk[0].target
+                    yield partial(layer.target.read, target)
+                    yield partial(blame.state.read, target)
+                yield partial(layer.source.read, source)
+                yield partial(blame.source.read, source) if source in begun else lambda: None
+                yield from (piece.load for piece in chunk)
+
+        with streamed.ahead(loads(), number=2) as found:
+            target, own, gradient = -1, {}, {}
+            for chunk in chunks:
+                source = chunk[0].source
+                if chunk[0].target != target:
+                    target, own, gradient = chunk[0].target, next(found), next(found)
+                terms, gathered = next(found), next(found)
+                if gathered is None:
+                    gathered = blame.source.empty(run.graph.active(index)[source], run.model.device)
+                    for rows in gathered.values():
+                        rows.zero_()
+                for leaf in terms.values():
+                    leaf.requires_grad_()
+                for piece in chunk:
+                    read = streamed_backward._Read(next(found), own, {}, gradient)  # noqa: SLF001
+                    taken = self._pulls(index, piece, read, terms, gathered)
+                    assert taken, "of layers whose messages are summed alone"
+                blame.source.write(source, gathered)
+                begun.add(source)
+
+
+class EdgeRows:
+    """A row for each edge of every piece, in a file. They are read ahead and written behind."""
+
+    def __init__(self, scratch: Any, pieces: list[Any], width: int) -> None:
+        self._scratch, self._file, self._width = scratch, scratch.file(), width
+        firsts = np.cumsum([0, *(piece.num_edges or 0 for piece in pieces)])
+        self._at = {id(piece): int(first) * width * 4 for piece, first in zip(pieces, firsts, strict=False)}
+
+    def write(self, piece: Any, rows: torch.Tensor) -> None:
+        """Have a piece's rows written."""
+        held, at = rows.contiguous().numpy().reshape(-1).view(np.uint8).data, self._at[id(piece)]
+        self._scratch.behind(self, partial(self._file.write, held, at))
+
+    def read(self, piece: Any) -> torch.Tensor:
+        """Return a piece's rows."""
+        held = torch.empty(piece.num_edges, self._width)
+        if held.numel():
+            self._file.read(held.numpy().reshape(-1).view(np.uint8).data, self._at[id(piece)])
+        return held
+
+    def settle(self) -> None:
+        """Wait until all is written."""
+        self._scratch.settle(self)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.settle()
+        self._file.close()
+
+
+class Stage(streamed.StreamedRun):
+    """Scatter, edge function and gather one after the other over all chunks; rows per edge go through files."""
+
+    def _edge_phase(self, index: int) -> None:
+        terms, pieces = self.layers[index].source, self.pieces(index)
+        with streamed.ahead([partial(both, piece, terms) for piece in pieces], number=2) as found:
+            file: EdgeRows | None = None
+            for piece in pieces:  # scatter: a row per edge, and its scale
+                block, source = next(found)
+                source = sources_in(block, source)
+                scale = gather_sources(block.csr, source["scale"][:, None])
+                rows = torch.cat([gather_sources(block.csr, source["value"]).flatten(1), scale], 1)
+                file = file or EdgeRows(self.graph.scratch, pieces, rows.shape[1])  # type: ignore[attr-defined]
+                file.write(piece, rows)
+        assert file is not None
+        file.settle()
+        made = EdgeRows(self.graph.scratch, pieces, rows.shape[1] - 1)  # type: ignore[attr-defined]
+        with streamed.ahead([partial(file.read, piece) for piece in pieces], number=2) as found:
+            for piece in pieces:  # edge function: its row times the scale
+                rows = next(found)
+                made.write(piece, rows[:, :-1] * rows[:, -1:])
+        file.close()
+        made.settle()
+        room = self._gathered(index, pieces, made)
+        made.close()
+        finish(self, index, room)
+
+    def _gathered(self, index: int, pieces: list[Any], made: EdgeRows) -> Held:
+        """Return where the states lie that rows of edges add up to."""
+        room: Held | None = None
+        with streamed.ahead([partial(both, piece, made) for piece in pieces], number=2) as found:
+            for target, held in groupby(pieces, key=lambda piece: piece.target):
+                total = None
+                for _ in held:
+                    block, rows = next(found)
+                    part = weighted_sum(block.csr.edges, None, rows[:, None])
+                    total = part if total is None else total.add_(part)
+                assert total is not None
+                scale = self.layers[index].target.read(target)["scale"]
+                state = {"sum": total * scale[:, None, None]}
+                room = room or Held.room(self.graph, state, level=index + 1)
+                room.write(target, state)
+        assert room is not None
+        return room
+
+
+class StageBack(streamed_backward._Backward):  # noqa: SLF001 - the same pass, stage by stage
+    """The stages of `Stage` the other way round, each over all chunks."""
+
+    def _edge_phase(self, index: int, blame: Any) -> None:
+        run, layer = self.run, self.run.layers[index]
+        pieces = [piece for piece in run.pieces(index) if piece.num_edges]
+        width = layer.source.read(0)["value"].flatten(1).shape[1]
+        back, made = (EdgeRows(run.graph.scratch, pieces, width) for _ in range(2))  # type: ignore[attr-defined]
+
+        def of_target(piece: Any) -> Any:
+            return piece.load(), blame.state.read(piece.target)["sum"], layer.target.read(piece.target)["scale"]
+
+        with streamed.ahead([partial(of_target, piece) for piece in pieces], number=2) as found:
+            for piece in pieces:  # of gather: the gradient of the edge's target
+                block, gradient, scale = next(found)
+                rows = gradient.flatten(1) * scale[:, None]
+                back.write(piece, rows.repeat_interleave(block.csr.degree, 0))
+        back.settle()
+
+        def with_scale(piece: Any) -> Any:
+            return piece.load(), back.read(piece), layer.source.read(piece.source)
+
+        with streamed.ahead([partial(with_scale, piece) for piece in pieces], number=2) as found:
+            for piece in pieces:  # of the edge function: times the scale
+                block, rows, source = next(found)
+                made.write(piece, rows * gather_sources(block.csr, sources_in(block, source)["scale"][:, None]))
+        back.close()
+        made.settle()
+        pieces.sort(key=lambda piece: piece.source)
+        with streamed.ahead([partial(both, piece, made) for piece in pieces], number=2) as found:
+            for source, held in groupby(pieces, key=lambda piece: piece.source):  # of scatter: to the sources
+                gathered = blame.source.empty(run.graph.active(index)[source], run.model.device)
+                for each in gathered.values():
+                    each.zero_()
+                for _ in held:
+                    block, rows = next(found)
+                    gathered["value"].flatten(1).index_add_(0, block.csr.sources, rows)
+                blame.source.write(source, gathered)
+        made.close()
+
+
+def both(piece: Any, rows: Any) -> tuple[Any, Any]:
+    """Read a piece, and its rows of edges or its source interval's terms."""
+    return piece.load(), rows.read(piece if isinstance(rows, EdgeRows) else piece.source)
+
+
+def finish(run: streamed.StreamedRun, index: int, room: Held) -> None:
+    """Run a layer's last phase over whole states that lie in a file."""
+    rows = run.graph.rows(run.model.layer(index).out_width, level=index + 1)
+
+    def load(interval: int) -> Any:
+        return room.read(interval), run.load_own(index, interval)
+
+    with streamed.ahead([partial(load, interval) for interval in run.intervals]) as found:
+        for interval in run.intervals:
+            rows.write(interval, [run.finished(index, interval, *next(found))])
+    run.layers[index] = LayerRoom(run.layers[index].source, run.layers[index].target, room)
+    run.outputs.append(rows)
+
+
+SCHEDULES: dict[str, tuple[type[streamed.StreamedRun], Any]] = {
+    "ours": (streamed.StreamedRun, streamed_backward._Backward),  # noqa: SLF001
+    "in turn": (streamed.StreamedRun, streamed_backward._Backward),  # noqa: SLF001
+    "by target": (streamed.StreamedRun, ByTarget),
+    "by source": (BySource, streamed_backward._Backward),  # noqa: SLF001
+    "stage": (Stage, StageBack),
+}
+
+
+@contextmanager
+def in_turn(loads: Iterable[Callable[[], Any]], *, number: int = 1) -> Iterator[Iterator[Any]]:
+    """Stand for `ahead`: what is read is read when it is asked for."""
+    yield (load() for load in loads)
+
+
+class InTurn(Scratch):
+    """Files that are written at once."""
+
+    def behind(self, rows: Any, work: Callable[[], None]) -> None:
+        """Write now."""
+        work()
