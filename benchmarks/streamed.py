@@ -5,8 +5,8 @@
     python benchmarks/streamed.py --part schedules [--nodes 50000 --edges 2000000 --rate 400]
 
 The graph is random: every node has as many in-edges on average, of sources anywhere, so no chunk is empty. Two layers
-(--layers), --width columns (64) in and hidden, dropout 0.5, every node a training node. Every measurement is a process of its own;
-memory is what its peak (VmHWM) grows by after libraries are loaded, before any of the graph.
+(--layers), --width columns (64) in and hidden, dropout 0.5, every node a training node. Every measurement is a process
+of its own; memory is what its peak (VmHWM) grows by after libraries are loaded, before any of the graph.
 
 memory: training in memory (`globalbatch`), then under a budget of 1 / share of the memory that took.
 edges: training under one budget at several numbers of edges (millions) on the same nodes.
