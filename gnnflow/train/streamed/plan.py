@@ -12,10 +12,8 @@ Shapes: N nodes, T targets, C outputs.
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -28,6 +26,7 @@ from gnnflow.graph.errors import TrainingError
 from gnnflow.kernels import Csr
 from gnnflow.layers import EdgeContext, Model, NodeContext
 from gnnflow.train.streamed.numbering import KEPT_PER_NODE, PER_NODE
+from gnnflow.train.streamed.space import mib
 
 _NUMBER = 4  # bytes
 _MIB = 1024**2
@@ -187,52 +186,13 @@ def _check_filing(size: GraphSize, stored: int, *, budget: int, fixed: int) -> N
             raise _too_small(budget, filing + fixed, what)
 
 
-def check_disk(made: Plan, folder: str | None, *, ranks: int = 1) -> None:
-    """Raise TrainingError where a folder, or the machine's memory for None, has not the space that a plan asks for.
-
-    ranks: that write to the folder's disk.
-    """
-    if folder is None:
-        _check_memory(made)
-        return
-    try:
-        free = shutil.disk_usage(folder).free
-    except OSError as error:
-        raise TrainingError(
-            f"{error.strerror} ({folder})", where="train.scratch", fix="Name a folder of a local disk."
-        ) from error
-    if free < made.disk_bytes * ranks:
-        who = "training" if ranks == 1 else f"training on {ranks} ranks"
-        raise TrainingError(
-            f"{who} under train.memory writes {_mib(made.disk_bytes * ranks)} to {folder}, which has {_mib(free)} free",
-            where="train.scratch",
-            fix="Free space there, or set train.scratch to a folder of a larger local disk.",
-        )
-
-
-def _check_memory(made: Plan) -> None:
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    if free < made.disk_bytes:
-        raise TrainingError(
-            f"training under train.memory keeps {_mib(made.disk_bytes)} in the memory of the machine, which has "
-            f"{_mib(free)} free",
-            where="train.scratch",
-            fix="Set train.scratch to a folder of a local disk with the space.",
-        )
-
-
 def _too_small(budget: int, needed: int, what: str) -> TrainingError:
     return TrainingError(
-        f"{_mib(budget)} is not enough: {_mib(needed)} are needed ({what})",
+        f"{mib(budget)} is not enough: {mib(needed)} are needed ({what})",
         where="train.memory",
-        fix=f"Set it to {_mib(needed)} or more, or cut the graph into more partitions (graph.partitions) where reading "
+        fix=f"Set it to {mib(needed)} or more, or cut the graph into more partitions (graph.partitions) where reading "
         "one of them is what takes most.",
     )
-
-
-def _mib(size: int) -> str:
-    return f"{math.ceil(size / _MIB)}MiB"
 
 
 def _resident(model: Model, size: GraphSize, outputs: int) -> int:

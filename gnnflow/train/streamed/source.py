@@ -35,8 +35,9 @@ from gnnflow.train.streamed.card import Card, CardGraph
 from gnnflow.train.streamed.files import Scratch, disk_of
 from gnnflow.train.streamed.graph import FileGraph
 from gnnflow.train.streamed.numbering import Numbering, by_id, even_sizes, numbered
-from gnnflow.train.streamed.plan import ON_CARD, ON_CPU, GraphSize, Plan, check_disk, plan
+from gnnflow.train.streamed.plan import ON_CARD, ON_CPU, GraphSize, Plan, plan
 from gnnflow.train.streamed.reach import depths
+from gnnflow.train.streamed.space import check_disk
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ def open_streamed(job: TrainJob, *, edges: bool = True, exchange: Exchange | Non
             size, sharing = of_all_ranks(size, counts, folder, exchange)
         model, place = build_model(job.model, job.inputs), ON_CARD if card else ON_CPU
         made = plan(model, size, budget=int(train.memory), copies=copies, place=place)
-        check_disk(made, folder, ranks=sharing)
+        check_disk(made.disk_bytes, folder, ranks=sharing)
         return_memory(most=made.row_bytes)
         told_by_all(exchange, np.zeros(1, np.int64))  # nobody writes before all have looked
         watch.lap("read")

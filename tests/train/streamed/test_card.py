@@ -10,7 +10,8 @@ from gnnflow.graph.errors import TrainingError
 from gnnflow.kernels.device import CPU
 from gnnflow.train.streamed.card import Card, CardGraph
 from gnnflow.train.streamed.files import Scratch
-from gnnflow.train.streamed.plan import ON_CARD, GraphSize, Plan, check_disk, plan
+from gnnflow.train.streamed.plan import ON_CARD, GraphSize, plan
+from gnnflow.train.streamed.space import check_disk
 from tests.contracts.adapters import Case, on_stream
 from tests.contracts.in_memory import graph_shapes, sampled_blocks, whole_graph
 from tests.contracts.test_executions import ARCHITECTURES, FEW, NO_EDGES, gradients, model_for, some_targets
@@ -65,4 +66,4 @@ def test_the_budget_of_a_card_leaves_out_what_the_machine_holds():
 
 def test_a_machine_without_the_memory_is_told_before_anything_is_written():
     with pytest.raises(TrainingError, match=r"train\.scratch: .* in the memory of the machine, which has \d+MiB free"):
-        check_disk(Plan(1, 1, 1, 1 << 60, 1), None)
+        check_disk(1 << 60, None)

@@ -19,7 +19,8 @@ from gnnflow.layers.saved import decode_weights
 from gnnflow.progress import Silent
 from gnnflow.train.streamed import open_streamed, source
 from gnnflow.train.streamed.files import LocalDisk, Scratch
-from gnnflow.train.streamed.plan import GraphSize, Plan, check_disk, plan
+from gnnflow.train.streamed.plan import GraphSize, plan
+from gnnflow.train.streamed.space import check_disk
 from gnnflow.train.trainer import train
 from tests.train.globalbatch.stored import NUM_NODES, config_of, job_for, write
 from tests.train.streamed.cutting import cut_to
@@ -220,7 +221,7 @@ def test_a_rank_of_several_needs_memory_for_what_goes_round(folder):
 
 def test_ranks_of_one_disk_need_the_space_together(folder, tmp_path):
     free = shutil.disk_usage(tmp_path).free
-    made = Plan(5, 30, 0, free * 2 // 3, 0)
+    made = free * 2 // 3
     check_disk(made, str(tmp_path))
     with pytest.raises(TrainingError, match=r"training on 2 ranks under train\.memory writes \d+MiB to"):
         check_disk(made, str(tmp_path), ranks=2)
