@@ -43,7 +43,7 @@ class FileGraph:
     ring: Ring | None = None
     prunes: bool = False
     _edges_of_all: dict[int, int] = field(default_factory=dict)
-    _pieces: dict[int, list[Piece]] = field(default_factory=dict)
+    _pieces: dict[tuple[int, int], list[Piece]] = field(default_factory=dict)
 
     @classmethod
     def empty(
