@@ -86,7 +86,7 @@ def is_cheaper(num_bytes: int, size: int) -> bool:
     A round carries the message once; the ring has 2 (n - 1) hops, each with an n-th of it. Of two ranks the ring is a
     round.
     """
-    if size == 1:
+    if size in {1, 3}:  # of three ranks the ring has one hop more, and operations of it that end in any order
         return False
     ring = 2 * (size - 1) * (HOP_BYTES + num_bytes / size)
     return doubling_hops(size, num_bytes) * HOP_BYTES + doubling_rounds(size) * num_bytes <= ring
