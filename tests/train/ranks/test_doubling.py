@@ -49,7 +49,7 @@ def test_it_is_the_sum_that_torch_finds_and_has_the_same_bits_on_all_ranks_run_a
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=MIXED * 1e-6)
 
 
-@pytest.mark.parametrize("size", [2, 3, 5, 8])
+@pytest.mark.parametrize("size", [2, 5, 8])
 @pytest.mark.parametrize("numbers", [1000, HOP_BYTES])
 def test_between_hosts_a_sum_has_the_bits_that_it_has_through_memory(size, numbers, monkeypatch):
     def one(group):
