@@ -36,10 +36,15 @@ Join = Callable[[str, int, int], Any]
 
 @dataclass(frozen=True)
 class Doubling:
-    """One rank's partners. folded: the partner that one rank of the two stands for in the rounds, None without."""
+    """One rank's partners, each round's over a connection of its own.
+
+    folded: the partner that one rank of the two stands for in the rounds, None without; told: the same one, where the
+    other is told the sum.
+    """
 
     rounds: tuple[Any, ...]
     folded: Any | None
+    told: Any | None
     stands_in: bool
 
     def sums(self, tensor: Tensor) -> Iterator[Any]:
@@ -48,10 +53,10 @@ class Doubling:
             yield from _sum_of_two(self.folded, tensor)
         for pair in self.rounds if self.stands_in else ():
             yield from _sum_of_two(pair, tensor)
-        if self.folded is not None:
+        if self.told is not None:
             options = dist.BroadcastOptions()
             options.rootRank = 0
-            yield self.folded.broadcast([tensor], options)
+            yield self.told.broadcast([tensor], options)
 
 
 def _sum_of_two(pair: Any, tensor: Tensor) -> Iterator[Any]:
@@ -74,10 +79,12 @@ def join_partners(rank: int, size: int, join: Join) -> Doubling | None:
         return None
     power = 1 << (size.bit_length() - 1)
     stands_in, partner = rank < power, rank ^ power
-    folded = join(f"folded/{rank % power}", int(not stands_in), 2) if partner < size else None
+    folded, told = (
+        join(f"{name}/{rank % power}", int(not stands_in), 2) if partner < size else None for name in ("folded", "told")
+    )
     rounds = [1 << bit for bit in range(power.bit_length() - 1)] if stands_in else []
     pairs = [join(f"{step}/{rank & ~step}", int(bool(rank & step)), 2) for step in rounds]
-    return Doubling(tuple(pairs), folded, stands_in)
+    return Doubling(tuple(pairs), folded, told, stands_in)
 
 
 def is_cheaper(num_bytes: int, size: int) -> bool:
@@ -86,7 +93,7 @@ def is_cheaper(num_bytes: int, size: int) -> bool:
     A round carries the message once; the ring has 2 (n - 1) hops, each with an n-th of it. Of two ranks the ring is a
     round.
     """
-    if size in {1, 3}:  # of three ranks the ring has one hop more, and operations of it that end in any order
+    if size in {1, 3}:  # of three ranks the ring has one hop more, and no partner that waits for its turn
         return False
     ring = 2 * (size - 1) * (HOP_BYTES + num_bytes / size)
     return doubling_hops(size, num_bytes) * HOP_BYTES + doubling_rounds(size) * num_bytes <= ring

@@ -64,15 +64,20 @@ class Place:
     step_seconds: float
 
 
-@dataclass
+@dataclass(eq=False)
 class Pending:
-    """An operation under way. rounds: its parts, each of which begins when it is taken and the one before has ended."""
+    """An operation under way. rounds: its parts, each of which begins when it is taken and the one before has ended.
+
+    before: one that was begun earlier and goes over the same connections. It ends before the second round of this one
+    begins, whichever is waited for first: a rank that has a round less of each would else take one for the other.
+    """
 
     place: Place
     position: Position
     rounds: Iterator[Any]
     tensor: Tensor
     copied_to: Tensor | None = None
+    before: Pending | None = None
     _work: Any = field(init=False)
 
     def __post_init__(self) -> None:
@@ -82,6 +87,11 @@ class Pending:
         """Return the tensor when the operation is done. Raises RankLostError where another rank is gone or too late."""
         wait_all([self])
         return self.tensor if self.copied_to is None else self.copied_to
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all rounds have ended."""
+        return self._work is None
 
     def turn(self) -> bool:
         """Wait for the round under way, begin the next one and return whether there is one."""
@@ -103,7 +113,14 @@ class Pending:
 
 
 def take_turns(operations: Sequence[Pending]) -> None:
-    """Have operations end side by side, round by round. Raises RankLostError where a rank is gone or too late."""
+    """Have operations end side by side, round by round, once those that were begun before all of them have ended.
+
+    Raises RankLostError where a rank is gone or too late.
+    """
+    for each in operations:
+        before, each.before = each.before, None
+        if before is not None and before not in operations:
+            take_turns([before])
     under_way = list(operations)
     while under_way:
         under_way = [each for each in under_way if each.turn()]

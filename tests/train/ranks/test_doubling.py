@@ -112,3 +112,19 @@ def test_a_rank_that_is_lost_ends_the_sums_of_all_others():
             said, seconds = found
             assert f"rank {rank} of 7 lost the others" in said
             assert seconds < 10
+
+
+@pytest.mark.parametrize("size", [2, 4, 5, 6, 7, 8])
+@pytest.mark.parametrize("through_memory", [True, False])
+def test_sums_under_way_may_be_waited_for_in_any_order(size, through_memory, monkeypatch):
+    if not through_memory:
+        monkeypatch.setattr(groups, "meet", lambda *_, **__: None)
+
+    def one(group):
+        sums = [group.all_reduce(torch.tensor([10.0**number * (group.rank + 1)])) for number in range(5)]
+        order = np.random.default_rng(group.rank).permutation(len(sums))  # another one on each rank
+        found = {number: sums[number].wait().item() for number in order.tolist()}
+        return [found[number] for number in range(len(sums))]
+
+    total = size * (size + 1) / 2
+    assert together(one, size) == [[10.0**number * total for number in range(5)]] * size

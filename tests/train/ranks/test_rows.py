@@ -14,7 +14,7 @@ from gnnflow.train.ranks.operations import RankLostError
 from gnnflow.train.ranks.rows import open_rows
 from tests.train.ranks.together import together
 
-COUNTS = np.random.default_rng(0).integers(0, 4, (5, 4, 4))  # of five exchanges, from each rank to each
+COUNTS = np.random.default_rng(0).integers(0, 4, (5, 7, 7))  # of five exchanges, from each rank to each
 COUNTS[1] = 0
 COUNTS[2, 1] = 0  # a rank that only receives
 
@@ -59,7 +59,8 @@ def test_rows_of_any_type_travel(dtype):
         assert all(torch.equal(arrived, expected) for arrived, expected in found)
 
 
-def test_sums_go_on_beside_rows_in_any_order():
+@pytest.mark.parametrize("size", [2, 3, 4, 5, 7])
+def test_sums_go_on_beside_rows_in_any_order(size):
     def one(group):
         exchange = open_rows(group)
         total = group.all_reduce(torch.full((3,), 1.0 + group.rank))
@@ -70,7 +71,7 @@ def test_sums_go_on_beside_rows_in_any_order():
         assert torch.equal(arriving.wait(), expected)
         return total.wait().tolist()
 
-    assert together(one, 3) == [[6.0] * 3] * 3
+    assert together(one, size) == [[size * (size + 1) / 2] * 3] * size
 
 
 def test_who_sends_to_a_rank_that_is_gone_or_waits_for_it_hears_of_it():
