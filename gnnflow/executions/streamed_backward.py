@@ -204,13 +204,14 @@ class _Backward:
         run, layer, whole = self.run, self.run.model.layer(index), self.run.layers[index].state
         assert whole is not None
         # what attention adds to; the gradients of other layers' target terms do not come of a piece
-        attends = attended(layer, terms, read.target, read.block) is not None
+        source = sources_in(read.block, terms)
+        attends = attended(layer, source, read.target, read.block) is not None
         so_far = blame.target.read(piece.target) if attends else {}
         run.seed_piece(index, piece)
         found = pulled(
             layer,
             Terms(sources_in(read.block, gathered), so_far),
-            source=sources_in(read.block, terms),
+            source=source,
             target=read.target,
             block=read.block,
             by_state=read.gradient,

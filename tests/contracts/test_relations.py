@@ -109,8 +109,9 @@ def test_gradients_on_a_typed_graph_equal_reference(execution, kind, shape, arch
     expected = reference.forward(model, graph)[targets]
     actual = ADAPTERS[execution](model, Case(graph, [graph.adjacency] * model.num_layers, targets, shape.seed)).logits
     blame = torch.randn(expected.shape)
-    # a norm divides by a row's deviation, and a drawn graph may give rows whose columns are nearly equal
-    tolerance = 1e-4 if architecture.get("norm", "none") == "none" else 1e-3
+    # a norm divides by a row's deviation, unit length by its length, and a drawn graph may give rows where these are small
+    is_divided = architecture.get("norm", "none") != "none" or kind.startswith(("pgnn", "pinsage"))
+    tolerance = 1e-3 if is_divided else 1e-4
     assert_gradients_equal(gradients(model, actual, blame), gradients(model, expected, blame), tolerance)
 
 
