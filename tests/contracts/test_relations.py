@@ -109,7 +109,7 @@ def test_gradients_on_a_typed_graph_equal_reference(execution, kind, shape, arch
     expected = reference.forward(model, graph)[targets]
     actual = ADAPTERS[execution](model, Case(graph, [graph.adjacency] * model.num_layers, targets, shape.seed)).logits
     blame = torch.randn(expected.shape)
-    # a norm divides by a row's deviation, unit length by its length, and a drawn graph may give rows where these are small
+    # a norm divides by a row's deviation, unit length by its length, and rows may be drawn where these are small
     is_divided = architecture.get("norm", "none") != "none" or kind.startswith(("pgnn", "pinsage"))
     tolerance = 1e-3 if is_divided else 1e-4
     assert_gradients_equal(gradients(model, actual, blame), gradients(model, expected, blame), tolerance)
