@@ -84,6 +84,12 @@ class _Pieces:
             else:
                 self._bytes -= len(piece)
 
+    def drop(self) -> None:
+        """Drop all free pieces."""
+        with self._lock:
+            self._bytes -= sum(len(each[1]) for each in self._free)
+            self._free.clear()
+
     @contextmanager
     def used(self) -> Iterator[None]:
         """Keep pieces for the length of a block."""
@@ -95,8 +101,7 @@ class _Pieces:
             with self._lock:
                 self.users -= 1
                 if not self.users:
-                    self._bytes -= sum(len(each[1]) for each in self._free)
-                    self._free.clear()
+                    self.drop()
                     self.least, self.most = _LEAST, None
 
 
@@ -136,7 +141,8 @@ def return_memory(*, most: int) -> None:
 
 
 def give_back() -> None:
-    """Give the system what of freed memory lies between pieces in use: behind work of many small ones."""
+    """Give the system the pieces that no tensor has, and what of freed memory lies between others in use."""
+    _PIECES.drop()
     library = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):
         library.malloc_trim(0)

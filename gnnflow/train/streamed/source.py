@@ -20,7 +20,7 @@ from gnnflow.executions.streamed import forward
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.batch import Features
 from gnnflow.graph.splits import SPLITS
-from gnnflow.kernels.memory import return_memory
+from gnnflow.kernels.memory import give_back, return_memory
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model, build_model
 from gnnflow.neighbors.selected import Neighbors
@@ -110,6 +110,7 @@ class StreamedSource:
         own = self._of(split)
         with torch.no_grad():
             logits = forward(model, self.graph, self.rows[own]).cpu().numpy()
+        give_back()  # metrics take their own memory, in place of that of rows
         order = np.argsort(self.ids[own])
         own = own[order]
         return Outputs(logits[order], self.labels[own], self.ids[own])
