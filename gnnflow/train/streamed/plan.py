@@ -58,7 +58,8 @@ class Place:
 
 
 ON_CPU = Place(
-    fixed=36 * _MIB,  # threads, what torch makes of a run of rows, what libraries load late, what lies between tensors
+    fixed=44
+    * _MIB,  # threads, what torch makes of some rows, libraries that are loaded late, what lies between tensors
     per_offset=6 * 8,
     per_edge=3 * (8 + 16) + 2 * (8 + 8),  # three by target and by source, two as they lie in the file
     reads=True,
