@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from gnnflow.infer.job import InferJob
 
-TURNS = 5
 APART, BESIDE = "rows, one after the other", "as it is chosen"
 SIZES = {"nodes": 20_000, "edges": 200_000, "partitions": 4, "model": "sage", "hidden": 32}
 
@@ -49,11 +48,6 @@ def scored(job: InferJob, way: str, **limits: float) -> tuple[Link, float, np.nd
     return carried, seconds, scores
 
 
-def shortest(found: list[tuple[float, np.ndarray]]) -> float:
-    """Return the least seconds of some turns."""
-    return min(seconds for seconds, _ in found)
-
-
 def test_states_of_few_targets_carry_little_more_than_half_the_bytes(tmp_path: Path) -> None:
     few = job(tmp_path, inward=1, edges=400_000)
     by_rows, _, first = scored(few, "rows, fetched beside the block")
@@ -68,18 +62,6 @@ def test_states_into_few_merchants_save_a_fifth_of_the_bytes(tmp_path: Path) -> 
     chosen, _, second = scored(paid, BESIDE)
     assert chosen.written < 0.8 * by_rows.written
     assert np.abs(first - second).max() < 1e-5
-
-
-@pytest.mark.slow
-def test_fetching_and_writing_beside_computing_are_worth_11_percent_by_bandwidth_alone(tmp_path: Path) -> None:
-    large, apart, beside = job(tmp_path, nodes=100_000, edges=1_000_000, hidden=64), [], []
-    for _ in range(TURNS):  # until what else the machine does has left both alone once
-        for way, found in ((APART, apart), (BESIDE, beside)):
-            found.append(scored(large, way, mib_per_second=200.0)[1:])
-        assert np.array_equal(apart[-1][1], beside[-1][1])
-        if shortest(beside) < 0.89 * shortest(apart):
-            return
-    pytest.fail(f"{shortest(beside):.2f} s for {shortest(apart):.2f} s")
 
 
 @pytest.mark.slow
