@@ -105,7 +105,7 @@ class ByTarget(streamed_backward._Backward):  # noqa: SLF001 - the same pass in 
                     leaf.requires_grad_()
                 for piece in chunk:
                     read = streamed_backward._Read(next(found), own, {}, gradient)  # noqa: SLF001
-                    taken = self._pulls(index, piece, read, terms, gathered)
+                    taken = self._pulls(index, piece, read, blame=blame, terms=terms, gathered=gathered)
                     assert taken, "of layers whose messages are summed alone"
                 blame.source.write(source, gathered)
                 begun.add(source)

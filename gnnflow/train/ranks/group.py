@@ -85,10 +85,10 @@ class RankGroup:
             return self.pending(iter([self._between_devices().allreduce([tensor])]), tensor)
         held = tensor.cpu()  # itself, where it is there already
         if self.doubling is not None and is_cheaper(held.nbytes, self.size):
-            before = None if self._sum is None or self._sum.is_done else self._sum
-            rounds = self.doubling.sums(held)
-            self._sum = Pending(self.place, self.position, rounds, held, copied_to, before)
-            return self._sum
+            begun = self.pending(self.doubling.sums(held), held, copied_to)
+            begun.before = None if self._sum is None or self._sum.is_done else self._sum
+            self._sum = begun
+            return begun
         return self.pending(iter([self.backend.allreduce([held])]), held, copied_to)
 
     def gather(self, arrays: Sequence[Array]) -> list[list[Array]]:

@@ -126,7 +126,7 @@ class FileGraph:
         return self._pieces[id(chunks), least]
 
     def plain_pieces(self, layer: int) -> list[Piece]:
-        """Return a layer's pieces as they were filed: by target, and unchecked."""
+        """Return a layer's pieces as they were filed: by target alone."""
         sizes = self.active(layer + 1), self.active(layer)
         least = self._least_depth(layer)
         return self.chunks[layer].pieces(num_targets=sizes[0], num_sources=sizes[1], least_depth=least)
