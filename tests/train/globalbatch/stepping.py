@@ -1,6 +1,20 @@
-"""The steps of some epochs on one rank, and what the model says then."""
+"""A model at a job's first weights, the steps of some epochs on one rank, and what the model says then."""
 
 from __future__ import annotations
+
+from threading import Lock
+
+from gnnflow.layers.model import build_model
+from gnnflow.train.reproducible import seed_weights
+
+_SEEDING = Lock()  # ranks that are threads share torch's generator: none seeds it while another one draws weights
+
+
+def fresh(job):
+    """Return a model at the weights that a job begins with."""
+    with _SEEDING:
+        seed_weights(job.seed)
+        return build_model(job.model, job.inputs).train()
 
 
 def stepped(source, model, objective, updater, *, epochs):
@@ -8,7 +22,8 @@ def stepped(source, model, objective, updater, *, epochs):
     losses = []
     for epoch in range(epochs):
         for step in source.steps(epoch, since=0):
-            step.seed()
+            with _SEEDING:
+                step.seed()
             loss, count = objective.loss(step.logits(model), step.labels)
             taken = updater.step(loss, num_targets=count, weight=objective.weight(step.labels))
             losses.append([taken.mean, taken.num_targets])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +18,6 @@ from gnnflow.executions.reference import WholeGraph
 from gnnflow.graph.batch import Block
 from gnnflow.graph.errors import ConfigError, TrainingError
 from gnnflow.graphfeature.exclusion import keeping
-from gnnflow.layers.model import build_model
 from gnnflow.progress import Silent
 from gnnflow.stages import pipeline
 from gnnflow.train.globalbatch import open_pair_source, open_task_source, pair_source
@@ -29,15 +27,13 @@ from gnnflow.train.objective import Objective
 from gnnflow.train.ranks.gradients import AllReduce
 from gnnflow.train.ranks.rows import open_rows
 from gnnflow.train.ranks.source import open_shares
-from gnnflow.train.reproducible import seed_weights
 from gnnflow.train.trainer import train
 from gnnflow.train.updater import LocalUpdater
-from tests.train.globalbatch.stepping import stepped
+from tests.train.globalbatch.stepping import fresh, stepped
 from tests.train.on_stores import job_of, resumes_to_the_same_weights
 from tests.train.pairs_on_stores import CASES, config_of
 from tests.train.ranks.together import together
 
-ONE_AT_A_TIME = Lock()  # ranks that are threads share a generator
 WHOLE = {"strategy": "global-batch", "lr": 0.05, "optimizer": "sgd"}
 
 
@@ -64,12 +60,6 @@ def write_chance(folder: Path, *, size: int = 300, num_edges: int = 900):
     pq.write_table(pa.table(columns), folder / "nodes.parquet")
     ends = np.concatenate([ends, ends[:, ::-1]])
     pq.write_table(pa.table({"src": ends[:, 0], "dst": ends[:, 1]}), folder / "edges.parquet")
-
-
-def fresh(job):
-    with ONE_AT_A_TIME:
-        seed_weights(job.seed)
-        return build_model(job.model, job.inputs)
 
 
 def without_the_pairs(graph, source, target):
@@ -121,7 +111,7 @@ def test_a_step_scores_its_pairs_in_the_graph_without_them(tmp_path: Path, case:
 
 def losses_and_scores(source, job, updater_of):
     """Return the losses of two epochs' steps, the weights after them, and the scores of each split."""
-    model = fresh(job).train()
+    model = fresh(job)
     return stepped(source, model, Objective(job.label_kind), updater_of(model), epochs=2)
 
 

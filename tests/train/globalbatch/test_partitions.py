@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -14,15 +13,14 @@ from gnnflow.executions import rank_batch, reference
 from gnnflow.executions.placed import PlacedTensors
 from gnnflow.executions.reference import WholeGraph
 from gnnflow.graph.batch import Block
-from gnnflow.layers.model import build_model
 from gnnflow.train.globalbatch import open_source
 from gnnflow.train.minibatch import hold_graph
 from gnnflow.train.objective import Objective
 from gnnflow.train.ranks.gradients import AllReduce
 from gnnflow.train.ranks.source import open_shares
-from gnnflow.train.reproducible import seed_weights
 from gnnflow.train.updater import LocalUpdater
 from tests.small_graphs import write_graph
+from tests.train.globalbatch.stepping import fresh
 from tests.train.on_stores import config_of, job_of
 from tests.train.ranks.together import together
 
@@ -41,13 +39,6 @@ MODELS = {
     "plain": {"kind": "gat", "hidden": 8, "heads": 2, "layers": 2, "dropout": 0.0, "attention_dropout": 0.0},
     "typed": {"kind": "sage", "hidden": 8, "layers": 2, "dropout": 0.0},
 }
-ONE_AT_A_TIME = Lock()  # ranks that are threads share a generator
-
-
-def fresh(job: Any) -> Any:
-    with ONE_AT_A_TIME:
-        seed_weights(job.seed)
-        return build_model(job.model, job.inputs).train()
 
 
 def step_and_outputs(source: Any, job: Any, updater_of: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ import torch
 from gnnflow.config import config_from_dict
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.run_facts import STAGE_PARTS
-from gnnflow.layers.model import build_model
 from gnnflow.layers.saved import decode_weights
 from gnnflow.progress import Silent
 from gnnflow.stages.base import StageContext
@@ -22,10 +20,9 @@ from gnnflow.train.globalbatch import open_source
 from gnnflow.train.objective import Objective, balanced_weights
 from gnnflow.train.ranks.gradients import AllReduce
 from gnnflow.train.ranks.source import open_shares
-from gnnflow.train.reproducible import seed_weights
 from gnnflow.train.trainer import train
 from gnnflow.train.updater import LocalUpdater
-from tests.train.globalbatch.stepping import stepped
+from tests.train.globalbatch.stepping import fresh, stepped
 from tests.train.globalbatch.stored import config_of, job_for, write
 from tests.train.ranks.together import together
 
@@ -34,7 +31,6 @@ SAMPLES = {
     "uniform": {"kind": "uniform", "fanout": [4, 3]},
     "weighted": {"kind": "weighted", "fanout": [4, 4]},
 }
-ONE_AT_A_TIME = Lock()  # ranks that are threads share a generator
 MODELS = {
     "gcn": {"kind": "gcn", "hidden": 8, "dropout": 0.0},
     "gat": {"kind": "gat", "hidden": 8, "heads": 2, "dropout": 0.0, "attention_dropout": 0.0},
@@ -73,9 +69,7 @@ def test_training_on_the_whole_graph_equals_full_batches_of_shards(folder: Path,
 
 def losses_and_weights(source, job, updater_of):
     """Return the losses of three steps, the weights after them, and the outputs of each split."""
-    with ONE_AT_A_TIME:
-        seed_weights(job.seed)
-        model = build_model(job.model, job.inputs).train()
+    model = fresh(job)
     weights = balanced_weights(source.train_labels(), label_kind="single", num_classes=job.num_classes)
     return stepped(source, model, Objective("single", weights), updater_of(model), epochs=3)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import threading
 import time
 
@@ -21,13 +20,10 @@ from tests.train.ranks.test_gradients import bounds, model_of, rows_and_labels
 from tests.train.ranks.test_gradients import steps as all_reduced
 from tests.train.ranks.together import together
 
-
-@functools.cache
-def event_loop() -> asyncio.AbstractEventLoop:
-    """Return a loop in a thread of its own: one for all servers, since a loop holds sockets until it is closed."""
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, daemon=True).start()
-    return loop
+# One for all servers, since a loop holds sockets until it is closed. Not made when first asked for: two ranks may ask
+# at once, and a server's waits belong to one loop.
+LOOP = asyncio.new_event_loop()
+threading.Thread(target=LOOP.run_forever, daemon=True).start()
 
 
 class Actor:
@@ -38,7 +34,7 @@ class Actor:
 
     def __getattr__(self, name: str):
         call = getattr(self.server, name)
-        return lambda *args, **keys: asyncio.run_coroutine_threadsafe(call(*args, **keys), event_loop())
+        return lambda *args, **keys: asyncio.run_coroutine_threadsafe(call(*args, **keys), LOOP)
 
 
 def config_of(**keys: object) -> TrainConfig:
