@@ -1,42 +1,33 @@
-"""Starts the ranks of one training run on a Dask cluster, watches them, and starts them again when one is lost.
+"""Trains on the ranks of a Dask cluster, and starts them again when one is lost.
 
 Each rank is one task, pinned to a worker of its own. They are one unit: where one dies, cannot be reached or does not
 come in time, all of them end, and begin again from the last checkpoint on the workers that are there then. Which rank
 and why is in the log and in the result. Errors of the job itself end the run as they would on one rank.
-
-A task on a lost worker is never answered, so the set of workers is watched and not the futures alone.
 """
 
 from __future__ import annotations
 
-import queue
 import random
 import time
-import uuid
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gnnflow.graph.errors import ClusterError
 from gnnflow.graph.run_facts import RankAttempt
-from gnnflow.train.ranks.group import RankLateError, late
-from gnnflow.train.ranks.hosting import Hosting
-from gnnflow.train.ranks.operations import Place, RankLostError, RankStoppedError
-from gnnflow.train.ranks.task import BEAT_SECONDS, RankOrder, run_rank
+from gnnflow.train.ranks.attempt import LOOK_SECONDS, PREFIX, Attempt, WorkerTakenError
+from gnnflow.train.ranks.operations import RankLostError
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Client
 
     from gnnflow.progress import Progress
     from gnnflow.train.job import TrainJob
     from gnnflow.train.source import OpenSource
     from gnnflow.train.trainer import TrainResult
 
-PREFIX = "gnnflow-rank"
-_LOOK_SECONDS = 0.25
-_LEAVE_SECONDS = 10.0
-_WORKERS_SECONDS = 1.0
+_TAKEN_SECONDS = 2.0
+"""Within so long after another training took a worker this one looks for others."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +67,12 @@ def _until_done(
 ) -> Trained:
     while True:
         workers, others = _workers_for(job, client, progress=progress)
-        gang = _Gang(job, client, progress=progress, workers=workers, others=others, open_source=open_source)
+        attempt = Attempt(job, client, progress=progress, workers=workers, others=others, open_source=open_source)
         try:
-            result = gang.run()
-        except _WorkerTakenError as error:  # two trainings chose it at once: one of them looks again
+            result = attempt.run()
+        except WorkerTakenError as error:  # two trainings chose it at once: one of them looks again
             progress.message(f"train: {error}; looks for others")
-            time.sleep(random.uniform(0, 2 * _WORKERS_SECONDS))  # noqa: S311 - so that both do not look at once again
+            time.sleep(random.uniform(0, _TAKEN_SECONDS))  # noqa: S311 - so that both do not look at once again
         except RankLostError as error:
             attempts.append(RankAttempt(len(workers), error.problem))
             if len(attempts) > job.train.restarts:
@@ -116,7 +107,7 @@ def _workers_for(job: TrainJob, client: Client, *, progress: Progress) -> tuple[
         if not said:
             progress.message(f"train: {asked} ranks wait for workers, {len(free)} of {len(busy)} are free")
             said = True
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(LOOK_SECONDS)
     if job.train.elastic and free:
         progress.message(f"train: goes on with {len(free)} ranks instead of {asked}, on the workers that are there")
         return sorted(free), []
@@ -126,225 +117,3 @@ def _workers_for(job: TrainJob, client: Client, *, progress: Progress) -> tuple[
         where="train.workers",
         fix="Start more workers, ask for fewer ranks, or set train.elastic to true.",
     )
-
-
-@dataclass
-class _Seen:
-    """What is known of one rank: its last beat, when it came, and when it last was somewhere new."""
-
-    worker: str
-    begun: bool = False
-    left: bool = False
-    beat: dict[str, Any] = field(default_factory=dict)
-    heard_at: float = field(default_factory=time.monotonic)
-    moved_at: float = field(default_factory=time.monotonic)
-
-
-class _WorkerTakenError(Exception):
-    """Another training's rank is on the worker that one of ours waits for."""
-
-
-class _Gang:
-    """One attempt."""
-
-    def __init__(
-        self,
-        job: TrainJob,
-        client: Client,
-        *,
-        progress: Progress,
-        workers: Sequence[str],
-        others: Sequence[str],
-        open_source: OpenSource | None,
-    ) -> None:
-        self._job = job
-        self._client = client
-        self._progress = progress
-        self._open_source = open_source
-        self._topic = f"{PREFIX}-{uuid.uuid4().hex}"
-        self._events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        self._seen = [_Seen(worker) for worker in workers]
-        self._futures: dict[int, Future[Any]] = {}
-        self._servers = Hosting(job, client, self._topic, ranks=workers, others=others)
-        self._looked_at = 0.0
-
-    def run(self) -> TrainResult:
-        """Start the ranks and return rank 0's result. Raises RankLostError where one is lost."""
-        self._client.subscribe_topic(self._topic, self._hear)
-        try:
-            self._servers.start()
-            self._start(0, store=None)
-            begin = time.monotonic()
-            while not self._done():
-                self._take_events()
-                self._check_results()
-                self._check_workers()
-                self._check_arrivals(begin)
-                self._check_moves()
-            result: TrainResult = self._futures[0].result()
-            self._take_events(wait=False)
-        except BaseException as error:
-            self._end(patient=isinstance(error, Exception))
-            raise
-        else:
-            self._end(patient=False)
-            return result
-
-    def _hear(self, event: tuple[float, dict[str, Any]]) -> None:
-        self._events.put(event[1])
-
-    def _start(self, rank: int, *, store: tuple[str, int] | None) -> None:
-        train = self._job.train
-        # A rank that waits gives up after the watch here, which knows whom it waits for.
-        patience = train.step_seconds + _LEAVE_SECONDS
-        place = Place(rank, len(self._seen), start_seconds=train.start_seconds, step_seconds=patience)
-        self._futures[rank] = self._client.submit(
-            run_rank,
-            RankOrder(self._job, place, self._topic, store, self._servers.actors, self._open_source),
-            workers=[self._seen[rank].worker],
-            allow_other_workers=False,
-            pure=False,
-            retries=0,
-            key=f"{self._topic}-{rank}",
-        )
-        self._seen[rank] = _Seen(self._seen[rank].worker)
-
-    def _done(self) -> bool:
-        return len(self._futures) == len(self._seen) and all(
-            future.status == "finished" for future in self._futures.values()
-        )
-
-    def _take_events(self, *, wait: bool = True) -> None:
-        """Act on what the ranks have told; wait a little for the first event."""
-        with suppress(queue.Empty):
-            event = self._events.get(timeout=_LOOK_SECONDS) if wait else self._events.get_nowait()
-            while True:
-                self._take(event)
-                event = self._events.get_nowait()
-
-    def _take(self, event: dict[str, Any]) -> None:
-        seen, now = self._seen[event["rank"]], time.monotonic()
-        seen.begun, seen.heard_at = True, now
-        if event["kind"] == "beat":
-            if event["moves"] != seen.beat.get("moves"):
-                seen.moved_at = now
-            seen.beat = event
-        elif event["kind"] == "store":
-            for rank in range(1, len(self._seen)):
-                self._start(rank, store=(event["host"], event["port"]))
-        elif event["kind"] == "step":
-            self._progress.step(event["name"], event["done"], event["total"], event["fields"])
-        elif event["kind"] == "message":
-            self._progress.message(event["text"])
-        elif event["kind"] == "left":
-            seen.left = True
-
-    def _check_results(self) -> None:
-        """Raise what a rank raised: what is wrong with the job, before what other ranks suffered from it."""
-        if not any(future.status in {"error", "cancelled", "lost"} for future in self._futures.values()):
-            return
-        self._let_others_end()
-        errors = {rank: _error_of(future) for rank, future in self._futures.items() if future.status == "error"}
-        for error in errors.values():
-            if not isinstance(error, RankLostError | RankLateError | RankStoppedError):
-                raise error
-        self._check_workers(now=True)
-        for error in errors.values():
-            if isinstance(error, RankLateError):
-                raise error
-        for error in errors.values():
-            if isinstance(error, RankLostError):
-                raise error
-        raise RankLostError("the Dask scheduler dropped a rank", where="cluster")
-
-    def _let_others_end(self) -> None:
-        """Wait a moment: a rank that fails takes the others with it, and the first to tell need not be the cause."""
-        deadline = time.monotonic() + 2 * BEAT_SECONDS
-        while time.monotonic() < deadline and any(each.status == "pending" for each in self._futures.values()):
-            self._take_events()
-
-    def _check_workers(self, *, now: bool = False) -> None:
-        """Raise RankLostError where a rank's worker is gone."""
-        if not now and time.monotonic() - self._looked_at < _WORKERS_SECONDS:
-            return
-        self._looked_at = time.monotonic()
-        there: dict[str, Any] = self._client.nthreads()
-        self._check_places()
-        for rank, future in self._futures.items():
-            seen = self._seen[rank]
-            if seen.worker not in there and future.status != "finished":
-                raise RankLostError(f"rank {rank} was lost: {_where(seen)}, died", where="train.workers")
-        self._servers.check(there)
-
-    def _check_places(self) -> None:
-        """Raise _WorkerTakenError where a rank that has not begun waits behind another training's."""
-        waiting = [self._seen[rank].worker for rank in self._futures if not self._seen[rank].begun]
-        running: dict[str, Any] = self._client.processing() if waiting else {}
-        for worker in waiting:
-            keys = [str(key) for key in running.get(worker, ())]
-            if any(key.startswith(PREFIX) and not key.startswith(self._topic) for key in keys):
-                raise _WorkerTakenError(f"the worker {worker} computes a rank of another training")
-
-    def _check_arrivals(self, begin: float) -> None:
-        if time.monotonic() - begin < self._job.train.start_seconds:
-            return
-        for rank, seen in enumerate(self._seen):
-            if not seen.begun:
-                raise late([rank], self._job.train.start_seconds, f" (its worker {seen.worker} is busy or hangs)")
-
-    def _check_moves(self) -> None:
-        """Raise ClusterError where a rank is stuck: silent, or long at the same place without waiting for others."""
-        limit, now = self._job.train.step_seconds, time.monotonic()
-        if not all(seen.begun for seen in self._seen):
-            return
-        for rank, seen in enumerate(self._seen):
-            idle = seen.left or self._futures[rank].status == "finished"
-            silent = now - seen.heard_at > limit
-            slow = now - seen.moved_at > limit and not seen.beat.get("waiting")
-            if not idle and (silent or slow):
-                told = "says nothing" if silent else f"is still at {seen.beat.get('doing')}"
-                raise ClusterError(
-                    f"rank {rank} is stuck: {_where(seen)}, {told} after {limit:g} s",
-                    where="train.step_seconds",
-                    fix="What was trained is kept. Look at that worker, or raise the limit where a step takes so long.",
-                )
-
-    def _end(self, *, patient: bool) -> None:
-        """Cancel the ranks and wait until they have left, so that their workers are free for the next attempt."""
-        with suppress(OSError, RuntimeError):  # the scheduler may be gone too; closed connections are an OSError
-            self._client.cancel(list(self._futures.values()), force=True)
-            self._servers.end()
-            if patient:
-                self._wait_until_left()
-            self._client.unsubscribe_topic(self._topic)
-            self._client.run_on_scheduler(_forget, self._topic)
-
-    def _wait_until_left(self) -> None:
-        deadline = time.monotonic() + _LEAVE_SECONDS
-        while time.monotonic() < deadline:
-            there: dict[str, Any] = self._client.nthreads()
-            staying = [each.worker for each in self._seen if each.begun and not each.left and each.worker in there]
-            if not staying:
-                return
-            self._take_events()
-        # A task's thread cannot be stopped: the process is, where Dask looks after it.
-        try:
-            self._client.restart_workers(staying, timeout=_LEAVE_SECONDS, raise_for_error=False)
-        except ValueError:  # Dask's answer where a worker has no nanny
-            self._progress.message(f"train: {', '.join(staying)} still computes a rank; restart it")
-
-
-def _forget(topic: str, dask_scheduler: Any = None) -> None:
-    """On the scheduler: drop the events of a topic, of which it would keep the last thousand for ever."""
-    if (broker := getattr(dask_scheduler, "_broker", None)) is not None:
-        broker.truncate(topic)
-
-
-def _where(seen: _Seen) -> str:
-    at = f" in epoch {seen.beat['epoch']}, step {seen.beat['step']}" if seen.beat else ""
-    return f"its worker {seen.worker}{at}"
-
-
-def _error_of(future: Future[Any]) -> BaseException:
-    error: BaseException = future.exception()
-    return error if isinstance(error, Exception) else RuntimeError(str(error))

@@ -14,85 +14,27 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gnnflow.config import TrainConfig
-from gnnflow.config.train_section import BatchKeys
 from gnnflow.graph.arrays import Array, FloatArray, IntArray
 from gnnflow.layers.encoders import BagEncoder
-from gnnflow.train.job import TrainJob
 from gnnflow.train.profile import Stopwatch
 from gnnflow.train.ranks.gradients import weights_checksum
 from gnnflow.train.ranks.group import RankGroup
 from gnnflow.train.ranks.operations import RankLostError
 from gnnflow.train.ranks.server_shard import Part, Push, RowGradients, State, dealt
 from gnnflow.train.ranks.servers import Reply, ServerClosedError
-from gnnflow.train.ranks.source import SharedSource, open_shares
-from gnnflow.train.source import DealtBatch, OpenSource, Step
+from gnnflow.train.source import DealtBatch, Step
 from gnnflow.train.state import Row
 from gnnflow.train.updater import HeldGradients, StepLoss
 
 ROWS_BYTES = 1 << 20
 _LOOK_SECONDS = 0.5
 _DONE, _EPOCH = "queue/done", "queue/epoch"
-
-
-@dataclass
-class ServedRank:
-    """One rank among several that share their weights through servers: Dask actors of `Server`."""
-
-    group: RankGroup
-    servers: Sequence[Any]
-    card: int = 0
-    _updaters: list[ServedUpdater] = field(default_factory=list)
-
-    @property
-    def writes_checkpoints(self) -> bool:
-        """Rank 0 does."""
-        return self.group.rank == 0
-
-    def of_all(self, row: Row) -> tuple[Row, ...]:
-        """Return the figures of every rank."""
-        return self.group.rows(row)
-
-    def open(self, open_source: OpenSource, job: TrainJob, *, edges: bool) -> SharedSource:
-        """Return this rank's shares, which meet the others' at the end of an epoch."""
-        updater = job.train.updater
-        stealing = updater.kind == "parameter_server" and updater.stealing
-        return open_shares(
-            open_source,
-            job,
-            edges=edges,
-            group=self.group,
-            look_up=self._look_up,
-            settle=self._settle,
-            take=partial(self._take, job) if stealing else None,
-        )
-
-    def updater(self, model: nn.Module, config: TrainConfig) -> ServedUpdater:
-        """Return what steps a model through the servers; each model trains until the next one is given."""
-        self._updaters.append(ServedUpdater(model, self.group, self.servers, fit=len(self._updaters)))
-        return self._updaters[-1]
-
-    def figures(self) -> dict[str, float]:
-        """Return the bytes that this rank moved per step of the training proper, and what was stale or stolen."""
-        return self._updaters[0].figures()
-
-    def _look_up(self, shares: Sequence[Step]) -> None:
-        self._updaters[-1].look_up(shares)
-
-    def _settle(self) -> None:
-        self._updaters[-1].settle()
-
-    def _take(self, job: TrainJob, epoch: int, steps: int) -> Iterator[DealtBatch]:
-        assert isinstance(job.train, BatchKeys)
-        return self._updaters[-1].take(epoch, size=(job.train.workers, steps), ahead=job.train.prefetch)
 
 
 class ServedUpdater:

@@ -17,23 +17,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
-from torch import nn
 
-from gnnflow.config import TrainConfig
-from gnnflow.config.pipelines import PIPELINES
 from gnnflow.graph.errors import GnnflowError
 from gnnflow.kernels.device import find_device
 from gnnflow.progress import Silent
 from gnnflow.train.job import TrainJob
-from gnnflow.train.ranks.gradients import AllReduce
 from gnnflow.train.ranks.group import RankGroup, find_store, join_group, late, open_store
 from gnnflow.train.ranks.operations import Place, Position, RankStoppedError
-from gnnflow.train.ranks.pushing import ServedRank
-from gnnflow.train.ranks.source import SharedSource, open_shares
+from gnnflow.train.ranks.rank import AllReduceRank, ServedRank
 from gnnflow.train.source import OpenSource
-from gnnflow.train.state import Row
 from gnnflow.train.trainer import TrainResult, train
-from gnnflow.train.updater import LocalUpdater, Updater
 
 BEAT_SECONDS = 0.5
 _BEATS = 400  # of all ranks together per second, at most: the scheduler passes each on
@@ -55,38 +48,6 @@ class RankOrder:
     store: tuple[str, int] | None = None
     servers: tuple[Any, ...] = ()
     open_source: OpenSource | None = None
-
-
-@dataclass(frozen=True)
-class AllReduceRank:
-    """One rank whose gradients are averaged with those of the others."""
-
-    group: RankGroup
-    card: int = 0
-    _sources: list[SharedSource] = field(default_factory=list)
-
-    @property
-    def writes_checkpoints(self) -> bool:
-        """Rank 0 does."""
-        return self.group.rank == 0
-
-    def of_all(self, row: Row) -> tuple[Row, ...]:
-        """Return the figures of every rank."""
-        return self.group.rows(row)
-
-    def open(self, open_source: OpenSource, job: TrainJob, *, edges: bool) -> SharedSource:
-        """Return this rank's shares."""
-        self._sources.append(open_shares(open_source, job, edges=edges, group=self.group))
-        return self._sources[-1]
-
-    def updater(self, model: nn.Module, config: TrainConfig) -> Updater:
-        """Return the configured optimiser behind an all-reduce, during which the source opened last goes on."""
-        exchange = AllReduce(model, self.group, is_joint=PIPELINES[config.strategy].is_joint)
-        return LocalUpdater(model, config, exchange=exchange, meanwhile=self._sources[-1].make_ready)
-
-    def figures(self) -> dict[str, float]:
-        """Return nothing: every step sends the whole gradient."""
-        return {}
 
 
 def run_rank(order: RankOrder) -> TrainResult | None:

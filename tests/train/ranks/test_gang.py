@@ -19,7 +19,8 @@ from gnnflow.cluster import Cluster
 from gnnflow.config import LocalCluster, model_from_dict
 from gnnflow.graph.errors import ClusterError, TrainingError
 from gnnflow.layers.saved import decode_weights
-from gnnflow.train.ranks.gang import PREFIX, train_on_ranks
+from gnnflow.train.ranks.attempt import PREFIX
+from gnnflow.train.ranks.gang import train_on_ranks
 from gnnflow.train.trainer import train
 from tests.train.planted import Planted, Recording, job_for, planted, without_times
 from tests.train.ranks.shared_cluster import WORKERS, client, shared_client
