@@ -4,8 +4,9 @@ Each sum is computed by one program that walks its target's in-edges in their or
 divided into pieces of a fixed length (`hubs.py`), whose sums are then added in order. Rows in float32 or half precision
 are read as they are and added up in float32.
 
-Read `programs.py` (what runs on the card), then `sums.py`, `maxima.py` and `attention.py` (what torch sees of it).
-Triton comes with torch's builds for CUDA on Linux; it is loaded with the first CUDA tensor.
+Read `sum_programs.py`, `largest_programs.py` and `softmax_programs.py` (what runs on the card), then `sums.py`,
+`maxima.py` and `attention.py` (what torch sees of each). Triton comes with torch's builds for CUDA on Linux; it is
+loaded with the first CUDA tensor.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class _Attention(torch.autograd.Function):
 
 def _softmax(fixed: _Fixed, first: Tensor, second: Tensor | None, out: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
     """Fill maximum, denominator, share and used."""
-    from gnnflow.kernels.cuda.programs import softmax_rows
+    from gnnflow.kernels.cuda.softmax_programs import softmax_rows
 
     csr, heads = fixed.csr, first.shape[1]
     if not csr.num_targets or not heads:
@@ -136,7 +136,7 @@ def _softmax_gradient(
 
     known: share [E, H], the gradient of used [E, H], and what is the same for all edges of a target [T, H].
     """
-    from gnnflow.kernels.cuda.programs import softmax_rows_gradient
+    from gnnflow.kernels.cuda.softmax_programs import softmax_rows_gradient
 
     csr, heads, (share, by_used, about) = fixed.csr, first.shape[1], known
     by_logit = torch.empty_like(share)

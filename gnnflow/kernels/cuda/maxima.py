@@ -16,7 +16,7 @@ _MOST_COLUMNS = 256
 
 
 def _largest(csr: Csr, coefficient: Tensor | None, value: Tensor) -> tuple[Tensor, Tensor]:
-    from gnnflow.kernels.cuda.programs import largest_rows
+    from gnnflow.kernels.cuda.largest_programs import largest_rows
 
     heads, width = value.shape[1] if coefficient is None else coefficient.shape[1], value.shape[2]
     columns = heads * width
@@ -44,7 +44,7 @@ def _largest(csr: Csr, coefficient: Tensor | None, value: Tensor) -> tuple[Tenso
 
 
 def _gradient(csr: Csr, coefficient: Tensor | None, places: Tensor, grad: Tensor, value_heads: int) -> Tensor:
-    from gnnflow.kernels.cuda.programs import largest_rows_gradient
+    from gnnflow.kernels.cuda.largest_programs import largest_rows_gradient
 
     heads, width = grad.shape[1:]
     columns = heads * width

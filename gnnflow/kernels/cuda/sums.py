@@ -41,7 +41,7 @@ def sums(csr: Csr, coefficient: Tensor | None, value: Tensor, *, edges: Tensor |
     coefficient: float32. edges [E]: the row of each edge among the coefficients, where that is not its own. Raises
     IndexError where an operand has not as many rows as the adjacency.
     """
-    from gnnflow.kernels.cuda.programs import sum_pieces, sum_rows
+    from gnnflow.kernels.cuda.sum_programs import sum_pieces, sum_rows
 
     value = rows_of(csr.num_sources, value)
     coefficient = None if coefficient is None else rows_of(csr.num_edges, coefficient)
@@ -98,7 +98,7 @@ def products(csr: Csr, left: Tensor, right: Tensor) -> Tensor:
     right has a single head or H; the products are float32. Raises IndexError where an operand has not as many rows as
     the adjacency.
     """
-    from gnnflow.kernels.cuda.programs import multiply_rows
+    from gnnflow.kernels.cuda.sum_programs import multiply_rows
 
     left, right = rows_of(csr.num_targets, left), rows_of(csr.num_sources, right)
     heads, width = left.shape[1:]
