@@ -22,13 +22,16 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-# Numbers of glibc's <malloc.h>.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
-_NEVER = 2**31 - 1
-_DEFAULTS = {_TRIM_THRESHOLD: 128 * 1024, _MMAP_THRESHOLD: 32 * 1024**2, _MMAP_MAX: 65536}
+from gnnflow.native import malloc
 
-_ARENA_MAX = -8
-_RETURNED = {_ARENA_MAX: 1, _MMAP_MAX: 65536, _MMAP_THRESHOLD: 4 * 1024**2, _TRIM_THRESHOLD: 32 * 1024**2}
+_KEPT = {malloc.TRIM_THRESHOLD: 2**31 - 1, malloc.MMAP_MAX: 0}
+_RETURNED = {
+    malloc.ARENA_MAX: 1,
+    malloc.MMAP_MAX: 65536,
+    malloc.MMAP_THRESHOLD: 4 * 1024**2,
+    malloc.TRIM_THRESHOLD: 32 * 1024**2,
+}
+_DEFAULTS = {malloc.TRIM_THRESHOLD: 128 * 1024, malloc.MMAP_THRESHOLD: 32 * 1024**2, malloc.MMAP_MAX: 65536}
 
 _LEAST = 16 * 1024**2  # bytes of a tensor that has a piece of its own
 _LEAST_OF_BUDGET = 256 * 1024  # the same under a budget, where tensors have the rows of an interval
@@ -134,18 +137,13 @@ def return_memory(*, most: int) -> None:
     `empty_rows` is kept where it and what is in use are no more than so many bytes.
     """
     _PIECES.least, _PIECES.most = _LEAST_OF_BUDGET, most
-    library = ctypes.CDLL(None)
-    if hasattr(library, "mallopt"):
-        for option, value in _RETURNED.items():
-            library.mallopt(option, value)
+    malloc.set_options(_RETURNED)
 
 
 def give_back() -> None:
     """Give the system the pieces that no tensor has, and what of freed memory lies between others in use."""
     _PIECES.drop()
-    library = ctypes.CDLL(None)
-    if hasattr(library, "malloc_trim"):
-        library.malloc_trim(0)
+    malloc.trim()
 
 
 @contextmanager
@@ -154,16 +152,12 @@ def kept_memory() -> Iterator[None]:
 
     The process then holds its peak throughout. With another C library than glibc nothing changes.
     """
-    library = ctypes.CDLL(None)
-    if not hasattr(library, "mallopt") or not hasattr(library, "malloc_trim"):
+    if not malloc.set_options(_KEPT):
         yield
         return
-    library.mallopt(_TRIM_THRESHOLD, _NEVER)
-    library.mallopt(_MMAP_MAX, 0)
     try:
         with _PIECES.used():
             yield
     finally:
-        for option, value in _DEFAULTS.items():
-            library.mallopt(option, value)
+        malloc.set_options(_DEFAULTS)
         give_back()

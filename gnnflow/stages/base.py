@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnflow.config import STAGES
 from gnnflow.config.train_section import is_streamed
-from gnnflow.graph.errors import (
-    StorageError,
-)
+from gnnflow.graph.errors import StorageError
 from gnnflow.graph.facts import SelectFacts
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
+from gnnflow.native import malloc
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.progress import Silent
 from gnnflow.stages.resolve import ResolvedRun, resolve
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
     from gnnflow.storage.writing import FileEntry
 
 Facts = TypeVar("Facts")
-_ARENA_MAX = -8  # of glibc's <malloc.h>
 
 
 def _share_freed_memory() -> None:
@@ -40,9 +37,7 @@ def _share_freed_memory() -> None:
     glibc gives each of the first threads a heap of its own, whose holes serve no other: 60 MiB beyond a budget
     (`train.memory`) of 130. A heap that is there stays, so this comes before threads begin.
     """
-    library = ctypes.CDLL(None)
-    if hasattr(library, "mallopt"):
-        library.mallopt(_ARENA_MAX, 1)
+    malloc.set_options({malloc.ARENA_MAX: 1})
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ Shapes: T targets, S sources, E edges, A edge attributes, H heads, D width of a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,29 +16,11 @@ from torch.autograd.function import once_differentiable
 from gnnflow.kernels.csr import Csr, rows_of
 from gnnflow.kernels.cuda.library import on_card_of, power_of_two, warps
 from gnnflow.kernels.cuda.sums import LOOPS, products, sums
-from gnnflow.kernels.dropout import dropout
+from gnnflow.kernels.fixed import Fixed
 from gnnflow.kernels.gradients import value_gradient
 from gnnflow.kernels.halves import Halves
 
 _TILE = 256  # logits that a program reads at a time
-
-
-@dataclass(frozen=True)
-class _Fixed:
-    """What has no gradient: attributes [E, A], factor [E], and kept [E, H], what dropout multiplies a share with.
-
-    slope: of logits that come as halves; None where they come per edge.
-    """
-
-    csr: Csr
-    slope: float | None
-    attributes: Tensor | None
-    factor: Tensor | None
-    kept: Tensor | None
-
-    def halves(self, first: Tensor, second: Tensor | None) -> tuple[Tensor | float | None, ...]:
-        """Return the halves of sources and targets and the slope; None where logits come per edge."""
-        return (None, None, 1.0) if self.slope is None else (first, second, self.slope)
 
 
 def softmax_sums(
@@ -50,12 +31,8 @@ def softmax_sums(
     logit: float32. value: float32 or in half precision, which the mean is then rounded to. Raises IndexError where an
     operand has not as many rows as the adjacency.
     """
-    first, second, slope = logit if isinstance(logit, Halves) else (logit, None, None)
-    first = rows_of(csr.num_edges if second is None else csr.num_sources, first)
-    second = None if second is None else rows_of(csr.num_targets, second)
-    kept = dropout(first.new_ones(csr.num_edges, first.shape[1]), drop) if drop else None
-    factor = None if factor is None else rows_of(csr.num_edges, factor).float()
-    fixed = _Fixed(csr, slope, attributes, factor, kept)
+    first, second = logit[:2] if isinstance(logit, Halves) else (logit, None)
+    fixed = Fixed.drawn(csr, logit, attributes=attributes, factor=factor, drop=drop)
     maximum, denominator, mean = _Attention.apply(fixed, first, second, value)  # type: ignore[no-untyped-call]
     return maximum, denominator, mean
 
@@ -63,7 +40,7 @@ def softmax_sums(
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, fixed: _Fixed, first: Tensor, second: Tensor | None, value: Tensor
+        ctx: Any, fixed: Fixed, first: Tensor, second: Tensor | None, value: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         csr, value = fixed.csr, rows_of(fixed.csr.num_sources, value)
         maximum, denominator = (first.new_empty(csr.num_targets, first.shape[1]) for _ in range(2))
@@ -84,7 +61,7 @@ class _Attention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, _: None, grad_denominator: Tensor | None, grad: Tensor | None) -> tuple[Tensor | None, ...]:
         first, second, value, denominator, mean, share, used = ctx.saved_tensors
-        fixed: _Fixed = ctx.fixed
+        fixed: Fixed = ctx.fixed
         csr, attributes = fixed.csr, fixed.attributes
         grad = torch.zeros_like(mean, dtype=value.dtype) if grad is None else grad
         # gradients of the means of values [T, H, D] and of attributes [T, H, A]
@@ -102,11 +79,12 @@ class _Attention(torch.autograd.Function):
         return None, *halves, gradient
 
 
-def _softmax(fixed: _Fixed, first: Tensor, second: Tensor | None, out: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
+def _softmax(fixed: Fixed, first: Tensor, second: Tensor | None, out: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
     """Fill maximum, denominator, share and used."""
     from gnnflow.kernels.cuda.softmax_programs import softmax_rows
 
     csr, heads = fixed.csr, first.shape[1]
+    *logits, _ = fixed.logits(first, second)
     if not csr.num_targets or not heads:
         return
     high, wide = _tile_of(heads)
@@ -114,8 +92,7 @@ def _softmax(fixed: _Fixed, first: Tensor, second: Tensor | None, out: tuple[Ten
         softmax_rows[(csr.num_targets,)](
             csr.offsets,
             csr.sources,
-            first if second is None else None,
-            *fixed.halves(first, second),
+            *logits,
             fixed.factor,
             fixed.kept,
             *out,
@@ -130,7 +107,7 @@ def _softmax(fixed: _Fixed, first: Tensor, second: Tensor | None, out: tuple[Ten
 
 
 def _softmax_gradient(
-    fixed: _Fixed, first: Tensor, second: Tensor | None, known: tuple[Tensor, Tensor, Tensor]
+    fixed: Fixed, first: Tensor, second: Tensor | None, known: tuple[Tensor, Tensor, Tensor]
 ) -> tuple[Tensor, Tensor | None]:
     """Return the gradients of the logits, or of the halves of sources and targets.
 
@@ -139,15 +116,16 @@ def _softmax_gradient(
     from gnnflow.kernels.cuda.softmax_programs import softmax_rows_gradient
 
     csr, heads, (share, by_used, about) = fixed.csr, first.shape[1], known
+    _, *halves, _ = fixed.logits(first, second)
     by_logit = torch.empty_like(share)
-    by_target = None if second is None else torch.empty_like(second)
+    by_target = None if second is None else second.new_empty(second.shape)
     if csr.num_targets and heads:
         high, wide = _tile_of(heads)
         with on_card_of(first):
             softmax_rows_gradient[(csr.num_targets,)](
                 csr.offsets,
                 csr.sources,
-                *fixed.halves(first, second),
+                *halves,
                 fixed.kept,
                 share,
                 by_used,

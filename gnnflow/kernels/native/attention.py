@@ -5,7 +5,6 @@ Shapes: T targets, S sources, E edges, A edge attributes, H heads, D width of a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from gnnflow.kernels.csr import Csr, rows_of
-from gnnflow.kernels.dropout import dropout
+from gnnflow.kernels.fixed import Fixed
 from gnnflow.kernels.halves import Halves
 from gnnflow.kernels.memory import empty_rows
 from gnnflow.kernels.native.library import call, stored
@@ -23,27 +22,6 @@ MOST_HEADS = 256
 """More than these the core has no room for (native/softmax.h)."""
 
 
-@dataclass(frozen=True)
-class _Fixed:
-    """What has no gradient: attributes [E, A], factor [E], and kept [E, H], what dropout multiplies a weight with.
-
-    slope: of logits that come as halves; None where they come per edge.
-    """
-
-    csr: Csr
-    slope: float | None
-    attributes: Tensor | None
-    factor: Tensor | None
-    kept: Tensor | None
-
-    def logits(self, first: Tensor, second: Tensor | None) -> tuple[Tensor | float | None, ...]:
-        """Return what the core takes for logits: those per edge, halves of sources and targets, slope, heads."""
-        if self.slope is None or second is None:
-            return rows_of(self.csr.num_edges, first), None, None, 1.0, first.shape[1]
-        halves = rows_of(self.csr.num_sources, first), rows_of(self.csr.num_targets, second)
-        return None, *halves, self.slope, first.shape[1]
-
-
 def softmax_sums(
     csr: Csr, logit: Tensor | Halves, value: Tensor, *, attributes: Tensor | None, factor: Tensor | None, drop: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -51,8 +29,8 @@ def softmax_sums(
 
     logit: float32, of at most MOST_HEADS heads. value: float32 or in half precision, which the mean is then rounded to.
     """
-    first, second, slope = logit if isinstance(logit, Halves) else (logit, None, None)
-    fixed = _fixed(csr, slope, first.shape[1], attributes=attributes, factor=factor, drop=drop)
+    first, second = logit[:2] if isinstance(logit, Halves) else (logit, None)
+    fixed = Fixed.drawn(csr, logit, attributes=attributes, factor=factor, drop=drop)
     maximum, denominator, mean = _Attention.apply(fixed, first, second, value)  # type: ignore[no-untyped-call]
     return maximum, denominator, mean
 
@@ -60,7 +38,7 @@ def softmax_sums(
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, fixed: _Fixed, first: Tensor, second: Tensor | None, value: Tensor
+        ctx: Any, fixed: Fixed, first: Tensor, second: Tensor | None, value: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         csr, heads, attributes = fixed.csr, first.shape[1], fixed.attributes
         value = rows_of(csr.num_sources, value)
@@ -84,7 +62,7 @@ class _Attention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, _: None, grad_denominator: Tensor | None, grad: Tensor | None) -> tuple[Tensor | None, ...]:
         first, second, value, maximum, denominator, mean, beside = ctx.saved_tensors
-        fixed: _Fixed = ctx.fixed
+        fixed: Fixed = ctx.fixed
         csr, (_, heads, width) = fixed.csr, mean.shape
         grad = torch.zeros_like(mean, dtype=value.dtype) if grad is None else grad
         # what the gradient of an edge's share and of a target's logits have beside that of the mean's values
@@ -96,7 +74,7 @@ class _Attention(torch.autograd.Function):
             own = -(by_attributes * beside).sum(2)
             by_target = own if by_target is None else by_target + own
         by_logit, about = empty_rows(csr.num_edges, heads), mean.new_empty(csr.num_targets, 4, heads)
-        by_halves = (None, None) if second is None else (torch.empty_like(first), torch.empty_like(second))
+        by_halves = (None, None) if second is None else (first.new_empty(first.shape), second.new_empty(second.shape))
         by_value = empty_rows(csr.num_sources, heads, width)
         reverse = _reverse(csr)
         known = (*fixed.logits(first, second), fixed.factor, fixed.kept, maximum, denominator, mean)
@@ -122,7 +100,7 @@ class Attended(NamedTuple):
 
 def add_softmax_sums(maximum: Tensor, denominator: Tensor, mean: Tensor, of: Attended) -> None:
     """Make the state of some edges [T, H], [T, H] and [T, H, D] that of others too; not differentiated."""
-    fixed = _fixed(of.csr, of.halves.slope, of.value.shape[1], factor=of.factor, drop=of.drop)
+    fixed = Fixed.drawn(of.csr, of.halves, factor=of.factor, drop=of.drop)
     value = rows_of(of.csr.num_sources, of.value)
     given = (*fixed.logits(of.halves.source, of.halves.target), fixed.factor, fixed.kept, *stored(value))
     assert all(each.is_contiguous() for each in (maximum, denominator, mean)), "states are written to"
@@ -138,7 +116,7 @@ def add_softmax_gradient(
     [T, H]: what each edge's share of the gradient of its logit has beside the product of by_mean with its value.
     """
     csr, (_, heads, width) = of.csr, of.value.shape
-    fixed = _fixed(csr, of.halves.slope, heads, factor=of.factor, drop=of.drop)
+    fixed = Fixed.drawn(csr, of.halves, factor=of.factor, drop=of.drop)
     by_logit, about = empty_rows(csr.num_edges, heads), shift.new_empty(csr.num_targets, 4, heads)
     known = (*fixed.logits(of.halves.source, of.halves.target), fixed.factor, fixed.kept)
     whole = (rows_of(csr.num_targets, shift), None, None)
@@ -146,20 +124,6 @@ def add_softmax_gradient(
     given = (rows, rows_of(csr.num_targets, by_mean), kind, heads, width, None, rows_of(csr.num_targets, by_each))
     assert all(each.is_contiguous() for each in made), "gradients are written to"
     call("gnnflow_attention_gradient", csr, *_reverse(csr), *known, *whole, *given, about, by_logit, *made, 1)
-
-
-def _fixed(
-    csr: Csr,
-    slope: float | None,
-    heads: int,
-    *,
-    attributes: Tensor | None = None,
-    factor: Tensor | None,
-    drop: float,
-) -> _Fixed:
-    """Draw what dropout keeps of the edges."""
-    kept = dropout(torch.ones(csr.num_edges, heads), drop) if drop else None
-    return _Fixed(csr, slope, attributes, None if factor is None else rows_of(csr.num_edges, factor).float(), kept)
 
 
 def _reverse(csr: Csr) -> tuple[int, Tensor, Tensor, Tensor]:
