@@ -25,13 +25,12 @@ from gnnflow.train.state import Row
 from gnnflow.train.updater import LocalUpdater, Updater
 
 
-@dataclass(frozen=True)
-class AllReduceRank:
-    """One rank whose gradients are averaged with those of the others."""
+@dataclass
+class _Joined:
+    """What ranks that have joined a group have alike. card: which of its machine's cards it computes on."""
 
     group: RankGroup
-    card: int = 0
-    _sources: list[SharedSource] = field(default_factory=list)
+    card: int
 
     @property
     def writes_checkpoints(self) -> bool:
@@ -41,6 +40,13 @@ class AllReduceRank:
     def of_all(self, row: Row) -> tuple[Row, ...]:
         """Return the figures of every rank."""
         return self.group.rows(row)
+
+
+@dataclass
+class AllReduceRank(_Joined):
+    """One rank whose gradients are averaged with those of the others."""
+
+    _sources: list[SharedSource] = field(default_factory=list)
 
     def open(self, open_source: OpenSource, job: TrainJob, *, edges: bool) -> SharedSource:
         """Return this rank's shares."""
@@ -58,22 +64,11 @@ class AllReduceRank:
 
 
 @dataclass
-class ServedRank:
+class ServedRank(_Joined):
     """One rank among several that share their weights through servers: Dask actors of `Server`."""
 
-    group: RankGroup
     servers: Sequence[Any]
-    card: int = 0
     _updaters: list[ServedUpdater] = field(default_factory=list)
-
-    @property
-    def writes_checkpoints(self) -> bool:
-        """Rank 0 does."""
-        return self.group.rank == 0
-
-    def of_all(self, row: Row) -> tuple[Row, ...]:
-        """Return the figures of every rank."""
-        return self.group.rows(row)
 
     def open(self, open_source: OpenSource, job: TrainJob, *, edges: bool) -> SharedSource:
         """Return this rank's shares, which meet the others' at the end of an epoch."""

@@ -94,7 +94,7 @@ def _train(order: RankOrder, beat: Beat) -> TrainResult | None:
     card = _card(group, host)
     group.meet_on(find_device(order.job.train.device, where="train.device", number=card))
     beat.position.at("opening its shards")
-    rank = ServedRank(group, order.servers, card) if order.servers else AllReduceRank(group, card)
+    rank = ServedRank(group, card, order.servers) if order.servers else AllReduceRank(group, card)
     result = train(
         order.job,
         progress=beat if order.place.rank == 0 else Silent(),
