@@ -236,7 +236,7 @@ def _together(tasks: list[Task]) -> list[float]:
         process.start()
     for process in processes:
         process.join()
-    return list(seconds)
+    return [float(each) for each in seconds.get_obj()]
 
 
 def _table(found: dict[str, tuple[float, float]]) -> None:

@@ -13,6 +13,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -43,6 +44,10 @@ class Round:
         return (time.perf_counter() - begin) / CHECKPOINTS, waited / CHECKPOINTS
 
 
+def _put(writer: CheckpointWriter, taken: Callable[[], Checkpoint]) -> None:
+    writer.put(taken())
+
+
 def main() -> None:
     """Print the costs and their ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -66,7 +71,7 @@ def main() -> None:
             inside, waited = steps.run(lambda: write_checkpoint(uri, taken()))
             found["in the loop"].append((waited, inside / plain))
             with CheckpointWriter(uri) as writer:
-                beside, waited = steps.run(lambda writer=writer: writer.put(taken()))
+                beside, waited = steps.run(partial(_put, writer, taken))
             found["beside it"].append((waited, beside / plain))
     waits = {name: statistics.median(waited for waited, _ in rows) for name, rows in found.items()}
     for name, rows in found.items():

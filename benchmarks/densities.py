@@ -19,8 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-
-from benchmarks.plots import draw_lines
+from plots import draw_lines
 
 HERE = Path(__file__).resolve().parent
 OPERATIONS = {
@@ -46,7 +45,7 @@ def columns_of(libraries: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 def best(library: str, python: str, graph: Path, *, threads: int) -> dict[str, float]:
     """Return the least milliseconds of each operation."""
-    command = [python, HERE / "spmm.py", "--graph", graph, "--lib", library, "--threads", str(threads)]
+    command = [python, str(HERE / "spmm.py"), "--graph", str(graph), "--lib", library, "--threads", str(threads)]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     asked = [*command, "--only", ",".join(OPERATIONS[library]), "--repeats", "15"]
     done = subprocess.run(asked, check=True, stdout=subprocess.PIPE, env=environment)  # noqa: S603
@@ -78,7 +77,7 @@ def main() -> None:
         lines = {name: (percents, [found[each][name]["weighted"] for each in percents]) for name in libraries}
         named = {"C loop" if name == "c" else name: line for name, line in lines.items()}
         labels = {"x_label": "edges in 100 pairs of nodes", "y_label": "milliseconds per weighted sum, 64 columns"}
-        draw_lines(chosen.plot, named, **labels, logarithmic=True, dashed="C loop")
+        draw_lines(chosen.plot, named, **labels, logarithmic="xy", dashed="C loop")
 
 
 if __name__ == "__main__":

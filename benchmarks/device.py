@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,7 +38,7 @@ from gnnflow.train.trainer import train
 
 KERNELS = {kernel.name: kernel for kernel in TABLE}
 REPEATS = 15
-cuda_sums = import_module("gnnflow.kernels.cuda.sums")  # the package has a function of that name
+cuda_sums: Any = import_module("gnnflow.kernels.cuda.sums")  # the package has a function of that name
 
 
 def seconds(function: Callable[[], object]) -> float:
@@ -160,8 +161,8 @@ def print_tiles(num_nodes: int, degree: int) -> None:
             value = torch.randn(num_nodes, heads, width, device="cuda")
             factor = torch.randn(csr.num_edges, heads, device="cuda")
             with tile(numbers, per_warp, columns):
-                summed = seconds(lambda f=factor, v=value: cuda_sums.sums(csr, f, v))
-                multiplied = seconds(lambda v=value: cuda_sums.products(csr, v, v))
+                summed = seconds(partial(cuda_sums.sums, csr, factor, value))
+                multiplied = seconds(partial(cuda_sums.products, csr, value, value))
             cells.append(f"{summed * 1e3:.2f}, {multiplied * 1e3:.2f}")
         print(f"| {numbers} | {per_warp} | {columns} | " + " | ".join(cells) + " |", flush=True)
 
@@ -188,6 +189,7 @@ def planted(num_nodes: int, degree: int, num_targets: int, *, width: int = 64) -
 def print_epochs(num_nodes: int, degree: int, num_targets: int, epochs: int) -> None:
     """Print an epoch's seconds on the CPU and on the card."""
     shard = planted(num_nodes, degree, num_targets)
+    assert isinstance(shard.neighborhood.features, Features)
     entry = ShardEntry("train-0", "train", "shared", num_targets, num_nodes, num_nodes * degree, 1)
     print(f"\n{num_nodes:,} nodes, {num_nodes * degree:,} edges, {num_targets:,} targets, batches of 1,024\n")
     print("| model | precision | hidden | cpu s | cuda s | cuda, batches kept s |")

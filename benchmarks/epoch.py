@@ -103,7 +103,7 @@ def step(
     with torch.autocast(labels.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
         logits = forward(model, batch)
     loss = binary_cross_entropy(logits.float(), labels)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     optimizer.step()
     return float(loss.detach())
 

@@ -53,7 +53,7 @@ def measured(net: Net, x: torch.Tensor, y: torch.Tensor, adjacency: torch.Tensor
     for _ in range(repeats + 2):
         begin = time.perf_counter()
         optimizer.zero_grad()
-        functional.binary_cross_entropy_with_logits(net(x, adjacency), y).backward()  # type: ignore[no-untyped-call]
+        functional.binary_cross_entropy_with_logits(net(x, adjacency), y).backward()
         optimizer.step()
         if x.is_cuda:
             torch.cuda.synchronize()

@@ -33,6 +33,7 @@ import numpy as np
 import torch
 
 from gnnflow.config import GlobalBatchConfig, model_from_dict
+from gnnflow.executions.rank_batch import RankLayer
 from gnnflow.executions.row_exchange import Exchange, OneRank
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Block, Degrees, Features
@@ -95,6 +96,7 @@ def train(folder: Path, exchange: Exchange, chosen: argparse.Namespace, *, layer
     num_nodes, classes = len(np.load(folder / "y.npy", mmap_mode="r")), int(np.load(folder / "y.npy").max()) + 1
     bounds = np.array([num_nodes * rank // exchange.size for rank in range(exchange.size + 1)])
     part = part_of(folder, *bounds[exchange.rank : exchange.rank + 2].tolist())
+    assert isinstance(part.features, Features)
     config = GlobalBatchConfig(lr=0.01)
     kind = {"kind": "gcn", "hidden": chosen.hidden, "layers": layers, "dropout": DROPOUT}
     seed_weights(0)
@@ -114,8 +116,9 @@ def train(folder: Path, exchange: Exchange, chosen: argparse.Namespace, *, layer
             taken = updater.step(loss, num_targets=count, weight=objective.weight(step.labels))
         times.append(time.perf_counter() - begin)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    layers = source._batch("train").layers  # noqa: SLF001
-    mirrors = [len(layer.route.rows.sources) if layer.route else 0 for layer in layers]
+    batch = source._batch("train")  # noqa: SLF001
+    layers_of = [layer for layer in batch.layers if isinstance(layer, RankLayer)]
+    mirrors = [len(layer.route.rows.sources) if layer.route else 0 for layer in layers_of]
     stages = {key: each / chosen.repeats for key, each in since(source.stages.seconds(), warm).items()}
     return {
         "times": times[1:],
@@ -123,7 +126,7 @@ def train(folder: Path, exchange: Exchange, chosen: argparse.Namespace, *, layer
         "grown_mib": grown / 1024,
         "rows_sent": mirrors,
         "stages": stages,
-        "rows": [layer.num_targets for layer in layers],
+        "rows": [layer.num_targets for layer in batch.layers],
         "edges": len(part.edges.sources),
         "gradient_bytes": sum(each.nbytes for each in model.parameters()),
     }

@@ -154,7 +154,7 @@ def main() -> None:
             {**lines, **published},
             x_label="ranks",
             y_label="efficiency against a quarter of them",
-            logarithmic=True,
+            logarithmic="x",
             dashed="GraphTheta, 256 to 1,024",
         )
     results = {"costs": vars(costs), "validated": validated(measured, costs), "simulated": found, "at 4x": at_four}

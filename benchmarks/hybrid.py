@@ -30,6 +30,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,7 +52,7 @@ from gnnflow.layers.place import Place
 
 MODELS = ("gcn", "pinsage", "magnn")
 GRAPHS = ("fb91", "twitter")
-HOW = {"gcn": ("hybrid", "scatter"), "pinsage": ("hybrid", "scatter")}
+HOW: dict[str, tuple[str, ...]] = {"gcn": ("hybrid", "scatter"), "pinsage": ("hybrid", "scatter")}
 HOW["magnn"] = ("hybrid", "scatter", "top", "paths", "loop")
 WIDTH, HEADS, PATHS, VISITED, METAPATHS = 64, 8, 10, 10, 3
 LEVELS = ("hybrid", "scatter", "top")
@@ -200,7 +201,8 @@ def _softmax(logit: Tensor, targets: Tensor, number: int) -> Tensor:
 
 
 def _scattered_top(layers: RelationLayers, rows: Sequence[Tensor]) -> Tensor:
-    attention, number = layers.across["0"].attention, len(rows[0])
+    attention: Any = layers.across["0"].attention
+    number = len(rows[0])
     messages, targets = torch.cat(list(rows)), torch.arange(number).repeat(len(rows))
     score = attention.query(torch.tanh(attention.linear(messages)))
     share = _softmax(score, targets, number)
@@ -210,6 +212,7 @@ def _scattered_top(layers: RelationLayers, rows: Sequence[Tensor]) -> Tensor:
 def by_paths(case: Case, h: Tensor) -> Tensor:
     """Return MAGNN's rows from a tensor of all paths' nodes per metapath, as the authors' code has it."""
     rows = []
+    layer: Any
     for layer, block in zip(case.layers.layers, case.blocks, strict=True):
         assert block.leaves is not None
         targets, number = block.csr.targets, len(h)
@@ -226,6 +229,7 @@ def by_paths(case: Case, h: Tensor) -> Tensor:
 def by_loop(case: Case, h: Tensor) -> Tensor:
     """Return the rows of the first nodes, one node after the other."""
     rows = []
+    layer: Any
     for layer, block in zip(case.layers.layers, case.blocks, strict=True):
         assert block.leaves is not None
         leaves, found = block.leaves.sources.view(-1, PATHS, 2), []

@@ -31,8 +31,9 @@ from limited import PROTOCOL, link
 from gnnflow.config import config_from_dict, model_from_dict
 from gnnflow.infer.choice import Exchange
 from gnnflow.infer.job import InferJob, run_rounds
-from gnnflow.layers.model import ModelInputs, TypedInputs, build_model
+from gnnflow.layers.model import ModelInputs, build_model
 from gnnflow.layers.saved import encode_weights, save_model
+from gnnflow.layers.typed import TypedInputs
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.neighbors.selected import Neighbors

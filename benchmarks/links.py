@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import GAE, GCNConv, SAGEConv
 
-from gnnflow.config import Config, LinkTask, load_config
+from gnnflow.config import Config, LinkTask, MiniBatchConfig, load_config
 from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.facts import FlatFacts
 from gnnflow.graph.run_facts import TrainFacts
@@ -129,6 +129,7 @@ def peer(links: Links, config: Config, *, epochs: int) -> dict[str, float]:
     model = Peer(links.features, hidden=config.model.hidden, width=config.task.width, dropout=config.model.dropout)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.train.lr, weight_decay=config.train.weight_decay)
     sources, candidates = (torch.from_numpy(each) for each in links.pairs["train"])
+    assert isinstance(config.train, MiniBatchConfig)
     best, scores, seconds = -1.0, dict[str, float](), 0.0
     for _ in range(epochs):
         begin = time.perf_counter()
@@ -161,6 +162,7 @@ def auto_encoder(links: Links, config: Config, *, epochs: int) -> dict[str, floa
     model = GAE(GraphEncoder(links.features.width))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     x = _dense(links.features)
+    assert isinstance(config.train, MiniBatchConfig)
     best, scores, seconds = -1.0, dict[str, float](), 0.0
     for _ in range(epochs):
         begin = time.perf_counter()
@@ -197,7 +199,7 @@ def _step(model: Peer, optimizer: torch.optim.Optimizer, links: Links, source: T
     negatives = torch.randint(0, len(h), target.shape)
     edge, other = ((h[source] * h[ends]).sum(1) for ends in (target, negatives))
     loss = -(functional.logsigmoid(edge).mean() + functional.logsigmoid(-other).mean()) / _BOTH
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     optimizer.step()
 
 

@@ -22,7 +22,7 @@ from unittest.mock import patch
 from accuracy import CONFIGS
 
 from gnnflow.cluster import Cluster
-from gnnflow.config import Config, load_config
+from gnnflow.config import Config, MiniBatchConfig, load_config
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
 
@@ -52,7 +52,9 @@ def config_of(chosen: argparse.Namespace, workspace: str, *, name: str, seed: in
     path = CONFIGS / f"{chosen.config}.yaml"
     given: dict[str, Any] = {"source": str(path), "environment": {**os.environ, "GNNFLOW_DATA": chosen.data}}
     ranks, overrides = PATHS[name]
-    batch_size = load_config(path.read_text(), workspace=workspace, **given).train.batch_size
+    train = load_config(path.read_text(), workspace=workspace, **given).train
+    assert isinstance(train, MiniBatchConfig)
+    batch_size = train.batch_size
     if batch_size % ranks:
         sys.exit(f"{batch_size} targets per step cannot be divided equally among {ranks} ranks")
     cluster = "{kind: synchronous}" if ranks == 1 else "{kind: local, workers: 4, memory_limit: 0}"

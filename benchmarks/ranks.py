@@ -40,6 +40,7 @@ from step_times import answers, apart, network_of, seconds_per_push
 from waiting import count_waits, seconds_waited
 
 from gnnflow.cluster import Cluster
+from gnnflow.config import MiniBatchConfig
 from gnnflow.progress import Silent
 from gnnflow.stages.base import StageContext
 from gnnflow.train.job import TrainJob
@@ -80,7 +81,9 @@ def speed_of(job: TrainJob, client: Client) -> Speed:
 
 def steps_per_epoch(job: TrainJob) -> int:
     """Return how many steps each rank takes in an epoch."""
-    return len(plan_epoch(job.entries, seed=0, epoch=0, batch_size=job.train.batch_size, world_size=job.train.workers))
+    train = job.train
+    assert isinstance(train, MiniBatchConfig)
+    return len(plan_epoch(job.entries, seed=0, epoch=0, batch_size=train.batch_size, world_size=train.workers))
 
 
 def jobs_of(job: TrainJob, sizes: Sequence[int], *, batch_size: int) -> dict[str, TrainJob]:

@@ -92,7 +92,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
 def joined(turns: Sequence[dict[str, Any]], clock: str = "clock") -> Measured:
     """Return the steps of all turns, of the same ranks, by the clock or as "computed"."""
     each = [from_document(turn[clock]) for turn in turns]
-    parts = {name: np.concatenate([getattr(one, name) for one in each], axis=1) for name in PARTS}
+    parts: dict[str, Any] = {name: np.concatenate([getattr(one, name) for one in each], axis=1) for name in PARTS}
     return replace(each[0], **parts)
 
 
@@ -117,7 +117,7 @@ def servers_of(found: Mapping[str, Any], *, count: int, staleness: float) -> Ser
 def validation(found: Mapping[str, Any], *, steps: int, seed: int) -> dict[str, tuple[float, float]]:
     """Return by kind of run the seconds of a step: simulated, and of real ranks on the same machine."""
     result = {}
-    drawing = {"steps": steps, "seed": seed}
+    drawing: dict[str, Any] = {"steps": steps, "seed": seed}
     for name, each in found["ranks"].items():
         measured, ranks = joined(each["steps"]), int(name)
         network = Network(**each.get("network", {"latency": 0.0, "bandwidth": 1.0}))

@@ -198,7 +198,8 @@ def served(
 
     An event is a push that arrives; pushes are served in the order they arrive.
     """
-    computing = sum(drawn(measured, ranks=ranks, steps=steps, seed=seed, spread=spread))
+    build, rest, backward = drawn(measured, ranks=ranks, steps=steps, seed=seed, spread=spread)
+    computing = build + rest + backward
     sending = measured.model_bytes / servers.count / network.bandwidth
     way = network.latency + sending + servers.overhead
     arrivals = [(float(computing[0, rank]) + way, rank) for rank in range(ranks)]
@@ -253,5 +254,6 @@ def to_document(measured: Measured) -> dict[str, Any]:
 
 def from_document(document: dict[str, Any]) -> Measured:
     """Return what `to_document` wrote."""
-    parts = (np.array(document[name]) for name in PARTS)
-    return Measured(*parts, document["bucket_bytes"], document["bucket_ready"], document["per_epoch"])
+    parts: dict[str, Any] = {name: np.array(document[name]) for name in PARTS}
+    beside = {name: document[name] for name in ("bucket_bytes", "bucket_ready", "per_epoch")}
+    return Measured(**parts, **beside)

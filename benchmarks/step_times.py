@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from itertools import count
+from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -60,9 +61,11 @@ class TimedSource:
         self.source.__enter__()
         return self
 
-    def __exit__(self, *given: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Close it."""
-        self.source.__exit__(*given)
+        self.source.__exit__(kind, error, trace)
 
     def steps(self, epoch: int, *, since: int) -> Iterator[Step]:
         """Yield an epoch's steps."""
@@ -103,7 +106,7 @@ class Recorder:
     def updater(self, model: nn.Module, config: TrainConfig) -> Updater:
         """Return an updater of this rank alone."""
         for number, parameter in enumerate(each for each in model.parameters() if each.requires_grad):
-            parameter.register_post_accumulate_grad_hook(partial(self._arrived, number))  # type: ignore[no-untyped-call]
+            parameter.register_post_accumulate_grad_hook(partial(self._arrived, number))
         return LocalUpdater(model, config, exchange=self)
 
     def begin(self, *, loss: float, weight: float, num_targets: int) -> float:
@@ -191,7 +194,7 @@ def apart(job: TrainJob, client: Client, *, ranks: int, open_source: OpenSource 
     )
     # of whole epochs, without the first
     per_epoch = length // (job.train.epochs - 1)
-    clock, computed = (Measured(*each, *sent, per_epoch) for each in parts)
+    clock, computed = (Measured(build, rest, backward, *sent, per_epoch=per_epoch) for build, rest, backward in parts)
     return Apart(clock, computed)
 
 
@@ -261,7 +264,8 @@ def rounds_beside(
     """Return the seconds of rounds with a rank that does nothing else, and with one that makes batches meanwhile."""
     place = Place(rank, 2, start_seconds=PATIENCE, step_seconds=PATIENCE)
     group = join_group(find_store(HOST, port, start_seconds=PATIENCE), place, host=HOST, position=Position())
-    content, times = torch.zeros(sum(_sizes(job)) // 4), ([], [])
+    content = torch.zeros(sum(_sizes(job)) // 4)
+    times: tuple[list[float], list[float]] = [], []
     assert group.doubling is not None
     (pair,) = group.doubling.rounds
     with open_source(job, edges=True) as source, ThreadPoolExecutor(1, initializer=_go_first) as pool:

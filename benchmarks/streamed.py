@@ -208,8 +208,8 @@ def in_memory(model: Model, chosen: argparse.Namespace) -> Callable[[], torch.Te
         [Block(edges, chosen.nodes)] * chosen.layers, targets_of(chosen), bounds=bounds, exchange=OneRank()
     )
     nodes = Degrees(degree, degree, degree.astype(np.float32))
-    held = Features(chosen.width, dense=x[rows.rows])
-    batch = rank_batch(model, rows, features=held, nodes=nodes.take(rows.rows), exchange=OneRank())
+    features = Features(chosen.width, dense=x[rows.rows])
+    batch = rank_batch(model, rows, features=features, nodes=nodes.take(rows.rows), exchange=OneRank())
     return lambda: globalbatch.forward(model, batch, OneRank())
 
 
@@ -239,7 +239,8 @@ def alone(chosen: argparse.Namespace) -> dict[str, Any]:
             compute: Callable[[], torch.Tensor] = in_memory(model, chosen)
         else:
             if chosen.alone == "in turn":
-                streamed.ahead = streamed_backward.ahead = in_turn
+                for module in (streamed, streamed_backward):
+                    vars(module)["ahead"] = in_turn
             rate, disk._rate = disk._rate, 0.0  # noqa: SLF001 - the graph itself is written as fast as it can be
             scratch = (InTurn if chosen.alone == "in turn" else Scratch)(folder, disk)
             graph, made, every = filed(model, chosen, scratch)

@@ -83,7 +83,7 @@ def epochs(
         begin = time.perf_counter()
         optimizer.zero_grad()
         loss = functional.cross_entropy(compute(), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         float(loss.detach())
         if device.type == "cuda":
@@ -110,7 +110,7 @@ def rates(_: argparse.Namespace) -> dict[str, Any]:
     held, given = (torch.ones(1 << 28) for _ in range(2))
     lock_pages(held)
     lock_pages(given)
-    streams = [torch.cuda.Stream() for _ in range(2)]  # type: ignore[no-untyped-call]
+    streams = [torch.cuda.Stream() for _ in range(2)]
 
     def both() -> None:
         with torch.cuda.stream(streams[0]):
@@ -250,8 +250,8 @@ def pyg(chosen: argparse.Namespace, form: str, *, device: torch.device) -> dict[
     try:
         held: tuple[torch.Tensor, torch.Tensor | None]
         if form == "csr":
-            parts = [torch.from_numpy(each).to(device) for each in (offsets, sources)]
-            held = torch.sparse_csr_tensor(*parts, weight.to(device), (chosen.nodes,) * 2), None
+            begins, nodes = (torch.from_numpy(each).to(device) for each in (offsets, sources))
+            held = torch.sparse_csr_tensor(begins, nodes, weight.to(device), size=(chosen.nodes, chosen.nodes)), None
         else:
             targets = np.repeat(np.arange(chosen.nodes), degree + 1)
             held = torch.from_numpy(np.stack([sources, targets])).to(device), weight.to(device)

@@ -36,7 +36,8 @@ from gnnflow.executions.row_exchange import Counted
 from gnnflow.graph.batch import Block
 from gnnflow.kernels.memory import return_memory
 from gnnflow.layers import Model
-from gnnflow.train.ranks.group import Place, Position, RankGroup, find_store, join_group, open_store
+from gnnflow.train.ranks.group import RankGroup, find_store, join_group, open_store
+from gnnflow.train.ranks.operations import Place, Position
 from gnnflow.train.ranks.rows import open_rows
 from gnnflow.train.reproducible import compute_settings
 from gnnflow.train.streamed.bandwidth import keeps_copies, measured

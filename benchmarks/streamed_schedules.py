@@ -25,7 +25,7 @@ import torch
 
 from gnnflow.executions import streamed, streamed_backward
 from gnnflow.executions.streamed_layers import LayerRoom, sources_in
-from gnnflow.executions.streaming import Held
+from gnnflow.executions.streaming import Held, ahead
 from gnnflow.kernels import gather_sources, weighted_sum
 from gnnflow.layers import Terms
 from gnnflow.train.streamed.files import Scratch
@@ -52,7 +52,7 @@ class BySource(streamed.StreamedRun):
                 yield partial(room[0].read, target) if target in begun else lambda: None
                 yield from (piece.load for piece in chunk)
 
-        with streamed.ahead(loads(), number=2) as found:
+        with ahead(loads(), number=2) as found:
             source, terms = -1, {}
             for chunk in chunks:
                 if chunk[0].source != source:
@@ -90,7 +90,7 @@ class ByTarget(streamed_backward._Backward):  # noqa: SLF001 - the same pass in 
                 yield partial(blame.source.read, source) if source in begun else lambda: None
                 yield from (piece.load for piece in chunk)
 
-        with streamed.ahead(loads(), number=2) as found:
+        with ahead(loads(), number=2) as found:
             target, own, gradient = -1, {}, {}
             for chunk in chunks:
                 source = chunk[0].source
@@ -146,7 +146,7 @@ class Stage(streamed.StreamedRun):
 
     def _edge_phase(self, index: int) -> None:
         terms, pieces = self.layers[index].source, self.pieces(index)
-        with streamed.ahead([partial(both, piece, terms) for piece in pieces], number=2) as found:
+        with ahead([partial(both, piece, terms) for piece in pieces], number=2) as found:
             file: EdgeRows | None = None
             for piece in pieces:  # scatter: a row per edge, and its scale
                 block, source = next(found)
@@ -158,7 +158,7 @@ class Stage(streamed.StreamedRun):
         assert file is not None
         file.settle()
         made = EdgeRows(self.graph.scratch, pieces, rows.shape[1] - 1)  # type: ignore[attr-defined]
-        with streamed.ahead([partial(file.read, piece) for piece in pieces], number=2) as found:
+        with ahead([partial(file.read, piece) for piece in pieces], number=2) as found:
             for piece in pieces:  # edge function: its row times the scale
                 rows = next(found)
                 made.write(piece, rows[:, :-1] * rows[:, -1:])
@@ -171,7 +171,7 @@ class Stage(streamed.StreamedRun):
     def _gathered(self, index: int, pieces: list[Any], made: EdgeRows) -> Held:
         """Return where the states lie that rows of edges add up to."""
         room: Held | None = None
-        with streamed.ahead([partial(both, piece, made) for piece in pieces], number=2) as found:
+        with ahead([partial(both, piece, made) for piece in pieces], number=2) as found:
             for target, held in groupby(pieces, key=lambda piece: piece.target):
                 total = None
                 for _ in held:
@@ -199,7 +199,7 @@ class StageBack(streamed_backward._Backward):  # noqa: SLF001 - the same pass, s
         def of_target(piece: Any) -> Any:
             return piece.load(), blame.state.read(piece.target)["sum"], layer.target.read(piece.target)["scale"]
 
-        with streamed.ahead([partial(of_target, piece) for piece in pieces], number=2) as found:
+        with ahead([partial(of_target, piece) for piece in pieces], number=2) as found:
             for piece in pieces:  # of gather: the gradient of the edge's target
                 block, gradient, scale = next(found)
                 rows = gradient.flatten(1) * scale[:, None]
@@ -209,14 +209,14 @@ class StageBack(streamed_backward._Backward):  # noqa: SLF001 - the same pass, s
         def with_scale(piece: Any) -> Any:
             return piece.load(), back.read(piece), layer.source.read(piece.source)
 
-        with streamed.ahead([partial(with_scale, piece) for piece in pieces], number=2) as found:
+        with ahead([partial(with_scale, piece) for piece in pieces], number=2) as found:
             for piece in pieces:  # of the edge function: times the scale
                 block, rows, source = next(found)
                 made.write(piece, rows * gather_sources(block.csr, sources_in(block, source)["scale"][:, None]))
         back.close()
         made.settle()
         pieces.sort(key=lambda piece: piece.source)
-        with streamed.ahead([partial(both, piece, made) for piece in pieces], number=2) as found:
+        with ahead([partial(both, piece, made) for piece in pieces], number=2) as found:
             for source, held in groupby(pieces, key=lambda piece: piece.source):  # of scatter: to the sources
                 gathered = blame.source.empty(run.graph.active(index)[source], run.model.device)
                 for each in gathered.values():
@@ -240,7 +240,7 @@ def finish(run: streamed.StreamedRun, index: int, room: Held) -> None:
     def load(interval: int) -> Any:
         return room.read(interval), run.load_own(index, interval)
 
-    with streamed.ahead([partial(load, interval) for interval in run.intervals]) as found:
+    with ahead([partial(load, interval) for interval in run.intervals]) as found:
         for interval in run.intervals:
             rows.write(interval, [run.finished(index, interval, *next(found))])
     run.layers[index] = LayerRoom(run.layers[index].source, run.layers[index].target, room)
