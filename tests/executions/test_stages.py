@@ -95,27 +95,27 @@ def test_waiting_for_rows_of_other_ranks_is_counted_apart_in_both_directions(lay
     def compute(exchange):
         late, clock = Late(exchange), StageClock()
         batch = batch_of(model, of, late)
-        late.waits = 0
+        late.waits, begin = 0, time.perf_counter()
         logits = globalbatch.forward(model, batch, late, stages=clock)
         forth, waits = clock.seconds(), late.waits
         torch.autograd.grad(logits.sum(), list(model.parameters()), allow_unused=True)
-        return forth, waits, clock.seconds(), late.waits
+        return forth, waits, clock.seconds(), late.waits, time.perf_counter() - begin
 
-    for forth, waits, spent, all_waits in on_ranks(2, compute):
+    for forth, waits, spent, all_waits, seconds in on_ranks(2, compute):
         assert waits >= model.num_layers  # as many as a layer has terms
         assert all_waits > waits
         assert forth["mirrors_seconds"] >= waits * SECONDS
         assert spent["mirrors_seconds"] >= all_waits * SECONDS
-        assert spent["transform_seconds"] + spent["apply_seconds"] < spent["mirrors_seconds"]
+        assert sum(spent.values()) < seconds, "what is waited for is counted once"
 
 
 def test_what_lies_between_two_passes_belongs_to_no_stage():
     graph, model, targets = case("gcn")
     batch = batch_of(model, divided(graph, [graph.adjacency] * 3, targets, size=1, seed=0), OneRank())
-    clock = StageClock()
+    clock, begin = StageClock(), time.perf_counter()
     for _ in range(2):
         logits = globalbatch.forward(model, batch, OneRank(), stages=clock)
-        time.sleep(SECONDS * 5)
+        time.sleep(SECONDS)
         logits.sum().backward()
-        time.sleep(SECONDS * 5)
-    assert sum(clock.seconds().values()) < SECONDS * 5
+        time.sleep(SECONDS)
+    assert sum(clock.seconds().values()) < time.perf_counter() - begin - 4 * SECONDS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -53,27 +52,35 @@ def test_a_rank_that_leaves_is_noticed_by_the_others():
     assert "rank 0 of 2 lost the others in epoch 0, step 0" in str(first)
 
 
-def test_a_rank_that_is_too_late_in_an_operation_ends_it():
-    def one_waits(group):
-        if group.rank == 1:
-            time.sleep(3)
-            return None
+def alone_in_a_sum(group, over):
+    """Rank 0 sums what rank 1 does not take part in, which is there until that is over."""
+    if group.rank == 1:
+        assert over.wait(60)
+        return None
+    try:
         return group.all_reduce(torch.ones(2)).wait()
+    finally:
+        over.set()
 
-    first, _ = together(one_waits, 2, seconds=1.0)
+
+def test_a_rank_that_is_too_late_in_an_operation_ends_it():
+    over = threading.Event()
+    first, second = together(lambda group: alone_in_a_sum(group, over), 2, step_seconds=1.0)
     assert isinstance(first, RankLostError)
+    assert second is None
 
 
 def test_a_rank_that_is_told_to_stop_leaves_what_it_waits_for():
+    over = threading.Event()
+
     def stopped(group):
         if group.rank == 0:
             threading.Timer(0.2, lambda: setattr(group.position, "stop", True)).start()
-            return group.all_reduce(torch.ones(2)).wait()
-        time.sleep(2)
-        return None
+        return alone_in_a_sum(group, over)
 
-    first, _ = together(stopped, 2)
+    first, second = together(stopped, 2)
     assert isinstance(first, RankStoppedError)
+    assert second is None
 
 
 def test_a_store_that_is_not_there_is_a_lost_rank():

@@ -10,15 +10,16 @@ from gnnflow.train.ranks.group import RankGroup, find_store, join_group, open_st
 from gnnflow.train.ranks.operations import Place, Position
 
 HOST = "127.0.0.1"
+_START_SECONDS = 60.0  # the threads of a busy machine may not all run within a few
 
 
-def together(function: Callable[[RankGroup], Any], size: int, *, seconds: float = 20.0) -> list[Any]:
+def together(function: Callable[[RankGroup], Any], size: int, *, step_seconds: float = 60.0) -> list[Any]:
     """Return what the function returns on each rank; an error of a rank stands in its place."""
-    store = open_store(HOST, start_seconds=seconds)
+    store = open_store(HOST, start_seconds=_START_SECONDS)
 
     def one(rank: int) -> Any:
-        place = Place(rank, size, start_seconds=seconds, step_seconds=seconds)
-        found = store if rank == 0 else find_store(HOST, store.port, start_seconds=seconds)
+        place = Place(rank, size, start_seconds=_START_SECONDS, step_seconds=step_seconds)
+        found = store if rank == 0 else find_store(HOST, store.port, start_seconds=_START_SECONDS)
         try:
             # Named, so that it is let go of last: torch's own wrapper would end gloo's threads while it holds the GIL,
             # which such a thread may be waiting for.
