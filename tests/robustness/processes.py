@@ -17,7 +17,19 @@ from typing import Any
 
 import psutil
 
-_PRELOADED = ["torch", "gnnflow.cli.commands", "gnnflow.stages.pipeline", "gnnflow.report.render", "sklearn.metrics"]
+# Also what a run loads late: torch its compiler when it makes its first optimiser, though nothing is compiled.
+_PRELOADED = [
+    "torch",
+    "torch._dynamo",
+    "gnnflow.cli.commands",
+    "gnnflow.stages.pipeline",
+    "gnnflow.report.render",
+    "sklearn.metrics",
+    "jinja2",
+    "matplotlib.style",
+    "matplotlib.backends.backend_svg",
+    "matplotlib.figure",
+]
 _POLL_SECONDS = 0.001
 
 

@@ -7,8 +7,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +18,7 @@ from gnnflow.progress import Silent
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
 from tests.killing import KillAWorkerInEveryRound
+from tests.robustness.processes import Running, start
 from tests.small_graphs import graph_config, write_graph
 
 if TYPE_CHECKING:
@@ -91,40 +90,32 @@ def test_killing_a_worker_in_every_round_changes_no_byte(graph: Path, undisturbe
     assert {"nodes_read", "edges_dst", "select", "select_hubs", "select_merge", "hop_2", "shards", "slice_2"} <= killed
 
 
-def start(config_file: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "gnnflow.cli", "run", str(config_file), "--json"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, text=True, start_new_session=True, **pipes)
+def started(config: Config, folder: Path, name: str) -> Running:
+    file = folder / f"{name}.yaml"
+    file.write_text(config.model_dump_json(exclude_none=True))
+    return start(["run", str(file), "--json"], folder, name)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)  # forty-one processes, each of which loads torch
+@pytest.mark.timeout(1200)  # forty-one processes
 def test_killing_the_process_anywhere_and_running_again_gives_the_same_predictions(
     graph: Path, undisturbed: dict[str, str]
 ) -> None:
-    config = small(graph, "process-0")
-    file = graph / "config.yaml"
-    file.write_text(config.model_dump_json(exclude_none=True))
-    begin = time.monotonic()
-    first = start(file)
-    first.communicate(timeout=120)
-    assert first.returncode == 0
-    whole = time.monotonic() - begin
-    pick = random.Random(0)
-    interrupted = 0
+    first = started(small(graph, "process-0"), graph, "first")
+    assert first.wait(120) == 0, first.said
+    lines, pick, interrupted = first.said.count("\n"), random.Random(0), 0
     for attempt in range(1, KILLS + 1):
         config = small(graph, f"process-{attempt}")
-        file.write_text(config.model_dump_json(exclude_none=True))
-        process = start(file)
-        time.sleep(pick.uniform(0.2 * whole, whole))
-        interrupted += process.poll() is None
+        killed = started(config, graph, f"killed-{attempt}")
+        # At a line and up to a fifth of a second later: how busy the machine is does not decide where it is then.
+        killed.wait_for_lines(pick.randrange(1, lines))
+        time.sleep(pick.uniform(0, 0.2))
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        again = start(file)
-        out, err = again.communicate(timeout=120)
-        assert again.returncode == 0, err
-        stages = json.loads(out)["stages"]
+            os.killpg(killed.process.pid, signal.SIGKILL)
+        interrupted += killed.wait(120) == -signal.SIGKILL
+        again = started(config, graph, f"again-{attempt}")
+        assert again.wait(120) == 0, again.said
+        stages = json.loads(again.out.read_text())["stages"]
         assert {name: stage["digest"] for name, stage in stages.items()} == undisturbed
     assert interrupted >= KILLS // 2
 
