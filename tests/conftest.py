@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from io import StringIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from gnnflow.cluster import Cluster
+    from gnnflow.config import LocalCluster
+
+ClusterOf = Callable[["LocalCluster"], "Cluster"]
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -25,6 +34,28 @@ def data_dir() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no public graphs at {folder}; set GNNFLOW_DATA to the folder that holds them")
     return folder
+
+
+@pytest.fixture(scope="session")
+def cluster_of() -> Iterator[ClusterOf]:
+    """The cluster that a config names, which tests share: to start one takes longer than most of them.
+
+    It runs until one of another size is asked for, so a test says its size as a parameter whose scope is the session:
+    pytest then puts tests of one size after another. All workers are there, also where the test before killed some.
+    """
+    from gnnflow.cluster import Cluster
+
+    with ExitStack() as stack:
+        running: list[Cluster] = []
+
+        def found(config: LocalCluster) -> Cluster:
+            if [each.config for each in running] != [config]:
+                stack.close()
+                running[:] = [stack.enter_context(Cluster(config))]
+            running[0].dask_client().wait_for_workers(config.workers, timeout=120)
+            return running[0]
+
+        yield found
 
 
 @pytest.fixture

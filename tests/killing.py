@@ -14,13 +14,16 @@ if TYPE_CHECKING:
 
 
 class KillAWorkerInEveryRound(Silent):
-    """Kills one of two worker processes as each round starts; the nanny brings another."""
+    """Kills one of two worker processes as each round starts, or `only` this one; the nanny brings another."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, only: str = "") -> None:
         self.cluster = cluster
+        self.only = only
         self.killed: list[str] = []
 
     def round_started(self, name: str, num_tasks: int, num_done: int) -> None:
+        if self.only not in {"", name}:
+            return
         scheduler = self.cluster.scheduler()
         assert isinstance(scheduler, Dask)
         pids: list[int] = []

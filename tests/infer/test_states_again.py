@@ -7,19 +7,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gnnflow.config import LocalCluster
 from gnnflow.infer.job import run_rounds
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.progress import Silent
+from tests.conftest import ClusterOf
 from tests.contracts import test_graphinfer as untyped
 from tests.infer import test_relation_states, test_typed
-from tests.infer.again import files_after_kills, files_on_workers
 from tests.infer.test_states import WAYS
+from tests.killing import KillAWorkerInEveryRound
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gnnflow.cluster import Cluster
     from gnnflow.infer.job import InferJob
+    from gnnflow.progress import Progress
     from gnnflow.storage.writing import FileEntry
 
 TYPED = test_relation_states.TAKE_STATES | test_typed.KINDS
@@ -39,23 +43,33 @@ def both_ways(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[InferJob,
     return job, list(run_rounds(job, RoundRunner(str(tmp_path / "work"), Synchronous())).files)
 
 
+def files_on(cluster: Cluster, job: InferJob, folder: Path, *, progress: Progress | None = None) -> list[FileEntry]:
+    """Return the files that the workers of a cluster write."""
+    runner = RoundRunner(str(folder / "again"), cluster.scheduler(), progress)
+    return list(run_rounds(replace(job, artifact=f"{job.artifact}-again"), runner).files)
+
+
 @pytest.mark.distributed
-@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("workers", [1, 2, 4], scope="session")
 def test_worker_count_changes_no_byte(
-    tmp_path: Path, both_ways: tuple[InferJob, list[FileEntry]], workers: int
+    tmp_path: Path, both_ways: tuple[InferJob, list[FileEntry]], workers: int, cluster_of: ClusterOf
 ) -> None:
     job, files = both_ways
-    assert files_on_workers(job, tmp_path, workers=workers) == files
+    cluster = cluster_of(LocalCluster(workers=workers, memory_limit="2GiB"))
+    assert files_on(cluster, job, tmp_path) == files
 
 
 @pytest.mark.distributed
 @pytest.mark.slow
+@pytest.mark.parametrize("workers", [2], scope="session")
 def test_killing_a_worker_in_every_round_changes_no_byte(
-    tmp_path: Path, both_ways: tuple[InferJob, list[FileEntry]]
+    tmp_path: Path, both_ways: tuple[InferJob, list[FileEntry]], workers: int, cluster_of: ClusterOf
 ) -> None:
     job, files = both_ways
-    again, killed = files_after_kills(job, tmp_path)
-    assert (again, killed) == (files, 7)
+    cluster = cluster_of(LocalCluster(workers=workers, memory_limit="2GiB"))
+    progress = KillAWorkerInEveryRound(cluster)
+    assert files_on(cluster, job, tmp_path, progress=progress) == files
+    assert len(progress.killed) == 7
 
 
 def test_a_second_attempt_sends_the_same_states(tmp_path: Path, both_ways: tuple[InferJob, list[FileEntry]]) -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from gnnflow.cluster import Cluster
 from gnnflow.config import STAGES, config_from_dict
 from gnnflow.config.stages import run_chain, stages_of
 from gnnflow.graph.errors import ConfigError, LayerError
 from gnnflow.graph.run_facts import InferFacts, TrainFacts
 from gnnflow.stages import pipeline, publish
 from gnnflow.stages.base import StageContext
+from tests.conftest import ClusterOf
 from tests.small_graphs import graph_config, write_graph
 from tests.typed_graphs import typed_tables, write_tables
 
@@ -139,13 +139,13 @@ def test_a_run_under_a_budget_of_memory_is_certified_and_of_another_fingerprint(
 
 
 @pytest.mark.distributed
-def test_ranks_under_a_budget_of_memory_train_as_one_does(folder: Path):
+@pytest.mark.parametrize("workers", [2], scope="session")
+def test_ranks_under_a_budget_of_memory_train_as_one_does(folder: Path, workers: int, cluster_of: ClusterOf):
     keys, model = {"memory": "1GiB", "epochs": 4}, {"kind": "gcn", "hidden": 8, "dropout": 0.0}
     alone = pipeline.run_quietly(config_of(folder, train=keys, model=model))
-    cluster = {"kind": "local", "workers": 2, "memory_limit": "2GiB"}
+    cluster = {"kind": "local", "workers": workers, "memory_limit": "2GiB"}
     config = config_of(folder, train={**keys, "workers": 2}, model=model, cluster=cluster)
-    with Cluster(config.cluster) as running:
-        result = pipeline.run(StageContext.of(config, running))
+    result = pipeline.run(StageContext.of(config, cluster_of(config.cluster)))
     assert result.metrics["test.accuracy"] == alone.metrics["test.accuracy"]
     assert result.metrics["train.loss"] == pytest.approx(alone.metrics["train.loss"], rel=1e-4)
     assert StageContext.of(config).artifact("infer").facts(InferFacts).parity.max_difference < 1e-5

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gnnflow.cluster import Cluster
 from gnnflow.config import STAGES
 from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.facts import GraphFacts
@@ -18,6 +17,7 @@ from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import id_keys, to_numpy
 from gnnflow.storage.filesystem import join, read_json
+from tests.conftest import ClusterOf
 from tests.killing import KillAWorkerInEveryRound
 from tests.small_graphs import graph_config, write_graph
 from tests.stages.divided_graphs import (
@@ -158,27 +158,31 @@ def test_the_command_line_partitions(tmp_path: Path, graph: dict[str, Any], caps
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_worker_count_changes_no_byte(tmp_path: Path, graph: dict[str, Any], workers: int) -> None:
+@pytest.mark.parametrize("workers", [1, 2, 4], scope="session")
+def test_worker_count_changes_no_byte(
+    tmp_path: Path, graph: dict[str, Any], workers: int, cluster_of: ClusterOf
+) -> None:
     undisturbed = stores(config_of(tmp_path, graph))[1].digest
     cluster = {"kind": "local", "workers": workers, "memory_limit": "2GiB"}
     config = config_of(tmp_path, graph, workspace=str(tmp_path / "others"), cluster=cluster)
-    with Cluster(config.cluster) as running:
-        context = StageContext.of(config, running)
-        make_artifact(context, "ingest")
-        assert make_artifact(context, "partition").digest == undisturbed
+    context = StageContext.of(config, cluster_of(config.cluster))
+    make_artifact(context, "ingest")
+    assert make_artifact(context, "partition").digest == undisturbed
 
 
 @pytest.mark.distributed
 @pytest.mark.slow
-def test_killing_a_worker_in_every_round_changes_no_byte(tmp_path: Path, graph: dict[str, Any]) -> None:
+@pytest.mark.parametrize("workers", [2], scope="session")
+def test_killing_a_worker_in_every_round_changes_no_byte(
+    tmp_path: Path, graph: dict[str, Any], workers: int, cluster_of: ClusterOf
+) -> None:
     undisturbed = stores(config_of(tmp_path, graph))[1].digest
-    cluster = {"kind": "local", "workers": 2, "memory_limit": "2GiB"}
+    cluster = {"kind": "local", "workers": workers, "memory_limit": "2GiB"}
     config = config_of(tmp_path, graph, workspace=str(tmp_path / "others"), cluster=cluster)
-    with Cluster(config.cluster) as running:
-        make_artifact(StageContext.of(config, running), "ingest")
-        progress = KillAWorkerInEveryRound(running)
-        assert make_artifact(StageContext.of(config, running, progress), "partition").digest == undisturbed
+    running = cluster_of(config.cluster)
+    make_artifact(StageContext.of(config, running), "ingest")
+    progress = KillAWorkerInEveryRound(running)
+    assert make_artifact(StageContext.of(config, running, progress), "partition").digest == undisturbed
     assert progress.killed == ["plan", "nodes_move", "nodes_write", "answer", "edges_move", "edges_write"]
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gnnflow.cluster import Cluster
 from gnnflow.datasets.typed_payments import PAYS, write_typed_payments
 from gnnflow.progress import Silent
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
+from tests.conftest import ClusterOf
 from tests.killing import KillAWorkerInEveryRound
 from tests.robustness.processes import Running, start
 from tests.small_graphs import graph_config, write_graph
@@ -71,20 +71,24 @@ def undisturbed(graph: Path) -> dict[str, str]:
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_worker_count_changes_no_byte(graph: Path, undisturbed: dict[str, str], workers: int) -> None:
+@pytest.mark.parametrize("workers", [1, 2, 4], scope="session")
+def test_worker_count_changes_no_byte(
+    graph: Path, undisturbed: dict[str, str], workers: int, cluster_of: ClusterOf
+) -> None:
     config = small(graph, f"workers-{workers}", kind="local", workers=workers, memory_limit="2GiB")
-    with Cluster(config.cluster) as cluster:
-        assert digests(pipeline.run(StageContext.of(config, cluster))) == undisturbed
+    assert digests(pipeline.run(StageContext.of(config, cluster_of(config.cluster)))) == undisturbed
 
 
 @pytest.mark.distributed
 @pytest.mark.slow
-def test_killing_a_worker_in_every_round_changes_no_byte(graph: Path, undisturbed: dict[str, str]) -> None:
-    config = small(graph, "killed", kind="local", workers=2, memory_limit="2GiB")
-    with Cluster(config.cluster) as cluster:
-        progress = KillAWorkerInEveryRound(cluster)
-        assert digests(pipeline.run(StageContext.of(config, cluster, progress))) == undisturbed
+@pytest.mark.parametrize("workers", [2], scope="session")
+def test_killing_a_worker_in_every_round_changes_no_byte(
+    graph: Path, undisturbed: dict[str, str], workers: int, cluster_of: ClusterOf
+) -> None:
+    config = small(graph, "killed", kind="local", workers=workers, memory_limit="2GiB")
+    cluster = cluster_of(config.cluster)
+    progress = KillAWorkerInEveryRound(cluster)
+    assert digests(pipeline.run(StageContext.of(config, cluster, progress))) == undisturbed
     # on a typed graph a relation has rounds of its own
     killed = {name.partition("-")[0] for name in progress.killed}
     assert {"nodes_read", "edges_dst", "select", "select_hubs", "select_merge", "hop_2", "shards", "slice_2"} <= killed

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gnnflow.cluster import Cluster
 from gnnflow.config import Config
 from gnnflow.datasets.typed_payments import write_typed_payments
 from gnnflow.graph.facts import SelectFacts
 from gnnflow.stages.base import ArtifactResult, StageContext
 from gnnflow.stages.running import make_artifact
+from tests.conftest import ClusterOf
 from tests.killing import KillAWorkerInEveryRound
 from tests.small_graphs import graph_config
 
@@ -67,23 +67,27 @@ def test_another_seed_or_key_is_another_selection(tmp_path: Path, graph: dict[st
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_worker_count_changes_no_byte(tmp_path: Path, graph: dict[str, Any], kind: str, workers: int) -> None:
+@pytest.mark.parametrize("workers", [1, 2, 4], scope="session")
+def test_worker_count_changes_no_byte(
+    tmp_path: Path, graph: dict[str, Any], kind: str, workers: int, cluster_of: ClusterOf
+) -> None:
     undisturbed = selected(configured(tmp_path, graph, kind, "undisturbed"))
     cluster = {"kind": "local", "workers": workers, "memory_limit": "2GiB"}
     config = configured(tmp_path, graph, kind, f"workers-{workers}", cluster=cluster)
-    with Cluster(config.cluster) as scheduler:
-        assert selected(config, scheduler).digest == undisturbed.digest
+    assert selected(config, cluster_of(config.cluster)).digest == undisturbed.digest
 
 
 @pytest.mark.distributed
 @pytest.mark.slow
-def test_killing_a_worker_in_every_round_changes_no_byte(tmp_path: Path, graph: dict[str, Any], kind: str) -> None:
+@pytest.mark.parametrize("workers", [2], scope="session")
+def test_killing_a_worker_in_every_round_changes_no_byte(
+    tmp_path: Path, graph: dict[str, Any], kind: str, workers: int, cluster_of: ClusterOf
+) -> None:
     undisturbed = selected(configured(tmp_path, graph, kind, "undisturbed"))
-    cluster = {"kind": "local", "workers": 2, "memory_limit": "2GiB"}
+    cluster = {"kind": "local", "workers": workers, "memory_limit": "2GiB"}
     config = configured(tmp_path, graph, kind, "killed", cluster=cluster)
-    with Cluster(config.cluster) as scheduler:
-        make_artifact(StageContext.of(config, scheduler), "ingest")
-        progress = KillAWorkerInEveryRound(scheduler)
-        assert selected(config, scheduler, progress).digest == undisturbed.digest
+    scheduler = cluster_of(config.cluster)
+    make_artifact(StageContext.of(config, scheduler), "ingest")
+    progress = KillAWorkerInEveryRound(scheduler)
+    assert selected(config, scheduler, progress).digest == undisturbed.digest
     assert "degrees" in progress.killed

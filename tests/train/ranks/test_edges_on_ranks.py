@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from gnnflow.cluster import Cluster
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
+from tests.conftest import ClusterOf
 from tests.small_graphs import graph_config
 from tests.stages.test_edge_labels import EDGE, SHARES, write_labelled
 
-LOCAL = {"kind": "local", "workers": 2, "memory_limit": "2GiB"}
 LINK = {
     "kind": "link",
     "width": 8,
@@ -29,7 +28,10 @@ LINK = {
     [({**EDGE, "split": SHARES}, {"class_weight": "balanced"}), (LINK, {"metric": "mrr"})],
     ids=["edge", "link"],
 )
-def test_ranks_give_the_same_bytes_run_after_run(tmp_path: Path, task: dict[str, Any], train: dict[str, Any]) -> None:
+@pytest.mark.parametrize("workers", [2], scope="session")
+def test_ranks_give_the_same_bytes_run_after_run(
+    tmp_path: Path, task: dict[str, Any], train: dict[str, Any], workers: int, cluster_of: ClusterOf
+) -> None:
     write_labelled(tmp_path)
     config = graph_config(
         tmp_path,
@@ -37,12 +39,12 @@ def test_ranks_give_the_same_bytes_run_after_run(tmp_path: Path, task: dict[str,
         graph={"edge_features": ["amount"]},
         model={"kind": "sage", "hidden": 8},
         train={"epochs": 2, "batch_size": 256, "workers": 2, "start_seconds": 300, **train},
-        cluster=LOCAL,
+        cluster={"kind": "local", "workers": workers, "memory_limit": "2GiB"},
     )
     found = []
-    with Cluster(config.cluster) as cluster:
-        for name in ("one", "other"):
-            elsewhere = config.model_copy(update={"workspace": str(tmp_path / name)})
-            result = pipeline.run(StageContext.of(elsewhere, cluster))
-            found.append({stage: made.digest for stage, made in result.stages.items()})
+    cluster = cluster_of(config.cluster)
+    for name in ("one", "other"):
+        elsewhere = config.model_copy(update={"workspace": str(tmp_path / name)})
+        result = pipeline.run(StageContext.of(elsewhere, cluster))
+        found.append({stage: made.digest for stage, made in result.stages.items()})
     assert found[0] == found[1]

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from gnnflow.cluster import Cluster
 from gnnflow.config import LocalCluster
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Features
@@ -16,6 +15,7 @@ from gnnflow.layers.model import ModelInputs
 from gnnflow.layers.saved import decode_weights
 from gnnflow.train.ranks.gang import train_on_ranks
 from gnnflow.train.trainer import train
+from tests.conftest import ClusterOf
 from tests.train.planted import NUM_CLASSES, NUM_NODES, Recording, job_for, planted
 
 pytestmark = pytest.mark.distributed
@@ -23,7 +23,10 @@ GRAPH = planted(train_shards=1)
 
 
 @pytest.mark.parametrize("updater", [{"kind": "all_reduce"}, {"kind": "parameter_server", "mode": "synchronous"}])
-def test_ranks_follow_a_schedule_and_accumulate(updater: dict[str, str], tmp_path) -> None:
+@pytest.mark.parametrize("workers", [2], scope="session")
+def test_ranks_follow_a_schedule_and_accumulate(
+    updater: dict[str, str], tmp_path, workers: int, cluster_of: ClusterOf
+) -> None:
     keys = {
         "epochs": 4,
         "batch_size": 15,
@@ -39,10 +42,8 @@ def test_ranks_follow_a_schedule_and_accumulate(updater: dict[str, str], tmp_pat
     job = job_for(GRAPH, uri=str(tmp_path), workers=2, updater=updater, **keys)
     one, job = (replace(each, model=each.model.model_copy(update={"dropout": 0.0})) for each in (one, job))
     expected = train(one, progress=Recording(), open_source=GRAPH.open_source)
-    with Cluster(LocalCluster(workers=2)) as cluster:
-        client = cluster.dask_client()
-        client.wait_for_workers(2, timeout=60)
-        found = train_on_ranks(job, client, progress=Recording(), open_source=GRAPH.open_source).result
+    client = cluster_of(LocalCluster(workers=workers, memory_limit="2GiB")).dask_client()
+    found = train_on_ranks(job, client, progress=Recording(), open_source=GRAPH.open_source).result
     assert [row["lr"] for row in found.history] == [row["lr"] for row in expected.history]
     for name, weights in decode_weights(expected.weights).items():
         torch.testing.assert_close(decode_weights(found.weights)[name], weights, atol=1e-4, rtol=1e-3)
@@ -61,7 +62,10 @@ def with_sparse_features():
     return replace(GRAPH, neighborhood=replace(GRAPH.neighborhood, features=features))
 
 
-def test_ranks_that_pull_rows_of_a_table_from_servers_train_as_one_rank(tmp_path) -> None:
+@pytest.mark.parametrize("workers", [2], scope="session")
+def test_ranks_that_pull_rows_of_a_table_from_servers_train_as_one_rank(
+    tmp_path, workers: int, cluster_of: ClusterOf
+) -> None:
     graph = with_sparse_features()
     keys = {"epochs": 8, "checkpoint_steps": 1, "weight_decay": 0.01}
 
@@ -75,11 +79,9 @@ def test_ranks_that_pull_rows_of_a_table_from_servers_train_as_one_rank(tmp_path
     )  # a step is an epoch, of the same targets on one rank and two
     expected = train(one, progress=Recording(), open_source=graph.open_source)
     updater = {"kind": "parameter_server", "mode": "synchronous", "servers": 2}
-    with Cluster(LocalCluster(workers=2)) as cluster:
-        client = cluster.dask_client()
-        client.wait_for_workers(2, timeout=60)
-        job = job_with(batch_size=60, workers=2, updater=updater)
-        found = train_on_ranks(job, client, progress=Recording(), open_source=graph.open_source).result
+    client = cluster_of(LocalCluster(workers=workers, memory_limit="2GiB")).dask_client()
+    job = job_with(batch_size=60, workers=2, updater=updater)
+    found = train_on_ranks(job, client, progress=Recording(), open_source=graph.open_source).result
     for name, weights in decode_weights(expected.weights).items():
         torch.testing.assert_close(decode_weights(found.weights)[name], weights, atol=2e-4, rtol=1e-3)
     table = COLUMNS * one.model.hidden * 4
