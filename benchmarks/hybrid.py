@@ -8,9 +8,10 @@ average), twitter as followers (Zipf's law at both ends, 36 on average). A step 
 all nodes, of the same parameters: gcn on the edges, pinsage on the 10 most visited of each node, magnn on 3 metapaths
 with 10 paths of two leaves per node and 8 heads.
 
-    hybrid    gnnflow: leaves and instances in one fused sum, softmax by segments, the top level dense
+    hybrid    gnnflow: leaves and instances in one fused sum, softmax by segments, the top level dense and fused
     scatter   every message written out: gathers, index_add, scatter_reduce, at every level
     top       hybrid but for the top level, which scatters
+    stacked   hybrid but for the top level, which is a tensor [nodes, relations, D] and torch's operations on it
     paths     magnn alone: a tensor [paths, nodes, D] per metapath, as the authors' code has it
     loop      magnn alone: a loop over the nodes, each with the tensor of its own paths (measured on some of them)
 
@@ -53,9 +54,9 @@ from gnnflow.layers.place import Place
 MODELS = ("gcn", "pinsage", "magnn")
 GRAPHS = ("fb91", "twitter")
 HOW: dict[str, tuple[str, ...]] = {"gcn": ("hybrid", "scatter"), "pinsage": ("hybrid", "scatter")}
-HOW["magnn"] = ("hybrid", "scatter", "top", "paths", "loop")
+HOW["magnn"] = ("hybrid", "scatter", "top", "stacked", "paths", "loop")
 WIDTH, HEADS, PATHS, VISITED, METAPATHS = 64, 8, 10, 10, 3
-LEVELS = ("hybrid", "scatter", "top")
+LEVELS = ("hybrid", "scatter", "top", "stacked")
 LOOPED = 500  # nodes that the loop is measured on
 
 
@@ -128,6 +129,12 @@ def by_scattered_top(case: Case, h: Tensor) -> Tensor:
     return _updated(case, h, aggregated, _scattered_top)
 
 
+def by_stacked_top(case: Case, h: Tensor) -> Tensor:
+    """Return the same with a top level of torch's operations on one dense tensor."""
+    aggregated = [_fused(*each) for each in zip(case.layers.layers, case.blocks, terms_by(case, h), strict=True)]
+    return _updated(case, h, aggregated, _stacked_top)
+
+
 def by_scatter(case: Case, h: Tensor) -> Tensor:
     """Return the same with every message written out."""
     aggregated = [_scattered(*each) for each in zip(case.layers.layers, case.blocks, terms_by(case, h), strict=True)]
@@ -147,8 +154,10 @@ def levels_alone(case: Case, how: str, terms: Sequence[Terms]) -> Tensor:
     rows = [close(*given).flatten(1) for given in each]
     if len(rows) == 1:
         return rows[0]
-    joined: Tensor = case.layers.across["0"](rows) if how == "hybrid" else _scattered_top(case.layers, rows)
-    return joined
+    if how == "hybrid":
+        joined: Tensor = case.layers.across["0"](rows)
+        return joined
+    return (_stacked_top if how == "stacked" else _scattered_top)(case.layers, rows)
 
 
 def _updated(
@@ -209,6 +218,12 @@ def _scattered_top(layers: RelationLayers, rows: Sequence[Tensor]) -> Tensor:
     return torch.zeros_like(rows[0]).index_add(0, targets, share * messages)
 
 
+def _stacked_top(layers: RelationLayers, rows: Sequence[Tensor]) -> Tensor:
+    attention, messages = layers.across["0"].attention, torch.stack(list(rows), 1)
+    share = torch.softmax(attention.query(torch.tanh(attention.linear(messages))), 1)
+    return (share * messages).sum(1)
+
+
 def by_paths(case: Case, h: Tensor) -> Tensor:
     """Return MAGNN's rows from a tensor of all paths' nodes per metapath, as the authors' code has it."""
     rows = []
@@ -246,6 +261,7 @@ RUNS: dict[str, Callable[[Case, Tensor], Tensor]] = {
     "hybrid": by_hybrid,
     "scatter": by_scatter,
     "top": by_scattered_top,
+    "stacked": by_stacked_top,
     "paths": by_paths,
     "loop": by_loop,
 }

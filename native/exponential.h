@@ -30,4 +30,17 @@ INLINE float exponential(float x) {
     return x != x ? x : result; /* what is not a number stays so */
 }
 
+/* exp(x) - 1 for x <= 0, relative to its own size also where that is small: there the polynomial is of exp(x) - 1 itself. */
+INLINE float exponential_less_one(float x) {
+    float p = 1.9875691500e-4f;
+    p = p * x + 1.3981999507e-3f;
+    p = p * x + 8.3334519073e-3f;
+    p = p * x + 4.1665795894e-2f;
+    p = p * x + 1.6666665459e-1f;
+    p = p * x + 5.0000001201e-1f;
+    p = p * (x * x) + x;
+    float e = exponential(x) - 1.0f;
+    return x > -0.34657359f ? p : e;
+}
+
 #endif

@@ -23,6 +23,7 @@ from gnnflow.kernels.native import (
     affine,
     binary_cross_entropy,
     elu,
+    scored_mean,
 )
 from gnnflow.kernels.scales import UNSCALED, Scales
 from gnnflow.kernels.softmax import SoftmaxSums, adds_softmax, softmax_sums
@@ -72,6 +73,7 @@ __all__ = [
     "gather_targets",
     "identity",
     "leaf_sum",
+    "scored_mean",
     "segment_max",
     "segment_sum",
     "softmax_sums",

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from gnnflow.config.model_section import Joins
-from gnnflow.kernels import empty_rows
+from gnnflow.kernels import scored_mean
 
 ATTENTION_WIDTH = 128
 """Width of the semantic attention's hidden rows, as in section 5.3 of the paper on HAN."""
@@ -40,38 +39,7 @@ class SemanticAttention(nn.Module):
 
     def forward(self, rows: Sequence[Tensor]) -> Tensor:
         """Return the weighted means [T, W]."""
-        # a score of each relation's row [T, R], from one relation after the other: their rows stay where they are
-        scores = torch.cat([self.query(torch.tanh(self.linear(each))) for each in rows], 1)
-        share = torch.softmax(scores, 1)
-        if any(each.dtype != torch.float32 for each in (share, *rows)):
-            return (share[:, :, None] * torch.stack(list(rows), 1)).sum(1)
-        mixed: Tensor = _Mixed.apply(share, *rows)  # type: ignore[no-untyped-call]
-        return mixed
-
-
-class _Mixed(torch.autograd.Function):
-    """The sum of rows [T, W] of R relations, each weighed by a column of shares [T, R], without a copy of any."""
-
-    @staticmethod
-    def forward(ctx: Any, share: Tensor, *rows: Tensor) -> Tensor:
-        ctx.save_for_backward(share, *rows)
-        mixed = _times(share[:, :1], rows[0])
-        for number, each in enumerate(rows[1:], 1):
-            mixed.addcmul_(share[:, number, None], each)
-        return mixed
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        share, *rows = ctx.saved_tensors
-        # the dot product of each row with the gradient of its sum [T, R]
-        by_share = torch.cat([torch.linalg.vecdot(grad, each)[:, None] for each in rows], 1)
-        return by_share, *(_times(share[:, number, None], grad) for number in range(len(rows)))
-
-
-def _times(share: Tensor, rows: Tensor) -> Tensor:
-    # in memory that is kept, as there are as many results as relations
-    return torch.mul(share, rows, out=empty_rows(*rows.shape) if rows.device.type == "cpu" else None)
+        return scored_mean(rows, self.linear.weight, self.linear.bias, self.query.weight[0])
 
 
 @final

@@ -24,6 +24,8 @@ _FUNCTIONS = {
     "gnnflow_cross_entropy": "NAAAAT",
     "gnnflow_elu": "NAAT",
     "gnnflow_elu_gradient": "NAAAT",
+    "gnnflow_mixture": "NANNAAANAAANT",
+    "gnnflow_mixture_gradient": "NAANNAANAAAAANT",
     "gnnflow_transpose": "NAANAAA",
     "gnnflow_number": "NAANAA",
     "gnnflow_walks": "NNAKAAAANNNAAAT",

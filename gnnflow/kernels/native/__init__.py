@@ -13,6 +13,7 @@ from gnnflow.kernels.native.library import accepts
 from gnnflow.kernels.native.linear import Map, affine
 from gnnflow.kernels.native.losses import binary_cross_entropy
 from gnnflow.kernels.native.maxima import segment_max
+from gnnflow.kernels.native.mixtures import scored_mean
 from gnnflow.kernels.native.sums import gather_sources, gather_targets, products, scaled_sum, sums, weighted_sum
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "gather_targets",
     "products",
     "scaled_sum",
+    "scored_mean",
     "segment_max",
     "softmax_sums",
     "sums",
