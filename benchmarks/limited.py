@@ -3,6 +3,7 @@
     with link(mib_per_second=50, seconds_per_request=0.01) as carried:
         ...                                  # what is read and written below limited:// takes its time
     carried.read, carried.written            # bytes
+    carried.used                             # when it carried them: from and until, as `time.monotonic` counts
 
 All threads of the process share the link. A request waits for the latency, then for the bytes of those before it and
 its own; waiting gives way to other threads, as waiting for a network does.
@@ -32,6 +33,7 @@ class Link:
     seconds_per_request: float = 0.0
     read: int = 0
     written: int = 0
+    used: list[tuple[float, float]] = field(default_factory=list)
     _free_at: float = 0.0
     _lock: Any = field(default_factory=threading.Lock)
 
@@ -45,6 +47,7 @@ class Link:
             begin = max(time.monotonic() + self.seconds_per_request, self._free_at)
             self._free_at = begin + (read + written) / self.bytes_per_second
             until = self._free_at
+            self.used.append((begin, until))
         time.sleep(max(until - time.monotonic(), 0.0))
 
 
