@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from gnnflow.graph.arrays import Array
 
-_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
+_COMPRESSION = {True: pa.ipc.IpcWriteOptions(compression="lz4"), False: pa.ipc.IpcWriteOptions()}
 _PIECE_FIELDS = 3
 _TRAILER = struct.Struct("<QI")
 _PLACE_PARTS = 4  # <stage's fingerprint>/<round>/<channel>/<task>
@@ -45,12 +45,15 @@ class Emit:
 
     picked [n] says which rows of the table are sent, in which order; None sends each once. They are gathered one
     destination at a time, so sending a row to many costs no memory. destination: integers [n].
+
+    compressed: set to False where the rows are as good as random: it would take time on both ends and save nothing.
     """
 
     channel: str
     rows: pa.Table
     destination: Array
     picked: Array | None = None
+    compressed: bool = True
 
 
 def exchange_file(work: str, round_name: str, channel: str, task: int, number: int = 0) -> str:
@@ -75,21 +78,21 @@ def write_exchange(uri: str, emit: Emit, num_destinations: int) -> int:
     # place and checksum of each destination's piece, that of no rows for those that get none [num_destinations, 3]
     index = np.zeros((num_destinations, _PIECE_FIELDS), np.int64)
     with open_output(uri) as sink:
-        index[:] = _write_piece(sink, rows.slice(0, 0))
+        index[:] = _write_piece(sink, rows.slice(0, 0), compressed=emit.compressed)
         for destination in np.flatnonzero(counts):
             own = slice(bounds[destination], bounds[destination + 1])
             piece = rows.slice(own.start, counts[destination]) if picked is None else take_rows(rows, picked[own])
-            index[destination] = _write_piece(sink, piece)
+            index[destination] = _write_piece(sink, piece, compressed=emit.compressed)
         listed = index.tobytes()
         sink.write(listed)
         sink.write(_TRAILER.pack(len(listed), _checksum(_place(uri), listed)))
         return int(sink.tell())
 
 
-def _write_piece(sink: pa.NativeFile, piece: pa.Table) -> tuple[int, int, int]:
+def _write_piece(sink: pa.NativeFile, piece: pa.Table, *, compressed: bool) -> tuple[int, int, int]:
     """Append a piece and return where it lies, its length and its checksum."""
     held = pa.BufferOutputStream()
-    with pa.ipc.new_stream(held, piece.schema, options=_COMPRESSED) as writer:
+    with pa.ipc.new_stream(held, piece.schema, options=_COMPRESSION[compressed]) as writer:
         if piece.num_rows:
             columns = [combine(column) for column in piece.columns]
             writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=piece.schema))

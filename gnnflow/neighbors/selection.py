@@ -6,6 +6,7 @@ written, and every leaf's owner is told how often it is a leaf. One round more (
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import zip_longest
@@ -84,8 +85,11 @@ def deliver(index: int, job: Selection, found: dict[int, Instances]) -> TaskOutp
     for number, instances in sorted(found.items()):
         name = edges_file(index, job.schema, relation=number)
         level = None if instances.num_leaves == 1 else _LEVEL_OF_LEAVES
-        files.append(commit_table(job.artifact, name, instances.table(), row_group_size=_ROW_GROUP, level=level))
-        emits += _told(index, job, number, instances)
+        commit = partial(commit_table, row_group_size=_ROW_GROUP, level=level)
+        with ThreadPoolExecutor(1, thread_name_prefix="gnnflow-write") as beside:  # Parquet takes longer than counting
+            written = beside.submit(commit, job.artifact, name, instances.table())
+            emits += _told(index, job, number, instances)
+        files.append(written.result())
         counts[str(number)] = {
             "instances": len(instances.roots),
             "leaves": instances.num_leaves,

@@ -126,7 +126,7 @@ def order_edges(index: int, _: Inbox, *, job: WalkJob) -> TaskOutput:
     return TaskOutput(
         emits=(
             Emit("degrees", degrees, np.full(degrees.num_rows, index)),
-            Emit("sources", sources, np.full(sources.num_rows, index)),
+            Emit("sources", sources, np.full(sources.num_rows, index), compressed=False),
         )
     )
 
