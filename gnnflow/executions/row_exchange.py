@@ -32,7 +32,7 @@ from torch.autograd.function import once_differentiable
 
 from gnnflow.executions.stages import UNTIMED, Stages
 from gnnflow.graph.arrays import Array, IntArray
-from gnnflow.kernels import Csr, add_value_gradient
+from gnnflow.kernels import Csr, add_value_gradient, empty_rows
 
 
 class Arriving(Protocol):
@@ -217,7 +217,10 @@ class _Depart(Function):
 
 def _with_rows(route: Route, gradient: Tensor, rows: Tensor) -> Tensor:
     """Return a gradient [N, ...] with those of the rows that were sent [S, ...]."""
-    whole, width = gradient.clone(memory_format=torch.contiguous_format), prod(gradient.shape[1:])
+    width = prod(gradient.shape[1:])
+    plain = gradient.dtype == torch.float32
+    whole = empty_rows(*gradient.shape, device=gradient.device) if plain else torch.empty_like(gradient)
+    whole.copy_(gradient)
     add_value_gradient(whole.view(len(whole), 1, width), route.rows, None, rows.reshape(len(rows), 1, width))
     return whole
 

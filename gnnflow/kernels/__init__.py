@@ -9,6 +9,7 @@ from __future__ import annotations
 from gnnflow.kernels.adding import add_value_gradient, add_weighted_sum, added_sum
 from gnnflow.kernels.csr import Csr, Instances, identity
 from gnnflow.kernels.dropout import dropout
+from gnnflow.kernels.entropy import cross_entropy
 from gnnflow.kernels.gates import fuses_gates, gated_sum
 from gnnflow.kernels.halves import Halves
 from gnnflow.kernels.memory import empty_rows
@@ -64,6 +65,7 @@ __all__ = [
     "binary_cross_entropy",
     "choose",
     "coefficient_dtype",
+    "cross_entropy",
     "dropout",
     "elu",
     "empty_rows",

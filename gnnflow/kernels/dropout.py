@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from gnnflow.kernels.native.dropping import dropped, drops
+
 _LEVELS = 1 << 16
 _PER_WORD = 4
 
@@ -28,11 +30,14 @@ def dropout(rows: Tensor, rate: float) -> Tensor:
     if rows.device.type != "cpu":
         return functional.dropout(rows, rate)
     dropped_levels = min(round(rate * _LEVELS), _LEVELS - 1)
+    least, scale = dropped_levels - _LEVELS // 2, _LEVELS / (_LEVELS - dropped_levels)
+    if drops(rows):
+        return dropped(rows, least, scale)
     size = rows.numel()
     # random words, four elements each, and each element's signed level of 16 bits, in the shape of rows
     words = torch.empty(-(-size // _PER_WORD), dtype=torch.int64).random_(-(2**63), None)
     levels = words.view(torch.int16)[:size].view(rows.shape)
-    kept = levels >= dropped_levels - _LEVELS // 2
+    kept = levels >= least
     # What is kept is scaled in float32: in half precision the scale itself would be rounded, and with it the mean.
-    factor = kept.to(torch.promote_types(rows.dtype, torch.float32)).mul_(_LEVELS / (_LEVELS - dropped_levels))
+    factor = kept.to(torch.promote_types(rows.dtype, torch.float32)).mul_(scale)
     return (rows * factor).to(rows.dtype)

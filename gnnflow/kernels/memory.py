@@ -24,7 +24,7 @@ from torch import Tensor
 
 from gnnflow.native import malloc
 
-_KEPT = {malloc.TRIM_THRESHOLD: 2**31 - 1, malloc.MMAP_MAX: 0}
+_KEPT = {malloc.TRIM_THRESHOLD: -1, malloc.MMAP_MAX: 0}  # never trimmed, never mapped apart
 _RETURNED = {
     malloc.ARENA_MAX: 1,
     malloc.MMAP_MAX: 65536,
@@ -111,6 +111,11 @@ class _Pieces:
 _PIECES = _Pieces()
 
 
+def is_kept(numbers: int) -> bool:
+    """Return whether `empty_rows` has a piece of its own for so many numbers now."""
+    return bool(_PIECES.users) and 4 * numbers >= _PIECES.least
+
+
 def empty_rows(*shape: int, device: torch.device | None = None) -> Tensor:
     """Return an uninitialised float32 tensor; a large one in memory that another had before, where such is kept.
 
@@ -119,7 +124,7 @@ def empty_rows(*shape: int, device: torch.device | None = None) -> Tensor:
     if device is not None and device.type != "cpu":
         return torch.empty(shape, device=device)
     size = 4 * math.prod(shape)
-    if not _PIECES.users or size < _PIECES.least:
+    if not is_kept(size // 4):
         return torch.empty(shape)
     piece = _PIECES.take(size)
     lent = (ctypes.c_char * size).from_buffer(piece)

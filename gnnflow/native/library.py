@@ -22,6 +22,8 @@ _FUNCTIONS = {
     "gnnflow_attention_gradient": "NANAAAAAAFNAAAAAAANNNAAAAAAANT",
     "gnnflow_gates": "NAAAAAAANAAANT",
     "gnnflow_cross_entropy": "NAAAAT",
+    "gnnflow_dropout": "NAANFAAT",
+    "gnnflow_dropout_gradient": "NAAFAT",
     "gnnflow_elu": "NAAT",
     "gnnflow_elu_gradient": "NAAAT",
     "gnnflow_mixture": "NANNAAANAAANT",

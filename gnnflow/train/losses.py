@@ -16,7 +16,7 @@ from gnnflow.config import FocalLoss, HuberLoss, LossConfig, OwnLoss
 from gnnflow.config.own_code import own_function
 from gnnflow.graph.errors import GnnflowError, TrainingError
 from gnnflow.graph.labels import LabelKind
-from gnnflow.kernels import binary_cross_entropy
+from gnnflow.kernels import binary_cross_entropy, cross_entropy
 
 _KIND = "train.loss.kind"
 _CONTRACT = "It is called as function(logits, labels, weight, **options) and returns the batch's mean loss."
@@ -72,7 +72,7 @@ def _checked(
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
-    return functional.cross_entropy(logits, labels, weight=weight)
+    return cross_entropy(logits, labels, weight)
 
 
 def _binary_cross_entropy(logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:

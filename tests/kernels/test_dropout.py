@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import math
+
 import pytest
 import torch
 
 from gnnflow.kernels import dropout
+from gnnflow.kernels.threads import compute_threads
+
+dropping = importlib.import_module("gnnflow.kernels.dropout")  # of whose name the package has a function
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.6])
@@ -54,3 +60,28 @@ def test_a_rate_of_zero_draws_nothing():
 def test_a_rate_that_leaves_nothing_is_refused(rate):
     with pytest.raises(ValueError, match="at least 0 and below 1"):
         dropout(torch.ones(2), rate)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (1, 1), (7, 3), (70_000, 5)])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_core_drops_what_torchs_operations_drop_to_the_bit(shape, threads, monkeypatch):
+    rows, blame, made = torch.randn(shape), torch.randn(shape), []
+    rows.view(-1)[::97] = math.inf
+    for native in (True, False):
+        if not native:
+            monkeypatch.setattr(dropping, "drops", lambda _: False)
+        given = rows.clone().requires_grad_()
+        torch.manual_seed(5)
+        with compute_threads(threads):
+            out = dropout(given, 0.6)
+            (gradient,) = torch.autograd.grad(out, given, blame)
+        made.append([each.detach().view(torch.int32) for each in (out, gradient, torch.rand(1))])
+    assert all(torch.equal(one, other) for one, other in zip(*made, strict=True))
+
+
+def test_the_core_keeps_a_byte_per_number_for_the_gradient_and_none_where_none_is_asked_for():
+    out = dropout(torch.ones(50, 3, requires_grad=True), 0.5)
+    (kept,) = out.grad_fn.saved_tensors
+    assert kept.nbytes < 50 * 3 + 4
+    assert torch.equal(kept[:150].bool().view(50, 3), out != 0)
+    assert dropout(torch.ones(50, 3), 0.5).grad_fn is None

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gc
 
+import pytest
 import torch
+from torch.nn import functional
 
+from gnnflow.kernels import cross_entropy
 from gnnflow.kernels.memory import empty_rows, kept_memory, return_memory
 
 LARGE = 5 * 1024**2  # numbers
@@ -68,3 +71,18 @@ def test_under_a_budget_free_memory_is_given_up_for_what_is_asked_for():
         larger = empty_rows(2 * LARGE)
         larger.fill_(1.0)
         assert (empty_rows(LARGE) == 0.0).all(), "the system clears what it gives anew"
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_loss_in_kept_memory_has_the_bits_of_torchs(weighted):
+    rows, classes = torch.randn(LARGE // 40, 41) * 5, torch.arange(LARGE // 40) % 41
+    weight = torch.rand(41) if weighted else None
+    own, other = rows.clone().requires_grad_(), rows.clone().requires_grad_()
+    expected = functional.cross_entropy(other, classes, weight=weight)
+    with kept_memory():
+        found = cross_entropy(own, classes, weight)
+        assert "_CrossEntropy" in type(found.grad_fn).__name__
+        (found * 0.3).backward()
+    (expected * 0.3).backward()
+    assert torch.equal(found, expected)
+    assert torch.equal(own.grad, other.grad)
