@@ -25,11 +25,10 @@ INLINE int64_t fill_run(const attention *s, int64_t row, int64_t begin, int64_t 
     const logits *l = &s->logits;
     int64_t heads = l->heads, count = edges * heads;
     float slope = l->slope;
-    const int64_t *sources = s->adjacency.sources + begin;
     if (l->given) memcpy(run, l->given + begin * heads, count * sizeof *run);
     else
         for (int64_t i = 0; i < edges; i++)
-            add_halves(run + i * heads, l->source + sources[i] * heads, l->target + row * heads, heads);
+            add_halves(run + i * heads, l->source + source_of(&s->adjacency, begin + i) * heads, l->target + row * heads, heads);
     count = filled(run, count, lanes, -INFINITY);
     if (!l->given)
         FOR_LANES(count, lanes, run[k + lane] *= run[k + lane] > 0 ? 1 : slope);
@@ -40,13 +39,13 @@ INLINE int64_t fill_run(const attention *s, int64_t row, int64_t begin, int64_t 
 INLINE void add_run(const attention *s, int64_t begin, int64_t edges, int64_t last_edge, const float *weight, int64_t head,
                     int64_t column, int done, float *out, int block, int kind) {
     int64_t heads = s->logits.heads, stride = s->value_heads * s->width;
-    const int64_t *sources = s->adjacency.sources;
+    const csr *a = &s->adjacency;
     const void *value = rows_at(s->value, (s->value_heads > 1 ? head * s->width : 0) + column, kind);
     line sum[LINES] = {0}, from[LINES];
     for (int64_t i = 0; i < edges; i++) {
         int64_t at = begin + i;
-        if (at + AHEAD < last_edge) prefetch(rows_at(value, sources[at + AHEAD] * stride, kind), block, kind);
-        load_lines(from, rows_at(value, sources[at] * stride, kind), block, kind);
+        if (at + AHEAD < last_edge) prefetch(rows_at(value, source_of(a, at + AHEAD) * stride, kind), block, kind);
+        load_lines(from, rows_at(value, source_of(a, at) * stride, kind), block, kind);
         for (int j = 0; j * LINE < block; j++) sum[j] += weight[i * heads + head] * from[j];
     }
     add_lines(out + column, sum, done, block, kind);
@@ -160,12 +159,12 @@ FOR_EVERY_PROCESSOR static void attention_float16(void *task, int64_t chunk) { a
 
 static const chunk_fn attention_chunks[KINDS] = {attention_float32, attention_bfloat16, attention_float16};
 
-void gnnflow_attention(int64_t rows, const int64_t *offsets, const int64_t *sources, const float *logit,
+void gnnflow_attention(int64_t rows, const int64_t *offsets, const void *sources, int64_t narrow, const float *logit,
                        const float *source_half, const float *target_half, float slope, int64_t heads,
                        const float *factor, const float *kept, const void *value, int64_t kind, int64_t value_heads,
                        int64_t width, float *maximum, float *denominator, float *share, float *out, int64_t add,
                        int threads) {
-    attention s = {{offsets, sources, NULL, rows}, {logit, source_half, target_half, slope, heads}, factor, kept, value,
+    attention s = {{offsets, sources, NULL, rows, narrow}, {logit, source_half, target_half, slope, heads}, factor, kept, value,
                    value_heads, width, 0, maximum, denominator, share, out, add};
     if (!rows) return;
     s.chunks = chunks_for((offsets[rows] - offsets[0] + rows) * heads * (width + LINE), rows, threads);

@@ -57,16 +57,16 @@ typedef struct {
 INLINE void gather_run(const gradient *s, int64_t row, int64_t begin, int64_t edges, int64_t last_edge, int64_t heads,
                        run *r) {
     const logits *l = &s->logits;
-    const int64_t *targets = s->by_source.sources, *numbers = s->by_source.edges;
+    const csr *a = &s->by_source;
     for (int64_t i = 0; i < edges; i++) {
         int64_t edge = begin + i, soon = edge + 2 * AHEAD;
         if (soon < last_edge) {
-            __builtin_prefetch(s->about + targets[soon] * ABOUT * heads);
-            __builtin_prefetch(s->by_logit + numbers[soon] * heads, 1);
-            if (l->given) __builtin_prefetch(l->given + numbers[soon] * heads);
+            __builtin_prefetch(s->about + source_of(a, soon) * ABOUT * heads);
+            __builtin_prefetch(s->by_logit + edge_of(a, soon) * heads, 1);
+            if (l->given) __builtin_prefetch(l->given + edge_of(a, soon) * heads);
         }
-        const float *about = s->about + targets[edge] * ABOUT * heads;
-        const float *left = l->given ? l->given + numbers[edge] * heads : l->source + row * heads;
+        const float *about = s->about + source_of(a, edge) * ABOUT * heads;
+        const float *left = l->given ? l->given + edge_of(a, edge) * heads : l->source + row * heads;
         for (int64_t h = 0; h < heads; h++) {
             r->weight[i * heads + h] = l->given ? left[h] : left[h] + about[(ABOUT - 1) * heads + h];
             r->below[i * heads + h] = about[h];
@@ -79,7 +79,7 @@ INLINE void gather_run(const gradient *s, int64_t row, int64_t begin, int64_t ed
 INLINE void fill_run(const gradient *s, int64_t row, int64_t begin, int64_t edges, int64_t last_edge, run *r) {
     const logits *l = &s->logits;
     int64_t heads = l->heads, count = edges * heads;
-    const int64_t *targets = s->by_source.sources + begin, *numbers = s->by_source.edges + begin;
+    const csr *a = &s->by_source;
     if (heads == 4) gather_run(s, row, begin, edges, last_edge, 4, r);
     else if (heads == 8) gather_run(s, row, begin, edges, last_edge, 8, r);
     else gather_run(s, row, begin, edges, last_edge, heads, r);
@@ -93,18 +93,18 @@ INLINE void fill_run(const gradient *s, int64_t row, int64_t begin, int64_t edge
             r->weight[lane] = exponential(slope * r->weight[lane] - r->below[lane]) * r->inverse[lane];
         }
     if (s->factor)
-        for (int64_t k = 0; k < count; k++) r->weight[k] *= s->factor[numbers[k / heads]];
-    for (int64_t i = 0; i < edges; i++) copy_heads(r->below + i * heads, s->about + (targets[i] * ABOUT + 2) * heads, heads);
+        for (int64_t k = 0; k < count; k++) r->weight[k] *= s->factor[edge_of(a, begin + k / heads)];
+    for (int64_t i = 0; i < edges; i++) copy_heads(r->below + i * heads, s->about + (source_of(a, begin + i) * ABOUT + 2) * heads, heads);
     memset(r->product, 0, (count + AT_ONCE * heads) * sizeof *r->product);
     for (int64_t i = 0; s->grad_weight && i < edges; i++)
-        copy_heads(r->product + i * heads, s->grad_weight + numbers[i] * heads, heads);
+        copy_heads(r->product + i * heads, s->grad_weight + edge_of(a, begin + i) * heads, heads);
 }
 
 /* One head of a run over a block of columns: products with the value, and the sum of the targets' gradients. */
 INLINE void add_run(const gradient *s, int64_t row, int64_t begin, int64_t edges, int64_t last_edge, run *r, int64_t head,
                     int64_t column, int done, int block, int kind) {
     int64_t heads = s->logits.heads, stride = heads * s->width;
-    const int64_t *targets = s->by_source.sources, *numbers = s->by_source.edges;
+    const csr *a = &s->by_source;
     const void *grad = rows_at(s->grad, head * s->width + column, kind);
     int64_t at = row * s->value_heads * s->width + (s->value_heads > 1 ? head * s->width : 0) + column;
     line value[LINES], sum[LINES] = {0}, from[LINES];
@@ -116,10 +116,10 @@ INLINE void add_run(const gradient *s, int64_t row, int64_t begin, int64_t edges
         for (int64_t e = 0; e < AT_ONCE; e++) product[e] = (line){0};
         for (int64_t e = 0; e < AT_ONCE && i + e < edges; e++) {
             int64_t at = begin + i + e;
-            if (at + AHEAD < last_edge) prefetch(rows_at(grad, targets[at + AHEAD] * stride, kind), block, kind);
-            load_lines(from, rows_at(grad, targets[at] * stride, kind), block, kind);
+            if (at + AHEAD < last_edge) prefetch(rows_at(grad, source_of(a, at + AHEAD) * stride, kind), block, kind);
+            load_lines(from, rows_at(grad, source_of(a, at) * stride, kind), block, kind);
             float weight = r->weight[(i + e) * heads + head];
-            if (s->kept) weight *= s->kept[numbers[at] * heads + head];
+            if (s->kept) weight *= s->kept[edge_of(a, at) * heads + head];
             product[e] = from[0] * value[0];
             for (int j = 1; j * LINE < block; j++) product[e] += from[j] * value[j];
             for (int j = 0; j * LINE < block; j++) sum[j] += weight * from[j];
@@ -132,12 +132,12 @@ INLINE void add_run(const gradient *s, int64_t row, int64_t begin, int64_t edges
 /* From products to the gradients of the run's logits, and their sum. */
 INLINE void finish_run(const gradient *s, int64_t row, int64_t begin, int64_t edges, run *r) {
     int64_t heads = s->logits.heads, count = edges * heads;
-    const int64_t *numbers = s->by_source.edges + begin;
+    const csr *a = &s->by_source;
     if (s->kept)
-        for (int64_t k = 0; k < count; k++) r->product[k] *= s->kept[numbers[k / heads] * heads + k % heads];
+        for (int64_t k = 0; k < count; k++) r->product[k] *= s->kept[edge_of(a, begin + k / heads) * heads + k % heads];
     for (int64_t k = 0; k < count; k++) r->product[k] = r->weight[k] * (r->product[k] + r->below[k]) * r->steep[k];
     for (int64_t i = 0; i < edges; i++) {
-        copy_heads(s->by_logit + numbers[i] * heads, r->product + i * heads, heads);
+        copy_heads(s->by_logit + edge_of(a, begin + i) * heads, r->product + i * heads, heads);
         float *half = s->by_source_half + row * heads;
         if (s->by_source_half) add_halves(half, half, r->product + i * heads, heads);
     }
@@ -191,14 +191,14 @@ static const chunk_fn describes[KINDS] = {describe_float32, describe_bfloat16, d
 static const chunk_fn differentiates[KINDS] = {differentiate_float32, differentiate_bfloat16, differentiate_float16};
 
 void gnnflow_attention_gradient(int64_t rows, const int64_t *offsets, int64_t num_sources, const int64_t *out_offsets,
-                                const int64_t *targets, const int64_t *numbers, const float *logit,
+                                const void *targets, const void *numbers, int64_t narrow, const float *logit,
                                 const float *source_half, const float *target_half, float slope, int64_t heads,
                                 const float *factor, const float *kept, const float *maximum, const float *denominator,
                                 const float *mean, const void *value, const void *grad, int64_t kind,
                                 int64_t value_heads, int64_t width, const float *grad_weight, const float *grad_target,
                                 float *about, float *by_logit, float *by_source_half, float *by_target_half,
                                 float *by_value, int64_t add, int threads) {
-    gradient s = {{offsets, NULL, NULL, rows}, {out_offsets, targets, numbers, num_sources},
+    gradient s = {{offsets, NULL, NULL, rows, 0}, {out_offsets, targets, numbers, num_sources, narrow},
                   {logit, source_half, target_half, slope, heads}, factor, kept, maximum, denominator, mean, value, grad,
                   grad_weight, grad_target, value_heads, width, 0, about, by_logit, by_source_half, by_target_half, by_value,
                   add};

@@ -4,12 +4,29 @@
 
 #include <stdint.h>
 
+#define INLINE static inline __attribute__((always_inline))
+
 /* In-edges of `rows` targets: edge i of target t has offsets[t] <= i < offsets[t + 1] and comes from row sources[i].
-   edges[i] is its row among coefficients; NULL says that it is i itself. */
+   edges[i] is its row among coefficients; NULL says that it is i itself. narrow: both are int32_t, as files have them, and
+   int64_t else. */
 typedef struct {
-    const int64_t *offsets, *sources, *edges;
-    int64_t rows;
+    const int64_t *offsets;
+    const void *sources, *edges;
+    int64_t rows, narrow;
 } csr;
+
+/* One of `sources` or `edges`. */
+INLINE int64_t number_at(const csr *adjacency, const void *numbers, int64_t i) {
+    return adjacency->narrow ? ((const int32_t *)numbers)[i] : ((const int64_t *)numbers)[i];
+}
+
+INLINE int64_t source_of(const csr *adjacency, int64_t i) {
+    return number_at(adjacency, adjacency->sources, i);
+}
+
+INLINE int64_t edge_of(const csr *adjacency, int64_t i) {
+    return number_at(adjacency, adjacency->edges, i);
+}
 
 /* The first target of chunk `number` of `chunks`: chunks have about the same number of edges plus targets, so that a few
    targets with very many in-edges do not keep one thread busy while the others wait. */
@@ -27,7 +44,6 @@ int64_t chunks_for(int64_t work, int64_t rows, int threads);
 #define FOR_EVERY_PROCESSOR
 #endif
 #endif
-#define INLINE static inline __attribute__((always_inline))
 
 /* Columns are taken in blocks whose sums stay in registers. The last block may begin before the one before it ends:
    columns of both are computed twice, alike. */

@@ -14,15 +14,15 @@ typedef struct {
 INLINE void max_block(const maxima *m, int64_t row, int64_t last_edge, int64_t head, int64_t column, int block,
                       int weighted, int ahead, int kind) {
     const sums *s = &m->sums;
-    const int64_t *sources = s->adjacency.sources;
+    const csr *a = &s->adjacency;
     int64_t stride = s->value_heads * s->width, begin = s->adjacency.offsets[row], end = s->adjacency.offsets[row + 1];
     const void *value = rows_at(s->value, (s->value_heads > 1 ? head * s->width : 0) + column, kind);
     float best[64];
     int32_t at[64];
     for (int k = 0; k < block; k++) best[k] = -INFINITY, at[k] = -1;
     for (int64_t i = begin; i < end; i++) {
-        if (ahead && i + AHEAD < last_edge) prefetch_row(s->value, sources[i + AHEAD], stride, kind);
-        const void *from = rows_at(value, sources[i] * stride, kind);
+        if (ahead && i + AHEAD < last_edge) prefetch_row(s->value, source_of(a, i + AHEAD), stride, kind);
+        const void *from = rows_at(value, source_of(a, i) * stride, kind);
         float factor = weighted ? s->coefficient[i * s->heads + head] : 1.0f;
         int32_t place = (int32_t)(i - begin);
         for (int k = 0; k < block; k++) {
@@ -63,10 +63,11 @@ static const chunk_fn maxima_chunks[2][KINDS] = {
     {weighted_float32, weighted_bfloat16, weighted_float16},
 };
 
-void gnnflow_maxima(int64_t rows, const int64_t *offsets, const int64_t *sources, const float *coefficient, int64_t heads,
+void gnnflow_maxima(int64_t rows, const int64_t *offsets, const void *sources, int64_t narrow,
+                    const float *coefficient, int64_t heads,
                     const void *value, int64_t kind, int64_t value_heads, int64_t width, float *out, int32_t *at,
                     int threads) {
-    maxima m = {{{offsets, sources, NULL, rows}, coefficient, value, out, heads, value_heads, width, 0}, at};
+    maxima m = {{{offsets, sources, NULL, rows, narrow}, coefficient, value, out, heads, value_heads, width, 0}, at};
     if (!rows || !width) return;
     m.sums.chunks = chunks_for((offsets[rows] - offsets[0] + rows) * heads * width, rows, threads);
     run_chunks(maxima_chunks[coefficient != NULL][kind], &m, m.sums.chunks, threads);
@@ -90,7 +91,7 @@ FOR_EVERY_PROCESSOR static void gradient_chunk(void *task, int64_t chunk) {
     for (int64_t row = from; row < to; row++) {
         memset(m->out + row * m->value_heads * m->width, 0, sizeof(float) * (size_t)(m->value_heads * m->width));
         for (int64_t i = a->offsets[row]; i < a->offsets[row + 1]; i++) {
-            int64_t target = a->sources[i], edge = a->edges[i];
+            int64_t target = source_of(a, i), edge = edge_of(a, i);
             int32_t place = (int32_t)(edge - m->offsets[target]);
             for (int64_t head = 0; head < m->heads; head++) {
                 float factor = m->coefficient ? m->coefficient[edge * m->heads + head] : 1.0f;
@@ -103,10 +104,10 @@ FOR_EVERY_PROCESSOR static void gradient_chunk(void *task, int64_t chunk) {
     }
 }
 
-void gnnflow_maxima_gradient(int64_t rows, const int64_t *offsets, const int64_t *targets, const int64_t *edges,
-                             const int64_t *target_offsets, const float *coefficient, int64_t heads, const int32_t *at,
+void gnnflow_maxima_gradient(int64_t rows, const int64_t *offsets, const void *targets, const void *edges,
+                             int64_t narrow, const int64_t *target_offsets, const float *coefficient, int64_t heads, const int32_t *at,
                              const float *grad, int64_t value_heads, int64_t width, float *out, int threads) {
-    maxima_gradient m = {{offsets, targets, edges, rows}, target_offsets, coefficient, at, grad,
+    maxima_gradient m = {{offsets, targets, edges, rows, narrow}, target_offsets, coefficient, at, grad,
                          out, heads, value_heads, width, 0};
     if (!rows || !width) return;
     m.chunks = chunks_for((offsets[rows] - offsets[0] + rows) * heads * width, rows, threads);

@@ -32,8 +32,8 @@ INLINE void gate_line(const gates *g, int64_t row, int64_t column, int whole, in
     float own[LINE] = {0}, half[LINE] = {0}, from[LINE] = {0}, sum[LINE] = {0}, slope[LINE] = {0};
     memcpy(own, g->own + row * g->width + column, count * sizeof *own);
     for (int64_t i = a->offsets[row]; i < a->offsets[row + 1]; i++) {
-        int64_t at = a->sources[i] * g->width + column;
-        float weight = g->weight ? g->weight[a->edges ? a->edges[i] : i] : 1.0f;
+        int64_t at = source_of(a, i) * g->width + column;
+        float weight = g->weight ? g->weight[a->edges ? edge_of(a, i) : i] : 1.0f;
         memcpy(half, g->other + at, count * sizeof *half);
         memcpy(from, g->rows + at, count * sizeof *from);
         for (int k = 0; k < LINE; k++) {
@@ -61,8 +61,8 @@ INLINE void gate_rows(const gates *g, int64_t chunk, int sloped) {
         /* the rows of the targets behind it: those of its own edges are read once per line of columns, from a cache */
         for (int64_t i = a->offsets[row]; i < a->offsets[row + 1]; i++)
             if (i + AHEAD < a->offsets[to]) {
-                prefetch_row(g->other, a->sources[i + AHEAD], g->width, FLOAT32);
-                prefetch_row(g->rows, a->sources[i + AHEAD], g->width, FLOAT32);
+                prefetch_row(g->other, source_of(a, i + AHEAD), g->width, FLOAT32);
+                prefetch_row(g->rows, source_of(a, i + AHEAD), g->width, FLOAT32);
             }
         if (g->add && a->offsets[row] == a->offsets[row + 1]) continue;
         for (int64_t column = 0; column < whole; column += LINE) gate_line(g, row, column, 1, sloped);
@@ -73,10 +73,10 @@ INLINE void gate_rows(const gates *g, int64_t chunk, int sloped) {
 FOR_EVERY_PROCESSOR static void gates_alone(void *task, int64_t chunk) { gate_rows(task, chunk, 0); }
 FOR_EVERY_PROCESSOR static void gates_sloped(void *task, int64_t chunk) { gate_rows(task, chunk, 1); }
 
-void gnnflow_gates(int64_t rows, const int64_t *offsets, const int64_t *sources, const int64_t *edges, const float *weight,
-                   const float *own, const float *other, const float *from, int64_t width, float *out, float *slope,
+void gnnflow_gates(int64_t rows, const int64_t *offsets, const void *sources, const void *edges, int64_t narrow,
+                   const float *weight, const float *own, const float *other, const float *from, int64_t width, float *out, float *slope,
                    const float *factor, int64_t add, int threads) {
-    gates g = {{offsets, sources, edges, rows}, weight, own, other, from, out, slope, factor, add, width, 0};
+    gates g = {{offsets, sources, edges, rows, narrow}, weight, own, other, from, out, slope, factor, add, width, 0};
     if (!rows) return;
     g.chunks = chunks_for((offsets[rows] - offsets[0] + rows) * width * LINE, rows, threads);
     run_chunks(slope ? gates_sloped : gates_alone, &g, g.chunks, threads);

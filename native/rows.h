@@ -83,15 +83,15 @@ INLINE void prefetch_row(const void *rows, int64_t row, int64_t width, int kind)
    The first `done` columns are another block's as well, which has added them. */
 INLINE void sum_block(const sums *s, int64_t row, int64_t last_edge, int64_t head, int64_t column, int64_t done, int block,
                       int weighted, int moved, int ahead, int kind) {
-    const int64_t *sources = s->adjacency.sources, *edges = s->adjacency.edges;
-    int64_t stride = s->value_heads * s->width, begin = s->adjacency.offsets[row], end = s->adjacency.offsets[row + 1];
+    const csr *a = &s->adjacency;
+    int64_t stride = s->value_heads * s->width, begin = a->offsets[row], end = a->offsets[row + 1];
     const void *value = rows_at(s->value, (s->value_heads > 1 ? head * s->width : 0) + column, kind);
     float sum[64] = {0};
     int pairs = IN_PAIRS && kind == BFLOAT16 ? block / 2 : 0; /* sum then holds the even columns, then the odd ones */
     for (int64_t i = begin; i < end; i++) {
-        if (ahead && i + AHEAD < last_edge) prefetch_row(s->value, sources[i + AHEAD], stride, kind);
-        const void *from = rows_at(value, sources[i] * stride, kind);
-        float factor = weighted ? s->coefficient[(moved ? edges[i] : i) * s->heads + head] : 1.0f;
+        if (ahead && i + AHEAD < last_edge) prefetch_row(s->value, source_of(a, i + AHEAD), stride, kind);
+        const void *from = rows_at(value, source_of(a, i) * stride, kind);
+        float factor = weighted ? s->coefficient[(moved ? edge_of(a, i) : i) * s->heads + head] : 1.0f;
         for (int k = 0; k < pairs; k++) {
             float even = first_of_pair(from, k), odd = second_of_pair(from, k);
             sum[k] += weighted ? factor * even : even;

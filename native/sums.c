@@ -33,10 +33,10 @@ static const chunk_fn sum_chunks[3][KINDS] = {
     {moved_float32, moved_bfloat16, moved_float16},
 };
 
-void gnnflow_sums(int64_t rows, const int64_t *offsets, const int64_t *sources, const int64_t *edges,
+void gnnflow_sums(int64_t rows, const int64_t *offsets, const void *sources, const void *edges, int64_t narrow,
                   const float *coefficient, int64_t heads, const void *value, int64_t kind, int64_t value_heads,
                   int64_t width, const float *scale, float *out, int64_t add, int threads) {
-    sums s = {{offsets, sources, edges, rows}, coefficient, value, out, heads, value_heads, width, 0, scale, add};
+    sums s = {{offsets, sources, edges, rows, narrow}, coefficient, value, out, heads, value_heads, width, 0, scale, add};
     if (!rows || !width) return;
     s.chunks = chunks_for((offsets[rows] - offsets[0] + rows) * heads * width, rows, threads);
     run_chunks(sum_chunks[!coefficient ? 0 : edges ? 2 : 1][kind], &s, s.chunks, threads);
@@ -55,10 +55,10 @@ INLINE void multiply_rows(const products *p, int64_t chunk, int kind) {
     int64_t stride = p->right_heads * p->width;
     for (int64_t row = from; row < to; row++)
         for (int64_t i = a->offsets[row]; i < a->offsets[row + 1]; i++) {
-            if (i + AHEAD < last_edge) prefetch_row(p->right, a->sources[i + AHEAD], stride, kind);
+            if (i + AHEAD < last_edge) prefetch_row(p->right, source_of(a, i + AHEAD), stride, kind);
             for (int64_t head = 0; head < p->heads; head++) {
                 const void *left = rows_at(p->left, (row * p->heads + head) * p->width, kind);
-                int64_t right = a->sources[i] * stride + (p->right_heads > 1 ? head * p->width : 0);
+                int64_t right = source_of(a, i) * stride + (p->right_heads > 1 ? head * p->width : 0);
                 p->out[i * p->heads + head] = dot(left, rows_at(p->right, right, kind), p->width, kind);
             }
         }
@@ -70,9 +70,9 @@ FOR_EVERY_PROCESSOR static void product_float16(void *task, int64_t chunk) { mul
 
 static const chunk_fn product_chunks[KINDS] = {product_float32, product_bfloat16, product_float16};
 
-void gnnflow_products(int64_t rows, const int64_t *offsets, const int64_t *sources, const void *left, int64_t heads,
-                      const void *right, int64_t kind, int64_t right_heads, int64_t width, float *out, int threads) {
-    products p = {{offsets, sources, 0, rows}, left, right, out, heads, right_heads, width, 0};
+void gnnflow_products(int64_t rows, const int64_t *offsets, const void *sources, int64_t narrow, const void *left,
+                      int64_t heads, const void *right, int64_t kind, int64_t right_heads, int64_t width, float *out, int threads) {
+    products p = {{offsets, sources, 0, rows, narrow}, left, right, out, heads, right_heads, width, 0};
     if (!rows) return;
     p.chunks = chunks_for((offsets[rows] - offsets[0] + rows) * heads * width, rows, threads);
     run_chunks(product_chunks[kind], &p, p.chunks, threads);

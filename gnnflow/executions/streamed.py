@@ -169,7 +169,9 @@ class StreamedRun(StreamedLayers):
             before = chunk
 
     def _load_piece(self, piece: Piece, terms: Held | None) -> tuple[BlockTensors, Named | None]:
-        return piece.load(), None if terms is None else terms.read(piece.source)
+        block = piece.load()
+        _ = block.csr.numbers  # read here, and not where they are computed on
+        return block, None if terms is None else terms.read(piece.source)
 
     def _keep(self, index: int, interval: int, state: State) -> None:
         if not self.keeps:

@@ -266,7 +266,9 @@ class _Backward:
         if not block.csr.is_identity:
             sort_edges(layer, block)
             if not kind.adds or block.edge.weight is not None or block.edge_scale is not None:
-                _ = block.csr.by_source  # what is known of an edge is read in that order
+                _ = block.csr.by_source.numbers  # what is known of an edge is read in that order
+            if not layer.uses_coefficients and SLOPE not in room.state.columns.names:
+                _ = block.csr.numbers  # its messages are computed again
         whole = {} if kind.adds or not kind.part_reads_whole else room.state.read(piece.target)
         return _Read(block, room.target.read(piece.target), whole, blame.state.read(piece.target))
 

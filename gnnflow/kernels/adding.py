@@ -68,7 +68,7 @@ def add_value_gradient(
 ) -> None:
     """Add to the gradient of a sum's value [S, H or 1, D], given that of the sums [T, H, D]."""
     back = csr if csr.is_identity else csr.transposed
-    order = None if coefficient is None or csr.is_identity else csr.by_source.sources
+    order = None if coefficient is None or csr.is_identity else csr.by_source.numbers
     if gradient.shape[1] == by_sums.shape[1]:
         _add(gradient, back, coefficient, by_sums, scales.reversed, order=order)
         return

@@ -67,6 +67,11 @@ class Csr:
         """Number of edges E."""
         return len(self.sources)
 
+    @property
+    def numbers(self) -> Tensor:
+        """The sources as they lie in memory [E], in 8 or 4 bytes each, which the core takes either way."""
+        return self.sources
+
     @cached_property
     def degree(self) -> Tensor:
         """In-edges of each target, int64 [T]."""

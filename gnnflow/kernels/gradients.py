@@ -89,7 +89,7 @@ def value_gradient(loops: Loops, csr: Csr, coefficient: Tensor | None, value: Te
         gathered = grad.index_select(0, csr.targets)
         gradient = gathered if coefficient is None else coefficient[:, :, None] * gathered
     else:  # each source's sum over its out-edges of coefficient x its target's gradient row [S, H, D]
-        gradient = loops.sums(csr.transposed, coefficient, grad, edges=csr.by_source.sources)
+        gradient = loops.sums(csr.transposed, coefficient, grad, edges=csr.by_source.numbers)
     # A value that serves every head collects the gradients of all.
     return (gradient if gradient.shape == value.shape else gradient.sum(1, keepdim=True)).to(value.dtype)
 

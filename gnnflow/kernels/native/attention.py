@@ -15,7 +15,7 @@ from gnnflow.kernels.csr import Csr, rows_of
 from gnnflow.kernels.fixed import Fixed
 from gnnflow.kernels.halves import Halves
 from gnnflow.kernels.memory import empty_rows
-from gnnflow.kernels.native.library import call, stored
+from gnnflow.kernels.native.library import call, numbered, stored
 from gnnflow.kernels.native.sums import products, sums
 
 MOST_HEADS = 256
@@ -47,7 +47,7 @@ class _Attention(torch.autograd.Function):
         # what each edge has in the mean [E, H], for the attributes alone
         share = None if attributes is None else mean.new_empty(csr.num_edges, heads)
         given = (*fixed.logits(first, second), fixed.factor, fixed.kept, *stored(value), *value.shape[1:])
-        call("gnnflow_attention", csr, csr.sources, *given, maximum, denominator, share, mean, 0)
+        call("gnnflow_attention", csr, *_sources(csr), *given, maximum, denominator, share, mean, 0)
         whole, beside = mean, None
         if attributes is not None and share is not None:
             beside = sums(csr.edges, share, attributes[:, None])
@@ -104,7 +104,7 @@ def add_softmax_sums(maximum: Tensor, denominator: Tensor, mean: Tensor, of: Att
     value = rows_of(of.csr.num_sources, of.value)
     given = (*fixed.logits(of.halves.source, of.halves.target), fixed.factor, fixed.kept, *stored(value))
     assert all(each.is_contiguous() for each in (maximum, denominator, mean)), "states are written to"
-    call("gnnflow_attention", of.csr, of.csr.sources, *given, *value.shape[1:], maximum, denominator, None, mean, 1)
+    call("gnnflow_attention", of.csr, *_sources(of.csr), *given, *value.shape[1:], maximum, denominator, None, mean, 1)
 
 
 def add_softmax_gradient(
@@ -126,8 +126,14 @@ def add_softmax_gradient(
     call("gnnflow_attention_gradient", csr, *_reverse(csr), *known, *whole, *given, about, by_logit, *made, 1)
 
 
-def _reverse(csr: Csr) -> tuple[int, Tensor, Tensor, Tensor]:
+def _sources(csr: Csr) -> tuple[Tensor, bool]:
+    numbers, _, narrow = numbered(csr.numbers, None)
+    return numbers, narrow
+
+
+def _reverse(csr: Csr) -> tuple[int, Tensor, Tensor, Tensor | None, bool]:
     """Return the edges by source, as the core takes them."""
     if csr.is_identity:
-        return csr.num_sources, csr.offsets, csr.sources, csr.sources
-    return csr.num_sources, csr.transposed.offsets, csr.transposed.sources, csr.by_source.sources
+        return csr.num_sources, csr.offsets, *numbered(csr.numbers, csr.numbers)
+    order = csr.by_source.numbers
+    return csr.num_sources, csr.transposed.offsets, *numbered(csr.transposed.numbers, order)

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from gnnflow.kernels.csr import Csr, rows_of
 from gnnflow.kernels.memory import empty_rows
-from gnnflow.kernels.native.library import call
+from gnnflow.kernels.native.library import call, numbered
 
 
 def gated_sum(csr: Csr, own: Tensor, other: Tensor, rows: Tensor, weight: Tensor | None) -> Tensor:
@@ -39,7 +39,7 @@ class _GatedSum(torch.autograd.Function):
         own, other, rows = rows_of(csr.num_targets, own), *(rows_of(csr.num_sources, each) for each in (other, rows))
         out = empty_rows(csr.num_targets, own.shape[1])
         slope = empty_rows(*out.shape) if any(ctx.needs_input_grad) else None
-        given = (csr.sources, None, weight, own, other, rows, own.shape[1])
+        given = (*numbered(csr.numbers, None), weight, own, other, rows, own.shape[1])
         call("gnnflow_gates", csr, *given, out, slope, None, 0)
         ctx.edges = edges
         ctx.save_for_backward(own, other, rows, slope)
@@ -69,7 +69,8 @@ class Gates(NamedTuple):
 def add_gated_sum(sums: Tensor, slopes: Tensor | None, gates: Gates) -> None:
     """Add to sums [T, W]; and to slopes [T, W] what the gradient of the targets' halves is that of the sums times."""
     csr, own, other, rows, weight = gates
-    call("gnnflow_gates", csr, csr.sources, None, weight, own, other, rows, own.shape[1], sums, slopes, None, 1)
+    given = (*numbered(csr.numbers, None), weight, own, other, rows, own.shape[1])
+    call("gnnflow_gates", csr, *given, sums, slopes, None, 1)
 
 
 def add_gated_gradient(by_rows: Tensor, by_other: Tensor, gates: Gates, grad: Tensor) -> None:
@@ -79,7 +80,8 @@ def add_gated_gradient(by_rows: Tensor, by_other: Tensor, gates: Gates, grad: Te
 
 def _call_back(gates: Gates, grad: Tensor, made: tuple[Tensor, Tensor], *, add: bool) -> None:
     csr, own, other, rows, weight = gates
-    order = None if weight is None else csr.by_source.sources
+    order = None if weight is None else csr.by_source.numbers
     # the same sums in the other direction: a source's gates, and the gradients of its targets
     back = csr.transposed
-    call("gnnflow_gates", back, back.sources, order, weight, other, own, grad, own.shape[1], *made, rows, add)
+    given = (*numbered(back.numbers, order), weight, other, own, grad, own.shape[1])
+    call("gnnflow_gates", back, *given, *made, rows, add)

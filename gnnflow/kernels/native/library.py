@@ -49,6 +49,13 @@ def call(name: str, csr: Csr, *operands: Tensor | float | None) -> None:
     getattr(kernels(), name)(csr.num_targets, csr.offsets.data_ptr(), *given, torch.get_num_threads())
 
 
+def numbered(numbers: Tensor, others: Tensor | None) -> tuple[Tensor, Tensor | None, bool]:
+    """Return numbers of sources and of edges, and whether they have 4 bytes each: three arguments of a function."""
+    if others is not None and others.dtype != numbers.dtype:
+        numbers, others = numbers.to(torch.int64), others.to(torch.int64)
+    return numbers, others, numbers.dtype == torch.int32
+
+
 def stored(rows: Tensor) -> tuple[Tensor, int]:
     """Return rows and the number of their kind: two arguments of a function that takes rows of any kind."""
     return rows, _KINDS[rows.dtype]

@@ -10,20 +10,21 @@ from torch import Tensor
 
 from gnnflow.kernels import gradients
 from gnnflow.kernels.csr import Csr
-from gnnflow.kernels.native.library import call, stored
+from gnnflow.kernels.native.library import call, numbered, stored
 
 
 def _largest(csr: Csr, coefficient: Tensor | None, value: Tensor) -> tuple[Tensor, Tensor]:
     heads = value.shape[1] if coefficient is None else coefficient.shape[1]
     largest = value.new_empty(csr.num_targets, heads, value.shape[2], dtype=torch.float32)
     places = torch.empty_like(largest, dtype=torch.int32)
-    call("gnnflow_maxima", csr, csr.sources, coefficient, heads, *stored(value), *value.shape[1:], largest, places)
+    numbers, _, narrow = numbered(csr.numbers, None)
+    call("gnnflow_maxima", csr, numbers, narrow, coefficient, heads, *stored(value), *value.shape[1:], largest, places)
     return largest, places
 
 
 def _gradient(csr: Csr, coefficient: Tensor | None, places: Tensor, grad: Tensor, heads: int) -> Tensor:
     out = grad.new_empty(csr.num_sources, heads, grad.shape[2])
-    given = (csr.transposed.sources, csr.by_source.sources, csr.offsets, coefficient, grad.shape[1])
+    given = (*numbered(csr.transposed.numbers, csr.by_source.numbers), csr.offsets, coefficient, grad.shape[1])
     call("gnnflow_maxima_gradient", csr.transposed, *given, places, grad, *out.shape[1:], out)
     return out
 

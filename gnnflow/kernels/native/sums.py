@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from gnnflow.kernels import gradients
 from gnnflow.kernels.csr import Csr, rows_of
 from gnnflow.kernels.memory import empty_rows
-from gnnflow.kernels.native.library import call, stored
+from gnnflow.kernels.native.library import call, numbered, stored
 from gnnflow.kernels.scales import UNSCALED, Scales
 
 
@@ -62,17 +62,17 @@ def sums(
     if scales.source is not None:
         by_source = rows_of(csr.num_sources, scales.source)[:, None]
         if coefficient is None:  # what an edge counts for is in the row of its source
-            coefficient, edges = by_source.expand(-1, value.shape[1]).contiguous(), csr.sources
+            coefficient, edges = by_source.expand(-1, value.shape[1]).contiguous(), csr.numbers
         else:
             ordered = coefficient if edges is None else coefficient.index_select(0, edges)
-            coefficient, edges = ordered * by_source.index_select(0, csr.sources), None
+            coefficient, edges = ordered * by_source.index_select(0, csr.numbers), None
     heads = value.shape[1] if coefficient is None else coefficient.shape[1]
     shape = (csr.num_targets, heads, value.shape[2])
     out = empty_rows(*shape) if into is None else into
     assert out.shape == shape, "sums have a row per target"
     assert out.is_contiguous()
     by_target = None if scales.target is None else rows_of(csr.num_targets, scales.target)
-    given = (csr.sources, edges, coefficient, heads, *stored(value), *value.shape[1:], by_target)
+    given = (*numbered(csr.numbers, edges), coefficient, heads, *stored(value), *value.shape[1:], by_target)
     call("gnnflow_sums", csr, *given, out, into is not None)
     return out
 
@@ -87,7 +87,8 @@ def products(csr: Csr, left: Tensor, right: Tensor) -> Tensor:
         left, right = left.float(), right.float()
     left, right = rows_of(csr.num_targets, left), rows_of(csr.num_sources, right)
     out = left.new_empty(csr.num_edges, left.shape[1], dtype=torch.float32)
-    call("gnnflow_products", csr, csr.sources, left, left.shape[1], *stored(right), *right.shape[1:], out)
+    numbers, _, narrow = numbered(csr.numbers, None)
+    call("gnnflow_products", csr, numbers, narrow, left, left.shape[1], *stored(right), *right.shape[1:], out)
     return out
 
 
@@ -97,8 +98,8 @@ gather_sources, gather_targets = LOOPS.gather_sources, LOOPS.gather_targets
 
 def _by_source(csr: Csr, coefficient: Tensor, scale: Tensor | None = None) -> Tensor:
     """Return a coefficient [E, H] in the order of the reversed edges, times the scale [T] of each edge's target."""
-    ordered = coefficient.index_select(0, csr.by_source.sources)
-    return ordered if scale is None else ordered * scale.index_select(0, csr.transposed.sources)[:, None]
+    ordered = coefficient.index_select(0, csr.by_source.numbers)
+    return ordered if scale is None else ordered * scale.index_select(0, csr.transposed.numbers)[:, None]
 
 
 class _ScaledSum(torch.autograd.Function):

@@ -1,7 +1,7 @@
 """Pieces of edges as kernels take them: by target and by source, sorted once when the graph is filed.
 
-Nothing is left to do where a piece is read but to widen its numbers, which lie at 4 bytes (CSC and CSR; NGra, Ma et
-al. 2018, section 4). That no edge leads outside of its rows is checked when it is written.
+Nothing is left to do where a piece is read (CSC and CSR; NGra, Ma et al. 2018, section 4): its numbers lie at 4 bytes,
+which the core takes as they are. That no edge leads outside of its rows is checked when it is written.
 
 Shapes: T targets, S sources and E edges of a piece.
 """
@@ -46,32 +46,72 @@ def packed(pieces: Sequence[Piece], scratch: Scratch, fetch: Fetch, *, threads: 
     file, found = scratch.file(), []
     with ahead([partial(_sorted, piece) for piece in pieces], number=threads) as blocks:
         for piece, block in zip(pieces, blocks, strict=True):
-            csr, forward, reverse = block.csr, block, None
+            csr, reverse = block.csr, None
             if block.leaves is None:
                 by_source = csr.by_source
                 reverse = _Reverse(
-                    _Stored.of(file, (by_source.offsets, csr.transposed.sources)),
+                    _Stored.of(file, by_source.offsets),
+                    _Stored.of(file, csr.transposed.sources),
                     _Stored.of(file, by_source.sources),
                     _longest(by_source),
                 )
-            forward = replace(block, csr=replace(csr, longest=_longest(csr)))
-            found.append(replace(piece, load=partial(_load, fetch, _Stored.of(file, forward), reverse)))
+            forward = _Forward(
+                _Stored.of(file, replace(block, csr=replace(csr, sources=csr.sources[:0]))),
+                _Stored.of(file, csr.sources),
+                csr.num_edges,
+                _longest(csr),
+            )
+            found.append(replace(piece, load=partial(_load, fetch, forward, reverse)))
     file.lock()
     give_back()
     return found
 
 
-@dataclass(frozen=True, eq=False)
 class StoredCsr(Csr):
-    """An adjacency that was checked when it was written; where edges have no leaves, its order by source is in a file.
+    """An adjacency that was checked when it was written, of which is read what is asked for.
 
-    order, reverse: read which edges each source's are [E]; and where these begin [S + 1], and their targets [E].
-    most_out: the most out-edges of a source.
+    numbers: reads its sources, in 4 bytes each on a CPU. order, reverse: read which edges each source's are [E]; and
+    where these begin [S + 1], and their targets [E]: None where edges have leaves. most_out: the most out-edges of a
+    source.
     """
 
-    most_out: int | None = None
-    order: Callable[[], Tensor] | None = None
-    reverse: Callable[[], tuple[Tensor, Tensor]] | None = None
+    _num_edges: int
+    _most_out: int | None
+    _read: Callable[[], Tensor]
+    _order: Callable[[], Tensor] | None
+    _read_reverse: Callable[[], tuple[Tensor, Tensor]] | None
+
+    def __init__(
+        self,
+        offsets: Tensor,
+        numbers: Callable[[], Tensor],
+        num_sources: int,
+        num_edges: int,
+        *,
+        is_edgewise: bool = False,
+        longest: int | None = None,
+        most_out: int | None = None,
+        order: Callable[[], Tensor] | None = None,
+        reverse: Callable[[], tuple[Tensor, Tensor]] | None = None,
+    ) -> None:
+        given = {"offsets": offsets, "num_sources": num_sources, "is_identity": False, "is_edgewise": is_edgewise}
+        vars(self).update(given, longest=longest, _num_edges=num_edges, _most_out=most_out)
+        vars(self).update(_read=numbers, _order=order, _read_reverse=reverse)
+
+    @cached_property
+    def sources(self) -> Tensor:
+        """The sources in 8 bytes each."""
+        return self.numbers.to(torch.int64)
+
+    @cached_property
+    def numbers(self) -> Tensor:
+        """The sources as they lie in the file."""
+        return self._read()
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges E."""
+        return self._num_edges
 
     @cached_property
     def is_sound(self) -> bool:
@@ -81,21 +121,23 @@ class StoredCsr(Csr):
     @cached_property
     def by_source(self) -> Csr:
         """The positions of each source's out-edges."""
-        if self.order is None:
+        if self._order is None:
             return super().by_source
-        return StoredCsr(self._reverse[0], self.order(), self.num_edges, longest=self.most_out)
+        ends = self._reverse[0]
+        return StoredCsr(ends, self._order, self.num_edges, self.num_edges, longest=self._most_out)
 
     @cached_property
     def transposed(self) -> Csr:
         """The reversed adjacency; its edge i is our edge by_source.sources[i]."""
-        if self.reverse is None:
+        if self._read_reverse is None:
             return super().transposed
-        return StoredCsr(*self._reverse, self.num_targets, longest=self.most_out)
+        ends, targets = self._reverse
+        return StoredCsr(ends, lambda: targets, self.num_targets, self.num_edges, longest=self._most_out)
 
     @cached_property
     def _reverse(self) -> tuple[Tensor, Tensor]:
-        assert self.reverse is not None
-        return self.reverse()
+        assert self._read_reverse is not None
+        return self._read_reverse()
 
 
 @dataclass(frozen=True)
@@ -122,7 +164,7 @@ class _Stored:
         return cls(file, at, file.size - at, like)
 
     def read(self, fetch: Fetch) -> Any:
-        """Return the same: whole numbers in 8 bytes, as kernels take them."""
+        """Return the same: whole numbers in 8 bytes."""
         left = fetch(self.file, self.at, self.num_bytes)
 
         def taken(like: Tensor) -> Tensor:
@@ -132,14 +174,34 @@ class _Stored:
 
         return mapped(self.like, taken)
 
+    def numbers(self, fetch: Fetch) -> Tensor:
+        """Return the same, where it is one tensor of whole numbers, which stay in 4 bytes on a CPU."""
+        read = fetch(self.file, self.at, self.num_bytes)
+        return read if read.device.type == "cpu" else _widened(read)
+
+
+@dataclass(frozen=True)
+class _Forward:
+    """Where a piece lies by target: a block of no edges' sources, and these."""
+
+    block: _Stored
+    sources: _Stored
+    num_edges: int
+    longest: int
+
 
 @dataclass(frozen=True)
 class _Reverse:
-    """Where a piece lies by source: offsets with targets, and the edges' order apart, which few layers read."""
+    """Where a piece lies by source: offsets, targets, and the edges' order, which few layers read."""
 
-    ends: _Stored
+    offsets: _Stored
+    targets: _Stored
     order: _Stored
     most_out: int
+
+    def ends(self, fetch: Fetch) -> tuple[Tensor, Tensor]:
+        """Read where each source's edges begin, and their targets."""
+        return self.offsets.read(fetch), self.targets.numbers(fetch)
 
 
 def _widened(numbers: Tensor) -> Tensor:
@@ -162,19 +224,18 @@ def _longest(csr: Csr) -> int:
     return int(csr.degree.max()) if csr.num_targets else 0
 
 
-def _load(fetch: Fetch, forward: _Stored, reverse: _Reverse | None) -> BlockTensors:
-    """Read a piece; its order by source is read when it is asked for."""
-    block: BlockTensors = forward.read(fetch)
-    held = block.csr
+def _load(fetch: Fetch, forward: _Forward, reverse: _Reverse | None) -> BlockTensors:
+    """Read a piece but for its edges' ends, which are read when they are asked for."""
+    block: BlockTensors = forward.block.read(fetch)
     csr = StoredCsr(
-        held.offsets,
-        held.sources,
-        held.num_sources,
-        is_identity=held.is_identity,
-        is_edgewise=held.is_edgewise,
-        longest=held.longest,
+        block.csr.offsets,
+        partial(forward.sources.numbers, fetch),
+        block.csr.num_sources,
+        forward.num_edges,
+        is_edgewise=block.csr.is_edgewise,
+        longest=forward.longest,
         most_out=None if reverse is None else reverse.most_out,
-        order=None if reverse is None else partial(reverse.order.read, fetch),
-        reverse=None if reverse is None else partial(reverse.ends.read, fetch),
+        order=None if reverse is None else partial(reverse.order.numbers, fetch),
+        reverse=None if reverse is None else partial(reverse.ends, fetch),
     )
     return replace(block, csr=csr)

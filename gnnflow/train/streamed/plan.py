@@ -61,7 +61,7 @@ ON_CPU = Place(
     fixed=44
     * _MIB,  # threads, what torch makes of some rows, libraries that are loaded late, what lies between tensors
     per_offset=6 * 8,
-    per_edge=3 * (8 + 16) + 2 * (8 + 8),  # three by target and by source, two as they lie in the file
+    per_edge=3 * (4 + 4 + 4) + 3 * 8,  # three by target and by source, and what of one is widened for torch
     reads=True,
     at_loss=_OUTPUTS,
     exact=False,
