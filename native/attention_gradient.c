@@ -94,7 +94,8 @@ INLINE void fill_run(const gradient *s, int64_t row, int64_t begin, int64_t edge
         }
     if (s->factor)
         for (int64_t k = 0; k < count; k++) r->weight[k] *= s->factor[edge_of(a, begin + k / heads)];
-    for (int64_t i = 0; i < edges; i++) copy_heads(r->below + i * heads, s->about + (source_of(a, begin + i) * ABOUT + 2) * heads, heads);
+    for (int64_t i = 0; i < edges; i++)
+        copy_heads(r->below + i * heads, s->about + (source_of(a, begin + i) * ABOUT + 2) * heads, heads);
     memset(r->product, 0, (count + AT_ONCE * heads) * sizeof *r->product);
     for (int64_t i = 0; s->grad_weight && i < edges; i++)
         copy_heads(r->product + i * heads, s->grad_weight + edge_of(a, begin + i) * heads, heads);

@@ -105,7 +105,8 @@ FOR_EVERY_PROCESSOR static void gradient_chunk(void *task, int64_t chunk) {
 }
 
 void gnnflow_maxima_gradient(int64_t rows, const int64_t *offsets, const void *targets, const void *edges,
-                             int64_t narrow, const int64_t *target_offsets, const float *coefficient, int64_t heads, const int32_t *at,
+                             int64_t narrow, const int64_t *target_offsets, const float *coefficient, int64_t heads,
+                             const int32_t *at,
                              const float *grad, int64_t value_heads, int64_t width, float *out, int threads) {
     maxima_gradient m = {{offsets, targets, edges, rows, narrow}, target_offsets, coefficient, at, grad,
                          out, heads, value_heads, width, 0};

@@ -74,8 +74,8 @@ FOR_EVERY_PROCESSOR static void gates_alone(void *task, int64_t chunk) { gate_ro
 FOR_EVERY_PROCESSOR static void gates_sloped(void *task, int64_t chunk) { gate_rows(task, chunk, 1); }
 
 void gnnflow_gates(int64_t rows, const int64_t *offsets, const void *sources, const void *edges, int64_t narrow,
-                   const float *weight, const float *own, const float *other, const float *from, int64_t width, float *out, float *slope,
-                   const float *factor, int64_t add, int threads) {
+                   const float *weight, const float *own, const float *other, const float *from, int64_t width,
+                   float *out, float *slope, const float *factor, int64_t add, int threads) {
     gates g = {{offsets, sources, edges, rows, narrow}, weight, own, other, from, out, slope, factor, add, width, 0};
     if (!rows) return;
     g.chunks = chunks_for((offsets[rows] - offsets[0] + rows) * width * LINE, rows, threads);

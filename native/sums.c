@@ -71,7 +71,8 @@ FOR_EVERY_PROCESSOR static void product_float16(void *task, int64_t chunk) { mul
 static const chunk_fn product_chunks[KINDS] = {product_float32, product_bfloat16, product_float16};
 
 void gnnflow_products(int64_t rows, const int64_t *offsets, const void *sources, int64_t narrow, const void *left,
-                      int64_t heads, const void *right, int64_t kind, int64_t right_heads, int64_t width, float *out, int threads) {
+                      int64_t heads, const void *right, int64_t kind, int64_t right_heads, int64_t width, float *out,
+                      int threads) {
     products p = {{offsets, sources, 0, rows, narrow}, left, right, out, heads, right_heads, width, 0};
     if (!rows) return;
     p.chunks = chunks_for((offsets[rows] - offsets[0] + rows) * heads * width, rows, threads);
