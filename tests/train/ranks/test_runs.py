@@ -90,6 +90,7 @@ def test_ranks_on_a_scheduler_without_a_cluster_are_refused(folder: Path) -> Non
 
 @pytest.mark.distributed
 @pytest.mark.slow
+@pytest.mark.timeout(3 * SECONDS)  # three runs, each with a limit of its own
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_killed_run_leaves_no_process_and_goes_on_to_the_same_bytes(folder: Path, strategy: str) -> None:
     names = {name: f"{strategy}-{name}" for name in ("undisturbed", "killed", "again")}
