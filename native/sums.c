@@ -7,7 +7,9 @@ INLINE void sum_rows(const sums *s, int64_t chunk, int weighted, int moved, int 
     int64_t from = first_row(&s->adjacency, chunk, s->chunks), to = first_row(&s->adjacency, chunk + 1, s->chunks);
     int64_t last_edge = s->adjacency.offsets[to];
     const int64_t *offsets = s->adjacency.offsets;
-    for (int64_t row = from; row < to; row++)
+    for (int64_t row = from; row < to; row++) {
+        int64_t next = row + AHEAD, numbers = s->heads * s->width; /* sums that are added to are read too */
+        if (s->add && next < to && offsets[next] != offsets[next + 1]) prefetch(s->out + next * numbers, numbers, FLOAT32);
         for (int64_t head = 0; head < s->heads && !(s->add && offsets[row] == offsets[row + 1]); head++) {
             int64_t done = 0;
 #define BLOCK(column, block)                                                                                            \
@@ -16,6 +18,7 @@ INLINE void sum_rows(const sums *s, int64_t chunk, int weighted, int moved, int 
             FOR_BLOCKS(s->width, BLOCK);
 #undef BLOCK
         }
+    }
 }
 
 #define CHUNKS(name, kind)                                                                                            \
