@@ -219,7 +219,8 @@ def _scattered_top(layers: RelationLayers, rows: Sequence[Tensor]) -> Tensor:
 
 
 def _stacked_top(layers: RelationLayers, rows: Sequence[Tensor]) -> Tensor:
-    attention, messages = layers.across["0"].attention, torch.stack(list(rows), 1)
+    attention: Any = layers.across["0"].attention
+    messages = torch.stack(list(rows), 1)
     share = torch.softmax(attention.query(torch.tanh(attention.linear(messages))), 1)
     return (share * messages).sum(1)
 

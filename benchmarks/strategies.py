@@ -150,9 +150,9 @@ def choose(name: str, chosen: argparse.Namespace, workspace: str) -> Iterator[st
         valid = facts.metrics["valid.accuracy"], min(row["valid_loss"] for row in facts.history)
         found.setdefault(str(setting), []).append(valid)
         print(json.dumps({"graph": name, "setting": str(setting), "seed": seed, "valid": valid}), flush=True)
-    for setting, values in found.items():
+    for said, values in found.items():
         accuracy, loss = (list(each) for each in zip(*values, strict=True))
-        yield f"| {name} | {setting} | {_spread(accuracy)} | {statistics.mean(loss):.4f} |"
+        yield f"| {name} | {said} | {_spread(accuracy)} | {statistics.mean(loss):.4f} |"
 
 
 def lines_of(found: dict[str, list[Run]]) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     """Train, draw and print."""
     chosen = arguments()
-    columns = ("graph", "strategy", "test accuracy", "difference")
+    columns: tuple[str, ...] = ("graph", "strategy", "test accuracy", "difference")
     if chosen.choose:
         columns = ("graph", "setting", "valid accuracy", "valid loss")
     elif chosen.times:
