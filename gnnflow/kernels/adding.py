@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from gnnflow.kernels import native
 from gnnflow.kernels.csr import Csr
+from gnnflow.kernels.memory import empty_rows
 from gnnflow.kernels.scales import UNSCALED, Scales
 from gnnflow.kernels.table import weighted_sum
 
@@ -47,7 +48,7 @@ def added_sum(sums: Tensor, csr: Csr, coefficient: Tensor | None, value: Tensor,
 class _AddedSum(Function):
     @staticmethod
     def forward(ctx: Any, csr: Csr, factors: tuple[Tensor | None, Scales], sums: Tensor, value: Tensor) -> Tensor:
-        ctx.csr, ctx.factors = csr, factors
+        ctx.csr, ctx.factors, ctx.shape = csr, factors, value.shape
         ctx.mark_dirty(sums)
         add_weighted_sum(sums, csr, factors[0], value, factors[1])
         return sums
@@ -55,11 +56,10 @@ class _AddedSum(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        gradient, csr, (coefficient, scales) = None, ctx.csr, ctx.factors
+        gradient, (coefficient, scales) = None, ctx.factors
         if ctx.needs_input_grad[3]:
-            coefficient, order = (None, None) if coefficient is None else (coefficient.float(), csr.by_source.numbers)
-            given = {"edges": order, "scales": scales.reversed}
-            gradient = native.sums(csr.transposed, coefficient, grad.contiguous(), **given)
+            gradient = empty_rows(*ctx.shape).zero_()
+            add_value_gradient(gradient, ctx.csr, coefficient, grad.contiguous(), scales)
         return None, None, grad, gradient
 
 
