@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gnnflow.kernels.native.dropping import dropped, drops
+from gnnflow.kernels.native.dropping import PER_WORD, dropped, drops
 
 _LEVELS = 1 << 16
-_PER_WORD = 4
 
 
 def dropout(rows: Tensor, rate: float) -> Tensor:
@@ -35,7 +34,7 @@ def dropout(rows: Tensor, rate: float) -> Tensor:
         return dropped(rows, least, scale)
     size = rows.numel()
     # random words, four elements each, and each element's signed level of 16 bits, in the shape of rows
-    words = torch.empty(-(-size // _PER_WORD), dtype=torch.int64).random_(-(2**63), None)
+    words = torch.empty(-(-size // PER_WORD), dtype=torch.int64).random_(-(2**63), None)
     levels = words.view(torch.int16)[:size].view(rows.shape)
     kept = levels >= least
     # What is kept is scaled in float32: in half precision the scale itself would be rounded, and with it the mean.

@@ -15,7 +15,7 @@ from gnnflow.kernels.csr import Csr, rows_of
 from gnnflow.kernels.fixed import Fixed
 from gnnflow.kernels.halves import Halves
 from gnnflow.kernels.memory import empty_rows
-from gnnflow.kernels.native.library import call, numbered, stored
+from gnnflow.kernels.native.library import call, numbered, sources_of, stored
 from gnnflow.kernels.native.sums import products, sums
 
 MOST_HEADS = 256
@@ -47,7 +47,7 @@ class _Attention(torch.autograd.Function):
         # what each edge has in the mean [E, H], for the attributes alone
         share = None if attributes is None else mean.new_empty(csr.num_edges, heads)
         given = (*fixed.logits(first, second), fixed.factor, fixed.kept, *stored(value), *value.shape[1:])
-        call("gnnflow_attention", csr, *_sources(csr), *given, maximum, denominator, share, mean, 0)
+        call("gnnflow_attention", csr, *sources_of(csr), *given, maximum, denominator, share, mean, 0)
         whole, beside = mean, None
         if attributes is not None and share is not None:
             beside = sums(csr.edges, share, attributes[:, None])
@@ -104,7 +104,9 @@ def add_softmax_sums(maximum: Tensor, denominator: Tensor, mean: Tensor, of: Att
     value = rows_of(of.csr.num_sources, of.value)
     given = (*fixed.logits(of.halves.source, of.halves.target), fixed.factor, fixed.kept, *stored(value))
     assert all(each.is_contiguous() for each in (maximum, denominator, mean)), "states are written to"
-    call("gnnflow_attention", of.csr, *_sources(of.csr), *given, *value.shape[1:], maximum, denominator, None, mean, 1)
+    call(
+        "gnnflow_attention", of.csr, *sources_of(of.csr), *given, *value.shape[1:], maximum, denominator, None, mean, 1
+    )
 
 
 def add_softmax_gradient(
@@ -124,11 +126,6 @@ def add_softmax_gradient(
     given = (rows, rows_of(csr.num_targets, by_mean), kind, heads, width, None, rows_of(csr.num_targets, by_each))
     assert all(each.is_contiguous() for each in made), "gradients are written to"
     call("gnnflow_attention_gradient", csr, *_reverse(csr), *known, *whole, *given, about, by_logit, *made, 1)
-
-
-def _sources(csr: Csr) -> tuple[Tensor, bool]:
-    numbers, _, narrow = numbered(csr.numbers, None)
-    return numbers, narrow
 
 
 def _reverse(csr: Csr) -> tuple[int, Tensor, Tensor, Tensor | None, bool]:

@@ -15,7 +15,9 @@ from torch.autograd.function import once_differentiable
 from gnnflow.kernels.memory import empty_rows
 from gnnflow.kernels.native.library import kernels
 
-_PER_WORD = 4
+PER_WORD = 4
+"""Numbers that one random word of 64 bits is drawn for."""
+
 _RUN = 1 << 16  # words that are drawn at a time
 
 
@@ -35,11 +37,11 @@ class _Dropped(torch.autograd.Function):
         native, rows = kernels(), rows.contiguous()
         assert native is not None
         out, size, threads = empty_rows(*rows.shape), rows.numel(), torch.get_num_threads()
-        kept = empty_rows(-(-size // _PER_WORD)).view(torch.uint8) if ctx.needs_input_grad[0] else None
-        words = torch.empty(min(_RUN, -(-size // _PER_WORD)), dtype=torch.int64)
-        for first in range(0, size, _RUN * _PER_WORD):
-            count = min(size - first, _RUN * _PER_WORD)
-            words[: -(-count // _PER_WORD)].random_(-(2**63), None)
+        kept = empty_rows(-(-size // PER_WORD)).view(torch.uint8) if ctx.needs_input_grad[0] else None
+        words = torch.empty(min(_RUN, -(-size // PER_WORD)), dtype=torch.int64)
+        for first in range(0, size, _RUN * PER_WORD):
+            count = min(size - first, _RUN * PER_WORD)
+            words[: -(-count // PER_WORD)].random_(-(2**63), None)
             noted = None if kept is None else kept.data_ptr() + first
             given = [rows.data_ptr() + 4 * first, words.data_ptr(), least, scale, noted, out.data_ptr() + 4 * first]
             native.gnnflow_dropout(count, *given, threads)

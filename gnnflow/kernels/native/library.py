@@ -56,6 +56,11 @@ def numbered(numbers: Tensor, others: Tensor | None) -> tuple[Tensor, Tensor | N
     return numbers, others, numbers.dtype == torch.int32
 
 
+def sources_of(csr: Csr) -> tuple[Tensor, bool]:
+    """Return numbers of sources and whether they have 4 bytes each: two arguments of a function."""
+    return csr.numbers, csr.numbers.dtype == torch.int32
+
+
 def stored(rows: Tensor) -> tuple[Tensor, int]:
     """Return rows and the number of their kind: two arguments of a function that takes rows of any kind."""
     return rows, _KINDS[rows.dtype]

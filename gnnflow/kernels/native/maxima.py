@@ -10,15 +10,15 @@ from torch import Tensor
 
 from gnnflow.kernels import gradients
 from gnnflow.kernels.csr import Csr
-from gnnflow.kernels.native.library import call, numbered, stored
+from gnnflow.kernels.native.library import call, numbered, sources_of, stored
 
 
 def _largest(csr: Csr, coefficient: Tensor | None, value: Tensor) -> tuple[Tensor, Tensor]:
     heads = value.shape[1] if coefficient is None else coefficient.shape[1]
     largest = value.new_empty(csr.num_targets, heads, value.shape[2], dtype=torch.float32)
     places = torch.empty_like(largest, dtype=torch.int32)
-    numbers, _, narrow = numbered(csr.numbers, None)
-    call("gnnflow_maxima", csr, numbers, narrow, coefficient, heads, *stored(value), *value.shape[1:], largest, places)
+    given = (*sources_of(csr), coefficient, heads, *stored(value), *value.shape[1:])
+    call("gnnflow_maxima", csr, *given, largest, places)
     return largest, places
 
 

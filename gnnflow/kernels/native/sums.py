@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from gnnflow.kernels import gradients
 from gnnflow.kernels.csr import Csr, rows_of
 from gnnflow.kernels.memory import empty_rows
-from gnnflow.kernels.native.library import call, numbered, stored
+from gnnflow.kernels.native.library import call, numbered, sources_of, stored
 from gnnflow.kernels.scales import UNSCALED, Scales
 
 
@@ -87,8 +87,7 @@ def products(csr: Csr, left: Tensor, right: Tensor) -> Tensor:
         left, right = left.float(), right.float()
     left, right = rows_of(csr.num_targets, left), rows_of(csr.num_sources, right)
     out = left.new_empty(csr.num_edges, left.shape[1], dtype=torch.float32)
-    numbers, _, narrow = numbered(csr.numbers, None)
-    call("gnnflow_products", csr, numbers, narrow, left, left.shape[1], *stored(right), *right.shape[1:], out)
+    call("gnnflow_products", csr, *sources_of(csr), left, left.shape[1], *stored(right), *right.shape[1:], out)
     return out
 
 

@@ -182,5 +182,5 @@ def _beating(order: RankOrder) -> Iterator[Beat]:
         over.set()
         beat.position.stop = True  # what still waits for others in another thread ends
         thread.join()
-        beat.position.stop = True  # a thread that passes rows on may still wait for other ranks
+        beat.position.stop = True  # again, since a beat that was under way may have set what it read before
         beat.tell("left")

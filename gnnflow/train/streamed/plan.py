@@ -58,8 +58,8 @@ class Place:
 
 
 ON_CPU = Place(
-    fixed=44
-    * _MIB,  # threads, what torch makes of some rows, libraries that are loaded late, what lies between tensors
+    # threads, what torch makes of some rows, libraries that are loaded late, what lies between tensors
+    fixed=44 * _MIB,
     per_offset=6 * 8,
     per_edge=3 * (4 + 4 + 4) + 3 * 8,  # three by target and by source, and what of one is widened for torch
     reads=True,
