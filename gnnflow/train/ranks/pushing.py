@@ -251,7 +251,8 @@ class ServedUpdater:
                     if time.monotonic() - begin > group.place.step_seconds:
                         raise _lost(number, "does not answer") from error
                 except (OSError, RuntimeError, KeyError, ServerClosedError) as error:
-                    raise _lost(number, f"cannot be reached ({error})") from error
+                    # Without its frames: they hold the call, which holds the error, and so the connections to others.
+                    raise _lost(number, f"cannot be reached ({error})") from error.with_traceback(None)
         group.position.wait(over=True)
         return answers
 

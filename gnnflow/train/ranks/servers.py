@@ -143,14 +143,21 @@ class Server:
             self._turn.notify_all()
 
     async def open_epoch(self, rank: int, epoch: int, *, size: tuple[int, int], count: int) -> list[DealtBatch]:
-        """Return a rank's first batches of an epoch. size: number of shares, and batches of each."""
+        """Return a rank's first batches of an epoch, when all ranks have come for theirs.
+
+        size: number of shares, and batches of each. None are dealt before, since a rank that once finds too few left
+        has ended its epoch: what it was dealt after another had come would stay undone.
+        """
         async with self._turn:
-            await self._until(lambda: not self._paused)
             if self._queue is None or self._queue.epoch != epoch:
                 assert self._queue is None or self._queue.done.all(), "an epoch began before the last one was done"
                 self._queue = BatchQueue(epoch, np.zeros(size, np.bool_), num_ranks=self._num_ranks)
                 self._read = [self._version] * self._num_ranks  # all have met, with these weights
-            assert self._queue.done.shape == size, "a checkpoint's epoch has other batches"
+            queue = self._queue
+            assert queue.done.shape == size, "a checkpoint's epoch has other batches"
+            queue.begin(rank)
+            self._turn.notify_all()
+            await self._until(lambda: queue.all_have_begun)
             return self._taken(rank, count)
 
     async def push(self, push: Push) -> Reply:
@@ -251,8 +258,7 @@ class Server:
             return self._clocks[rank] - min(self._clocks) <= self._staleness
         if self._queue is None:  # the first server has it
             return True
-        late = [each for each in self._others(rank) if self._is_under_way(each) or not self._queue.has_begun(each)]
-        read = [self._read[each] for each in late]
+        read = [self._read[each] for each in self._others(rank) if self._is_under_way(each)]
         return self._version - min(read, default=self._version) <= self._staleness * self._num_ranks
 
     def _others(self, rank: int) -> list[int]:

@@ -6,6 +6,7 @@ weight says how often its batch is in the weights.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 import time
@@ -23,6 +24,7 @@ from torch import nn
 from gnnflow.config import MiniBatchConfig
 from gnnflow.graph.errors import ConfigError, GnnflowError
 from gnnflow.train.ranks.pushing import ServedUpdater
+from gnnflow.train.ranks.servers import Server
 from gnnflow.train.ranks.stealing import BatchQueue
 from gnnflow.train.source import DealtBatch
 from tests.train.ranks.test_servers import Actor
@@ -91,17 +93,26 @@ def test_a_slow_rank_costs_less_where_others_take_its_batches():
     assert stolen == 32
 
 
-def test_a_rank_that_has_not_begun_keeps_its_share():
-    queue = queue_of(shares=2, steps=3)
-    assert [queue.take(0, 10), queue.stolen] == [[DealtBatch(0, step) for step in range(3)], 0]
-    assert queue.take(1, 1) == [DealtBatch(1, 0)]
-    assert queue.take(0, 10) == [DealtBatch(1, 2), DealtBatch(1, 1)]
-    assert queue.stolen == 2
+@given(share=st.lists(st.booleans(), min_size=4, max_size=4), first=st.sampled_from([0, 1]))
+def test_no_batch_is_dealt_before_all_ranks_have_come_so_none_reaches_a_rank_that_has_ended(share, first):
+    done = np.array([share, [False] * 4])
+    server, size = Server(config_of(mode="asynchronous"), 2), (2, 4)
+
+    async def dealt():
+        await server.begin(0, [np.zeros(1, np.float32)], done=(3, done))
+        early = asyncio.create_task(server.open_epoch(first, 3, size=size, count=3))
+        await asyncio.sleep(0)
+        assert not early.done()
+        late = await server.open_epoch(1 - first, 3, size=size, count=3)
+        return [*late, *await early]
+
+    taken = asyncio.run(dealt())
+    assert len(taken) == len(set(taken)) == min(6, (~done).sum())
 
 
 def test_fewer_ranks_take_all_shares():
     queue = queue_of(ranks=2)
-    assert [batch.share for batch in queue.take(0, 100)] == [0] * STEPS + [2] * STEPS
+    assert [batch.share for batch in queue.take(0, 2 * STEPS)] == [0] * STEPS + [2] * STEPS
 
 
 class Counting(nn.Module):
