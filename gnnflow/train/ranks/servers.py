@@ -155,10 +155,10 @@ class Server:
                 self._read = [self._version] * self._num_ranks  # all have met, with these weights
             queue = self._queue
             assert queue.done.shape == size, "a checkpoint's epoch has other batches"
-            queue.begin(rank)
-            self._turn.notify_all()
-            await self._until(lambda: queue.all_have_begun)
-            return self._taken(rank, count)
+            if queue.come(rank, count):
+                self._turn.notify_all()
+            await self._until(lambda: queue.first(rank) is not None)
+            return queue.first(rank) or []
 
     async def push(self, push: Push) -> Reply:
         """Take a rank's gradients and return weights when the mode lets it go on."""
@@ -172,7 +172,7 @@ class Server:
                 await self._until(lambda: self._may_go_on(rank))
                 self._parked.discard(rank)
             self._read[rank] = self._version
-            taken = self._taken(rank, 1)
+            taken = [] if self._queue is None else self._queue.take(rank)
             return Reply(self._shard.weights(), self._tallies[rank].take(), self._version, taken)
 
     async def pause(self, rank: int) -> tuple[int, int, Array]:
@@ -245,7 +245,7 @@ class Server:
         self._version += 1
         self._clocks[push.rank] = push.step + 1
         if push.batch is not None and self._queue is not None:  # the first server has it
-            self._queue.finish(push.rank, push.batch)
+            self._counted[-1].stolen += self._queue.finish(push.rank, push.batch)
         self._turn.notify_all()
 
     def _may_go_on(self, rank: int) -> bool:
@@ -267,14 +267,6 @@ class Server:
     def _is_under_way(self, rank: int) -> bool:
         """Return whether a rank has taken a batch, and computes."""
         return self._queue is not None and self._queue.holds(rank) and rank not in self._parked
-
-    def _taken(self, rank: int, count: int) -> list[DealtBatch]:
-        if self._queue is None:
-            return []
-        before = self._queue.stolen
-        taken = self._queue.take(rank, count)
-        self._counted[-1].stolen += self._queue.stolen - before
-        return taken
 
     async def _until(self, ready: Callable[[], bool]) -> None:
         await self._turn.wait_for(lambda: self._closed or ready())

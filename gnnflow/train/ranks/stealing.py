@@ -25,35 +25,48 @@ class BatchQueue:
     def __init__(self, epoch: int, done: Array, *, num_ranks: int) -> None:
         self.epoch = epoch
         self.done = done.copy()
-        self.stolen = 0
         self._num_ranks = num_ranks
         self._left = [deque(np.flatnonzero(~share).tolist()) for share in done]
         self._held: list[set[DealtBatch]] = [set() for _ in range(num_ranks)]
-        self._begun = [False] * num_ranks
+        self._come: dict[int, int] = {}
+        self._first: dict[int, list[DealtBatch]] = {}
 
-    def take(self, rank: int, count: int) -> list[DealtBatch]:
-        """Return the next batches of a rank, fewer where fewer are left: it then gets no more in this epoch."""
-        taken = [batch for _ in range(count) if (batch := self._next(rank)) is not None]
-        self._held[rank].update(taken)
-        return taken
+    def come(self, rank: int, count: int) -> bool:
+        """Note that a rank has come for its first batches; where it is the last of all, deal them and return True.
 
-    def finish(self, rank: int, batch: DealtBatch) -> None:
-        """Note that a batch that the rank took is in the weights."""
+        They are dealt one to each in turn, so that each rank begins with its own share while there is any.
+        """
+        self._come[rank] = count
+        if len(self._come) < self._num_ranks:
+            return False
+        self._first = {each: [] for each in range(self._num_ranks)}
+        for turn in range(max(self._come.values())):
+            for each, dealt in self._first.items():
+                if turn < self._come[each]:
+                    dealt.extend(self.take(each))
+        return True
+
+    def first(self, rank: int) -> list[DealtBatch] | None:
+        """Return a rank's first batches; None before all ranks have come."""
+        return self._first.get(rank)
+
+    def take(self, rank: int) -> list[DealtBatch]:
+        """Return a rank's next batch, or nothing where none is left: it then gets no more in this epoch."""
+        batch = self._next(rank)
+        if batch is None:
+            return []
+        self._held[rank].add(batch)
+        return [batch]
+
+    def finish(self, rank: int, batch: DealtBatch) -> bool:
+        """Note that a batch that the rank took is in the weights; return whether it is of another rank's share."""
         self._held[rank].remove(batch)
         self.done[batch] = True
+        return batch.share % self._num_ranks != rank
 
     def holds(self, rank: int) -> bool:
         """Return whether a rank has batches that it took and did not finish."""
         return bool(self._held[rank])
-
-    def begin(self, rank: int) -> None:
-        """Note that a rank has come for its first batches."""
-        self._begun[rank] = True
-
-    @property
-    def all_have_begun(self) -> bool:
-        """Return whether every rank has come for its first batches."""
-        return all(self._begun)
 
     def _next(self, rank: int) -> DealtBatch | None:
         for share in range(rank, len(self._left), self._num_ranks):
@@ -63,5 +76,4 @@ class BatchQueue:
         if not others:
             return None
         victim = max(others, key=lambda share: (len(self._left[share]), -share))
-        self.stolen += 1
         return DealtBatch(victim, self._left[victim].pop())

@@ -53,14 +53,15 @@ def test_every_batch_is_taken_once_in_any_order_of_ranks(ranks, shares, steps, a
     ranks, pick = min(ranks, shares), random.Random(seed)
     done = np.array([[pick.random() < 0.3 for _ in range(steps)] for _ in range(shares)])
     queue, seen = queue_of(done, ranks=ranks, shares=shares, steps=steps), []
-    held = [queue.take(rank, ahead) for rank in range(ranks)]
+    assert [queue.come(rank, ahead) for rank in pick.sample(range(ranks), ranks)][-1]
+    held = [queue.first(rank) for rank in range(ranks)]
     while any(held):
         rank = pick.choice([rank for rank in range(ranks) if held[rank]])
         batch = held[rank].pop(0)
         assert queue.holds(rank)
         queue.finish(rank, batch)
         seen.append(batch)
-        held[rank] += queue.take(rank, 1)
+        held[rank] += queue.take(rank)
     assert len(seen) == len(set(seen))
     assert set(seen) == {DealtBatch(*place) for place in np.argwhere(~done).tolist()}
     assert queue.done.all()
@@ -69,7 +70,7 @@ def test_every_batch_is_taken_once_in_any_order_of_ranks(ranks, shares, steps, a
 
 def ticks_of(queue, speeds, *, steals=True):
     """Return when the last batch is done, and how many each rank computed; a rank takes `speed` ticks for one."""
-    left = [queue.take(rank, 1) for rank in range(len(speeds))]
+    left = [queue.take(rank) for rank in range(len(speeds))]
     free, counts, now = list(speeds), [0] * len(speeds), 0
     while any(left):
         now += 1
@@ -80,7 +81,7 @@ def ticks_of(queue, speeds, *, steals=True):
                 counts[rank] += 1
                 free[rank] = now + speed
                 if steals or len(queue._left[rank]):
-                    left[rank] = queue.take(rank, 1)
+                    left[rank] = queue.take(rank)
     return now, counts
 
 
@@ -112,7 +113,15 @@ def test_no_batch_is_dealt_before_all_ranks_have_come_so_none_reaches_a_rank_tha
 
 def test_fewer_ranks_take_all_shares():
     queue = queue_of(ranks=2)
-    assert [batch.share for batch in queue.take(0, 2 * STEPS)] == [0] * STEPS + [2] * STEPS
+    assert [queue.take(0)[0].share for _ in range(2 * STEPS)] == [0] * STEPS + [2] * STEPS
+
+
+def test_every_rank_begins_with_its_own_share():
+    queue = queue_of(shares=2, steps=1)
+    assert not queue.come(1, 3)
+    assert queue.first(1) is None
+    assert queue.come(0, 3)
+    assert [queue.first(rank) for rank in range(2)] == [[DealtBatch(0, 0)], [DealtBatch(1, 0)]]
 
 
 class Counting(nn.Module):
