@@ -34,16 +34,16 @@ class BatchQueue:
     def come(self, rank: int, count: int) -> bool:
         """Note that a rank has come for its first batches; where it is the last of all, deal them and return True.
 
-        They are dealt one to each in turn, so that each rank begins with its own share while there is any.
+        They are dealt one to each in turn, first to ranks whose own shares have some left, which so begin with these.
         """
         self._come[rank] = count
         if len(self._come) < self._num_ranks:
             return False
         self._first = {each: [] for each in range(self._num_ranks)}
         for turn in range(max(self._come.values())):
-            for each, dealt in self._first.items():
+            for each in sorted(self._first, key=self._has_own, reverse=True):
                 if turn < self._come[each]:
-                    dealt.extend(self.take(each))
+                    self._first[each] += self.take(each)
         return True
 
     def first(self, rank: int) -> list[DealtBatch] | None:
@@ -67,6 +67,9 @@ class BatchQueue:
     def holds(self, rank: int) -> bool:
         """Return whether a rank has batches that it took and did not finish."""
         return bool(self._held[rank])
+
+    def _has_own(self, rank: int) -> bool:
+        return any(self._left[rank :: self._num_ranks])
 
     def _next(self, rank: int) -> DealtBatch | None:
         for share in range(rank, len(self._left), self._num_ranks):

@@ -116,12 +116,13 @@ def test_fewer_ranks_take_all_shares():
     assert [queue.take(0)[0].share for _ in range(2 * STEPS)] == [0] * STEPS + [2] * STEPS
 
 
-def test_every_rank_begins_with_its_own_share():
-    queue = queue_of(shares=2, steps=1)
+@pytest.mark.parametrize("own", [True, False], ids=["own share left", "own share done"])
+def test_every_rank_begins_with_its_own_share_while_there_is_some(own: bool):
+    queue = queue_of(np.array([[not own], [False]]))
     assert not queue.come(1, 3)
     assert queue.first(1) is None
     assert queue.come(0, 3)
-    assert [queue.first(rank) for rank in range(2)] == [[DealtBatch(0, 0)], [DealtBatch(1, 0)]]
+    assert [queue.first(rank) for rank in range(2)] == [[DealtBatch(0, 0)][:own], [DealtBatch(1, 0)]]
 
 
 class Counting(nn.Module):
