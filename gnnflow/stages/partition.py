@@ -4,15 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gnnflow.config import (
-    BalancedPartition,
-    EdgePartition,
-    HashPartition,
-    LdgPartition,
-    LouvainPartition,
-    RangePartition,
-    VertexCutPartition,
-)
 from gnnflow.config.neighbors_section import MetapathNeighbors, relation_of
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.partition.balanced import EvenCosts
@@ -28,9 +19,10 @@ from gnnflow.partition.ranges import Ranges
 from gnnflow.stages.base import Made
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
-    from gnnflow.config import Config
+    from gnnflow.config import BalancedPartition, Config, LdgPartition, LouvainPartition, MetisPartition
     from gnnflow.partition.planning import Planner
     from gnnflow.stages.base import StageRun
 
@@ -50,22 +42,37 @@ def work(run: StageRun) -> Made:
 
 def planner_of(config: Config, *, partitions: int) -> Planner:
     """Return what makes the plan of a config whose store has a number of partitions."""
-    section = config.partition
-    assert not isinstance(section, HashPartition), "ingest deals nodes so"
-    if isinstance(section, BalancedPartition):
-        known = [str(relation) for relation in config.aggregated_relations or ()]
-        costs = CostModel(section.per_root, {name: section.relations.get(name, _OF_RELATION) for name in known})
-        return EvenCosts(costs, section.threshold, instances_of(config))
-    if isinstance(section, EdgePartition | VertexCutPartition):
-        return AsTheyAre()
-    if isinstance(section, RangePartition):
-        return Ranges()
-    if isinstance(section, LdgPartition):
-        return Ldg(section.imbalance, section.passes, tuple(LOADS.index(name) for name in section.even))
-    clusters = section.clusters_per_partition(partitions)
-    if isinstance(section, LouvainPartition):
-        return Louvain(clusters, section.imbalance, section.resolution)
-    return Metis(clusters, section.imbalance)
+    return _PLANNERS[config.partition.kind](config.partition, config, partitions)
+
+
+def _even_costs(section: BalancedPartition, config: Config, _: int) -> Planner:
+    known = [str(relation) for relation in config.aggregated_relations or ()]
+    costs = CostModel(section.per_root, {name: section.relations.get(name, _OF_RELATION) for name in known})
+    return EvenCosts(costs, section.threshold, instances_of(config))
+
+
+def _ldg(section: LdgPartition, *_: Any) -> Planner:
+    return Ldg(section.imbalance, section.passes, tuple(LOADS.index(name) for name in section.even))
+
+
+def _louvain(section: LouvainPartition, _: Config, partitions: int) -> Planner:
+    return Louvain(section.clusters_per_partition(partitions), section.imbalance, section.resolution)
+
+
+def _metis(section: MetisPartition, _: Config, partitions: int) -> Planner:
+    return Metis(section.clusters_per_partition(partitions), section.imbalance)
+
+
+# What plans each kind, from its section, the config and the number of partitions. `hash` has no row: ingest deals so.
+_PLANNERS: dict[str, Callable[[Any, Config, int], Planner]] = {
+    "balanced": _even_costs,
+    "range": lambda *_: Ranges(),
+    "ldg": _ldg,
+    "louvain": _louvain,
+    "metis": _metis,
+    "edge_1d": lambda *_: AsTheyAre(),
+    "vertex_cut": lambda *_: AsTheyAre(),
+}
 
 
 def text_of(figures: dict[str, Any]) -> str:
