@@ -31,6 +31,7 @@ from gnnflow.executions.tensors import (
     types_of,
 )
 from gnnflow.graph.batch import Degrees, NodeFeatures
+from gnnflow.graph.schema import GraphSchema
 from gnnflow.layers import EdgeContext, FeatureTensors, Layer, Model, NodeContext, TypedFeatureTensors
 
 
@@ -78,7 +79,6 @@ def rank_batch(
 
     placed: the same layers with edges where they are placed; a layer is computed so where that is fewer bytes.
     """
-    schema, held = model.inputs.schema, types_of(nodes)
     layers: list[RankLayer | PlacedTensors] = []
     for index, layer in enumerate(rows.layers):
         if placed and takes_states(model, index) is None:
@@ -86,13 +86,11 @@ def rank_batch(
             if is_fewer_bytes(widths, num_rows=layer.totals.num_mirrors, placed=placed[index]):
                 layers.append(placed_tensors(placed[index], layer.totals, reads_targets=widths.reads_targets))
                 continue
+        # layers that read one block share its tensors: what is worked out from them, such as edges by source, is kept
         same = index and layer.block is rows.layers[index - 1].block
         before = layers[-1] if same and isinstance(layers[-1], RankLayer) else None
         if model.is_typed:
-            mirrors = _degrees_of_mirrors(layer, nodes, exchange)
-            types = np.concatenate([held[: layer.num_own], types_of(mirrors)])
-            block = typed_block_tensors(layer.block, types, schema) if before is None else before.block
-            parts = RankLayer(block, None, False, _route(layer), layer.totals, node_context(mirrors))  # noqa: FBT003
+            parts = _typed(layer, before, nodes, exchange=exchange, schema=model.inputs.schema)
         elif layer.traffic is None or not _merges(model.layer(index)):
             whole = before is not None and before.mirrored is None
             block = before.block if before is not None and whole else block_tensors(layer.block)
@@ -100,8 +98,18 @@ def rank_batch(
         else:
             parts = _split(layer, before)
         layers.append(parts)
-    inputs = feature_tensors(model_features(features, schema))
+    inputs = feature_tensors(model_features(features, model.inputs.schema))
     return RankBatch(inputs, node_context(nodes), tuple(layers))
+
+
+def _typed(
+    layer: ActiveLayer, before: RankLayer | None, nodes: Degrees, *, exchange: Exchange, schema: GraphSchema
+) -> RankLayer:
+    """Return a layer of a typed graph. Every rank asks for its mirrors' degrees here, whether it has any or not."""
+    mirrors = _degrees_of_mirrors(layer, nodes, exchange)
+    types = np.concatenate([types_of(nodes)[: layer.num_own], types_of(mirrors)])
+    block = typed_block_tensors(layer.block, types, schema) if before is None else before.block
+    return RankLayer(block, None, False, _route(layer), layer.totals, node_context(mirrors))  # noqa: FBT003
 
 
 def _split(layer: ActiveLayer, before: RankLayer | None) -> RankLayer:
@@ -144,6 +152,7 @@ def _degrees_of_mirrors(layer: ActiveLayer, nodes: Degrees, exchange: Exchange) 
     if layer.traffic is None:
         return nodes.take(slice(0, 0))
     own = nodes.take(layer.traffic.rows)
+    # three figures per relation [n, 3 R] and the type, in float64, which holds counts exactly, so one exchange does
     width = 1 if own.in_degree.ndim == 1 else own.in_degree.shape[1]
     columns = [each.reshape(len(own), width) for each in (own.in_degree, own.out_degree, own.in_weight)]
     packed = np.concatenate([*columns, types_of(own)[:, None]], 1).astype(np.float64)

@@ -93,14 +93,7 @@ class BlockTensors:
             adjacency, leaves = Csr(offsets, joined(csr.sources, rows), csr.num_sources), None
         else:
             adjacency = Csr(offsets, rows.new_empty(size), csr.num_sources).edges
-            counts = joined(self.leaves.degree, torch.ones_like(rows))
-            ends = counts.cumsum(0)
-            # where the one leaf of each new edge comes to lie [T], and where the leaves of the others do [L]
-            new, old = ends[last] - 1, torch.arange(self.leaves.num_edges, device=last.device)
-            old = old + csr.targets[self.leaves.targets]
-            sources = rows.new_empty(self.leaves.num_edges + self.num_targets)
-            sources.index_copy_(0, old, self.leaves.sources).index_copy_(0, new, rows)
-            leaves = Csr(torch.cat([ends.new_zeros(1), ends]), sources, self.leaves.num_sources)
+            leaves = self._leaves_joined_by(rows, last, counts=joined(self.leaves.degree, torch.ones_like(rows)))
         return BlockTensors(
             adjacency,
             EdgeContext(size, weight, attributes),
@@ -108,6 +101,17 @@ class BlockTensors:
             None if scale is None else joined(scale, scale.new_ones(self.num_targets)),
             leaves,
         )
+
+    def _leaves_joined_by(self, rows: Tensor, last: Tensor, *, counts: Tensor) -> Csr:
+        """Return the leaves with one more of each target [T], that of its new edge at `last`; counts: of all edges."""
+        assert self.leaves is not None
+        ends = counts.cumsum(0)
+        # where the one leaf of each new edge comes to lie [T], and where the leaves of the others do [L]
+        new, old = ends[last] - 1, torch.arange(self.leaves.num_edges, device=last.device)
+        old = old + self.csr.targets[self.leaves.targets]
+        sources = rows.new_empty(self.leaves.num_edges + self.num_targets)
+        sources.index_copy_(0, old, self.leaves.sources).index_copy_(0, new, rows)
+        return Csr(torch.cat([ends.new_zeros(1), ends]), sources, self.leaves.num_sources)
 
 
 @dataclass(frozen=True, eq=False)

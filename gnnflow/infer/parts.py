@@ -107,17 +107,7 @@ class Arrival:
         room: see `Gathered`, which has it where all is one block.
         """
         layout, columns = source_layout(model, self.layer - 1, self.relation), self.job.edge_columns
-        # packed source terms of the T targets, then of the rows that come first, each copied while the next is fetched
-        own = len(reads.rows)
-        packed = np.empty((room + own + int(reads.num_asked[self.at_once].sum()), layout.width), np.float32)
-        packed[room : room + own] = layout.pack(kept.source)
-        begin = room + own
-        for _ in range(int(self.at_once.sum())):
-            for chunk in next(pieces)["row"].chunks:
-                packed[begin : begin + len(chunk)] = to_matrix(chunk)
-                begin += len(chunk)
-        assert begin == len(packed), "as many rows come as were asked for"
-        source = layout.unpack(packed)
+        source = layout.unpack(self._packed(pieces, reads, layout.pack(kept.source), room=room))
         if first is reads.whole:
             return Gathered(source, first, room=room)
         where = (model, self.layer - 1, self.relation)
@@ -131,6 +121,21 @@ class Arrival:
             assert sent is not None, "states were sent of a layer that has none"
             merged.add_state(sent.state.unpack(to_matrix(next(pieces)["state"])), reads.targets_of(owner))
         return Gathered(kept.source, states=[merged.state], **columns)
+
+    def _packed(self, pieces: Iterator[pa.Table], reads: LayerReads, own: FloatArray, *, room: int) -> FloatArray:
+        """Return source terms side by side [room + T + n, W]: those of the T targets, then of the rows that come first.
+
+        Each piece is copied to its place while the next is fetched.
+        """
+        begin = room + len(own)
+        packed = np.empty((begin + int(reads.num_asked[self.at_once].sum()), own.shape[1]), np.float32)
+        packed[room:begin] = own
+        for _ in range(int(self.at_once.sum())):
+            for chunk in next(pieces)["row"].chunks:
+                packed[begin : begin + len(chunk)] = to_matrix(chunk)
+                begin += len(chunk)
+        assert begin == len(packed), "as many rows come as were asked for"
+        return packed
 
 
 def pieces_ahead(job: InferJob, plans: Sequence[Plan], wanted: Sequence[object]) -> int:
