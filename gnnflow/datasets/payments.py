@@ -134,6 +134,7 @@ def _edges(number: int, edges: range, *, population: _Population, num_even: int,
     src = _senders(dst, kind, population, rng)
     mean, spread, hour, hour_spread = _PATTERN[kind].T
     noise = rng.standard_normal((2, len(kind)), np.float32)
+    # the hour as a point on a circle: 23 and 1 are near each other
     angle = (hour + hour_spread * noise[1]) * np.float32(2 * np.pi / 24)
     return pa.table(
         {
@@ -153,9 +154,11 @@ def _receivers(
     edges: range, population: _Population, num_even: int, rng: np.random.Generator
 ) -> tuple[IntArray, IntArray]:
     rows, edge = len(edges), np.arange(edges.start, edges.stop)
+    # the first edges go to each person in turn, so that none is without one; the others to anyone
     people = rng.integers(0, population.num_people, rows)
     people = np.where(edge < num_even, edge % population.num_people, people)
     share = population.classes[people]
+    # what a person of each class receives, by thresholds of one draw [E]
     kind = _TRANSFER + (rng.random(rows, np.float32)[:, None] >= _RECEIVED[share]).sum(1)
     kind = np.where((kind == _PLACEMENT) & (share == _RING), _COLLECTION, kind)
     purchase = (edge >= num_even) & (rng.random(rows, np.float32) < _TO_MERCHANT_SHARE)

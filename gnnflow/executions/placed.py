@@ -125,14 +125,17 @@ def aggregated_by_place(layer: Layer, terms: Terms, held: PlacedTensors, exchang
     """Return what each target aggregates [T, H, D (+ A)]. All ranks compute it together."""
     own = held.own.with_self if takes_self(layer, held.own) else held.own
     stages.enter("gather_sum", over=[*terms.source.values(), *terms.target.values()], back="transform")
+    # on their way meanwhile: rows of mirrors, and target terms of ghosts, other ranks' targets of edges held here
     rows = None if held.rows is None else depart(exchange, held.rows, terms.source, stages=stages)
     wanted = None if held.wanted is None else depart(exchange, held.wanted, terms.target, stages=stages)
     terms = Terms(terms.source if rows is None else rows.terms, terms.target if wanted is None else wanted.terms)
+    # while something is waited for, edges between own rows are aggregated; else once the states have left
     waits = rows is not None or wanted is not None
     state = partial_state(layer, source=terms.source, target=terms.target, block=own) if waits else None
     received = {name: each[:0] for name, each in terms.source.items()} if rows is None else rows.arrive()
     source = {name: torch.cat([each, received[name]]) for name, each in terms.source.items()}
     ghosts = {} if wanted is None else wanted.arrive()
+    # the ghosts' states over the edges held here leave first: their owners wait for them
     far = partial_state(layer, source=source if rows is not None else terms.source, target=ghosts, block=held.far)
     states = depart(exchange, held.states, far, stages=stages)
     if state is None:

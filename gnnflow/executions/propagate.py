@@ -231,12 +231,14 @@ def _fused_sums(layer: Layer, phases: Phases, source: TermRows, target: TermRows
     fused, kind = phases.fused, layer.levels.instance
     if fused is None or not isinstance(kind, Sum) or dropout_of(layer):
         return None
+    # source rows [S, H, D], and each edge's factor [E]: its weight times what it stands for in a sample
     rows, weight = source[fused.row], block.edge.weight if fused.weighted else None
     if block.edge_scale is not None:
         weight = block.edge_scale if weight is None else weight * block.edge_scale
     if fused.gate is None:
         coefficient = None if weight is None else weight[:, None].to(coefficient_dtype(rows))
         return kind.partial(Messages(block.csr, rows, coefficient))
+    # the two halves of the gate's argument, one per source and one per target; both must be as wide as the rows
     halves = source[fused.gate[0]], target[fused.gate[1]]
     if not fuses_gates(block.csr, rows) or any(half.shape[1:] != rows.shape[1:] for half in halves):
         return None

@@ -120,11 +120,13 @@ def _merged_output(
     for layer, node, block in zip(layers, nodes, blocks, strict=True):
         terms, edges = layer.transform(h, node), _edge_list(block, include_self=False)
         source = _edge_terms(layer, terms, edges)
+        # terms of both ends of each edge [E_r, ...], and what the edge sends [E_r, H, D]
         target = {name: rows[edges.targets] for name, rows in terms.target.items()}
         coefficient, message = layer.coefficient(source, target, edges.edge), source["value"]
         parts.append(edges)
         coefficients.append(message.new_ones(message.shape[:2]) if coefficient is None else coefficient)
         messages.append(message)
+    # all relations' edges as one list: one softmax, or one sum, runs over all in-edges of a node
     joined = _EdgeList(
         torch.cat([each.sources for each in parts]),
         torch.cat([each.leaf_of for each in parts]),
@@ -177,10 +179,12 @@ def _edge_terms(layer: Layer, terms: Terms, edges: _EdgeList) -> dict[str, Tenso
     """Return the source terms of each edge [E, ...], from those of its leaves."""
     if not edges.has_leaves and layer.positions == 1 and not layer.uses_instances:
         return {name: rows[edges.sources] for name, rows in terms.source.items()}
+    # leaves are added up before an edge is weighted, so a node's scale is part of its value here
     source = dict(terms.source)
     if "scale" in source:
         value = source["value"]
         source["value"] = value * source.pop("scale").view(-1, *[1] * (value.dim() - 1))
+    # the form of the row that each leaf reads by its place within its edge [L]
     form = edges.place.clamp(max=layer.positions - 1)
     of_leaves = {
         name: rows[edges.sources] if layer.positions == 1 else rows[edges.sources, form]
@@ -191,6 +195,7 @@ def _edge_terms(layer: Layer, terms: Terms, edges: _EdgeList) -> dict[str, Tenso
 
 
 def _over_leaves(kind: Aggregation, rows: Tensor, edges: _EdgeList) -> Tensor:
+    # a row for each edge [E, ...]; one without leaves stays zero
     empty = rows.new_zeros(edges.edge.num_edges, *rows.shape[1:])
     if isinstance(kind, Max):
         index = edges.leaf_of.view(-1, *[1] * (rows.dim() - 1)).expand_as(rows)

@@ -201,10 +201,12 @@ def _numbered(sources: IntArray, targets: IntArray, *, num_nodes: int) -> tuple[
 
     sources [E] and targets [T], ascending, are dense ids. Rows are the T targets, then those sources.
     """
+    # few edges of a large graph: sorting them costs less than an array of all nodes
     if num_nodes > _NODES_PER_EDGE * len(sources):
         others = distinct(sources[~np.isin(sources, targets)])
         order = np.argsort(np.concatenate([targets, others]), kind="stable")
         return others, order[np.searchsorted(np.concatenate([targets, others])[order], sources)]
+    # else by one mark per node [N], without a sort
     is_other = np.zeros(num_nodes, bool)
     is_other[sources] = True
     is_other[targets] = False

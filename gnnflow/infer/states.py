@@ -135,6 +135,7 @@ def _edges_to(reads: LayerReads, owners: IntArray, job: InferJob, layer: int) ->
 
     Where edges read terms of their targets, also what tells this partition later which targets' terms to send there.
     """
+    # of each owner the places of its edges among the block's [E], and which of them is a target's first [E]
     groups = [reads.by_owner.of(owner) for owner in owners]
     positions = np.concatenate([each for each, _ in groups])
     destination = np.repeat(owners, [len(each) for each, _ in groups])

@@ -55,6 +55,7 @@ def scale_of(parts: Sequence[Moments]) -> Scale:
 
 
 def _merged(one: Moments, other: Moments) -> Moments:
+    # Chan, Golub and LeVeque's update: squares are of distances from the mean, so nothing large cancels
     rows = one.rows + other.rows
     apart = np.asarray(other.mean) - np.asarray(one.mean)
     mean = np.asarray(one.mean) + apart * (other.rows / rows)

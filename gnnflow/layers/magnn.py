@@ -126,8 +126,10 @@ class MAGNN(Layer):
         """Return the rows as each position reads them [N, P, D]: turned by all steps between it and the root."""
         (rotations,) = self._rotations
         assert rotations is not None
+        # RotatE (equation 4): the angle of each step, negative against its direction, added up to each place [P, D / 2]
         signed = [rotations.angles[kind] if forward else -rotations.angles[kind] for kind, forward in self._steps]
         angle = torch.stack(signed).cumsum(0)
+        # a row is D / 2 complex numbers; to turn one is to multiply by e^(i angle)
         real, imaginary = rows[:, None].chunk(2, 2)
         cosine, sine = angle.cos().to(rows), angle.sin().to(rows)
         return torch.cat([real * cosine - imaginary * sine, real * sine + imaginary * cosine], 2)

@@ -199,15 +199,18 @@ def _places(anchors: Anchors, index: int, job: AnchorJob) -> IntArray:
 
 def write_anchors(index: int, inbox: Inbox, *, job: AnchorJob) -> TaskOutput:
     """Write the anchors of a partition's nodes in the sets of their own types."""
+    # an anchor per (node, set) [A], a table for each distance at which it was found
     tables = [inbox.read(f"reached_{each}") for each in range(job.distance + 1)]
     place, member = (np.concatenate([to_numpy(table[name]) for table in tables]) for name in ("place", "member"))
     distance = np.repeat(np.arange(len(tables)), [table.num_rows for table in tables])
+    # by node, then set: a place is both as one integer
     order = np.argsort(place)
     row, number = np.divmod(place[order], max(job.num_sets, 1))
     member, weight = member[order], (1 / (distance[order] + 1)).astype(np.float32)
     book, found = job.store.book, {}
     for relation, node_type in enumerate(job.schema.target_types):
         rows, sets = book.rows(index, node_type), job.first_sets[node_type : node_type + 2]
+        # the nodes of this type, and of their anchors those in sets of the type itself
         own = (row >= rows.start) & (row < rows.stop) & (number >= sets[0]) & (number < sets[1])
         of_type = (number[own] - sets[0]).astype(np.float32)[:, None]
         found[relation] = Instances(row[own] + book.start(index), member[own], weight[own], of_type)

@@ -66,6 +66,7 @@ class NeighborGraph:
             rows = nodes[places] - self._store.book.start(partition)
             lengths[places] = np.diff(edges.offsets)[rows]
             found.append((places, edges.sources[ragged_ranges(edges.offsets[rows], lengths[places])]))
+        # partition by partition into the places of the nodes that were asked for, whatever their order
         offsets = offsets_of(lengths)
         sources = np.empty(offsets[-1], np.int64)
         for places, own in found:

@@ -154,8 +154,10 @@ def take_step(index: int, inbox: Inbox, *, job: WalkJob, step: int) -> TaskOutpu
     book = job.store.book
     offsets = offsets_of(to_numpy(inbox.read("degrees", tasks=[index])["degree"]))
     graph = Steps.of(offsets, [inbox.read("sources", tasks=[index])])
+    # of each walk [W]: where it began, the hash its draws come from, its number among the root's, and where it is
     root, word, number, last = _walkers(index, inbox, job, step)
     local = last - book.start(index)
+    # a walk at a node without in-edges ends
     going = np.flatnonzero(offsets[local + 1] - offsets[local])
     root, word, number, local = root[going], word[going], number[going], local[going]
     reached = graph.reached(local, draws(word, number, step=step, length=job.length))
@@ -163,9 +165,11 @@ def take_step(index: int, inbox: Inbox, *, job: WalkJob, step: int) -> TaskOutpu
     if step < job.length - 1:
         columns = {"root": root, "word": word, "walk": number.astype(np.uint16), "last": reached}
         emits.append(Emit(f"walkers_{step}", pa.table(columns), book.owner(reached)))
+    # a visit counts at other nodes than the root, of the root's own type
     seen = reached != root
     if job.store.schema.num_types > 1:
         seen &= book.type_of(reached) == book.type_of(root)
+    # of nodes visited equally often the one met first is kept: place of the visit among the root's
     order = (number[seen] * job.length + step).astype(np.uint32)
     visits = pa.table({"root": root[seen], "node": reached[seen], "order": order})
     emits.append(Emit(f"visits_{step}", visits, book.owner(root[seen])))

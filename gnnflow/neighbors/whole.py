@@ -175,6 +175,7 @@ def _splits(neighbors: Neighbors) -> dict[str, SplitTargets]:
     for number in range(store.num_partitions):
         columns = ["node", "split", "labelled", *(["label"] if has_labels else [])]
         table = store.nodes(number, columns, node_type=facts.target_type)
+        # the split of each labelled node, -1 for others [n]
         code = np.where(to_numpy(table["labelled"]), to_numpy(table["split"]), -1)
         for place, split in enumerate(SPLITS):
             rows = take_rows(table, np.flatnonzero(code == place))

@@ -127,6 +127,7 @@ def _next_move(
 ) -> tuple[IntArray, Move] | None:
     """Return the nodes to move and what that does; None where no partition can take any."""
     source, mean = int(loads.argmax()), loads.mean()
+    # the cheapest partition first; a dearer one only where no plan towards it moves anything
     for target in np.argsort(loads, kind="stable").tolist():
         budget = min(loads[source] - mean, mean - loads[target])
         if budget <= _LEAST_MOVE * mean:
@@ -135,6 +136,7 @@ def _next_move(
         moved = [float(cost[plan].sum()) for plan in plans]
         if max(moved) <= _LEAST_MOVE * mean:
             continue
+        # of the plans that move nearly as much as any, the one that cuts fewest edges (FlexGraph, section 5)
         full = [number for number, each in enumerate(moved) if each >= _FULL * max(moved)]
         added = {number: _added_cut(graph, plans[number], owner, target) for number in full}
         best = min(full, key=lambda number: (added[number], number))

@@ -47,6 +47,7 @@ class PathInstances:
 
 def _paths_to(path: tuple[str, ...], ends: Sequence[Ends], schema: GraphSchema, num_nodes: int) -> np.ndarray:
     """Return how many paths lead to each node [N]; those that begin at other types have none."""
+    # of the part of the path behind a node: how many ways there are to walk it from there [N], last step first
     found = np.ones(num_nodes)
     for target, source in reversed(list(pairwise(path))):
         added = np.zeros(num_nodes)

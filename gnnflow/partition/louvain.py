@@ -131,11 +131,13 @@ def _too_large(community: IntArray, loads: CostArray, largest: float) -> np.ndar
 def _dealt(graph: InducedGraph, pieces: IntArray, loads: CostArray, *, parts: int, imbalance: float) -> IntArray:
     """Return the part of each node [N], which is that of its piece; pieces are dealt the largest first."""
     count = int(pieces.max(initial=-1)) + 1
+    # the load of each piece [C, 3], and the graph between pieces, edges weighted by how many they stand for
     held = np.stack([np.bincount(pieces, each, minlength=count) for each in loads.T], axis=1).astype(np.float64)
     capacity = np.tile(loads.sum(0) * imbalance / parts, (parts, 1))
     stream = Stream(count, capacity=capacity)
     between = _between(graph, pieces, count)
     order = np.argsort(-held.max(1, initial=0), kind="stable")
+    # a chunk's pieces do not see where the others of it go, so chunks are small
     for start, stop in pairwise(chunk_bounds(count).tolist()):
         items = order[start:stop]
         lengths = between.offsets[items + 1] - between.offsets[items]

@@ -89,6 +89,7 @@ def number_nodes(index: int, inbox: Inbox, *, job: PartitionJob, book: Partition
     for number in range(book.num_types):
         rows = inbox.read(f"nodes_{number}").combine_chunks()
         rows = take_rows(rows, to_numpy(pc.sort_indices(rows, [(CLUSTER, "ascending"), ("id", "ascending")])))
+        # dense ids of the type's nodes in the store that is read, and in the one that is written, a run [n]
         old, place = to_numpy(rows["node"]), book.rows(index, number)
         new = np.arange(start + place.start, start + place.stop)
         written = rows.drop_columns([CLUSTER]).set_column(rows.column_names.index("node"), "node", pa.array(new))

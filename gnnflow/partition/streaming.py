@@ -84,12 +84,15 @@ class Stream:
         Items without placed neighbours, and those that fit nowhere, even out what parts have.
         """
         room = self._room()
+        # what each part would have of each load with the item in it [n, P, L], and the most it may have [1, P, L]
         held, limit = self.loads[None] + loads[:, None], self.capacity[None] * (1 + _ROUNDING)
         fits = np.all((held <= limit) | (loads[:, None] == 0), axis=2) & ~closed
+        # LDG's score [n, P]: weight of the edges to a part, less the fuller the part is; a part without room has none
         score = np.where(fits, joined * np.maximum(room, _LEAST_ROOM)[None], -1.0)
         nowhere = ~fits.any(1)
         drawn = score.max(1) > 0
         choice: IntArray = np.where(drawn, score.argmax(1), np.where(fits, room[None], -np.inf).argmax(1))
+        # items that no part draws: to the part with most room one by one would send a chunk's all to the same
         alone = np.flatnonzero(nowhere | ~(drawn | closed.any(1)))
         # The emptiest parts come first, and each is for as many of them as brings it to the common level.
         order = np.argsort(-room, kind="stable")
@@ -100,6 +103,7 @@ class Stream:
 
     def _fitting(self, choice: IntArray, loads: CostArray) -> BoolArray:
         """Return whether each item fits into its part once those before it are there [n]."""
+        # items by part [n]; one running sum [n, L] gives what each part's items up to and with one add up to
         order = np.argsort(choice, kind="stable")
         ordered, added = choice[order], np.cumsum(loads[order], axis=0)
         starts = offsets_of(np.bincount(ordered, minlength=len(self.capacity)))

@@ -131,6 +131,7 @@ _INTERVALS: dict[LabelKind, Callable[[Values, FloatArray, Array], dict[str, Inte
 
 
 def _wilson(share: float, count: int) -> Interval:
+    """Return Wilson's interval of a share of count targets: its ends p solve |share - p| = z deviation(p)."""
     weight = _Z**2 / count
     middle = (share + weight / 2) / (1 + weight)
     margin = _Z * math.sqrt(share * (1 - share) / count + weight / (4 * count)) / (1 + weight)
@@ -146,6 +147,7 @@ def _groups(num_targets: int) -> tuple[IntArray, int]:
 def _resampled(sums: list[Array]) -> list[Array]:
     """Return sums [G, K] over the groups of each resample [B, K]."""
     size = len(sums[0])
+    # the group that each of G draws of a resample takes [B, G], counted from G times the resample's number
     drawn = np.random.default_rng(1).integers(0, size, (RESAMPLES, size)) + size * np.arange(RESAMPLES)[:, None]
     # how often each resample has each group [B, G]
     times = np.bincount(drawn.ravel(), minlength=RESAMPLES * size).reshape(RESAMPLES, size).astype(np.float64)
@@ -168,6 +170,7 @@ def _percentiles(resampled: Array, value: float) -> Interval:
     resampled = resampled[np.isfinite(resampled)]
     if not len(resampled):
         return value, value
+    # the share of resamples below the value, ties by half, as a normal quantile: 0 where the median is the value
     below = (np.count_nonzero(resampled < value) + np.count_nonzero(resampled <= value)) / (2 * len(resampled))
     shift = 2 * _NORMAL.inv_cdf(min(max(below, 1 / RESAMPLES), 1 - 1 / RESAMPLES))
     low, high = np.quantile(resampled, [_NORMAL.cdf(shift - _Z), _NORMAL.cdf(shift + _Z)])
@@ -176,6 +179,7 @@ def _percentiles(resampled: Array, value: float) -> Interval:
 
 def _area(value: float, pull: Array) -> Interval:
     """Return the interval of an area that each target moves by its pull [N]."""
+    # on the scale of log odds, whose derivative is 1 / slope, so that both ends stay within 0 and 1
     slope = value * (1 - value)
     if slope <= 0:
         return value, value

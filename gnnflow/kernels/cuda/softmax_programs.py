@@ -24,8 +24,12 @@ def logits_of(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     inside: tl.tensor,
     HALVES: tl.constexpr,
 ) -> tl.tensor:
-    """Return the logits of some edges and heads, and where they are above zero before what LeakyReLU does."""
+    """Return the logits of a tile [edges, heads], and where they are above zero before what LeakyReLU does.
+
+    HALVES: a logit is LeakyReLU of a half of its source and one of its target; else it is given.
+    """
     if HALVES:
+        # a row without any head inside is behind the last edge, whose source must not be read
         source = tl.load(sources + edge, mask=tl.max(inside.to(tl.int32), axis=1) > 0, other=0)
         added = own[None, :] + tl.load(of_sources + source[:, None] * heads + head[None, :], mask=inside, other=0.0)
         logit = tl.where(added > 0, added, added * slope)
@@ -70,6 +74,7 @@ def softmax_rows(  # noqa: PLR0917 - Triton takes no keyword-only arguments
         own = tl.load(of_targets + target * heads + head, mask=within, other=0.0)
     largest = tl.full((TILE_HEADS,), float("-inf"), tl.float32)
     total = tl.zeros((TILE_HEADS,), tl.float32)
+    # first pass: the maximum and the sum so far [heads]; the sum is rescaled whenever the maximum grows
     for start in range(begin, end, TILE_EDGES):
         edge = start + tl.arange(0, TILE_EDGES)
         inside = (edge < end)[:, None] & within[None, :]
@@ -83,6 +88,7 @@ def softmax_rows(  # noqa: PLR0917 - Triton takes no keyword-only arguments
         largest = larger
     tl.store(maxima + target * heads + head, largest, mask=within)
     tl.store(denominators + target * heads + head, total, mask=within)
+    # second pass: each edge's share; a target without edges, or whose weights are all zero, has shares of zero
     shift = tl.where(largest == float("-inf"), 0.0, largest)
     inverse = tl.where(total == 0.0, 0.0, 1.0 / tl.where(total == 0.0, 1.0, total))
     for start in range(begin, end, TILE_EDGES):
@@ -129,16 +135,19 @@ def softmax_rows_gradient(  # noqa: PLR0917 - Triton takes no keyword-only argum
     own = tl.zeros((TILE_HEADS,), tl.float32)
     if HALVES:
         own = tl.load(of_targets + target * heads + head, mask=within, other=0.0)
+    # what the gradients of a target's edges add up to [heads]: that of its half of the logits
     total = tl.zeros((TILE_HEADS,), tl.float32)
     for start in range(begin, end, TILE_EDGES):
         edge = start + tl.arange(0, TILE_EDGES)
         inside = (edge < end)[:, None] & within[None, :]
+        # where the tile's numbers lie in [E, H], row by row
         place = edge[:, None] * heads + head[None, :]
         gradient = tl.load(by_used + place, mask=inside, other=0.0)
         if DROPPED:
             gradient = gradient * tl.load(kept + place, mask=inside, other=0.0)
         gradient = (gradient + alike[None, :]) * tl.load(shares + place, mask=inside, other=0.0)
         if HALVES:
+            # back through LeakyReLU: its slope where the sum of the halves was not above zero
             _, above = logits_of(by_logits, sources, of_sources, own, slope, edge, head, heads, inside, HALVES)
             gradient = tl.where(above, gradient, gradient * slope)
             total += tl.sum(tl.where(inside, gradient, 0.0), axis=0)

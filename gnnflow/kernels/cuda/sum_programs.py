@@ -46,6 +46,7 @@ def sum_rows(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     end = tl.load(offsets + target + 1, mask=target < num_targets, other=0)
     is_there = end - begin <= LONGEST
     if DIVIDED:
+        # programs beyond the targets take a piece of LONGEST edges each of a target that has more
         piece = target - num_targets
         if piece >= 0:
             target = tl.load(piece_targets + piece)
@@ -60,6 +61,7 @@ def sum_rows(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     within = column < columns
     value_column = column % value_columns
     head = column // width
+    # one sum per place in a tile, added up once at the end, so that the order of additions is the same in every run
     total = tl.zeros((TILE_EDGES, TILE_COLUMNS), tl.float32)
     for start in range(begin, end, TILE_EDGES):
         edge = start + tl.arange(0, TILE_EDGES)
@@ -126,6 +128,7 @@ def multiply_rows(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     for start in range(0, width, TILE_COLUMNS):
         place = start + tl.arange(0, TILE_COLUMNS)
         inside = held[:, None] & (place < width)[None, :]
+        # right may have fewer columns than all heads together: then its columns serve each head
         column = head * width + place
         own = tl.load(left + target[:, None] * (heads * width) + column[None, :], mask=inside, other=0.0)
         other = tl.load(

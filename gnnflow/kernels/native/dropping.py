@@ -37,7 +37,9 @@ class _Dropped(torch.autograd.Function):
         native, rows = kernels(), rows.contiguous()
         assert native is not None
         out, size, threads = empty_rows(*rows.shape), rows.numel(), torch.get_num_threads()
+        # a byte per number says for the backward pass whether it was kept; without one nothing is noted
         kept = empty_rows(-(-size // PER_WORD)).view(torch.uint8) if ctx.needs_input_grad[0] else None
+        # random words, of which each serves four numbers; drawn a run at a time, so that they stay in the cache
         words = torch.empty(min(_RUN, -(-size // PER_WORD)), dtype=torch.int64)
         for first in range(0, size, _RUN * PER_WORD):
             count = min(size - first, _RUN * PER_WORD)

@@ -108,9 +108,11 @@ class PairsOfClusters:
     def __call__(self, clusters: IntArray, epoch: int) -> PairBatch:
         """Return the batch of some clusters, with the negatives of an epoch."""
         starts, lengths = self.clusters.members(clusters)
+        # the clusters' nodes, and which training pairs lead to one of them [B]
         members, places = ragged_ranges(starts, lengths), _within(self.train.targets, starts, lengths)
         sources, targets = self.train.sources[places], self.train.targets[places]
         candidates = self._candidates(places, members, epoch=epoch)
+        # ends of pairs and of negatives, each once, are the batch's targets; then the clusters' other nodes
         nodes = distinct(np.concatenate([sources, candidates.ravel()]))
         from_rows, to_rows = np.searchsorted(nodes, sources), np.searchsorted(nodes, candidates)
         batch = self.clusters.batch(nodes, distinct(np.concatenate([members, nodes])))

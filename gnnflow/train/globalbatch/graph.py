@@ -97,6 +97,7 @@ def read_placed(store: GraphStore, partitions: Sequence[int]) -> PlacedEdges | N
     into = to_numpy(table["dst"])
     is_own = (into >= first) & (into < last)
     near, far = (take_rows(table, np.flatnonzero(kept)) for kept in (is_own, ~is_own))
+    # targets that other ranks own, each once, and the row of each far edge among them
     ghosts, row = np.unique(into[~is_own], return_inverse=True)
     return PlacedEdges(
         edges_by_row(near, into[is_own] - first, num_nodes=last - first),
@@ -151,6 +152,7 @@ def read_features(store: GraphStore, rows: Mapping[int, IntArray]) -> NodeFeatur
         for partition, held in rows.items():
             run, columns = book.rows(partition, node_type), store.feature_columns_of(node_type)
             table = store.nodes(partition, columns, node_type=node_type)
+            # rows of this type, numbered within it
             own = held[(held >= run.start) & (held < run.stop)] - run.start
             tables.append(table if len(own) == table.num_rows else take_rows(table, own))
         parts.append(features_of(pa.concat_tables(tables).combine_chunks(), facts.width))

@@ -178,10 +178,12 @@ def hidden_pairs(sources: IntArray, targets: IntArray, *, bounds: IntArray, exch
 
     sources and targets: dense ids of its own pairs. bounds: as `active_rows` has them.
     """
+    # pairs by the rank that owns their source, which holds edges the other way round
     owner = np.searchsorted(bounds, sources, side="right") - 1
     order = np.argsort(owner, kind="stable")
     told = np.stack([sources, targets], axis=1)[order]
     sent, ones = np.bincount(owner, minlength=exchange.size), [1] * exchange.size
+    # first how many pairs each rank sends, then the pairs [n, 2]
     received = swapped(exchange, sent[:, None], sent=ones, received=ones)[:, 0]
     heard = swapped(exchange, told, sent=sent.tolist(), received=received.tolist())
     both = np.concatenate([np.stack([sources, targets], axis=1), heard])
