@@ -20,6 +20,7 @@ from gnnflow.stages.running import make_artifact
 from gnnflow.storage import csv_blocks
 from gnnflow.storage.columns import to_matrix
 from gnnflow.storage.graph_store import GraphStore
+from tests.hearing import Heard
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,16 +30,6 @@ if TYPE_CHECKING:
 NUM_NODES = 12
 RING = [(i, (i + 1) % NUM_NODES) for i in range(NUM_NODES)]
 Table = dict[str, Any]
-
-
-class Lines(Silent):
-    """Keeps what is told."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def message(self, text: str) -> None:
-        self.lines.append(text)
 
 
 def node_columns(ids: list[Any] | None = None, **columns: Any) -> Table:
@@ -200,12 +191,12 @@ def test_a_file_that_moves_to_another_key_is_another_table(tmp_path: Path) -> No
 
 
 def test_files_beside_the_table_are_not_read_and_a_line_says_so(tmp_path: Path) -> None:
-    nodes, tell = write(tmp_path / "n.csv", node_columns()), Lines()
+    nodes, tell = write(tmp_path / "n.csv", node_columns()), Heard()
     for place in ("part.csv", "_temporary/0/part.csv", ".ipynb_checkpoints/part-checkpoint.csv"):
         write(tmp_path / "e" / place, edge_columns())
     result = ingest(tmp_path, nodes, str(tmp_path / "e"), tell=tell)
     assert result.facts(GraphFacts).num_edges == NUM_NODES
-    assert any("1 file of" in line and "skipped 2" in line for line in tell.lines)
+    assert any("1 file of" in line and "skipped 2" in line for line in tell.messages)
 
 
 def at(row: int, value: Any, rest: Any) -> list[Any]:
@@ -329,12 +320,12 @@ def test_a_malformed_feature_dim_is_refused(tmp_path: Path, stated: str) -> None
 
 def test_whole_floats_are_classes_where_the_config_says_so(tmp_path: Path) -> None:
     nodes = write(tmp_path / "n.csv", node_columns(label=["0.0", "1.0", "2.0"] * 4))
-    edges, tell = write(tmp_path / "e.csv", edge_columns()), Lines()
+    edges, tell = write(tmp_path / "e.csv", edge_columns()), Heard()
     with pytest.raises(TableError, match=r"train\.metric is accuracy.*graph\.num_classes"):
         ingest(tmp_path, nodes, edges)
     facts = ingest(tmp_path, nodes, edges, train={"metric": "loss"}, tell=tell).facts(GraphFacts)
     assert facts.label_kind == "regression"
-    assert any("numbers to predict" in line for line in tell.lines)
+    assert any("numbers to predict" in line for line in tell.messages)
     facts = ingest(tmp_path, nodes, edges, graph={"num_classes": 3}).facts(GraphFacts)
     assert (facts.label_kind, facts.num_classes) == ("single", 3)
     broken = write(tmp_path / "broken.csv", node_columns(label=["0.0", "1.5", "2.0"] * 4))

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from gnnflow.graph.errors import ConfigError, ParityError, RegistryError, ScoringError
 from gnnflow.graph.run_facts import InferFacts
 from gnnflow.layers import Layer, Sum, Terms
-from gnnflow.progress import Silent
 from gnnflow.stages import pipeline, publish, score
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.infer import largest_difference
 from gnnflow.stages.running import make_artifact
+from tests.hearing import Heard
 from tests.small_graphs import graph_config, write_graph
 
 if TYPE_CHECKING:
@@ -67,14 +67,6 @@ class Counting(Layer):
 
 OWN = f"{Counting.__module__}:Counting"
 MODEL: dict[str, Any] = {"kind": OWN, "layers": 1, "hidden": 4, "head": "linear"}
-
-
-class Heard(Silent):
-    def __init__(self) -> None:
-        self.messages: list[str] = []
-
-    def message(self, text: str) -> None:
-        self.messages.append(text)
 
 
 @pytest.fixture

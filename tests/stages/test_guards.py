@@ -11,13 +11,13 @@ import pytest
 
 from gnnflow.config import Config, config_from_dict
 from gnnflow.graph.errors import GuardError, StorageError
-from gnnflow.progress import Silent
 from gnnflow.stages import guards, pipeline
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import from_matrix, from_ragged, to_matrix
 from gnnflow.storage.filesystem import read_json
 from gnnflow.storage.removal import remove_tree
+from tests.hearing import Heard
 from tests.small_graphs import graph_config, write_graph
 from tests.typed_graphs import RELATIONS, SIZES, typed_tables, write_tables
 
@@ -27,14 +27,6 @@ if TYPE_CHECKING:
 
 NODES = 400
 CHEAP: dict[str, Any] = {"graph": {"partitions": 1}, "train": {"epochs": 1}, "infer": {"parity_samples": 5}}
-
-
-class Heard(Silent):
-    def __init__(self) -> None:
-        self.messages: list[str] = []
-
-    def message(self, text: str) -> None:
-        self.messages.append(text)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from gnnflow.stages.report import report_of
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.filesystem import list_names, read_json
 from gnnflow.storage.writing import write_atomic
+from tests.hearing import Heard
 from tests.small_graphs import graph_config, write_graph
 
 if TYPE_CHECKING:
@@ -28,16 +29,6 @@ if TYPE_CHECKING:
     from gnnflow.config import Config
 
 SAMPLED: dict[str, Any] = {"sampling": {"kind": "uniform", "fanout": [4, 3]}, "hub_threshold": 20}
-
-
-class Heard(Silent):
-    """Keeps what a run says."""
-
-    def __init__(self) -> None:
-        self.messages: list[str] = []
-
-    def message(self, text: str) -> None:
-        self.messages.append(text)
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gnnflow.datasets.typed_payments import PAYS, write_typed_payments
-from gnnflow.progress import Silent
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
 from tests.conftest import ClusterOf
+from tests.hearing import Heard
 from tests.killing import KillAWorkerInEveryRound
 from tests.robustness.processes import Running, start
 from tests.small_graphs import graph_config, write_graph
@@ -128,18 +128,14 @@ def test_the_second_run_does_nothing_and_says_so(graph: Path) -> None:
     config = small(graph, "twice")
     first = pipeline.run_quietly(config)
 
-    class Heard(Silent):
-        messages: list[str] = []  # noqa: RUF012 - filled by one test
-
-        def message(self, text: str) -> None:
-            self.messages.append(text)
-
+    class Idle(Heard):
         def round_started(self, name: str, num_tasks: int, num_done: int) -> None:
             pytest.fail(f"round {name} ran again")
 
-    second = pipeline.run(StageContext.of(config, progress=Heard()))
+    idle = Idle()
+    second = pipeline.run(StageContext.of(config, progress=idle))
     assert all(stage.reused for stage in second.stages.values())
-    assert any("nothing to do" in text for text in Heard.messages)
+    assert any("nothing to do" in text for text in idle.messages)
     assert digests(second) == digests(first)
     assert second.seconds < 5
 

@@ -15,21 +15,13 @@ from gnnflow import registry
 from gnnflow.config import config_from_dict
 from gnnflow.graph.errors import ConfigError, LayerError, RegistryError, StorageError
 from gnnflow.layers.saved import load_model
-from gnnflow.progress import Silent
 from gnnflow.stages import pipeline, publish, score
 from gnnflow.stages.base import StageContext
 from gnnflow.storage.run_folder import read_run
+from tests.hearing import Heard
 from tests.small_graphs import graph_config, write_graph
 
 MODEL = {"kind": "gcn", "hidden": 4, "dropout": 0.0}
-
-
-class Heard(Silent):
-    def __init__(self) -> None:
-        self.messages: list[str] = []
-
-    def message(self, text: str) -> None:
-        self.messages.append(text)
 
 
 def context_of(

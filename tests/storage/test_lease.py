@@ -16,6 +16,7 @@ from gnnflow.progress import Silent
 from gnnflow.storage import lease
 from gnnflow.storage.removal import remove_tree
 from gnnflow.storage.writing import create_exclusive, write_atomic
+from tests.hearing import Heard
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -162,16 +163,12 @@ def test_a_waiter_is_told_and_leaves_when_the_work_is_done(tmp_path: Path) -> No
     held = {"owner": "x", "count": 3, "host": "another-host", "pid": 1, "born": "1"}
     create_exclusive(str(tmp_path / "lease.json"), json.dumps(held).encode())
     asked: list[bool] = []
-    messages: list[str] = []
-
-    class Heard(Silent):
-        def message(self, text: str) -> None:
-            messages.append(text)
+    heard = Heard()
 
     def done() -> bool:
         asked.append(True)
         return len(asked) > 2
 
-    with lease.sole_worker(str(tmp_path), done=done, progress=Heard()) as alone:
+    with lease.sole_worker(str(tmp_path), done=done, progress=heard) as alone:
         assert not alone
-    assert messages == ["another run is doing this work; waiting for it"]
+    assert heard.messages == ["another run is doing this work; waiting for it"]

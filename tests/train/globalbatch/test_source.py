@@ -22,6 +22,7 @@ from gnnflow.train.ranks.gradients import AllReduce
 from gnnflow.train.ranks.source import open_shares
 from gnnflow.train.trainer import train
 from gnnflow.train.updater import LocalUpdater
+from tests.hearing import Heard
 from tests.train.globalbatch.stepping import fresh, stepped
 from tests.train.globalbatch.stored import config_of, job_for, write
 from tests.train.ranks.together import together
@@ -125,14 +126,9 @@ def test_a_killed_training_goes_on_to_the_same_bytes(folder: Path, tmp_path: Pat
     undisturbed = train(job_for(folder, **keys), progress=Silent())
     with pytest.raises(KilledError):
         train(job_for(folder, uri=str(tmp_path), **keys), progress=KilledAt())
-    told: list[str] = []
-
-    class Told(Silent):
-        def message(self, text):
-            told.append(text)
-
-    again = train(job_for(folder, uri=str(tmp_path), **keys), progress=Told())
-    assert any("goes on from epoch" in text for text in told)
+    heard = Heard()
+    again = train(job_for(folder, uri=str(tmp_path), **keys), progress=heard)
+    assert any("goes on from epoch" in text for text in heard.messages)
     assert again.weights == undisturbed.weights
 
 

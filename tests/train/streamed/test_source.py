@@ -22,6 +22,7 @@ from gnnflow.train.streamed.files import LocalDisk, Scratch
 from gnnflow.train.streamed.plan import GraphSize, plan
 from gnnflow.train.streamed.space import check_disk
 from gnnflow.train.trainer import train
+from tests.hearing import Heard
 from tests.train.globalbatch.stored import NUM_NODES, config_of, job_for, write
 from tests.train.streamed.cutting import cut_to
 
@@ -103,14 +104,9 @@ def test_a_killed_training_goes_on_to_the_same_bytes(folder, cut, tmp_path):
         patched.setattr(source, "Scratch", lambda folder: Scratch(folder, KilledAt()))
         with pytest.raises(KilledError):
             train(streamed(folder, uri=str(tmp_path / "kept"), **keys), progress=Silent())
-    told: list[str] = []
-
-    class Told(Silent):
-        def message(self, text):
-            told.append(text)
-
-    again = train(streamed(folder, uri=str(tmp_path / "kept"), **keys), progress=Told())
-    assert any("goes on from epoch" in text for text in told)
+    heard = Heard()
+    again = train(streamed(folder, uri=str(tmp_path / "kept"), **keys), progress=heard)
+    assert any("goes on from epoch" in text for text in heard.messages)
     assert again.weights == undisturbed.weights
 
 
