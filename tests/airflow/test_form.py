@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
 from gnnflow.config import Config, config_from_dict
+from gnnflow.config.unions import tagged_members
 from gnnflow.graph.errors import ConfigError
 from gnnflow_airflow.form import form_params, nested
 
@@ -98,22 +99,7 @@ def test_a_map_that_does_not_fit_the_graph_is_refused_by_the_first_task():
 
 def test_kinds_of_layers_are_proposed_and_ones_own_can_be_typed():
     params = form_params()
-    assert params["model.kind"].schema["examples"] == [
-        "gcn",
-        "sage",
-        "gat",
-        "gin",
-        "gat_e",
-        "rgcn",
-        "han",
-        "hgt",
-        "pinsage",
-        "magnn",
-        "pgnn",
-        "ggcn",
-        "ggnn",
-        "package.module:Class",
-    ]
+    assert params["model.kind"].schema["examples"] == list(tagged_members(Config.model_fields["model"]))
     assert "enum" not in params["model.kind"].schema
     assert params["model.heads"].description.startswith("For gat, gat_e, han. ")
     assert " For magnn. Attention heads of each metapath." in params["model.heads"].description

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gnnflow.config import load_config
+from gnnflow.config import Config, load_config
+from gnnflow.config.unions import tagged_members
 from gnnflow.graph.errors import ConfigError
 
 MINIMAL = "name: tiny\ngraph: {nodes: nodes.parquet, edges: edges.parquet}\n"
 
-MODEL_KINDS = "gcn, sage, gat, gin, gat_e, rgcn, han, hgt, pinsage, magnn, pgnn, ggcn, ggnn, package.module:Class"
+MODEL_KINDS = ", ".join(tagged_members(Config.model_fields["model"]))
 
 
 def refusal(extra: str = "", *, overrides: tuple[str, ...] = (), text: str = MINIMAL) -> ConfigError:
