@@ -119,9 +119,16 @@ def show(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, ByteSize):
-        return value.human_readable(separator="").replace(".0", "")
+        return _show_size(value)
     text = without_secrets(repr(list(value) if isinstance(value, tuple) else value))
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
+
+
+def _show_size(size: int) -> str:
+    """Return bytes exactly, in the largest unit that divides them."""
+    units = ("", "KiB", "MiB", "GiB", "TiB")
+    power = max((each for each in range(len(units)) if size and size % 1024**each == 0), default=0)
+    return f"{size // 1024**power}{units[power]}"
 
 
 def _locate(model: type[Section], raw: Any, loc: _Path) -> _Place:

@@ -98,6 +98,14 @@ class ClusterBatchConfig(BatchKeys):
     )
 
 
+FIXED_MEMORY: Mapping[str, int] = {"cpu": 44 * 2**20, "cuda": (64 + 6 * 16) * 2**20}
+"""Bytes of `train.memory` that a device needs whatever the graph is.
+
+cpu: threads, what torch makes of some rows, libraries that are loaded late, what lies between tensors. cuda:
+workspaces of cuBLAS and what lies between tensors, and what is made of a run of rows.
+"""
+
+
 class GlobalBatchConfig(TrainKeys):
     """Training on the whole graph at once, in as many parts as there are ranks (GraphTheta, section 4)."""
 

@@ -139,3 +139,13 @@ def check_loss(loss: str, label_kind: LabelKind) -> None:
             where="train.loss.kind",
             fix=f"Set it to {' or '.join(allowed)}, or to a function of your own.",
         )
+
+
+def check_class_weight(class_weight: str, label_kind: LabelKind) -> None:
+    """Raise TrainingError where classes are to be weighed and labels of a kind have none."""
+    if class_weight != "none" and not LABEL_KINDS[label_kind].has_classes:
+        raise TrainingError(
+            f"{class_weight} needs classes, and the labels are numbers",
+            where="train.class_weight",
+            fix="Set it to none.",
+        )

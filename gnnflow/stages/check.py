@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gnnflow.config import STAGES
 from gnnflow.config.partition_section import PARTITIONERS
-from gnnflow.config.train_section import is_streamed, needs_ranks
+from gnnflow.config.train_section import GlobalBatchConfig, is_streamed, needs_ranks
 from gnnflow.graph.errors import ConfigError, GnnflowError, LayerError, TrainingError
 from gnnflow.graph.facts import GraphFacts
-from gnnflow.graph.labels import LABEL_KINDS, check_loss, check_metric
+from gnnflow.graph.labels import LABEL_KINDS, check_class_weight, check_loss, check_metric
 from gnnflow.neighbors.own import load_function
 from gnnflow.stages.curves import check_log
 from gnnflow.stages.start import check_start
@@ -50,6 +52,7 @@ def check_run(run: ResolvedRun, stages: Sequence[str] | None = None) -> None:
     _check_devices(run.config, missing)
     if "train" in missing:
         check_log(run.config)
+        _check_scratch(run.config)
         _check_labels(run)
         _check_start(run)
     if "partition" in missing:
@@ -66,6 +69,18 @@ def _check_partitioner(config: Config) -> None:
             f"{kind} is not allowed here: {PARTITIONERS[kind]} is not installed",
             where="partition.kind",
             fix=f"Install it: pip install 'gnnflow[{kind}]'. ldg needs no library.",
+        )
+
+
+def _check_scratch(config: Config) -> None:
+    """Raise TrainingError where training cannot file the graph in the folder that it is to be in on this machine."""
+    train, elsewhere = config.train, config.cluster.kind == "address" and needs_ranks(config.train)
+    folder = train.scratch if isinstance(train, GlobalBatchConfig) else None
+    if folder is not None and not elsewhere and not (Path(folder).is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+        raise TrainingError(
+            f"{folder!r} is no folder that can be written to",
+            where="train.scratch",
+            fix="Name a folder of a local disk.",
         )
 
 
@@ -131,11 +146,12 @@ def _check_labels(run: ResolvedRun) -> None:
 
 
 def _check_choices(config: Config, kind: LabelKind) -> None:
-    """Raise TrainingError for a metric or a loss that labels of a kind do not have."""
+    """Raise TrainingError for a metric, a loss or weights of classes that labels of a kind do not have."""
     check_metric(config.train.metric, kind)
     if config.publish.metric is not None:
         check_metric(config.publish.metric, kind, where="publish.metric")
     check_loss(config.train.loss.kind, kind)
+    check_class_weight(config.train.class_weight, kind)
 
 
 def _check_start(run: ResolvedRun) -> None:

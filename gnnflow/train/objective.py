@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from gnnflow.config import LossConfig, OwnLoss, StandardLoss, TrainConfig
 from gnnflow.graph.arrays import Array
-from gnnflow.graph.errors import TrainingError
-from gnnflow.graph.labels import LABEL_KINDS, LabelKind
+from gnnflow.graph.labels import LABEL_KINDS, LabelKind, check_class_weight
 from gnnflow.train.losses import LossFunction, loss_function
 from gnnflow.train.metrics import labelled_rows
 
@@ -79,12 +78,7 @@ def balanced_weights(labels: Iterable[Array], *, label_kind: LabelKind, num_clas
 
     A class that does not occur weighs nothing. Raises TrainingError for labels without classes.
     """
-    if not LABEL_KINDS[label_kind].has_classes:
-        raise TrainingError(
-            "balanced needs classes, and the labels are numbers",
-            where="train.class_weight",
-            fix="Set it to none.",
-        )
+    check_class_weight("balanced", label_kind)
     counts = np.zeros(num_classes)
     total = 0
     for part in labels:

@@ -115,7 +115,8 @@ def test_the_kind_of_layer_may_be_left_out(text):
 @pytest.mark.parametrize("kind", ["sage", "gat", "gin", "gat_e", "my.layers:Gated"])
 def test_another_kind_keeps_the_keys_all_kinds_have(kind):
     text = MINIMAL + "model: {kind: gcn, hidden: 8, layers: 3, dropout: 0.1, head: linear}\n"
-    before, after = load_config(text).model.model_dump(), load_config(text, overrides=[f"model.kind={kind}"])
+    overrides = [f"model.kind={kind}", "graph.edge_features=[amount]"]
+    before, after = load_config(text).model.model_dump(), load_config(text, overrides=overrides)
     assert {**after.model.model_dump(), **before, "kind": kind} == after.model.model_dump()
     assert config_from_dict(after.model_dump(mode="json")) == after
 

@@ -54,6 +54,8 @@ def _labels() -> Iterator[Case]:
     yield refused(
         "focal loss of numbers", both(regression, key("train.loss", {"kind": "focal"}), command("run")), "loss"
     )
+    numbers = both(regression, key("train.metric", "mae"), key("train.class_weight", "balanced"))
+    yield refused("weights of classes of numbers", both(numbers, command("run")), "train.class_weight", "none")
     yield refused("huber loss of classes", both(key("train.loss", {"kind": "huber"}), command("run")), "train.loss")
     yield refused("error of classes", both(key("train.metric", "mae"), command("run")), "metric", "accuracy")
     yield refused(

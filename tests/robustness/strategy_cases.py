@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.robustness.case import Case, accepted, refused
-from tests.robustness.inputs import Inputs, both, command, key
+from tests.robustness.inputs import Inputs, Spoil, both, command, key
 from tests.robustness.partition_cases import every_node_is_scored
 
 _CLUSTERS = {"strategy": "cluster-batch", "epochs": 2}
@@ -18,6 +18,7 @@ def cases() -> Iterator[Case]:
     """Yield the cases."""
     yield from _keys()
     yield from _sections()
+    yield from _budgets()
     yield from _hardly_any()
 
 
@@ -57,6 +58,33 @@ def _sections() -> Iterator[Case]:
     servers = {**_WHOLE, "updater": {"kind": "parameter_server"}}
     spoil = both(key("train", servers), key("cluster", {"kind": "local", "workers": 2}))
     yield refused("strategy: the whole through servers", spoil, "train.updater.kind", "parameter_server")
+
+
+def _budgets() -> Iterator[Case]:
+    """Yield budgets of memory and places of files that cannot be, which no stage is run for."""
+    for memory, said in (("1KiB", "1KiB"), (1000000, "1000000"), ("43.5MiB", "44544KiB")):
+        spoil = both(key("train", {**_WHOLE, "memory": memory}), command("run"))
+        yield refused(f"strategy: {memory} of memory", spoil, "train.memory", f"{said} is not enough", "44MiB")
+    for folder in ("{folder}/none", "{folder}/config.yaml", "s3://bucket/x"):
+        yield refused(f"strategy: files in {folder}", _filed_in(folder), "train.scratch", "folder of a local disk")
+    filed = both(key("train", {**_WHOLE, "memory": "1GiB"}), command("run"))
+    paths = [["node", "node"], ["node", "node", "node"]]
+    spoil = both(filed, key("neighbors", {"kind": "metapaths", "paths": paths}))
+    yield refused("strategy: two metapaths in files", spoil, "train.memory", "metapaths give several relations")
+    spoil = both(key("train", {**_WHOLE, "memory": "1GiB", "workers": 2}), command("run"))
+    spoil = both(spoil, key("cluster", {"kind": "local", "workers": 2}))
+    spoil = both(spoil, key("neighbors", {"kind": "metapaths", "paths": paths[1:]}))
+    yield refused("strategy: metapaths in files of ranks", spoil, "train.workers", "leaves")
+    yield accepted("strategy: one attribute of edges in files", filed, check=every_node_is_scored)
+
+
+def _filed_in(folder: str) -> Spoil:
+    def spoil(inputs: Inputs) -> None:
+        scratch = folder.replace("{folder}", str(inputs.folder))
+        inputs.config["train"] = {**_WHOLE, "memory": "1GiB", "scratch": scratch}
+        inputs.command = ["run"]
+
+    return spoil
 
 
 def _hardly_any() -> Iterator[Case]:

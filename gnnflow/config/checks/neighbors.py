@@ -115,8 +115,15 @@ def layers_find_what_they_read_of_edges(config: Config) -> None:
             key="model.kind",
             fix="Choose gat, or set neighbors.kind to direct.",
         )
+    graph, direct = config.graph, isinstance(neighbors, DirectNeighbors)
+    if isinstance(model, GATEConfig) and direct and not any(map(graph.edge_features_of, graph.edge_tables)):
+        raise problem(
+            f"{model.kind} reads edge attributes, and graph.edge_features names none",
+            key="model.kind",
+            fix="Name the edge columns to use in graph.edge_features, or choose gat.",
+        )
     sets = model.anchor_sets if isinstance(model, PGNNConfig) else None
-    if sets is not None and (selected or isinstance(neighbors, DirectNeighbors)):
+    if sets is not None and (selected or direct):
         raise problem(
             f"{sets} is not allowed where neighbors.kind is {neighbors.kind}: only anchors are of sets",
             key="model.anchor_sets",

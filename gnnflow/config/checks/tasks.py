@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gnnflow.config.base import problem
+from gnnflow.config.messages import show
 from gnnflow.config.neighbors_section import DirectNeighbors
 from gnnflow.graph.labels import LABEL_KINDS, metrics_to_choose
 
@@ -89,5 +90,5 @@ def target_is_of_the_task(config: Config) -> None:
 
 def _needs(config: Config, key: str, value: object, *, needed: object, why: str) -> None:
     if value != needed:
-        reason = f"{value!r} is not allowed where task.kind is {config.task.kind}: {why}"
+        reason = f"{show(value)} is not allowed where task.kind is {config.task.kind}: {why}"
         raise problem(reason, key=key, fix="Leave it out.")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pydantic import ByteSize
+
 from gnnflow.config.base import problem
 from gnnflow.config.cluster_section import AddressCluster, SynchronousCluster
+from gnnflow.config.messages import show
 from gnnflow.config.neighbors_section import DirectNeighbors, WalkNeighbors
 from gnnflow.config.partition_section import Clustered
 from gnnflow.config.train_section import (
+    FIXED_MEMORY,
     ClusterBatchConfig,
     GlobalBatchConfig,
     MiniBatchConfig,
@@ -133,9 +137,29 @@ def _files_keep_the_budget(config: Config, train: GlobalBatchConfig) -> None:
                 key=key,
                 fix=f"Set it to {' or '.join(map(str, allowed))}, or leave train.memory out.",
             )
-    if config.graph.schema.is_typed:
+    relations = config.aggregated_relations or {}
+    if config.graph.schema.is_typed or len(relations) > 1:
+        where = (
+            "on a typed graph"
+            if config.graph.schema.is_typed
+            else f"where {config.neighbors.kind} give several relations"
+        )
         raise problem(
-            "is not allowed on a typed graph: chunks are those of one relation",
+            f"is not allowed {where}: chunks are those of one relation",
             key="train.memory",
             fix="Leave it out, and share the graph among ranks (train.workers).",
+        )
+    if train.workers > 1 and set(relations.values()) - {1}:
+        raise problem(
+            f"{train.workers} is not allowed where train.memory is set and neighbours are {config.neighbors.kind}: the "
+            "leaves of one edge may lie on any rank",
+            key="train.workers",
+            fix="Set it to 1, or leave train.memory out.",
+        )
+    if train.memory is not None and train.memory < FIXED_MEMORY[train.device]:
+        raise problem(
+            f"{show(train.memory)} is not enough: {show(ByteSize(FIXED_MEMORY[train.device]))} are needed whatever the "
+            "graph, and more for its nodes and edges",
+            key="train.memory",
+            fix="Set it to what the machine can spare, such as 2GiB.",
         )

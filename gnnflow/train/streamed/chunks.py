@@ -21,7 +21,7 @@ import torch
 from gnnflow.executions.ring import Ring
 from gnnflow.executions.streaming import Piece
 from gnnflow.executions.tensors import BlockTensors, block_tensors
-from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of
+from gnnflow.graph.arrays import Array, IntArray, offsets_of
 from gnnflow.graph.batch import Block
 from gnnflow.graph.edges import InEdges
 from gnnflow.layers import EdgeContext
@@ -183,7 +183,7 @@ class ChunkFile:
             offsets_of(np.bincount(columns[0], minlength=num_targets)),
             columns[1].astype(np.int64),
             weight=next(floats) if weighted else None,
-            attributes=next(floats) if width else None,
+            attributes=next(floats).reshape(-1, width) if width else None,
             leaves=offsets_of(columns[2]) if has_leaves else None,
         )
         sample = None if self._scale is None else self._scale.read(target, num_targets).numpy()
@@ -203,13 +203,6 @@ class ChunkFile:
         held = np.empty(int(bounds[-1]), np.int32)
         if len(held):
             file.read(bytes_of(held), segment.at)
+        whole = len(lengths)
         parts = np.split(held, bounds[:-1])
-        return [
-            part if place < len(lengths) else _shaped(part, floats[place - len(lengths)])
-            for place, part in enumerate(parts)
-        ]
-
-
-def _shaped(part: Array, width: int) -> FloatArray:
-    floats = part.view(np.float32)
-    return floats.reshape(-1, width) if width > 1 else floats
+        return [part if place < whole else part.view(np.float32) for place, part in enumerate(parts)]

@@ -16,8 +16,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+from pydantic import ByteSize
 from torch import Tensor
 
+from gnnflow.config.messages import show
+from gnnflow.config.train_section import FIXED_MEMORY
 from gnnflow.executions.adding import SLOPE, added, attended
 from gnnflow.executions.base import is_cheaper_first, terms_of
 from gnnflow.executions.propagate import partial_state
@@ -29,7 +32,6 @@ from gnnflow.train.streamed.numbering import KEPT_PER_NODE, PER_NODE
 from gnnflow.train.streamed.space import mib
 
 _NUMBER = 4  # bytes
-_MIB = 1024**2
 _MOST_INTERVALS = 1024
 
 _SHARE_OF_EDGES = 0.25  # of what is left for intervals and pieces: more intervals rather than less for pieces
@@ -58,8 +60,7 @@ class Place:
 
 
 ON_CPU = Place(
-    # threads, what torch makes of some rows, libraries that are loaded late, what lies between tensors
-    fixed=44 * _MIB,
+    fixed=FIXED_MEMORY["cpu"],
     per_offset=6 * 8,
     per_edge=3 * (4 + 4 + 4) + 3 * 8,  # three by target and by source, and what of one is widened for torch
     reads=True,
@@ -67,7 +68,7 @@ ON_CPU = Place(
     exact=False,
 )
 ON_CARD = Place(
-    fixed=(64 + 6 * 16) * _MIB,  # workspaces of cuBLAS, what lies between tensors; what is made of a run of rows
+    fixed=FIXED_MEMORY["cuda"],
     per_offset=2 * (3 * 8 + 4) + 2 * 5 * 8,  # and the tables of targets of many edges, both ways of one piece
     per_edge=3 * (8 + 16) + 3 * 4,  # three by target and by source, one as it is copied
     reads=False,
@@ -152,13 +153,11 @@ def plan(model: Model, size: GraphSize, *, budget: int, copies: bool = False, pl
     per_row = max(map(_bytes_per_row, layers)) + place.per_offset
     per_edge = place.per_edge + 3 * _NUMBER * size.edge_columns + 6 * _NUMBER * max(each.heads for each in layers)
     left = budget - resident - place.fixed
-    if place.reads:
-        _check_filing(size, stored, budget=budget, fixed=place.fixed)
     needs = place.fixed + max(with_loss, resident + 2 * _LEAST_EDGES * per_edge)
-    if budget < needs:
-        raise _too_small(
-            budget, needs, f"{with_loss // _MIB} MiB of weights, logits and labels of {size.num_targets:,} targets"
-        )
+    what = f"{mib(place.fixed)} whatever the graph, pieces of edges, and weights with logits and labels of "
+    needed = {f"{what}{size.num_targets:,} targets": needs, **(_filing(size, stored, place) if place.reads else {})}
+    if budget < max(needed.values()):
+        raise _too_small(budget, needed)
     most = 1 if size.has_leaves else min(_MOST_INTERVALS, size.num_nodes)
     enough = int(left * _SHARE_OF_EDGES) // per_edge
     for intervals in range(1, most + 1):
@@ -166,33 +165,35 @@ def plan(model: Model, size: GraphSize, *, budget: int, copies: bool = False, pl
         # about how many edges a chunk has, which then is one piece; a hub may have more, which pieces bound
         chunk = size.num_edges // (intervals**2 * size.ranks)
         least = max(_LEAST_EDGES, min(enough, chunk * 21 // 20))
-        needed = place.fixed + max(with_loss, resident + rows * per_row + least * per_edge)
-        if needed <= budget:
+        needs = place.fixed + max(with_loss, resident + rows * per_row + least * per_edge)
+        if needs <= budget:
             edges = max(least, min((left - rows * per_row) // per_edge, 2 * chunk))
-            needed = place.fixed + max(with_loss, resident + rows * per_row + edges * per_edge)
+            needs = place.fixed + max(with_loss, resident + rows * per_row + edges * per_edge)
             copies = copies and intervals > 1
             disk = _disk_bytes(layers, size, copies=copies, intervals=intervals)
-            return Plan(intervals, edges, needed, disk, rows * per_row, copies)
+            return Plan(intervals, edges, needs, disk, rows * per_row, copies)
     what = f"{per_row:,} bytes for each node of an interval, of which there can be {most}"
-    raise _too_small(budget, needed, what)
+    raise _too_small(budget, {what: needs})
 
 
-def _check_filing(size: GraphSize, stored: int, *, budget: int, fixed: int) -> None:
-    """Raise TrainingError where the graph cannot be written into files. stored: bytes of reading one partition."""
+def _filing(size: GraphSize, stored: int, place: Place) -> dict[str, int]:
+    """Return the bytes that writing the graph into files takes, by what for. stored: of reading one partition."""
     in_order = 0 if size.ranks > 1 or size.has_leaves else size.num_nodes
     reading = f"reading a partition of {size.largest[0]:,} nodes and {size.largest[1]:,} in-edges"
     ordering = f"putting {in_order:,} nodes in order"
-    for filing, what in ((stored + in_order * KEPT_PER_NODE, reading), (in_order * PER_NODE, ordering)):
-        if filing > budget - fixed:
-            raise _too_small(budget, filing + fixed, what)
+    return {
+        f"{reading}: a larger graph.partitions makes it less": place.fixed + stored + in_order * KEPT_PER_NODE,
+        ordering: place.fixed + in_order * PER_NODE,
+    }
 
 
-def _too_small(budget: int, needed: int, what: str) -> TrainingError:
+def _too_small(budget: int, needed: Mapping[str, int]) -> TrainingError:
+    """Return the error that names what needs most. needed: bytes, by what for."""
+    what, most = max(needed.items(), key=lambda each: each[1])
     return TrainingError(
-        f"{mib(budget)} is not enough: {mib(needed)} are needed ({what})",
+        f"{show(ByteSize(budget))} is not enough: {mib(most)} are needed ({what})",
         where="train.memory",
-        fix=f"Set it to {mib(needed)} or more, or cut the graph into more partitions (graph.partitions) where reading "
-        "one of them is what takes most.",
+        fix=f"Set it to {mib(most)} or more.",
     )
 
 

@@ -26,7 +26,8 @@ def check_disk(disk_bytes: int, folder: str | None, *, ranks: int = 1) -> None:
     if free < disk_bytes * ranks:
         who = "training" if ranks == 1 else f"training on {ranks} ranks"
         raise TrainingError(
-            f"{who} under train.memory writes {mib(disk_bytes * ranks)} to {folder}, which has {mib(free)} free",
+            f"{who} under train.memory writes {mib(disk_bytes * ranks)} to {folder}, which has "
+            f"{free // 1024**2}MiB free",
             where="train.scratch",
             fix="Free space there, or set train.scratch to a folder of a larger local disk.",
         )
@@ -38,12 +39,12 @@ def _check_memory(disk_bytes: int) -> None:
     if free < disk_bytes:
         raise TrainingError(
             f"training under train.memory keeps {mib(disk_bytes)} in the memory of the machine, which has "
-            f"{mib(free)} free",
+            f"{free // 1024**2}MiB free",
             where="train.scratch",
             fix="Set train.scratch to a folder of a local disk with the space.",
         )
 
 
 def mib(size: int) -> str:
-    """Return bytes as they are told."""
+    """Return bytes that are needed, rounded up."""
     return f"{math.ceil(size / 1024**2)}MiB"

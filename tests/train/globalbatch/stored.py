@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gnnflow.config import config_from_dict, model_from_dict
+from gnnflow.config import Config, config_from_dict, model_from_dict
 from gnnflow.graph.facts import SelectFacts
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.stages.base import StageContext
@@ -44,7 +44,11 @@ def config_of(folder: Path, *, partitions: int = 4, sampling: Any = None, **trai
 
 def job_for(folder: Path, *, model: Any = None, uri: str = "", **keys: Any) -> TrainJob:
     """Return a job on the stored graph; train keys, and those of `config_of`."""
-    config = config_of(folder, **keys)
+    return job_of(config_of(folder, **keys), model=model, uri=uri)
+
+
+def job_of(config: Config, *, model: Any = None, uri: str = "") -> TrainJob:
+    """Return a config's job on the stored graph."""
     context = StageContext.of(config)
     made = {stage: make_artifact(context, stage) for stage in ("ingest", "select")}
     store = GraphStore.of(made["ingest"].artifact, made["ingest"].manifest)

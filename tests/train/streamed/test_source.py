@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from gnnflow.train.streamed.plan import GraphSize, plan
 from gnnflow.train.streamed.space import check_disk
 from gnnflow.train.trainer import train
 from tests.hearing import Heard
-from tests.train.globalbatch.stored import NUM_NODES, config_of, job_for, write
+from tests.train.globalbatch.stored import NUM_NODES, config_of, job_for, job_of, write
 from tests.train.streamed.cutting import cut_to
 
 SAMPLES = {
@@ -76,6 +77,17 @@ def test_training_equals_global_batch(folder, cut, model, sample):
     np.testing.assert_allclose(
         [row["train_loss"] for row in found.history], [row["train_loss"] for row in expected.history], rtol=1e-4
     )
+
+
+@pytest.mark.parametrize("columns", [["amount"], ["amount", "hour"]])
+def test_attributes_of_edges_are_read_as_they_were_filed(folder, cut, columns):
+    document = config_of(folder, memory="1GiB").model_dump(mode="json")
+    document["graph"]["edge_features"], document["model"] = columns, {"kind": "gat_e", "hidden": 8, "dropout": 0.0}
+    config = config_from_dict(document)
+    del document["train"]["memory"]
+    found, expected = (job_of(each) for each in (config, config_from_dict(document)))
+    losses = [[row["train_loss"] for row in train(job, progress=Silent()).history] for job in (found, expected)]
+    np.testing.assert_allclose(*losses, rtol=1e-4)
 
 
 def test_the_same_seed_gives_the_same_bytes(folder, cut):
@@ -178,8 +190,12 @@ def test_a_step_computes_the_rows_that_reach_a_target_and_an_evaluation_all(fold
 
 
 def test_a_budget_that_is_too_small_is_refused_with_the_number(folder):
-    with pytest.raises(TrainingError, match=r"train\.memory: 1MiB is not enough: \d+MiB are needed \(.*\)\. Set it to"):
-        open_streamed(job_for(folder, memory="1MiB"))
+    with pytest.raises(TrainingError, match=r"train\.memory: 45MiB is not enough: \d+MiB are needed") as caught:
+        open_streamed(job_for(folder, memory="45MiB"))
+    advised = re.search(r"Set it to (\d+MiB) or more", str(caught.value))
+    assert advised is not None
+    with open_streamed(job_for(folder, memory=advised[1])) as found:
+        assert found.plan.num_bytes <= int(advised[1][:-3]) << 20
 
 
 def test_fewer_bytes_are_more_intervals(folder):
