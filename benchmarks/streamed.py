@@ -37,7 +37,6 @@ from typing import Any
 import numpy as np
 import torch
 from streamed_schedules import SCHEDULES, InTurn, in_turn
-from torch.nn import functional
 
 from gnnflow.config import model_from_dict
 from gnnflow.executions import globalbatch, streamed, streamed_backward
@@ -48,6 +47,7 @@ from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Block, Degrees, Features
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.edges import InEdges
+from gnnflow.kernels import cross_entropy
 from gnnflow.kernels.memory import return_memory
 from gnnflow.layers import Model
 from gnnflow.layers.model import ModelInputs, build_model
@@ -256,7 +256,7 @@ def alone(chosen: argparse.Namespace) -> dict[str, Any]:
         for epoch in range(chosen.repeats + 1):
             torch.default_generator.manual_seed(epoch)
             moved, begin = disk.moved, time.perf_counter()
-            loss = functional.cross_entropy(compute(), labels)
+            loss = cross_entropy(compute(), labels)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

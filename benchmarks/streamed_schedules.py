@@ -234,17 +234,15 @@ def both(piece: Any, rows: Any) -> tuple[Any, Any]:
 
 
 def finish(run: streamed.StreamedRun, index: int, room: Held) -> None:
-    """Run a layer's last phase over whole states that lie in a file."""
-    rows = run.graph.rows(run.model.layer(index).out_width, level=index + 1)
+    """Run what lies behind a layer over whole states that lie in a file."""
 
     def load(interval: int) -> Any:
         return room.read(interval), run.load_own(index, interval)
 
     with ahead([partial(load, interval) for interval in run.intervals]) as found:
         for interval in run.intervals:
-            rows.write(interval, [run.finished(index, interval, *next(found))])
+            run.finish(index, interval, *next(found))
     run.layers[index] = LayerRoom(run.layers[index].source, run.layers[index].target, room)
-    run.outputs.append(rows)
 
 
 SCHEDULES: dict[str, tuple[type[streamed.StreamedRun], Any]] = {

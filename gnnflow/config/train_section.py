@@ -98,7 +98,7 @@ class ClusterBatchConfig(BatchKeys):
     )
 
 
-FIXED_MEMORY: Mapping[str, int] = {"cpu": 44 * 2**20, "cuda": (64 + 6 * 16) * 2**20}
+FIXED_MEMORY: Mapping[str, int] = {"cpu": 32 * 2**20, "cuda": (64 + 6 * 16) * 2**20}
 """Bytes of `train.memory` that a device needs whatever the graph is.
 
 cpu: threads, what torch makes of some rows, libraries that are loaded late, what lies between tensors. cuda:

@@ -7,14 +7,15 @@ phases, of which each holds rows of one or two intervals:
 
     per interval i           terms of its nodes, once per node however many chunks read them       vertex phase
     per target interval i    for each source interval j: chunk (i, j), added to the state          edge phase
-                             finalize, update: its rows after the layer                             vertex phase
+                             finalize, update, and the terms of the next layer                      vertex phase
 
 The state of one target interval stays in memory until it is whole; the source terms and edges of the next pieces
 are read in threads meanwhile, and what is written is written in another. A node's message to itself is an edge like
-others, the first of chunk (i, i). Vertex phases take some rows of an interval at a time. What the backward pass needs
-of a layer is its input rows, terms and whole states, which lie where they were written; messages it computes again. It
-takes the chunks the other way round, by source interval, so that the gradient of one source interval's terms stays
-until it is whole (`streamed_backward.py`).
+others, the first of chunk (i, i). Vertex phases take some rows of an interval at a time. Those behind one layer and
+before the next are one: rows between the two are in the cache and in no file, unless something else reads them. What
+the backward pass needs of a layer is its terms and whole states, which lie where they were written; rows and messages
+it computes again. It takes the chunks the other way round, by source interval, so that the gradient of one source
+interval's terms stays until it is whole (`streamed_backward.py`).
 
 What is computed of some nodes or edges is in `streamed_layers.py`. The order of sums depends on how the graph is cut
 and on nothing else.
@@ -35,10 +36,11 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from gnnflow.executions.ring import passing
-from gnnflow.executions.streamed_layers import LayerRoom, Named, Own, StreamedLayers, fill, some_rows
-from gnnflow.executions.streaming import Held, Piece, StreamedGraph, ahead
+from gnnflow.executions.streamed_layers import LayerRoom, Named, Own, StreamedLayers, fill
+from gnnflow.executions.streaming import Held, Piece, StreamedGraph, ahead, parts
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.arrays import IntArray
+from gnnflow.kernels import empty_rows
 from gnnflow.layers import FeatureTensors, Model, NodeContext, State, Terms
 
 
@@ -92,8 +94,10 @@ class StreamedRun(StreamedLayers):
 
     def run_layers(self) -> None:
         """Compute the rows after every layer that still reach a target."""
+        self._make_room(0)
+        self._first_phase()
         for index in range(self.model.num_layers):
-            self._terms_phase(index)
+            self.make_room_behind(index)
             self._edge_phase(index)
             room = self.layers[index]
             if not self.keeps:
@@ -102,7 +106,7 @@ class StreamedRun(StreamedLayers):
 
     def release(self) -> None:
         """Give all room back."""
-        for rows in self.outputs:
+        for rows in self.outputs.values():
             rows.release()
         for room in self.layers if self.keeps else []:
             for held in (room.source, room.target, room.state):
@@ -111,31 +115,45 @@ class StreamedRun(StreamedLayers):
         self.outputs.clear()
         self.layers.clear()
 
-    def _terms_phase(self, index: int) -> None:
+    def _make_room(self, index: int) -> None:
         like = self.no_terms(index)
         source = Held.room(self.graph, like.source, level=index, of_sources=True)
-        room, device = LayerRoom(source, Held.room(self.graph, like.target, level=index + 1)), self.device
-        num_rows, num_targets = self.graph.active(index), self.graph.active(index + 1)
-        with ahead([partial(self._load_for_terms, index, interval) for interval in self.intervals]) as found:
+        self.layers.append(LayerRoom(source, Held.room(self.graph, like.target, level=index + 1)))
+
+    def make_room_behind(self, index: int) -> None:
+        """Make room for what `finish` writes of a layer."""
+        if self.reads_rows(index):
+            self.outputs[index] = self.graph.rows(self.model.layer(index).out_width, level=index + 1)
+        if index + 1 < self.model.num_layers:
+            self._make_room(index + 1)
+
+    def _empty_terms(self, index: int, interval: int) -> Terms:
+        room, device = self.layers[index], self.device
+        num_rows, num_targets = (self.graph.active(level)[interval] for level in (index, index + 1))
+        return Terms(room.source.empty(num_rows, device), room.target.empty(num_targets, device))
+
+    def _write_terms(self, index: int, interval: int, made: Terms) -> None:
+        self.layers[index].source.write(interval, made.source)
+        self.layers[index].target.write(interval, made.target)
+
+    def _first_phase(self) -> None:
+        """Compute the terms of the first layer."""
+        with ahead([partial(self.load_first, interval) for interval in self.intervals]) as found:
             for interval in self.intervals:
                 held, nodes = next(found)
-                made = Terms(
-                    room.source.empty(num_rows[interval], device), room.target.empty(num_targets[interval], device)
-                )
-                for rows in self.runs(index, interval, level=index):
-                    h = self.input_rows(some_rows(held, rows))
-                    fill(made, rows, self.terms(index, h, nodes.part(rows), place=(interval, rows.start)))
-                room.source.write(interval, made.source)
-                room.target.write(interval, made.target)
+                made = self._empty_terms(0, interval)
+                for rows in self.runs(0, interval):
+                    h = self.model.encode(held.rows(rows.start, rows.stop))
+                    fill(made, rows, self.terms(0, h, nodes.part(rows), place=(interval, rows.start)))
+                self._write_terms(0, interval, made)
                 del held, nodes, made
-        self.layers.append(room)
 
-    def _load_for_terms(self, index: int, interval: int) -> tuple[FeatureTensors | Tensor, NodeContext]:
-        return self.load_input(index, interval), self.graph.nodes(interval)
+    def load_first(self, interval: int) -> tuple[FeatureTensors, NodeContext]:
+        """Read what the terms of the first layer are computed from."""
+        return self.graph.features(interval), self.graph.nodes(interval)
 
     def _edge_phase(self, index: int) -> None:
         """Aggregate target interval after target interval, whose state stays in memory until it is whole."""
-        rows = self.graph.rows(self.model.layer(index).out_width, level=index + 1)
         passed = passing(self.graph, self.layers[index].source, self._sources(index))
         with ahead(self._loads(index, passed.terms), number=2) as found, passed:
             for interval, pieces in groupby(self.pieces(index), key=lambda piece: piece.target):
@@ -150,8 +168,25 @@ class StreamedRun(StreamedLayers):
                 assert state is not None
                 source = {}
                 self._keep(index, interval, state)
-                rows.write(interval, [self.finished(index, interval, state, own)])
-        self.outputs.append(rows)
+                self.finish(index, interval, state, own)
+
+    def finish(self, index: int, interval: int, state: State, own: Own) -> None:
+        """Compute what lies between a layer and the next of an interval: from whole states to rows and next terms."""
+        written, follows = self.outputs.get(index), index + 1 < self.model.num_layers
+        num_rows, width = self.graph.active(index + 1)[interval], self.model.layer(index).out_width
+        out = empty_rows(num_rows, width, device=self.device) if written is not None else None
+        terms = self._empty_terms(index + 1, interval) if follows else None
+        for rows in self.runs(index + 1, interval):
+            held = own.part(rows)
+            after = self.last_phase(index, parts(state, rows), held)
+            if out is not None:
+                out[rows] = after
+            if terms is not None and held.nodes is not None:
+                fill(terms, rows, self.terms(index + 1, after, held.nodes, place=(interval, rows.start)))
+        if written is not None and out is not None:
+            written.write(interval, [out])
+        if terms is not None:
+            self._write_terms(index + 1, interval, terms)
 
     def _sources(self, index: int) -> list[list[int]]:
         """Return the source intervals whose chunks the edge phase reads, by target interval."""
@@ -192,6 +227,6 @@ class StreamedRun(StreamedLayers):
     def _load_outputs(self, interval: int) -> list[Tensor | None]:
         read = self.model.head_layers
         return [
-            rows.read(interval).view(-1, self.model.layer(index).out_width) if index in read else None
-            for index, rows in enumerate(self.outputs)
+            self.outputs[index].read(interval).view(-1, self.model.layer(index).out_width) if index in read else None
+            for index in range(self.model.num_layers)
         ]

@@ -1,9 +1,10 @@
 """The backward pass of the streamed execution: each layer once more, from its last phase to its first.
 
-    per interval i          last phase, from its whole state: gradients of state, own terms and input row
+    per interval i          from its whole state its rows after the layer, and the next layer's terms, again:
+                            gradients of state, own terms and input row
     per source interval j   for each target interval i: the state over chunk (i, j) again, and its gradient, which
                             `Aggregation.part_gradient` knows from those of the whole state, so no other chunk is needed
-    per interval i          its terms again: gradients of its input rows
+    per interval i          at last the terms of the first layer again
 
 In the middle the gradient of one source interval's terms stays in memory until it is whole. A layer whose terms need no
 gradient has no middle, as the first one of most models, whose map comes behind the aggregation.
@@ -26,10 +27,9 @@ from gnnflow.executions.propagate import partial_state, sort_edges
 from gnnflow.executions.ring import Here, Relay, passing, sources_of
 from gnnflow.executions.streamed import StreamedRun
 from gnnflow.executions.streamed_blame import Blame, LayerBlame, below, leaves_of, room_for
-from gnnflow.executions.streamed_layers import Named, Own, some_rows, sources_in
+from gnnflow.executions.streamed_layers import Named, Own, sources_in
 from gnnflow.executions.streaming import Piece, ahead, parts, zeros_like
 from gnnflow.executions.tensors import BlockTensors
-from gnnflow.kernels import empty_rows
 from gnnflow.layers import FeatureTensors, NodeContext, State, Terms
 
 
@@ -37,8 +37,11 @@ def gradients(run: StreamedRun, gradient: Tensor) -> list[Tensor | None]:
     """Return the gradient of each learned parameter, in order. gradient [T, C]: that of the logits."""
     back = _Backward(run)
     back.head(gradient)
+    above = None
     for index in reversed(range(run.model.num_layers)):
-        back.layer(index)
+        above = back.layer(index, above)
+    if above is not None:
+        back.first_phase(above)
     return back.found
 
 
@@ -52,8 +55,22 @@ class _Read:
     gradient: State
 
 
+@dataclass(frozen=True)
+class _Behind:
+    """What is read of an interval to differentiate what lies between a layer and the next.
+
+    whole: its states. gradient: of its rows after the layer, where these were read as such. terms: the gradients of the
+    source and target terms that the next layer made of them; none behind the last layer.
+    """
+
+    own: Own
+    whole: State
+    gradient: Tensor | None
+    terms: tuple[Named, ...]
+
+
 class _Backward:
-    """One backward pass. blames: of the rows after each layer, where there are any."""
+    """One backward pass. blames: of the rows after each layer that are read as such."""
 
     def __init__(self, run: StreamedRun) -> None:
         self.run = run
@@ -74,20 +91,24 @@ class _Backward:
             for name, blame in self._pulled([logits], [gradient[at]], leaves).items():
                 self.blames[int(name)].add(interval, blame)
 
-    def layer(self, index: int) -> None:
-        """Differentiate a layer: the gradients of its input rows are then those of the layer before."""
+    def layer(self, index: int, above: LayerBlame | None) -> LayerBlame | None:
+        """Differentiate a layer and return the gradients of its terms; None where they need none.
+
+        above: the gradients of the next layer's terms, which are given up; None behind the last layer.
+        """
         room = self.run.layers[index]
         blame = None
         if self._terms_need_gradient(index):
             assert room.state is not None
             blame = LayerBlame.room(self.run.graph, room, index=index)
-        self._last_phase(index, blame)
-        self.blames.pop(index).rows.release()
-        if blame is None:
-            return
-        self._edge_phase(index, blame)
-        self._terms_phase(index, blame)
-        blame.release()
+        self._last_phase(index, blame, above)
+        if index in self.blames:
+            self.blames.pop(index).rows.release()
+        if above is not None:
+            above.release()
+        if blame is not None:
+            self._edge_phase(index, blame)
+        return blame
 
     def _blame(self, index: int) -> Blame:
         if index not in self.blames:
@@ -121,29 +142,36 @@ class _Backward:
         learned = [*terms.source.values(), *terms.target.values(), *state.values()]
         return any(each.requires_grad for each in learned)
 
-    def _last_phase(self, index: int, blame: LayerBlame | None) -> None:
+    def _last_phase(self, index: int, blame: LayerBlame | None, above: LayerBlame | None) -> None:
         run, room = self.run, self.run.layers[index]
         assert room.state is not None
-        of_rows, state_of = self.blames[index], room.state
+        of_rows, state_of = self.blames.get(index), room.state
 
-        def load(interval: int) -> tuple[Own, State, Tensor]:
-            return run.load_own(index, interval), state_of.read(interval), of_rows.read(interval)
+        def load(interval: int) -> _Behind:
+            terms = () if above is None else (above.source.read(interval), above.target.read(interval))
+            gradient = None if of_rows is None else of_rows.read(interval)
+            return _Behind(run.load_own(index, interval), state_of.read(interval), gradient, terms)
 
         with ahead([partial(load, interval) for interval in run.intervals]) as found:
             for interval in run.intervals:
                 self._last_of(index, interval, next(found), blame)
 
-    def _last_of(self, index: int, interval: int, read: tuple[Own, State, Tensor], blame: LayerBlame | None) -> None:
-        """Differentiate the last phase of an interval, some rows at a time."""
-        run, (own, whole, gradient) = self.run, read
-        made = room_for(run.graph.active(index + 1)[interval], own, blame, run.device)
-        for rows in run.runs(index, interval, level=index + 1):
-            held, state = own.part(rows), parts(whole, rows)
+    def _last_of(self, index: int, interval: int, read: _Behind, blame: LayerBlame | None) -> None:
+        """Differentiate what lies behind the edges of an interval, some rows at a time."""
+        run = self.run
+        made = room_for(run.graph.active(index + 1)[interval], read.own, blame, run.device)
+        for rows in run.runs(index + 1, interval):
+            held, state = read.own.part(rows), parts(read.whole, rows)
             slopes = {name: state.pop(name) for name in [*state] if name == SLOPE}
             leaves = leaves_of(held, state, with_terms=blame is not None)
             with torch.enable_grad():
                 out = run.last_phase(index, state, held)
-            pulled = self._pulled([out], [gradient[rows]], leaves)
+                after = self._after(index, out, held, place=(interval, rows.start)) if read.terms else ()
+            outputs, gradients = ([], []) if read.gradient is None else ([out], [read.gradient[rows]])
+            for of, by in zip(after, read.terms, strict=True):
+                outputs += [of[name] for name in by]
+                gradients += [each[rows] for each in by.values()]
+            pulled = self._pulled(outputs, gradients, leaves)
             if blame is not None and slopes:
                 self._add_by_targets(index, slopes, pulled)
             if blame is not None:
@@ -155,6 +183,11 @@ class _Backward:
             blame.target.write(interval, below("target/", made))
         if "h" in made:
             self._blame(index - 1).add(interval, made["h"])
+
+    def _after(self, index: int, out: Tensor, held: Own, *, place: tuple[int, int]) -> Terms:
+        """Return the terms that the next layer makes of some rows."""
+        assert held.nodes is not None
+        return self.run.terms(index + 1, out, held.nodes, place=place)
 
     def _add_by_targets(self, index: int, slopes: State, pulled: Named) -> None:
         layer, edge = self.run.model.layer(index), self.run.graph.edge(index)
@@ -272,32 +305,20 @@ class _Backward:
         whole = {} if kind.adds or not kind.part_reads_whole else room.state.read(piece.target)
         return _Read(block, room.target.read(piece.target), whole, blame.state.read(piece.target))
 
-    def _terms_phase(self, index: int, blame: LayerBlame) -> None:
+    def first_phase(self, blame: LayerBlame) -> None:
+        """Differentiate the terms of the first layer, some rows at a time, and give up their gradients."""
         run = self.run
 
-        def load(interval: int) -> tuple[FeatureTensors | Tensor, NodeContext, Named, Named]:
-            held, nodes = run.load_input(index, interval), run.graph.nodes(interval)
-            return held, nodes, blame.source.read(interval), blame.target.read(interval)
+        def load(interval: int) -> tuple[FeatureTensors, NodeContext, Named, Named]:
+            return *run.load_first(interval), blame.source.read(interval), blame.target.read(interval)
 
         with ahead([partial(load, interval) for interval in run.intervals]) as found:
             for interval in run.intervals:
-                self._terms_of(index, interval, next(found))
-
-    def _terms_of(
-        self, index: int, interval: int, read: tuple[FeatureTensors | Tensor, NodeContext, Named, Named]
-    ) -> None:
-        """Differentiate the terms of an interval, some rows at a time."""
-        run, (held, nodes, source, target) = self.run, read
-        made = empty_rows(*held.shape, device=held.device) if isinstance(held, Tensor) else None
-        for rows in run.runs(index, interval, level=index):
-            h = some_rows(held, rows)
-            leaves = {"h": h.requires_grad_()} if isinstance(h, Tensor) else {}
-            with torch.enable_grad():
-                terms = run.terms(index, run.input_rows(h), nodes.part(rows), place=(interval, rows.start))
-            outputs = [*(terms.source[name] for name in source), *(terms.target[name] for name in target)]
-            gradients = [each[rows] for each in (*source.values(), *target.values())]
-            pulled = self._pulled(outputs, gradients, leaves)
-            if made is not None:
-                made[rows] = pulled["h"]
-        if made is not None:
-            self._blame(index - 1).add(interval, made)
+                held, nodes, source, target = next(found)
+                for rows in run.runs(0, interval):
+                    with torch.enable_grad():
+                        h = run.model.encode(held.rows(rows.start, rows.stop))
+                        terms = run.terms(0, h, nodes.part(rows), place=(interval, rows.start))
+                    outputs = [*(terms.source[name] for name in source), *(terms.target[name] for name in target)]
+                    self._pulled(outputs, [each[rows] for each in (*source.values(), *target.values())], {})
+        blame.release()

@@ -27,7 +27,7 @@ from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.errors import LayerError
 from gnnflow.graph.hashing import mix_one, seed_word
-from gnnflow.kernels import Csr, empty_rows, identity
+from gnnflow.kernels import Csr, identity
 from gnnflow.kernels.device import generator_of
 from gnnflow.layers import FeatureTensors, Layer, Model, NodeContext, State, Terms
 
@@ -40,15 +40,17 @@ _PLACES = 0x9E3779B97F4A7C15  # odd: places in a graph give different numbers
 class Own:
     """What the last phase of a layer reads of a target interval's own nodes, beside their state.
 
-    h: what its input rows are computed from, where the model adds these.
+    h: what its input rows are computed from, where the model adds these. nodes: where another layer follows.
     """
 
     target: Named
     h: FeatureTensors | Tensor | None
+    nodes: NodeContext | None
 
     def part(self, rows: slice) -> Own:
         """Return some of the rows."""
-        return Own(parts(self.target, rows), None if self.h is None else some_rows(self.h, rows))
+        h = None if self.h is None else some_rows(self.h, rows)
+        return Own(parts(self.target, rows), h, None if self.nodes is None else self.nodes.part(rows))
 
 
 @dataclass(frozen=True)
@@ -64,14 +66,15 @@ class LayerRoom:
 class StreamedLayers:
     """A model over a graph, interval by interval and piece by piece.
 
-    keeps: for a backward pass. outputs: the rows after each layer. layers: where the terms of each lie.
+    keeps: for a backward pass. outputs: the rows after each layer that are read as such, by layer. layers: where the
+    terms of each lie.
     """
 
     model: Model
     graph: StreamedGraph
     targets: IntArray
     keeps: bool
-    outputs: list[Rows] = field(default_factory=list)
+    outputs: dict[int, Rows] = field(default_factory=dict)
     layers: list[LayerRoom] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -152,10 +155,11 @@ class StreamedLayers:
         """Return a layer's input rows [n, W]."""
         return held if isinstance(held, Tensor) else self.model.encode(held)
 
-    def runs(self, index: int, interval: int, *, level: int) -> Iterator[slice]:
-        """Yield an interval's rows of a level as the vertex phases of a layer take them."""
-        layer = self.model.layer(index)
-        return runs(self.graph.active(level)[interval], max(layer.in_width, layer.out_width), self.device)
+    def runs(self, level: int, interval: int) -> Iterator[slice]:
+        """Yield an interval's rows of a level as the vertex phase takes them that lies between two layers."""
+        beside = [self.model.layer(index) for index in (level - 1, level) if 0 <= index < self.model.num_layers]
+        width = max(max(layer.in_width, layer.out_width) for layer in beside)
+        return runs(self.graph.active(level)[interval], width, self.device)
 
     def terms(self, index: int, h: Tensor, nodes: NodeContext, *, place: tuple[int, int] = (0, 0)) -> Terms:
         """Return a layer's terms of some nodes, target terms of those that are targets, the first ones.
@@ -188,15 +192,15 @@ class StreamedLayers:
         shortcut = None if own.h is None else model.shortcut(index, self.input_rows(own.h))
         return model.post(index, rows, shortcut, is_activated=relu)
 
-    def has_shortcut(self, index: int) -> bool:
-        """Return whether the model adds a layer's input to its rows."""
-        layer = self.model.layer(index)
-        return self.model.shortcut(index, torch.zeros(0, layer.in_width, device=self.device)) is not None
+    def reads_rows(self, index: int) -> bool:
+        """Return whether the rows after a layer are written."""
+        return reads_rows(self.model, index)
 
     def load_own(self, index: int, interval: int) -> Own:
-        """Read what `last_phase` needs beside the state."""
-        h = self.load_input(index, interval) if self.has_shortcut(index) else None
-        return Own(self.layers[index].target.read(interval), h)
+        """Read what the phase behind a layer needs beside the state."""
+        h = self.load_input(index, interval) if has_shortcut(self.model, index) else None
+        nodes = self.graph.nodes(interval) if index + 1 < self.model.num_layers else None
+        return Own(self.layers[index].target.read(interval), h, nodes)
 
     def add_piece(self, index: int, state: State | None, piece: Piece, block: BlockTensors, *, terms: Terms) -> State:
         """Return what the state of a target interval becomes with a piece of its in-edges.
@@ -212,14 +216,6 @@ class StreamedLayers:
         """Make the draws of a piece's edges a function of the pass and the piece."""
         self.seeded("piece", index, piece.target, piece.source, piece.number)
 
-    def finished(self, index: int, interval: int, state: State, own: Own) -> Tensor:
-        """Return an interval's rows after a layer, one run of memory."""
-        width, device = self.model.layer(index).out_width, self.device
-        made = empty_rows(self.graph.active(index + 1)[interval], width, device=device)
-        for rows in self.runs(index, interval, level=index + 1):
-            made[rows] = self.last_phase(index, parts(state, rows), own.part(rows))
-        return made
-
     def predicted(self, interval: int, outputs: list[Tensor | None]) -> Tensor:
         """Return the logits of an interval's targets from the rows of all its nodes after each layer."""
         places = self.targets_in(interval)[1].to(self.device)
@@ -230,6 +226,16 @@ class StreamedLayers:
 @cache
 def _word(phase: str) -> int:
     return int(seed_word(phase))
+
+
+def has_shortcut(model: Model, index: int) -> bool:
+    """Return whether a model adds a layer's input to its rows."""
+    return model.shortcut(index, torch.zeros(0, model.layer(index).in_width, device=model.device)) is not None
+
+
+def reads_rows(model: Model, index: int) -> bool:
+    """Return whether the rows after a layer are read, and not only the terms that the next layer makes of them."""
+    return index in model.head_layers or (index + 1 < model.num_layers and has_shortcut(model, index + 1))
 
 
 def not_streamed(layer: Layer) -> str | None:

@@ -80,16 +80,24 @@ def targets_of(graph: FileGraph, targets):
     return targets[(targets >= first) & (targets < last)]
 
 
+class _AllRows(streamed.StreamedRun):
+    """A pass that keeps the rows after every layer."""
+
+    def reads_rows(self, index):
+        """Return True."""
+        return True
+
+
 def outputs_of(model, graph: FileGraph, targets):
     """Return logits and embedding of some of a rank's rows, with gradients of the logits where they are wanted."""
     if torch.is_grad_enabled():
         logits = streamed.forward(model, graph, targets)
         return logits, logits
-    run = streamed.StreamedRun(model, graph, targets, keeps=False)
+    run = _AllRows(model, graph, targets, keeps=False)
     logits = run.logits()
     outputs = [
         torch.cat([rows.read(each) for each in run.intervals]).view(-1, model.layer(index).out_width)
-        for index, rows in enumerate(run.outputs)
+        for index, rows in run.outputs.items()
     ]
     interval = np.searchsorted(run.firsts, targets, side="right") - 1
     held = []

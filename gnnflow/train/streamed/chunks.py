@@ -53,6 +53,7 @@ class ChunkFile:
         self._order: Sequence[int] = self._own if ring is None else ring.order
         self._scratch, self._file, self._max_edges = scratch, scratch.file(), max_edges
         self._segments: dict[tuple[int, int], list[_Segment]] = {}
+        self._num_edges: dict[int, int] = {}  # by the least depth of their targets; known once all are written
         self._scale: NodeFile | None = None
         self._columns: tuple[bool, bool, int, bool] = (False, False, 0, False)
 
@@ -128,8 +129,10 @@ class ChunkFile:
 
     def num_edges(self, least_depth: int) -> int:
         """Return how many edges lead to targets of at least a depth."""
-        held = (each for segments in self._segments.values() for each in segments)
-        return sum(each.num_edges for each in held if each.depth >= least_depth)
+        if least_depth not in self._num_edges:  # every run of rows asks which of map and sum comes first
+            held = (each for segments in self._segments.values() for each in segments)
+            self._num_edges[least_depth] = sum(each.num_edges for each in held if each.depth >= least_depth)
+        return self._num_edges[least_depth]
 
     def pieces(self, *, num_targets: Sequence[int], num_sources: Sequence[int], least_depth: int) -> list[Piece]:
         """Return the pieces by target, and then by source interval; an empty one where a target has no other.
