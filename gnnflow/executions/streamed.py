@@ -41,6 +41,7 @@ from gnnflow.executions.streaming import Held, Piece, StreamedGraph, ahead, part
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.arrays import IntArray
 from gnnflow.kernels import empty_rows
+from gnnflow.kernels.memory import give_back
 from gnnflow.layers import FeatureTensors, Model, NodeContext, State, Terms
 
 
@@ -114,6 +115,7 @@ class StreamedRun(StreamedLayers):
                     held.release()
         self.outputs.clear()
         self.layers.clear()
+        give_back()  # what this pass leaves between others' memory serves the next one badly
 
     def _make_room(self, index: int) -> None:
         like = self.no_terms(index)
@@ -155,7 +157,7 @@ class StreamedRun(StreamedLayers):
     def _edge_phase(self, index: int) -> None:
         """Aggregate target interval after target interval, whose state stays in memory until it is whole."""
         passed = passing(self.graph, self.layers[index].source, self._sources(index))
-        with ahead(self._loads(index, passed.terms), number=2) as found, passed:
+        with ahead(self._loads(index, passed.terms)) as found, passed:
             for interval, pieces in groupby(self.pieces(index), key=lambda piece: piece.target):
                 own = cast("Own", next(found))
                 state: State | None = None
