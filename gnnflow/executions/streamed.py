@@ -157,7 +157,7 @@ class StreamedRun(StreamedLayers):
     def _edge_phase(self, index: int) -> None:
         """Aggregate target interval after target interval, whose state stays in memory until it is whole."""
         passed = passing(self.graph, self.layers[index].source, self._sources(index))
-        with ahead(self._loads(index, passed.terms)) as found, passed:
+        with ahead(self._loads(index, passed.terms), number=2) as found, passed:
             for interval, pieces in groupby(self.pieces(index), key=lambda piece: piece.target):
                 own = cast("Own", next(found))
                 state: State | None = None

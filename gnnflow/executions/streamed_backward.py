@@ -210,7 +210,7 @@ class _Backward:
         passed = passing(self.run.graph, self.run.layers[index].source, [list(by_source)], blame.source)
         before: int = -1
         left: State = {}
-        with ahead(self._loads(index, by_source, passed, blame), number=2) as found, passed:
+        with ahead(self._loads(index, by_source, passed, blame)) as found, passed:
             for source, pieces in by_source.items():
                 terms = cast("Named", next(found))
                 gathered = blame.source.empty(self.run.graph.active(index)[source], self.run.device)

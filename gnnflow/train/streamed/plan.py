@@ -222,7 +222,7 @@ def _bytes_per_row(layer: _LayerWidths, following: _LayerWidths | None) -> int:
     """Return the bytes per node of an interval that the largest phase of a layer holds.
 
     Of what a phase reads there is what it computes on and the next; of what it writes, what it fills and what is on its
-    way to the file. Pieces are read two ahead. Degrees are three numbers.
+    way to the file. Forward, pieces are read two ahead. Degrees are three numbers.
     """
     own = layer.target + layer.h * layer.has_shortcut + _DEGREES * (following is not None)
     # what is written behind a layer, and whose gradients are read: rows where they are read as such, and next terms
@@ -235,10 +235,10 @@ def _bytes_per_row(layer: _LayerWidths, following: _LayerWidths | None) -> int:
     terms = 2 * (layer.h + _DEGREES + layer.source + layer.target)
     # passed: what waits to be taken, is on its way here, or read ahead to be sent; of gradients also what is sent; and
     # the memory that ranks of one host both see, once for each way
-    edges = 2 * layer.kept + parts + 2 * layer.source + 5 * layer.passed + 2 * own + 2 * behind
+    edges = 2 * layer.kept + parts + 3 * layer.source + 5 * layer.passed + 2 * own + 2 * behind
     # attention keeps of each target what it needs of all its edges, and reads and writes the gradients of target terms
     attended = 4 * layer.heads + 2 * layer.target if layer.in_place and not layer.adds else 0
-    edges_back = 4 * layer.source + 9 * layer.passed + 3 * (layer.state + layer.target) + differentiated + attended
+    edges_back = 4 * layer.source + 9 * layer.passed + 2 * (layer.state + layer.target) + differentiated + attended
     last_back = 2 * (own + layer.kept + behind)
     if layer.learns:
         last_back += 2 * (layer.state + layer.target + layer.h * layer.has_shortcut)
