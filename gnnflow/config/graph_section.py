@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import combinations
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -167,12 +168,15 @@ class GraphConfig(Section):
         ):
             for key, listed in ({kind: features} if isinstance(features, tuple) else _below(kind, features)).items():
                 _check_columns(key, listed, taken)
-        if self.src == self.dst:
-            raise problem(
-                f"{self.dst!r} is the column of graph.src too",
-                key="dst",
-                fix="Name the column of each end of an edge.",
-            )
+        for roles in (("id", "label", "split"), ("src", "dst", "weight")):
+            for key, other in combinations(reversed(roles), 2):
+                column = getattr(self, key)
+                if column == getattr(self, other):
+                    raise problem(
+                        f"{column!r} is the column of graph.{other} too",
+                        key=key,
+                        fix="Name another column: each is read for one thing.",
+                    )
         return self
 
     @model_validator(mode="after")

@@ -220,6 +220,16 @@ class MAGNNConfig(ModelKeys):
     )
     across: Joins = Field("attention", description=_ACROSS)
 
+    @model_validator(mode="after")
+    def _pairs_of_columns_turn(self) -> Self:
+        if self.encodes == "rotate" and self.layers > 1 and self.hidden % 2:
+            raise problem(
+                f"rotate turns pairs of columns, and hidden is {self.hidden}",
+                key="encodes",
+                fix="Choose an even hidden, or set it to mean.",
+            )
+        return self
+
 
 class PGNNConfig(JoinedKeys):
     """Position-aware graph neural network."""

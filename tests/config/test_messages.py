@@ -246,6 +246,8 @@ def test_impossible_combinations_are_refused(extra, where, problem):
         ("graph.features=[x, x]", "graph.features", "['x', 'x'] names a column twice"),
         ("graph.edge_features=[dst]", "graph.edge_features", "'dst' is the column of graph.dst"),
         ("graph.src=dst", "graph.dst", "'dst' is the column of graph.src too"),
+        ("graph.label=id", "graph.label", "'id' is the column of graph.id too"),
+        ("graph.weight=src", "graph.weight", "'src' is the column of graph.src too"),
         (
             "graph.nodes={user: u}",
             "graph",

@@ -32,6 +32,22 @@ def hops_reach_layers(config: Config) -> None:
         )
 
 
+def targets_have_neighbors(config: Config) -> None:
+    """Raise where nodes of the type that is scored aggregate nothing."""
+    graph, relations = config.graph, config.aggregated_relations
+    if config.task.kind != "node" or relations is None or graph.target_relation is not None:
+        return
+    target = graph.schema.types[graph.target_type]
+    if all(each.target != target for each in relations):
+        direct = isinstance(config.neighbors, DirectNeighbors)
+        raise problem(
+            f"no relation leads to {target}, which would be scored by its own features alone: they are "
+            f"{', '.join(map(str, relations))}",
+            key="graph.target" if direct else "neighbors.kind",
+            fix="Set graph.reverse_edges: true." if direct else f"Choose neighbours that nodes of type {target} have.",
+        )
+
+
 def relations_are_joined_where_there_are_several(config: Config) -> None:
     """Raise where relations are to be joined and the model sees one."""
     model, relations = config.model, config.aggregated_relations
