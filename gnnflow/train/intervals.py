@@ -70,7 +70,7 @@ def _of_classes(values: Values, logits: FloatArray, labels: Array) -> dict[str, 
         counts = [np.bincount(key, minlength=size).reshape(num_groups, -1) for key in keys]
         found["macro_f1"] = _percentiles(_macro_f1(*_resampled(counts)), values["macro_f1"])
     if "roc_auc" in values:
-        found["roc_auc"] = _area(values["roc_auc"], _mean_pull(*one_against_rest(logits, labels)))
+        found["roc_auc"] = _area(values["roc_auc"], _mean_influence(*one_against_rest(logits, labels)))
     return found
 
 
@@ -89,11 +89,11 @@ def _of_labels(values: Values, logits: FloatArray, labels: Array) -> dict[str, I
             micro = _ratio(2 * hits.sum(axis=1), true.sum(axis=1) + guessed.sum(axis=1))
             found["micro_f1"] = _percentiles(micro, values["micro_f1"])
     if "roc_auc" in values:
-        found["roc_auc"] = _area(values["roc_auc"], _mean_pull(logits, truth))
+        found["roc_auc"] = _area(values["roc_auc"], _mean_influence(logits, truth))
     if "roc_auc_micro" in values:
         # the entries of one target are not independent, so each target's are added up [N]
-        pull = _pull(logits.ravel(), truth.ravel()).reshape(labels.shape).sum(axis=1)
-        found["roc_auc_micro"] = _area(values["roc_auc_micro"], pull)
+        influence = _influence(logits.ravel(), truth.ravel()).reshape(labels.shape).sum(axis=1)
+        found["roc_auc_micro"] = _area(values["roc_auc_micro"], influence)
     return found
 
 
@@ -118,7 +118,9 @@ def _of_links(values: Values, logits: FloatArray, labels: Array) -> dict[str, In
         truth = np.zeros(logits.shape, bool)
         truth[:, 0] = True
         # the pairs of one edge are not independent, so each edge's are added up [N]
-        found["roc_auc"] = _area(values["roc_auc"], _pull(logits.ravel(), truth.ravel()).reshape(truth.shape).sum(1))
+        found["roc_auc"] = _area(
+            values["roc_auc"], _influence(logits.ravel(), truth.ravel()).reshape(truth.shape).sum(1)
+        )
     return found
 
 
@@ -177,28 +179,28 @@ def _percentiles(resampled: Array, value: float) -> Interval:
     return float(low), float(high)
 
 
-def _area(value: float, pull: Array) -> Interval:
-    """Return the interval of an area that each target moves by its pull [N]."""
+def _area(value: float, influence: Array) -> Interval:
+    """Return the interval of an area under the curve that each target moves by its influence [N]."""
     # on the scale of log odds, whose derivative is 1 / slope, so that both ends stay within 0 and 1
     slope = value * (1 - value)
     if slope <= 0:
         return value, value
-    odds, margin = math.log(value / (1 - value)), _Z * math.sqrt(float(np.square(pull).sum())) / slope
+    odds, margin = math.log(value / (1 - value)), _Z * math.sqrt(float(np.square(influence).sum())) / slope
     return (1 + math.tanh((odds - margin) / 2)) / 2, (1 + math.tanh((odds + margin) / 2)) / 2
 
 
-def _mean_pull(scores: Array, truth: Array) -> Array:
-    """Return each target's pull [N] on the mean area over the columns that have both kinds of target."""
+def _mean_influence(scores: Array, truth: Array) -> Array:
+    """Return the influence of each target [N] on the mean area over the columns that have both kinds of target."""
     positives = truth.sum(axis=0)
     defined = np.flatnonzero((positives > 0) & (positives < len(truth)))
     total = np.zeros(len(truth))
     for column in defined:
-        total += _pull(scores[:, column], truth[:, column])
+        total += _influence(scores[:, column], truth[:, column])
     return total / len(defined)
 
 
-def _pull(scores: Array, truth: Array) -> Array:
-    """Return by how much each target moves the area [N]; the sum of squares is DeLong's variance."""
+def _influence(scores: Array, truth: Array) -> Array:
+    """Return by how much each target moves the area, its influence [N]; the sum of squares is DeLong's variance."""
     order = np.argsort(scores, kind="stable")
     scores, truth = scores[order], truth[order]
     high, low = scores[truth], scores[~truth]
@@ -209,9 +211,9 @@ def _pull(scores: Array, truth: Array) -> Array:
     for kind in (truth, ~truth):
         count = int(np.count_nonzero(kind))
         right[kind] = (right[kind] - right[kind].mean()) / math.sqrt(count * max(count - 1, 1))
-    pull = np.empty(len(scores))
-    pull[order] = right
-    return pull
+    influence = np.empty(len(scores))
+    influence[order] = right
+    return influence
 
 
 def _share_below(others: Array, scores: Array) -> Array:

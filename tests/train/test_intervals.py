@@ -50,7 +50,7 @@ def test_areas_have_delongs_variance() -> None:
     # psi of every pair, equation 2 of the paper [positives, negatives]
     pairs = (high[:, None] > low) + 0.5 * (high[:, None] == low)
     variance = pairs.mean(axis=1).var(ddof=1) / len(high) + pairs.mean(axis=0).var(ddof=1) / len(low)
-    assert np.square(intervals._pull(found, truth)).sum() == pytest.approx(variance)
+    assert np.square(intervals._influence(found, truth)).sum() == pytest.approx(variance)
 
 
 @pytest.mark.parametrize("label_kind", ["single", "multi"])
