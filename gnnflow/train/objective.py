@@ -22,6 +22,7 @@ from gnnflow.graph.arrays import Array
 from gnnflow.graph.labels import LABEL_KINDS, LabelKind, check_class_weight
 from gnnflow.train.losses import LossFunction, loss_function
 from gnnflow.train.metrics import labelled_rows
+from gnnflow.train.optimizers import eager
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,6 @@ def build_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimi
     """Return the configured optimiser over all parameters."""
     parameters = list(model.parameters())
     if config.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=config.lr, weight_decay=config.weight_decay)
-    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
+        return eager(torch.optim.SGD)(parameters, lr=config.lr, weight_decay=config.weight_decay)
+    kind = eager(torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam)
     return kind(parameters, lr=config.lr, weight_decay=config.weight_decay, fused=True)

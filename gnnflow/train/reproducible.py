@@ -64,7 +64,8 @@ def compute_settings(threads: int, device: torch.device = CPU) -> Iterator[None]
         kept_memory(),
     ):
         try:
-            torch.use_deterministic_algorithms(True)  # noqa: FBT003 - torch's own signature
+            # the same as use_deterministic_algorithms(True), which imports the whole compiler to tell it too
+            torch.set_deterministic_debug_mode("error")
             deterministic.fill_uninitialized_memory = False
             yield
         finally:

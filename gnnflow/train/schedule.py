@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from gnnflow.config import CosineSchedule, LinearSchedule, PlateauSchedule, ScheduleConfig
 from gnnflow.graph.labels import lower_is_better
+from gnnflow.train.optimizers import eager
 
 
 class Schedule(Protocol):
@@ -70,7 +71,7 @@ class _Plateau:
     """torch's ReduceLROnPlateau, on an optimiser that stands in for those that updaters own."""
 
     def __init__(self, config: PlateauSchedule, *, lr: float, metric: str) -> None:
-        self._optimizer = torch.optim.SGD([torch.zeros(1)], lr=lr)
+        self._optimizer = eager(torch.optim.SGD)([torch.zeros(1)], lr=lr)
         self._scheduler = ReduceLROnPlateau(
             self._optimizer,
             mode="min" if lower_is_better(metric) else "max",
