@@ -207,14 +207,14 @@ def _sample(store: GraphStore, scored: Artifact, *, targets: str | Sequence[str]
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from gnnflow.infer.pairs import scored_edges
-
     label = ["label"] if LABEL_KINDS[store.facts.label_kind].has_labels else []
     pieces: list[pa.Table] = []
     for entry in scored.manifest.files:
         partition = int(entry.name.rsplit("-", 1)[-1].split(".")[0])
         predicted = read_artifact_table(scored.uri, entry.name)
         if label and store.facts.targets == "edges":
+            from gnnflow.infer.pairs import scored_edges  # takes torch, which no report on nodes waits for
+
             known = store.pairs(partition, ["split", *label])
             known = known.append_column("labelled", pa.array(to_numpy(known["split"]) >= 0))
             rows = scored_edges(known, targets if isinstance(targets, str) else tuple(map(SPLITS.index, targets)))
