@@ -7,19 +7,20 @@ whether or not anything is compiled. Nothing is here, so what they wrap is calle
 from __future__ import annotations
 
 import inspect
-from functools import cache
+from typing import Any, TypeVar
 
 import torch
+
+Kind = TypeVar("Kind", bound=torch.optim.Optimizer)
 
 _WRAPPED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
 
 
-@cache
-def eager(kind: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
+def eager(kind: type[Kind]) -> type[Kind]:
     """Return a class of optimisers with the results of another, for training that is not compiled.
 
     A step is not differentiable: there is no gradient of what it computes.
     """
-    methods = {name: inspect.unwrap(getattr(kind, name)) for name in _WRAPPED}
-    step = torch.no_grad()(inspect.unwrap(kind.step))
-    return type(kind.__name__, (kind,), {**methods, "step": step, "__module__": __name__})
+    methods: dict[str, Any] = {name: inspect.unwrap(getattr(kind, name)) for name in _WRAPPED}
+    methods["step"] = torch.no_grad()(inspect.unwrap(kind.step))
+    return type(kind.__name__, (kind,), {**methods, "__module__": __name__})
