@@ -108,7 +108,10 @@ class TrainKeys(Section):
         5, ge=0, le=1000, description="How often lost ranks are started again from the last checkpoint."
     )
     start_seconds: Number = Field(
-        120.0, gt=0, le=86400, description="Seconds within which all ranks must have begun; else the run stops."
+        120.0,
+        gt=0,
+        le=86400,
+        description="Seconds within which ranks must have begun once they are told to; else the run stops.",
     )
     step_seconds: Number = Field(
         1800.0,

@@ -6,13 +6,14 @@ Tasks are idempotent and commit their own output, so a scheduler may run one twi
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from gnnflow.graph.errors import ClusterError
 from gnnflow.mapreduce.preflight import refuse_unfit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from distributed import Client
 
@@ -95,24 +96,31 @@ class Dask:
 
     def _results(self, futures: list[Any]) -> Iterator[Any]:
         """Yield results as they come. A cluster without workers would wait forever: after a while that is an error."""
-        from distributed import as_completed
-
         waiting, seen_workers, said = set(futures), time.monotonic(), False
         while waiting:
-            try:
-                for future in as_completed(list(waiting), timeout=_LOOK_SECONDS):
-                    waiting.discard(future)
-                    yield future.result()
-            except TimeoutError:
-                if self.client.scheduler_info()["workers"]:
-                    seen_workers, said = time.monotonic(), False
-                    continue
-                if not said:
-                    self.say(f"the Dask cluster has no workers; {len(waiting)} tasks wait for one")
-                    said = True
-                if time.monotonic() - seen_workers > _NO_WORKERS_SECONDS:
-                    raise ClusterError(
-                        f"has had no workers for {_NO_WORKERS_SECONDS} s, with {len(waiting)} tasks waiting",
-                        where="cluster",
-                        fix="Start workers (`dask worker ADDRESS --host HOST`) and run again: finished tasks are kept.",
-                    ) from None
+            for future in _ended(waiting):
+                waiting.discard(future)
+                yield future.result()
+            if not waiting or self.client.scheduler_info()["workers"]:
+                seen_workers, said = time.monotonic(), False
+                continue
+            if not said:
+                self.say(f"the Dask cluster has no workers; {len(waiting)} tasks wait for one")
+                said = True
+            if time.monotonic() - seen_workers > _NO_WORKERS_SECONDS:
+                raise ClusterError(
+                    f"has had no workers for {_NO_WORKERS_SECONDS} s, with {len(waiting)} tasks waiting",
+                    where="cluster",
+                    fix="Start workers (`dask worker ADDRESS --host HOST`) and run again: finished tasks are kept.",
+                )
+
+
+def _ended(waiting: Collection[Any]) -> Iterator[Any]:
+    """Yield futures as they end, for as long as nobody looks at the workers.
+
+    A task's own error may be a TimeoutError too, so none that is raised where a result is taken is caught here.
+    """
+    from distributed import as_completed
+
+    with suppress(TimeoutError):
+        yield from as_completed(list(waiting), timeout=_LOOK_SECONDS)

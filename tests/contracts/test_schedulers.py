@@ -115,7 +115,11 @@ def test_one_scheduler_runs_several_rounds(scheduler):
 
 @pytest.mark.parametrize(
     "error",
-    [ValueError("first", 2), TableError("12 dangling endpoints", where="edges.parquet", fix="Drop them.")],
+    [
+        ValueError("first", 2),
+        TimeoutError("no answer"),
+        TableError("12 dangling endpoints", where="edges.parquet", fix="Drop them."),
+    ],
     ids=lambda error: type(error).__name__,
 )
 def test_the_error_of_a_task_comes_through_unchanged(scheduler, error):

@@ -77,6 +77,8 @@ class Attempt:
         self._futures: dict[int, Future[Any]] = {}
         self._servers = Hosting(job, client, self._topic, ranks=workers, others=others)
         self._looked_at = 0.0
+        self._told_at = 0.0  # when a rank was told to begin, last
+        self._over = False
 
     def run(self) -> TrainResult:
         """Start the ranks and return rank 0's result. Raises RankLostError where one is lost."""
@@ -84,12 +86,11 @@ class Attempt:
         try:
             self._servers.start()
             self._start(0, store=None)
-            begin = time.monotonic()
             while not self._done():
                 self._take_events()
                 self._check_results()
                 self._check_workers()
-                self._check_arrivals(begin)
+                self._check_arrivals()
                 self._check_moves()
             result: TrainResult = self._futures[0].result()
             self._take_events(wait=False)
@@ -118,6 +119,7 @@ class Attempt:
             key=f"{self._topic}-{rank}",
         )
         self._seen[rank] = _Seen(self._seen[rank].worker)
+        self._told_at = time.monotonic()
 
     def _done(self) -> bool:
         return len(self._futures) == len(self._seen) and all(
@@ -139,7 +141,7 @@ class Attempt:
             if event["moves"] != seen.beat.get("moves"):
                 seen.moved_at = now
             seen.beat = event
-        elif event["kind"] == "store":
+        elif event["kind"] == "store" and not self._over:
             for rank in range(1, len(self._seen)):
                 self._start(rank, store=(event["host"], event["port"]))
         elif event["kind"] == "step":
@@ -195,8 +197,8 @@ class Attempt:
             if any(key.startswith(PREFIX) and not key.startswith(self._topic) for key in keys):
                 raise WorkerTakenError(f"the worker {worker} computes a rank of another training")
 
-    def _check_arrivals(self, begin: float) -> None:
-        if time.monotonic() - begin < self._job.train.start_seconds:
+    def _check_arrivals(self) -> None:
+        if time.monotonic() - self._told_at < self._job.train.start_seconds:
             return
         for rank, seen in enumerate(self._seen):
             if not seen.begun:
@@ -221,6 +223,7 @@ class Attempt:
 
     def _end(self, *, patient: bool) -> None:
         """Cancel the ranks and wait until they have left, so that their workers are free for the next attempt."""
+        self._over = True  # a store that is told of only now has no others begin
         with suppress(OSError, RuntimeError):  # the scheduler may be gone too; closed connections are an OSError
             self._client.cancel(list(self._futures.values()), force=True)
             self._servers.end()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import cycle
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from gnnflow.train.job import TrainJob
 
 _CLOSE_SECONDS = 2.0
+_LOOK_SECONDS = 0.05
 
 
 class Hosting:
@@ -36,8 +38,7 @@ class Hosting:
         self.actors: tuple[Any, ...] = ()
 
     def start(self) -> None:
-        """Start them. Raises RankLateError where one does not begin in time."""
-        seconds = self._job.train.start_seconds
+        """Start them. Raises RankLateError where one does not begin in time, RankLostError where its worker is gone."""
         for number, worker in enumerate(self._workers):
             future = self._client.submit(
                 Server,
@@ -50,14 +51,26 @@ class Hosting:
                 key=f"{self._topic}-server-{number}",
             )
             self._futures.append(future)
-            try:
-                self.actors += (future.result(timeout=seconds),)
-            except TimeoutError as error:
+            self.actors += (self._begun(number, future),)
+
+    def _begun(self, number: int, future: Future[Any]) -> Any:
+        """Return a server when it has begun."""
+        seconds, begin = self._job.train.start_seconds, time.monotonic()
+        while not future.done():
+            self.check(self._client.nthreads())  # one whose worker died never begins
+            if time.monotonic() - begin > seconds:
                 raise RankLateError(
-                    f"parameter server {number} did not begin within {seconds:g} s on its worker {worker}",
+                    f"parameter server {number} did not begin within {seconds:g} s on its worker "
+                    f"{self._workers[number]}",
                     where="train.start_seconds",
                     fix="See what that worker does, or raise the limit where workers take longer to begin.",
-                ) from error
+                )
+            time.sleep(_LOOK_SECONDS)
+        try:
+            return future.result()
+        except RuntimeError:  # Dask's, where the worker died just now
+            self.check(self._client.nthreads())
+            raise
 
     def check(self, there: Mapping[str, Any]) -> None:
         """Raise RankLostError where a server's worker is gone."""

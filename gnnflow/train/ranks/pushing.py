@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,20 @@ from gnnflow.train.updater import HeldGradients, StepLoss
 ROWS_BYTES = 1 << 20
 _LOOK_SECONDS = 0.5
 _DONE, _EPOCH = "queue/done", "queue/epoch"
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A server's actor. Raises RankLostError where a call cannot begin, as Dask has heard that the actor is gone."""
+
+    actor: Any
+    number: int
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return getattr(self.actor, name)
+        except RuntimeError as error:
+            raise _lost(self.number, f"cannot be reached ({error})") from None
 
 
 class ServedUpdater:
@@ -65,7 +80,7 @@ class ServedUpdater:
             held = [parameters[number] for number in numbers]
             self._parts.append(Part([each for each in held if id(each) not in self._bags]))
             self._tables.append([self._bags[id(each)] for each in held if id(each) in self._bags])
-        self._servers = list(servers[: len(self._parts)])
+        self._servers = [_Asked(actor, number) for number, actor in enumerate(servers[: len(self._parts)])]
         self._fit = fit
         self._watch = Stopwatch()
         self._steps = 0

@@ -19,11 +19,16 @@ from gnnflow.cluster import Cluster
 from gnnflow.config import LocalCluster, model_from_dict
 from gnnflow.graph.errors import ClusterError, TrainingError
 from gnnflow.layers.saved import decode_weights
-from gnnflow.train.ranks.attempt import PREFIX
+from gnnflow.train.ranks.attempt import PREFIX, Attempt
 from gnnflow.train.ranks.gang import train_on_ranks
+from gnnflow.train.ranks.operations import RankLostError
+from gnnflow.train.ranks.pushing import ServedUpdater
+from gnnflow.train.ranks.servers import Server
 from gnnflow.train.trainer import train
 from tests.train.planted import Planted, Recording, job_for, planted, without_times
 from tests.train.ranks.shared_cluster import WORKERS, client, shared_client
+from tests.train.ranks.test_gradients import model_of
+from tests.train.ranks.together import together
 
 pytestmark = pytest.mark.distributed
 
@@ -236,6 +241,67 @@ def test_a_rank_whose_worker_is_busy_is_named(client):
     nothing_is_left(client)
 
 
+def attempt_of(client, job, *, workers, others=()):
+    """An attempt whose topic is listened to, as where it runs."""
+    each = Attempt(job, client, progress=Recording(), workers=workers, others=others, open_source=GRAPH.open_source)
+    client.subscribe_topic(each._topic, each._hear)
+    return each
+
+
+def test_ranks_have_their_time_to_begin_from_when_they_are_told_to(client):
+    attempt = attempt_of(client, job_of(GRAPH, batch_size=8, workers=2, start_seconds=2), workers=["gone", "gone too"])
+    attempt._start(0, store=None)
+    time.sleep(1.5)
+    attempt._take({"kind": "store", "rank": 0, "host": "127.0.0.1", "port": 1})
+    time.sleep(1.0)
+    attempt._check_arrivals()
+    time.sleep(1.1)
+    with pytest.raises(ClusterError, match=r"rank 1 did not arrive within 2 s"):
+        attempt._check_arrivals()
+    attempt._end(patient=False)
+
+
+def test_an_attempt_that_is_over_has_no_rank_begin_when_a_store_is_told_of(client):
+    attempt = attempt_of(client, job_of(GRAPH, batch_size=8, workers=2), workers=["gone", "gone too"])
+    attempt._start(0, store=None)
+    attempt._end(patient=False)
+    attempt._take({"kind": "store", "rank": 0, "host": "127.0.0.1", "port": 1})
+    assert list(attempt._futures) == [0]
+
+
+def test_a_server_whose_worker_died_before_it_began_is_lost_and_not_late(client):
+    job = job_of(GRAPH, batch_size=8, workers=2, updater=servers("synchronous"))
+    begin, attempt = time.monotonic(), attempt_of(client, job, workers=sorted(client.nthreads()), others=["tcp://gone"])
+    with pytest.raises(RankLostError, match="parameter server 0 was lost: its worker tcp://gone died"):
+        attempt.run()
+    assert time.monotonic() - begin < job.train.start_seconds
+    nothing_is_left(client)
+
+
+def test_a_server_that_is_known_to_be_gone_is_a_lost_rank_at_the_next_call(client):
+    job = job_of(GRAPH, batch_size=8, workers=2, updater=servers("synchronous"))
+    future = client.submit(Server, job.train, 1, actor=True, pure=False)
+    actor = future.result()
+
+    def one(group):
+        updater = ServedUpdater(model_of(), group, [actor], fit=0)
+        updater._begin()
+        kill(client, *client.who_has(future)[future.key])
+        deadline = time.monotonic() + 60
+        while actor._future.status == "finished" and time.monotonic() < deadline:
+            time.sleep(0.05)
+        updater.settle()
+
+    (found,) = together(one, 1)
+    assert isinstance(found, RankLostError), found
+    assert "parameter server 0 cannot be reached (Worker holding Actor was lost" in str(found)
+
+
+def kill(client, worker):
+    """Kill a worker's process."""
+    os.kill(client.run(os.getpid, workers=[worker])[worker], signal.SIGKILL)
+
+
 class Killing(Recording):
     """Kills the worker of a rank, or of `server-0`, when training has come to a step."""
 
@@ -249,9 +315,7 @@ class Killing(Recording):
         if self.left and name == "train" and done >= self.at:
             self.left -= 1
             time.sleep(self.delay)
-            (worker,) = self.workers()
-            pid = self.client.run(os.getpid, workers=[worker])[worker]
-            os.kill(pid, signal.SIGKILL)
+            kill(self.client, *self.workers())
 
     def workers(self):
         running = {key: [worker] for worker, keys in self.client.processing().items() for key in keys}
