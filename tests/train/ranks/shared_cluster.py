@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 
 from gnnflow.cluster import Cluster
@@ -18,6 +20,10 @@ def shared_client():
 
 @pytest.fixture
 def client(shared_client):
-    """All workers are there, also where the test before killed one."""
-    shared_client.wait_for_workers(WORKERS, timeout=60)
+    """All workers are there, also where the test before killed one, and have imported what ranks need.
+
+    On a busy machine that takes longer than the few seconds within which the ranks of some tests shall begin.
+    """
+    shared_client.wait_for_workers(WORKERS, timeout=120)
+    shared_client.run(import_module, "tests.train.ranks.test_gang")
     return shared_client

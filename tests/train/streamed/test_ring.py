@@ -65,7 +65,7 @@ def test_the_same_seed_gives_the_same_bytes_whoever_reads_what(client, folder: P
 def test_a_killed_rank_costs_the_time_since_the_last_checkpoint_and_no_bit(
     client, folder: Path, tmp_path: Path, which: int
 ):
-    keys = {"workers": 2, "epochs": 14, "checkpoint_steps": 4, "start_seconds": 20, "memory": "1GiB"}
+    keys = {"workers": 2, "epochs": 14, "checkpoint_steps": 4, "memory": "1GiB"}
     job = job_for(folder, model=DROPPED, **keys)
     undisturbed = on_ring(client, job)
     progress = Killing(client, 6, which=which)
