@@ -190,8 +190,8 @@ def test_a_step_computes_the_rows_that_reach_a_target_and_an_evaluation_all(fold
 
 
 def test_a_budget_that_is_too_small_is_refused_with_the_number(folder):
-    with pytest.raises(TrainingError, match=r"train\.memory: 45MiB is not enough: \d+MiB are needed") as caught:
-        open_streamed(job_for(folder, memory="45MiB"))
+    with pytest.raises(TrainingError, match=r"train\.memory: 33MiB is not enough: \d+MiB are needed") as caught:
+        open_streamed(job_for(folder, memory="33MiB"))
     advised = re.search(r"Set it to (\d+MiB) or more", str(caught.value))
     assert advised is not None
     with open_streamed(job_for(folder, memory=advised[1])) as found:
