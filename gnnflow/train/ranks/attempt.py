@@ -224,7 +224,7 @@ class Attempt:
     def _end(self, *, patient: bool) -> None:
         """Cancel the ranks and wait until they have left, so that their workers are free for the next attempt."""
         self._over = True  # a store that is told of only now has no others begin
-        with suppress(OSError, RuntimeError):  # the scheduler may be gone too; closed connections are an OSError
+        with suppress(*scheduler_lost(), RuntimeError):
             self._client.cancel(list(self._futures.values()), force=True)
             self._servers.end()
             if patient:
@@ -245,6 +245,13 @@ class Attempt:
             self._client.restart_workers(staying, timeout=_LEAVE_SECONDS, raise_for_error=False)
         except ValueError:  # Dask's answer where a worker has no nanny
             self._progress.message(f"train: {', '.join(staying)} still computes a rank; restart it")
+
+
+def scheduler_lost() -> tuple[type[Exception], ...]:
+    """Return what Dask raises where its scheduler is gone: a closed connection, later a client that has given up."""
+    from distributed.client import ClosedClientError
+
+    return OSError, ClosedClientError
 
 
 def _forget(topic: str, dask_scheduler: Any = None) -> None:

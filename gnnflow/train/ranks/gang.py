@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow.graph.errors import ClusterError
 from gnnflow.graph.run_facts import RankAttempt
-from gnnflow.train.ranks.attempt import LOOK_SECONDS, PREFIX, Attempt, WorkerTakenError
+from gnnflow.train.ranks.attempt import LOOK_SECONDS, PREFIX, Attempt, WorkerTakenError, scheduler_lost
 from gnnflow.train.ranks.operations import RankLostError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def train_on_ranks(
     attempts: list[RankAttempt] = []
     try:
         return _until_done(job, client, attempts, progress=progress, open_source=open_source)
-    except OSError as error:  # a connection of Dask's that is closed, or times out
+    except scheduler_lost() as error:
         raise ClusterError(
             f"the Dask scheduler was lost ({type(error).__name__})",
             where="cluster",

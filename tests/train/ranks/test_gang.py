@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from distributed.client import ClosedClientError
 
 from gnnflow.cluster import Cluster
 from gnnflow.config import LocalCluster, model_from_dict
@@ -122,6 +123,25 @@ def test_the_same_seed_and_ranks_give_the_same_bits(client):
     assert rows_of(first) == rows_of(second)
     assert {name for name in first.metrics if name.startswith("baseline.")}
     nothing_is_left(client)
+
+
+class GivenUp:
+    """A client that looks no longer for a scheduler that is gone."""
+
+    def __getattr__(self, name):
+        def asked(*_, **__):
+            raise ClosedClientError("Client is closed.")
+
+        return asked
+
+
+def test_a_client_that_has_given_up_on_its_scheduler_is_a_lost_scheduler():
+    job = job_of(GRAPH, batch_size=8, workers=2)
+    with pytest.raises(ClusterError, match="the Dask scheduler was lost"):
+        ranks(GivenUp(), job, GRAPH)
+    attempt = Attempt(job, GivenUp(), progress=Recording(), workers=["a", "b"], others=[], open_source=None)
+    with pytest.raises(ClosedClientError):  # and not what its end met
+        attempt.run()
 
 
 def test_fewer_workers_than_ranks_is_refused_with_the_numbers(client):
