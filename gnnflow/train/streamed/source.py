@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -152,6 +153,8 @@ def open_streamed(job: TrainJob, *, edges: bool = True, exchange: Exchange | Non
         if folder is not None and exchange.size > 1:
             copies = keeps_copies(measured(scratch, exchange), np.diff(bounds_of(exchange.size, book)))
             size, sharing = of_all_ranks(size, counts, folder, exchange)
+        # torch imports it, and SymPy with it, for the first gradient of a part: 30 MiB that are no part of the budget
+        importlib.import_module("torch.fx.experimental.symbolic_shapes")
         model, place = build_model(job.model, job.inputs), ON_CARD if card else ON_CPU
         made = plan(model, size, budget=int(train.memory), copies=copies, place=place)
         check_disk(made.disk_bytes, folder, ranks=sharing)

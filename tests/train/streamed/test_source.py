@@ -6,6 +6,8 @@ import errno
 import os
 import re
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +41,24 @@ MODELS = {
     "deep": {"kind": "sage", "hidden": 8, "layers": 4, "dropout": 0.0, "norm": "layer", "residual": True},
     "jumping": {"kind": "gin", "hidden": 8, "layers": 3, "dropout": 0.0, "head": "jumping", "encoder": "linear"},
 }
+PLANNED = """
+import sys
+from pathlib import Path
+from gnnflow.progress import Silent
+from gnnflow.train.streamed import source
+from gnnflow.train.trainer import train
+from tests.train.globalbatch.stored import job_for
+
+made, there = source.plan, set()
+
+def plan(*given, **keys):
+    there.update(sys.modules)
+    return made(*given, **keys)
+
+source.plan = plan
+train(job_for(Path(sys.argv[1]), memory="1GiB"), progress=Silent())
+print(len(there) > 0, len([name for name in sys.modules if name not in there and "gnnflow" not in name]))
+"""
 DROPPED = {**MODELS["gat"], "dropout": 0.5, "attention_dropout": 0.3}
 
 
@@ -187,6 +207,13 @@ def test_a_step_computes_the_rows_that_reach_a_target_and_an_evaluation_all(fold
         model = build_model(config_of(folder).model, job_for(folder).inputs)
         outputs = found.outputs(model, "test")
         assert (np.diff(outputs.targets) > 0).all()
+
+
+def test_libraries_are_there_before_the_budget_is_planned(folder):
+    done = subprocess.run([sys.executable, "-c", PLANNED, str(folder)], capture_output=True, text=True, check=True)
+    planned, late = done.stdout.split()
+    assert planned == "True"
+    assert int(late) < 50  # modules; SymPy alone has 500
 
 
 def test_a_budget_that_is_too_small_is_refused_with_the_number(folder):
