@@ -54,6 +54,14 @@ class WorkerTakenError(Exception):
     """Another training's rank is on the worker that one of ours waits for."""
 
 
+class RankFailedError(Exception):
+    """What a rank raised about the job itself, which may be an OSError as what a lost scheduler raises is."""
+
+    def __init__(self, raised: BaseException) -> None:
+        super().__init__(str(raised))
+        self.raised = raised
+
+
 class Attempt:
     """The ranks of a training from their start until they are done, or one of them is lost."""
 
@@ -81,7 +89,10 @@ class Attempt:
         self._over = False
 
     def run(self) -> TrainResult:
-        """Start the ranks and return rank 0's result. Raises RankLostError where one is lost."""
+        """Start the ranks and return rank 0's result.
+
+        Raises RankLostError where a rank is lost, and RankFailedError where one raised what is wrong with the job.
+        """
         self._client.subscribe_topic(self._topic, self._hear)
         try:
             self._servers.start()
@@ -159,7 +170,7 @@ class Attempt:
         errors = {rank: _error_of(future) for rank, future in self._futures.items() if future.status == "error"}
         for error in errors.values():
             if not isinstance(error, RankLostError | RankLateError | RankStoppedError):
-                raise error
+                raise RankFailedError(error)
         self._check_workers(now=True)
         for error in errors.values():
             if isinstance(error, RankLateError):

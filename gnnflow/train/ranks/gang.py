@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow.graph.errors import ClusterError
 from gnnflow.graph.run_facts import RankAttempt
-from gnnflow.train.ranks.attempt import LOOK_SECONDS, PREFIX, Attempt, WorkerTakenError, scheduler_lost
+from gnnflow.train.ranks.attempt import LOOK_SECONDS, PREFIX, Attempt, RankFailedError, WorkerTakenError, scheduler_lost
 from gnnflow.train.ranks.operations import RankLostError
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def train_on_ranks(
     attempts: list[RankAttempt] = []
     try:
         return _until_done(job, client, attempts, progress=progress, open_source=open_source)
+    except RankFailedError as failed:
+        raise failed.raised from None
     except scheduler_lost() as error:
         raise ClusterError(
             f"the Dask scheduler was lost ({type(error).__name__})",

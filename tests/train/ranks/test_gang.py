@@ -211,19 +211,27 @@ def test_one_rank_may_have_a_server_too(client):
 class Failing:
     """Opens the planted source; on one rank's share a read fails."""
 
-    def __init__(self, graph, rank):
-        self.graph, self.rank = graph, rank
+    def __init__(self, graph, rank, error=None):
+        self.graph, self.rank, self.error = graph, rank, error
 
     def __call__(self, job, *, edges):
         if job.rank == self.rank:
-            raise TrainingError("this share is spoiled", where="shard 7", fix="Make it again.")
+            raise self.error
         return self.graph.open_source(job, edges=edges)
 
 
-def test_an_error_of_one_rank_ends_all_of_them_and_comes_through(client):
+@pytest.mark.parametrize(
+    "error",
+    [
+        TrainingError("this share is spoiled", where="shard 7", fix="Make it again."),
+        PermissionError(13, "shard 7: no access"),  # an OSError, as what Dask raises where its scheduler is gone
+    ],
+    ids=["of the job", "of the system"],
+)
+def test_an_error_of_one_rank_ends_all_of_them_and_comes_through(client, error):
     begin, job = time.monotonic(), job_of(GRAPH, batch_size=8, workers=3)
-    with pytest.raises(TrainingError, match="shard 7: this share is spoiled"):
-        train_on_ranks(job, client, progress=Recording(), open_source=Failing(GRAPH, 1))
+    with pytest.raises(type(error), match="shard 7: "):
+        train_on_ranks(job, client, progress=Recording(), open_source=Failing(GRAPH, 1, error))
     assert time.monotonic() - begin < job.train.step_seconds / 10  # the others do not wait for it
     nothing_is_left(client)
 
