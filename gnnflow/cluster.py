@@ -71,7 +71,6 @@ class Cluster:
 def _local(config: LocalCluster, stack: ExitStack) -> Any:
     import dask
     from distributed import Client
-    from distributed import LocalCluster as DaskLocalCluster
 
     # One thread for BLAS too: partitions are the parallelism, and more workers than cores would fight for them.
     stack.enter_context(
@@ -86,7 +85,7 @@ def _local(config: LocalCluster, stack: ExitStack) -> Any:
         )
     )
     cluster = stack.enter_context(
-        DaskLocalCluster(
+        _cluster_of_processes()(
             n_workers=config.workers,
             threads_per_worker=1,
             memory_limit=int(config.memory_limit),
@@ -100,6 +99,22 @@ def _local(config: LocalCluster, stack: ExitStack) -> Any:
     # A nanny whose worker dies while it starts gives up; keeping the number fixed replaces it.
     cluster.adapt(minimum=config.workers, maximum=config.workers, interval="1s")
     return stack.enter_context(Client(cluster))
+
+
+def _cluster_of_processes() -> Any:
+    """Return Dask's local cluster, which does not stumble over a worker that came and went before it was told of it.
+
+    Its watcher of workers looks up who left in what it was told of, ends with a KeyError where that is nobody, and
+    raises it when the cluster is closed, long after a run is done.
+    """
+    from distributed import LocalCluster as DaskLocalCluster
+
+    class Watching(DaskLocalCluster):
+        def _update_worker_status(self, op: str, msg: Any) -> None:
+            if op != "remove" or msg in self.scheduler_info["workers"]:
+                super()._update_worker_status(op, msg)  # type: ignore[no-untyped-call]
+
+    return Watching
 
 
 def _join(config: AddressCluster, stack: ExitStack) -> Any:

@@ -207,6 +207,14 @@ def process_id(index):
 
 
 @pytest.mark.distributed
+def test_a_worker_that_left_before_the_cluster_was_told_of_it_does_not_end_the_run():
+    with lazy_local() as cluster:
+        started = cluster.dask_client().cluster
+        started._update_worker_status("remove", "tcp://127.0.0.1:1")
+        assert len(started.scheduler_info["workers"]) == WORKERS
+
+
+@pytest.mark.distributed
 def test_a_local_cluster_stops_its_workers_with_its_with_block():
     with lazy_local() as cluster:
         workers = set(cluster.run(process_id, range(8)))

@@ -86,6 +86,6 @@ def test_a_full_disk_of_one_rank_is_one_error_and_leaves_no_file(client, folder:
 
 
 def test_a_budget_that_no_rank_can_keep_is_refused_with_the_number(client, folder: Path):
-    with pytest.raises(TrainingError, match=r"train\.memory: 1MiB is not enough: \d+MiB are needed"):
-        train_on_ranks(job_for(folder, workers=2, memory="1MiB"), client, progress=Recording())
+    with pytest.raises(TrainingError, match=r"train\.memory: 33MiB is not enough: \d+MiB are needed"):
+        train_on_ranks(job_for(folder, workers=2, memory="33MiB"), client, progress=Recording())
     nothing_is_left_soon(client)
