@@ -28,7 +28,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from placing import cores, pin_workers
 from rank_jobs import MODELS, config_of, job_of, make_shards, with_batch
 from scaling import validation_table
 from step_times import answers, apart, network_of, seconds_per_push
-from waiting import count_waits, seconds_waited
+from waiting import count_computing, count_waits, seconds_computed, seconds_waited
 
 from gnnflow.cluster import Cluster
 from gnnflow.config import MiniBatchConfig
@@ -52,7 +52,8 @@ from gnnflow.train.ranks.gang import train_on_ranks
 class Speed:
     """Of one training: median targets per second over its epochs, share of waiting, last loss.
 
-    seconds: of a step; cpu: seconds of all workers per target, those of the beginning included.
+    seconds: of a step, and computed: by the process of one rank meanwhile; cpu: seconds of all workers per target,
+    those of the beginning included.
     """
 
     targets_per_second: float
@@ -60,22 +61,26 @@ class Speed:
     cpu: float
     loss: float
     seconds: float
+    computed: float
 
 
 def speed_of(job: TrainJob, client: Client) -> Speed:
     """Train and return how fast that was."""
     steps = job.train.epochs * steps_per_epoch(job)
     busy, waited = sum(client.run(time.process_time).values()), sum(client.run(seconds_waited).values())
+    before = sum(client.run(seconds_computed).values())
     result = train_on_ranks(job, client, progress=Silent()).result
+    computed = sum(client.run(seconds_computed).values()) - before
     busy, waited = sum(client.run(time.process_time).values()) - busy, sum(client.run(seconds_waited).values()) - waited
     whole = sum(row["seconds"] for row in result.history) * job.train.workers
-    rows = result.history[1:]
+    rows, later = result.history[1:], steps - steps // job.train.epochs
     return Speed(
         statistics.median(row["samples_per_second"] for row in rows),
         waited / whole,
         busy / (job.train.epochs * sum(entry.num_samples for entry in job.entries)),
         rows[-1]["train_loss"],
-        sum(row["seconds"] for row in rows) / (steps - steps // job.train.epochs),
+        sum(row["seconds"] for row in rows) / later,
+        computed / later / job.train.workers,
     )
 
 
@@ -117,7 +122,10 @@ def measure(chosen: argparse.Namespace, job: TrainJob, client: Client, found: di
                 add_apart(found, each, client)
             speeds[name].append(speed_of(each, client))
             if name.endswith("weak"):
-                found["ranks"][str(each.train.workers)]["real"].append(speeds[name][-1].seconds)
+                kind = "read" if chosen.prefetch else "real"
+                found["ranks"][str(each.train.workers)][kind].append(
+                    (speeds[name][-1].seconds, speeds[name][-1].computed)
+                )
             ratio = speeds[name][-1].targets_per_second / next(iter(speeds.values()))[-1].targets_per_second
             print(line(name, speeds[name][-1], ratio), flush=True)
         if 2 * time.monotonic() - turn_begin - begin > chosen.seconds:
@@ -126,12 +134,17 @@ def measure(chosen: argparse.Namespace, job: TrainJob, client: Client, found: di
 
 
 def add_apart(found: dict[str, Any], job: TrainJob, client: Client) -> None:
-    """Measure the steps of the same ranks apart, and once the network between them."""
+    """Measure the steps of the same ranks apart, without readers, and once the network between them."""
     ranks = job.train.workers
-    each = found["ranks"].setdefault(str(ranks), {"steps": [], "real": [], "served": []})
-    each["steps"].append(apart(job, client, ranks=ranks).to_document())
+    each = found["ranks"].setdefault(str(ranks), {"steps": [], "real": [], "read": [], "served": []})
+    each["steps"].append(apart(without_reader(job), client, ranks=ranks).to_document())
     if ranks > 1 and "network" not in each:
         each["network"] = asdict(network_of(client, ranks=ranks))
+
+
+def without_reader(job: TrainJob) -> TrainJob:
+    """Return the same training of ranks that make their batches in turn."""
+    return replace(job, train=job.train.model_copy(update={"prefetch": 0}))
 
 
 def summary(speeds: dict[str, list[Speed]]) -> str:
@@ -160,12 +173,13 @@ def run(chosen: argparse.Namespace) -> None:
         client.wait_for_workers(max(chosen.ranks))
         placed = pin_workers(client, threads=2 if chosen.prefetch else 1)
         client.run(count_waits)
+        client.run(count_computing)
         print(f"{sum(map(len, there))} processors on {len(there)} cores; a rank has {placed[:2] or 'none'} of its own")
         found: dict[str, Any] = {"cores": len(there), "load": os.getloadavg()[0], "model": chosen.model, "ranks": {}}
-        found["answers"] = [0.0]
+        found |= {"pinned": len(placed[0]) if placed else 0, "answers": [0.0]}
         speeds = measure(chosen, job_of(config, cluster), client, found)
         if len(chosen.ranks) > 1:
-            found["answers"] = answers(client, job_of(config, cluster))
+            found["answers"] = answers(client, without_reader(job_of(config, cluster)))
             size = sum(found["ranks"]["1"]["steps"][0]["clock"]["bucket_bytes"])
             callers = {"alone": 1, "many": max(chosen.ranks) - 1}
             found["push"] = {

@@ -7,46 +7,42 @@ Measured, on a graph prepared as by `graphflat.py` (GraphSAGE or GAT of 2 layers
 targets per rank, however many ranks there are):
 
 - steps: n processes of one thread, each of which makes its own batches, train on their shares at the same time, apart,
-  without an exchange. What n processes take from each other on this machine is thereby in the figures that predict n
-  ranks of it; what predicts a cluster is the one process that was measured alone. Each step is measured by the clock,
-  in which other programs of the machine are too, and by what its thread computed: a rank with a core of its own.
+  without an exchange. What n processes take from each other on this machine, what switching between them costs where
+  they share its cores too, is thereby in the figures that predict n ranks of it; what predicts a cluster is the one
+  process that was measured alone. Each step is measured by the clock, in which other programs of the machine are too,
+  and by what its thread computed: a rank that has a core when it wants one.
 - messages: the model's parameters in the buckets that all-reduce sends, and when in the backward pass each is full.
 - how much later a rank that makes a batch answers in a round of a sum than one that waits for it.
+- what the process of a real rank computes per step, with its part of the sums and all that goes on beside.
 - the network of this machine: all-reduces of 256 bytes to 4 MiB between n processes, to which a latency and a
   bandwidth are fitted; a parameter server: pushes of one process, and of as many as there are beside the server's.
 
-Validated: the same n ranks train together (`train_on_ranks`), apart and together in turns, and their seconds per step
-stand beside the simulated ones. Then clusters of up to --ranks ranks are simulated, with --latency microseconds,
---bandwidth Gbit/s and hosts whose speed has a --spread, which nothing here measures: a line for each assumption, from
-steps that all take the mean (the network alone) to steps as long as the clock says. Speed-up is samples per second over
-those of one rank; AGL reports a slope of 0.8 at 100 workers. `simulator.py` has the model and its assumptions. Same
-measurements and seed, same figures.
+Validated: the same n ranks train together (`train_on_ranks`), without and with readers, apart and together in turns,
+and their seconds per step stand beside the simulated ones, of as many ranks on as many cores. Then clusters of up to
+--ranks ranks are simulated, with --latency microseconds, --bandwidth Gbit/s and hosts whose speed has a --spread, which
+nothing here measures: a line for each assumption, from steps that all take the mean (the network alone) to steps as
+long as the clock says. A rank and its reader share a core where a line says nothing else. Speed-up is samples per
+second over those of one rank; AGL reports a slope of 0.8 at 100 workers. `simulator.py` has the model and its
+assumptions, `measuring.py` the measurements. Same measurements and seed, same figures.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from distributed import Client
+from cores import Placing
+from measuring import PREFETCH, TOGETHER, measure, model_bytes_of
 from plots import draw_lines
-from rank_jobs import MODELS, config_of, job_of, make_shards
-from simulator import PARTS, Measured, Network, Servers, all_reduced, from_document, served, speed_ups
-from step_times import answers, apart, network_of, seconds_per_push
-
-from gnnflow.cluster import Cluster
-from gnnflow.progress import Silent
-from gnnflow.stages.base import StageContext
-from gnnflow.train.job import TrainJob
-from gnnflow.train.ranks.gang import train_on_ranks
+from rank_jobs import MODELS
+from simulator import ALONE, PARTS, Measured, Network, Servers, all_reduced, from_document, served, speed_ups
 
 RANKS = (1, 2, 4, 8, 16, 32, 64, 100, 128, 256, 512, 1024)
 AGL_SLOPE, AGL_RANKS = 0.8, 100
@@ -55,45 +51,23 @@ Table = dict[str, dict[int, float]]
 Way = Callable[..., float]
 
 
-def seconds_per_step(job: TrainJob, client: Client, *, steps: Measured) -> float:
-    """Return what a step takes the ranks together, in the epochs after the first, which have as many as those apart."""
-    history = train_on_ranks(job, client, progress=Silent()).result.history
-    return sum(row["seconds"] for row in history[1:]) / steps.rest.shape[1]
-
-
-def measure(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Return, as JSON knows it, what was measured for each number of ranks, and the real steps beside it."""
-    sizes = [int(size) for size in chosen.real.split(",")]
-    found: dict[str, Any] = {"cores": os.cpu_count(), "load": os.getloadavg()[0], "model": chosen.model, "ranks": {}}
-    batch = {"batch_size": chosen.batch_size, "prefetch": 0, "threads": 1}
-    with Cluster(config_of(chosen, ranks=max(sizes), **batch).cluster) as cluster:
-        client: Any = cluster.dask_client()
-        make_shards(StageContext.of(config_of(chosen, ranks=1, **batch), cluster))
-        for _ in range(chosen.turns):
-            for size in sizes:
-                each = found["ranks"].setdefault(str(size), {"steps": [], "real": [], "served": []})
-                job = job_of(config_of(chosen, ranks=size, **batch), cluster)
-                steps = apart(job, client, ranks=size)
-                each["steps"].append(steps.to_document())
-                each["real"].append(seconds_per_step(job, client, steps=steps.clock))
-                if size > 1:
-                    each["network"] = asdict(network_of(client, ranks=size))
-                    job = job_of(config_of(chosen, ranks=size, servers=1, **batch), cluster)
-                    each["served"].append(seconds_per_step(job, client, steps=steps.clock))
-        found["answers"] = answers(client, job_of(config_of(chosen, ranks=1, **batch), cluster))
-        callers = {"alone": 1, "many": max(max(sizes) - 1, 1)}
-        found["push"] = {
-            name: seconds_per_push(client, model_bytes=steps.clock.model_bytes, callers=number)
-            for name, number in callers.items()
-        }
-    return found
-
-
 def joined(turns: Sequence[dict[str, Any]], clock: str = "clock") -> Measured:
     """Return the steps of all turns, of the same ranks, by the clock or as "computed"."""
     each = [from_document(turn[clock]) for turn in turns]
     parts: dict[str, Any] = {name: np.concatenate([getattr(one, name) for one in each], axis=1) for name in PARTS}
     return replace(each[0], **parts)
+
+
+def merged(each: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return what several runs of the same kind measured as that of one; the network and pushes are the first's."""
+    first, *others = each
+    for other in others:
+        for ranks, found in other["ranks"].items():
+            for name, turns in found.items():
+                if isinstance(turns, list):
+                    first["ranks"][ranks][name].extend(turns)
+        first["answers"].extend(other["answers"])
+    return first
 
 
 def scaled(measured: Measured, factor: float) -> Measured:
@@ -115,21 +89,32 @@ def servers_of(found: Mapping[str, Any], *, count: int, staleness: float) -> Ser
 
 
 def validation(found: Mapping[str, Any], *, steps: int, seed: int) -> dict[str, tuple[float, float]]:
-    """Return by kind of run the seconds of a step: simulated, and of real ranks on the same machine."""
+    """Return by kind of run the seconds of a step: simulated, and of real ranks on the same machine.
+
+    Steps take as much longer than apart as the processes of real ranks computed more.
+    """
     result = {}
     drawing: dict[str, Any] = {"steps": steps, "seed": seed}
     for name, each in found["ranks"].items():
-        measured, ranks = joined(each["steps"]), int(name)
-        network = Network(**each.get("network", {"latency": 0.0, "bandwidth": 1.0}))
-        result[f"{ranks}, all-reduce"] = (
-            all_reduced(measured, network, ranks=ranks, answers=found["answers"], **drawing),
-            statistics.mean(each["real"]),
-        )
+        ranks, network = int(name), Network(**each.get("network", {"latency": 0.0, "bandwidth": 1.0}))
+        own = joined(each["steps"], "computed")
+        keys = drawing | {"ranks": ranks, "hosts": hosts_of(found, ranks), "answers": found["answers"]}
+        for kind, prefetch in TOGETHER.items():
+            if each[kind]:
+                real, computed = np.mean(each[kind], axis=0)
+                guess = all_reduced(scaled(own, computed / own.seconds.mean()), network, prefetch=prefetch, **keys)
+                result[f"{ranks}, {'with readers' if prefetch else 'all-reduce'}"] = guess, float(real)
         if each["served"]:
             servers, loopback = servers_of(found, count=1, staleness=0), Network(0.0, network.bandwidth)
-            guess = served(measured, loopback, servers, ranks=ranks, **drawing)
+            guess = served(joined(each["steps"]), loopback, servers, ranks=ranks, **drawing)
             result[f"{ranks}, one server"] = (guess, statistics.mean(each["served"]))
     return result
+
+
+def hosts_of(found: Mapping[str, Any], ranks: int) -> Placing:
+    """Return where real ranks ran: pinned to cores of their own, or on all of the machine."""
+    pinned = found.get("pinned", 0)
+    return Placing(ranks=1, cores=pinned) if pinned else Placing(ranks=ranks, cores=found["cores"])
 
 
 def assumed(found: Mapping[str, Any], chosen: argparse.Namespace) -> dict[str, tuple[float, Way]]:
@@ -138,29 +123,32 @@ def assumed(found: Mapping[str, Any], chosen: argparse.Namespace) -> dict[str, t
     own, clock = joined(turns, "computed"), joined(turns)
     network = Network(chosen.latency * 1e-6, chosen.bandwidth * 1e9 / 8)
     drawing = {"steps": chosen.steps, "seed": chosen.seed}
+    # a rank and its reader share a core
+    read = {"spread": chosen.spread, "prefetch": PREFETCH, "hosts": ALONE, "answers": found["answers"]}
     hosts = f"hosts {chosen.spread:.0%} apart"
     given: dict[str, tuple[Measured, dict[str, Any]]] = {
-        "equal steps": (equal(own), {"spread": 0.0}),
-        "own cores": (own, {"spread": 0.0}),
-        f"own cores, {hosts}": (own, {}),
-        f"own cores, {hosts}, no reader": (own, {"batches": "ahead", "answers": found["answers"]}),
-        f"own cores, {hosts}, no reader, answers when a batch is made": (own, {"batches": "ahead", "answers": [1.0]}),
-        f"own cores, {hosts}, by the ring alone": (own, {"algorithm": "ring"}),
-        f"own cores, {hosts}, steps {chosen.longer:g} times as long": (scaled(own, chosen.longer), {}),
-        f"other programs beside, {hosts}": (clock, {}),
+        "equal steps": (equal(own), {"spread": 0.0, "answers": [0.0]}),
+        "one core per rank": (own, {"spread": 0.0}),
+        f"one core per rank, {hosts}": (own, {}),
+        f"{hosts}, no reader": (own, {"prefetch": 0}),
+        f"{hosts}, no reader, answers when a batch is made": (own, {"prefetch": 0, "answers": [1.0]}),
+        f"{hosts}, the reader on a core of its own": (own, {"hosts": Placing(ranks=1, cores=2)}),
+        f"{hosts}, by the ring alone": (own, {"algorithm": "ring"}),
+        f"{hosts}, steps {chosen.longer:g} times as long": (scaled(own, chosen.longer), {}),
+        f"{hosts}, other programs beside": (clock, {}),
     }
     ways: dict[str, tuple[float, Way]] = {}
     for name, (steps, keys) in given.items():
-        way = partial(all_reduced, steps, network, **drawing | {"spread": chosen.spread, "batches": "reader"} | keys)
+        way = partial(all_reduced, steps, network, **drawing | read | keys)
         ways[name] = way(ranks=1, spread=0.0), way
     free = Servers(chosen.servers, 0.0, STALENESS)
     served_by = {
-        f"own cores, {hosts}, staleness {STALENESS} at free servers": (own, free),
-        f"other programs beside, {hosts}, staleness {STALENESS} at free servers": (clock, free),
+        f"{hosts}, staleness {STALENESS} at free servers": (own, free),
+        f"{hosts}, other programs beside, staleness {STALENESS} at free servers": (clock, free),
     }
     for name, staleness in (("synchronous", 0), (f"staleness {STALENESS}", STALENESS), ("asynchronous", float("inf"))):
         servers = servers_of(found, count=chosen.servers, staleness=staleness)
-        served_by[f"own cores, {hosts}, {chosen.servers} servers, {name}"] = (own, servers)
+        served_by[f"{hosts}, {chosen.servers} servers, {name}"] = (own, servers)
     for name, (steps, servers) in served_by.items():
         way = partial(served, steps, network, servers, **drawing, spread=chosen.spread)
         ways[name] = float(steps.seconds.mean()), way
@@ -210,7 +198,7 @@ def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder of the graph, written there where it has none")
-    parser.add_argument("--load", type=Path, help="what --save wrote, in place of measuring")
+    parser.add_argument("--load", type=Path, nargs="+", help="what --save wrote; several are joined")
     parser.add_argument("--save", type=Path)
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--nodes", type=int, default=200_000)
@@ -242,14 +230,14 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     """Measure or load, and print."""
     chosen = arguments()
-    found = json.loads(chosen.load.read_text()) if chosen.load else measure(chosen)
+    found = merged([json.loads(file.read_text()) for file in chosen.load]) if chosen.load else measure(chosen)
     if chosen.save:
         chosen.save.write_text(json.dumps(found))
     table = simulated(found, chosen)
     if chosen.plot:
         draw(table, chosen.plot)
     print(report(found, table, chosen))
-    servers, size = servers_of(found, count=1, staleness=0), joined(found["ranks"]["1"]["steps"]).model_bytes
+    servers, size = servers_of(found, count=1, staleness=0), model_bytes_of(found)
     print(f"\n{found['model']}, {size >> 10} KiB, measured on {found['cores']} cores at load {found['load']:.1f}")
     print(f"a push takes a server {1e6 * servers.service:.0f} us and {1e6 * servers.overhead:.0f} us beside")
     print(f"simulated cluster of {chosen.bandwidth:g} Gbit/s and {chosen.latency:g} us")

@@ -6,12 +6,13 @@ Assumptions, beside those that `scaling.py` writes down for its measurements:
   step before) and `backward`. Those of a step are drawn together from the measured ones of one measured rank; a
   simulated rank stands for the same measured rank all the time. So the slowest of many steps is at most the slowest
   that was measured, and hosts differ as much as the measured ranks did. `spread` adds a factor per rank (log-normal).
-  Steps of different ranks are independent, which they are where each has a core of its own, but for their place in the
-  epoch: ranks begin an epoch together, and its first step, behind what ends the one before, takes each of them longer.
-- Batches are made by the rank "ahead" (`train.prefetch: 0`): after its backward pass, while its gradients travel. The
-  rounds of doubling after the first go on meanwhile, in a thread: each as much later as the slowest of those that still
-  make a batch takes to answer, drawn from `answers`, measured with a rank that does make batches, or until that batch
-  is made. Or batches are made by a "reader" on another core, which is at most PREFETCH of them ahead (the default).
+  Steps of different ranks are independent but for their place in the epoch: ranks begin an epoch together, and its
+  first step, behind what ends the one before, takes each of them longer.
+- Threads share the cores of their host as `cores.py` has it: ranks that share cores, or a rank and its reader.
+- Batches are made `prefetch` ahead (`train.prefetch`) by a reader, a thread of its own; with 0 by the rank, after its
+  backward pass. Either goes on while gradients travel. The rounds of doubling after the first go on too, in a thread:
+  each as much later as the slowest of the ranks whose host has no core free takes to answer, drawn from `answers`,
+  measured with a rank that makes batches, or until a core is free.
 - All-reduce is recursive doubling for small messages and gloo's ring for large ones, as
   `gnnflow.train.ranks.doubling` chooses. A message starts when the last rank has it and ends on all ranks at once;
   messages do not take bandwidth from each other, and none is lost. The ring has 2 (n - 1) hops, in each of which
@@ -36,14 +37,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from cores import Computing, Placing, beginning, gone_on, stepping
 from numpy.typing import NDArray
 
 from gnnflow.train.ranks.doubling import doubling_hops, doubling_rounds, is_cheaper
 
 Floats = NDArray[np.float64]
 Algorithm = Literal["chosen", "ring"]
-Batches = Literal["ahead", "reader"]
-PREFETCH = 2
+ALONE = Placing(ranks=1, cores=1)
 PARTS = ("build", "rest", "backward")
 THREADS = 2  # of gloo's, which carry messages of one rank side by side
 
@@ -152,35 +153,40 @@ def all_reduced(
     seed: int,
     spread: float = 0.0,
     algorithm: Algorithm = "chosen",
-    batches: Batches = "ahead",
+    prefetch: int = 0,
+    hosts: Placing = ALONE,
     answers: Sequence[float] = (0.0,),
 ) -> float:
-    """Return the mean seconds of a step of ranks whose gradients are averaged as the backward pass goes on."""
+    """Return the mean seconds of a step of ranks whose gradients are averaged as the backward pass goes on.
+
+    hosts: where they run; prefetch: how many batches a reader makes ahead, 0 where each rank makes its own in turn.
+    """
     late = _Late(answers, np.random.default_rng([seed, ranks, 1]))
-    build, rest, backward = drawn(measured, ranks=ranks, steps=steps, seed=seed, spread=spread)
+    parts = drawn(measured, ranks=ranks, steps=steps, seed=seed, spread=spread)
+    placed = (each.reshape(steps, -1, hosts.ranks) for each in parts)
+    per_epoch = measured.per_epoch if measured.per_epoch > 1 else steps
+    computing = Computing(*placed, measured.bucket_ready, prefetch, hosts.cores, per_epoch)
     sizes = measured.bucket_bytes
     costs = [network.all_reduce(size, ranks=ranks, algorithm=algorithm) for size in sizes]
     doubled = [doubles(size, ranks=ranks, algorithm=algorithm) for size in sizes]
     later = doubling_rounds(ranks) - 1
     first_round = 1 / (later + 1) if ranks > 1 else 0.0
-    # when all ranks have the last step's gradients; when each began its last two steps, and had its last batch [n]
-    now, before, begun, made = 0.0, np.zeros(ranks), np.zeros(ranks), build[0]
+    now, state = 0.0, beginning(computing)
     for step in range(steps):
-        before, begun = begun, np.maximum(now, made)
-        done = begun + rest[step] + backward[step]
-        following = build[(step + 1) % steps]
-        made = (np.maximum(made, before) if batches == "reader" else done) + following
-        busy = made if batches == "ahead" else begun
-        back = float(done.max())
-        free, ends = [now] * THREADS, [float(done.max())]
-        for share, cost, is_doubled in zip(measured.bucket_ready, costs, doubled, strict=True):
-            ready = float((begun + rest[step] + share * backward[step]).max())
+        state = stepping(state, computing, step)
+        _, times = gone_on(state, computing, step)
+        back, busy = float(times.done.max()), np.repeat(times.free, hosts.ranks)
+        free, ends = [now] * THREADS, [back]
+        for full, cost, is_doubled in zip(times.ready, costs, doubled, strict=True):
+            ready = float(full.max())
             if is_doubled:
                 first, others = ready + first_round * cost, (1 - first_round) * cost
                 ends.append(first if later == 0 else late.after(max(first, back), busy, [others / later] * later))
             else:
                 heapq.heappush(free, max(ready, heapq.heappop(free)) + cost)
         now = max(*ends, *free)
+        # when all ranks have the step's gradients
+        state, _ = gone_on(state, computing, step, until=now)
     return now / steps
 
 

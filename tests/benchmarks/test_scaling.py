@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from copy import deepcopy
 
 import numpy as np
 import pytest
-from scaling import draw, equal, joined, report, simulated, validation
+from scaling import draw, equal, joined, merged, report, simulated, validation
 from simulator import Measured
 from step_times import Apart
 
@@ -18,8 +19,8 @@ def tail(random):
     return 1 + 2 * (random.random((1, 20)) < 0.1)
 
 
-@pytest.fixture
-def found():
+@pytest.fixture(scope="module")
+def measured():
     random = np.random.default_rng(0)
     turns = []
     for _ in range(2):
@@ -30,49 +31,74 @@ def found():
         turns.append(Apart(clock, computed).to_document())
     network = {"latency": 1e-5, "bandwidth": 1e9}
     ranks = {
-        "1": {"steps": turns, "real": [0.03, 0.031], "served": []},
-        "2": {"steps": turns, "network": network, "real": [0.033], "served": [0.04]},
+        "1": {"steps": list(turns), "real": [(0.03, 0.03), (0.031, 0.03)], "read": [], "served": []},
+        "2": {"steps": list(turns), "network": network, "real": [(0.033, 0.03)], "read": [], "served": [0.04]},
+        "4": {"steps": list(turns), "network": network, "real": [(0.066, 0.03)], "read": [(0.06, 0.03)], "served": []},
     }
     return {"cores": 2, "load": 0.0, "model": "sage", "ranks": ranks, "push": {"alone": 2e-3, "many": 5e-4}} | {
         "answers": [0.0, 1e-6]
     }
 
 
+@pytest.fixture
+def found(measured):
+    return deepcopy(measured)
+
+
+@pytest.fixture(scope="module")
+def table(measured):
+    return simulated(measured, CLUSTER)
+
+
 def test_steps_of_all_turns_are_drawn_from(found):
     assert joined(found["ranks"]["1"]["steps"]).rest.shape == (1, 40)
 
 
-def test_one_rank_is_the_unit_of_every_way(found):
-    table = simulated(found, CLUSTER)
+def test_one_rank_is_the_unit_of_every_way(table):
     assert all(row[1] == pytest.approx(1) for row in table.values())
     assert all(row[ranks] <= ranks * 1.05 for row in table.values() for ranks in row)
 
 
-def test_what_costs_less_scales_further(found):
-    table = simulated(found, CLUSTER)
-    equal_steps, own, _, ahead, held_up, ring, longer, beside, _, stale, *_ = (row[128] for row in table.values())
+def test_what_costs_less_scales_further(table):
+    equal_steps, _, own, ahead, held_up, apart, ring, longer, beside, _, stale, *_ = (
+        row[128] for row in table.values()
+    )
     assert beside < own < equal_steps
     assert ring < own < longer
     assert held_up < ahead
+    assert apart < own  # its steps are shorter, and wait as long
     assert beside < stale  # what staleness hides
 
 
 def test_equal_steps_are_as_long_as_the_measured_ones(found):
-    measured = joined(found["ranks"]["1"]["steps"])
-    assert equal(measured).rest.mean() == pytest.approx(measured.rest.mean())
-    assert equal(measured).backward.std() == pytest.approx(0)
+    steps = joined(found["ranks"]["1"]["steps"])
+    assert equal(steps).rest.mean() == pytest.approx(steps.rest.mean())
+    assert equal(steps).backward.std() == pytest.approx(0)
 
 
 def test_real_runs_stand_beside_simulated_ones(found):
     pairs = validation(found, steps=50, seed=0)
-    assert list(pairs) == ["1, all-reduce", "2, all-reduce", "2, one server"]
-    assert [real for _, real in pairs.values()] == pytest.approx([0.0305, 0.033, 0.04])
+    assert list(pairs) == ["1, all-reduce", "2, all-reduce", "2, one server", "4, all-reduce", "4, with readers"]
+    assert [real for _, real in pairs.values()] == pytest.approx([0.0305, 0.033, 0.04, 0.066, 0.06])
     assert all(guess / real == pytest.approx(1, abs=0.2) for guess, real in pairs.values())
 
 
-def test_the_report_and_the_plot_hold_every_way(found, tmp_path):
-    table = simulated(found, CLUSTER)
+def test_the_report_and_the_plot_hold_every_way(found, table, tmp_path):
     said = report(found, table, CLUSTER)
     assert all(f"| {name} |" in said for name in table)
     draw(table, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_ranks_that_share_cores_are_simulated_on_them(found):
+    four, _ = validation(found, steps=50, seed=0)["4, all-reduce"]
+    alone, _ = validation(found | {"pinned": 1}, steps=50, seed=0)["4, all-reduce"]
+    assert four == pytest.approx(2 * 0.03, rel=0.1)
+    assert alone < 0.65 * four
+
+
+def test_runs_are_joined(found):
+    again = deepcopy(found)
+    both = merged([found, again])
+    assert joined(both["ranks"]["1"]["steps"]).rest.shape == (1, 80)
+    assert len(both["ranks"]["2"]["real"]) == 2

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cores import Placing
 from simulator import (
     Measured,
     Network,
@@ -100,7 +101,9 @@ def test_of_two_ranks_one_that_is_behind_is_waited_for_once_the_other_has_its_ba
 
 def test_a_reader_hides_what_batches_take_until_they_take_longer_than_steps():
     for build, step in ((0.02, 0.03), (0.05, 0.05)):
-        found = all_reduced(equal_steps(build=build), FREE, ranks=9, batches="reader", **DRAWING)
+        found = all_reduced(
+            equal_steps(build=build), FREE, ranks=9, prefetch=2, hosts=Placing(ranks=1, cores=2), **DRAWING
+        )
         assert found == pytest.approx(step, rel=0.05)
 
 
