@@ -174,7 +174,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", default=",".join(GRAPHS), help="graphs")
     parser.add_argument("--by", default=",".join(STRATEGIES), help="strategies; the first is what others are held to")
     parser.add_argument("--workspace", help="a folder that is kept, so that a run of this goes on where one stopped")
-    parser.add_argument("--choose", action="store_true", help="compare settings by validation accuracy")
+    parser.add_argument("--choose", action="store_true", help="compare settings by the valid split")
     parser.add_argument("--times", action="store_true", help="report seconds; the accuracy picks the weights then")
     parser.add_argument("--plots", type=Path, help="folder of the pictures, of --times")
     return parser.parse_args()
