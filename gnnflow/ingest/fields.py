@@ -166,13 +166,14 @@ def text_at(field: pa.Field) -> str:
 
 
 def list_width(found: pa.DataType, chunks: Sequence[Chunk], name: str) -> int:
-    """Return how long a column's lists are: as its type says, or its first list."""
-    if pa.types.is_fixed_size_list(found):
+    """Return how long a column's lists are: as its type says, or its first list that holds anything."""
+    is_fixed = pa.types.is_fixed_size_list(found)
+    if is_fixed and found.list_size:
         return int(found.list_size)
-    for chunk in chunks:
-        widths = pc.drop_null(pc.list_value_length(read_chunk(chunk, [name]).column(0)))
-        if len(widths):
-            return int(widths[0].as_py())
+    for chunk in () if is_fixed else chunks:
+        widths = pc.list_value_length(read_chunk(chunk, [name]).column(0))
+        if len(held := widths.filter(pc.greater(widths, 0))):
+            return int(held[0].as_py())
     raise TableError(f"column {name!r} is empty in every row", where=chunks[0].uri, fix="Write at least one value.")
 
 

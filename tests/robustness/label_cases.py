@@ -84,6 +84,8 @@ def _labels() -> Iterator[Case]:
             "'label'",
             "0 and 1" if len(row) == 2 else "2 long",
         )
+    none = node(label=pa.array([[]] * 60, pa.list_(pa.int64())))
+    yield refused("several labels, every list empty", none, NODES, "'label'", "empty in every row")
     yield refused("several labels of text", node(label=pa.array([["a", "b"]] * 60)), NODES, "'label'")
 
 

@@ -171,6 +171,12 @@ def _good_values() -> Iterator[Case]:
         yield refused(
             f"one feature list is {name}", _one_list(row), "nodes.parquet", "'x'", "null or not 3 long", "row 5"
         )
+    first = [[], *[[0.1, 0.2, 0.3]] * 59]
+    yield refused("the first feature list is empty", node(x=pa.array(first)), "nodes.parquet", "'x'", "3 long", "row 0")
+    for kind in (pa.list_(pa.float32()), pa.large_list(pa.float32()), pa.list_(pa.float32(), 0)):
+        for table, column in (("nodes", "x"), ("edges", "amount")):
+            empty = _empty_lists(table, column, kind)
+            yield refused(f"every {column} is an empty {kind}", empty, table, f"'{column}'", "empty in every row")
     yield refused("the first feature list is null and the rest ragged", _ragged_from_null, "nodes.parquet", "'x'")
     yield refused("nested lists", node(x=pa.array([[[0.1]]] * 60)), "nodes.parquet", "'x'")
 
@@ -189,6 +195,14 @@ def _lists(kind: pa.DataType) -> Spoil:
 
 def _one_list(row: list[float] | None) -> Spoil:
     return node(x=pa.array([row if n == 5 else [0.1, 0.2, 0.3] for n in range(60)]))
+
+
+def _empty_lists(table: str, column: str, kind: pa.DataType) -> Spoil:
+    def spoil(inputs: Inputs) -> None:
+        held = getattr(inputs, table)
+        held[column] = pa.array([[]] * len(held[column]), kind)
+
+    return spoil
 
 
 def _ragged_from_null(inputs: Inputs) -> None:
