@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -13,8 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gnnflow import cluster
+from gnnflow import __version__, cluster
 from tests.command_line import run_cli
+from tests.conftest import REPOSITORY
 from tests.robustness.case import refusal_faults
 from tests.small_graphs import write_graph
 
@@ -207,3 +210,10 @@ def test_models_are_looked_for_in_the_workspace_of_the_environment(tmp_path, mon
     shown = run_cli(["models", "show", "mine"])
     assert shown.code == 2
     assert str(tmp_path / "elsewhere") in shown.err
+
+
+@pytest.mark.parametrize("module", ["gnnflow", "gnnflow.cli"])
+def test_both_packages_run_as_modules(module):
+    asked = [sys.executable, "-m", module, "--version"]
+    done = subprocess.run(asked, capture_output=True, text=True, cwd=REPOSITORY, check=False)
+    assert (done.returncode, done.stdout) == (0, f"gnnflow {__version__}\n")
