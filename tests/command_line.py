@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import os
 import re
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -46,12 +48,17 @@ def run_cli(arguments: list[str], *, environment: dict[str, str] | None = None) 
 @contextmanager
 def _as_process(arguments: list[str], environment: dict[str, str]) -> Iterator[None]:
     before, held = sys.argv, {name: os.environ.get(name) for name in environment}
+    # The command line leaves signals ignored, since its process ends; outside the main thread it changes none.
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     sys.argv = arguments
     os.environ.update(environment)
     try:
         yield
     finally:
         sys.argv = before
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
         for name, value in held.items():
             os.environ.pop(name, None)
             os.environ.update({name: value} if value is not None else {})

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import sys
 
-from gnnflow.graph.errors import Interrupted
-
 
 def main() -> None:
     """Run the command line and exit: 0; 2 for what a user can act on; 1 for our bug; 130 or 143 when told to stop."""
@@ -16,10 +14,7 @@ def main() -> None:
 
     as_json = "--json" in sys.argv
     with stopping.watched(as_json=as_json):
-        try:
-            from gnnflow.cli.boundary import run_guarded
+        from gnnflow.cli.boundary import run_guarded
 
-            code = run_guarded(as_json=as_json)
-        except Interrupted:
-            stopping.end()
+        code = run_guarded(as_json=as_json)
     raise SystemExit(code)

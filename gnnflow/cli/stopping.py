@@ -38,10 +38,14 @@ _NAMES = {signal.SIGINT: "^C", signal.SIGTERM: "SIGTERM"}
 
 
 class _Stop:
-    """What is known about stopping this process: the signal once there is one, and what to say then."""
+    """What is known about stopping this process: the signal once there is one, and what to say then.
+
+    raises: whether a signal still raises Interrupted: once, and not after the command's last word.
+    """
 
     def __init__(self) -> None:
         self.number = 0
+        self.raises = True
         self.kept = ""
         self.as_json = False
         self._ending = threading.Lock()
@@ -115,42 +119,43 @@ def before_workers() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
-def end() -> NoReturn:
-    """End the process after an Interrupted reached the top. Does not return."""
-    _stop.end()
-
-
 @contextmanager
 def watched(*, as_json: bool) -> Iterator[None]:
-    """Turn SIGINT and SIGTERM in the block into Interrupted in this thread, and into an exit where that takes long.
+    """Turn SIGINT and SIGTERM in the block into Interrupted in this thread, and that into an exit, at once if need be.
 
-    as_json: whether stdout gets an error object. Outside the main thread nothing is changed: signals are not its own.
+    After the block they are ignored: what it did is done and said, and the process is about to end, which takes up to a
+    second with all its libraries. as_json: whether stdout gets an error object. Outside the main thread nothing is
+    changed: signals are not its own.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _stop.as_json, _stop.kept = as_json, ""
+    _stop.as_json, _stop.kept, _stop.raises = as_json, "", True
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     done = threading.Event()
     said = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = f"{said},{_QUIET}" if said else _QUIET
-    before = {number: signal.signal(number, _raise_interrupted) for number in _NAMES}
+    for number in _NAMES:
+        signal.signal(number, _raise_interrupted)
     wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     watcher = threading.Thread(target=_watch, args=(reader, done), daemon=True)
     watcher.start()
     try:
         yield
+    except Interrupted:
+        _stop.end()
     finally:
+        _stop.raises = False
         done.set()
         watcher.join()
         if said is None:
             del os.environ["PYTHONWARNINGS"]
         else:
             os.environ["PYTHONWARNINGS"] = said
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in _NAMES:
+            signal.signal(number, signal.SIG_IGN)
         signal.set_wakeup_fd(wakeup)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(reader)
@@ -158,10 +163,10 @@ def watched(*, as_json: bool) -> Iterator[None]:
 
 
 def _raise_interrupted(number: int, _: FrameType | None) -> None:
-    if _stop.number and _stop.number != signal.SIGINT:
-        return  # a second SIGTERM: the first is at work
-    _stop.begin(number)
-    raise Interrupted(_stop.number)
+    if _stop.raises:  # later ones are the watcher's, which ends the process
+        _stop.raises = False
+        _stop.begin(number)
+        raise Interrupted(_stop.number)
 
 
 def _watch(reader: int, done: threading.Event) -> None:

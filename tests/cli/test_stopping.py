@@ -92,6 +92,26 @@ def stop(config: Path, number: signal.Signals, after: float) -> None:
     assert living(process.pid) == []
 
 
+LATE = """
+import os, signal, threading, time
+from gnnflow.cli import stopping
+
+stopping._LOOK_SECONDS = 1.0  # so long it takes to leave the block
+with stopping.watched(as_json=False):
+    time.sleep(0.1)
+    for seconds, number in ((0.2, signal.SIGTERM), (0.4, signal.SIGINT)):
+        threading.Timer(seconds, os.kill, (os.getpid(), number)).start()
+for number in (signal.SIGTERM, signal.SIGINT):
+    os.kill(os.getpid(), number)
+print("all is said")
+"""
+
+
+def test_a_signal_after_the_last_word_changes_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, cwd=REPOSITORY, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "all is said\n", "")
+
+
 @pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.timeout(600)

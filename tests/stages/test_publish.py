@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnnflow import registry
-from gnnflow.cli import main
 from gnnflow.config.stages import stages_of
 from gnnflow.graph.errors import RegistryError, StorageError
 from gnnflow.layers import saved
@@ -18,6 +17,7 @@ from gnnflow.stages import pipeline, publish
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import run_stage
 from gnnflow.storage.columns import from_matrix, to_matrix
+from tests.command_line import run_cli
 from tests.small_graphs import graph_config, write_graph
 
 if TYPE_CHECKING:
@@ -239,31 +239,19 @@ def test_stages_run_one_by_one_become_a_run(graph: Path) -> None:
     assert result.run == StageContext.of(config).run.uri
 
 
-def test_the_command_line_publishes_shows_and_rolls_back(graph: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_publishes_shows_and_rolls_back(graph: Path) -> None:
     workspace = ["--workspace", str(graph / "runs")]
     for train in (BAD, GOOD):
         config = config_of(graph, train)
         pipeline.run_quietly(config)
         (graph / "config.yaml").write_text(config.model_dump_json())
-        command(["publish", str(graph / "config.yaml"), "--json"])
-        result = json.loads(capsys.readouterr().out)
+        result = json.loads(run_cli(["publish", str(graph / "config.yaml"), "--json"]).out)
         assert result["promoted"]
-    command(["models", "list", *workspace])
-    assert "champion" in capsys.readouterr().out.splitlines()[2]
-    command(["models", "show", "small", "champion", *workspace, "--json"])
-    shown = json.loads(capsys.readouterr().out)
+    assert "champion" in run_cli(["models", "list", *workspace]).out.splitlines()[2]
+    shown = json.loads(run_cli(["models", "show", "small", "champion", *workspace, "--json"]).out)
     assert (shown["version"], shown["run"]) == (2, result["run"])
-    command(["models", "rollback", "small", *workspace, "--json"])
-    assert json.loads(capsys.readouterr().out)["champion"] == 1
-    command(["models", "promote", "small", "2", *workspace])
-    assert "version 2 of small is in service" in capsys.readouterr().out
-    command(["models", "show", "small", "3", *workspace], code=2)
-    assert "Versions: 1, 2" in capsys.readouterr().err
-
-
-def command(argv: list[str], *, code: int = 0) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["gnnflow", *argv])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-    assert (stopped.value.code or 0) == code
+    assert json.loads(run_cli(["models", "rollback", "small", *workspace, "--json"]).out)["champion"] == 1
+    assert "version 2 of small is in service" in run_cli(["models", "promote", "small", "2", *workspace]).out
+    refused = run_cli(["models", "show", "small", "3", *workspace])
+    assert refused.code == 2
+    assert "Versions: 1, 2" in refused.err

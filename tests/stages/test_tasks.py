@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gnnflow.cli import main
 from gnnflow.graph.errors import LayerError
 from gnnflow.graph.run_facts import InferFacts
 from gnnflow.stages import pipeline
 from gnnflow.stages.report import report_of
 from gnnflow.storage.columns import from_matrix, to_matrix
+from tests.command_line import run_cli
 from tests.small_graphs import graph_config, write_graph
 
 if TYPE_CHECKING:
@@ -93,14 +93,13 @@ def test_training_is_the_same_in_both_layouts(tmp_path: Path, layout: str) -> No
     )
 
 
-def test_a_run_holds_what_the_contract_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_holds_what_the_contract_says(tmp_path: Path) -> None:
     write_graph(tmp_path, string_ids=True)
     config = tmp_path / "config.yaml"
     config.write_text(graph_config(tmp_path, train={"epochs": 1}, infer={"embeddings": True}).model_dump_json())
     argv = ["run", str(config), "--json"]
     for attempt in range(2):
-        run_main(argv)
-        out = json.loads(capsys.readouterr().out)
+        out = json.loads(printed(argv))
         assert set(out) == {"run", "metrics", "predictions", "report", "stages"}
         assert [stage["reused"] for stage in out["stages"].values()] == [attempt == 1] * 5
     table = pq.read_table(out["predictions"])
@@ -108,21 +107,17 @@ def test_a_run_holds_what_the_contract_says(tmp_path: Path, capsys: pytest.Captu
     assert np.allclose(to_matrix(table["probabilities"]).sum(1), 1, atol=1e-5)
     assert json.loads((tmp_path / "runs/runs/small/latest.json").read_text()) == {"run": out["run"]}
     assert report_of("small", workspace=str(tmp_path / "runs")) == out["report"]
-    run_main(["report", out["run"]])
-    assert capsys.readouterr().out.strip() == out["report"]
+    assert printed(["report", out["run"]]).strip() == out["report"]
 
 
-def test_agls_own_form_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_agls_own_form_runs(tmp_path: Path) -> None:
     write_graph(tmp_path)
     tables = ["-n", str(tmp_path / "nodes.parquet"), "-e", str(tmp_path / "edges.parquet")]
     options = ["--hops", "2", "--sampling", "uniform:4,2", "--workspace", str(tmp_path / "runs"), "--json"]
-    run_main(["flat", *tables, *options, "--set", "cluster.kind=synchronous"])
-    assert json.loads(capsys.readouterr().out)["rows_out"] == 45
+    assert json.loads(printed(["flat", *tables, *options, "--set", "cluster.kind=synchronous"]))["rows_out"] == 45
 
 
-def run_main(argv: list[str]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["gnnflow", *argv])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-    assert not stopped.value.code
+def printed(argv: list[str]) -> str:
+    shown = run_cli(argv)
+    assert shown.code == 0, shown.err
+    return shown.out
