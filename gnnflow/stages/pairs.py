@@ -15,17 +15,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gnnflow.graph.errors import ScoringError, TableError
+from gnnflow.graph.errors import ScoringError, StorageError, TableError
 from gnnflow.graph.schema import Relation
+from gnnflow.ingest.fields import id_type_of
 from gnnflow.storage.columns import combine, to_matrix, to_numpy
 from gnnflow.storage.filesystem import absolute
 from gnnflow.storage.manifest import read_manifest
 from gnnflow.storage.run_folder import read_run
+from gnnflow.storage.table_files import format_of
 from gnnflow.storage.tables import read_artifact_table, write_table
 from gnnflow.storage.user_tables import read_whole, scan
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from gnnflow.graph.arrays import Array, FloatArray, IntArray
+    from gnnflow.storage.user_tables import Chunk
     from gnnflow.storage.writing import FileEntry
 
 _SLICE = 1 << 16  # pairs scored at a time
@@ -36,7 +41,7 @@ def score_pairs(run: str, table: str, *, out: str) -> FileEntry:
 
     run: the folder of a completed run. table: with the columns that the run's config calls graph.src and graph.dst. out
     gets these two, `score` (above 0: rather an edge) and `probability`. Raises ScoringError where the run's task has no
-    pairs, TableError for an id that has no embedding.
+    pairs, TableError for an id that has no embedding, StorageError where out is the table or a file of the run.
     """
     record = read_run(run)
     graph, artifacts = record["config"]["graph"], record["artifacts"]
@@ -44,7 +49,9 @@ def score_pairs(run: str, table: str, *, out: str) -> FileEntry:
         raise ScoringError(
             "the run's model scores nodes, not pairs", where=run, fix="Give a run whose config has task.kind: link."
         )
-    pairs = _read(table, graph["src"], graph["dst"])
+    chunks = scan(absolute(table))
+    _refuse_taken(out, files={chunk.uri for chunk in chunks}, folders=(run, *artifacts.values()))
+    pairs = _read(chunks, table, graph["src"], graph["dst"])
     ends = [combine(pairs[graph[name]]) for name in ("src", "dst")]
     relation = Relation.parse(graph.get("target") or "")
     types = ("", "") if relation is None else (relation.source, relation.target)
@@ -55,8 +62,22 @@ def score_pairs(run: str, table: str, *, out: str) -> FileEntry:
     return write_table(absolute(out), pa.table(scored))
 
 
-def _read(table: str, src: str, dst: str) -> pa.Table:
-    pairs = read_whole(scan(absolute(table)), ids=(src, dst))
+def _refuse_taken(out: str, *, files: set[str], folders: Iterable[str]) -> None:
+    """Raise StorageError where the scores would replace a file of the table, lie in the run, or pass for no Parquet."""
+    uri = absolute(out)
+    reason, fix = "", "Name another file."
+    if uri in files:
+        reason = "is the table of pairs itself"
+    elif any(uri.startswith(f"{absolute(folder).rstrip('/')}/") for folder in folders):
+        reason = "lies in the run, whose files are its own"
+    elif format_of(uri) not in {"parquet", None}:
+        reason, fix = "has a name of another format, and scores are written as Parquet", "Name it .parquet."
+    if reason:
+        raise StorageError(reason, where=f"--out {out}", fix=fix)
+
+
+def _read(chunks: Sequence[Chunk], table: str, src: str, dst: str) -> pa.Table:
+    pairs = read_whole(chunks, ids=(src, dst))
     for name, key in ((src, "graph.src"), (dst, "graph.dst")):
         if name not in pairs.column_names:
             raise TableError(
@@ -64,6 +85,7 @@ def _read(table: str, src: str, dst: str) -> pa.Table:
                 where=table,
                 fix="Rename the columns that hold the two ends.",
             )
+        id_type_of(pairs.schema, chunks[0], name, key)
     return pairs
 
 
@@ -132,12 +154,16 @@ def _asked(ends: list[Any], types: tuple[str, str], *, width: int) -> list[_Aske
 
 
 def _as(end: Any, kind: pa.DataType, where: str) -> Any:
+    """Return ids as the run types them. Integers may be text there; of text as integers, '07' and '7' would be one."""
+    end = end.dictionary_decode() if pa.types.is_dictionary(end.type) else end
     try:
-        return end.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise TableError(
-            f"ids are {end.type}, those of the run {kind}", where=where, fix="Write them as the node table does."
-        ) from error
+        if pa.types.is_integer(end.type) or not pa.types.is_integer(kind):
+            return end.cast(kind)
+    except pa.ArrowInvalid:  # beyond int64
+        pass
+    raise TableError(
+        f"ids are {end.type}, those of the run {kind}", where=where, fix="Write them as the node table does."
+    )
 
 
 def _scores(folder: str, embeddings: FloatArray, rows: list[IntArray]) -> FloatArray:

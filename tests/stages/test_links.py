@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnnflow.config import Config
-from gnnflow.graph.errors import ConfigError, TableError
+from gnnflow.graph.errors import ConfigError, StorageError, TableError
 from gnnflow.graph.facts import FlatFacts
 from gnnflow.graphfeature.pairs import PairShard, read_pair_shard
 from gnnflow.layers import load_model
@@ -22,7 +22,7 @@ from gnnflow.stages.pipeline import run as run_pipeline
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.train.minibatch import outputs_on_pairs
-from tests.small_graphs import graph_config
+from tests.small_graphs import graph_config, write_graph
 
 TASK = {"kind": "link", "width": 8, "split": {"kind": "random", "valid": 0.15, "test": 0.15}}
 
@@ -154,6 +154,53 @@ def test_an_id_without_embedding_is_named(done: tuple[Config, Any, Path], tmp_pa
     pq.write_table(pa.table({"src": ["n1", "nobody"], "dst": ["n2", "n3"]}), tmp_path / "pairs.parquet")
     with pytest.raises(TableError, match="id nobody has no embedding"):
         score_pairs(done[1].uri, str(tmp_path / "pairs.parquet"), out=str(tmp_path / "scored.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("out", "says"),
+    [
+        ("{table}/pairs.parquet", "is the table of pairs itself"),
+        ("{run}/predictions/part-00000.parquet", "lies in the run"),
+        ("{infer}/predictions/more.parquet", "lies in the run"),
+        ("{table}/scored.csv", "scores are written as Parquet"),
+    ],
+)
+def test_scores_replace_nothing_of_the_run_or_its_pairs(
+    out: str, says: str, done: tuple[Config, Any, Path], tmp_path: Path
+) -> None:
+    config, result, _ = done
+    pairs = tmp_path / "pairs.parquet"
+    pq.write_table(pa.table({"src": ["n1"], "dst": ["n2"]}), pairs)
+    out = out.format(table=tmp_path, run=result.uri, infer=StageContext.of(config).artifact("infer").uri)
+    before = Path(out).read_bytes() if Path(out).exists() else None
+    with pytest.raises(StorageError, match=says):
+        score_pairs(result.uri, str(pairs), out=out)
+    assert before == (Path(out).read_bytes() if Path(out).exists() else None)
+
+
+@pytest.mark.parametrize(
+    ("ids", "says"),
+    [([1.0, 2.0], "is double, not an id"), ([True, False], "is bool, not an id"), ([7, 8], "id 7 has no embedding")],
+)
+def test_ids_of_another_type_are_named(
+    ids: list[Any], says: str, done: tuple[Config, Any, Path], tmp_path: Path
+) -> None:
+    pq.write_table(pa.table({"src": ids, "dst": ids}), tmp_path / "pairs.parquet")
+    with pytest.raises(TableError, match=says):
+        score_pairs(done[1].uri, str(tmp_path / "pairs.parquet"), out=str(tmp_path / "scored.parquet"))
+
+
+def test_text_is_no_integer_id(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    config = graph_config(tmp_path, task=TASK, train={"epochs": 1, "metric": "mrr", "batch_size": 64})
+    result = run_pipeline(StageContext.of(config))
+    pairs, out = tmp_path / "pairs.parquet", tmp_path / "scored.parquet"
+    pq.write_table(pa.table({"src": ["1", "04"], "dst": ["7", "10"]}), pairs)
+    with pytest.raises(TableError, match="ids are string, those of the run int64"):
+        score_pairs(result.uri, str(pairs), out=str(out))
+    pq.write_table(pa.table({"src": pa.array([1, 4]).dictionary_encode(), "dst": pa.array([7, 10], pa.uint8())}), pairs)
+    score_pairs(result.uri, str(pairs), out=str(out))
+    assert pq.read_table(out)["dst"].to_pylist() == [7, 10]
 
 
 def test_a_table_without_ends_is_named(done: tuple[Config, Any, Path], tmp_path: Path) -> None:
