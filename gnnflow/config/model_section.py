@@ -22,6 +22,7 @@ from pydantic import (
 
 from gnnflow.config.base import Fraction, Integer, Section, problem
 from gnnflow.config.messages import explain
+from gnnflow.graph.errors import LayerError
 
 DEFAULT_KIND = "gcn"
 OWN_KIND = "package.module:Class"
@@ -229,6 +230,15 @@ class MAGNNConfig(ModelKeys):
                 fix="Choose an even hidden, or set it to mean.",
             )
         return self
+
+    def check_turned(self, width: int) -> None:
+        """Raise LayerError where rows of this width come into a layer that cannot turn them."""
+        if self.encodes == "rotate" and width % 2:
+            raise LayerError(
+                f"rows of {width} columns come in, and a rotation turns pairs of columns",
+                where="model.encodes",
+                fix="Choose an even model.hidden and, on a graph without types, set model.encoder: linear.",
+            )
 
 
 class PGNNConfig(JoinedKeys):

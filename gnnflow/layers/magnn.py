@@ -160,12 +160,7 @@ def relation_layers(config: MAGNNConfig, place: Place, schema: GraphSchema, *, l
 def _rotations(config: MAGNNConfig, place: Place) -> Rotations | None:
     if config.encodes == "mean":
         return None
-    if place.in_width % 2:
-        raise LayerError(
-            f"rows of {place.in_width} columns come in, and a rotation turns pairs of columns",
-            where="model.encodes",
-            fix="Choose an even model.hidden and, on a graph without types, set model.encoder: linear.",
-        )
+    config.check_turned(place.in_width)
     return Rotations(place.in_width)
 
 

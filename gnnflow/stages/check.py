@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gnnflow.config import STAGES
+from gnnflow.config import STAGES, MAGNNConfig
 from gnnflow.config.partition_section import PARTITIONERS
 from gnnflow.config.train_section import GlobalBatchConfig, is_streamed, needs_ranks
 from gnnflow.graph.errors import ConfigError, GnnflowError, LayerError, TrainingError
@@ -16,6 +16,7 @@ from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.labels import LABEL_KINDS, check_class_weight, check_loss, check_metric
 from gnnflow.neighbors.own import load_function
 from gnnflow.stages.curves import check_log
+from gnnflow.stages.model_size import check_trained_size
 from gnnflow.stages.start import check_start
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.graph_store import GraphStore
@@ -53,6 +54,8 @@ def check_run(run: ResolvedRun, stages: Sequence[str] | None = None) -> None:
     if "train" in missing:
         check_log(run.config)
         _check_scratch(run.config)
+        outputs = run.config.graph.num_classes if run.config.task.kind == "node" else run.config.task.width
+        check_trained_size(run.config, outputs=outputs or 1)
         _check_labels(run)
         _check_start(run)
     if "partition" in missing:
@@ -121,10 +124,12 @@ def _check_labels(run: ResolvedRun) -> None:
     if config.task.kind == "link":
         _check_choices(config, "link")
         return
-    known = _known_labels(run)
+    known = _known_of_tables(run)
     if known is None:
         return
-    kind, has_split = known
+    kind, has_split, rows = known
+    if rows is not None and isinstance(config.model, MAGNNConfig):
+        config.model.check_turned(rows)
     if config.task.kind == "edge":  # what its table lacks was said when its columns were read
         _check_choices(config, kind)
         return
@@ -172,23 +177,42 @@ def _check_start(run: ResolvedRun) -> None:
     check_start(run.config, inputs=None if facts is None else model_inputs(facts, run.config.task))
 
 
-def _known_labels(run: ResolvedRun) -> tuple[LabelKind, bool] | None:
-    """Return the kind of label and whether there may be splits: from the graph store, or the tables' schemas.
+def _known_of_tables(run: ResolvedRun) -> tuple[LabelKind, bool, int | None] | None:
+    """Return the kind of label, whether there may be splits and how wide the rows are that the first layer reads.
 
-    None where a table is text: what its columns hold is known once all of it was read, and ingest says it then.
+    From the graph store, or the tables' schemas; a width of None is not known. None where a table is text: what its
+    columns hold is known once all of it was read, and ingest says it then.
     """
+    from gnnflow.ingest.schema import NodeSchema
     from gnnflow.ingest.tables import sources_of, tables_of
     from gnnflow.ingest.targets import EdgeTargets
 
     store, graph = run.artifact(run.store_stage), run.config.graph
     if committed(store):
-        return read_facts(store, read_manifest(store), GraphFacts).label_kind, True
+        facts = read_facts(store, read_manifest(store), GraphFacts)
+        return (
+            facts.label_kind,
+            True,
+            _rows_of(run.config, facts.features.width, is_sparse=facts.features.kind == "sparse"),
+        )
     targets = EdgeTargets.of(run.config.task, graph, seed=run.config.seed)
     nodes, edges = sources_of(graph, targets=targets)
     if any(chunk.csv for table in (*nodes, *edges) for chunk in table.chunks):
         return None
     labelled = tables_of(nodes, edges, graph, targets=targets).labelled.schema
-    return labelled.label_kind, labelled.has_split
+    width = (
+        _rows_of(run.config, labelled.feature_width, is_sparse=labelled.sparse is not None)
+        if isinstance(labelled, NodeSchema)
+        else None
+    )
+    return labelled.label_kind, labelled.has_split, width
+
+
+def _rows_of(config: Config, features: int, *, is_sparse: bool) -> int:
+    """Return how wide the rows are that the first layer reads: those of an encoder, or the features themselves."""
+    if config.graph.schema.is_typed:
+        return config.model.row_width
+    return config.model.hidden if is_sparse or config.model.encoder == "linear" else features
 
 
 def _check_workspace(uri: str) -> None:

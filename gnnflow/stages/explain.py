@@ -39,6 +39,7 @@ from gnnflow.layers import (
 )
 from gnnflow.layers.phases import Phases, phases_of
 from gnnflow.layers.typed import TypedInputs, TypeInputs
+from gnnflow.stages.model_size import check_size
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,7 @@ def explained(config: Config) -> Plan:
     """Return how a config's model aggregates. Raises LayerError where it cannot be built, or its relations be known."""
     schema, leaves = _relations(config)
     inputs = _inputs(config, schema, leaves)
+    check_size(config, trains=False, features=inputs.feature_width, outputs=inputs.num_outputs)
     model = build_model(config.model, inputs).eval()
     # a table may have weights, which are one more factor of what is summed
     edge = EdgeContext(0, attributes=torch.zeros(0, inputs.attribute_width) if inputs.attribute_width else None)

@@ -17,6 +17,7 @@ from gnnflow.graph.facts import FlatFacts
 from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.stages.base import Made
 from gnnflow.stages.curves import open_curves
+from gnnflow.stages.model_size import check_trained_size
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.removal import remove_tree
 
@@ -71,6 +72,8 @@ def work(run: StageRun) -> Made:
 
     config, trained_on = run.config, _trained_on(run)
     job = _job(run, trained_on)
+    features = 1 if job.inputs.typed is not None else job.inputs.feature_width
+    check_trained_size(config, features=features, outputs=job.inputs.num_outputs)
     # Found now rather than after hours of training: every execution of this run must be able to run the model.
     check_model(
         build_model(job.model, job.inputs),

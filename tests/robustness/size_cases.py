@@ -84,6 +84,10 @@ def _sizes() -> Iterator[Case]:
     yield accepted("batches of one", both(key("train.batch_size", 1), command("run")))
     yield accepted("a shard per target", both(key("flat.shard_size", 1), command("run")))
     yield accepted("reverse edges", both(key("graph.reverse_edges", True), expect(edges=None)))
+    wide = key("model", {"kind": "gat", "hidden": 65536, "heads": 256, "layers": 3})
+    for name in ("run", "explain"):
+        before = both(wide, command(name))
+        yield refused(f"{name}: a model that no machine holds", before, "model.hidden", "16777216 columns", "memory")
     yield refused("no feature column at all", without("nodes", "x"), NODES, "'x'", "graph.features")
     yield refused(
         "nodes without rows",

@@ -48,6 +48,12 @@ def _sections() -> Iterator[Case]:
     yield refused("strategy: clusters of a sample", both(key("train", _CLUSTERS), sampled), "neighbors.sampling.kind")
     one = key("graph.partitions", 1)
     yield refused("strategy: one cluster", both(key("train", _CLUSTERS), one), "graph.partitions", "1")
+    for section in (_WHOLE, _CLUSTERS, _STORE):
+        for name, value in (("shard_size", 9), ("layout", "inline"), ("targets", "all")):
+            spoil = both(key("train", section), key(f"flat.{name}", value))
+            yield refused(
+                f"strategy: flat.{name} of {section['strategy']}", spoil, f"flat.{name}", "GraphFlat", "reads none"
+            )
     timed = key("task", {"kind": "link", "split": {"kind": "time"}})
     for section in (_CLUSTERS, _WHOLE):
         train = both(key("train", {**section, "metric": "mrr"}), key("graph.timestamp", "timestamp"))

@@ -20,6 +20,7 @@ CHECKS: tuple[Callable[[Config], None], ...] = (
     tasks.neighborhoods_are_those_of_edges,
     neighbors.relations_are_joined_where_there_are_several,
     training.ranks_have_workers,
+    training.shards_are_cut_where_they_are_described,
     training.a_store_can_be_trained_on,
     training.the_whole_graph_can_be_one_batch,
     neighbors.fanout_fits_hops,

@@ -62,6 +62,21 @@ def a_store_can_be_trained_on(config: Config) -> None:
         _clusters_are_enough(config, config.train.clusters_per_batch)
 
 
+def shards_are_cut_where_they_are_described(config: Config) -> None:
+    """Raise where keys say how shards are laid out and the strategy cuts none."""
+    if trains_from_shards(config.train):
+        return
+    trained = "source: store" if isinstance(config.train, MiniBatchConfig) else config.train.strategy
+    for key in ("shard_size", "layout", "targets"):
+        value = getattr(config.flat, key)
+        if value != type(config.flat).model_fields[key].default:
+            raise problem(
+                f"{show(value)} is of GraphFlat's shards, and training by {trained} reads none",
+                key=f"flat.{key}",
+                fix="Leave it out, or set train to {strategy: mini-batch, source: shards}.",
+            )
+
+
 def _pairs_can_be_trained_on(config: Config) -> None:
     task, strategy = config.task, config.train.strategy
     if task.kind != "node" and task.split.earlier_only and not isinstance(config.train, MiniBatchConfig):

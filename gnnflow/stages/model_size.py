@@ -1,0 +1,74 @@
+"""Whether a model can be held at all: the weights that its config asks for, against this machine's memory."""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+from pathlib import Path
+
+from gnnflow.config import Config, ModelConfig, OwnLayerConfig, PGNNConfig
+from gnnflow.config.train_section import needs_ranks
+from gnnflow.graph.errors import LayerError
+from gnnflow.report.formats import bytes_text
+
+_BYTES = 4  # float32
+_CGROUP = Path("/sys/fs/cgroup/memory.max")
+# Per weight: itself and its gradient, and what the optimiser remembers of it.
+_TRAINED = {"sgd": 2, "adam": 4, "adamw": 4}
+
+
+def check_trained_size(config: Config, *, features: int = 1, outputs: int = 1) -> None:
+    """Raise LayerError where training a config's model takes more memory than this machine has, whatever the graph.
+
+    features, outputs: widths that the graph decides, as far as they are known. Where training is elsewhere or on a
+    card, the weights alone are held here.
+    """
+    elsewhere = config.cluster.kind == "address" and needs_ranks(config.train)
+    here = config.train.device == "cpu" and not elsewhere
+    check_size(config, trains=here, features=features, outputs=outputs)
+
+
+def check_size(config: Config, *, trains: bool, features: int = 1, outputs: int = 1) -> None:
+    """Raise LayerError where a config's model takes more memory than this machine has.
+
+    trains: its gradients and the optimiser's state are held too.
+    """
+    model, optimizer = config.model, config.train.optimizer
+    needed = least_weights(model, features=features, outputs=outputs) * _BYTES * (_TRAINED[optimizer] if trains else 1)
+    memory = machine_memory()
+    if needed > memory:
+        more = f", their gradients and what {optimizer} remembers" if trains else ""
+        raise LayerError(
+            f"the weights of {model.layers} layers of {model.row_width} columns{more} take {bytes_text(needed)} at "
+            f"least, and this machine has {bytes_text(memory)} of memory",
+            where="model.hidden",
+            fix="Lower it, or model.layers, or take a larger machine.",
+        )
+
+
+def least_weights(model: ModelConfig, *, features: int, outputs: int) -> int:
+    """Return how many weights a model has at least: a map from each layer's columns to the next one's.
+
+    Every built-in layer has one, most have more of them; heads of a last layer may be averaged. Of a layer of one's own
+    nothing is known.
+    """
+    if isinstance(model, OwnLayerConfig):
+        return 0
+    widths = [features, *[model.row_width] * (model.layers - 1), model.hidden, outputs]
+    if model.encoder == "linear":
+        widths.insert(1, model.hidden)
+    if model.head == "direct":
+        del widths[-2]
+    if isinstance(model, PGNNConfig) and model.anchor_sets is not None:
+        del widths[-1]  # its last layer has a column per anchor set, from one map to a number
+    return sum(width * after for width, after in pairwise(widths))
+
+
+def machine_memory() -> int:
+    """Return the bytes of memory of this machine, or of the container that this process is in."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = _CGROUP.read_text().strip()
+    except OSError:  # no container, or one of another kind
+        return memory
+    return min(memory, int(limit)) if limit.isdecimal() else memory
