@@ -61,6 +61,7 @@ def find_hints(inputs: ReportInputs) -> tuple[Hint, ...]:
         _rising_loss,
         _last_epoch,
         _lost_classes,
+        _unread,
         _blow_up,
         _hubs,
         _isolated,
@@ -214,6 +215,17 @@ def _lost_classes(inputs: ReportInputs) -> Hint | None:
         "warning",
         f"{noun} never found",
         f"Not one target of {names}{more} is predicted right. Try train.class_weight: balanced.",
+    )
+
+
+def _unread(inputs: ReportInputs) -> Hint | None:
+    if not inputs.unread:
+        return None
+    columns = ", ".join(inputs.unread)
+    return Hint(
+        "idea",
+        "The model does not read the edge attributes",
+        f"graph.edge_features names {columns}, and of the layers gat_e alone reads them. Try model.kind: gat_e.",
     )
 
 

@@ -167,7 +167,7 @@ class ReportInputs:
     same classifier trained without edges. curves has one mapping per epoch: `epoch`, `train_loss`, `valid_<metric>`...,
     `seconds`. profiles has one per rank: `seconds` per epoch and those of its parts, `wait_seconds` and others. metric
     is the configured one (`accuracy`, `micro_f1`, `roc_auc`, `loss`); where it is empty the first of the test metrics
-    is the headline.
+    is the headline. unread: columns of edge attributes that neither a layer nor a decoder of the model reads.
     """
 
     name: str
@@ -190,6 +190,7 @@ class ReportInputs:
     parity: Parity | None = None
     sent: str = ""
     quarantined: Mapping[str, int] = field(default_factory=dict)
+    unread: Sequence[str] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -106,9 +107,20 @@ def _inputs(
         embeddings=_embeddings(table),
         parity=_parity(artifacts["infer"].facts(InferFacts).parity),
         sent=artifacts["infer"].facts(InferFacts).sent.text,
+        unread=_unread(record["config"]),
         quarantined={f"{name} rows": rows.rows_quarantined for name, rows in graph.tables.items()},
         versions={**stored.manifest.versions, **artifacts["train"].manifest.versions},
     )
+
+
+def _unread(config: Mapping[str, Any]) -> list[str]:
+    """Return the edge attributes that nothing of the model reads. What a user's own code reads is not known."""
+    task, kind = config.get("task", {}), config["model"]["kind"]
+    by_decoder = task.get("kind") == "edge" and task["decoder"]["kind"] == "mlp"
+    if kind == "gat_e" or ":" in kind or ":" in config.get("neighbors", {}).get("kind", "") or by_decoder:
+        return []
+    named = config["graph"].get("edge_features", [])
+    return list(dict.fromkeys(chain.from_iterable(named.values()) if isinstance(named, dict) else named))
 
 
 def _stage_row(stage: str, manifest: Manifest, record: Mapping[str, Any]) -> StageRow:
