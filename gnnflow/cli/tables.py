@@ -7,13 +7,15 @@ from typing import Annotated
 
 import typer
 
+from gnnflow.config.deployment import refuse_unusable
 from gnnflow.graph.errors import ConfigError
 
 
 def _named(out: str) -> str:
-    """Return --out. Raises ConfigError where it names nothing, which would be the folder one happens to be in."""
+    """Return --out. Raises ConfigError where it cannot be a place, or is empty: the folder one happens to be in."""
     if not out.strip():
         raise ConfigError("names no place", where="--out", fix="Give a folder, or . for this one.")
+    refuse_unusable(out, where="--out")
     return out
 
 

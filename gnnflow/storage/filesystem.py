@@ -19,6 +19,7 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from gnnflow.graph.errors import StorageError
+from gnnflow.graph.secrets import secret_in
 from gnnflow.storage.refusals import located
 
 _SMALL_BYTES = 1 << 20
@@ -36,7 +37,12 @@ class Stamp:
 
 
 def resolve(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
-    """Return the filesystem of a URI and the path on it. Raises StorageError for an unknown scheme."""
+    """Return the filesystem of a URI and the path on it. Raises StorageError for an unknown scheme, or with a secret.
+
+    A library would tell of a secret in words of its own, where nobody knows it for one.
+    """
+    if found := secret_in(uri):
+        raise StorageError(f"holds {found}", where=uri, fix="Give it to the storage library through the environment.")
     try:
         # A worker lives long: a listing it kept would hide new files, and give overwritten ones their old size.
         fs, path = url_to_fs(uri, use_listings_cache=False)

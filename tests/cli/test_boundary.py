@@ -217,3 +217,11 @@ def test_both_packages_run_as_modules(module):
     asked = [sys.executable, "-m", module, "--version"]
     done = subprocess.run(asked, capture_output=True, text=True, cwd=REPOSITORY, check=False)
     assert (done.returncode, done.stdout) == (0, f"gnnflow {__version__}\n")
+
+
+def test_a_library_is_told_no_secret_that_it_could_tell_of(logs, monkeypatch):
+    monkeypatch.setenv("GNNFLOW_DEBUG", "1")
+    shown = run_cli(["report", "s3://AKIA:s3cr3t@bucket/runs"])
+    assert shown.code == 2
+    assert "holds a user and password" in shown.message
+    assert "s3cr3t" not in shown.err

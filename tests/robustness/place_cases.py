@@ -80,12 +80,15 @@ def _urls() -> Iterator[Case]:
         "models": lambda url: lambda i: setattr(i, "argv", ["models", "list", "--workspace", url]),
         "import": lambda url: lambda i: setattr(i, "argv", ["import", f"csv:{url}", "--out", str(i.folder / "out")]),
         "import --out": lambda url: lambda i: setattr(i, "argv", ["import", f"csv:{i.folder}/edges.csv", "--out", url]),
+        "costs": lambda url: lambda i: setattr(i, "argv", ["costs", url]),
+        "score-pairs": lambda url: lambda i: setattr(i, "argv", ["score-pairs", url, url, "--out", url]),
+        "generate": lambda url: lambda i: setattr(i, "argv", ["generate", "payments", "--out", url]),
     }
     named_keys = {"graph.nodes", "graph.edges", "workspace", "cluster.address"}
     for number, url in enumerate(urls):
         for place, spoil in places.items():
-            if number < 6 or place in {"graph.nodes", "workspace"}:
-                word = place if place in named_keys else ":"
+            if number < 6 or url.startswith("s3:") or place in {"graph.nodes", "workspace"}:
+                word = place if place in named_keys else "holds"
                 yield refused(f"secret {number} in {place}", spoil(url), word, hidden=(SECRET,))
 
 
