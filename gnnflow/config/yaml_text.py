@@ -77,7 +77,7 @@ def _construct_mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[
     for key, _ in node.value:
         if key.tag not in _KEY_TAGS:
             raise yaml.constructor.ConstructorError(
-                None, None, f"the key {key.value!r} is not text; quote it", key.start_mark
+                None, None, f"the key{_shown(key)} is not text; quote it", key.start_mark
             )
         if len(key.value) > _LONGEST_KEY:
             raise yaml.constructor.ConstructorError(
@@ -89,6 +89,11 @@ def _construct_mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[
             )
         seen[key.value] = key.start_mark.line + 1
     return loader.construct_mapping(node, deep=True)
+
+
+def _shown(key: yaml.Node) -> str:
+    """Return a key as an error names it; of a list or mapping (`{{ name }}` of a template) nothing."""
+    return f" {key.value!r}" if isinstance(key, yaml.ScalarNode) else ", a list or mapping,"
 
 
 def _construct_int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:

@@ -188,7 +188,11 @@ def _chosen(uri: str, base: str, found: Sequence[str], *, asked: str) -> TableFi
 
 
 def _linked_again(path: str, seen: set[tuple[int, int]]) -> bool:
-    status = Path(path).stat()
+    try:
+        status = Path(path).stat()
+    except FileNotFoundError as error:
+        fix = "Remove it, or bring its file back."
+        raise StorageError("is a link to a file that is not there", where=path, fix=fix) from error
     _refuse_special(path, status.st_mode)
     file = (status.st_dev, status.st_ino)
     before = file in seen

@@ -105,6 +105,10 @@ def _folders() -> Iterator[Case]:
             in_folder(table, *(disk_file(table, name) for name in HARMLESS)),
         )
         yield accepted(f"{table} in folders below", in_folder(table, _moved(table)))
+        broken = in_folder(table, lambda i, table=table: (i.folder / table / "z.parquet").symlink_to(i.folder / "gone"))
+        yield refused(
+            f"a folder of {table} with a broken link", broken, "z.parquet", "link to a file that is not there"
+        )
         yield refused(
             f"{table} in an empty folder",
             in_folder(table, lambda i, table=table: [f.unlink() for f in (i.folder / table).iterdir()]),

@@ -55,6 +55,7 @@ def _odd() -> Iterator[Case]:
         "a key twice below": "name: a\ngraph: {nodes: a, nodes: b}\n",
         "a key that is a number": "name: a\n5: b\n",
         "a key that is a list": "? [a, b]\n: c\n",
+        "a template": "name: {{ name }}\n",
         "a key that is null": "name: a\n~: c\n",
         "a Python tag": "name: !!python/object/apply:os.system [echo pwned]\n",
         "an unknown tag": "name: !secret x\n",
@@ -76,6 +77,7 @@ def _odd() -> Iterator[Case]:
         "empty": ("it is empty",),
         "an unclosed bracket": ("line 2",),
         "a key twice": ("'name'", "line 2", "already set"),
+        "a template": ("line 1", "the key, a list or mapping, is not text"),
     }
     for name, content in odd.items():
         yield refused(f"config file: {name}", written(content), "config.yaml", *says.get(name, ()))
