@@ -155,6 +155,7 @@ class ServedUpdater:
                 tables=by_rows,
                 version=version,
                 batch=batch,
+                fit=self._fit,
             )
             self._pushed += gradients.nbytes
             self._pushed += sum(each.rows.nbytes + each.gradients.nbytes for each in by_rows if each is not None)

@@ -36,6 +36,7 @@ class Push:
     """One rank's part of a step: gradients of a server's dense parameters, one after the other, and which there are.
 
     tables: the gradients of each of its tables, None where the batch read none of it.
+    fit, step: which push of the rank this is: each step of each model that it trains makes one.
     loss: the mean over num_targets labelled targets; weight: what that mean was divided by. rate: the learning rate,
     where it is another than the config's. version: of the weights that the gradients were computed with. batch: which
     of the epoch's batches this was, where ranks take them from a queue.
@@ -52,6 +53,7 @@ class Push:
     tables: tuple[RowGradients | None, ...] = ()
     version: int = 0
     batch: DealtBatch | None = None
+    fit: int = 0
 
 
 class Shard:

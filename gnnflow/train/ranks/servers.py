@@ -18,6 +18,10 @@ bound is one of versions, since ranks that take unequal numbers of batches have 
 where no batch is under way: ranks that have pushed wait for it, so that the weights of all servers, their optimisers
 and the batches that are done are of one moment.
 
+A call that Dask makes again, because its connection broke before the answer came, counts once: `begin`, `open_epoch`
+and `push` find what the first one left. A push is known by its rank, its fit and its step; servers live as long as one
+attempt of the ranks, so none comes from an earlier one.
+
 A large parameter that is looked up by rows (`tables.py`) does not come back with the others: before a step a rank pulls
 the rows that its batch reads, and it pushes the gradients of those.
 """
@@ -54,6 +58,15 @@ class Reply:
     loss: StepLoss
     version: int = 0
     batches: Sequence[DealtBatch] = ()
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What a rank's last push was answered with, besides weights. step: that push's; -1 before the first."""
+
+    step: int
+    loss: StepLoss
+    batches: Sequence[DealtBatch]
 
 
 @dataclass
@@ -125,6 +138,8 @@ class Server:
         batches these weights have seen.
         """
         async with self._turn:
+            if self._fit >= fit:
+                return
             if parameters is None:
                 await self._until(lambda: self._fit >= fit)
                 return
@@ -133,6 +148,7 @@ class Server:
             self._waiting: dict[int, Push] = {}
             self._clocks = [0] * self._num_ranks
             self._tallies = [_Tally() for _ in range(self._num_ranks)]
+            self._answers = [_Answer(-1, StepLoss(0.0, 0), ())] * self._num_ranks
             self._counted.append(Staleness())
             self._version = 0
             self._parked: set[int] = set()  # ranks that have pushed and have no reply yet
@@ -161,19 +177,26 @@ class Server:
             return queue.first(rank) or []
 
     async def push(self, push: Push) -> Reply:
-        """Take a rank's gradients and return weights when the mode lets it go on."""
+        """Take a rank's gradients and return weights when the mode lets it go on.
+
+        One that comes again is not added again, and gets the loss and the batches that the first got. Raises
+        ServerClosedError where its rank has pushed another since, so that nobody waits for this answer.
+        """
         rank = push.rank
         async with self._turn:
+            if (push.fit, push.step) < (self._fit, self._clocks[rank] - 1):
+                raise ServerClosedError(f"rank {rank} is past its step {push.step}", where="train.updater")
             if self._mode == "synchronous":
                 await self._together(push)
             else:
-                self._at_once(push)
-                self._parked.add(rank)
-                await self._until(lambda: self._may_go_on(rank))
+                await self._at_once(push)
+            if not self._is_answered(push):
                 self._parked.discard(rank)
-            self._read[rank] = self._version
-            taken = [] if self._queue is None else self._queue.take(rank)
-            return Reply(self._shard.weights(), self._tallies[rank].take(), self._version, taken)
+                self._read[rank] = self._version
+                taken = [] if self._queue is None else self._queue.take(rank)
+                self._answers[rank] = _Answer(push.step, self._tallies[rank].take(), taken)
+            given = self._answers[rank]
+            return Reply(self._shard.weights(), given.loss, self._version, given.batches)
 
     async def pause(self, rank: int) -> tuple[int, int, Array]:
         """Hold all ranks where they have no batch under way; return version, epoch and which of its batches are done.
@@ -225,7 +248,8 @@ class Server:
             self._turn.notify_all()
 
     async def _together(self, push: Push) -> None:
-        self._waiting[push.rank] = push
+        if push.step >= self._clocks[push.rank]:
+            self._waiting[push.rank] = push
         if len(self._waiting) == self._num_ranks:
             pushes = [self._waiting.pop(rank) for rank in range(self._num_ranks)]
             for tally in self._tallies:
@@ -237,7 +261,14 @@ class Server:
             self._turn.notify_all()
         await self._until(lambda: self._clocks[push.rank] > push.step)
 
-    def _at_once(self, push: Push) -> None:
+    async def _at_once(self, push: Push) -> None:
+        if push.step >= self._clocks[push.rank]:
+            self._add(push)
+            self._parked.add(push.rank)
+        await self._until(lambda: self._is_answered(push) or self._may_go_on(push.rank))
+
+    def _add(self, push: Push) -> None:
+        """Step with one rank's gradients."""
         for tally in self._tallies:
             tally.add(push)
         self._counted[-1].add(self._version - push.version)
@@ -247,6 +278,9 @@ class Server:
         if push.batch is not None and self._queue is not None:  # the first server has it
             self._counted[-1].stolen += self._queue.finish(push.rank, push.batch)
         self._turn.notify_all()
+
+    def _is_answered(self, push: Push) -> bool:
+        return self._answers[push.rank].step >= push.step
 
     def _may_go_on(self, rank: int) -> bool:
         """Return whether a rank that has pushed may begin another batch."""

@@ -36,6 +36,8 @@ class BatchQueue:
 
         They are dealt one to each in turn, first to ranks whose own shares have some left, which so begin with these.
         """
+        if rank in self._come:
+            return False
         self._come[rank] = count
         if len(self._come) < self._num_ranks:
             return False

@@ -14,8 +14,9 @@ from gnnflow.config import MiniBatchConfig, TrainConfig
 from gnnflow.train.objective import Objective
 from gnnflow.train.ranks.operations import RankLostError
 from gnnflow.train.ranks.pushing import ServedUpdater
-from gnnflow.train.ranks.server_shard import dealt
-from gnnflow.train.ranks.servers import Server
+from gnnflow.train.ranks.server_shard import Push, dealt
+from gnnflow.train.ranks.servers import Server, ServerClosedError
+from gnnflow.train.updater import StepLoss
 from tests.train.ranks.test_gradients import bounds, model_of, rows_and_labels
 from tests.train.ranks.test_gradients import steps as all_reduced
 from tests.train.ranks.together import together
@@ -35,6 +36,19 @@ class Actor:
     def __getattr__(self, name: str):
         call = getattr(self.server, name)
         return lambda *args, **keys: asyncio.run_coroutine_threadsafe(call(*args, **keys), LOOP)
+
+
+class Repeating(Actor):
+    """An actor whose calls all come twice, as after a lost answer; a call gets the answer to the second."""
+
+    def __getattr__(self, name: str):
+        call = super().__getattr__(name)
+
+        def twice(*args, **keys):
+            call(*args, **keys)
+            return call(*args, **keys)
+
+        return twice
 
 
 def config_of(**keys: object) -> TrainConfig:
@@ -77,8 +91,8 @@ def test_synchronous_servers_step_as_all_reduce_does(size, servers):
             torch.testing.assert_close(weights[name], value, rtol=1e-4, atol=1e-6)
 
 
-def served(size, **keys):
-    actors = [Actor(config_of(mode="synchronous"), size)]
+def served(size, *, actor=Actor, **keys):
+    actors = [actor(config_of(mode="synchronous"), size)]
     return together(lambda group: train(group, actors, **keys), size)
 
 
@@ -87,6 +101,32 @@ def test_synchronous_servers_give_the_same_bits_run_after_run():
     first = runs[0][0][0]
     for weights, _, _ in (rank for run in runs for rank in run):
         assert all(torch.equal(weights[name], first[name]) for name in first)
+
+
+def test_calls_that_come_twice_count_once():
+    first, losses, _ = served(3)[0]
+    for weights, found, _ in served(3, actor=Repeating):
+        assert found == losses
+        assert all(torch.equal(weights[name], first[name]) for name in first)
+
+
+def test_a_push_that_comes_again_is_answered_and_not_added():
+    actor, ones = Actor(config_of(mode="asynchronous"), 2), np.ones(3, np.float32)
+    actor.begin(0, [ones]).result(5)
+    pushes = [
+        Push(rank, step, ones * (step + 1), np.ones(1, bool), loss=rank + step, weight=1.0, num_targets=4)
+        for rank, step in [(0, 0), (1, 0), (0, 1)]
+    ]
+    first = actor.push(pushes[0]).result(5)
+    other = actor.push(pushes[1]).result(5)
+    again = actor.push(pushes[0]).result(5)
+    assert again.loss == first.loss
+    assert again.version == other.version == 2
+    np.testing.assert_array_equal(again.weights, other.weights)
+    assert actor.push(pushes[2]).result(5).loss == StepLoss(1.0, 8)  # that of rank 1 since, and its own
+    assert actor.clocks().result(5) == [2, 1]
+    with pytest.raises(ServerClosedError, match="rank 0 is past its step 0"):
+        actor.push(pushes[0]).result(5)
 
 
 def test_servers_that_begin_with_a_stored_state_take_the_same_next_steps():

@@ -27,7 +27,7 @@ from gnnflow.train.ranks.pushing import ServedUpdater
 from gnnflow.train.ranks.servers import Server
 from gnnflow.train.ranks.stealing import BatchQueue
 from gnnflow.train.source import DealtBatch
-from tests.train.ranks.test_servers import Actor
+from tests.train.ranks.test_servers import Actor, Repeating
 from tests.train.ranks.together import together
 
 SHARES, STEPS, EPOCHS = 3, 5, 3
@@ -160,11 +160,19 @@ class Ran:
 
 
 def epochs_on_ranks(
-    ran: Ran, *, size: int, slow: float = 0.0, every: int = 0, pull: Any = None, servers: int = 2, **keys: object
+    ran: Ran,
+    *,
+    size: int,
+    slow: float = 0.0,
+    every: int = 0,
+    pull: Any = None,
+    servers: int = 2,
+    actor: type[Actor] = Actor,
+    **keys: object,
 ) -> list[Any]:
     """Train for some epochs, from the checkpoint where there is one. every: steps of rank 0 between checkpoints."""
     config = config_of(servers=servers, **keys)
-    actors = [Actor(config, size) for _ in range(servers)]
+    actors = [actor(config, size) for _ in range(servers)]
     begun = ran.checkpoint
     pulled = threading.Event()
 
@@ -191,18 +199,19 @@ def epochs_on_ranks(
                 updater.settle()
             return model.counts, updater.figures()
         except PulledError:
-            for actor in actors:
-                actor.close()
+            for each in actors:
+                each.close()
             raise
 
     return together(one, size)
 
 
+@pytest.mark.parametrize("actor", [Actor, Repeating])
 @pytest.mark.parametrize("mode", ["bounded", "asynchronous"])
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_every_batch_of_an_epoch_is_in_the_weights_once(mode: str, size: int):
+def test_every_batch_of_an_epoch_is_in_the_weights_once(mode: str, size: int, actor: type[Actor]):
     ran = Ran()
-    for counts, _ in epochs_on_ranks(ran, size=size, slow=0.01, mode=mode):
+    for counts, _ in epochs_on_ranks(ran, size=size, slow=0.01, mode=mode, actor=actor):
         assert all((each == EPOCHS).all() for each in counts)
     assert sum(ran.computed.values()) == SHARES * STEPS * EPOCHS
 
