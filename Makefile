@@ -1,7 +1,7 @@
 # make quickstart   generate a small graph, train on it, score it and write the report
 # make test         the default tests, in as many processes as there are cores (eight minutes on two)
 # make test-slow    the odd inputs and the slow tests, likewise in several processes
-# make test-workers those that start worker processes or talk to S3, one after another
+# make test-workers those that start worker processes or talk to S3, in two processes
 # make test-all     these three
 # make test-helm    the Helm chart and the Dockerfile; needs Python 3.12
 # make test-airflow operators and DAGs, also on a live Airflow, in an environment of its own
@@ -37,8 +37,10 @@ test: $(VENV)/.installed-dev
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "(robustness or slow) and not (distributed or s3)"
 
+# They mostly wait, and each process may have a cluster of four workers at work: two, however many cores there are. The
+# kills and the faults of S3 are counted at the end where their folder is named too.
 test-workers: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m "distributed or s3"
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "distributed or s3" tests tests/robustness
 
 test-all: test test-slow test-workers
 
@@ -79,8 +81,9 @@ $(VENV)/.installed-dev: pyproject.toml $(NATIVE) | $(BIN)/python
 	touch $(VENV)/.installed $@
 
 # An environment of its own: gnnflow must install, and pass its other tests, without Airflow. uv, because pip searches for
-# many minutes before it finds versions of Airflow's packages that agree.
-$(AIRFLOW_VENV)/.installed: pyproject.toml tests/airflow/requirements.txt | $(BIN)/python
+# many minutes before it finds versions of Airflow's packages that agree. After the other, since both install into .venv
+# and compile the native core.
+$(AIRFLOW_VENV)/.installed: pyproject.toml tests/airflow/requirements.txt | $(VENV)/.installed-dev
 	$(BIN)/python -m venv $(AIRFLOW_VENV)
 	$(BIN)/python -m pip install --quiet uv
 	UV_FIND_LINKS="$$PIP_FIND_LINKS" $(BIN)/uv pip install --quiet --python $(AIRFLOW_VENV)/bin/python \

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -66,19 +67,29 @@ def wait_until_watched(process: int) -> None:
     raise TimeoutError(f"process {process} looks at no signal")
 
 
+@contextlib.contextmanager
+def started(config: Path) -> Iterator[subprocess.Popen[str]]:
+    """Start a run; where the test fails meanwhile, nothing of it stays for the next one."""
+    with start(config) as process:
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
 def stop(config: Path, number: signal.Signals, after: float) -> None:
-    process = start(config)
-    wait_until_watched(process.pid)
-    time.sleep(after)
-    begin = time.monotonic()
-    # ^C in a terminal reaches every process of the group, a service manager's SIGTERM the first one.
-    os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
-    try:
+    with started(config) as process:
+        wait_until_watched(process.pid)
+        time.sleep(after)
+        begin = time.monotonic()
+        # ^C in a terminal reaches every process of the group, a service manager's SIGTERM the first one.
+        os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
         out, err = process.communicate(timeout=60)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    took = time.monotonic() - begin
+        took = time.monotonic() - begin
+        while living(process.pid) and time.monotonic() < begin + took + 10:
+            time.sleep(0.1)
+        left = living(process.pid)
     assert process.returncode == 128 + number, err
     assert took < 6  # 2 on an idle machine
     assert "Traceback" not in err
@@ -86,10 +97,7 @@ def stop(config: Path, number: signal.Signals, after: float) -> None:
     assert last.startswith("stopped by ^C: " if number == signal.SIGINT else "stopped by SIGTERM: ")
     assert last.endswith("run the same command again to go on")
     assert json.loads(out)["error"]["kind"] == "Interrupted"
-    deadline = time.monotonic() + 10
-    while living(process.pid) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert living(process.pid) == []
+    assert left == []
 
 
 LATE = """
@@ -121,7 +129,7 @@ def test_a_run_stops_at_any_moment_and_goes_on(kind: str, tmp_path: Path) -> Non
     for number in [signal.SIGINT, signal.SIGTERM] * (TIMES // 4):
         stop(config, number, chance.uniform(0.0, 7.0))
     write_config(tmp_path, kind, epochs=2)
-    process = start(config)
-    out, err = process.communicate(timeout=300)
+    with started(config) as process:
+        out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     assert json.loads(out)["metrics"]

@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import time
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,6 +23,7 @@ from tests.robustness.processes import Running, start
 from tests.small_graphs import graph_config, write_graph
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from gnnflow.config import Config
@@ -53,21 +55,37 @@ def digests(result: pipeline.RunResult) -> dict[str, str]:
     return {name: stage.digest for name, stage in result.stages.items()}
 
 
-@pytest.fixture(params=["one type", "several types", "edges of a relation"])
-def graph(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    if request.param == "one type":
-        write_graph(tmp_path, num_nodes=120, num_edges=1500, hub=7)
+def write(folder: Path, kind: str) -> Path:
+    if kind == "one type":
+        write_graph(folder, num_nodes=120, num_edges=1500, hub=7)
     else:
-        section = write_typed_payments(str(tmp_path), num_nodes=150, num_edges=1500)
-        if request.param == "edges of a relation":
+        section = write_typed_payments(str(folder), num_nodes=150, num_edges=1500)
+        if kind == "edges of a relation":
             section |= {"target": PAYS, "label": "illicit"}
-        (tmp_path / "graph.json").write_text(json.dumps(section))
-    return tmp_path
+        (folder / "graph.json").write_text(json.dumps(section))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def graph_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of each graph, written once. Every test has workspaces of its own there."""
+    return cache(lambda kind: write(tmp_path_factory.mktemp("graph"), kind))
+
+
+@pytest.fixture(scope="session")
+def digests_of() -> Callable[[Path], dict[str, str]]:
+    """What an undisturbed run on a graph makes, run once: on some it takes as long as a test."""
+    return cache(lambda graph: digests(pipeline.run_quietly(small(graph, "undisturbed"))))
+
+
+@pytest.fixture(params=["one type", "several types", "edges of a relation"])
+def graph(request: pytest.FixtureRequest, graph_of: Callable[[str], Path]) -> Path:
+    return graph_of(request.param)
 
 
 @pytest.fixture
-def undisturbed(graph: Path) -> dict[str, str]:
-    return digests(pipeline.run_quietly(small(graph, "undisturbed")))
+def undisturbed(graph: Path, digests_of: Callable[[Path], dict[str, str]]) -> dict[str, str]:
+    return digests_of(graph)
 
 
 @pytest.mark.distributed
