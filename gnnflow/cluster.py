@@ -24,6 +24,14 @@ Result = TypeVar("Result")
 
 _CONNECT_SECONDS = 15
 _ALLOWED_FAILURES = 8
+_LOCAL_SETTINGS = {
+    "distributed.scheduler.allowed-failures": _ALLOWED_FAILURES,
+    "distributed.worker.daemon": False,
+    # One thread for BLAS too: partitions are the parallelism, and more workers than cores would fight for them.
+    "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": 1,
+    "distributed.nanny.pre-spawn-environ.MKL_NUM_THREADS": 1,
+    "distributed.nanny.pre-spawn-environ.OPENBLAS_NUM_THREADS": 1,
+}
 
 
 class Cluster:
@@ -72,18 +80,7 @@ def _local(config: LocalCluster, stack: ExitStack) -> Any:
     import dask
     from distributed import Client
 
-    # One thread for BLAS too: partitions are the parallelism, and more workers than cores would fight for them.
-    stack.enter_context(
-        dask.config.set(
-            {
-                "distributed.scheduler.allowed-failures": _ALLOWED_FAILURES,
-                "distributed.worker.daemon": False,
-                "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": 1,
-                "distributed.nanny.pre-spawn-environ.MKL_NUM_THREADS": 1,
-                "distributed.nanny.pre-spawn-environ.OPENBLAS_NUM_THREADS": 1,
-            }
-        )
-    )
+    stack.enter_context(dask.config.set(_LOCAL_SETTINGS))
     cluster = stack.enter_context(
         _cluster_of_processes()(
             n_workers=config.workers,

@@ -74,14 +74,7 @@ def _edge_table(
     require_file(path)
     file = open_csv(path, separator=_separator(sep, path), header=header, comments=True)
     _refuse_repeated(list(file.names), path)
-    asked = {"src": src, "dst": dst} | ({} if weight is None else {"weight": weight})
-    roles = {_column_name(file.names, column, path): role for role, column in asked.items()}
-    if len(roles) < len(asked):
-        raise TableError(
-            f"src, dst and weight are not columns of their own: {', '.join(map(str, asked.values()))}",
-            where=path,
-            fix="Name another column for each.",
-        )
+    roles = _roles(file.names, {"src": src, "dst": dst} | ({} if weight is None else {"weight": weight}), path)
     ends = [name for name, role in roles.items() if role != "weight"]
     table = read_whole(list(csv_chunks(file)), ids=ends, text_ids=text)
     names = [roles.get(name, name) for name in table.column_names]
@@ -93,6 +86,18 @@ def _edge_table(
         _check_ids(table[end], end, path)
     others = [name for name in names if name not in ("src", "dst")]
     return table.select(["src", "dst", *others])
+
+
+def _roles(names: Sequence[str], asked: dict[str, str | int], path: str) -> dict[str, str]:
+    """Return what each of the columns that were asked for is."""
+    roles = {_column_name(names, column, path): role for role, column in asked.items()}
+    if len(roles) < len(asked):
+        raise TableError(
+            f"src, dst and weight are not columns of their own: {', '.join(map(str, asked.values()))}",
+            where=path,
+            fix="Name another column for each.",
+        )
+    return roles
 
 
 def _separator(sep: str, path: str) -> str:

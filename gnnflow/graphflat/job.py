@@ -16,8 +16,10 @@ from gnnflow.graphflat.placement import bounded_shard_size, plan_placement
 from gnnflow.mapreduce.rounds import Round
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gnnflow.graph.facts import Layout
-    from gnnflow.mapreduce.rounds import RoundRunner
+    from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
     from gnnflow.neighbors.pairs import PoolPlan
     from gnnflow.neighbors.selected import Neighbors
     from gnnflow.storage.writing import FileEntry
@@ -87,6 +89,11 @@ def run_rounds(job: FlatJob, runner: RoundRunner, *, shard_size: int) -> FlatRes
     rows = dict.fromkeys(job.node_channels, "nodes")
     edges = {f"edges_{hop}": f"hop_{hop}" for hop in range(1, job.num_hops + 1)}
     built = runner.run(Round("shards", shards, shards, build, {**sent, **rows, **edges}))
+    return _result(job, built)
+
+
+def _result(job: FlatJob, built: Sequence[TaskRecord]) -> FlatResult:
+    """Return what the last round's records say of the shards."""
     entries = tuple(ShardEntry(**record.counts["entry"]) for record in built)
     files = tuple(entry for record in built for entry in record.files)
     targets = sum(entry.num_samples for entry in entries)

@@ -174,27 +174,15 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
     job = replace(job, exchange=replace(job.exchange, layers=sends))
     needs = _plan_needs(job, runner)
     job = replace(job, exchange=replace(job.exchange, askers=needs.askers))
-    encode, asked = partial(rounds.encode, job=job), dict[str, str]()
     if job.scores_edges:
         runner.run(Round("ask_ends", parts, parts, partial(pairs.ask_ends, job=job)))
-        asked = {"asked": "ask_ends"}
-    runner.run(Round("slice_0", parts, parts, encode, need.need_channels(job, 1)))
+    runner.run(Round("slice_0", parts, parts, partial(rounds.encode, job=job), need.need_channels(job, 1)))
     for layer in range(1, layers + 1):
-        reads = need.need_channels(job, layer)
         if left := dict.fromkeys(job.target_channels(layer), f"slice_{layer - 1}"):
+            reads = need.need_channels(job, layer) | left
             make = partial(target_states.make_states, job=job, layer=layer)
-            runner.run(Round(f"states_{layer}", parts, parts, make, reads | left, frozenset(left)))
-        reads |= dict.fromkeys((f"own_{layer}", *job.source_channels(layer)), f"slice_{layer - 1}")
-        reads |= job.state_channels(layer)
-        function = partial(rounds.score, job=job, parity=needs.sample)
-        if layer < layers:
-            reads |= need.need_channels(job, layer + 1)
-            function = partial(rounds.compute, job=job, layer=layer)
-        # what comes later needs: the next layers' needs, and where there is one for all layers, that one to the end
-        needed = need.need_channels(job, layer + 1) if layer < layers else {}
-        last = frozenset(reads) - frozenset(needed)
-        reads |= asked if layer == layers else {}
-        records = runner.run(Round(f"slice_{layer}", parts, parts, function, reads, last))
+            runner.run(Round(f"states_{layer}", parts, parts, make, reads, frozenset(left)))
+        records = runner.run(_layer_round(job, layer, sample=needs.sample))
     _check_finite(records, job)
     parity = {int(node): row for record in records for node, row in record.counts["parity"].items()}
     if job.scores_edges:
@@ -207,6 +195,25 @@ def run_rounds(job: InferJob, runner: RoundRunner) -> InferResult:
         parity=parity,
         sent=needs.sent,
     )
+
+
+def _layer_round(job: InferJob, layer: int, *, sample: tuple[int, ...]) -> Round:
+    """Return the round that computes a layer, or with the last one the scores. sample: those whose scores are kept."""
+    reads = need.need_channels(job, layer)
+    reads |= dict.fromkeys((f"own_{layer}", *job.source_channels(layer)), f"slice_{layer - 1}")
+    reads |= job.state_channels(layer)
+    # what comes later needs: the next layers' needs, and where there is one for all layers, that one to the end
+    needed: dict[str, str] = {}
+    asked: dict[str, str] = {}
+    if layer < job.num_layers:
+        needed = need.need_channels(job, layer + 1)
+        function = partial(rounds.compute, job=job, layer=layer)
+    else:
+        asked = {"asked": "ask_ends"} if job.scores_edges else {}
+        function = partial(rounds.score, job=job, parity=sample)
+    last = frozenset(reads) - frozenset(needed)
+    parts = job.neighbors.store.num_partitions
+    return Round(f"slice_{layer}", parts, parts, function, reads | needed | asked, last)
 
 
 def _check_finite(records: Sequence[TaskRecord], job: InferJob) -> None:

@@ -114,7 +114,20 @@ def _is_own_layer(value: object, module: ModuleType) -> bool:
 
 
 def _checked(layer: Layer, *, kind: str, attribute_width: int) -> Layer:
-    # What only the built object shows: these would otherwise surface at the first batch.
+    """Return a layer that was built. Raises LayerError for what only it shows, and the first batch would."""
+    aggregation = _aggregation_of(layer, kind)
+    _check_phases(layer, aggregation, kind)
+    if (layer.uses_edge_attributes or aggregation.reads_attributes) and attribute_width == 0:
+        raise LayerError(
+            f"{kind} needs edge attributes and the graph has none",
+            where=_KIND,
+            fix="Name the edge columns to use in graph.edge_features.",
+        )
+    return layer
+
+
+def _aggregation_of(layer: Layer, kind: str) -> Aggregation:
+    """Return what a target's messages go into, of several levels the first."""
     found = getattr(layer, "aggregation", None)
     aggregation = found.instance if isinstance(found, Levels) else found
     if not isinstance(aggregation, Aggregation):
@@ -123,6 +136,11 @@ def _checked(layer: Layer, *, kind: str, attribute_width: int) -> Layer:
             where=_KIND,
             fix="Set aggregation to Sum(), Mean(), Max() or SoftmaxAttention() in the class.",
         )
+    return aggregation
+
+
+def _check_phases(layer: Layer, aggregation: Aggregation, kind: str) -> None:
+    """Raise where a layer defines phases, or asks executions for some, that do not go together."""
     if layer.uses_messages and (isinstance(aggregation, SoftmaxAttention) or layer.uses_edge_attributes):
         raise LayerError(
             f"{kind} defines message(), which softmax attention and uses_edge_attributes do not go with",
@@ -144,10 +162,3 @@ def _checked(layer: Layer, *, kind: str, attribute_width: int) -> Layer:
             where=_KIND,
             fix="Leave logit_slope out: it is for coefficient() with SoftmaxAttention().",
         )
-    if (layer.uses_edge_attributes or aggregation.reads_attributes) and attribute_width == 0:
-        raise LayerError(
-            f"{kind} needs edge attributes and the graph has none",
-            where=_KIND,
-            fix="Name the edge columns to use in graph.edge_features.",
-        )
-    return layer

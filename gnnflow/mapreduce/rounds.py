@@ -188,12 +188,8 @@ def run_task(index: int, *, step: Round, work: str, channels: dict[str, tuple[st
     )
     # Not synced: after a power failure the task runs again where its record is lost or its files are.
     document = {**asdict(record), _VERSION: __version__}
-    write_document(_record_file(work, step.name, index), document, durable=False)
+    write_document(join(work, step.name, f"{index:05d}.json"), document, durable=False)
     return record
-
-
-def _record_file(work: str, round_name: str, index: int) -> str:
-    return join(work, round_name, f"{index:05d}.json")
 
 
 def _read_record(uri: str) -> TaskRecord | None:

@@ -47,7 +47,9 @@ def check_run(run: ResolvedRun, stages: Sequence[str] | None = None) -> None:
     if run.config.model.kind in own:
         _check_own_layer(run.config)
     if run.config.train.loss.kind in own:
-        _check_own_loss(run.config)
+        from gnnflow.train.losses import load_loss
+
+        load_loss(run.config.train.loss.kind)
     if run.config.neighbors.kind in own:
         load_function(run.config.neighbors.kind)
     _check_devices(run.config, missing)
@@ -224,13 +226,6 @@ def _check_workspace(uri: str) -> None:
     except GnnflowError as error:
         problem = f"the workspace cannot be written: {error.problem}"
         raise type(error)(problem, where=uri, fix=error.fix) from error
-
-
-def _check_own_loss(config: Config) -> None:
-    """Raise TrainingError where a loss of one's own cannot be found."""
-    from gnnflow.train.losses import load_loss
-
-    load_loss(config.train.loss.kind)
 
 
 def _check_own_layer(config: Config) -> None:

@@ -20,7 +20,7 @@ from gnnflow.config import PIPELINES
 from gnnflow.graph.errors import ParityError
 from gnnflow.graph.run_facts import InferFacts, Parity
 from gnnflow.graph.splits import SPLITS
-from gnnflow.graphfeature.shards import read_shard
+from gnnflow.graphfeature.shards import Shard, read_shard
 from gnnflow.graphflat.job import FlatJob
 from gnnflow.graphflat.job import run_rounds as cut_neighborhoods
 from gnnflow.mapreduce.rounds import RoundRunner
@@ -30,7 +30,7 @@ from gnnflow.storage.filesystem import join
 from gnnflow.storage.verified import expect_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.graph.run_facts import Compared
@@ -143,6 +143,19 @@ def _score_on_store(job: InferJob, targets: IntArray) -> dict[int, FloatArray]:
     return dict(zip(targets.tolist(), scores_of(torch.from_numpy(logits), job.row_kind), strict=True))
 
 
+def _neighborhoods_of(targets: IntArray, job: InferJob, runner: RoundRunner) -> Iterator[Shard]:
+    """Cut the neighbourhoods of some targets as GraphFlat does, in rounds of the run, and return the shards."""
+    work_folder = join(runner.work, "parity")
+    shards = join(work_folder, "shards")
+    inner = RoundRunner(work_folder, runner.scheduler, runner.progress, artifact=shards)
+    flat = FlatJob(shards, job.neighbors, job.num_layers, "shared", targets)
+    result = cut_neighborhoods(flat, inner, shard_size=_PARITY_SHARD)
+    expect_files(shards, result.files)
+    later = inner.started - runner.started
+    runner.timings += [replace(t, name=f"parity_{t.name}", start=t.start + later) for t in inner.timings]
+    return (read_shard(shards, entry) for entry in result.facts.shards)
+
+
 def _score_by_neighborhood(job: InferJob, runner: RoundRunner, targets: IntArray) -> dict[int, FloatArray]:
     """Return the scores [C] of each target, by its dense id, as the path that trained the model gives them."""
     import torch
@@ -152,19 +165,11 @@ def _score_by_neighborhood(job: InferJob, runner: RoundRunner, targets: IntArray
     from gnnflow.infer.predictions import scores_of
     from gnnflow.kernels.threads import compute_threads
 
-    work_folder = join(runner.work, "parity")
-    shards = join(work_folder, "shards")
-    inner = RoundRunner(work_folder, runner.scheduler, runner.progress, artifact=shards)
-    flat = FlatJob(shards, job.neighbors, job.num_layers, "shared", targets)
-    result = cut_neighborhoods(flat, inner, shard_size=_PARITY_SHARD)
-    expect_files(shards, result.files)
-    later = inner.started - runner.started
-    runner.timings += [replace(t, name=f"parity_{t.name}", start=t.start + later) for t in inner.timings]
+    cut = _neighborhoods_of(targets, job, runner)
     scores: dict[int, FloatArray] = {}
     with compute_threads(1), torch.no_grad():
         model = job.load_model()
-        for entry in result.facts.shards:
-            shard = read_shard(flat.artifact, entry)
+        for shard in cut:
             batch = build_minibatch(
                 shard.neighborhood,
                 shard.rows,

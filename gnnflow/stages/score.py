@@ -64,12 +64,10 @@ def run(context: StageContext) -> ScoreResult:
             where="infer.parity_samples",
             fix="Set it to 1 or more (the default is 256): what a published model scores must be certified.",
         )
-    name = config.publish.name or config.name
-    champion = registry.read_aliases(config.workspace, name).champion
-    if champion is None:
+    name, version = _in_service(config)
+    if version is None:
         raise RegistryError("no version is in service", where=name, fix="Run `gnnflow publish CONFIG` first.")
-    version = registry.read_version(config.workspace, name, champion)
-    result = partial(ScoreResult, stage="score", name=name, version=champion)
+    result = partial(ScoreResult, stage="score", name=name, version=version.version)
     if _is_of_this_run(context, version):
         check_run(version.run)
         rows = context.artifact("infer").manifest.rows_out
@@ -87,17 +85,21 @@ def run(context: StageContext) -> ScoreResult:
 
 def is_quick(context: StageContext) -> bool:
     """Return whether the predictions of the model in service are there."""
-    config = context.config
-    name = config.publish.name or config.name
-    champion = registry.read_aliases(config.workspace, name).champion
-    if champion is None:
+    _, version = _in_service(context.config)
+    if version is None:
         return False
-    version = registry.read_version(config.workspace, name, champion)
     if _is_of_this_run(context, version):
         return committed(context.run.artifact("infer"))
     theirs = _theirs(context, version)
     scored = theirs.run.workspace.artifact("score", _fingerprint(theirs, version))
     return committed(scored) and all(map(committed, _reads(theirs, version)[:-1]))
+
+
+def _in_service(config: Config) -> tuple[str, Version | None]:
+    """Return the name that a config publishes under, and the version of it in service, where one is."""
+    name = config.publish.name or config.name
+    champion = registry.read_aliases(config.workspace, name).champion
+    return name, None if champion is None else registry.read_version(config.workspace, name, champion)
 
 
 def _is_of_this_run(context: StageContext, version: Version) -> bool:

@@ -86,37 +86,42 @@ def read_text(file: CsvFile, span: tuple[int, int | None], columns: Sequence[str
     if check:
         _refuse_foreign(file.uri, data)
         _decode(file.uri, data, begin)
-    ragged: list[Any] = []
-
-    def note(row: Any) -> str:
-        ragged.append(row)
-        return "error"
-
     if not data.strip():
         return pa.table({name: pa.array([], pa.large_string()) for name in columns})
+    ragged: list[Any] = []
     try:
-        table = pa_csv.read_csv(
-            pa.BufferReader(data),
-            read_options=pa_csv.ReadOptions(
-                column_names=list(file.names), use_threads=False, block_size=min(len(data) + 1, 1 << 30)
-            ),
-            parse_options=pa_csv.ParseOptions(
-                delimiter=file.separator,
-                newlines_in_values=True,
-                invalid_row_handler=note,
-            ),
-            convert_options=pa_csv.ConvertOptions(
-                include_columns=list(columns) or [file.names[0]],
-                column_types=dict.fromkeys(file.names, pa.large_string()),
-                strings_can_be_null=False,
-            ),
-        )
+        table = _parsed(file, data, columns, ragged=ragged)
     except (pa.ArrowException, ValueError) as error:
         _refuse_quotes(file, span, data, begin)
         raise _ragged(file, data, begin, ragged) from error
     if check and (_num_lines(data) != table.num_rows or b'"' in data.rstrip(b"\r\n").rpartition(b"\n")[2]):
         _refuse_quotes(file, span, data, begin)
     return table.select(list(columns)) if columns else table
+
+
+def _parsed(file: CsvFile, data: bytes, columns: Sequence[str], *, ragged: list[Any]) -> pa.Table:
+    """Return columns of a block's lines, or the first one. ragged: gets what Arrow says of lines of other lengths."""
+
+    def note(row: Any) -> str:
+        ragged.append(row)
+        return "error"
+
+    return pa_csv.read_csv(
+        pa.BufferReader(data),
+        read_options=pa_csv.ReadOptions(
+            column_names=list(file.names), use_threads=False, block_size=min(len(data) + 1, 1 << 30)
+        ),
+        parse_options=pa_csv.ParseOptions(
+            delimiter=file.separator,
+            newlines_in_values=True,
+            invalid_row_handler=note,
+        ),
+        convert_options=pa_csv.ConvertOptions(
+            include_columns=list(columns) or [file.names[0]],
+            column_types=dict.fromkeys(file.names, pa.large_string()),
+            strings_can_be_null=False,
+        ),
+    )
 
 
 def _head(uri: str, *, zipped: bool) -> bytes:

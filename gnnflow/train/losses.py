@@ -71,10 +71,6 @@ def _checked(
     return value
 
 
-def _cross_entropy(logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
-    return cross_entropy(logits, labels, weight)
-
-
 def _binary_cross_entropy(logits: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
     if weight is None:
         return binary_cross_entropy(logits, labels)
@@ -118,7 +114,7 @@ def _unsure(log_truth: Tensor, gamma: float) -> Tensor:
 
 
 _STANDARD: dict[LabelKind, LossFunction] = {
-    "single": _cross_entropy,
+    "single": cross_entropy,
     "multi": _binary_cross_entropy,
     "regression": _squared_error,
     "link": _link_entropy,

@@ -152,6 +152,17 @@ def _files_keep_the_budget(config: Config, train: GlobalBatchConfig) -> None:
                 key=key,
                 fix=f"Set it to {' or '.join(map(str, allowed))}, or leave train.memory out.",
             )
+    _chunks_hold_the_neighbors(config, train)
+    if train.memory is not None and train.memory < FIXED_MEMORY[train.device]:
+        raise problem(
+            f"{show(train.memory)} is not enough: {show(ByteSize(FIXED_MEMORY[train.device]))} are needed whatever the "
+            "graph, and more for its nodes and edges",
+            key="train.memory",
+            fix="Set it to what the machine can spare, such as 2GiB.",
+        )
+
+
+def _chunks_hold_the_neighbors(config: Config, train: GlobalBatchConfig) -> None:
     relations = config.aggregated_relations or {}
     if config.graph.schema.is_typed or len(relations) > 1:
         where = (
@@ -170,11 +181,4 @@ def _files_keep_the_budget(config: Config, train: GlobalBatchConfig) -> None:
             "leaves of one edge may lie on any rank",
             key="train.workers",
             fix="Set it to 1, or leave train.memory out.",
-        )
-    if train.memory is not None and train.memory < FIXED_MEMORY[train.device]:
-        raise problem(
-            f"{show(train.memory)} is not enough: {show(ByteSize(FIXED_MEMORY[train.device]))} are needed whatever the "
-            "graph, and more for its nodes and edges",
-            key="train.memory",
-            fix="Set it to what the machine can spare, such as 2GiB.",
         )

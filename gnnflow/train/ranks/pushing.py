@@ -64,23 +64,11 @@ class ServedUpdater:
         fit: int,
         rows_bytes: int = ROWS_BYTES,
     ) -> None:
-        parameters = [each for each in model.parameters() if each.requires_grad]
         self._model = model
         self._held = HeldGradients(model)
         self._rate: float | None = None
         self._group = group
-        # A step's features are what the model's own encoder reads. The tables of a typed graph's encoders travel whole.
-        bags = [each for each in model.children() if isinstance(each, BagEncoder) and each.weight.nbytes >= rows_bytes]
-        for bag in bags:
-            bag.by_rows = True
-        self._bags = {id(bag.weight): bag for bag in bags}
-        self._parts: list[Part] = []
-        self._tables: list[list[BagEncoder]] = []
-        for numbers in dealt(parameters, len(servers)):
-            held = [parameters[number] for number in numbers]
-            self._parts.append(Part([each for each in held if id(each) not in self._bags]))
-            self._tables.append([self._bags[id(each)] for each in held if id(each) in self._bags])
-        self._servers = [_Asked(actor, number) for number, actor in enumerate(servers[: len(self._parts)])]
+        self._deal(servers, rows_bytes)
         self._fit = fit
         self._watch = Stopwatch()
         self._steps = 0
@@ -92,6 +80,23 @@ class ServedUpdater:
         self._steals = False
         self._next: deque[DealtBatch] = deque()
         self._under_way: deque[DealtBatch] = deque()
+
+    def _deal(self, servers: Sequence[Any], rows_bytes: int) -> None:
+        """Note which server holds which parameters, and which of these are looked up by rows."""
+        # A step's features are what the model's own encoder reads. The tables of a typed graph's encoders travel whole.
+        children = self._model.children()
+        bags = [each for each in children if isinstance(each, BagEncoder) and each.weight.nbytes >= rows_bytes]
+        for bag in bags:
+            bag.by_rows = True
+        self._bags = {id(bag.weight): bag for bag in bags}
+        self._parts: list[Part] = []
+        self._tables: list[list[BagEncoder]] = []
+        parameters = [each for each in self._model.parameters() if each.requires_grad]
+        for numbers in dealt(parameters, len(servers)):
+            held = [parameters[number] for number in numbers]
+            self._parts.append(Part([each for each in held if id(each) not in self._bags]))
+            self._tables.append([self._bags[id(each)] for each in held if id(each) in self._bags])
+        self._servers = [_Asked(actor, number) for number, actor in enumerate(servers[: len(self._parts)])]
 
     def take(self, epoch: int, *, size: tuple[int, int], ahead: int) -> Iterator[DealtBatch]:
         """Yield this rank's batches of an epoch, until none is left for anybody.
@@ -135,32 +140,9 @@ class ServedUpdater:
     def step(self, loss: Tensor, *, num_targets: int = 1, weight: float = 1.0) -> StepLoss:
         """Push this rank's gradients and take the weights that come back."""
         self._begin()
-        held = self._held
         self.hold(loss, num_targets=num_targets, weight=weight)
-        batch = self._under_way.popleft() if self._steals else None
-        calls = []
-        held_by = zip(self._servers, self._parts, self._tables, self._versions, strict=True)
-        for server, part, tables, version in held_by:
-            gradients, present = part.gradients()
-            by_rows = tuple(_row_gradients(bag.weight) for bag in tables)
-            push = Push(
-                self._group.rank,
-                self._steps,
-                gradients,
-                present,
-                loss=held.loss,
-                weight=held.weight,
-                num_targets=held.num_targets,
-                rate=self._rate,
-                tables=by_rows,
-                version=version,
-                batch=batch,
-                fit=self._fit,
-            )
-            self._pushed += gradients.nbytes
-            self._pushed += sum(each.rows.nbytes + each.gradients.nbytes for each in by_rows if each is not None)
-            calls.append(server.push(push))
-        held.forget()
+        calls = [server.push(push) for server, push in zip(self._servers, self._pushes(), strict=True)]
+        self._held.forget()
         replies: list[Reply] = self._answers(calls)
         self._watch.lap("exchange")
         for part, reply in zip(self._parts, replies, strict=True):
@@ -171,6 +153,32 @@ class ServedUpdater:
         self._steps += 1
         self._watch.lap("update")
         return replies[0].loss
+
+    def _pushes(self) -> list[Push]:
+        """Return what each server gets of the gradients that are held."""
+        batch = self._under_way.popleft() if self._steals else None
+        pushes = []
+        for part, tables, version in zip(self._parts, self._tables, self._versions, strict=True):
+            gradients, present = part.gradients()
+            by_rows = tuple(_row_gradients(bag.weight) for bag in tables)
+            push = Push(
+                self._group.rank,
+                self._steps,
+                gradients,
+                present,
+                loss=self._held.loss,
+                weight=self._held.weight,
+                num_targets=self._held.num_targets,
+                rate=self._rate,
+                tables=by_rows,
+                version=version,
+                batch=batch,
+                fit=self._fit,
+            )
+            self._pushed += gradients.nbytes
+            self._pushed += sum(each.rows.nbytes + each.gradients.nbytes for each in by_rows if each is not None)
+            pushes.append(push)
+        return pushes
 
     def hold(self, loss: Tensor, *, num_targets: int, weight: float) -> None:
         """Count a loss in the next push."""
