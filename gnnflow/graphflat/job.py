@@ -12,7 +12,7 @@ from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import BlowUp, FlatFacts, ShardEntry
 from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.graphflat import pairs, rounds
-from gnnflow.graphflat.placement import bounded_shard_size, plan_placement
+from gnnflow.graphflat.shard_plan import bounded_shard_size, plan_shards
 from gnnflow.mapreduce.rounds import Round
 
 if TYPE_CHECKING:
@@ -70,16 +70,16 @@ def run_rounds(job: FlatJob, runner: RoundRunner, *, shard_size: int) -> FlatRes
     fanouts = [job.neighbors.fanout(hop) for hop in range(1, job.num_hops + 1)]
     ends = 1 if job.pairs is None else 2
     shard_size = max(1, bounded_shard_size(job.neighbors.store.facts, fanouts, shard_size=ends * shard_size) // ends)
-    placement = plan_placement([np.array(record.counts["buckets"]) for record in found], shard_size)
-    shards = placement.total_shards
+    plan = plan_shards([np.array(record.counts["buckets"]) for record in found], shard_size)
+    shards = plan.total_shards
     width = max(parts, shards)
-    place = partial(rounds.place_targets, job=job, placement=placement)
-    build, sent = partial(rounds.build_shard, job=job, placement=placement), {"targets": "place"}
+    place = partial(rounds.place_targets, job=job, plan=plan)
+    build, sent = partial(rounds.build_shard, job=job, plan=plan), {"targets": "place"}
     if job.pairs is not None:
         weights = tuple(record.counts["weight"] for record in found)
         _check_weights(weights)
-        place = partial(pairs.place_pairs, job=job, placement=placement, weights=weights)
-        build, sent = partial(pairs.build_pair_shard, job=job, placement=placement), {"pairs": "place", "pool": "place"}
+        place = partial(pairs.place_pairs, job=job, plan=plan, weights=weights)
+        build, sent = partial(pairs.build_pair_shard, job=job, plan=plan), {"pairs": "place", "pool": "place"}
     runner.run(Round("place", parts, width, place, {"signed": "targets"}, frozenset({"signed"})))
     for hop in range(1, job.num_hops + 1):
         expand, reached = partial(rounds.expand_hop, job=job, hop=hop), _pair_channels(hop)

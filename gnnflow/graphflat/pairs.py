@@ -15,8 +15,8 @@ import pyarrow as pa
 from gnnflow.graph.arrays import distinct
 from gnnflow.graph.splits import split_name
 from gnnflow.graphfeature.pairs import write_pairs
-from gnnflow.graphflat.placement import Placement, bucket_counts, signatures
 from gnnflow.graphflat.rounds import assemble, commit_shard
+from gnnflow.graphflat.shard_plan import ShardPlan, bucket_counts, signatures
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.neighbors.pairs import draws_of, pool_weights
@@ -49,15 +49,13 @@ def find_pairs(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
     )
 
 
-def place_pairs(
-    index: int, inbox: Inbox, *, job: FlatJob, placement: Placement, weights: tuple[float, ...]
-) -> TaskOutput:
+def place_pairs(index: int, inbox: Inbox, *, job: FlatJob, plan: ShardPlan, weights: tuple[float, ...]) -> TaskOutput:
     """Send each pair to its shard, and its ends and what this partition owns of the pools to be reached from there."""
     assert job.pairs is not None
     store, signed = job.neighbors.store, inbox.read("signed")
     keys = to_numpy(signed["key"]).view(np.int64)
-    shard = placement.shard_of(keys, to_numpy(signed["signature"]), to_numpy(signed["split"]))
-    shards = np.arange(placement.total_shards)
+    shard = plan.shard_of(keys, to_numpy(signed["signature"]), to_numpy(signed["split"]))
+    shards = np.arange(plan.total_shards)
     drawn, drawn_shard, number = draws_of(index, store, shards, job.pairs, weights=np.array(weights))
     # the first frontier: sources, targets and draws
     nodes = np.concatenate([to_numpy(signed["src"]), to_numpy(signed["dst"]), drawn])
@@ -71,7 +69,7 @@ def place_pairs(
     )
 
 
-def build_pair_shard(index: int, inbox: Inbox, *, job: FlatJob, placement: Placement) -> TaskOutput:
+def build_pair_shard(index: int, inbox: Inbox, *, job: FlatJob, plan: ShardPlan) -> TaskOutput:
     """Join a shard's pairs, pool, edges and node rows and commit them: a shard of nodes with the pairs beside it."""
     pairs, pool = inbox.read("pairs").combine_chunks(), inbox.read("pool").combine_chunks()
     # Pieces arrive in an order that follows the partitions; pairs are stored by key, draws by number.
@@ -80,7 +78,7 @@ def build_pair_shard(index: int, inbox: Inbox, *, job: FlatJob, placement: Place
     ends = [to_numpy(pairs["src"]), to_numpy(pairs["dst"]), to_numpy(pool["node"])]
     # the nodes that are an end or a draw, ascending [R]
     roots = distinct(np.concatenate(ends))
-    code, number = placement.split_of(index)
+    code, number = plan.split_of(index)
     name = f"{split_name(code)}-{number:05d}"
     targets = pa.table({"node": roots, "split": pa.array(np.full(len(roots), code, np.int8))})
     neighborhood = assemble(inbox, job, targets)

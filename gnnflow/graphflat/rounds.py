@@ -22,7 +22,7 @@ from gnnflow.graph.batch import TypedFeatures
 from gnnflow.graph.splits import split_name
 from gnnflow.graphfeature.neighborhood import Neighborhood
 from gnnflow.graphfeature.shards import write_shard
-from gnnflow.graphflat.placement import Placement, bucket_counts, signatures
+from gnnflow.graphflat.shard_plan import ShardPlan, bucket_counts, signatures
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.neighbors.selected import NEXT_ARRIVAL, edges_by_row
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def find_targets(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
-    """Choose a partition's targets, sign each by its neighbourhood, and count signatures for the placement."""
+    """Choose a partition's targets, sign each by its neighbourhood, and count signatures for the plan."""
     store = job.neighbors.store
     # the targets' rows, and where they lie among all nodes of the partition [T]
     chosen = [_chosen(index, kind, job) for kind in store.facts.target_types]
@@ -74,12 +74,12 @@ def _chosen(index: int, node_type: int, job: FlatJob) -> tuple[pa.Table, IntArra
     return take_rows(table, rows), rows + store.book.rows(index, node_type).start
 
 
-def place_targets(index: int, inbox: Inbox, *, job: FlatJob, placement: Placement) -> TaskOutput:
+def place_targets(index: int, inbox: Inbox, *, job: FlatJob, plan: ShardPlan) -> TaskOutput:
     """Send each target's row to its shard; the targets are the first frontier."""
     signed = inbox.read("signed")
     # dense id and shard of each target [T]
     nodes = to_numpy(signed["node"])
-    shard = placement.shard_of(nodes, to_numpy(signed["signature"]), to_numpy(signed["split"]))
+    shard = plan.shard_of(nodes, to_numpy(signed["signature"]), to_numpy(signed["split"]))
     frontier = pa.table({"shard": shard, "node": nodes})
     return TaskOutput(
         emits=(
@@ -167,11 +167,11 @@ def send_nodes(index: int, inbox: Inbox, *, job: FlatJob) -> TaskOutput:
     return TaskOutput(emits=tuple(emits), counts={"rows": len(local)})
 
 
-def build_shard(index: int, inbox: Inbox, *, job: FlatJob, placement: Placement) -> TaskOutput:
+def build_shard(index: int, inbox: Inbox, *, job: FlatJob, plan: ShardPlan) -> TaskOutput:
     """Join a shard's targets, edges and node rows into one neighbourhood and commit it in the plan's layout."""
     targets = _sorted_by(inbox.read("targets").combine_chunks(), "node")
     neighborhood = assemble(inbox, job, targets)
-    code, number = placement.split_of(index)
+    code, number = plan.split_of(index)
     split = split_name(code)
     entry, files = commit_shard(job, neighborhood, targets, name=f"{split}-{number:05d}", split=split)
     return TaskOutput(files=files, counts={"entry": asdict(entry), "targets": entry.num_targets})

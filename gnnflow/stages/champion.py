@@ -73,7 +73,7 @@ def compare(context: StageContext, *, candidate: Version, champion: Version, met
 def _test_targets(context: StageContext) -> _TestTargets | None:
     """Return the run's test targets in its shards, or in its graph store where it has no shards; None without any."""
     from gnnflow.config import MiniBatchConfig
-    from gnnflow.train.minibatch import outputs_on_held_pairs, outputs_on_pairs, outputs_on_shards, outputs_on_store
+    from gnnflow.train.minibatch import outputs_on_pairs, outputs_on_shards, outputs_on_store, outputs_on_stored_pairs
 
     config = context.config
     # how targets are read changes no score
@@ -85,7 +85,7 @@ def _test_targets(context: StageContext) -> _TestTargets | None:
         hops = None if neighbors.fanouts is None else len(neighbors.fanouts)
         on_store = outputs_on_store
         if config.task.kind != "node":
-            on_store = partial(outputs_on_held_pairs, task=config.task, seed=config.seed)
+            on_store = partial(outputs_on_stored_pairs, task=config.task, seed=config.seed)
         return _TestTargets(hops, partial(on_store, split="test", neighbors=neighbors, train=train))
     flat = context.artifact("flat")
     facts = flat.facts(FlatFacts)

@@ -27,7 +27,7 @@ class UndefinedMetricError(ValueError):
 
 
 @dataclass(frozen=True)
-class Scores:
+class Metrics:
     """Metrics by name, a note for each that is undefined or partial, the confusion counts, and intervals if asked for.
 
     confusion: int64 [C, C] (row: label, column: prediction) or, for multi-label, [C, 2, 2]; None for
@@ -63,7 +63,7 @@ def metrics_of(
     label_kind: LabelKind,
     names: Sequence[str] | None = None,
     intervals: bool = False,
-) -> Scores:
+) -> Metrics:
     """Score logits [N, C] against labels (int64 [N], float32 [N, C] multi-label, float32 [N] regression).
 
     `names` limits the work to some metrics; without it every metric of the label kind and the confusion counts are
@@ -81,7 +81,7 @@ def metrics_of(
             notes.append(f"{name} is undefined: {reason}")
     counts = measures.confusion(logits, labels) if names is None and len(labels) else None
     bounds = intervals_of(values, logits, labels, label_kind=label_kind) if intervals else {}
-    return Scores(values, tuple(notes), counts, bounds)
+    return Metrics(values, tuple(notes), counts, bounds)
 
 
 def _predicted_class(logits: FloatArray, labels: Array) -> IntArray:

@@ -13,7 +13,7 @@ import torch
 from gnnflow.graph.arrays import Array, FloatArray, IntArray
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.labels import LabelKind
-from gnnflow.train.metrics import Scores, metrics_of
+from gnnflow.train.metrics import Metrics, metrics_of
 from gnnflow.train.objective import Objective
 
 
@@ -40,7 +40,7 @@ class Outputs:
         """Return the mean loss over all labelled targets, however they were batched."""
         return float(objective.loss(torch.from_numpy(self.logits), self.labels)[0])
 
-    def metrics(self, label_kind: LabelKind, *, intervals: bool = False) -> Scores:
+    def metrics(self, label_kind: LabelKind, *, intervals: bool = False) -> Metrics:
         """Return every metric that the labels define, its interval if asked for, and the confusion counts."""
         return metrics_of(self.logits, self.labels, label_kind=label_kind, intervals=intervals)
 

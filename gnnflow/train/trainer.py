@@ -24,7 +24,7 @@ from gnnflow.train.curves import EpochLog
 from gnnflow.train.fit import Fitted, fit
 from gnnflow.train.fit_run import FitOptions
 from gnnflow.train.job import TrainJob, check_job, fit_digest
-from gnnflow.train.metrics import Scores
+from gnnflow.train.metrics import Metrics
 from gnnflow.train.objective import Objective, balanced_weights
 from gnnflow.train.profile import mean_profile
 from gnnflow.train.rank import OnlyRank, Rank
@@ -39,8 +39,8 @@ class TrainResult:
 
     Rows hold epoch, train_loss, lr (of the last update), samples_per_second, seconds and those of the epoch's parts
     (see `profile.py`) and, with a validation split, valid_loss and valid_<metric>. Metrics are `<split>.<name>`,
-    `baseline.<split>.<name>` and `train.*` figures. confusion: by split, see `Scores`. profiles: of each rank, the mean
-    over epochs. device: what computed it, see `TrainFacts`.
+    `baseline.<split>.<name>` and `train.*` figures. confusion: by split, see `Metrics`. profiles: of each rank, the
+    mean over epochs. device: what computed it, see `TrainFacts`.
     """
 
     weights: bytes
@@ -75,9 +75,9 @@ def train(
     job = replace(job, device=str(device))
     with compute_settings(job.train.threads, device):
         with rank.open(open_source, job, edges=True) as source:
-            fitted, scores = _train_one(job, "train", source=source, rank=rank, progress=progress, log=log)
+            fitted, found = _train_one(job, "train", source=source, rank=rank, progress=progress, log=log)
         profiles = rank.of_all(mean_profile(fitted.state.history))
-        metrics = _figures(fitted) | _waits(profiles) | _named(scores)
+        metrics = _figures(fitted) | _waits(profiles) | _named(found)
         if job.train.baseline:
             with rank.open(open_source, job, edges=False) as source:
                 _, without_edges = _train_one(job, "baseline", source=source, rank=rank, progress=progress, log=log)
@@ -88,14 +88,14 @@ def train(
         best_epoch=_best_epoch(fitted),
         metrics=metrics,
         profiles=profiles,
-        confusion={split: each.confusion for split, each in scores.items() if each.confusion is not None},
+        confusion={split: each.confusion for split, each in found.items() if each.confusion is not None},
         device=described(device),
     )
 
 
 def _train_one(
     job: TrainJob, name: str, *, source: Source, rank: Rank, progress: Progress, log: EpochLog | None
-) -> tuple[Fitted, dict[str, Scores]]:
+) -> tuple[Fitted, dict[str, Metrics]]:
     seed_weights(job.seed)
     model = build_model(job.model, job.inputs)
     # A baseline shows what the graph adds, so it must not begin with what another model learned from a graph.
@@ -112,14 +112,14 @@ def _train_one(
         log=log,
     )
     model.load_state_dict(fitted.weights)
-    scores = {
+    found = {
         split: source.outputs(model, split).metrics(job.label_kind, intervals=split == "test" and name == "train")
         for split in source.splits
     }
-    for split, each in scores.items():
+    for split, each in found.items():
         for note in each.notes:
             progress.message(f"{name}: {split}: {note}")
-    return fitted, scores
+    return fitted, found
 
 
 def _options(job: TrainJob, name: str) -> FitOptions:
@@ -147,8 +147,8 @@ def _objective(job: TrainJob, source: Source) -> Objective:
     return Objective(job.label_kind, weights, job.train.loss)
 
 
-def _named(scores: dict[str, Scores]) -> dict[str, float]:
-    return {name: value for split, each in scores.items() for name, value in each.named(split).items()}
+def _named(found: dict[str, Metrics]) -> dict[str, float]:
+    return {name: value for split, each in found.items() for name, value in each.named(split).items()}
 
 
 def _best_epoch(fitted: Fitted) -> int:

@@ -11,7 +11,7 @@ import pytest
 from gnnflow.graph.facts import FlatFacts, SelectFacts
 from gnnflow.graph.hashing import hash_integers
 from gnnflow.graphfeature.shards import read_shard
-from gnnflow.graphflat.placement import bucket_counts, plan_placement, signatures
+from gnnflow.graphflat.shard_plan import bucket_counts, plan_shards, signatures
 from gnnflow.sampling import priorities
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
@@ -149,8 +149,8 @@ def test_shards_are_of_equal_size_even_around_one_hub() -> None:
     nodes = np.arange(20_000)
     star = signatures(nodes, np.arange(len(nodes) + 1), np.zeros(len(nodes), np.int64))
     split = np.zeros(len(nodes), np.int8)
-    placement = plan_placement([bucket_counts(star, split)], 1000)
-    sizes = np.bincount(placement.shard_of(nodes, star, split))
+    plan = plan_shards([bucket_counts(star, split)], 1000)
+    sizes = np.bincount(plan.shard_of(nodes, star, split))
     assert len(sizes) == 20
     assert sizes.max() < 1200
 
@@ -161,7 +161,7 @@ def test_targets_with_common_neighbours_share_shards() -> None:
     neighbours = (10**6 + community[:, None] * 20 + np.arange(20)).ravel()
     signed = signatures(nodes, np.arange(0, len(neighbours) + 1, 20), neighbours)
     split = np.zeros(len(nodes), np.int8)
-    shard = plan_placement([bucket_counts(signed, split)], 1000).shard_of(nodes, signed, split)
+    shard = plan_shards([bucket_counts(signed, split)], 1000).shard_of(nodes, signed, split)
     shards_per_community = [len(np.unique(shard[community == c])) for c in range(100)]
     # A node may be its own signature, with the probability of being the smallest of 21.
     assert np.mean(shards_per_community) < 5

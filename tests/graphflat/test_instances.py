@@ -11,7 +11,7 @@ import pytest
 from gnnflow.graphfeature.blocks import build_minibatch
 from gnnflow.graphfeature.shards import read_shard
 from gnnflow.graphflat.job import FlatJob, run_rounds
-from gnnflow.graphflat.placement import bounded_shard_size, signatures
+from gnnflow.graphflat.shard_plan import bounded_shard_size, signatures
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.neighbors.selected import Neighbors

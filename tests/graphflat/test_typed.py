@@ -16,7 +16,7 @@ from gnnflow.graph.facts import BlowUp, FeatureFacts, FlatFacts
 from gnnflow.graphfeature.blocks import build_minibatch
 from gnnflow.graphfeature.shards import read_shard
 from gnnflow.graphflat.job import FlatJob, run_rounds
-from gnnflow.graphflat.placement import bounded_shard_size
+from gnnflow.graphflat.shard_plan import bounded_shard_size
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.mapreduce.schedulers import Synchronous
 from gnnflow.neighbors.selected import Neighbors

@@ -12,7 +12,7 @@ from sklearn.metrics import f1_score
 
 from gnnflow.graph.labels import LabelKind
 from gnnflow.train import intervals
-from gnnflow.train.metrics import Scores, metrics_of
+from gnnflow.train.metrics import Metrics, metrics_of
 
 SHARES = np.array([0.5, 0.3, 0.15, 0.05])
 
@@ -32,7 +32,7 @@ def drawn(label_kind: LabelKind, count: int, *, seed: int = 0) -> tuple[Any, Any
     return noise.astype(np.float32), classes
 
 
-def scores(label_kind: LabelKind, count: int, *, seed: int = 0) -> Scores:
+def scores(label_kind: LabelKind, count: int, *, seed: int = 0) -> Metrics:
     return metrics_of(*drawn(label_kind, count, seed=seed), label_kind=label_kind, intervals=True)
 
 
@@ -105,5 +105,5 @@ def test_what_shows_no_spread_has_no_interval() -> None:
 
 
 def test_flat_names_say_which_end() -> None:
-    found = Scores({"accuracy": 0.5}, intervals={"accuracy": (0.4, 0.6)})
+    found = Metrics({"accuracy": 0.5}, intervals={"accuracy": (0.4, 0.6)})
     assert found.named("test") == {"test.accuracy": 0.5, "test.accuracy_low": 0.4, "test.accuracy_high": 0.6}

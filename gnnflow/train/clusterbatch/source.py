@@ -25,10 +25,10 @@ from gnnflow.train.clusterbatch.loader import ClusterLoader, ClusterTensors
 from gnnflow.train.clusterbatch.plan import ClusterPlan, plan_clusters
 from gnnflow.train.job import TrainJob
 from gnnflow.train.minibatch.dealt import Draws, PreparedStep, prepared_in_turn
-from gnnflow.train.minibatch.held import HeldShards, hold_graph, open_store_source
-from gnnflow.train.minibatch.held_pairs import HeldPairs, open_held_pairs
+from gnnflow.train.minibatch.in_memory import ShardsInMemory, hold_graph, open_store_source
 from gnnflow.train.minibatch.memory import Memory
 from gnnflow.train.minibatch.pair_source import PairSource, PairStep
+from gnnflow.train.minibatch.pairs_in_memory import PairsInMemory, open_store_pairs
 from gnnflow.train.minibatch.source import MiniBatchSource
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import added
@@ -130,9 +130,9 @@ def open_cluster_source(job: TrainJob, *, edges: bool = True) -> ClusterBatchSou
         build, nodes = NodesOfClusters(clusters, targets), targets.nodes
         scored = open_store_source(scoring, edges=edges)
     else:
-        scored = open_held_pairs(scoring, edges=edges)
+        scored = open_store_pairs(scoring, edges=edges)
         entry = next(entry for entry in job.entries if entry.split == "train")
-        pairs = HeldPairs(HeldShards(job.neighbors, job.seed), job.task, job.seed)(entry)
+        pairs = PairsInMemory(ShardsInMemory(job.neighbors, job.seed), job.task, job.seed)(entry)
         build, nodes = PairsOfClusters(clusters, pairs, graph.neighborhood.degrees, job.task, job.seed), pairs.targets
     plan = plan_clusters(
         np.unique(facts.cluster_of(nodes)),

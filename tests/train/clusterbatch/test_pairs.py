@@ -16,7 +16,7 @@ from gnnflow.layers.model import build_model
 from gnnflow.progress import Silent
 from gnnflow.stages import pipeline
 from gnnflow.train.clusterbatch import open_cluster_source
-from gnnflow.train.minibatch import open_held_pairs
+from gnnflow.train.minibatch import open_store_pairs
 from gnnflow.train.trainer import train
 from tests.train.on_stores import job_of, resumes_to_the_same_weights
 from tests.train.pairs_on_stores import CASES, config_of
@@ -35,7 +35,7 @@ def test_all_clusters_at_once_are_the_batch_of_all_pairs(tmp_path: Path, case: s
     job = job_of(clusters_of(tmp_path, case, train={"clusters_per_batch": 4}))
     whole = replace(job, train=MiniBatchConfig(source="store", batch_size=100_000))
     model = build_model(job.model, job.inputs).eval()
-    with open_cluster_source(job) as clusters, open_held_pairs(whole) as batches:
+    with open_cluster_source(job) as clusters, open_store_pairs(whole) as batches:
         (one,), (two,) = clusters.steps(0, since=0), batches.steps(0, since=0)
         # the first column is of the pair itself, whatever it is told from
         found, expected = (np.sort(each.logits(model).detach().numpy()[:, 0]) for each in (one, two))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gnnflow.graph.facts import FeatureFacts, GraphFacts
-from gnnflow.graphflat.placement import bounded_shard_size
+from gnnflow.graphflat.shard_plan import bounded_shard_size
 
 
 def facts(num_nodes: int, num_edges: int, width: int) -> GraphFacts:

@@ -16,7 +16,7 @@ from gnnflow.progress import Silent
 from gnnflow.stages import pipeline, publish
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
-from gnnflow.train.minibatch import held_pairs, open_held_pairs, open_task_source, outputs_on_pairs
+from gnnflow.train.minibatch import open_store_pairs, open_task_source, outputs_on_pairs, pairs_in_memory
 from gnnflow.train.reproducible import seed_weights
 from gnnflow.train.trainer import train
 from tests.train.on_stores import job_of, resumes_to_the_same_weights
@@ -35,7 +35,7 @@ def test_scores_are_those_of_shards(tmp_path: Path, case: str, sections: dict[st
     job = job_of(config)
     seed_weights(0)
     model = build_model(job.model, job.inputs)
-    with open_held_pairs(job) as source:
+    with open_store_pairs(job) as source:
         found = {split: source.outputs(model, split) for split in ("valid", "test")}
     context = StageContext.of(config_of(tmp_path, case, **sections))
     flat = [make_artifact(context, stage) for stage in ("ingest", "select", "flat")][-1]
@@ -66,7 +66,7 @@ def test_a_killed_training_ends_on_the_same_weights(tmp_path: Path, sections: di
 
 def test_an_epoch_of_its_own_sample_sees_other_edges(tmp_path: Path) -> None:
     config = config_of(tmp_path, "links", train={**STORE, "resample": "epoch"}, **SAMPLED)
-    with open_held_pairs(job_of(config)) as source:
+    with open_store_pairs(job_of(config)) as source:
         seen = [
             sum(int(step.batch.tensors.blocks[0].csr.sources.sum()) for step in source.steps(epoch, since=0))
             for epoch in (0, 1)
@@ -77,18 +77,18 @@ def test_an_epoch_of_its_own_sample_sees_other_edges(tmp_path: Path) -> None:
 def test_ranks_score_a_split_in_parts_that_follow_each_other(tmp_path: Path) -> None:
     job = job_of(config_of(tmp_path, "links", train=STORE))
     model = build_model(job.model, job.inputs)
-    with open_held_pairs(job) as source:
+    with open_store_pairs(job) as source:
         whole = source.outputs(model, "valid")
     parts = []
     for rank in range(3):
-        with open_held_pairs(replace(job, rank=rank, num_ranks=3)) as source:
+        with open_store_pairs(replace(job, rank=rank, num_ranks=3)) as source:
             parts.append(source.outputs(model, "valid"))
     np.testing.assert_array_equal(np.concatenate([part.targets for part in parts]), whole.targets)
     np.testing.assert_allclose(np.concatenate([part.logits for part in parts]), whole.logits, rtol=1e-4, atol=1e-5)
 
 
 def test_a_held_out_edge_that_carries_messages_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = held_pairs.read_pairs
+    read = pairs_in_memory.read_pairs
 
     def leaking(*given: Any) -> Any:
         pairs = read(*given)
@@ -96,7 +96,7 @@ def test_a_held_out_edge_that_carries_messages_is_caught(tmp_path: Path, monkeyp
         splits[[np.flatnonzero(splits == code)[-1] for code in (0, 1)]] = [1, 0]
         return replace(pairs, splits=splits)
 
-    monkeypatch.setattr(held_pairs, "read_pairs", leaking)
+    monkeypatch.setattr(pairs_in_memory, "read_pairs", leaking)
     with pytest.raises(TrainingError, match=r"valid edge from node number .* its score is computed from"):
         train(job_of(config_of(tmp_path, "links", train=STORE)), progress=Silent())
 

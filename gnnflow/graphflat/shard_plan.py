@@ -36,7 +36,7 @@ _UNIT = 2.0**-53
 
 
 @dataclass(frozen=True)
-class Placement:
+class ShardPlan:
     """The cut of each split's signature order into shards.
 
     first_shard [splits]; num_shards [splits]; counts [splits, NUM_BUCKETS] targets per bucket.
@@ -173,11 +173,11 @@ def _distinct(draws: float, among: int) -> float:
     return among * -np.expm1(-draws / among) if among else 0.0
 
 
-def plan_placement(counts: Sequence[IntArray], shard_size: int) -> Placement:
-    """Return the placement for partitions' bucket counts."""
+def plan_shards(counts: Sequence[IntArray], shard_size: int) -> ShardPlan:
+    """Return the plan for partitions' bucket counts."""
     # targets of all partitions [splits, NUM_BUCKETS]
     total = np.sum(counts, axis=0).astype(np.int64)
     # shards of each split, the last one perhaps smaller, and the number of its first [splits]
     num_shards = -(-total.sum(1) // shard_size)
     first = np.cumsum(num_shards) - num_shards
-    return Placement(first, num_shards, total, shard_size)
+    return ShardPlan(first, num_shards, total, shard_size)

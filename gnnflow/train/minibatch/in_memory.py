@@ -73,7 +73,7 @@ def split_entries(facts: GraphFacts) -> tuple[ShardEntry, ...]:
 
 
 @dataclass
-class HeldShards:
+class ShardsInMemory:
     """Reads the splits of a graph in memory as shards.
 
     draws_anew: an entry has the sample of the view that its name says, `batches.of_view`. walks: how neighbours were
@@ -118,7 +118,7 @@ def open_store_source(job: TrainJob, *, edges: bool = True) -> MiniBatchSource:
     assert isinstance(job.train, MiniBatchConfig)
     assert job.neighbors is not None
     draws_anew = job.train.resample == "epoch" and edges
-    read = HeldShards(job.neighbors, job.seed, draws_anew, job.walks, job.train.threads)
+    read = ShardsInMemory(job.neighbors, job.seed, draws_anew, job.walks, job.train.threads)
     return open_source(job, edges=edges, read=read, draws_anew=draws_anew)
 
 
@@ -131,7 +131,7 @@ def outputs_on_store(model: Model, split: str, *, neighbors: Neighbors, train: M
     return outputs_on_shards(
         model,
         entries,
-        read=HeldShards(neighbors, seed=0),
+        read=ShardsInMemory(neighbors, seed=0),
         fanouts=neighbors.fanouts,
         train=train,
         sampling=neighbors.sampling,

@@ -1,4 +1,4 @@
-"""Mini-batches of pairs of a graph store in memory: what `held.py` is for nodes.
+"""Mini-batches of pairs of a graph store in memory: what `in_memory.py` is for nodes.
 
 A split's pairs lie beside the whole graph as in one shard, so their batches, negatives and what is left out of their
 blocks are those of GraphFlat's shards. Negatives are drawn from as many draws as there are nodes that a pair may lead
@@ -18,7 +18,7 @@ from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.pairs import PairShard
 from gnnflow.graphfeature.shards import Shard
 from gnnflow.neighbors.pairs import PoolPlan, StoredPairs, draws_of, pool_weights, read_pairs
-from gnnflow.train.minibatch.held import HeldShards, split_entries
+from gnnflow.train.minibatch.in_memory import ShardsInMemory, split_entries
 from gnnflow.train.minibatch.pair_source import PairSource, open_pair_source, outputs_on_pairs
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class HeldPairs:
+class PairsInMemory:
     """Reads the splits of a graph in memory as shards of pairs, whose targets are all nodes by their dense ids."""
 
-    graph: HeldShards
+    graph: ShardsInMemory
     task: PairTask
     seed: int
     stored: StoredPairs | None = None
@@ -75,24 +75,24 @@ class HeldPairs:
         return pool
 
 
-def open_held_pairs(job: TrainJob, *, edges: bool = True) -> PairSource:
+def open_store_pairs(job: TrainJob, *, edges: bool = True) -> PairSource:
     """Return a job's mini-batches of pairs, cut from the graph store in memory."""
     assert isinstance(job.train, MiniBatchConfig)
     assert isinstance(job.task, LinkTask | EdgeTask)
     assert job.neighbors is not None
     draws_anew = job.train.resample == "epoch" and edges
-    read = HeldPairs(HeldShards(job.neighbors, job.seed, draws_anew, job.walks), job.task, job.seed)
+    read = PairsInMemory(ShardsInMemory(job.neighbors, job.seed, draws_anew, job.walks), job.task, job.seed)
     return open_pair_source(job, edges=edges, read=read, draws_anew=draws_anew)
 
 
-def outputs_on_held_pairs(
+def outputs_on_stored_pairs(
     model: Model, split: str, *, neighbors: Neighbors, train: MiniBatchConfig, task: PairTask, seed: int
 ) -> Outputs:
     """Return a model's scores of the pairs of a split, as `outputs_on_store` does for nodes."""
     return outputs_on_pairs(
         model,
         [entry for entry in split_entries(neighbors.store.facts) if entry.split == split],
-        read=HeldPairs(HeldShards(neighbors, seed=0), task, seed),
+        read=PairsInMemory(ShardsInMemory(neighbors, seed=0), task, seed),
         fanouts=neighbors.fanouts,
         train=train,
         task=task,
