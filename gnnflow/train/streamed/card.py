@@ -120,11 +120,11 @@ class CardGraph:
         Raises IndexError where an edge leads outside of its rows: on a card nothing checks that.
         """
         made: dict[int, list[Piece]] = {}
-        for layer, chunks in enumerate(files.chunks):
+        for layer, (chunks,) in enumerate(files.chunks):
             if id(chunks) not in made:
                 made[id(chunks)] = packed(files.plain_pieces(layer), files.scratch, card.run, threads=_PACKING)
                 chunks.close()
-        return cls(files, card, tuple(made[id(chunks)] for chunks in files.chunks))
+        return cls(files, card, tuple(made[id(chunks)] for (chunks,) in files.chunks))
 
     @property
     def scratch(self) -> Scratch:
@@ -140,17 +140,23 @@ class CardGraph:
         """How many nodes each interval has."""
         return self.files.sizes
 
-    def num_edges(self, layer: int) -> int:
-        """Return how many edges a layer aggregates."""
-        return self.files.num_edges(layer)
+    @property
+    def types(self) -> tuple[int, ...]:
+        """The number of each interval's node type: there is one."""
+        return self.files.types
 
-    def pieces(self, layer: int) -> Sequence[Piece]:
+    def num_edges(self, layer: int, relation: int = 0) -> int:
+        """Return how many edges a layer aggregates in a relation."""
+        return self.files.num_edges(layer, relation)
+
+    def pieces(self, layer: int, relation: int = 0) -> Sequence[Piece]:
         """Return a layer's pieces in the order of target, source and number."""
+        assert relation == 0, "the config refuses several relations on a card"
         return self.chunks[layer]
 
-    def edge(self, layer: int) -> EdgeContext:
-        """Return the columns of a layer's edges, of no edge."""
-        return beside(self.card.device, self.files.edge(layer))
+    def edge(self, layer: int, relation: int = 0) -> EdgeContext:
+        """Return the columns of a layer's edges in a relation, of no edge."""
+        return beside(self.card.device, self.files.edge(layer, relation))
 
     def active(self, level: int) -> Sequence[int]:
         """Return how many nodes each interval has."""
@@ -158,8 +164,8 @@ class CardGraph:
 
     def features(self, interval: int) -> FeatureTensors:
         """Read the input features of an interval's nodes."""
-        inputs = self.files.inputs
-        if inputs.dense is None:
+        (inputs,) = self.files.inputs
+        if inputs is None or inputs.dense is None:
             return mapped(self.files.features(interval), self.card.fetched)
         width = inputs.dense.width
         return FeatureTensors(width, dense=self.card.fetched(inputs.dense.lent(interval)).view(-1, width))
@@ -168,10 +174,10 @@ class CardGraph:
         """Read the degrees of an interval's nodes."""
         return node_context(self.card.fetched(self.files.degrees.lent(interval)))
 
-    def rows(self, width: int, *, level: int) -> CardRows:
+    def rows(self, width: int, *, level: int, node_type: int | None = None) -> CardRows:
         """Return room for so many numbers per node."""
-        return CardRows(self.files.rows(width, level=level), self.card)
+        return CardRows(self.files.rows(width, level=level, node_type=node_type), self.card)
 
-    def source_rows(self, width: int, *, level: int) -> CardRows:
+    def source_rows(self, width: int, *, level: int, node_type: int | None = None) -> CardRows:
         """Return the same: one process has all intervals."""
-        return self.rows(width, level=level)
+        return self.rows(width, level=level, node_type=node_type)

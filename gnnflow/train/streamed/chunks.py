@@ -1,6 +1,7 @@
 """The edges of a graph as chunks in one file: those from one interval of nodes to another lie together.
 
-The file is written once, run of nodes after run of nodes (`numbering.py`), so a chunk lies in as many segments as runs
+A file has the edges of one relation: their targets are in the intervals of one node type, and so are their sources. It
+is written once, run of nodes after run of nodes (`numbering.py`), so a chunk lies in as many segments as runs
 had edges of it; where these are many they are merged. A piece is what is read at once: segments of one chunk that have
 a bounded number of edges. Those into the rows that lie first come first, so edges of a piece are in the order of their
 targets, and a layer that computes the first rows alone reads the first segments.
@@ -10,7 +11,7 @@ Shapes: E edges of a segment, L leaves of them, A edge attributes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -18,12 +19,12 @@ from itertools import groupby
 import numpy as np
 import torch
 
-from gnnflow.executions.ring import Ring
 from gnnflow.executions.streaming import Piece
 from gnnflow.executions.tensors import BlockTensors, block_tensors
 from gnnflow.graph.arrays import Array, IntArray, offsets_of
 from gnnflow.graph.batch import Block
 from gnnflow.graph.edges import InEdges
+from gnnflow.graph.errors import TrainingError
 from gnnflow.layers import EdgeContext
 from gnnflow.train.streamed.files import NodeFile, Scratch, ScratchFile, bytes_of
 from gnnflow.train.streamed.numbering import Numbering, Run
@@ -39,18 +40,22 @@ class _Segment:
     depth: int = 0
 
 
+@dataclass(frozen=True)
+class Ends:
+    """The intervals that edges of a relation lead to, of this rank, and those that they come from, as these come by."""
+
+    targets: Sequence[int]
+    sources: Sequence[int]
+
+
 class ChunkFile:
-    """The in-edges that a layer aggregates, by chunk. sizes: nodes of each interval. max_edges: of a piece.
+    """The in-edges that a layer aggregates in one relation, by chunk. sizes: nodes of each interval.
 
-    ring: says whose in-edges these are, and in which order sources come by; None where all are here.
-
-    Where edges have leaves there must be one interval: the leaves of one edge may be any nodes.
+    max_edges: of a piece. Where edges have leaves there must be one source interval, in which all of them are.
     """
 
-    def __init__(self, scratch: Scratch, sizes: Sequence[int], *, max_edges: int, ring: Ring | None = None) -> None:
-        self._sizes, self._firsts = tuple(sizes), offsets_of(np.array(sizes))
-        self._own = range(len(sizes)) if ring is None else ring.own
-        self._order: Sequence[int] = self._own if ring is None else ring.order
+    def __init__(self, scratch: Scratch, sizes: Sequence[int], ends: Ends, *, max_edges: int) -> None:
+        self._sizes, self._firsts, self._ends = tuple(sizes), offsets_of(np.array(sizes)), ends
         self._scratch, self._file, self._max_edges = scratch, scratch.file(), max_edges
         self._segments: dict[tuple[int, int], list[_Segment]] = {}
         self._num_edges: dict[int, int] = {}  # by the least depth of their targets; known once all are written
@@ -60,36 +65,48 @@ class ChunkFile:
     def begin(self, block: Block) -> None:
         """Take note of which columns edges have; of no edge too."""
         edges = block.edges
-        has_leaves = edges.leaves is not None and len(self._sizes) == 1
+        has_leaves = edges.leaves is not None and len(self._ends.sources) == 1
         assert has_leaves or edges.leaves is None or edges.leaf_counts.max(initial=1) == 1, "leaves of many intervals"
         width = 0 if edges.attributes is None else edges.attributes.shape[1]
         self._columns = (has_leaves, edges.weight is not None, width, block.edge_scale is not None)
 
     def add(self, run: Run, block: Block, numbering: Numbering) -> None:
-        """Write the in-edges of a run's nodes, given those of the nodes at hand; sources are dense ids."""
+        """Write the in-edges of a run's nodes, given those of the nodes at hand; sources are dense ids.
+
+        Raises TrainingError where a leaf is a node of another type than the sources are of.
+        """
         edges = block.edges
         if block.sample_scale is not None:
-            self._scale = self._scale or NodeFile(self._scratch, self._sizes, 1, self._own)
-            self._scale.fill(run.first, block.sample_scale[run.places])
+            self._scale = self._scale or self._room_of_targets()
+            self._scale.fill(run.interval, run.within, block.sample_scale[run.places])
         picked = edges.prefix(run.places, limit=None)
-        first = int(run.first - self._firsts[run.interval])
+        positions, first = picked.positions, run.within
         targets = np.repeat(np.arange(first, first + len(run.places), dtype=np.int32), picked.counts)
-        positions = picked.positions
-        if self._columns[0]:
-            of, order = np.zeros(len(positions), np.uint16), np.arange(len(positions))
-        else:
-            # in few bits they are sorted by their digits
-            rows = numbering.rows_of(edges.sources_of(positions))
-            of = (np.searchsorted(self._firsts, rows, side="right") - 1).astype(np.uint16)
-            order = np.argsort(of, kind="stable")
-            del rows
-        counts = np.bincount(of, minlength=len(self._sizes))
-        for source, stop in enumerate(np.cumsum(counts).tolist()):
-            held = order[stop - counts[source] : stop]
+        for source, held in self._by_source(edges, positions, numbering):
             for start in range(0, len(held), self._max_edges):
                 part = held[start : start + self._max_edges]
                 rows = numbering.rows_of(edges.sources_of(positions[part]))
+                if self._columns[0] and not ((rows >= self._firsts[source]) & (rows < self._firsts[source + 1])).all():
+                    raise _of_another_type()
                 self._append((run.interval, source), block, positions[part], (targets[part], rows), depth=run.depth)
+
+    def _room_of_targets(self) -> NodeFile:
+        own = frozenset(self._ends.targets)
+        sizes = tuple(size if number in own else 0 for number, size in enumerate(self._sizes))
+        return NodeFile(self._scratch, sizes, 1)
+
+    def _by_source(self, edges: InEdges, positions: IntArray, numbering: Numbering) -> Iterator[tuple[int, IntArray]]:
+        """Yield the source intervals of edges at some positions, and which of these come from there."""
+        if self._columns[0]:
+            yield self._ends.sources[0], np.arange(len(positions))
+            return
+        rows = numbering.rows_of(edges.sources_of(positions))
+        # in few bits they are sorted by their digits
+        of = (np.searchsorted(self._firsts, rows, side="right") - 1).astype(np.uint16)
+        del rows
+        order, counts = np.argsort(of, kind="stable"), np.bincount(of, minlength=len(self._sizes))
+        for source, stop in enumerate(np.cumsum(counts).tolist()):
+            yield source, order[stop - counts[source] : stop]
 
     def _append(
         self, chunk: tuple[int, int], block: Block, positions: IntArray, ends: tuple[Array, Array], *, depth: int
@@ -137,6 +154,8 @@ class ChunkFile:
     def pieces(self, *, num_targets: Sequence[int], num_sources: Sequence[int], least_depth: int) -> list[Piece]:
         """Return the pieces by target, and then by source interval; an empty one where a target has no other.
 
+        That comes from the target itself, where it is of the sources' type, and else from the first source.
+
         least_depth: of their targets. num_targets and num_sources: rows of each interval, as targets and as sources.
         """
         found: list[Piece] = []
@@ -146,13 +165,14 @@ class ChunkFile:
             load = partial(self._load, target, held, sizes)
             return Piece(target, source, number, sum(each.num_edges for each in held), load)
 
-        for target in self._own:
+        sources = self._ends.sources
+        for target in self._ends.targets:
             before = len(found)
-            for source in self._order:
+            for source in sources:
                 segments = [each for each in self._segments.get((target, source), []) if each.depth >= least_depth]
                 found += [piece(target, source, *each) for each in enumerate(self._grouped(segments))]
             if len(found) == before:
-                found.append(piece(target, target, 0, []))
+                found.append(piece(target, target if target in sources else sources[0], 0, []))
         return found
 
     def _grouped(self, segments: Sequence[_Segment]) -> list[list[_Segment]]:
@@ -209,3 +229,11 @@ class ChunkFile:
         whole = len(lengths)
         parts = np.split(held, bounds[:-1])
         return [part if place < whole else part.view(np.float32) for place, part in enumerate(parts)]
+
+
+def _of_another_type() -> TrainingError:
+    return TrainingError(
+        "an edge has leaves of other types than the one its relation starts at, and a chunk's sources are of one type",
+        where="train.memory",
+        fix="Leave it out, and share the graph among ranks (train.workers).",
+    )

@@ -73,7 +73,7 @@ class Scratch:
 
     folder: str | None
     disk: Disk = field(default_factory=LocalDisk)
-    _free: dict[tuple[int, range], list[NodeFile]] = field(default_factory=dict)
+    _free: dict[tuple[int, range, tuple[int, ...]], list[NodeFile]] = field(default_factory=dict)
     _open: list[ScratchFile] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -95,15 +95,15 @@ class Scratch:
 
         own: the intervals that are written; None where all are. active: how many rows of each are; None for all.
         """
-        own = range(len(sizes)) if own is None else own
-        free = self._free.setdefault((width, own), [])
-        found = free.pop() if free else NodeFile(self, tuple(sizes), width, own)
+        own, sizes = range(len(sizes)) if own is None else own, tuple(sizes)
+        free = self._free.setdefault((width, own, sizes), [])
+        found = free.pop() if free else NodeFile(self, sizes, width, own)
         found.active = tuple(sizes if active is None else active)
         return found
 
     def give(self, rows: NodeFile) -> None:
         """Take room back, for another to be given."""
-        self._free.setdefault((rows.width, rows.own), []).append(rows)
+        self._free.setdefault((rows.width, rows.own, rows.sizes), []).append(rows)
 
     def behind(self, rows: NodeFile, work: Callable[[], None]) -> None:
         """Have rows written in the thread. Waits until no more than one other is to be, and raises what that raised."""
@@ -233,23 +233,23 @@ class NodeFile:
     def __init__(self, scratch: Scratch, sizes: tuple[int, ...], width: int, own: range | None = None) -> None:
         self._scratch, self._file, self.width = scratch, scratch.file(), width
         self.own = range(len(sizes)) if own is None else own
-        self.active = sizes
+        self.sizes = self.active = sizes
         self._firsts = [0, *accumulate(sizes)]
         self._file.reserve((self._firsts[self.own.stop] - self._firsts[self.own.start]) * width * _NUMBER)
 
-    def _at(self, first: int) -> int:
-        """Return where the numbers of a node begin."""
-        return (first - self._firsts[self.own.start]) * self.width * _NUMBER
+    def _at(self, interval: int, within: int = 0) -> int:
+        """Return where the numbers of an interval's nodes begin, from its node number `within` on."""
+        return (self._firsts[interval] + within - self._firsts[self.own.start]) * self.width * _NUMBER
 
-    def fill(self, first: int, rows: Array) -> None:
-        """Write the numbers of some nodes at once, from node `first` on; each node's lie side by side [n, K]."""
-        self._file.write(bytes_of(np.ascontiguousarray(rows, np.float32)), self._at(first))
+    def fill(self, interval: int, within: int, rows: Array) -> None:
+        """Write the numbers of some nodes of an interval at once; each node's lie side by side [n, K]."""
+        self._file.write(bytes_of(np.ascontiguousarray(rows, np.float32)), self._at(interval, within))
 
     def read(self, interval: int, num_rows: int | None = None) -> Tensor:
         """Return an interval's numbers [n K]. num_rows: of the first rows; None for all that are active."""
         self._scratch.settle(self)
         run = empty_rows((self.active[interval] if num_rows is None else num_rows) * self.width)
-        self._file.read(bytes_of(run), self._at(self._firsts[interval]))
+        self._file.read(bytes_of(run), self._at(interval))
         return run
 
     def write(self, interval: int, parts: Sequence[Tensor]) -> None:
@@ -277,10 +277,10 @@ class NodeFile:
         self._scratch.behind(self, work)
 
     def _run(self, interval: int) -> tuple[int, int]:
-        return self._at(self._firsts[interval]), self.active[interval] * self.width * _NUMBER
+        return self._at(interval), self.active[interval] * self.width * _NUMBER
 
     def _write(self, interval: int, parts: Sequence[Tensor]) -> None:
-        at = self._at(self._firsts[interval])
+        at = self._at(interval)
         for part in parts:
             held = bytes_of(part.contiguous())
             self._file.write(held, at)

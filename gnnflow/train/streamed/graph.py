@@ -1,6 +1,8 @@
 """A graph in files: what the streamed execution reads it through.
 
-Shapes: N nodes, n nodes of an interval, F features.
+An interval is of one node type, and edges lie by relation; a graph without types is one of one type and one relation.
+
+Shapes: N nodes, n nodes of an interval, R relations.
 """
 
 from __future__ import annotations
@@ -9,18 +11,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from gnnflow.executions.ring import Ring
 from gnnflow.executions.row_exchange import told_by_all
 from gnnflow.executions.streaming import Piece
 from gnnflow.executions.tensors import feature_tensors
-from gnnflow.graph.arrays import Array, offsets_of
-from gnnflow.graph.batch import Block, Degrees, Features
-from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext
-from gnnflow.train.streamed.chunks import ChunkFile
-from gnnflow.train.streamed.files import NodeFile, Scratch, bytes_of
-from gnnflow.train.streamed.numbering import Numbering, Run
+from gnnflow.graph.batch import Block, Degrees, NodeFeatures, TypedFeatures
+from gnnflow.graph.schema import UNTYPED, GraphSchema
+from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext, TypedInputs
+from gnnflow.train.streamed.chunks import ChunkFile, Ends
+from gnnflow.train.streamed.features import FeatureFile
+from gnnflow.train.streamed.files import NodeFile, Scratch
+from gnnflow.train.streamed.numbering import Numbering
 from gnnflow.train.streamed.packed import packed, read_here
 
 _DEGREES = 3
@@ -29,20 +33,22 @@ _EVERY = -1  # no depth is less
 
 @dataclass
 class FileGraph:
-    """A graph without types whose nodes, in intervals, and edges lie in files: a `StreamedGraph`.
+    """A graph whose nodes, in intervals, and edges lie in files: a `StreamedGraph`.
 
-    chunks: per layer; layers over the same in-edges have them in common. ring: where only some intervals are here.
-    prunes: whether layers compute the rows alone that reach a target, or all.
+    chunks: per layer those of each relation; layers over the same in-edges have them in common. inputs: features of
+    each type, None of one without any. ring: where only some intervals are here. prunes: whether layers compute the
+    rows alone that reach a target, or all.
     """
 
     scratch: Scratch
     numbering: Numbering
-    chunks: tuple[ChunkFile, ...]
-    inputs: FeatureFile
+    schema: GraphSchema
+    chunks: tuple[tuple[ChunkFile, ...], ...]
+    inputs: tuple[FeatureFile | None, ...]
     degrees: NodeFile
     ring: Ring | None = None
     prunes: bool = False
-    _edges_of_all: dict[int, int] = field(default_factory=dict)
+    _edges_of_all: dict[tuple[int, int], int] = field(default_factory=dict)
     _pieces: dict[tuple[int, int], list[Piece]] = field(default_factory=dict)
 
     @classmethod
@@ -56,33 +62,66 @@ class FileGraph:
         width: int,
         sparse: bool,
         ring: Ring | None = None,
+        typed: TypedInputs | None = None,
     ) -> FileGraph:
-        """Return a graph whose nodes and edges are still to be written. files: per layer, the number of its edges."""
-        own, sizes = None if ring is None else ring.own, numbering.sizes
-        chunks = {number: ChunkFile(scratch, sizes, max_edges=max_edges, ring=ring) for number in sorted(set(files))}
-        inputs = FeatureFile(scratch, sizes, width, sparse=sparse, own=own)
-        degrees = NodeFile(scratch, sizes, _DEGREES, own)
-        return cls(scratch, numbering, tuple(chunks[number] for number in files), inputs, degrees, ring)
+        """Return a graph whose nodes and edges are still to be written. files: per layer, the number of its edges.
 
-    def add(self, first: int, *, blocks: Sequence[Block], features: Features, nodes: Degrees) -> None:
-        """Write the nodes from `first` on with their in-edges, a block per layer. Nodes come in order."""
+        typed: of a typed graph, whose features' widths and forms are those that it names, and not width and sparse.
+        """
+        own, sizes = None if ring is None else ring.own, numbering.sizes
+        schema = UNTYPED if typed is None else typed.schema
+        types = zip(schema.target_types, schema.source_types, strict=True)
+        ends = [_ends(numbering, ring, *pair) for pair in types]
+        chunks = {
+            number: tuple(ChunkFile(scratch, sizes, each, max_edges=max_edges) for each in ends)
+            for number in sorted(set(files))
+        }
+        forms = [(width, sparse)] if typed is None else [(each.feature_width, each.sparse) for each in typed.types]
+        inputs = tuple(
+            FeatureFile(scratch, numbering.of_type(sizes, number), of, sparse=is_sparse, own=own) if of else None
+            for number, (of, is_sparse) in enumerate(forms)
+        )
+        degrees = NodeFile(scratch, sizes, _DEGREES * schema.num_relations, own)
+        return cls(scratch, numbering, schema, tuple(chunks[number] for number in files), inputs, degrees, ring)
+
+    def add(self, first: int, *, blocks: Sequence[Block], features: NodeFeatures, nodes: Degrees) -> None:
+        """Write the nodes from `first` on with their in-edges, a block per layer. Nodes come in order.
+
+        Raises TrainingError where edges have leaves that cannot be filed.
+        """
         columns = (nodes.in_degree, nodes.out_degree, nodes.in_weight)
-        degrees = np.stack([np.asarray(each, np.float32) for each in columns], 1)
-        blocks_of = {id(chunks): (chunks, block) for chunks, block in zip(self.chunks, blocks, strict=True)}
-        for chunks, block in blocks_of.values():
-            chunks.begin(block)
+        degrees = np.stack([np.asarray(each, np.float32) for each in columns], 1).reshape(
+            len(nodes), self.degrees.width
+        )
+        parts = features.parts if isinstance(features, TypedFeatures) else (features,)
+        into = self._begun(blocks)
         for run in self.numbering.runs(first, len(nodes)):
-            self.inputs.add(run, features)
-            self.degrees.fill(run.first, degrees[run.places])
-            for chunks, block in blocks_of.values():
+            node_type = self.types[run.interval]
+            file, part = self.inputs[node_type], parts[node_type]
+            if file is not None and part is not None:
+                own = features.places[run.places] if isinstance(features, TypedFeatures) else run.places
+                file.add(run, part, own)
+            self.degrees.fill(run.interval, run.within, degrees[run.places])
+            for chunks, block in into[node_type]:
                 chunks.add(run, block, self.numbering)
+
+    def _begun(self, blocks: Sequence[Block]) -> list[list[tuple[ChunkFile, Block]]]:
+        """Return for each node type the chunks of the relations into it, each with its block, ready to be added."""
+        found: list[list[tuple[ChunkFile, Block]]] = [[] for _ in self.schema.types]
+        of_layers = {id(chunks): (chunks, block) for chunks, block in zip(self.chunks, blocks, strict=True)}
+        for of_relations, block in of_layers.values():
+            for number, (chunks, node_type) in enumerate(zip(of_relations, self.schema.target_types, strict=True)):
+                relation = block.relation(number)
+                chunks.begin(relation)
+                found[node_type].append((chunks, relation))
+        return found
 
     def written(self) -> FileGraph:
         """Return the same graph, whose nodes all are written: where each was is forgotten."""
         if self.numbering.rows is None:
             return self
         numbering = replace(self.numbering, rows=None)
-        for chunks in {id(each): each for each in self.chunks}.values():
+        for chunks in {id(each): each for of_layer in self.chunks for each in of_layer}.values():
             chunks.merge()
         return replace(self, numbering=numbering)
 
@@ -96,132 +135,107 @@ class FileGraph:
         """How many nodes each interval has."""
         return self.numbering.sizes
 
+    @property
+    def types(self) -> tuple[int, ...]:
+        """The number of each interval's node type."""
+        return self.numbering.types or (0,) * len(self.sizes)
+
     def active(self, level: int) -> tuple[int, ...]:
         """Return how many rows of each interval are computed behind so many layers: its first ones."""
         return self.numbering.active(level) if self.prunes else self.sizes
 
     def sorted(self) -> FileGraph:
         """Return itself with all pieces written, which is else done when they are first asked for."""
-        for layer in range(len(self.chunks)):
-            self.pieces(layer)
+        for layer, chunks in enumerate(self.chunks):
+            for relation in range(len(chunks)):
+                self.pieces(layer, relation)
         return self
 
-    def num_edges(self, layer: int) -> int:
-        """Return how many edges a layer aggregates, on all ranks."""
+    def num_edges(self, layer: int, relation: int = 0) -> int:
+        """Return how many edges a layer aggregates in a relation, on all ranks."""
         if self.ring is None:
-            return self.chunks[layer].num_edges(self._least_depth(layer))
+            return self.chunks[layer][relation].num_edges(self._least_depth(layer))
         if not self._edges_of_all:  # all ranks ask for them together, in the first layer of the first pass
-            own = np.array([each.num_edges(self._least_depth(layer)) for layer, each in enumerate(self.chunks)])
-            self._edges_of_all = dict(enumerate(told_by_all(self.ring.exchange, own).sum(0).tolist()))
-        return self._edges_of_all[layer]
+            places = [(index, number) for index, chunks in enumerate(self.chunks) for number in range(len(chunks))]
+            own = [self.chunks[index][number].num_edges(self._least_depth(index)) for index, number in places]
+            found = told_by_all(self.ring.exchange, np.array(own)).sum(0).tolist()
+            self._edges_of_all = dict(zip(places, found, strict=True))
+        return self._edges_of_all[layer, relation]
 
-    def pieces(self, layer: int) -> list[Piece]:
-        """Return a layer's pieces in the order of target, source (as it comes by) and number.
+    def pieces(self, layer: int, relation: int = 0) -> list[Piece]:
+        """Return a layer's pieces of a relation in the order of target, source (as it comes by) and number.
 
         No node may be added from then on.
         """
-        chunks, least = self.chunks[layer], self._least_depth(layer)
+        chunks, least = self.chunks[layer][relation], self._least_depth(layer)
         if (id(chunks), least) not in self._pieces:
-            self._pieces[id(chunks), least] = self._as_read(layer)
+            self._pieces[id(chunks), least] = self._as_read(layer, relation)
         return self._pieces[id(chunks), least]
 
-    def plain_pieces(self, layer: int) -> list[Piece]:
-        """Return a layer's pieces as they were filed: by target alone."""
+    def plain_pieces(self, layer: int, relation: int = 0) -> list[Piece]:
+        """Return a layer's pieces of a relation as they were filed: by target alone."""
         sizes = self.active(layer + 1), self.active(layer)
         least = self._least_depth(layer)
-        return self.chunks[layer].pieces(num_targets=sizes[0], num_sources=sizes[1], least_depth=least)
+        return self.chunks[layer][relation].pieces(num_targets=sizes[0], num_sources=sizes[1], least_depth=least)
 
-    def _as_read(self, layer: int) -> list[Piece]:
+    def _as_read(self, layer: int, relation: int) -> list[Piece]:
         if self.numbering.levels and not self.prunes:
-            return self.plain_pieces(layer)  # scoring reads them by target alone
-        found = packed(self.plain_pieces(layer), self.scratch, read_here, threads=1)
+            return self.plain_pieces(layer, relation)  # scoring reads them by target alone
+        found = packed(self.plain_pieces(layer, relation), self.scratch, read_here, threads=1)
         if not self.numbering.levels:
-            self.chunks[layer].close()
+            self.chunks[layer][relation].close()
         return found
 
     def _least_depth(self, layer: int) -> int:
         """Return the least depth of a layer's targets."""
         return layer + 1 if self.active(layer + 1) != self.sizes else _EVERY
 
-    def edge(self, layer: int) -> EdgeContext:
-        """Return the columns of a layer's edges, of no edge."""
-        return self.chunks[layer].edge
+    def edge(self, layer: int, relation: int = 0) -> EdgeContext:
+        """Return the columns of a layer's edges in a relation, of no edge."""
+        return self.chunks[layer][relation].edge
 
     def features(self, interval: int) -> FeatureTensors:
-        """Read the input features of an interval's rows that the first layer reads."""
-        return feature_tensors(self.inputs.read(interval, self.active(0)[interval]))
+        """Read the input features of an interval's rows that the first layer reads; no columns of a type without."""
+        file, number = self.inputs[self.types[interval]], self.active(0)[interval]
+        if file is None:
+            return FeatureTensors(0, dense=torch.zeros(number, 0))
+        return feature_tensors(file.read(interval, number))
 
     def nodes(self, interval: int) -> NodeContext:
         """Read the degrees of an interval's nodes."""
-        return node_context(self.degrees.read(interval))
+        return node_context(self.degrees.read(interval), self.schema.num_relations)
 
-    def rows(self, width: int, *, level: int) -> NodeFile:
-        """Return room for so many numbers per row of a level, of this rank's intervals."""
+    def rows(self, width: int, *, level: int, node_type: int | None = None) -> NodeFile:
+        """Return room for so many numbers per row of a level, of this rank's intervals.
+
+        node_type: of the intervals that have rows there; None for all.
+        """
         own = None if self.ring is None else self.ring.own
-        return self.scratch.rows(self.sizes, width, own, active=self.active(level))
+        return self._room(width, own, level=level, node_type=node_type)
 
-    def source_rows(self, width: int, *, level: int) -> NodeFile:
+    def source_rows(self, width: int, *, level: int, node_type: int | None = None) -> NodeFile:
         """Return such room for what edges read of their sources: of all intervals, where ranks keep copies."""
         if self.ring is None or not self.ring.copies:
-            return self.rows(width, level=level)
-        return self.scratch.rows(self.sizes, width, active=self.active(level))
+            return self.rows(width, level=level, node_type=node_type)
+        return self._room(width, None, level=level, node_type=node_type)
+
+    def _room(self, width: int, own: range | None, *, level: int, node_type: int | None) -> NodeFile:
+        of_type, active = self.numbering.of_type, self.active(level)
+        return self.scratch.rows(of_type(self.sizes, node_type), width, own, active=of_type(active, node_type))
 
 
-class FeatureFile:
-    """Input features by interval, dense or sparse, as they are stored. dense: where they lie if they are."""
-
-    def __init__(
-        self, scratch: Scratch, sizes: Sequence[int], width: int, *, sparse: bool, own: range | None = None
-    ) -> None:
-        self._width = width
-        self.dense = None if sparse or not width else NodeFile(scratch, tuple(sizes), width, own)
-        self._sparse = scratch.file()
-        # of each interval: its rows from where on, where they lie, how many they and their entries are, and whether
-        # these have values
-        self._segments: list[list[tuple[int, int, int, int, bool]]] = [[] for _ in sizes]
-
-    def add(self, run: Run, features: Features) -> None:
-        """Write the features of a run's nodes, given those of the nodes at hand."""
-        if self.dense is not None:
-            assert features.dense is not None
-            self.dense.fill(run.first, features.dense[run.places])
-            return
-        self._segments[run.interval].append((run.first, *self._append(features.take(run.places))))
-
-    def _append(self, features: Features) -> tuple[int, int, int, bool]:
-        assert features.offsets is not None
-        assert features.index is not None
-        at, value = self._sparse.size, features.value
-        columns: list[Array] = [np.diff(features.offsets).astype(np.int32), features.index.astype(np.int32)]
-        for column in [*columns, *([] if value is None else [np.ascontiguousarray(value, np.float32)])]:
-            self._sparse.append(bytes_of(column))
-        return at, len(features), len(features.index), value is not None
-
-    def read(self, interval: int, num_rows: int) -> Features:
-        """Return the features of an interval's first rows."""
-        if self.dense is not None:
-            return Features(self._width, dense=self.dense.read(interval, num_rows).view(-1, self._width).numpy())
-        # an interval without nodes has no segment
-        segments = sorted(self._segments[interval]) or [(0, 0, 0, 0, False)]
-        lengths, index, value = (
-            np.concatenate(column) for column in zip(*(self._read(*each[1:]) for each in segments), strict=True)
-        )
-        has_value = segments[0][4]
-        offsets = offsets_of(lengths[:num_rows])
-        return Features(
-            self._width,
-            offsets=offsets,
-            index=index[: offsets[-1]].astype(np.int64),
-            value=value.view(np.float32)[: offsets[-1]] if has_value else None,
-        )
-
-    def _read(self, at: int, num_rows: int, num_entries: int, has_value: bool) -> list[Array]:  # noqa: FBT001
-        bounds = np.cumsum([num_rows, num_entries, num_entries * has_value])
-        held = np.empty(int(bounds[-1]), np.int32)
-        self._sparse.read(bytes_of(held), at)
-        return np.split(held, bounds[:-1])
+def _ends(numbering: Numbering, ring: Ring | None, target_type: int, source_type: int) -> Ends:
+    """Return the intervals that a relation's edges of this rank join, sources in the order in which they come by."""
+    every = range(len(numbering.sizes))
+    own, order = (every, every) if ring is None else (ring.own, ring.order)
+    types = numbering.types or (0,) * len(every)
+    return Ends(
+        [each for each in own if types[each] == target_type], [each for each in order if types[each] == source_type]
+    )
 
 
-def node_context(degrees: Tensor) -> NodeContext:
-    """Return what `FileGraph.degrees` holds of an interval."""
-    return NodeContext(*degrees.view(-1, _DEGREES).t().contiguous().unbind())
+def node_context(degrees: Tensor, relations: int = 1) -> NodeContext:
+    """Return what `FileGraph.degrees` holds of an interval: numbers [n], of several relations [n, R]."""
+    if relations == 1:
+        return NodeContext(*degrees.view(-1, _DEGREES).t().contiguous().unbind())
+    return NodeContext(*degrees.view(-1, _DEGREES, relations).transpose(0, 1).contiguous().unbind())

@@ -5,6 +5,8 @@ the intervals by degree, one each in turn and back again, so that all have as ma
 Ma et al. 2018, section 4: vertex ids are encoded anew to balance edge chunks). Else an interval is a run of ids, which
 keeps what order the ids have.
 
+An interval is of one node type. Of several, rows lie by rank and type (`typed_numbering.py`), and within both as here.
+
 Within an interval rows lie by depth, the number of the last layer behind which they still reach a target: then what a
 layer computes are the first rows of every interval. Rows of one depth lie in the order of ids, so a partition is
 written in a few runs per interval, and what is written of its edges lies in the order of their targets.
@@ -26,17 +28,20 @@ from gnnflow.graph.arrays import Array, IntArray, offsets_of
 _SKEWED = 1.25  # times the mean: an interval that has more edges than that has nodes dealt anew
 PER_NODE = 48  # bytes that finding the order takes at once: degrees, depth, an order, and what is kept of them
 KEPT_PER_NODE = 5  # bytes while partitions are read: rows and depth
+PER_TYPED_NODE = 24  # bytes more where there are types: what of all nodes is of one type, beside the whole
 
 
 @dataclass(frozen=True)
 class Run:
     """Some nodes that lie side by side in an interval, as rows from `first` on (numbered over all intervals).
 
-    places [n]: which of the nodes at hand they are. depth: theirs.
+    within: the first of them, numbered within the interval. places [n]: which of the nodes at hand they are. depth:
+    theirs.
     """
 
     interval: int
     first: int
+    within: int
     places: IntArray
     depth: int
 
@@ -46,17 +51,25 @@ class Numbering:
     """Where each node lies. sizes: nodes of each interval.
 
     rows [N]: the row of each node, numbered over all intervals; None where it is its id. levels: per level, how many
-    rows of each interval are active there; none where all are.
+    rows of each interval are active there; none where all are. types: the number of each interval's node type; none
+    where there is one.
     """
 
     sizes: tuple[int, ...]
     rows: Array | None = None
     levels: tuple[tuple[int, ...], ...] = ()
+    types: tuple[int, ...] = ()
 
     @cached_property
     def firsts(self) -> IntArray:
         """Where each interval begins, and where the last one ends."""
         return np.array([0, *accumulate(self.sizes)], np.int64)
+
+    def of_type(self, numbers: Sequence[int], node_type: int | None) -> tuple[int, ...]:
+        """Return numbers of intervals with 0 for those of other types; None: all as they are."""
+        if node_type is None or not self.types:
+            return tuple(numbers)
+        return tuple(each if of == node_type else 0 for each, of in zip(numbers, self.types, strict=True))
 
     def active(self, level: int) -> tuple[int, ...]:
         """Return how many rows of each interval are active at a level."""
@@ -71,17 +84,19 @@ class Numbering:
         if self.rows is None:
             for interval, (start, stop) in enumerate(pairwise(np.clip(self.firsts, first, first + num_nodes).tolist())):
                 if start < stop:
-                    yield Run(interval, start, np.arange(start - first, stop - first), 0)
+                    within = start - int(self.firsts[interval])
+                    yield Run(interval, start, within, np.arange(start - first, stop - first), 0)
             return
         rows = self.rows[first : first + num_nodes]
         order = np.argsort(rows)
         held = rows[order]
         of = np.searchsorted(self.firsts, held, side="right") - 1
-        depth = self._depth(held - self.firsts[of], of)
+        within = held - self.firsts[of]
+        depth = self._depth(within, of)
         is_next = (np.diff(held) == 1) & (np.diff(of) == 0) & (np.diff(depth) == 0)
         bounds = [0, *(np.flatnonzero(~is_next) + 1).tolist(), num_nodes]
         for start, stop in pairwise(bounds if num_nodes else []):
-            yield Run(int(of[start]), int(held[start]), order[start:stop], int(depth[start]))
+            yield Run(int(of[start]), int(held[start]), int(within[start]), order[start:stop], int(depth[start]))
 
     def _depth(self, place: Array, interval: IntArray) -> IntArray:
         """Return the last level at which rows are active, given by their places in intervals; -1 for none."""

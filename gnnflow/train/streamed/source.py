@@ -19,7 +19,6 @@ from gnnflow.executions.ring import Ring
 from gnnflow.executions.row_exchange import Exchange, OneRank, told_by_all
 from gnnflow.executions.streamed import forward
 from gnnflow.graph.arrays import Array, IntArray
-from gnnflow.graph.batch import Features
 from gnnflow.graph.splits import SPLITS
 from gnnflow.kernels.memory import give_back, return_memory
 from gnnflow.layers import FeatureTensors
@@ -252,7 +251,7 @@ def _written(
         part = read_part(neighbors, [number])
         part = part if edges else part.without_edges
         blocks = blocks_of(part, neighbors, fanouts, num_layers=num_layers)
-        assert isinstance(part.features, Features), "the config refuses graphs with types"
+
         graph.add(part.first, blocks=blocks, features=part.features, nodes=part.nodes)
         del part, blocks
     pa.default_memory_pool().release_unused()
