@@ -16,44 +16,37 @@ from gnnflow.executions.row_exchange import Exchange
 from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.graph import FileGraph
 from gnnflow.train.streamed.numbering import by_id, even_sizes, numbered
+from gnnflow.train.streamed.typed_numbering import by_type, numbered_by_type
 from tests.contracts.among_ranks import own_rows
 from tests.contracts.in_memory import rows_of
 
 
-def filed(folder, case, number, exchange: Exchange | None = None, *, targets=None) -> FileGraph:
+def filed(folder, case, number, exchange: Exchange | None = None, *, targets=None, typed=None) -> FileGraph:
     """Write a case's graph, its nodes in the order of `number`, in two runs; of a ring, this rank's part of it.
 
-    folder: None for the machine's memory. targets: places in `number`, for which rows are numbered anew.
+    folder: None for the machine's memory. targets: places in `number`, for which rows are numbered anew. typed: what a
+    typed graph decides of a model.
     """
-    graph, size = case.graph, len(number)
+    graph = case.graph
     blocks = {id(block): rows_of(block, number)[0] for block in case.per_layer}
     numbers = list(blocks)
-    has_leaves = graph.adjacency.edges.leaves is not None
-    intervals = 1 if has_leaves else min(size, 1 + case.seed % 3)
-    sizes, ring, first, last = even_sizes(size, intervals), None, 0, size
-    if exchange is not None:
-        of_rank = even_sizes(size, exchange.size)
-        sizes = tuple(each for rank in of_rank for each in even_sizes(rank, intervals))
-        ring = Ring(exchange, sizes, copies=case.seed % 2 == 1)
-        first = sum(of_rank[: exchange.rank])
-        last = first + of_rank[exchange.rank]
-    numbering = by_id(sizes)
-    if exchange is None and not has_leaves and targets is not None:
-        depth = depth_of([blocks[id(block)] for block in case.per_layer], targets)
-        degrees = (graph.nodes.in_degree[number], graph.nodes.out_degree[number])
-        numbering = numbered(
-            intervals, in_degree=degrees[0], out_degree=degrees[1], depth=depth, num_levels=len(case.per_layer) + 1
-        )
     features, nodes = graph.features.take(number), graph.nodes.take(number)
+    bounds = [0, *accumulate(even_sizes(len(number), 1 if exchange is None else exchange.size))]
+    depth = None
+    if exchange is None and graph.adjacency.edges.leaves is None and targets is not None:
+        depth = depth_of([blocks[id(block)] for block in case.per_layer], targets)
+    numbering = _numbering(case, nodes, depth, bounds=bounds, typed=typed)
     made = FileGraph.empty(
         Scratch(folder and str(folder)),
         numbering,
         files=[numbers.index(id(block)) for block in case.per_layer],
         max_edges=(2, 7, 1000)[case.seed % 3],
-        width=features.width,
-        sparse=features.is_sparse,
-        ring=ring,
+        width=0 if typed else features.width,
+        sparse=not typed and features.is_sparse,
+        ring=None if exchange is None else Ring(exchange, numbering.sizes, copies=case.seed % 2 == 1),
+        typed=typed,
     )
+    first, last = bounds[:2] if exchange is None else bounds[exchange.rank : exchange.rank + 2]
     cut = first + (last - first) // 3
     for begin, end in ((first, cut), (cut, last)):
         rows = np.arange(begin, end)
@@ -62,14 +55,33 @@ def filed(folder, case, number, exchange: Exchange | None = None, *, targets=Non
     return made
 
 
+def _numbering(case, nodes, depth, *, bounds, typed):
+    """Return where nodes lie: by depth and degree where there is a depth, else by id."""
+    size, per_layer = len(nodes), len(case.per_layer)
+    intervals = 1 if case.graph.adjacency.edges.leaves is not None else min(size, 1 + case.seed % 3)
+    types = np.zeros(size, np.int64) if nodes.types is None else nodes.types
+    # as many of each type, or one fewer of every other one
+    of_types = [max(1, intervals - number % 2) for number in range(typed.schema.num_types)] if typed else []
+    if depth is None and typed:
+        return by_type(types, of_types, bounds=bounds)
+    if depth is None:
+        return by_id([each for rank in np.diff(bounds).tolist() for each in even_sizes(rank, intervals)])
+    degrees = {name: getattr(nodes, name).reshape(size, -1).sum(1) for name in ("in_degree", "out_degree")}
+    if typed:
+        return numbered_by_type(types, of_types, **degrees, depth=depth, num_levels=per_layer + 1)
+    return numbered(intervals, **degrees, depth=depth, num_levels=per_layer + 1)
+
+
 def depth_of(blocks, targets):
     """Return behind which layer, counted from 1, each node's row is last read, a layer after the other."""
     depth = np.full(blocks[0].num_targets, -1)
     depth[targets] = len(blocks)
     for layer, block in reversed(list(enumerate(blocks))):
-        for target in np.flatnonzero(depth > layer):
-            read = block.edges.sources[slice(*block.edges.offsets[target : target + 2])]
-            depth[read] = np.maximum(depth[read], layer)
+        rows = np.tile(np.arange(block.num_targets), block.edges.num_relations)
+        for place, target in enumerate(rows):
+            if depth[target] > layer:
+                read = block.edges.sources[slice(*block.edges.offsets[place : place + 2])]
+                depth[read] = np.maximum(depth[read], layer)
     return depth
 
 

@@ -4,7 +4,8 @@ What a phase of the streamed execution holds at once is a few tensors of one int
 (the one computed on and those read ahead), and what is there throughout: weights with their optimiser, the logits and
 labels of the targets. The first is in proportion to the nodes of an interval, so there are as few intervals as fit.
 
-Every layer's terms and states are asked of the model itself, from no rows.
+Every layer's terms and states are asked of the model itself (`widths.py`). On a typed graph an interval is of one type;
+all have the same most number of rows, so a type has as many intervals as its nodes ask for.
 
 Shapes: N nodes, T targets, C outputs.
 """
@@ -15,30 +16,26 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
 from pydantic import ByteSize
-from torch import Tensor
 
 from gnnflow.config.messages import show
 from gnnflow.config.train_section import FIXED_MEMORY
-from gnnflow.executions.adding import SLOPE, added, attended
-from gnnflow.executions.base import is_cheaper_first, terms_of
-from gnnflow.executions.propagate import block_messages, partial_state
-from gnnflow.executions.streamed_layers import has_shortcut, reads_rows
-from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.errors import TrainingError
-from gnnflow.kernels import Csr, native
-from gnnflow.layers import EdgeContext, Layer, Model, NodeContext, Sum, Terms
-from gnnflow.train.streamed.numbering import KEPT_PER_NODE, PER_NODE
+from gnnflow.graph.schema import GraphSchema
+from gnnflow.layers import Model
+from gnnflow.train.streamed.numbering import KEPT_PER_NODE, PER_NODE, PER_TYPED_NODE
 from gnnflow.train.streamed.space import mib
+from gnnflow.train.streamed.widths import DEGREES, NUMBER, Asked, PassWidths, TypeWidths, layer_widths
 
-_NUMBER = 4  # bytes
-_DEGREES = 3  # numbers
-_MOST_INTERVALS = 1024
+_MOST_INTERVALS = 1024  # of a type
+_NUMBERS_OF_INTERVALS = 1 << 16  # that two bytes tell apart
 
 _SHARE_OF_EDGES = 0.25  # of what is left for intervals and pieces: more intervals rather than less for pieces
 _LEAST_EDGES = 65_536  # of a piece: what layers that define `message` take at once
 _PER_STORED_EDGE = 120  # bytes per edge of a partition while it is read and put into chunks
+_PER_TYPED_EDGE = 24  # bytes more, and 8 per column: where relations are read one by one and put together
+_PER_DEGREE = 100  # bytes per node of a partition and relation beyond the first, likewise
+_PER_RELATION = 8 * 2**20  # bytes that torch makes of a run of rows for each relation of a type beyond the first
 _PER_TARGET = 3 * 8  # row, split and label
 _WEIGHTS = 4  # parameters, gradients and two moments
 
@@ -86,11 +83,25 @@ ON_CARD = Place(
 
 
 @dataclass(frozen=True)
+class TypedSize:
+    """What is known of a typed graph: nodes and dense feature columns of each type, edges of each relation.
+
+    nodes_of_all: of all types and ranks together. Of several ranks, nodes and edges are those of the one with the most.
+    """
+
+    nodes: tuple[int, ...]
+    features: tuple[int, ...]
+    edges: tuple[int, ...]
+    nodes_of_all: int
+
+
+@dataclass(frozen=True)
 class GraphSize:
     """What is known of a graph before it is read. edge_columns: numbers per edge beside its ends; has_leaves: edges do.
 
     largest: the most nodes and in-edges of a partition. every_edge: no layer samples them. Of several ranks, what the
     one with the most of each has; targets_of_all: those of all ranks together, whose outputs each of them is told.
+    typed: of a graph with types; feature_width is then that of the type with the most.
     """
 
     num_nodes: int
@@ -103,6 +114,12 @@ class GraphSize:
     ranks: int = 1
     targets_of_all: int = 0
     every_edge: bool = True
+    typed: TypedSize | None = None
+
+    @property
+    def by_type(self) -> TypedSize:
+        """The same of each type and relation; of a graph without types there is one."""
+        return self.typed or TypedSize((self.num_nodes,), (self.feature_width,), (self.num_edges,), self.num_nodes)
 
 
 @dataclass(frozen=True)
@@ -110,7 +127,8 @@ class Plan:
     """How a graph is cut: into so many intervals of each rank, pieces of at most so many edges; and the most bytes.
 
     num_bytes: of a rank's memory; row_bytes: of them, those of rows of intervals; disk_bytes: of its files, wherever
-    they lie. copies: each rank keeps the sources' terms of all ranks.
+    they lie. copies: each rank keeps the sources' terms of all ranks. of_types: how many of the intervals are of each
+    node type; none where there is one.
     """
 
     intervals: int
@@ -119,31 +137,28 @@ class Plan:
     disk_bytes: int
     row_bytes: int
     copies: bool = False
+    of_types: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
-class _LayerWidths:
-    """Numbers per node of a layer's input rows, terms, states and output rows.
+class _Cut:
+    """Intervals of each type, rows of the largest of them, and about how many edges the largest chunk has."""
 
-    heads: per edge, of a coefficient; 0 where edges are read as they lie and nothing is computed for each. kept: of a
-    whole state as the backward pass reads it. in_place: whether pieces are added to states and gradients that are
-    there. learns: whether the backward pass goes over its edges. writes_rows: whether rows after it are read as such,
-    and not only what the next layer makes of them.
-    """
+    of_types: tuple[int, ...]
+    rows: int
+    chunk: int
 
-    h: int
-    source: int
-    target: int
-    state: int
-    kept: int
-    out: int
-    heads: int
-    passed: int
-    adds: bool
-    in_place: bool
-    learns: bool
-    has_shortcut: bool
-    writes_rows: bool
+    @classmethod
+    def of(cls, size: GraphSize, schema: GraphSchema, intervals: int) -> _Cut:
+        """Return the cut of so many intervals of the largest type."""
+        of = size.by_type
+        most = max(of.nodes)
+        rows = math.ceil(most / intervals)
+        cut = [intervals if nodes == most else max(1, math.ceil(nodes / max(rows, 1))) for nodes in of.nodes]
+        ends = zip(of.edges, schema.source_types, schema.target_types, strict=True)
+        # about how many edges a chunk has, which then is one piece; a hub may have more, which pieces bound
+        chunks = (edges // (cut[source] * cut[target] * size.ranks) for edges, source, target in ends)
+        return cls(tuple(cut), rows, max(chunks, default=0))
 
 
 def plan(model: Model, size: GraphSize, *, budget: int, copies: bool = False, place: Place = ON_CPU) -> Plan:
@@ -158,44 +173,60 @@ def plan(model: Model, size: GraphSize, *, budget: int, copies: bool = False, pl
             where="train.workers",
             fix="Set it to 1, or leave train.memory out.",
         )
-    layers = [_widths(model, index, size, exact=place.exact) for index in range(model.num_layers)]
+    may_prune = _prunes(size) or not size.num_edges
+    asked = Asked(size.by_type.features, may_prune, size.has_leaves, size.ranks > 1, place.exact)
+    layers = [layer_widths(model, index, asked) for index in range(model.num_layers)]
+    fixed = place.fixed + _PER_RELATION * (max(len(each.into) + len(each.out_of) for each in layers[0]) - 2) * (
+        size.typed is not None
+    )
     resident, with_loss = (_resident(model, size, outputs) for outputs in (place.outputs, place.at_loss))
-    stored = size.largest[1] * _PER_STORED_EDGE + size.largest[0] * (size.feature_width * 3 * _NUMBER + 200)
-    per_row = max(map(_bytes_per_row, layers, [*layers[1:], None])) + place.per_offset
-    heads = max(each.heads for each in layers)
-    per_edge = place.per_edge + 3 * _NUMBER * size.edge_columns + 6 * _NUMBER * heads + place.per_number * bool(heads)
-    left = budget - resident - place.fixed
-    needs = place.fixed + max(with_loss, resident + 2 * _LEAST_EDGES * per_edge)
-    what = f"{mib(place.fixed)} whatever the graph, pieces of edges, and weights with logits and labels of "
-    needed = {f"{what}{size.num_targets:,} targets": needs, **(_filing(size, stored, place) if place.reads else {})}
+    per_row = max(map(_bytes_per_layer, layers, [*layers[1:], None])) + place.per_offset
+    per_edge = _bytes_per_edge(layers, size, place)
+    left = budget - resident - fixed
+    needs = fixed + max(with_loss, resident + 2 * _LEAST_EDGES * per_edge)
+    what = f"{mib(fixed)} whatever the graph, pieces of edges, and weights with logits and labels of "
+    needed = {f"{what}{size.num_targets:,} targets": needs, **(_filing(size, place) if place.reads else {})}
     if budget < max(needed.values()):
         raise _too_small(budget, needed)
-    most = 1 if size.has_leaves else min(_MOST_INTERVALS, size.num_nodes)
+    schema = model.inputs.schema
+    most = min(_MOST_INTERVALS, max(size.by_type.nodes), (_NUMBERS_OF_INTERVALS - 1) // schema.num_types)
+    most = 1 if size.has_leaves else most
     enough = int(left * _SHARE_OF_EDGES) // per_edge
     for intervals in range(1, most + 1):
-        rows = math.ceil(size.num_nodes / intervals)
-        # about how many edges a chunk has, which then is one piece; a hub may have more, which pieces bound
-        chunk = size.num_edges // (intervals**2 * size.ranks)
-        least = max(_LEAST_EDGES, min(enough, chunk * 21 // 20))
-        needs = place.fixed + max(with_loss, resident + rows * per_row + least * per_edge)
+        cut = _Cut.of(size, schema, intervals)
+        row_bytes = cut.rows * per_row
+        least = max(_LEAST_EDGES, min(enough, cut.chunk * 21 // 20))
+        needs = fixed + max(with_loss, resident + row_bytes + least * per_edge)
         if needs <= budget:
-            edges = max(least, min((left - rows * per_row) // per_edge, 2 * chunk))
-            needs = place.fixed + max(with_loss, resident + rows * per_row + edges * per_edge)
+            edges = max(least, min((left - row_bytes) // per_edge, 2 * cut.chunk))
+            needs = fixed + max(with_loss, resident + row_bytes + edges * per_edge)
             copies = copies and intervals > 1
-            disk = _disk_bytes(layers, size, copies=copies, intervals=intervals)
-            return Plan(intervals, edges, needs, disk, rows * per_row, copies)
+            disk = _disk_bytes(layers, size, schema, copies=copies, intervals=cut.of_types)
+            of_types = cut.of_types if size.typed is not None else ()
+            return Plan(sum(cut.of_types), edges, needs, disk, row_bytes, copies, of_types)
     what = f"{per_row:,} bytes for each node of an interval, of which there can be {most}"
     raise _too_small(budget, {what: needs})
 
 
-def _filing(size: GraphSize, stored: int, place: Place) -> dict[str, int]:
-    """Return the bytes that writing the graph into files takes, by what for. stored: of reading one partition."""
-    in_order = 0 if size.ranks > 1 or size.has_leaves else size.num_nodes
-    reading = f"reading a partition of {size.largest[0]:,} nodes and {size.largest[1]:,} in-edges"
+def _bytes_per_edge(layers: list[list[TypeWidths]], size: GraphSize, place: Place) -> int:
+    heads = max((each.heads for layer in layers for of in layer for each in of.into), default=0)
+    columns = 3 * NUMBER * size.edge_columns
+    return place.per_edge + columns + 6 * NUMBER * heads + place.per_number * bool(heads)
+
+
+def _filing(size: GraphSize, place: Place) -> dict[str, int]:
+    """Return the bytes that writing the graph into files takes, by what for."""
+    nodes, edges = size.largest
+    stored = edges * _PER_STORED_EDGE + nodes * (size.feature_width * 3 * NUMBER + 200)
+    in_order, per_node = 0 if size.ranks > 1 or size.has_leaves else size.num_nodes, PER_NODE
+    if size.typed is not None:
+        stored += edges * (_PER_TYPED_EDGE + 8 * size.edge_columns) + nodes * _PER_DEGREE * len(size.typed.edges)
+        in_order, per_node = size.typed.nodes_of_all, PER_NODE + PER_TYPED_NODE
+    reading = f"reading a partition of {nodes:,} nodes and {edges:,} in-edges"
     ordering = f"putting {in_order:,} nodes in order"
     return {
         f"{reading}: a larger graph.partitions makes it less": place.fixed + stored + in_order * KEPT_PER_NODE,
-        ordering: place.fixed + in_order * PER_NODE,
+        ordering: place.fixed + in_order * per_node,
     }
 
 
@@ -210,121 +241,91 @@ def _too_small(budget: int, needed: Mapping[str, int]) -> TrainingError:
 
 
 def _resident(model: Model, size: GraphSize, outputs: int) -> int:
-    weights = sum(each.numel() for each in model.parameters()) * _NUMBER * _WEIGHTS
+    weights = sum(each.numel() for each in model.parameters()) * NUMBER * _WEIGHTS
     # logits, and while there is a loss what it keeps of them and their gradient
-    own = size.num_targets * (_PER_TARGET + outputs * _NUMBER * model.inputs.num_outputs)
+    own = size.num_targets * (_PER_TARGET + outputs * NUMBER * model.inputs.num_outputs)
     # what ranks tell each other when a split is scored: as bytes, as arrays and joined
-    told = 3 * size.targets_of_all * (_PER_TARGET + _NUMBER * model.inputs.num_outputs)
+    told = 3 * size.targets_of_all * (_PER_TARGET + NUMBER * model.inputs.num_outputs)
     return weights + own + told
 
 
-def _bytes_per_row(layer: _LayerWidths, following: _LayerWidths | None) -> int:
-    """Return the bytes per node of an interval that the largest phase of a layer holds.
+def _bytes_per_layer(layer: list[TypeWidths], following: list[TypeWidths] | None) -> int:
+    """Return the bytes per node of an interval that the largest phase of a layer holds, of whatever type it is."""
+    none: list[TypeWidths | None] = [None] * len(layer)
+    return max(map(_bytes_per_row, layer, following or none))
+
+
+def _bytes_per_row(layer: TypeWidths, following: TypeWidths | None) -> int:
+    """Return the bytes per node of an interval of a type that the largest phase of a layer holds.
 
     Of what a phase reads there is what it computes on and the next; of what it writes, what it fills and what is on its
-    way to the file. Forward, pieces are read two ahead. Degrees are three numbers.
+    way to the file. Forward, pieces are read two ahead. What follows the edges of the type's last relation reads the
+    states and target terms of the others, while source terms of the next pieces are there.
     """
-    own = layer.target + layer.h * layer.has_shortcut + _DEGREES * (following is not None)
+    own = layer.target + layer.own + layer.h * layer.has_shortcut + layer.degrees * (following is not None)
     # what is written behind a layer, and whose gradients are read: rows where they are read as such, and next terms
-    behind = layer.out * layer.writes_rows + (following.source + following.target if following is not None else 0)
-    # where pieces are not added in place: a part's state and what the two are merged with; in the backward pass the
-    # whole states, a part with its gradient, what that is made of, and the gradients of terms
-    parts = 0 if layer.in_place else 4 * layer.state
-    differentiated = 0 if layer.in_place else 5 * layer.state + 2 * (layer.source + layer.target)
-    differentiated += 0 if layer.in_place or layer.adds else 3 * layer.kept
-    terms = 2 * (layer.h + _DEGREES + layer.source + layer.target)
+    behind = layer.rows + (following.made if following is not None else 0)
+    terms = 2 * (layer.h + layer.degrees + layer.made)
+    # a state that relations have in common is read again for each of them
+    again = 2 * layer.states * (layer.merges and len(layer.into) > 1)
+    edges = 2 * layer.states + again + max(map(_piece, layer.into), default=0) + 2 * own + 2 * behind
+    edges_back = max((_piece_back(each) for each in layer.into if each.learns), default=0)
+    last_back = 2 * (own + layer.states + behind)
+    if layer.learns:
+        last_back += 2 * (layer.summed + layer.target + layer.own + layer.h * layer.has_shortcut)
+    head = 6 * layer.rows
+    return NUMBER * max(terms, edges, edges_back, last_back, head)
+
+
+def _piece(of: PassWidths) -> int:
+    """Return the numbers per row that adding a relation's pieces takes beside the state they are added to."""
+    # where pieces are not added in place: a part's state and what the two are merged with
+    parts = 0 if of.in_place else 4 * of.state
     # passed: what waits to be taken, is on its way here, or read ahead to be sent; of gradients also what is sent; and
     # the memory that ranks of one host both see, once for each way
-    edges = 2 * layer.kept + parts + 3 * layer.source + 5 * layer.passed + 2 * own + 2 * behind
+    return parts + 3 * of.source + 5 * of.passed
+
+
+def _piece_back(of: PassWidths) -> int:
+    """Return the numbers per row that differentiating a relation's pieces takes."""
+    # where pieces are not added in place: the whole states, a part with its gradient, what that is made of, and the
+    # gradients of terms
+    differentiated = 0 if of.in_place else 5 * of.state + 2 * (of.source + of.target)
+    differentiated += 0 if of.in_place or of.adds else 3 * of.kept
     # attention keeps of each target what it needs of all its edges, and reads and writes the gradients of target terms
-    attended = 4 * layer.heads + 2 * layer.target if layer.in_place and not layer.adds else 0
-    edges_back = 4 * layer.source + 9 * layer.passed + 2 * (layer.state + layer.target) + differentiated + attended
-    last_back = 2 * (own + layer.kept + behind)
-    if layer.learns:
-        last_back += 2 * (layer.state + layer.target + layer.h * layer.has_shortcut)
-    else:
-        edges_back = 0
-    head = 6 * layer.out * layer.writes_rows
-    return _NUMBER * max(terms, edges, edges_back, last_back, head)
+    attended = 4 * of.heads + 2 * of.target if of.in_place and not of.adds else 0
+    return 4 * of.source + 9 * of.passed + 2 * (of.state + of.target) + differentiated + attended
 
 
-def _widths(model: Model, index: int, size: GraphSize, *, exact: bool) -> _LayerWidths:
-    layer, none = model.layer(index), torch.zeros(0)
-    nodes, learned = NodeContext(none, none, none), index > 0 or model.encoder is not None
-    h = none.new_zeros(0, layer.in_width).requires_grad_(learned)
-    ways = _ways(layer, size, learned=learned)
-    either = [terms_of(layer, h, nodes=nodes, num_targets=0, map_first=first) for first in ways]
-    edge = EdgeContext(0, none, torch.zeros(0, model.inputs.attribute_width) if model.inputs.attribute_width else None)
-    csr = Csr(torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), 0)
-    block = BlockTensors(csr, edge, None)
-    states = [partial_state(layer, source=each.source, target=each.target, block=block) for each in either]
-    # what each way adds to in place, and keeps for the backward pass beside its state
-    adding = [
-        added(layer, None, source=each.source, target=each.target, block=block, with_slopes=True) for each in either
-    ]
-    aggregation = layer.levels.instance
-    has_gates = any(SLOPE in each for each in adding)
-    attends = not size.has_leaves and not exact
-    attends = attends and all(attended(layer, *each, block) is not None for each in either)
-    return _LayerWidths(
-        layer.in_width if index else max(layer.in_width, size.feature_width),
-        max(_width(each.source) for each in either),
-        max(_width(each.target) for each in either),
-        max(map(_width, states)),
-        max(map(_width, adding)),
-        layer.out_width,
-        max(each.source["value"].shape[-2] for each in either)
-        * any(_has_numbers(layer, each, block) for each in either),
-        max(_width(each.source) for each in either) if size.ranks > 1 else 0,
-        aggregation.adds,
-        has_gates or attends or (aggregation.adds and layer.uses_coefficients and not layer.coefficient_dropout),
-        any(rows.requires_grad for each in either for held in each for rows in held.values())
-        or any(rows.requires_grad for each in states for rows in each.values()),
-        has_shortcut(model, index),
-        reads_rows(model, index),
-    )
-
-
-def _has_numbers(layer: Layer, terms: Terms, block: BlockTensors) -> bool:
-    """Return whether a layer computes numbers for each edge, or has them widened for torch."""
-    if not (layer.uses_coefficients and isinstance(layer.levels.instance, Sum)):
-        return True
-    messages = block_messages(layer, terms.source, terms.target, block)
-    plain = messages.counted is None and not messages.dropout and messages.instances is None
-    return not (plain and native.accepts(messages.csr, messages.value))
-
-
-def _ways(layer: Layer, size: GraphSize, *, learned: bool) -> list[bool]:
-    """Return whether training or scoring applies a layer's linear map first, or whether either may be.
-
-    Of as many targets as sources numbers of rows and edges do not matter; fewer targets speak for the map behind.
-    """
-    found: set[bool] = set()
-    for needs_gradient in {learned, False}:
-        first = is_cheaper_first(layer, num_sources=1, num_targets=1, num_edges=1, needs_gradient=needs_gradient)
-        found |= {False, True} if first and (_prunes(size) or not size.num_edges) else {first}
-    return sorted(found)
-
-
-def _width(tensors: Mapping[str, Tensor]) -> int:
-    return sum(math.prod(each.shape[1:]) for each in tensors.values())
-
-
-def _disk_bytes(layers: list[_LayerWidths], size: GraphSize, *, copies: bool, intervals: int) -> int:
+def _disk_bytes(
+    layers: list[list[TypeWidths]],
+    size: GraphSize,
+    schema: GraphSchema,
+    *,
+    copies: bool,
+    intervals: tuple[int, ...],
+) -> int:
     """Return the bytes of all files. Chunks are written twice: as they come, and by target and by source."""
-    kept = sum(each.source + each.target + each.kept + each.out * each.writes_rows for each in layers)
-    passing = max(each.source + each.target + each.state + 2 * each.out + each.h for each in layers)
-    rows = size.num_nodes * (kept + passing) * _NUMBER
     # where layers compute the rows alone that reach a target, each may have edges of its own
     orders = len(layers) if _prunes(size) else 1
     columns = 2 + size.edge_columns + orders * (3 + size.edge_columns)
-    per_node = (size.feature_width + 3) * _NUMBER
-    # where the edges of its chunks begin, by target and by source
-    per_node += orders * 2 * _NUMBER * intervals * size.ranks
-    own = size.num_nodes * per_node + size.num_edges * columns * _NUMBER
+    own, rows, others = size.num_edges * columns * NUMBER, 0, 0
+    for node_type, (nodes, features) in enumerate(zip(size.by_type.nodes, size.by_type.features, strict=True)):
+        of = [layer[node_type] for layer in layers]
+        kept = sum(each.made + each.states + each.rows for each in of)
+        passing = [each.made + each.summed + 2 * each.out + each.h for each in of]
+        # room of a layer serves another, but not that of another relation's ends
+        rows += nodes * (kept + (max(passing) if size.typed is None else sum(passing))) * NUMBER
+        # where the edges of its chunks begin, by target and by source
+        ends = zip(schema.source_types, schema.target_types, strict=True)
+        met = sum(
+            intervals[source] * (target == node_type) + intervals[target] * (source == node_type)
+            for source, target in ends
+        )
+        own += nodes * (features + DEGREES * schema.num_relations + orders * met * size.ranks) * NUMBER
+        others += (size.ranks - 1) * nodes * sum(each.source for each in of) * NUMBER
     # before there are rows, edges are merged from one file into another
-    own += max(rows, size.num_edges * (2 + size.edge_columns) * _NUMBER)
-    others = (size.ranks - 1) * size.num_nodes * sum(each.source for each in layers) * _NUMBER
+    own += max(rows, size.num_edges * (2 + size.edge_columns) * NUMBER)
     return own + others * copies
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
@@ -19,11 +19,13 @@ from gnnflow.executions.ring import Ring
 from gnnflow.executions.row_exchange import Exchange, OneRank, told_by_all
 from gnnflow.executions.streamed import forward
 from gnnflow.graph.arrays import Array, IntArray
+from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.splits import SPLITS
 from gnnflow.kernels.memory import give_back, return_memory
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model, build_model
 from gnnflow.neighbors.selected import Neighbors
+from gnnflow.storage.graph_store import GraphStore
 from gnnflow.train.globalbatch.graph import blocks_of, bounds_of, labelled, partitions_of, read_part
 from gnnflow.train.job import TrainJob
 from gnnflow.train.outputs import Outputs
@@ -35,9 +37,10 @@ from gnnflow.train.streamed.card import Card, CardGraph
 from gnnflow.train.streamed.files import Scratch, disk_of
 from gnnflow.train.streamed.graph import FileGraph
 from gnnflow.train.streamed.numbering import Numbering, by_id, even_sizes, numbered
-from gnnflow.train.streamed.plan import ON_CARD, ON_CPU, GraphSize, Plan, plan
+from gnnflow.train.streamed.plan import ON_CARD, ON_CPU, GraphSize, Plan, TypedSize, plan
 from gnnflow.train.streamed.reach import depths
 from gnnflow.train.streamed.space import check_disk
+from gnnflow.train.streamed.typed_numbering import by_type, numbered_by_type, types_in
 
 
 @dataclass(frozen=True)
@@ -131,13 +134,19 @@ def open_streamed(job: TrainJob, *, edges: bool = True, exchange: Exchange | Non
     """Write this rank's part of a job's graph into files, partition by partition, and return it as a source.
 
     exchange: with the other ranks; None where there is one. Raises TrainingError where the budget cannot be kept, the
-    disk is full, or the graph has fewer partitions than there are ranks.
+    disk is full, the graph has fewer partitions than there are ranks, or a card is to compute several relations.
     """
     neighbors, train = job.neighbors, job.train
     assert neighbors is not None
     assert isinstance(train, GlobalBatchConfig)
     assert train.memory is not None
     card = None if job.device == "cpu" else Card(torch.device(job.device))
+    if card is not None and neighbors.store.schema.is_typed:  # where the config knows the relations it says so
+        raise TrainingError(
+            "a card takes chunks of one relation, and the graph has several, or several types of nodes",
+            where="train.device",
+            fix="Set it to cpu, or leave train.memory out.",
+        )
     watch = Stopwatch()
     watch.start()
     folder = train.scratch or (None if card else tempfile.gettempdir())
@@ -179,9 +188,12 @@ def of_all_ranks(own: GraphSize, counts: IntArray, folder: str, exchange: Exchan
 
     counts: this rank's targets by split.
     """
+    of = own.by_type
     figures = [own.num_nodes, own.num_edges, own.num_targets, *own.largest, disk_of(folder), *counts]
-    told = told_by_all(exchange, np.array(figures, np.int64))
+    told = told_by_all(exchange, np.array([*figures, *of.nodes, *of.edges], np.int64))
+    told, by_type = told[:, : len(figures)], told[:, len(figures) :].max(0)
     num_nodes, num_edges, num_targets, nodes, edges = told[:, :5].max(0).tolist()
+    most = (tuple(each.tolist()) for each in np.split(by_type, [len(of.nodes)]))
     size = replace(
         own,
         num_nodes=num_nodes,
@@ -190,6 +202,7 @@ def of_all_ranks(own: GraphSize, counts: IntArray, folder: str, exchange: Exchan
         largest=(nodes, edges),
         ranks=exchange.size,
         targets_of_all=int(told[:, 6:].sum(0).max()),
+        typed=own.typed and replace(own.typed, nodes=next(most), edges=next(most)),
     )
     return size, int((told[:, 5] == told[exchange.rank, 5]).sum())
 
@@ -198,17 +211,33 @@ def graph_size(neighbors: Neighbors, num_targets: int, partitions: range) -> Gra
     """Return what is known of a rank's partitions before their edges are read. num_targets: of the largest split."""
     store, facts = neighbors.store, neighbors.store.facts
     book = store.book
-    in_edges = [int(store.degrees(number).in_degree.sum()) for number in partitions]
+    # of each partition in each relation
+    in_edges = np.array([store.degrees(number).in_degree.sum(0).reshape(-1) for number in partitions])
+    typed = None if not store.schema.is_typed else _typed_size(store, partitions, in_edges.sum(0).tolist())
+    dense = facts.features.width if facts.features.kind == "dense" else 0
     columns = facts.has_weight + facts.attribute_width + (neighbors.sampling == "weighted")
     return GraphSize(
         num_nodes=sum(map(book.size, partitions)),
-        num_edges=facts.num_edges if len(partitions) == book.num_partitions else sum(in_edges),
+        num_edges=facts.num_edges if len(partitions) == book.num_partitions else int(in_edges.sum()),
         num_targets=num_targets,
-        feature_width=facts.features.width if facts.features.kind == "dense" else 0,
+        feature_width=dense if typed is None else max(typed.features),
         edge_columns=columns,
-        largest=(max(map(book.size, partitions)), max(in_edges)),
+        largest=(max(map(book.size, partitions)), int(in_edges.sum(1).max())),
         has_leaves=set(facts.leaves_of_relations) != {1},
         every_edge=neighbors.fanouts is None,
+        typed=typed,
+    )
+
+
+def _typed_size(store: GraphStore, partitions: range, edges: Sequence[int]) -> TypedSize:
+    """Return what is known of a rank's part of a typed graph. edges: in-edges in each relation."""
+    sizes = np.diff(store.book.offsets).reshape(-1, store.schema.num_types)
+    kinds = store.facts.features_of_types
+    return TypedSize(
+        tuple(sizes[partitions.start : partitions.stop].sum(0).tolist()),
+        tuple(0 if each is None or each.kind != "dense" else each.width for each in kinds),
+        tuple(edges),
+        store.book.num_nodes,
     )
 
 
@@ -217,16 +246,24 @@ def _numbering(job: TrainJob, made: Plan, exchange: Exchange, *, targets: IntArr
     neighbors = job.neighbors
     assert neighbors is not None
     store, book = neighbors.store, neighbors.store.book
+    is_typed, of_types = store.schema.is_typed, made.of_types or (made.intervals,) * book.num_types
     if exchange.size > 1 or set(store.facts.leaves_of_relations) != {1}:
-        nodes = np.diff(bounds_of(exchange.size, book)).tolist()
-        return by_id([size for rank in nodes for size in even_sizes(rank, made.intervals)])
+        bounds = bounds_of(exchange.size, book)
+        if is_typed:
+            return by_type(types_in(book), of_types, bounds=bounds.tolist())
+        return by_id([size for rank in np.diff(bounds).tolist() for size in even_sizes(rank, made.intervals)])
     num_layers = job.model.layers
     depth = depths(book, neighbors.in_edges if edges else None, targets, fanouts=job.fanouts, num_layers=num_layers)
     degrees = np.zeros((2, book.num_nodes), np.int32)
     for number in range(book.num_partitions if edges else 0):
         held, nodes = store.degrees(number), slice(book.start(number), book.start(number) + book.size(number))
-        degrees[:, nodes] = held.in_degree, held.out_degree
-    return numbered(made.intervals, in_degree=degrees[0], out_degree=degrees[1], depth=depth, num_levels=num_layers + 1)
+        degrees[:, nodes] = [each.reshape(len(held), -1).sum(1) for each in (held.in_degree, held.out_degree)]
+    into, out_of = degrees
+    if is_typed:
+        return numbered_by_type(
+            types_in(book), of_types, in_degree=into, out_degree=out_of, depth=depth, num_levels=num_layers + 1
+        )
+    return numbered(made.intervals, in_degree=into, out_degree=out_of, depth=depth, num_levels=num_layers + 1)
 
 
 def _written(
@@ -246,6 +283,7 @@ def _written(
         width=job.inputs.feature_width,
         sparse=job.inputs.sparse,
         ring=None if exchange.size == 1 else Ring(exchange, numbering.sizes, copies=made.copies),
+        typed=job.inputs.typed,
     )
     for number in partitions_of(exchange.rank, exchange.size, book):
         part = read_part(neighbors, [number])

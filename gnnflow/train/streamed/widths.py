@@ -1,0 +1,214 @@
+"""How many numbers a layer's terms, states and rows have per node: asked of the model itself, of no rows.
+
+On a typed graph a layer is a pass per relation, whose rows are those of one node type; what a phase of a type's nodes
+holds is summed over the relations that lead to the type, or start at it. A graph without types has one of both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gnnflow.executions.adding import SLOPE, added, attended
+from gnnflow.executions.base import is_cheaper_first, terms_of
+from gnnflow.executions.propagate import block_messages, partial_state
+from gnnflow.executions.tensors import BlockTensors
+from gnnflow.kernels import Csr, native
+from gnnflow.layers import EdgeContext, Layer, Model, NodeContext, RelationLayers, Sum, Terms
+
+NUMBER = 4  # bytes
+DEGREES = 3  # numbers per relation
+
+_MANY = 10**9
+_COUNTS = ((1, 1, 1), (1, _MANY, 1), (_MANY, 1, 1), (1, 1, _MANY))
+
+
+@dataclass(frozen=True)
+class PassWidths:
+    """Numbers per node of the terms and states of one relation's pass.
+
+    kept: of a whole state as the backward pass reads it. heads: per edge, of a coefficient; 0 where edges are read as
+    they lie and nothing is computed for each. passed: of a source's terms, where they go round. in_place: whether
+    pieces are added to states and gradients that are there. learns: whether the backward pass goes over its edges.
+    """
+
+    source: int
+    target: int
+    state: int
+    kept: int
+    heads: int
+    passed: int
+    adds: bool
+    in_place: bool
+    learns: bool
+
+
+@dataclass(frozen=True)
+class TypeWidths:
+    """Numbers per node of one type in a layer: of its input rows and of what lies between this layer and the next.
+
+    into and out_of: passes of the relations into the type and from it. own: what the type's own map gives. states: of
+    whole states as they are kept. degrees: what the graph knows of a node. writes_rows: whether rows after the layer
+    are read as such, and not only what the next layer makes of them.
+    """
+
+    into: Sequence[PassWidths]
+    out_of: Sequence[PassWidths]
+    merges: bool
+    h: int
+    own: int
+    out: int
+    degrees: int
+    has_shortcut: bool
+    writes_rows: bool
+
+    @property
+    def source(self) -> int:
+        """Source terms of all relations from the type."""
+        return sum(each.source for each in self.out_of)
+
+    @property
+    def target(self) -> int:
+        """Target terms of all relations into the type."""
+        return sum(each.target for each in self.into)
+
+    @property
+    def states(self) -> int:
+        """Whole states of all relations into the type, which are one where they are merged."""
+        return self._of_states([each.kept for each in self.into])
+
+    @property
+    def summed(self) -> int:
+        """The same states without what is kept for the backward pass alone."""
+        return self._of_states([each.state for each in self.into])
+
+    @property
+    def rows(self) -> int:
+        """Rows after the layer that are read as such."""
+        return self.out * self.writes_rows
+
+    @property
+    def made(self) -> int:
+        """What the vertex phase before the layer makes of a node."""
+        return self.source + self.target + self.own
+
+    @property
+    def learns(self) -> bool:
+        """Whether anything in the layer needs a gradient beside its last map."""
+        return self.own > 0 or any(each.learns for each in (*self.into, *self.out_of))
+
+    def _of_states(self, widths: Sequence[int]) -> int:
+        return max(widths, default=0) if self.merges else sum(widths)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What decides of a layer's terms beside the model.
+
+    features: dense columns of each node type. may_prune: whether layers may compute fewer targets than they have
+    sources. goes_round: whether source terms go from rank to rank. exact: layers are taken as the execution computes
+    them, and not in any way it could.
+    """
+
+    features: Sequence[int]
+    may_prune: bool
+    has_leaves: bool
+    goes_round: bool
+    exact: bool
+
+
+def layer_widths(model: Model, index: int, asked: Asked) -> list[TypeWidths]:
+    """Return the widths of a layer for each node type."""
+    schema, layers = model.inputs.schema, model.layers_at(index)
+    passes = [_pass_widths(model, index, layer, asked) for layer in layers]
+    relations = model.layers[index]
+    joined = relations if isinstance(relations, RelationLayers) else None
+    of_all = layers[0] if joined is None else joined
+    return [
+        TypeWidths(
+            [each for each, of in zip(passes, schema.target_types, strict=True) if of == node_type],
+            [each for each, of in zip(passes, schema.source_types, strict=True) if of == node_type],
+            joined is not None and joined.merges_states,
+            of_all.in_width if index else max(of_all.in_width, columns),
+            of_all.out_width if joined is not None and str(node_type) in joined.own else 0,
+            of_all.out_width,
+            DEGREES * schema.num_relations,
+            _has_shortcut(model, index),
+            index in model.head_layers or (index + 1 < model.num_layers and _has_shortcut(model, index + 1)),
+        )
+        for node_type, columns in enumerate(asked.features)
+    ]
+
+
+def _has_shortcut(model: Model, index: int) -> bool:
+    """Return whether a model adds a layer's input to its rows."""
+    return model.shortcut(index, torch.zeros(0, model.layers_at(index)[0].in_width, device=model.device)) is not None
+
+
+def _pass_widths(model: Model, index: int, layer: Layer, asked: Asked) -> PassWidths:
+    none = torch.zeros(0)
+    nodes, learned = NodeContext(none, none, none), index > 0 or model.encoder is not None
+    h = none.new_zeros(0, layer.in_width).requires_grad_(learned)
+    ways = _ways(layer, asked, learned=learned, is_typed=model.is_typed)
+    either = [terms_of(layer, h, nodes=nodes, num_targets=0, map_first=first) for first in ways]
+    edge = EdgeContext(0, none, torch.zeros(0, model.inputs.attribute_width) if model.inputs.attribute_width else None)
+    csr = Csr(torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), 0)
+    block = BlockTensors(csr, edge, None)
+    states = [partial_state(layer, source=each.source, target=each.target, block=block) for each in either]
+    # what each way adds to in place, and keeps for the backward pass beside its state
+    adding = [
+        added(layer, None, source=each.source, target=each.target, block=block, with_slopes=True) for each in either
+    ]
+    aggregation = layer.levels.instance
+    has_gates = any(SLOPE in each for each in adding)
+    attends = not asked.has_leaves and not asked.exact
+    attends = attends and all(attended(layer, *each, block) is not None for each in either)
+    return PassWidths(
+        max(_width(each.source) for each in either),
+        max(_width(each.target) for each in either),
+        max(map(_width, states)),
+        max(map(_width, adding)),
+        max(each.source["value"].shape[-2] for each in either)
+        * any(_has_numbers(layer, each, block) for each in either),
+        max(_width(each.source) for each in either) if asked.goes_round else 0,
+        aggregation.adds,
+        has_gates or attends or (aggregation.adds and layer.uses_coefficients and not layer.coefficient_dropout),
+        any(rows.requires_grad for each in either for held in each for rows in held.values())
+        or any(rows.requires_grad for each in states for rows in each.values()),
+    )
+
+
+def _has_numbers(layer: Layer, terms: Terms, block: BlockTensors) -> bool:
+    """Return whether a layer computes numbers for each edge, or has them widened for torch."""
+    if not (layer.uses_coefficients and isinstance(layer.levels.instance, Sum)):
+        return True
+    messages = block_messages(layer, terms.source, terms.target, block)
+    plain = messages.counted is None and not messages.dropout and messages.instances is None
+    return not (plain and native.accepts(messages.csr, messages.value))
+
+
+def _ways(layer: Layer, asked: Asked, *, learned: bool, is_typed: bool) -> list[bool]:
+    """Return whether training or scoring applies a layer's linear map first, or whether either may be.
+
+    Of as many targets as sources numbers of rows and edges do not matter; fewer targets speak for the map behind. Two
+    types may have any numbers.
+    """
+    found: set[bool] = set()
+    for needs_gradient in {learned, False}:
+        counts = _COUNTS if is_typed else _COUNTS[:1]
+        firsts = {
+            is_cheaper_first(
+                layer, num_sources=sources, num_targets=targets, num_edges=edges, needs_gradient=needs_gradient
+            )
+            for sources, targets, edges in counts
+        }
+        found |= firsts | ({False} if True in firsts and asked.may_prune else set())
+    return sorted(found)
+
+
+def _width(tensors: Mapping[str, Tensor]) -> int:
+    return sum(math.prod(each.shape[1:]) for each in tensors.values())
