@@ -9,7 +9,7 @@
                 with rows per edge in files, and their gradients the other way round
     in turn     ours, with nothing read ahead or written behind
 
-All read ahead and write behind as ours does, but the last. They give the same weights.
+All read ahead and write behind as ours does, but the last. They give the same weights. Graphs are without types.
 """
 
 from __future__ import annotations
@@ -23,23 +23,25 @@ from typing import Any
 import numpy as np
 import torch
 
-from gnnflow.executions import streamed, streamed_backward
-from gnnflow.executions.streamed_layers import LayerRoom, sources_in
-from gnnflow.executions.streaming import Held, ahead
+from gnnflow.executions import streamed, streamed_backward, streamed_edges
+from gnnflow.executions.streamed_layers import sources_in
+from gnnflow.executions.streamed_rooms import Key
+from gnnflow.executions.streaming import ahead
 from gnnflow.kernels import gather_sources, weighted_sum
 from gnnflow.layers import Terms
 from gnnflow.train.streamed.files import Scratch
+
+SOURCE, TARGET, STATE = (Key(kind, 0) for kind in ("source", "target", "state"))
 
 
 class BySource(streamed.StreamedRun):
     """Forward source interval by source interval: a target interval's state is read and written for every chunk."""
 
-    def _edge_phase(self, index: int) -> None:
-        layer = self.layers[index]
+    def _edge_phase(self, index: int, relation: int) -> None:
+        room = self.rooms[index]
         pieces = sorted(self.pieces(index), key=lambda piece: (piece.source, piece.target, piece.number))
         chunks = [list(held) for _, held in groupby(pieces, key=lambda piece: (piece.source, piece.target))]
         begun: set[int] = set()
-        room: list[Held] = []
 
         def loads() -> Iterator[Callable[[], Any]]:
             source = -1
@@ -47,9 +49,9 @@ class BySource(streamed.StreamedRun):
                 target = chunk[0].target
                 if chunk[0].source != source:
                     source = chunk[0].source
-                    yield partial(layer.source.read, source)
-                yield partial(layer.target.read, target)
-                yield partial(room[0].read, target) if target in begun else lambda: None
+                    yield partial(room[SOURCE].read, source)
+                yield partial(room[TARGET].read, target)
+                yield partial(room[STATE].read, target) if target in begun else lambda: None
                 yield from (piece.load for piece in chunk)
 
         with ahead(loads(), number=2) as found:
@@ -59,21 +61,18 @@ class BySource(streamed.StreamedRun):
                     source, terms = chunk[0].source, next(found)
                 own, state = next(found), next(found)
                 for piece in chunk:
-                    state = self.add_piece(index, state, piece, next(found), terms=Terms(terms, own))
-                if not room:
-                    room.append(Held.room(self.graph, state, level=index + 1))
-                room[0].write(chunk[0].target, state)
+                    state = self.add_piece(index, relation, state, piece, next(found), terms=Terms(terms, own))
+                self.keep(index, relation, chunk[0].target, state)
                 begun.add(chunk[0].target)
-        finish(self, index, room[0])
+        finish(self, index)
 
 
 class ByTarget(streamed_backward._Backward):  # noqa: SLF001 - the same pass in another order
     """Backward target interval by target interval: the gradient of source terms is read and written for every chunk."""
 
-    def _edge_phase(self, index: int, blame: Any) -> None:
+    def _edge_phase(self, index: int, relation: int, blame: Any, sources: Any) -> None:
         run = self.run
-        layer, whole = run.layers[index], run.layers[index].state
-        assert whole is not None
+        room = run.rooms[index]
         pieces = [piece for piece in run.pieces(index) if piece.num_edges]
         chunks = [list(held) for _, held in groupby(pieces, key=lambda piece: (piece.target, piece.source))]
         begun: set[int] = set()
@@ -84,10 +83,10 @@ class ByTarget(streamed_backward._Backward):  # noqa: SLF001 - the same pass in 
                 source = chunk[0].source
                 if chunk[0].target != target:
                     target = chunk[0].target
-                    yield partial(layer.target.read, target)
-                    yield partial(blame.state.read, target)
-                yield partial(layer.source.read, source)
-                yield partial(blame.source.read, source) if source in begun else lambda: None
+                    yield partial(room[TARGET].read, target)
+                    yield partial(blame[STATE].read, target)
+                yield partial(room[SOURCE].read, source)
+                yield partial(blame[SOURCE].read, source) if source in begun else lambda: None
                 yield from (piece.load for piece in chunk)
 
         with ahead(loads(), number=2) as found:
@@ -98,16 +97,17 @@ class ByTarget(streamed_backward._Backward):  # noqa: SLF001 - the same pass in 
                     target, own, gradient = chunk[0].target, next(found), next(found)
                 terms, gathered = next(found), next(found)
                 if gathered is None:
-                    gathered = blame.source.empty(run.graph.active(index)[source], run.model.device)
+                    gathered = blame[SOURCE].empty(run.graph.active(index)[source], run.model.device)
                     for rows in gathered.values():
                         rows.zero_()
                 for leaf in terms.values():
                     leaf.requires_grad_()
                 for piece in chunk:
-                    read = streamed_backward._Read(next(found), own, {}, gradient)  # noqa: SLF001
-                    taken = self._pulls(index, piece, read, blame=blame, terms=terms, gathered=gathered)
+                    read = streamed_edges._Read(next(found), own, {}, gradient)  # noqa: SLF001
+                    of_source = streamed_edges._Source(terms, gathered, blame)  # noqa: SLF001
+                    taken = self._pulls(index, relation, piece, read, of_source)
                     assert taken, "of layers whose messages are summed alone"
-                blame.source.write(source, gathered)
+                blame[SOURCE].write(source, gathered)
                 begun.add(source)
 
 
@@ -144,8 +144,8 @@ class EdgeRows:
 class Stage(streamed.StreamedRun):
     """Scatter, edge function and gather one after the other over all chunks; rows per edge go through files."""
 
-    def _edge_phase(self, index: int) -> None:
-        terms, pieces = self.layers[index].source, self.pieces(index)
+    def _edge_phase(self, index: int, relation: int) -> None:
+        terms, pieces = self.rooms[index][SOURCE], self.pieces(index)
         with ahead([partial(both, piece, terms) for piece in pieces], number=2) as found:
             file: EdgeRows | None = None
             for piece in pieces:  # scatter: a row per edge, and its scale
@@ -164,13 +164,12 @@ class Stage(streamed.StreamedRun):
                 made.write(piece, rows[:, :-1] * rows[:, -1:])
         file.close()
         made.settle()
-        room = self._gathered(index, pieces, made)
+        self._gather(index, pieces, made)
         made.close()
-        finish(self, index, room)
+        finish(self, index)
 
-    def _gathered(self, index: int, pieces: list[Any], made: EdgeRows) -> Held:
-        """Return where the states lie that rows of edges add up to."""
-        room: Held | None = None
+    def _gather(self, index: int, pieces: list[Any], made: EdgeRows) -> None:
+        """Write the states that rows of edges add up to."""
         with ahead([partial(both, piece, made) for piece in pieces], number=2) as found:
             for target, held in groupby(pieces, key=lambda piece: piece.target):
                 total = None
@@ -179,25 +178,21 @@ class Stage(streamed.StreamedRun):
                     part = weighted_sum(block.csr.edges, None, rows[:, None])
                     total = part if total is None else total.add_(part)
                 assert total is not None
-                scale = self.layers[index].target.read(target)["scale"]
-                state = {"sum": total * scale[:, None, None]}
-                room = room or Held.room(self.graph, state, level=index + 1)
-                room.write(target, state)
-        assert room is not None
-        return room
+                scale = self.rooms[index][TARGET].read(target)["scale"]
+                self.keep(index, 0, target, {"sum": total * scale[:, None, None]})
 
 
 class StageBack(streamed_backward._Backward):  # noqa: SLF001 - the same pass, stage by stage
     """The stages of `Stage` the other way round, each over all chunks."""
 
-    def _edge_phase(self, index: int, blame: Any) -> None:
-        run, layer = self.run, self.run.layers[index]
+    def _edge_phase(self, index: int, relation: int, blame: Any, sources: Any) -> None:
+        run, room = self.run, self.run.rooms[index]
         pieces = [piece for piece in run.pieces(index) if piece.num_edges]
-        width = layer.source.read(0)["value"].flatten(1).shape[1]
+        width = room[SOURCE].read(0)["value"].flatten(1).shape[1]
         back, made = (EdgeRows(run.graph.scratch, pieces, width) for _ in range(2))  # type: ignore[attr-defined]
 
         def of_target(piece: Any) -> Any:
-            return piece.load(), blame.state.read(piece.target)["sum"], layer.target.read(piece.target)["scale"]
+            return piece.load(), blame[STATE].read(piece.target)["sum"], room[TARGET].read(piece.target)["scale"]
 
         with ahead([partial(of_target, piece) for piece in pieces], number=2) as found:
             for piece in pieces:  # of gather: the gradient of the edge's target
@@ -207,7 +202,7 @@ class StageBack(streamed_backward._Backward):  # noqa: SLF001 - the same pass, s
         back.settle()
 
         def with_scale(piece: Any) -> Any:
-            return piece.load(), back.read(piece), layer.source.read(piece.source)
+            return piece.load(), back.read(piece), room[SOURCE].read(piece.source)
 
         with ahead([partial(with_scale, piece) for piece in pieces], number=2) as found:
             for piece in pieces:  # of the edge function: times the scale
@@ -218,13 +213,13 @@ class StageBack(streamed_backward._Backward):  # noqa: SLF001 - the same pass, s
         pieces.sort(key=lambda piece: piece.source)
         with ahead([partial(both, piece, made) for piece in pieces], number=2) as found:
             for source, held in groupby(pieces, key=lambda piece: piece.source):  # of scatter: to the sources
-                gathered = blame.source.empty(run.graph.active(index)[source], run.model.device)
+                gathered = blame[SOURCE].empty(run.graph.active(index)[source], run.model.device)
                 for each in gathered.values():
                     each.zero_()
                 for _ in held:
                     block, rows = next(found)
                     gathered["value"].flatten(1).index_add_(0, block.csr.sources, rows)
-                blame.source.write(source, gathered)
+                blame[SOURCE].write(source, gathered)
         made.close()
 
 
@@ -233,16 +228,15 @@ def both(piece: Any, rows: Any) -> tuple[Any, Any]:
     return piece.load(), rows.read(piece if isinstance(rows, EdgeRows) else piece.source)
 
 
-def finish(run: streamed.StreamedRun, index: int, room: Held) -> None:
+def finish(run: streamed.StreamedRun, index: int) -> None:
     """Run what lies behind a layer over whole states that lie in a file."""
 
     def load(interval: int) -> Any:
-        return room.read(interval), run.load_own(index, interval)
+        return {0: run.rooms[index][STATE].read(interval)}, run.load_own(index, interval)
 
     with ahead([partial(load, interval) for interval in run.intervals]) as found:
         for interval in run.intervals:
             run.finish(index, interval, *next(found))
-    run.layers[index] = LayerRoom(run.layers[index].source, run.layers[index].target, room)
 
 
 SCHEDULES: dict[str, tuple[type[streamed.StreamedRun], Any]] = {

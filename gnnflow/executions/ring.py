@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from threading import Condition, Thread
 from types import TracebackType
@@ -40,11 +40,13 @@ class Ring:
     """One rank's place among those that pass source intervals on.
 
     sizes: nodes of each interval, of all ranks; as many intervals are of each rank. copies: ranks keep what went by.
+    passed: which of a rank's intervals go round, by their places among its own; None for all.
     """
 
     exchange: Exchange
     sizes: tuple[int, ...]
     copies: bool = False
+    passed: tuple[int, ...] | None = None
 
     @cached_property
     def own(self) -> range:
@@ -57,13 +59,19 @@ class Ring:
         """The source intervals as they come by at this rank, one per turn."""
         return self._order_of(self.exchange.rank)
 
+    @cached_property
+    def sent(self) -> list[int]:
+        """The intervals of this rank that go round, in the order in which they set out."""
+        return list(self.own if self.passed is None else (self.own[number] for number in self.passed))
+
     @property
     def _per_rank(self) -> int:
         return len(self.sizes) // self.exchange.size
 
     def _order_of(self, rank: int) -> list[int]:
         size, each = self.exchange.size, self._per_rank
-        return [(rank - step) % size * each + number for number in range(each) for step in range(size)]
+        numbers = range(each) if self.passed is None else self.passed
+        return [(rank - step) % size * each + number for number in numbers for step in range(size)]
 
     def ends(self, turn: int) -> bool:
         """Return whether what comes by in a turn has then been at all ranks."""
@@ -81,9 +89,10 @@ class Ring:
         return self.exchange.begin(run, sent=sent, received=received)
 
 
-def sources_of(graph: StreamedGraph) -> Sequence[int]:
-    """Return the source intervals in the order in which a rank sees them."""
-    return range(len(graph.sizes)) if graph.ring is None else graph.ring.order
+def sources_of(graph: StreamedGraph, node_type: int | None) -> Sequence[int]:
+    """Return the source intervals of a type (None: of all) in the order in which a rank sees them."""
+    every = range(len(graph.sizes)) if graph.ring is None else graph.ring.order
+    return [each for each in every if node_type in (None, graph.types[each])]
 
 
 @dataclass(frozen=True)
@@ -104,16 +113,24 @@ class Here:
 
 
 def passing(
-    graph: StreamedGraph, terms: Held, wanted: Sequence[Sequence[int]], gradients: Held | None = None
+    graph: StreamedGraph,
+    node_type: int | None,
+    terms: Held,
+    wanted: Sequence[Sequence[int]],
+    gradients: Held | None = None,
 ) -> Here | Relay:
     """Return the source terms that an edge phase reads as they come by, and where it writes their gradients.
 
-    wanted: the intervals that are read, by round; every round passes all of them on. gradients: where those of the
-    rank's own sources are in the end; there is one round then, in which every interval's part is written.
+    node_type: of the sources, None for all. wanted: the intervals that are read, by round; every round passes all of
+    them on. gradients: where those of the rank's own sources are in the end; there is one round then, in which every
+    interval's part is written.
     """
-    if graph.ring is None or terms.rows is None:
+    ring = graph.ring
+    passed = [] if ring is None else [node_type in (None, graph.types[each]) for each in ring.own]
+    if ring is None or terms.rows is None or not any(passed):
         return Here(terms, gradients or terms)
-    return Relay(graph.ring, terms, wanted, gradients)
+    numbers = tuple(number for number, is_passed in enumerate(passed) if is_passed)
+    return Relay(replace(ring, passed=numbers), terms, wanted, gradients)
 
 
 class _StoppedError(Exception):
@@ -208,7 +225,7 @@ class Relay:
     def _passed_on(self) -> Generator[tuple[int, Tensor | None]]:
         """Yield every interval of a round as it comes by, on its way to the next rank."""
         ring, coming = self.ring, None
-        with ahead([partial(self._from.read, each) for each in ring.own]) as found:
+        with ahead([partial(self._from.read, each) for each in ring.sent]) as found:
             for turn, interval in enumerate(ring.order):
                 if interval in ring.own:
                     run = next(found)
@@ -249,7 +266,7 @@ class Relay:
         if self._sum is None:
             return
         assert self._sums is not None
-        home = self.ring.own[turn // self.ring.exchange.size - 1]
+        home = self.ring.sent[turn // self.ring.exchange.size - 1]
         self._sums.write(home, [self._sum.wait()])
         self._sum = None
 

@@ -9,6 +9,9 @@ phases, of which each holds rows of one or two intervals:
     per target interval i    for each source interval j: chunk (i, j), added to the state          edge phase
                              finalize, update, and the terms of the next layer                      vertex phase
 
+With several relations an interval is of one type, and the edge phase goes relation after relation; the vertex phase
+behind an interval's last relation reads what the others left and joins it.
+
 The state of one target interval stays in memory until it is whole; the source terms and edges of the next pieces
 are read in threads meanwhile, and what is written is written in another. A node's message to itself is an edge like
 others, the first of chunk (i, i). Vertex phases take some rows of an interval at a time. Those behind one layer and
@@ -36,8 +39,9 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from gnnflow.executions.ring import passing
-from gnnflow.executions.streamed_layers import LayerRoom, Named, Own, StreamedLayers, fill
-from gnnflow.executions.streaming import Held, Piece, StreamedGraph, ahead, parts
+from gnnflow.executions.streamed_layers import Own, States, StreamedLayers, fill
+from gnnflow.executions.streamed_rooms import Key, Named, OfNodes, release, write
+from gnnflow.executions.streaming import EVERY, Held, Piece, StreamedGraph, ahead, joined, parts
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.arrays import IntArray
 from gnnflow.kernels import empty_rows
@@ -99,44 +103,44 @@ class StreamedRun(StreamedLayers):
         self._first_phase()
         for index in range(self.model.num_layers):
             self.make_room_behind(index)
-            self._edge_phase(index)
-            room = self.layers[index]
+            for relation in self.layers[index].order:
+                self._edge_phase(index, relation)
+            self._finish_alone(index)
             if not self.keeps:
-                room.source.release()
-                room.target.release()
+                release(self.rooms[index])
+            self.tidy()
 
     def release(self) -> None:
         """Give all room back."""
         for rows in self.outputs.values():
             rows.release()
-        for room in self.layers if self.keeps else []:
-            for held in (room.source, room.target, room.state):
-                if held is not None:
-                    held.release()
+        for room in self.rooms if self.keeps else []:
+            release(room)
         self.outputs.clear()
-        self.layers.clear()
+        self.rooms.clear()
         give_back()  # what this pass leaves between others' memory serves the next one badly
 
+    def tidy(self) -> None:
+        """Give back what a phase left between others' memory where relations differ in what they take."""
+        if self.model.is_typed:  # as much as a fifth of a budget; others leave little, and it serves them again
+            give_back(pieces=False)
+
     def _make_room(self, index: int) -> None:
-        like = self.no_terms(index)
-        source = Held.room(self.graph, like.source, level=index, of_sources=True)
-        self.layers.append(LayerRoom(source, Held.room(self.graph, like.target, level=index + 1)))
+        self.rooms.append(self.layers[index].room(self.graph, self.no_terms(index)))
 
     def make_room_behind(self, index: int) -> None:
         """Make room for what `finish` writes of a layer."""
         if self.reads_rows(index):
-            self.outputs[index] = self.graph.rows(self.model.layer(index).out_width, level=index + 1)
+            self.outputs[index] = self.graph.rows(self.layers[index].out_width, level=index + 1)
         if index + 1 < self.model.num_layers:
             self._make_room(index + 1)
 
-    def _empty_terms(self, index: int, interval: int) -> Terms:
-        room, device = self.layers[index], self.device
-        num_rows, num_targets = (self.graph.active(level)[interval] for level in (index, index + 1))
-        return Terms(room.source.empty(num_rows, device), room.target.empty(num_targets, device))
-
-    def _write_terms(self, index: int, interval: int, made: Terms) -> None:
-        self.layers[index].source.write(interval, made.source)
-        self.layers[index].target.write(interval, made.target)
+    def _empty_terms(self, index: int, interval: int) -> OfNodes:
+        of, room = self.layers[index], self.rooms[index]
+        return {
+            key: room[key].empty(self.graph.active(of.level_of(key))[interval], self.device)
+            for key in of.keys_at(self.graph.types[interval])
+        }
 
     def _first_phase(self) -> None:
         """Compute the terms of the first layer."""
@@ -145,42 +149,57 @@ class StreamedRun(StreamedLayers):
                 held, nodes = next(found)
                 made = self._empty_terms(0, interval)
                 for rows in self.runs(0, interval):
-                    h = self.model.encode(held.rows(rows.start, rows.stop))
-                    fill(made, rows, self.terms(0, h, nodes.part(rows), place=(interval, rows.start)))
-                self._write_terms(0, interval, made)
+                    own = nodes.part(rows)
+                    h = self.input_rows(interval, held.rows(rows.start, rows.stop), own)
+                    fill(made, rows, self.terms(0, h, own, place=(interval, rows.start)))
+                write(self.rooms[0], interval, made)
                 del held, nodes, made
 
     def load_first(self, interval: int) -> tuple[FeatureTensors, NodeContext]:
         """Read what the terms of the first layer are computed from."""
         return self.graph.features(interval), self.graph.nodes(interval)
 
-    def _edge_phase(self, index: int) -> None:
+    def _edge_phase(self, index: int, relation: int) -> None:
         """Aggregate target interval after target interval, whose state stays in memory until it is whole."""
-        passed = passing(self.graph, self.layers[index].source, self._sources(index))
-        with ahead(self._loads(index, passed.terms), number=2) as found, passed:
-            for interval, pieces in groupby(self.pieces(index), key=lambda piece: piece.target):
-                own = cast("Own", next(found))
-                state: State | None = None
+        of, room = self.layers[index], self.rooms[index]
+        of_state, is_last = of.state_of(relation), of.is_last(relation)
+        passed = passing(
+            self.graph, of.source_type(relation), room[Key("source", relation)], self._sources(index, relation)
+        )
+        with ahead(self._loads(index, relation, passed.terms), number=2) as found, passed:
+            for interval, pieces in groupby(self.pieces(index, relation), key=lambda piece: piece.target):
+                own, states = cast("tuple[Own, States]", next(found))
+                state = states.pop(of_state, None)
                 source: Named = {}
                 for piece in pieces:
                     block, read = cast("tuple[BlockTensors, Named | None]", next(found))
                     source = source if read is None else read
-                    state = self.add_piece(index, state, piece, block, terms=Terms(source, own.target))
-                    del block, read
+                    terms = Terms(source, own.terms[Key("target", relation)])
+                    state = self.add_piece(index, relation, state, piece, block, terms=terms)
+                    del block, read, terms
                 assert state is not None
                 source = {}
-                self._keep(index, interval, state)
-                self.finish(index, interval, state, own)
+                if self.keeps or not is_last:
+                    self.keep(index, of_state, interval, state)
+                if is_last:
+                    self.finish(index, interval, {of_state: state, **states}, own)
 
-    def finish(self, index: int, interval: int, state: State, own: Own) -> None:
+    def _finish_alone(self, index: int) -> None:
+        """Compute the rows of types that no relation leads to."""
+        schema = self.layers[index].schema
+        for interval in self.intervals:
+            if not schema.relations_into(self.graph.types[interval]):
+                self.finish(index, interval, {}, self.load_own(index, interval))
+
+    def finish(self, index: int, interval: int, states: States, own: Own) -> None:
         """Compute what lies between a layer and the next of an interval: from whole states to rows and next terms."""
         written, follows = self.outputs.get(index), index + 1 < self.model.num_layers
-        num_rows, width = self.graph.active(index + 1)[interval], self.model.layer(index).out_width
+        num_rows, width = self.graph.active(index + 1)[interval], self.layers[index].out_width
         out = empty_rows(num_rows, width, device=self.device) if written is not None else None
         terms = self._empty_terms(index + 1, interval) if follows else None
         for rows in self.runs(index + 1, interval):
             held = own.part(rows)
-            after = self.last_phase(index, parts(state, rows), held)
+            after = self.last_phase(index, interval, {of: parts(each, rows) for of, each in states.items()}, held)
             if out is not None:
                 out[rows] = after
             if terms is not None and held.nodes is not None:
@@ -188,38 +207,60 @@ class StreamedRun(StreamedLayers):
         if written is not None and out is not None:
             written.write(interval, [out])
         if terms is not None:
-            self._write_terms(index + 1, interval, terms)
+            write(self.rooms[index + 1], interval, terms)
 
-    def _sources(self, index: int) -> list[list[int]]:
+    def _sources(self, index: int, relation: int) -> list[list[int]]:
         """Return the source intervals whose chunks the edge phase reads, by target interval."""
-        by_target = groupby(self.pieces(index), key=lambda piece: piece.target)
-        return [[source for source, _ in groupby(piece.source for piece in pieces)] for _, pieces in by_target]
+        apart = self.layers[index].has_self(relation)
+        by_target = groupby(self.pieces(index, relation), key=lambda piece: piece.target)
+        return [
+            [source for source, _ in groupby(piece.source for piece in pieces if not (apart and piece.number < 0))]
+            for _, pieces in by_target
+        ]
 
-    def _loads(self, index: int, terms: Held) -> Iterator[Callable[[], object]]:
+    def _loads(self, index: int, relation: int, terms: Held) -> Iterator[Callable[[], object]]:
         """Yield what the edge phase reads, in its order; a chunk's source terms come with its first piece."""
-        before: tuple[int, int] | None = None
-        for piece in self.pieces(index):
-            if before is None or before[0] != piece.target:
-                yield partial(self.load_own, index, piece.target)
+        of, before = self.layers[index], (-1, -1)
+        for piece in self.pieces(index, relation):
+            if before[0] != piece.target:
+                yield partial(self._load_targets, index, relation, piece.target)
+            if of.has_self(relation) and piece.number < 0:
+                yield partial(self._load_piece, piece, self.rooms[index][Key("self", relation)])
+                before = (piece.target, -1)
+                continue
             chunk = (piece.target, piece.source)
             yield partial(self._load_piece, piece, terms if chunk != before else None)
             before = chunk
 
+    def _load_targets(self, index: int, relation: int, interval: int) -> tuple[Own, States]:
+        """Read what an edge phase needs of a target interval: behind its last relation all that `finish` does."""
+        of, room = self.layers[index], self.rooms[index]
+        key, of_state = Key("target", relation), of.state_of(relation)
+        if not of.is_last(relation):
+            own = Own({key: room[key].read(interval)}, None, None)
+            earlier = [of_state] if of_state < relation else []
+        else:
+            own = self.load_own(index, interval)
+            earlier = [each for each in of.states_at(self.graph.types[interval]) if each < relation]
+        return own, {each: room[Key("state", each)].read(interval) for each in earlier}
+
     def _load_piece(self, piece: Piece, terms: Held | None) -> tuple[BlockTensors, Named | None]:
         block = piece.load()
         _ = block.csr.numbers  # read here, and not where they are computed on
-        return block, None if terms is None else terms.read(piece.source)
+        return block, None if terms is None else self.read_source(terms, piece.source)
 
-    def _keep(self, index: int, interval: int, state: State) -> None:
-        if not self.keeps:
-            return
-        room = self.layers[index]
-        if room.state is None:
-            room = self.layers[index] = LayerRoom(
-                room.source, room.target, Held.room(self.graph, state, level=index + 1)
-            )
-        assert room.state is not None
-        room.state.write(interval, state)
+    def read_source(self, terms: Held, source: int) -> Named:
+        """Read a source interval's terms, or those of all."""
+        if source != EVERY:
+            return terms.read(source)
+        return joined([terms.read(each) for each in self.intervals])
+
+    def keep(self, index: int, relation: int, interval: int, state: State) -> None:
+        """Write a state, for the backward pass or the next relation."""
+        room, key = self.rooms[index], Key("state", relation)
+        if key not in room:
+            room[key] = self.layers[index].room_of(self.graph, key, state)
+        room[key].write(interval, state)
 
     def head_inputs(self) -> Iterator[tuple[int, list[Tensor | None]]]:
         """Yield each interval with its rows after the layers that `predict` reads."""
@@ -229,6 +270,6 @@ class StreamedRun(StreamedLayers):
     def _load_outputs(self, interval: int) -> list[Tensor | None]:
         read = self.model.head_layers
         return [
-            self.outputs[index].read(interval).view(-1, self.model.layer(index).out_width) if index in read else None
+            self.outputs[index].read(interval).view(-1, self.layers[index].out_width) if index in read else None
             for index in range(self.model.num_layers)
         ]

@@ -5,16 +5,22 @@ Shapes: n rows of an interval.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from gnnflow.executions.adding import SLOPE
-from gnnflow.executions.streamed_layers import LayerRoom, Named, Own
+from gnnflow.executions.streamed_layers import Own, States
+from gnnflow.executions.streamed_rooms import Key, LayerRelations, OfNodes, Room
 from gnnflow.executions.streaming import Held, Rows, StreamedGraph
 from gnnflow.kernels import empty_rows
-from gnnflow.layers import State
+
+Name = tuple[Hashable, str]
+"""Names a tensor of what is held of nodes: its key and its name there."""
+INPUT: Name = ("input", "rows")
+"""Names the input rows of a layer."""
 
 
 @dataclass
@@ -37,55 +43,49 @@ class Blame:
         self.filled.add(interval)
 
 
-@dataclass
-class LayerBlame:
-    """The gradients of a layer's states and terms."""
-
-    state: Held
-    source: Held
-    target: Held
-
-    @classmethod
-    def room(cls, graph: StreamedGraph, of: LayerRoom, *, index: int) -> LayerBlame:
-        """Return room for the gradients of what a layer, number `index`, has room for."""
-        assert of.state is not None
-        state = Held.room(graph, of.state.columns.without(SLOPE), level=index + 1)
-        source = Held.room(graph, of.source.columns, level=index)
-        return cls(state, source, Held.room(graph, of.target.columns, level=index + 1))
-
-    def release(self) -> None:
-        """Give the room back."""
-        for held in (self.state, self.source, self.target):
-            held.release()
+def room_like(graph: StreamedGraph, of: LayerRelations, room: Room) -> Room:
+    """Return room for the gradients of what a layer has room for."""
+    return {key: _gradients_of(graph, of, key, held) for key, held in room.items()}
 
 
-def room_for(num_rows: int, own: Own, blame: LayerBlame | None, device: torch.device) -> Named:
+def _gradients_of(graph: StreamedGraph, of: LayerRelations, key: Key, held: Held) -> Held:
+    columns = held.columns.without(SLOPE)
+    # those of sources are of this rank's nodes alone
+    return Held.room(graph, columns, level=of.level_of(key), node_type=of.type_of(key))
+
+
+def room_for(num_rows: int, own: Own, blame: Room | None, keys: list[Key], device: torch.device) -> dict[Name, Tensor]:
     """Return room for the gradients of what a last phase is differentiated by, as `leaves_of` names it.
 
     Input rows that are no targets of the layer have no gradient by it.
     """
-    made: Named = {}
-    for prefix, held in (("state/", blame.state), ("target/", blame.target)) if blame is not None else ():
-        made |= {prefix + name: rows for name, rows in held.empty(num_rows, device).items()}
+    made: dict[Name, Tensor] = {}
+    for key in keys if blame is not None else ():
+        assert blame is not None
+        made |= {(key, name): rows for name, rows in blame[key].empty(num_rows, device).items()}
     if isinstance(own.h, Tensor):
-        made["h"] = empty_rows(*own.h.shape, device=own.h.device)
-        made["h"][num_rows:] = 0
+        made[INPUT] = empty_rows(*own.h.shape, device=own.h.device)
+        made[INPUT][num_rows:] = 0
     return made
 
 
-def leaves_of(own: Own, state: State, *, with_terms: bool) -> Named:
+def leaves_of(own: Own, states: States, *, with_terms: bool) -> dict[Name, Tensor]:
     """Return what the last phase of a layer is differentiated by, as leaves."""
-    found: Named = {}
+    found: dict[Name, Tensor] = {}
     if with_terms:
-        for prefix, held in (("state/", state), ("target/", own.target)):
-            found |= {prefix + name: rows for name, rows in held.items()}
+        found |= flat({Key("state", of): state for of, state in states.items()} | own.terms)
     if isinstance(own.h, Tensor):
-        found["h"] = own.h
+        found[INPUT] = own.h
     for leaf in found.values():
         leaf.requires_grad_()
     return found
 
 
-def below(prefix: str, found: Named) -> Named:
-    """Return the tensors whose names begin with a prefix, without it."""
-    return {name.removeprefix(prefix): rows for name, rows in found.items() if name.startswith(prefix)}
+def flat(of: OfNodes) -> dict[Name, Tensor]:
+    """Return tensors by key and name."""
+    return {(key, name): rows for key, held in of.items() for name, rows in held.items()}
+
+
+def below(key: Key, found: dict[Name, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a key, by name."""
+    return {name: rows for (of, name), rows in found.items() if of == key}

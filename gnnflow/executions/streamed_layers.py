@@ -3,7 +3,7 @@
 The order in which that happens is `streamed.py`'s forward and `streamed_backward.py`'s backward.
 
 Random draws are functions of (a seed drawn from torch's generator, layer, interval and run of rows, or piece), so that
-the backward pass repeats them.
+the backward pass repeats them. A node's input is dropped once for all relations.
 
 Shapes: N nodes, n rows of an interval, T targets, C outputs, W width.
 """
@@ -20,9 +20,10 @@ import torch
 from torch import Tensor
 
 from gnnflow.executions.adding import added
-from gnnflow.executions.base import is_cheaper_first, takes_relu, terms_of, updated_rows
+from gnnflow.executions.base import first_rows, is_cheaper_first, layer_terms, takes_relu, updated_rows
 from gnnflow.executions.ring import sources_of
-from gnnflow.executions.streaming import Held, Piece, Rows, StreamedGraph, parts, runs
+from gnnflow.executions.streamed_rooms import Key, LayerRelations, Named, OfNodes, Room, read, some
+from gnnflow.executions.streaming import Piece, Rows, StreamedGraph, runs
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.errors import LayerError
@@ -31,43 +32,36 @@ from gnnflow.kernels import Csr, identity
 from gnnflow.kernels.device import generator_of
 from gnnflow.layers import FeatureTensors, Layer, Model, NodeContext, State, Terms
 
-Named = dict[str, Tensor]
+States = dict[int, State]
+"""Whole states of some nodes, by the relation as whose they are kept."""
 
 _PLACES = 0x9E3779B97F4A7C15  # odd: places in a graph give different numbers
 
 
 @dataclass(frozen=True)
 class Own:
-    """What the last phase of a layer reads of a target interval's own nodes, beside their state.
+    """What the last phase of a layer reads of a target interval's own nodes, beside their states.
 
-    h: what its input rows are computed from, where the model adds these. nodes: where another layer follows.
+    terms: as targets, and their own rows. h: what its input rows are computed from, where the model adds these. nodes:
+    where another layer follows, or h is to be encoded.
     """
 
-    target: Named
+    terms: OfNodes
     h: FeatureTensors | Tensor | None
     nodes: NodeContext | None
 
     def part(self, rows: slice) -> Own:
         """Return some of the rows."""
         h = None if self.h is None else some_rows(self.h, rows)
-        return Own(parts(self.target, rows), h, None if self.nodes is None else self.nodes.part(rows))
-
-
-@dataclass(frozen=True)
-class LayerRoom:
-    """Where the terms of a layer lie, and its whole states where they are kept for the backward pass."""
-
-    source: Held
-    target: Held
-    state: Held | None = None
+        return Own(some(self.terms, rows), h, None if self.nodes is None else self.nodes.part(rows))
 
 
 @dataclass
 class StreamedLayers:
     """A model over a graph, interval by interval and piece by piece.
 
-    keeps: for a backward pass. outputs: the rows after each layer that are read as such, by layer. layers: where the
-    terms of each lie.
+    keeps: for a backward pass. outputs: the rows after each layer that are read as such, by layer. rooms: where what
+    each layer holds of nodes lies.
     """
 
     model: Model
@@ -75,12 +69,13 @@ class StreamedLayers:
     targets: IntArray
     keeps: bool
     outputs: dict[int, Rows] = field(default_factory=dict)
-    layers: list[LayerRoom] = field(default_factory=list)
+    rooms: list[Room] = field(default_factory=list)
+    _maps_first: dict[tuple[int, int], bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Draw the seed of its draws. Raises LayerError where a layer cannot be streamed."""
-        for index in range(self.model.num_layers):
-            layer = self.model.layer(index)
+        self.layers = [LayerRelations(self.model, index) for index in range(self.model.num_layers)]
+        for layer in (each.layers[0] for each in self.layers):
             if (reason := not_streamed(layer)) is not None:
                 raise LayerError(reason, where=type(layer).__name__, fix="Train without train.memory.")
         self.seed = int(torch.randint(2**62, ()))
@@ -100,20 +95,29 @@ class StreamedLayers:
         """The numbers of the intervals that are computed here."""
         return range(len(self.graph.sizes)) if self.graph.ring is None else self.graph.ring.own
 
-    def pieces(self, index: int) -> list[Piece]:
-        """Return a layer's pieces, as the graph has them, with those of messages to oneself, numbered -1."""
-        found = self.graph.pieces(index)
-        if not self.model.layer(index).include_self:
+    def intervals_of(self, node_type: int | None) -> list[int]:
+        """Return the intervals computed here of a type, or all."""
+        return [each for each in self.intervals if node_type in (None, self.graph.types[each])]
+
+    def pieces(self, index: int, relation: int = 0) -> list[Piece]:
+        """Return a relation's pieces, as the graph has them, with those of messages to oneself, numbered -1.
+
+        Where these are of other nodes than the relation's sources, they are a target interval's first.
+        """
+        found, of = self.graph.pieces(index, relation), self.layers[index]
+        if not of.layers[relation].include_self:
             return list(found)
         sizes = self.graph.active(index + 1)
         own = [
-            Piece(each, each, -1, sizes[each], partial(self._own_edges, index, sizes[each])) for each in self.intervals
+            Piece(each, each, -1, sizes[each], partial(self._own_edges, index, relation, sizes[each]))
+            for each in self.intervals_of(of.schema.target_types[relation])
         ]
-        turn = {source: number for number, source in enumerate(sources_of(self.graph))}
-        return sorted([*found, *own], key=lambda piece: (piece.target, turn[piece.source], piece.number))
+        turn = {source: number for number, source in enumerate(sources_of(self.graph, of.source_type(relation)))}
+        return sorted([*found, *own], key=lambda piece: (piece.target, turn.get(piece.source, -1), piece.number))
 
-    def _own_edges(self, index: int, size: int) -> BlockTensors:
-        return BlockTensors(identity(size, device=self.device), self.graph.edge(index).self_edges(size), None)
+    def _own_edges(self, index: int, relation: int, size: int) -> BlockTensors:
+        edge = self.graph.edge(index, relation)
+        return BlockTensors(identity(size, device=self.device), edge.self_edges(size), None)
 
     def targets_in(self, interval: int) -> tuple[slice, Tensor]:
         """Return which of the targets an interval has, and which of its rows they are."""
@@ -134,87 +138,142 @@ class StreamedLayers:
         """Return whether the input rows of a layer depend on a parameter."""
         return self.keeps and (index > 0 or self.model.encoder is not None)
 
-    def maps_first(self, index: int) -> bool:
-        """Return whether a layer's value_weight is applied before the aggregation."""
-        return is_cheaper_first(
-            self.model.layer(index),
-            num_sources=sum(self.graph.active(index)),
-            num_targets=sum(self.graph.active(index + 1)),
-            num_edges=self.graph.num_edges(index),
-            needs_gradient=self.needs_gradient(index),
-        )
+    def maps_first(self, index: int, relation: int = 0) -> bool:
+        """Return whether the value_weight of a relation's layer is applied before the aggregation."""
+        if (index, relation) not in self._maps_first:  # every run of rows asks
+            of = self.layers[index]
+            self._maps_first[index, relation] = is_cheaper_first(
+                of.layers[relation],
+                num_sources=self._num_rows(index, of.source_type(relation)),
+                num_targets=self._num_rows(index + 1, of.schema.target_types[relation]),
+                num_edges=self.graph.num_edges(index, relation),
+                needs_gradient=self.needs_gradient(index),
+            )
+        return self._maps_first[index, relation]
+
+    def _num_rows(self, level: int, node_type: int | None) -> int:
+        active = zip(self.graph.active(level), self.graph.types, strict=True)
+        return sum(rows for rows, each in active if node_type in (None, each))
 
     def load_input(self, index: int, interval: int) -> FeatureTensors | Tensor:
         """Read what a layer's input rows are computed from: features, or the rows of the layer before."""
         if index == 0:
             return self.graph.features(interval)
-        width = self.model.layer(index - 1).out_width
-        return self.outputs[index - 1].read(interval).view(-1, width)
+        return self.outputs[index - 1].read(interval).view(-1, self.layers[index - 1].out_width)
 
-    def input_rows(self, held: FeatureTensors | Tensor) -> Tensor:
-        """Return a layer's input rows [n, W]."""
-        return held if isinstance(held, Tensor) else self.model.encode(held)
+    def input_rows(self, interval: int, held: FeatureTensors | Tensor, nodes: NodeContext | None) -> Tensor:
+        """Return a layer's input rows [n, W]. nodes: of the same nodes, read where features of types are encoded."""
+        if isinstance(held, Tensor):
+            return held
+        return self.model.encode_type(self.graph.types[interval], held, nodes)
 
     def runs(self, level: int, interval: int) -> Iterator[slice]:
-        """Yield an interval's rows of a level as the vertex phase takes them that lies between two layers."""
-        beside = [self.model.layer(index) for index in (level - 1, level) if 0 <= index < self.model.num_layers]
-        width = max(max(layer.in_width, layer.out_width) for layer in beside)
+        """Yield an interval's rows of a level as the vertex phase takes them that lies between two layers.
+
+        Of several relations they are fewer at a time: what is made of them is made for each.
+        """
+        beside = [self.layers[index] for index in (level - 1, level) if 0 <= index < self.model.num_layers]
+        held = max(len(each.keys_at(self.graph.types[interval])) for each in beside)
+        width = max(max(each.layers[0].in_width, each.out_width) for each in beside) * max(1, held // 2)
         return runs(self.graph.active(level)[interval], width, self.device)
 
-    def terms(self, index: int, h: Tensor, nodes: NodeContext, *, place: tuple[int, int] = (0, 0)) -> Terms:
-        """Return a layer's terms of some nodes, target terms of those that are targets, the first ones.
+    def terms(self, index: int, h: Tensor, nodes: NodeContext, *, place: tuple[int, int]) -> OfNodes:
+        """Return what a layer holds of some nodes of one type, of the targets among them, the first ones, as such.
 
         place: their interval, and the first of its rows that they are.
         """
         self.seeded("terms", index, *place)
-        layer, (interval, first) = self.model.layer(index), place
+        interval, first = place
         h = self.model.pre(index, h)
         num_targets = min(max(0, self.graph.active(index + 1)[interval] - first), len(h))
-        return terms_of(layer, h, nodes=nodes, num_targets=num_targets, map_first=self.maps_first(index))
+        return self._terms(index, self.graph.types[interval], h, nodes, num_targets)
 
-    def no_terms(self, index: int) -> Terms:
-        """Return a layer's terms of no node."""
+    def _terms(self, index: int, node_type: int, h: Tensor, nodes: NodeContext, num_targets: int) -> OfNodes:
+        """Return what a layer holds of nodes of a type. h: their rows, after dropout; the T targets first."""
+        of, made = self.layers[index], OfNodes()
+        found: dict[int, Terms] = {}
+        for key in of.keys_at(node_type):
+            if key.kind == "own":
+                assert of.joins is not None
+                own = of.joins.own_rows(node_type, first_rows(h, num_targets))
+                assert own is not None
+                made[key] = {"rows": own}
+                continue
+            if key.number not in found:
+                layer, context = of.layers[key.number], nodes.of_relation(key.number)
+                first = self.maps_first(index, key.number)
+                found[key.number] = layer_terms(layer, h=h, nodes=context, map_first=first)
+            terms = found[key.number].target if key.kind == "target" else found[key.number].source
+            made[key] = {
+                name: rows if key.kind == "source" else first_rows(rows, num_targets) for name, rows in terms.items()
+            }
+        return made
+
+    def no_terms(self, index: int) -> OfNodes:
+        """Return what a layer holds of nodes, of no node."""
         none = torch.zeros(0, device=self.device)
-        h = none.new_zeros(0, self.model.layer(index).in_width).requires_grad_(self.needs_gradient(index))
-        return self.terms(index, h, NodeContext(none, none, none))
+        of = self.layers[index]
+        h = none.new_zeros(0, of.layers[0].in_width).requires_grad_(self.needs_gradient(index))
+        self.seeded("terms", index, 0, 0)
+        h, nodes = self.model.pre(index, h), NodeContext(none, none, none)
+        made = OfNodes()
+        for node_type in range(of.schema.num_types):
+            made |= self._terms(index, node_type, h, nodes, 0)
+        return made
 
-    def no_edges(self, index: int) -> BlockTensors:
-        """Return a block of a layer's edge columns, of no edge and no node."""
+    def no_edges(self, index: int, relation: int) -> BlockTensors:
+        """Return a block of a relation's edge columns, of no edge and no node."""
         none = torch.zeros(0, dtype=torch.int64, device=self.device)
-        return BlockTensors(Csr(none.new_zeros(1), none, 0), self.graph.edge(index), None)
+        return BlockTensors(Csr(none.new_zeros(1), none, 0), self.graph.edge(index, relation), None)
 
-    def last_phase(self, index: int, state: State, own: Own) -> Tensor:
-        """Return some nodes' rows after a layer [n, W] from their whole state."""
-        model, layer, first = self.model, self.model.layer(index), self.maps_first(index)
-        relu = takes_relu(model, index, is_mapped=first)
-        aggregated = layer.levels.instance.finalize(state)
-        rows = updated_rows(layer, target=own.target, aggregated=aggregated, is_mapped=first, relu=relu)
-        shortcut = None if own.h is None else model.shortcut(index, self.input_rows(own.h))
-        return model.post(index, rows, shortcut, is_activated=relu)
+    def last_phase(self, index: int, interval: int, states: States, own: Own) -> Tensor:
+        """Return some nodes' rows after a layer [n, W] from their whole states."""
+        model, of, node_type = self.model, self.layers[index], self.graph.types[interval]
+        relu = of.joins is None and takes_relu(model, index, is_mapped=self.maps_first(index))
+        rows = [
+            updated_rows(
+                of.layers[relation],
+                target=own.terms[Key("target", relation)],
+                aggregated=of.layers[relation].levels.instance.finalize(states[relation]),
+                is_mapped=self.maps_first(index, relation),
+                relu=relu,
+            )
+            for relation in of.states_at(node_type)
+        ]
+        if of.joins is None:
+            out = rows[0]
+        else:
+            out = of.joins.joined_with(node_type, rows, own.terms.get(Key("own", node_type), {}).get("rows"))
+        shortcut = None if own.h is None else model.shortcut(index, self.input_rows(interval, own.h, own.nodes))
+        return model.post(index, out, shortcut, is_activated=relu)
 
     def reads_rows(self, index: int) -> bool:
         """Return whether the rows after a layer are written."""
-        return reads_rows(self.model, index)
+        return self.layers[index].reads_rows
 
     def load_own(self, index: int, interval: int) -> Own:
-        """Read what the phase behind a layer needs beside the state."""
-        h = self.load_input(index, interval) if has_shortcut(self.model, index) else None
-        nodes = self.graph.nodes(interval) if index + 1 < self.model.num_layers else None
-        return Own(self.layers[index].target.read(interval), h, nodes)
+        """Read what the phase behind a layer needs beside the states."""
+        h = self.load_input(index, interval) if self.layers[index].has_shortcut else None
+        follows = index + 1 < self.model.num_layers or (self.model.is_typed and isinstance(h, FeatureTensors))
+        nodes = self.graph.nodes(interval) if follows else None
+        return Own(read(self.rooms[index], self.layers[index].behind(self.graph.types[interval]), interval), h, nodes)
 
-    def add_piece(self, index: int, state: State | None, piece: Piece, block: BlockTensors, *, terms: Terms) -> State:
-        """Return what the state of a target interval becomes with a piece of its in-edges.
+    def add_piece(
+        self, index: int, relation: int, state: State | None, piece: Piece, block: BlockTensors, *, terms: Terms
+    ) -> State:
+        """Return what the state of a target interval becomes with a piece of a relation's in-edges.
 
         terms: source terms of the piece's sources, target terms of its targets.
         """
-        layer = self.model.layer(index)
-        self.seed_piece(index, piece)
+        layer = self.layers[index].layers[relation]
+        self.seed_piece(index, relation, piece)
         source = sources_in(block, terms.source)
         return added(layer, state, source=source, target=terms.target, block=block, with_slopes=self.keeps)
 
-    def seed_piece(self, index: int, piece: Piece) -> None:
+    def seed_piece(self, index: int, relation: int, piece: Piece) -> None:
         """Make the draws of a piece's edges a function of the pass and the piece."""
-        self.seeded("piece", index, piece.target, piece.source, piece.number)
+        of_relation = [relation] * (relation > 0)  # the first one's are those of a graph without types
+        self.seeded("piece", index, piece.target, piece.source, piece.number, *of_relation)
 
     def predicted(self, interval: int, outputs: list[Tensor | None]) -> Tensor:
         """Return the logits of an interval's targets from the rows of all its nodes after each layer."""
@@ -226,16 +285,6 @@ class StreamedLayers:
 @cache
 def _word(phase: str) -> int:
     return int(seed_word(phase))
-
-
-def has_shortcut(model: Model, index: int) -> bool:
-    """Return whether a model adds a layer's input to its rows."""
-    return model.shortcut(index, torch.zeros(0, model.layer(index).in_width, device=model.device)) is not None
-
-
-def reads_rows(model: Model, index: int) -> bool:
-    """Return whether the rows after a layer are read, and not only the terms that the next layer makes of them."""
-    return index in model.head_layers or (index + 1 < model.num_layers and has_shortcut(model, index + 1))
 
 
 def not_streamed(layer: Layer) -> str | None:
@@ -265,8 +314,8 @@ def some_rows(held: FeatureTensors | Tensor, rows: slice) -> FeatureTensors | Te
     return held[rows] if isinstance(held, Tensor) else held.rows(rows.start, rows.stop)
 
 
-def fill(made: Terms, rows: slice, terms: Terms) -> None:
-    """Write some nodes' terms into those of an interval."""
-    for into, of in zip(made, terms, strict=True):
+def fill(made: OfNodes, rows: slice, terms: OfNodes) -> None:
+    """Write what is held of some nodes into that of an interval."""
+    for key, of in terms.items():
         for name, each in of.items():
-            into[name][rows] = each
+            made[key][name][rows] = each

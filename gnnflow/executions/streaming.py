@@ -32,9 +32,14 @@ T = TypeVar("T")
 _RUN = {"cpu": 1 << 18, "cuda": 1 << 22}  # numbers: 1 MiB, or 16 so that a card has work for all of itself
 
 
+EVERY = -1
+"""In the place of a source interval: all of them, one after the other. An edge with leaves comes from several nodes,
+which may be of several types."""
+
+
 @dataclass(frozen=True)
 class Piece:
-    """Some edges from the nodes of one interval to those of another.
+    """Some edges of one relation from the nodes of one interval, or `EVERY`, to those of another.
 
     number: tells it from the other pieces of its chunk. load: reads it as a block whose targets and sources are the
     active rows of the two intervals, behind its layer and before it.
@@ -74,35 +79,39 @@ class StreamedGraph(Protocol):
     def sizes(self) -> Sequence[int]:
         """How many nodes each interval has, those of other ranks too."""
 
+    @property
+    def types(self) -> Sequence[int]:
+        """The type of each interval's nodes, by its number in the schema; every rank has as many intervals of each."""
+
     def active(self, level: int) -> Sequence[int]:
         """Return how many rows of each interval still reach a target behind so many layers: they are its first ones.
 
         Level 0 is what the first layer reads. The rows of a level are among those of the level before.
         """
 
-    def num_edges(self, layer: int) -> int:
-        """Return how many edges a layer aggregates, on all ranks."""
+    def num_edges(self, layer: int, relation: int = 0) -> int:
+        """Return how many edges of a relation a layer aggregates, on all ranks."""
 
-    def pieces(self, layer: int) -> Sequence[Piece]:
-        """Return the pieces of this rank's targets in the order of target, source (as it comes by) and number.
+    def pieces(self, layer: int, relation: int = 0) -> Sequence[Piece]:
+        """Return a relation's pieces of this rank's targets in the order of target, source (as it comes by) and number.
 
-        Each target interval has at least one.
+        Each interval of the type that the relation leads to has at least one.
         """
 
-    def edge(self, layer: int) -> EdgeContext:
-        """Return the columns of a layer's edges, of no edge."""
+    def edge(self, layer: int, relation: int = 0) -> EdgeContext:
+        """Return the columns of a relation's edges, of no edge."""
 
     def features(self, interval: int) -> FeatureTensors:
-        """Read the input features of an interval's rows of level 0."""
+        """Read the input features of an interval's rows of level 0, of a type without any no columns."""
 
     def nodes(self, interval: int) -> NodeContext:
-        """Read what the graph knows of an interval's nodes."""
+        """Read what the graph knows of an interval's nodes [n], of several relations [n, R]."""
 
-    def rows(self, width: int, *, level: int) -> Rows:
-        """Return room for so many numbers per row of a level, of this rank's intervals."""
+    def rows(self, width: int, *, level: int, node_type: int | None = None) -> Rows:
+        """Return room for so many numbers per row of a level, of this rank's intervals (of a type, or of all)."""
 
-    def source_rows(self, width: int, *, level: int) -> Rows:
-        """Return such room for what edges read of their sources: of all intervals, where ranks keep copies."""
+    def source_rows(self, width: int, *, level: int, node_type: int | None = None) -> Rows:
+        """Return such room for what edges read of their sources: of all ranks' intervals, where ranks keep copies."""
 
 
 @dataclass(frozen=True)
@@ -146,15 +155,21 @@ class Held:
 
     @classmethod
     def room(
-        cls, graph: StreamedGraph, like: Mapping[str, Tensor] | Columns, *, level: int, of_sources: bool = False
+        cls,
+        graph: StreamedGraph,
+        like: Mapping[str, Tensor] | Columns,
+        *,
+        level: int,
+        node_type: int | None = None,
+        of_sources: bool = False,
     ) -> Held:
         """Return room for such tensors of a level's rows; none is asked for where they have no columns.
 
-        of_sources: edges read them.
+        node_type: of this type's rows alone. of_sources: edges read them.
         """
         columns = like if isinstance(like, Columns) else Columns.of(like)
         make = graph.source_rows if of_sources else graph.rows
-        return cls(columns, make(columns.width, level=level) if columns.width else None)
+        return cls(columns, make(columns.width, level=level, node_type=node_type) if columns.width else None)
 
     def empty(self, num_rows: int, device: torch.device) -> dict[str, Tensor]:
         """Return tensors for so many nodes that lie as they are written."""
@@ -209,10 +224,11 @@ def ahead(loads: Iterable[Callable[[], T]], *, number: int = 1) -> Iterator[Iter
 def runs(num_rows: int, width: int, device: torch.device) -> Iterator[slice]:
     """Yield runs of rows that have so many numbers each, of which a run's lie in a processor's cache.
 
-    What torch makes of a run is also small enough that the C library has its memory at hand.
+    What torch makes of a run is also small enough that the C library has its memory at hand. No rows are one run: what
+    is learned of them has a gradient of zeros, and not none.
     """
     step = max(1, _RUN[device.type] // max(width, 1))
-    for first in range(0, num_rows, step):
+    for first in range(0, max(num_rows, 1), step):
         yield slice(first, min(first + step, num_rows))
 
 
@@ -221,6 +237,6 @@ def parts(held: Mapping[str, Tensor], rows: slice) -> dict[str, Tensor]:
     return {name: each[rows] for name, each in held.items()}
 
 
-def zeros_like(held: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return zeros in the shapes of some tensors."""
-    return {name: torch.zeros_like(rows) for name, rows in held.items()}
+def joined(held: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Return tensors of the same names one after the other."""
+    return dict(held[0]) if len(held) == 1 else {name: torch.cat([each[name] for each in held]) for name in held[0]}

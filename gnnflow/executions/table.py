@@ -80,7 +80,6 @@ EXECUTIONS: dict[str, Execution] = {
             delivers_by="reading chunk after chunk; a target interval's state stays until it is whole",
             scores=False,
             supports=not_streamed,
-            is_typed=False,
         ),
         Execution(
             name="sliced",

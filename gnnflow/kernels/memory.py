@@ -145,9 +145,10 @@ def return_memory(*, most: int) -> None:
     malloc.set_options(_RETURNED)
 
 
-def give_back() -> None:
-    """Give the system the pieces that no tensor has, and what of freed memory lies between others in use."""
-    _PIECES.drop()
+def give_back(*, pieces: bool = True) -> None:
+    """Give the system what of freed memory lies between others in use, and the pieces that no tensor has."""
+    if pieces:
+        _PIECES.drop()
     malloc.trim()
 
 

@@ -126,6 +126,16 @@ class Model(nn.Module):
         assert features.dense is not None
         return features.dense
 
+    def encode_type(self, node_type: int, features: FeatureTensors, nodes: NodeContext | None) -> Tensor:
+        """Return the rows the first layer starts from of nodes that are all of one type [N, W].
+
+        nodes: of the same rows, read on a typed graph alone.
+        """
+        if isinstance(self.encoder, TypeEncoder):
+            assert nodes is not None
+            return self.encoder.of_type(node_type, features, nodes)
+        return self.encode(features)
+
     @property
     def is_typed(self) -> bool:
         """Whether it is of a typed graph: each of its layers is then a layer per relation."""

@@ -79,14 +79,22 @@ class RelationLayers(nn.Module):
         rows: what each relation into the type gives them [T, W], in the schema's order; one where states are merged. h:
         the same nodes' input rows [T, in_width].
         """
+        return self.joined_with(node_type, rows, self.own_rows(node_type, h))
+
+    def own_rows(self, node_type: int, h: Tensor) -> Tensor | None:
+        """Return what nodes of one type add of their own [T, W], from their input rows; None where they add nothing."""
+        name = str(node_type)
+        return self.own[name](h) if name in self.own else None
+
+    def joined_with(self, node_type: int, rows: Sequence[Tensor], own: Tensor | None) -> Tensor:
+        """Return the new rows [T, W] of nodes of one type. own: as `own_rows` gives it."""
         name = str(node_type)
         found: Any = None if name not in self.across else self.across[name](rows)
         if name in self.out:
             found = self.out[name](found)
-        if name not in self.own:
+        if own is None:
             result: Tensor = found
             return result
-        own: Tensor = self.own[name](h)
         return own if found is None else found + own
 
 

@@ -75,6 +75,13 @@ class NodeContext:
         columns = (self.in_degree, self.out_degree, self.in_weight)
         return NodeContext(*((each if each.dim() == 1 else each[:, number]).index_select(0, rows) for each in columns))
 
+    def of_relation(self, number: int) -> NodeContext:
+        """Return the values of all rows in one relation [N]."""
+        if self.in_degree.dim() == 1:
+            return self
+        columns = (self.in_degree, self.out_degree, self.in_weight)
+        return NodeContext(*(each[:, number].contiguous() for each in columns))
+
 
 @dataclass(frozen=True)
 class EdgeContext:

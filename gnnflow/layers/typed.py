@@ -143,3 +143,9 @@ class TypeEncoder(nn.Module):
             for encoder, part, rows in zip(self.types, features.parts, features.rows, strict=True)
         ]
         return torch.cat(encoded).index_select(0, features.places)
+
+    def of_type(self, node_type: int, features: FeatureTensors, nodes: NodeContext) -> Tensor:
+        """Return the rows of nodes of one type [N, W]. features: of a type without any they are not read."""
+        encoder = self.types[node_type]
+        rows: Tensor = encoder(nodes if isinstance(encoder, DegreeEncoder) else features)
+        return rows

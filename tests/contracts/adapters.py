@@ -173,16 +173,19 @@ def on_stream(model, case, *, folder=TEMPORARY, brought=None):
     order = np.sort(places)
     size = 1 if model.training or brought or case.graph.adjacency.edges.leaves is not None else 1 + case.seed % 4
 
+    lie: list[np.ndarray] = []  # the rows of the targets, the same on all ranks
+
     def run(exchange=None):
-        graph = filed(folder, case, number, exchange, targets=order)
+        typed, leaves = model.inputs.typed, model.inputs.leaves_of_relations
+        graph = filed(folder, case, number, exchange, targets=order, typed=typed, leaves=leaves)
         rows = graph.numbering.rows_of(order)
+        lie.append(rows)
         graph = brought(graph) if brought else graph.written().pruned
         # its backward pass, which reads it, may come behind
         weakref.finalize(graph, graph.scratch.close)
         if exchange is not None:
-            return outputs_of(model, graph, targets_of(graph, order))
-        found, back = outputs_of(model, graph, np.sort(rows)), np.argsort(np.argsort(rows))
-        return found[0][back], found[1][back]
+            return outputs_of(model, graph, targets_of(graph, np.sort(rows)))
+        return outputs_of(model, graph, np.sort(rows))
 
     if size == 1:
         logits, embedding = run()
@@ -190,7 +193,7 @@ def on_stream(model, case, *, folder=TEMPORARY, brought=None):
         logits, embedding = OnRanks.apply(run, size, *model.parameters())
     else:
         logits, embedding = (torch.cat(column) for column in zip(*on_ranks(size, run), strict=True))
-    back = np.searchsorted(order, places)
+    back = np.argsort(np.argsort(lie[0]))[np.searchsorted(order, places)]
     return Ran(logits[back], embedding[back])
 
 

@@ -21,11 +21,11 @@ from tests.contracts.among_ranks import own_rows
 from tests.contracts.in_memory import rows_of
 
 
-def filed(folder, case, number, exchange: Exchange | None = None, *, targets=None, typed=None) -> FileGraph:
+def filed(folder, case, number, exchange: Exchange | None = None, *, targets=None, typed=None, leaves=()) -> FileGraph:
     """Write a case's graph, its nodes in the order of `number`, in two runs; of a ring, this rank's part of it.
 
     folder: None for the machine's memory. targets: places in `number`, for which rows are numbered anew. typed: what a
-    typed graph decides of a model.
+    typed graph decides of a model; leaves: of its relations' edges.
     """
     graph = case.graph
     blocks = {id(block): rows_of(block, number)[0] for block in case.per_layer}
@@ -45,6 +45,7 @@ def filed(folder, case, number, exchange: Exchange | None = None, *, targets=Non
         sparse=not typed and features.is_sparse,
         ring=None if exchange is None else Ring(exchange, numbering.sizes, copies=case.seed % 2 == 1),
         typed=typed,
+        leaves=leaves,
     )
     first, last = bounds[:2] if exchange is None else bounds[exchange.rank : exchange.rank + 2]
     cut = first + (last - first) // 3
@@ -108,7 +109,7 @@ def outputs_of(model, graph: FileGraph, targets):
     run = _AllRows(model, graph, targets, keeps=False)
     logits = run.logits()
     outputs = [
-        torch.cat([rows.read(each) for each in run.intervals]).view(-1, model.layer(index).out_width)
+        torch.cat([rows.read(each) for each in run.intervals]).view(-1, model.layers[index].out_width)
         for index, rows in run.outputs.items()
     ]
     interval = np.searchsorted(run.firsts, targets, side="right") - 1

@@ -47,6 +47,12 @@ def ring_of(exchange, each, *, copies=False):
     return Ring(exchange, sizes_of(exchange.size, each), copies=copies)
 
 
+def graph_of(ring):
+    """Every other interval of a rank is of type 1."""
+    each = len(ring.sizes) // ring.exchange.size
+    return SimpleNamespace(ring=ring, sizes=ring.sizes, types=[at % each % 2 for at in range(len(ring.sizes))])
+
+
 def terms_of(ring):
     return Kept({each: value(each, ring.sizes) for each in ring.own})
 
@@ -61,10 +67,10 @@ def parts_of(ring, rank):
 def test_all_see_all_and_the_owner_alone_reads_where_nobody_keeps_copies(ranks, each, copies):
     def run(exchange):
         ring = ring_of(exchange, each, copies=copies)
-        rows, graph = terms_of(ring), SimpleNamespace(ring=ring, sizes=ring.sizes)
-        rounds = [list(sources_of(graph)) for _ in range(3)]
+        rows, graph = terms_of(ring), graph_of(ring)
+        rounds = [list(sources_of(graph, None)) for _ in range(3)]
         seen = []
-        with passing(graph, Held(COLUMNS, rows), rounds) as passed:
+        with passing(graph, None, Held(COLUMNS, rows), rounds) as passed:
             for wanted in rounds:
                 seen += [(number, passed.terms.read(number)["rows"].flatten()) for number in wanted]
         return ring, seen, rows.read_of
@@ -80,9 +86,9 @@ def test_all_see_all_and_the_owner_alone_reads_where_nobody_keeps_copies(ranks, 
 def test_what_a_rank_does_not_read_goes_by():
     def run(exchange):
         ring = ring_of(exchange, 2)
-        graph = SimpleNamespace(ring=ring, sizes=ring.sizes)
+        graph = graph_of(ring)
         wanted = [[number for number in ring.order if number % 2 == exchange.rank % 2], ring.order[-1:]]
-        with passing(graph, Held(COLUMNS, terms_of(ring)), wanted) as passed:
+        with passing(graph, None, Held(COLUMNS, terms_of(ring)), wanted) as passed:
             return [passed.terms.read(number)["rows"].flatten() for each in wanted for number in each], wanted, ring
 
     for found, wanted, ring in on_ranks(3, run):
@@ -94,9 +100,9 @@ def test_what_a_rank_does_not_read_goes_by():
 def test_gradients_are_summed_over_ranks_and_end_at_their_owner(ranks, each):
     def run(exchange):
         ring = ring_of(exchange, each)
-        graph, home = SimpleNamespace(ring=ring, sizes=ring.sizes), terms_of(ring)
+        graph, home = graph_of(ring), terms_of(ring)
         own = parts_of(ring, exchange.rank)
-        with passing(graph, Held(COLUMNS, terms_of(ring)), [ring.order], Held(COLUMNS, home)) as passed:
+        with passing(graph, None, Held(COLUMNS, terms_of(ring)), [ring.order], Held(COLUMNS, home)) as passed:
             for number in ring.order:
                 passed.terms.read(number)
                 passed.gradients.write(number, {"rows": own[number].view(-1, WIDTH)})
@@ -111,9 +117,9 @@ def test_gradients_are_summed_over_ranks_and_end_at_their_owner(ranks, each):
 def test_a_disk_that_fails_is_told_where_the_rows_are_taken():
     def run(exchange):
         ring = ring_of(exchange, 2)
-        graph, rows = SimpleNamespace(ring=ring, sizes=ring.sizes), terms_of(ring)
+        graph, rows = graph_of(ring), terms_of(ring)
         rows.fails_at = 3
-        with passing(graph, Held(COLUMNS, rows), [ring.order]) as passed:
+        with passing(graph, None, Held(COLUMNS, rows), [ring.order]) as passed:
             for number in ring.order:
                 passed.terms.read(number)
 
@@ -127,8 +133,8 @@ def test_a_rank_that_fails_waits_for_nobody():
 
     def run(exchange):
         ring = ring_of(exchange, 2)
-        graph = SimpleNamespace(ring=ring, sizes=ring.sizes)
-        with passing(graph, Held(COLUMNS, terms_of(ring)), [ring.order]) as passed:
+        graph = graph_of(ring)
+        with passing(graph, None, Held(COLUMNS, terms_of(ring)), [ring.order]) as passed:
             passed.terms.read(ring.order[0])
             if exchange.rank == 1:
                 raise WrongError
@@ -137,3 +143,23 @@ def test_a_rank_that_fails_waits_for_nobody():
 
     with pytest.raises(WrongError):
         on_ranks(2, run)
+
+
+@pytest.mark.parametrize(("ranks", "each"), [(2, 2), (3, 4), (2, 1)])
+def test_intervals_of_one_type_alone_go_round(ranks, each):
+    def run(exchange):
+        ring = ring_of(exchange, each)
+        graph, home, seen = graph_of(ring), terms_of(ring), {}
+        for node_type in (0, 1):
+            wanted = sources_of(graph, node_type)
+            with passing(graph, node_type, Held(COLUMNS, terms_of(ring)), [wanted], Held(COLUMNS, home)) as passed:
+                for number in wanted:
+                    seen[number] = passed.terms.read(number)["rows"].flatten()
+                    passed.gradients.write(number, {"rows": parts_of(ring, exchange.rank)[number].view(-1, WIDTH)})
+        return ring, seen, home.held
+
+    for ring, seen, home in on_ranks(ranks, run):
+        assert sorted(seen) == list(range(len(ring.sizes)))
+        assert all(torch.equal(found, value(number, ring.sizes)) for number, found in seen.items())
+        every = sum(range(1, ranks + 1))
+        assert all(torch.equal(home[number], value(number, ring.sizes) * every) for number in ring.own)

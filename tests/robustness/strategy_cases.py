@@ -75,8 +75,9 @@ def _budgets() -> Iterator[Case]:
         yield refused(f"strategy: files in {folder}", _filed_in(folder), "train.scratch", "folder of a local disk")
     filed = both(key("train", {**_WHOLE, "memory": "1GiB"}), command("run"))
     paths = [["node", "node"], ["node", "node", "node"]]
-    spoil = both(filed, key("neighbors", {"kind": "metapaths", "paths": paths}))
-    yield refused("strategy: two metapaths in files", spoil, "train.memory", "metapaths give several relations")
+    spoil = both(key("train", {**_WHOLE, "memory": "1GiB", "device": "cuda"}), command("run"))
+    spoil = both(spoil, key("neighbors", {"kind": "metapaths", "paths": paths}))
+    yield refused("strategy: two metapaths in files for a card", spoil, "train.device", "give several relations")
     spoil = both(key("train", {**_WHOLE, "memory": "1GiB", "workers": 2}), command("run"))
     spoil = both(spoil, key("cluster", {"kind": "local", "workers": 2}))
     spoil = both(spoil, key("neighbors", {"kind": "metapaths", "paths": paths[1:]}))

@@ -152,7 +152,7 @@ def _files_keep_the_budget(config: Config, train: GlobalBatchConfig) -> None:
                 key=key,
                 fix=f"Set it to {' or '.join(map(str, allowed))}, or leave train.memory out.",
             )
-    _chunks_hold_the_neighbors(config, train)
+    _files_hold_the_relations(config, train)
     if train.memory is not None and train.memory < FIXED_MEMORY[train.device]:
         raise problem(
             f"{show(train.memory)} is not enough: {show(ByteSize(FIXED_MEMORY[train.device]))} are needed whatever the "
@@ -162,22 +162,20 @@ def _files_keep_the_budget(config: Config, train: GlobalBatchConfig) -> None:
         )
 
 
-def _chunks_hold_the_neighbors(config: Config, train: GlobalBatchConfig) -> None:
-    relations = config.aggregated_relations or {}
-    if config.graph.schema.is_typed or len(relations) > 1:
-        where = (
-            "on a typed graph"
-            if config.graph.schema.is_typed
-            else f"where {config.neighbors.kind} give several relations"
-        )
+def _files_hold_the_relations(config: Config, train: GlobalBatchConfig) -> None:
+    """Raise where edges of some relation cannot lie in files of intervals of one node type each."""
+    relations, neighbors = config.aggregated_relations or {}, config.neighbors
+    if train.device == "cuda" and (config.graph.schema.is_typed or len(relations) > 1):
+        where = "typed" if config.graph.schema.is_typed else f"one whose {neighbors.kind} give several relations"
         raise problem(
-            f"is not allowed {where}: chunks are those of one relation",
-            key="train.memory",
-            fix="Leave it out, and share the graph among ranks (train.workers).",
+            f"cuda is not allowed where train.memory is set and the graph is {where}: a card takes chunks of one "
+            "relation",
+            key="train.device",
+            fix="Set it to cpu, or leave train.memory out.",
         )
     if train.workers > 1 and set(relations.values()) - {1}:
         raise problem(
-            f"{train.workers} is not allowed where train.memory is set and neighbours are {config.neighbors.kind}: the "
+            f"{train.workers} is not allowed where train.memory is set and neighbours are {neighbors.kind}: the "
             "leaves of one edge may lie on any rank",
             key="train.workers",
             fix="Set it to 1, or leave train.memory out.",

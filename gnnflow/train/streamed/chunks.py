@@ -19,12 +19,11 @@ from itertools import groupby
 import numpy as np
 import torch
 
-from gnnflow.executions.streaming import Piece
+from gnnflow.executions.streaming import EVERY, Piece
 from gnnflow.executions.tensors import BlockTensors, block_tensors
 from gnnflow.graph.arrays import Array, IntArray, offsets_of
 from gnnflow.graph.batch import Block
 from gnnflow.graph.edges import InEdges
-from gnnflow.graph.errors import TrainingError
 from gnnflow.layers import EdgeContext
 from gnnflow.train.streamed.files import NodeFile, Scratch, ScratchFile, bytes_of
 from gnnflow.train.streamed.numbering import Numbering, Run
@@ -42,7 +41,10 @@ class _Segment:
 
 @dataclass(frozen=True)
 class Ends:
-    """The intervals that edges of a relation lead to, of this rank, and those that they come from, as these come by."""
+    """The intervals that edges of a relation lead to, of this rank, and those that they come from, as these come by.
+
+    sources: `EVERY` alone where an edge has leaves, which may be of several types.
+    """
 
     targets: Sequence[int]
     sources: Sequence[int]
@@ -51,7 +53,7 @@ class Ends:
 class ChunkFile:
     """The in-edges that a layer aggregates in one relation, by chunk. sizes: nodes of each interval.
 
-    max_edges: of a piece. Where edges have leaves there must be one source interval, in which all of them are.
+    max_edges: of a piece. Where edges have leaves these are of one interval or of `EVERY`.
     """
 
     def __init__(self, scratch: Scratch, sizes: Sequence[int], ends: Ends, *, max_edges: int) -> None:
@@ -71,10 +73,7 @@ class ChunkFile:
         self._columns = (has_leaves, edges.weight is not None, width, block.edge_scale is not None)
 
     def add(self, run: Run, block: Block, numbering: Numbering) -> None:
-        """Write the in-edges of a run's nodes, given those of the nodes at hand; sources are dense ids.
-
-        Raises TrainingError where a leaf is a node of another type than the sources are of.
-        """
+        """Write the in-edges of a run's nodes, given those of the nodes at hand; sources are dense ids."""
         edges = block.edges
         if block.sample_scale is not None:
             self._scale = self._scale or self._room_of_targets()
@@ -86,8 +85,6 @@ class ChunkFile:
             for start in range(0, len(held), self._max_edges):
                 part = held[start : start + self._max_edges]
                 rows = numbering.rows_of(edges.sources_of(positions[part]))
-                if self._columns[0] and not ((rows >= self._firsts[source]) & (rows < self._firsts[source + 1])).all():
-                    raise _of_another_type()
                 self._append((run.interval, source), block, positions[part], (targets[part], rows), depth=run.depth)
 
     def _room_of_targets(self) -> NodeFile:
@@ -112,7 +109,8 @@ class ChunkFile:
         self, chunk: tuple[int, int], block: Block, positions: IntArray, ends: tuple[Array, Array], *, depth: int
     ) -> None:
         edges, (targets, sources) = block.edges, ends
-        columns: list[Array] = [targets, (sources - self._firsts[chunk[1]]).astype(np.int32)]
+        first = 0 if chunk[1] == EVERY else self._firsts[chunk[1]]
+        columns: list[Array] = [targets, (sources - first).astype(np.int32)]
         if self._columns[0]:
             columns.append(edges.leaf_counts[positions].astype(np.int32))
         floats = (edges.weight, edges.attributes, block.edge_scale)
@@ -161,7 +159,7 @@ class ChunkFile:
         found: list[Piece] = []
 
         def piece(target: int, source: int, number: int, held: Sequence[_Segment]) -> Piece:
-            sizes = num_targets[target], num_sources[source]
+            sizes = num_targets[target], sum(num_sources) if source == EVERY else num_sources[source]
             load = partial(self._load, target, held, sizes)
             return Piece(target, source, number, sum(each.num_edges for each in held), load)
 
@@ -229,11 +227,3 @@ class ChunkFile:
         whole = len(lengths)
         parts = np.split(held, bounds[:-1])
         return [part if place < whole else part.view(np.float32) for place, part in enumerate(parts)]
-
-
-def _of_another_type() -> TrainingError:
-    return TrainingError(
-        "an edge has leaves of other types than the one its relation starts at, and a chunk's sources are of one type",
-        where="train.memory",
-        fix="Leave it out, and share the graph among ranks (train.workers).",
-    )

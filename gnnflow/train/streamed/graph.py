@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gnnflow.executions.ring import Ring
 from gnnflow.executions.row_exchange import told_by_all
-from gnnflow.executions.streaming import Piece
+from gnnflow.executions.streaming import EVERY, Piece
 from gnnflow.executions.tensors import feature_tensors
 from gnnflow.graph.batch import Block, Degrees, NodeFeatures, TypedFeatures
 from gnnflow.graph.schema import UNTYPED, GraphSchema
@@ -28,7 +28,7 @@ from gnnflow.train.streamed.numbering import Numbering
 from gnnflow.train.streamed.packed import packed, read_here
 
 _DEGREES = 3
-_EVERY = -1  # no depth is less
+_ANY_DEPTH = -1  # no depth is less
 
 
 @dataclass
@@ -63,15 +63,18 @@ class FileGraph:
         sparse: bool,
         ring: Ring | None = None,
         typed: TypedInputs | None = None,
+        leaves: Sequence[int] = (),
     ) -> FileGraph:
         """Return a graph whose nodes and edges are still to be written. files: per layer, the number of its edges.
 
         typed: of a typed graph, whose features' widths and forms are those that it names, and not width and sparse.
+        leaves: its, as `ModelInputs.leaves_of_relations` gives them.
         """
         own, sizes = None if ring is None else ring.own, numbering.sizes
         schema = UNTYPED if typed is None else typed.schema
-        types = zip(schema.target_types, schema.source_types, strict=True)
-        ends = [_ends(numbering, ring, *pair) for pair in types]
+        several = [typed is not None and number != 1 for number in leaves or (1,) * schema.num_relations]
+        types = zip(schema.target_types, schema.source_types, several, strict=True)
+        ends = [_ends(numbering, ring, *each) for each in types]
         chunks = {
             number: tuple(ChunkFile(scratch, sizes, each, max_edges=max_edges) for each in ends)
             for number in sorted(set(files))
@@ -85,10 +88,7 @@ class FileGraph:
         return cls(scratch, numbering, schema, tuple(chunks[number] for number in files), inputs, degrees, ring)
 
     def add(self, first: int, *, blocks: Sequence[Block], features: NodeFeatures, nodes: Degrees) -> None:
-        """Write the nodes from `first` on with their in-edges, a block per layer. Nodes come in order.
-
-        Raises TrainingError where edges have leaves that cannot be filed.
-        """
+        """Write the nodes from `first` on with their in-edges, a block per layer. Nodes come in order."""
         columns = (nodes.in_degree, nodes.out_degree, nodes.in_weight)
         degrees = np.stack([np.asarray(each, np.float32) for each in columns], 1).reshape(
             len(nodes), self.degrees.width
@@ -188,7 +188,7 @@ class FileGraph:
 
     def _least_depth(self, layer: int) -> int:
         """Return the least depth of a layer's targets."""
-        return layer + 1 if self.active(layer + 1) != self.sizes else _EVERY
+        return layer + 1 if self.active(layer + 1) != self.sizes else _ANY_DEPTH
 
     def edge(self, layer: int, relation: int = 0) -> EdgeContext:
         """Return the columns of a layer's edges in a relation, of no edge."""
@@ -224,14 +224,16 @@ class FileGraph:
         return self.scratch.rows(of_type(self.sizes, node_type), width, own, active=of_type(active, node_type))
 
 
-def _ends(numbering: Numbering, ring: Ring | None, target_type: int, source_type: int) -> Ends:
-    """Return the intervals that a relation's edges of this rank join, sources in the order in which they come by."""
+def _ends(numbering: Numbering, ring: Ring | None, target_type: int, source_type: int, several: bool) -> Ends:  # noqa: FBT001
+    """Return the intervals that a relation's edges of this rank join, sources in the order in which they come by.
+
+    several: an edge comes from several nodes, of any type.
+    """
     every = range(len(numbering.sizes))
     own, order = (every, every) if ring is None else (ring.own, ring.order)
     types = numbering.types or (0,) * len(every)
-    return Ends(
-        [each for each in own if types[each] == target_type], [each for each in order if types[each] == source_type]
-    )
+    sources = [EVERY] if several else [each for each in order if types[each] == source_type]
+    return Ends([each for each in own if types[each] == target_type], sources)
 
 
 def node_context(degrees: Tensor, relations: int = 1) -> NodeContext:

@@ -25,7 +25,7 @@ from gnnflow.graph.schema import GraphSchema
 from gnnflow.layers import Model
 from gnnflow.train.streamed.numbering import KEPT_PER_NODE, PER_NODE, PER_TYPED_NODE
 from gnnflow.train.streamed.space import mib
-from gnnflow.train.streamed.widths import DEGREES, NUMBER, Asked, PassWidths, TypeWidths, layer_widths
+from gnnflow.train.streamed.widths import DEGREES, NUMBER, Asked, TypeWidths, bytes_per_layer, layer_widths
 
 _MOST_INTERVALS = 1024  # of a type
 _NUMBERS_OF_INTERVALS = 1 << 16  # that two bytes tell apart
@@ -161,6 +161,39 @@ class _Cut:
         return cls(tuple(cut), rows, max(chunks, default=0))
 
 
+@dataclass(frozen=True)
+class _Needs:
+    """Bytes that training takes: fixed and of what is there throughout, per row of an interval and edge of a piece.
+
+    with_loss: while the loss is computed, when there are no rows and pieces.
+    """
+
+    fixed: int
+    resident: int
+    with_loss: int
+    per_row: int
+    per_edge: int
+
+    @classmethod
+    def of(cls, model: Model, size: GraphSize, layers: list[list[TypeWidths]], place: Place) -> _Needs:
+        """Return what a model needs on a graph of a size."""
+        fixed, heads = place.fixed, max((each.heads for layer in layers for of in layer for each in of.into), default=0)
+        if size.typed is not None:
+            fixed += _PER_RELATION * max(0, *(len(each.into) + len(each.out_of) - 2 for each in layers[0]))
+        columns = 3 * NUMBER * size.edge_columns
+        return cls(
+            fixed,
+            _resident(model, size, place.outputs),
+            _resident(model, size, place.at_loss),
+            max(map(bytes_per_layer, layers, [*layers[1:], None])) + place.per_offset,
+            place.per_edge + columns + 6 * NUMBER * heads + place.per_number * bool(heads),
+        )
+
+    def in_all(self, rows: int, edges: int) -> int:
+        """Return the bytes with so many rows and edges."""
+        return self.fixed + max(self.with_loss, self.resident + rows * self.per_row + edges * self.per_edge)
+
+
 def plan(model: Model, size: GraphSize, *, budget: int, copies: bool = False, place: Place = ON_CPU) -> Plan:
     """Return how to cut a graph. Raises TrainingError where no cut keeps the budget, with the number that breaks it.
 
@@ -174,44 +207,39 @@ def plan(model: Model, size: GraphSize, *, budget: int, copies: bool = False, pl
             fix="Set it to 1, or leave train.memory out.",
         )
     may_prune = _prunes(size) or not size.num_edges
-    asked = Asked(size.by_type.features, may_prune, size.has_leaves, size.ranks > 1, place.exact)
+    of = size.by_type
+    spread = math.ceil(of.nodes_of_all / max(*of.nodes, 1))
+    asked = Asked(of.features, spread, may_prune, size.has_leaves, size.ranks > 1, place.exact)
     layers = [layer_widths(model, index, asked) for index in range(model.num_layers)]
-    fixed = place.fixed + _PER_RELATION * (max(len(each.into) + len(each.out_of) for each in layers[0]) - 2) * (
-        size.typed is not None
-    )
-    resident, with_loss = (_resident(model, size, outputs) for outputs in (place.outputs, place.at_loss))
-    per_row = max(map(_bytes_per_layer, layers, [*layers[1:], None])) + place.per_offset
-    per_edge = _bytes_per_edge(layers, size, place)
-    left = budget - resident - fixed
-    needs = fixed + max(with_loss, resident + 2 * _LEAST_EDGES * per_edge)
-    what = f"{mib(fixed)} whatever the graph, pieces of edges, and weights with logits and labels of "
-    needed = {f"{what}{size.num_targets:,} targets": needs, **(_filing(size, place) if place.reads else {})}
+    needs = _Needs.of(model, size, layers, place)
+    what = f"{mib(needs.fixed)} whatever the graph, pieces of edges, and weights with logits and labels of "
+    needed = {f"{what}{size.num_targets:,} targets": needs.in_all(0, 2 * _LEAST_EDGES)}
+    needed |= _filing(size, place) if place.reads else {}
     if budget < max(needed.values()):
         raise _too_small(budget, needed)
-    schema = model.inputs.schema
+    return _cut(model, size, layers, needs, budget=budget, copies=copies)
+
+
+def _cut(
+    model: Model, size: GraphSize, layers: list[list[TypeWidths]], needs: _Needs, *, budget: int, copies: bool
+) -> Plan:
+    """Return the cut of the fewest intervals that keeps the budget."""
+    schema, left = model.inputs.schema, budget - needs.resident - needs.fixed
     most = min(_MOST_INTERVALS, max(size.by_type.nodes), (_NUMBERS_OF_INTERVALS - 1) // schema.num_types)
     most = 1 if size.has_leaves else most
-    enough = int(left * _SHARE_OF_EDGES) // per_edge
+    enough = int(left * _SHARE_OF_EDGES) // needs.per_edge
     for intervals in range(1, most + 1):
         cut = _Cut.of(size, schema, intervals)
-        row_bytes = cut.rows * per_row
-        least = max(_LEAST_EDGES, min(enough, cut.chunk * 21 // 20))
-        needs = fixed + max(with_loss, resident + row_bytes + least * per_edge)
-        if needs <= budget:
-            edges = max(least, min((left - row_bytes) // per_edge, 2 * cut.chunk))
-            needs = fixed + max(with_loss, resident + row_bytes + edges * per_edge)
+        rows, row_bytes = cut.rows, cut.rows * needs.per_row
+        edges = max(_LEAST_EDGES, min(enough, cut.chunk * 21 // 20))
+        if needs.in_all(rows, edges) <= budget:
+            edges = max(edges, min((left - row_bytes) // needs.per_edge, 2 * cut.chunk))
             copies = copies and intervals > 1
             disk = _disk_bytes(layers, size, schema, copies=copies, intervals=cut.of_types)
             of_types = cut.of_types if size.typed is not None else ()
-            return Plan(sum(cut.of_types), edges, needs, disk, row_bytes, copies, of_types)
-    what = f"{per_row:,} bytes for each node of an interval, of which there can be {most}"
-    raise _too_small(budget, {what: needs})
-
-
-def _bytes_per_edge(layers: list[list[TypeWidths]], size: GraphSize, place: Place) -> int:
-    heads = max((each.heads for layer in layers for of in layer for each in of.into), default=0)
-    columns = 3 * NUMBER * size.edge_columns
-    return place.per_edge + columns + 6 * NUMBER * heads + place.per_number * bool(heads)
+            return Plan(sum(cut.of_types), edges, needs.in_all(rows, edges), disk, row_bytes, copies, of_types)
+    what = f"{needs.per_row:,} bytes for each node of an interval, of which there can be {most}"
+    raise _too_small(budget, {what: needs.in_all(rows, edges)})
 
 
 def _filing(size: GraphSize, place: Place) -> dict[str, int]:
@@ -247,54 +275,6 @@ def _resident(model: Model, size: GraphSize, outputs: int) -> int:
     # what ranks tell each other when a split is scored: as bytes, as arrays and joined
     told = 3 * size.targets_of_all * (_PER_TARGET + NUMBER * model.inputs.num_outputs)
     return weights + own + told
-
-
-def _bytes_per_layer(layer: list[TypeWidths], following: list[TypeWidths] | None) -> int:
-    """Return the bytes per node of an interval that the largest phase of a layer holds, of whatever type it is."""
-    none: list[TypeWidths | None] = [None] * len(layer)
-    return max(map(_bytes_per_row, layer, following or none))
-
-
-def _bytes_per_row(layer: TypeWidths, following: TypeWidths | None) -> int:
-    """Return the bytes per node of an interval of a type that the largest phase of a layer holds.
-
-    Of what a phase reads there is what it computes on and the next; of what it writes, what it fills and what is on its
-    way to the file. Forward, pieces are read two ahead. What follows the edges of the type's last relation reads the
-    states and target terms of the others, while source terms of the next pieces are there.
-    """
-    own = layer.target + layer.own + layer.h * layer.has_shortcut + layer.degrees * (following is not None)
-    # what is written behind a layer, and whose gradients are read: rows where they are read as such, and next terms
-    behind = layer.rows + (following.made if following is not None else 0)
-    terms = 2 * (layer.h + layer.degrees + layer.made)
-    # a state that relations have in common is read again for each of them
-    again = 2 * layer.states * (layer.merges and len(layer.into) > 1)
-    edges = 2 * layer.states + again + max(map(_piece, layer.into), default=0) + 2 * own + 2 * behind
-    edges_back = max((_piece_back(each) for each in layer.into if each.learns), default=0)
-    last_back = 2 * (own + layer.states + behind)
-    if layer.learns:
-        last_back += 2 * (layer.summed + layer.target + layer.own + layer.h * layer.has_shortcut)
-    head = 6 * layer.rows
-    return NUMBER * max(terms, edges, edges_back, last_back, head)
-
-
-def _piece(of: PassWidths) -> int:
-    """Return the numbers per row that adding a relation's pieces takes beside the state they are added to."""
-    # where pieces are not added in place: a part's state and what the two are merged with
-    parts = 0 if of.in_place else 4 * of.state
-    # passed: what waits to be taken, is on its way here, or read ahead to be sent; of gradients also what is sent; and
-    # the memory that ranks of one host both see, once for each way
-    return parts + 3 * of.source + 5 * of.passed
-
-
-def _piece_back(of: PassWidths) -> int:
-    """Return the numbers per row that differentiating a relation's pieces takes."""
-    # where pieces are not added in place: the whole states, a part with its gradient, what that is made of, and the
-    # gradients of terms
-    differentiated = 0 if of.in_place else 5 * of.state + 2 * (of.source + of.target)
-    differentiated += 0 if of.in_place or of.adds else 3 * of.kept
-    # attention keeps of each target what it needs of all its edges, and reads and writes the gradients of target terms
-    attended = 4 * of.heads + 2 * of.target if of.in_place and not of.adds else 0
-    return 4 * of.source + 9 * of.passed + 2 * (of.state + of.target) + differentiated + attended
 
 
 def _disk_bytes(

@@ -140,13 +140,13 @@ def open_streamed(job: TrainJob, *, edges: bool = True, exchange: Exchange | Non
     assert neighbors is not None
     assert isinstance(train, GlobalBatchConfig)
     assert train.memory is not None
-    card = None if job.device == "cpu" else Card(torch.device(job.device))
-    if card is not None and neighbors.store.schema.is_typed:  # where the config knows the relations it says so
+    if job.device != "cpu" and neighbors.store.schema.is_typed:  # where the config knows the relations it says so
         raise TrainingError(
             "a card takes chunks of one relation, and the graph has several, or several types of nodes",
             where="train.device",
             fix="Set it to cpu, or leave train.memory out.",
         )
+    card = None if job.device == "cpu" else Card(torch.device(job.device))
     watch = Stopwatch()
     watch.start()
     folder = train.scratch or (None if card else tempfile.gettempdir())
@@ -284,6 +284,7 @@ def _written(
         sparse=job.inputs.sparse,
         ring=None if exchange.size == 1 else Ring(exchange, numbering.sizes, copies=made.copies),
         typed=job.inputs.typed,
+        leaves=job.inputs.leaves_of_relations,
     )
     for number in partitions_of(exchange.rank, exchange.size, book):
         part = read_part(neighbors, [number])

@@ -16,9 +16,10 @@ from torch import Tensor
 from gnnflow.executions.adding import SLOPE, added, attended
 from gnnflow.executions.base import is_cheaper_first, terms_of
 from gnnflow.executions.propagate import block_messages, partial_state
+from gnnflow.executions.streamed_rooms import Key, LayerRelations
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import Csr, native
-from gnnflow.layers import EdgeContext, Layer, Model, NodeContext, RelationLayers, Sum, Terms
+from gnnflow.layers import EdgeContext, Layer, Model, NodeContext, Sum, Terms
 
 NUMBER = 4  # bytes
 DEGREES = 3  # numbers per relation
@@ -34,6 +35,8 @@ class PassWidths:
     kept: of a whole state as the backward pass reads it. heads: per edge, of a coefficient; 0 where edges are read as
     they lie and nothing is computed for each. passed: of a source's terms, where they go round. in_place: whether
     pieces are added to states and gradients that are there. learns: whether the backward pass goes over its edges.
+    apart: of a target's terms as the source of its message to itself, where its type is not that of the sources.
+    spread: how many times as many rows the sources are as the largest type has, where they are of all types.
     """
 
     source: int
@@ -45,6 +48,8 @@ class PassWidths:
     adds: bool
     in_place: bool
     learns: bool
+    apart: int = 0
+    spread: int = 1
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ class TypeWidths:
     @property
     def target(self) -> int:
         """Target terms of all relations into the type."""
-        return sum(each.target for each in self.into)
+        return sum(each.target + each.apart for each in self.into)
 
     @property
     def states(self) -> int:
@@ -109,12 +114,14 @@ class TypeWidths:
 class Asked:
     """What decides of a layer's terms beside the model.
 
-    features: dense columns of each node type. may_prune: whether layers may compute fewer targets than they have
+    features: dense columns of each node type. spread: how many times as many nodes there are as of the largest type.
+    may_prune: whether layers may compute fewer targets than they have
     sources. goes_round: whether source terms go from rank to rank. exact: layers are taken as the execution computes
     them, and not in any way it could.
     """
 
     features: Sequence[int]
+    spread: int
     may_prune: bool
     has_leaves: bool
     goes_round: bool
@@ -123,34 +130,75 @@ class Asked:
 
 def layer_widths(model: Model, index: int, asked: Asked) -> list[TypeWidths]:
     """Return the widths of a layer for each node type."""
-    schema, layers = model.inputs.schema, model.layers_at(index)
-    passes = [_pass_widths(model, index, layer, asked) for layer in layers]
-    relations = model.layers[index]
-    joined = relations if isinstance(relations, RelationLayers) else None
-    of_all = layers[0] if joined is None else joined
+    of = LayerRelations(model, index)
+    schema, joined, in_width = of.schema, of.joins, of.layers[0].in_width
+    passes = [_pass_widths(of, number, asked) for number in range(len(of.layers))]
     return [
         TypeWidths(
-            [each for each, of in zip(passes, schema.target_types, strict=True) if of == node_type],
-            [each for each, of in zip(passes, schema.source_types, strict=True) if of == node_type],
+            [passes[number] for number in schema.relations_into(node_type)],
+            [each for number, each in enumerate(passes) if of.source_type(number) in (None, node_type)],
             joined is not None and joined.merges_states,
-            of_all.in_width if index else max(of_all.in_width, columns),
-            of_all.out_width if joined is not None and str(node_type) in joined.own else 0,
-            of_all.out_width,
+            in_width if index else max(in_width, columns),
+            of.out_width if Key("own", node_type) in of.keys_at(node_type) else 0,
+            of.out_width,
             DEGREES * schema.num_relations,
-            _has_shortcut(model, index),
-            index in model.head_layers or (index + 1 < model.num_layers and _has_shortcut(model, index + 1)),
+            of.has_shortcut,
+            of.reads_rows,
         )
         for node_type, columns in enumerate(asked.features)
     ]
 
 
-def _has_shortcut(model: Model, index: int) -> bool:
-    """Return whether a model adds a layer's input to its rows."""
-    return model.shortcut(index, torch.zeros(0, model.layers_at(index)[0].in_width, device=model.device)) is not None
+def bytes_per_layer(layer: list[TypeWidths], following: list[TypeWidths] | None) -> int:
+    """Return the bytes per node of an interval that the largest phase of a layer holds, of whatever type it is."""
+    none: list[TypeWidths | None] = [None] * len(layer)
+    return max(map(_bytes_per_row, layer, following or none))
 
 
-def _pass_widths(model: Model, index: int, layer: Layer, asked: Asked) -> PassWidths:
-    none = torch.zeros(0)
+def _bytes_per_row(layer: TypeWidths, following: TypeWidths | None) -> int:
+    """Return the bytes per node of an interval of a type that the largest phase of a layer holds.
+
+    Of what a phase reads there is what it computes on and the next; of what it writes, what it fills and what is on its
+    way to the file. Forward, pieces are read two ahead. What follows the edges of the type's last relation reads the
+    states and target terms of the others, while source terms of the next pieces are there.
+    """
+    own = layer.target + layer.own + layer.h * layer.has_shortcut + layer.degrees * (following is not None)
+    # what is written behind a layer, and whose gradients are read: rows where they are read as such, and next terms
+    behind = layer.rows + (following.made if following is not None else 0)
+    terms = 2 * (layer.h + layer.degrees + layer.made)
+    # a state that relations have in common is read again for each of them
+    again = 2 * layer.states * (layer.merges and len(layer.into) > 1)
+    edges = 2 * layer.states + again + max(map(_piece, layer.into), default=0) + 2 * own + 2 * behind
+    edges_back = max((_piece_back(each) for each in layer.into if each.learns), default=0)
+    last_back = 2 * (own + layer.states + behind)
+    if layer.learns:
+        last_back += 2 * (layer.summed + layer.target + layer.own + layer.h * layer.has_shortcut)
+    head = 6 * layer.rows
+    return NUMBER * max(terms, edges, edges_back, last_back, head)
+
+
+def _piece(of: PassWidths) -> int:
+    """Return the numbers per row that adding a relation's pieces takes beside the state they are added to."""
+    # where pieces are not added in place: a part's state and what the two are merged with
+    parts = 0 if of.in_place else 4 * of.state
+    # passed: what waits to be taken, is on its way here, or read ahead to be sent; of gradients also what is sent; and
+    # the memory that ranks of one host both see, once for each way
+    return parts + 3 * of.source + 5 * of.passed
+
+
+def _piece_back(of: PassWidths) -> int:
+    """Return the numbers per row that differentiating a relation's pieces takes."""
+    # where pieces are not added in place: the whole states, a part with its gradient, what that is made of, and the
+    # gradients of terms
+    differentiated = 0 if of.in_place else 5 * of.state + 2 * (of.source + of.target)
+    differentiated += 0 if of.in_place or of.adds else 3 * of.kept
+    # attention keeps of each target what it needs of all its edges, and reads and writes the gradients of target terms
+    attended = 4 * of.heads + 2 * of.target if of.in_place and not of.adds else 0
+    return 4 * of.source + 9 * of.passed + 2 * (of.state + of.target) + differentiated + attended
+
+
+def _pass_widths(of: LayerRelations, relation: int, asked: Asked) -> PassWidths:
+    model, index, layer, none = of.model, of.index, of.layers[relation], torch.zeros(0)
     nodes, learned = NodeContext(none, none, none), index > 0 or model.encoder is not None
     h = none.new_zeros(0, layer.in_width).requires_grad_(learned)
     ways = _ways(layer, asked, learned=learned, is_typed=model.is_typed)
@@ -179,6 +227,8 @@ def _pass_widths(model: Model, index: int, layer: Layer, asked: Asked) -> PassWi
         has_gates or attends or (aggregation.adds and layer.uses_coefficients and not layer.coefficient_dropout),
         any(rows.requires_grad for each in either for held in each for rows in held.values())
         or any(rows.requires_grad for each in states for rows in each.values()),
+        max(_width(each.source) for each in either) if of.has_self(relation) else 0,
+        asked.spread if of.source_type(relation) is None else 1,
     )
 
 

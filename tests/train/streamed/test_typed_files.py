@@ -5,18 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from gnnflow.executions.streaming import EVERY
 from gnnflow.executions.tensors import types_of
 from gnnflow.graph.batch import Features
-from gnnflow.graph.errors import TrainingError
-from gnnflow.train.streamed.files import Scratch
+from gnnflow.graph.schema import UNTYPED
+from gnnflow.layers import TypedInputs, TypeInputs
+from gnnflow.train.streamed.numbering import numbered
 from gnnflow.train.streamed.typed_numbering import by_type, numbered_by_type, types_in
-from tests.contracts import in_files
 from tests.contracts.adapters import Case
 from tests.contracts.in_files import filed
-from tests.contracts.in_memory import rows_of
+from tests.contracts.in_memory import FEATURE_WIDTH, GraphShape, rows_of, whole_graph
 from tests.contracts.in_process import on_ranks
 from tests.contracts.typed_graphs import SCHEMA, TypedShape, sampled_relations, typed_graph, typed_shapes
 from tests.train.globalbatch.stored import job_for, write
@@ -51,13 +52,18 @@ def edges_read(graph, layer, relation, nodes):
     for piece in graph.pieces(layer, relation):
         block = piece.load()
         leaves = block.csr if block.leaves is None else block.leaves
-        assert leaves.num_sources == graph.active(layer)[piece.source]
+        first, sizes = (
+            (0, graph.active(layer))
+            if piece.source == EVERY
+            else (firsts[piece.source], [graph.active(layer)[piece.source]])
+        )
+        assert leaves.num_sources == sum(sizes)
         assert block.num_targets == graph.active(layer + 1)[piece.target]
         assert piece.num_edges == block.csr.num_edges
         targets = nodes[firsts[piece.target] + block.csr.targets.numpy()]
         for edge, target in enumerate(targets.tolist()):
             run = slice(edge, edge + 1) if block.leaves is None else slice(*leaves.offsets[edge : edge + 2].tolist())
-            sources = nodes[firsts[piece.source] + leaves.sources[run].numpy()]
+            sources = nodes[first + leaves.sources[run].numpy()]
             scale = 0.0 if block.sample_scale is None else float(block.sample_scale[block.csr.targets[edge]])
             own = [] if block.edge.weight is None else [float(block.edge.weight[edge])]
             own += [] if block.edge_scale is None else [float(block.edge_scale[edge])]
@@ -96,7 +102,7 @@ def assert_rows_are(graph, case, number, schema):
 def test_all_edges_are_read_back_in_every_relation(shape, sample, targets):
     case, number = case_of(shape, sample=sample, num_targets=min(targets, 1))
     places = np.arange(min(targets, len(number)))
-    with_depth = filed(None, case, number, targets=places if targets else None, typed=shape.inputs)
+    with_depth = filed(None, case, number, targets=places if targets else None, typed=shape.inputs, leaves=shape.leaves)
     kept = with_depth.numbering.rows_of(np.arange(len(number)))
     blocks = [rows_of(block, number)[0] for block in case.per_layer]
     assert_rows_are(with_depth, case, number, shape.schema)
@@ -114,8 +120,9 @@ def test_all_edges_are_read_back_in_every_relation(shape, sample, targets):
                 pieces = graph.pieces(layer, relation)
                 order = [(piece.target, piece.source, piece.number) for piece in pieces]
                 assert order == sorted(order)
-                ends = {(graph.types[piece.target], graph.types[piece.source]) for piece in pieces}
-                assert ends == {(shape.schema.target_types[relation], shape.schema.source_types[relation])}
+                several = bool(shape.leaves) and shape.leaves[relation] != 1
+                sources = {EVERY if piece.source == EVERY else graph.types[piece.source] for piece in pieces}
+                assert sources == {EVERY if several else shape.schema.source_types[relation]}
                 into = [at for at, of in enumerate(graph.types) if of == shape.schema.target_types[relation]]
                 assert sorted({piece.target for piece in pieces}) == into
     with_depth.scratch.close()
@@ -124,13 +131,12 @@ def test_all_edges_are_read_back_in_every_relation(shape, sample, targets):
 @settings(max_examples=10, deadline=None)
 @given(shape=typed_shapes(), sample=st.booleans(), size=st.integers(2, 3))
 def test_ranks_have_the_edges_into_their_own_rows_of_each_type(shape, sample, size):
-    if shape.leaves:
-        return
+    assume(not shape.leaves)
     case, number = case_of(shape, sample=sample, num_targets=1)
     blocks = [rows_of(block, number)[0] for block in case.per_layer]
 
     def read(exchange):
-        graph = filed(None, case, number, exchange, typed=shape.inputs)
+        graph = filed(None, case, number, exchange, typed=shape.inputs, leaves=shape.leaves)
         nodes = np.argsort(graph.numbering.rows_of(np.arange(len(number))))
         assert_rows_are(graph, case, number, shape.schema)
         graph = graph.written()
@@ -154,7 +160,7 @@ def test_ranks_have_the_edges_into_their_own_rows_of_each_type(shape, sample, si
 def test_rows_of_one_type_have_room_in_its_intervals_alone():
     shape = TypedShape(SCHEMA, (3, 4, 2, 5), (9,) * SCHEMA.num_relations, seed=2)
     case, number = case_of(shape, sample=False, num_targets=1)
-    graph = filed(None, case, number, typed=shape.inputs)
+    graph = filed(None, case, number, typed=shape.inputs, leaves=shape.leaves)
     for node_type in range(SCHEMA.num_types):
         rows = graph.rows(3, level=1, node_type=node_type)
         for interval, (size, of) in enumerate(zip(graph.sizes, graph.types, strict=True)):
@@ -166,16 +172,17 @@ def test_rows_of_one_type_have_room_in_its_intervals_alone():
     graph.scratch.close()
 
 
-def test_a_leaf_of_another_type_is_refused(monkeypatch):
-    scratch = Scratch(None)
-    monkeypatch.setattr(in_files, "Scratch", lambda _: scratch)
+def test_leaves_of_an_edge_may_be_of_any_type():
     shape = TypedShape(SCHEMA, (3,) * SCHEMA.num_types, (9,) * SCHEMA.num_relations, seed=2, leaves=(2,) * 5)
     case, number = case_of(shape, sample=False, num_targets=1)
     edges = case.graph.adjacency.edges
     edges.sources[:] = np.random.default_rng(0).permutation(edges.sources)
-    with pytest.raises(TrainingError, match="an edge has leaves of other types"):
-        filed(None, case, number, typed=shape.inputs)
-    scratch.close()
+    graph = filed(None, case, number, typed=shape.inputs, leaves=shape.leaves)
+    nodes = np.argsort(graph.numbering.rows_of(np.arange(len(number))))
+    block, every = rows_of(case.per_layer[0], number)[0], np.arange(len(number))
+    for relation in range(SCHEMA.num_relations):
+        assert edges_read(graph, 0, relation, nodes) == in_edges(block, relation, every)
+    graph.scratch.close()
 
 
 @given(
@@ -200,6 +207,46 @@ def test_every_interval_is_of_one_type_and_active_rows_lie_first(types, interval
             active = found.active(level)[interval]
             assert (deep[held[:active]] >= level).all()
             assert (deep[held[active:]] < level).all()
+
+
+@given(
+    degree=st.lists(st.integers(0, 50), min_size=1, max_size=40),
+    intervals=st.integers(1, 5),
+    prunes=st.booleans(),
+)
+def test_nodes_of_one_type_lie_as_those_of_a_graph_without_types(degree, intervals, prunes):
+    degree = np.array(degree, np.int32)
+    depth = (degree % 4 - 1).astype(np.int8) if prunes else None
+    keys = {"in_degree": degree, "out_degree": degree[::-1], "depth": depth, "num_levels": 3 * prunes}
+    typed = numbered_by_type(np.zeros(len(degree), np.int16), (intervals,), **keys)
+    alone, every = numbered(intervals, **keys), np.arange(len(degree))
+    assert typed.rows_of(every).tolist() == alone.rows_of(every).tolist()
+    assert (typed.sizes, typed.levels) == (alone.sizes, alone.levels)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_pieces_of_one_type_and_relation_are_those_of_a_graph_without_types(sparse):
+    shape = GraphShape(9, tuple((node * 5 % 9, node % 4) for node in range(30)), 4, sparse=sparse, weighted=True)
+    graph = whole_graph(shape)
+    case, number = Case(graph, [graph.adjacency] * LAYERS, np.arange(2), shape.seed), np.arange(9)[::-1]
+    inputs = TypedInputs((TypeInputs("node", FEATURE_WIDTH, sparse),), tuple(map(str, UNTYPED.relations)))
+    read = []
+    for typed in (None, inputs):
+        held = filed(None, case, number, targets=np.array([5, 8]), typed=typed)
+        graph = held.written().pruned
+        read.append([])
+        for layer in range(LAYERS):
+            for piece in graph.pieces(layer):
+                block = piece.load()
+                found = (block.csr.offsets, block.csr.sources, block.edge.weight, block.edge.attributes)
+                read[-1].append((piece.target, piece.source, piece.number, *(each.tolist() for each in found)))
+        for interval in range(len(graph.sizes)):
+            features = graph.features(interval)
+            columns = (features.dense, features.index, features.value, *vars(graph.nodes(interval)).values())
+            read[-1].append([each if each is None else each.tolist() for each in columns])
+        held.scratch.close()
+    assert read[0] == read[1]
+    assert len(read[0]) > 6
 
 
 def test_ranks_have_their_ids_type_by_type(tmp_path):

@@ -1,0 +1,218 @@
+"""The backward pass of the streamed execution over the edges of a relation, source interval by source interval.
+
+What needs no message computed again is added in place (`adding.py`); of other layers each piece's state is computed
+again and differentiated, for which `Aggregation.part_gradient` knows its gradient from those of the whole state.
+
+Shapes: n rows of an interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from gnnflow.executions.adding import SLOPE, attended, pulled
+from gnnflow.executions.propagate import partial_state, sort_edges
+from gnnflow.executions.ring import Here, Relay, passing, sources_of
+from gnnflow.executions.streamed import StreamedRun
+from gnnflow.executions.streamed_layers import sources_in
+from gnnflow.executions.streamed_rooms import Key, Named, Room
+from gnnflow.executions.streaming import EVERY, Held, Piece, ahead, parts
+from gnnflow.executions.tensors import BlockTensors
+from gnnflow.layers import State, Terms
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A piece, its target interval's target terms, and its whole state (where it is asked for) with its gradient."""
+
+    block: BlockTensors
+    target: Named
+    whole: State
+    gradient: State
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """Source terms that an edge phase goes over, where their gradients go, and the pieces of each source interval."""
+
+    passed: Here | Relay
+    pieces: Mapping[int, Sequence[Piece]]
+    level: int
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A source interval's terms, what their gradients are so far, and all gradients of the layer."""
+
+    terms: Named
+    gathered: Named
+    blame: Room
+
+
+class EdgesBack:
+    """Gradients of a pass over the edges. found: those of the model's parameters so far, in order."""
+
+    def __init__(self, run: StreamedRun) -> None:
+        self.run = run
+        self.learned = [each for each in run.model.parameters() if each.requires_grad]
+        self.found: list[Tensor | None] = [None] * len(self.learned)
+
+    def _pulled(
+        self, outputs: Sequence[Tensor], gradients: Sequence[Tensor], leaves: Mapping[K, Tensor]
+    ) -> dict[K, Tensor]:
+        """Return the gradients of some leaves, zeros where there are none, and count those of the parameters."""
+        pairs = [(out, of) for out, of in zip(outputs, gradients, strict=True) if out.requires_grad]
+        if not pairs:
+            return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
+        outs, blames = zip(*pairs, strict=True)
+        wanted = [*leaves.values(), *self.learned]
+        found: tuple[Tensor | None, ...] = torch.autograd.grad(outs, wanted, blames, allow_unused=True)
+        for place, each in enumerate(found[len(leaves) :]):
+            if each is not None:
+                before = self.found[place]
+                self.found[place] = each if before is None else before + each
+        return {
+            name: torch.zeros_like(leaf) if each is None else each
+            for (name, leaf), each in zip(leaves.items(), found, strict=False)
+        }
+
+    def _sources(self, index: int, relation: int, blame: Room) -> Iterator[_Sources]:
+        """Yield the sources of a relation's edges, and those of messages to oneself where these are other nodes."""
+        run, of, key = self.run, self.run.layers[index], Key("source", relation)
+        node_type = of.source_type(relation)
+        has_leaves = of.comes_from_several(relation)
+        by_source: dict[int, list[Piece]] = {
+            source: [] for source in ([EVERY] if has_leaves else sources_of(run.graph, node_type))
+        }
+        own: dict[int, list[Piece]] = {}
+        pieces = run.pieces(index, relation)
+        has_edges = any(piece.num_edges for piece in pieces)
+        for piece in pieces:
+            if of.has_self(relation) and piece.number < 0:
+                own[piece.source] = [piece]
+            elif piece.num_edges or not has_edges:  # what is learned of edges has a gradient also where there are none
+                by_source[piece.source].append(piece)
+        passed = passing(run.graph, node_type, run.rooms[index][key], [list(by_source)], blame[key])
+        yield _Sources(passed, by_source, index)
+        if own:
+            key = Key("self", relation)
+            yield _Sources(Here(run.rooms[index][key], blame[key]), own, index + 1)
+
+    def _edge_phase(self, index: int, relation: int, blame: Room, sources: _Sources) -> None:
+        """Differentiate the chunks, source interval by source interval."""
+        passed, before, left = sources.passed, -1, State()
+        with ahead(self._loads(index, relation, sources, blame)) as found, passed:
+            for source, pieces in sources.pieces.items():
+                terms = cast("Named", next(found))
+                gathered = self._no_gradients(passed.gradients, source, sources.level)
+                for leaf in terms.values():
+                    leaf.requires_grad_()
+                for piece in pieces:
+                    read = cast("_Read", next(found))
+                    if piece.target == before:  # read before the last piece had taken its part
+                        read = replace(read, gradient=left)
+                    left = read.gradient
+                    of_source = _Source(terms, gathered, blame)
+                    if not self._pulls(index, relation, piece, read, of_source):
+                        left = self._differentiate(index, relation, piece, read, of_source)
+                    before = piece.target
+                    del read, of_source
+                self._write_gradients(passed.gradients, source, gathered, sources.level)
+                del terms, gathered
+
+    def _no_gradients(self, held: Held, source: int, level: int) -> Named:
+        """Return zeros for the gradients of a source interval's terms, or of all intervals'."""
+        active = self.run.graph.active(level)
+        made = held.empty(sum(active) if source == EVERY else active[source], self.run.device)
+        for rows in made.values():
+            rows.zero_()
+        return made
+
+    def _write_gradients(self, held: Held, source: int, gathered: Named, level: int) -> None:
+        if source != EVERY:
+            held.write(source, gathered)
+            return
+        bounds = pairwise([0, *accumulate(self.run.graph.active(level))])
+        for interval, (first, last) in enumerate(bounds):
+            held.write(interval, parts(gathered, slice(first, last)))
+
+    def _pulls(self, index: int, relation: int, piece: Piece, read: _Read, of_source: _Source) -> bool:
+        """Add a piece's part of the gradients of terms and return True, where that takes no message."""
+        run, of, target = self.run, self.run.layers[index], of_source.blame[Key("target", relation)]
+        layer, whole = of.layers[relation], run.rooms[index][Key("state", of.state_of(relation))]
+        # what attention adds to; the gradients of other layers' target terms do not come of a piece
+        source = sources_in(read.block, of_source.terms)
+        attends = attended(layer, source, read.target, read.block) is not None
+        so_far = target.read(piece.target) if attends else {}
+        run.seed_piece(index, relation, piece)
+        found = pulled(
+            layer,
+            Terms(sources_in(read.block, of_source.gathered), so_far),
+            source=source,
+            target=read.target,
+            block=read.block,
+            by_state=read.gradient,
+            has_slopes=SLOPE in whole.columns.names,
+        )
+        if attends:
+            target.write(piece.target, so_far)
+        return found
+
+    def _differentiate(self, index: int, relation: int, piece: Piece, read: _Read, of_source: _Source) -> State:
+        """Add a piece's part of the gradients, and return what of that of the whole state is left for the others."""
+        run, of, target = self.run, self.run.layers[index], read.target
+        layer = of.layers[relation]
+        aggregation = layer.levels.instance
+        blame = of_source.blame
+        terms, gathered = (sources_in(read.block, each) for each in (of_source.terms, of_source.gathered))
+        for leaf in target.values():
+            leaf.requires_grad_()
+        run.seed_piece(index, relation, piece)
+        with torch.enable_grad():
+            state = partial_state(layer, source=terms, target=target, block=read.block)
+        part = {name: rows.detach() for name, rows in state.items()}
+        of_part = aggregation.part_gradient(part, read.whole, read.gradient)
+        leaves = {f"source/{name}": rows for name, rows in terms.items()}
+        leaves |= {f"target/{name}": rows for name, rows in target.items()}
+        found = self._pulled(list(state.values()), [of_part[name] for name in state], leaves)
+        for name, rows in gathered.items():
+            rows.add_(found[f"source/{name}"])
+        if target:
+            by_target = blame[Key("target", relation)]
+            so_far = by_target.read(piece.target)
+            sums = {name: rows.add_(found[f"target/{name}"]) for name, rows in so_far.items()}
+            by_target.write(piece.target, sums)
+        left = read.gradient
+        if aggregation.takes_once:
+            left = {name: rows - of_part[name] for name, rows in left.items()}
+            blame[Key("state", of.state_of(relation))].write(piece.target, left)
+        return left
+
+    def _loads(self, index: int, relation: int, sources: _Sources, blame: Room) -> Iterator[Callable[[], object]]:
+        for source, pieces in sources.pieces.items():
+            yield partial(self.run.read_source, sources.passed.terms, source)
+            for piece in pieces:
+                yield partial(self._load_piece, index, relation, piece, blame)
+
+    def _load_piece(self, index: int, relation: int, piece: Piece, blame: Room) -> _Read:
+        of, room = self.run.layers[index], self.run.rooms[index]
+        layer, target, state = of.layers[relation], Key("target", relation), Key("state", of.state_of(relation))
+        kind = layer.levels.instance
+        block = piece.load()
+        if not block.csr.is_identity:
+            sort_edges(layer, block)
+            if not kind.adds or block.edge.weight is not None or block.edge_scale is not None:
+                _ = block.csr.by_source.numbers  # what is known of an edge is read in that order
+            if not layer.uses_coefficients and SLOPE not in room[state].columns.names:
+                _ = block.csr.numbers  # its messages are computed again
+        whole = {} if kind.adds or not kind.part_reads_whole else room[state].read(piece.target)
+        return _Read(block, room[target].read(piece.target), whole, blame[state].read(piece.target))

@@ -1,0 +1,172 @@
+"""What the streamed execution holds of a layer's nodes between its phases, relation by relation, and where.
+
+    vertex phase    source terms, terms of the targets, and rows through a map of the type's own, per node of a type
+    edge phase      states, per relation into a type; or per type, where relations into one are parts of one aggregation
+
+A model of a graph without types has one type and one relation.
+
+Shapes: n rows of an interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gnnflow.executions.streaming import Held, StreamedGraph
+from gnnflow.graph.schema import GraphSchema
+from gnnflow.layers import Layer, Model, RelationLayers
+
+Named = dict[str, Tensor]
+
+
+class Key(NamedTuple):
+    """What is held of a node. number: of the relation; of "own" rows that of the type.
+
+    kind: its "source" terms, its "target" terms, its terms as the source of a message to itself where the relation's
+    other sources are not of its type ("self"), its "state", or its row through the type's own map ("own").
+    """
+
+    kind: str
+    number: int
+
+
+Room = dict[Key, Held]
+"""Where what is held of a layer's nodes lies."""
+OfNodes = dict[Key, Named]
+"""The same of some nodes of one type [n, ...]."""
+
+
+@dataclass(frozen=True)
+class LayerRelations:
+    """A layer of a model: the relations that it aggregates, and what it holds of the nodes of each type."""
+
+    model: Model
+    index: int
+
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """The layer of each relation."""
+        return self.model.layers_at(self.index)
+
+    @cached_property
+    def joins(self) -> RelationLayers | None:
+        """What joins relations; None on a graph without types."""
+        return self.model.relations(self.index) if self.model.is_typed else None
+
+    @property
+    def schema(self) -> GraphSchema:
+        """The graph's types and relations."""
+        return self.model.inputs.schema
+
+    @property
+    def out_width(self) -> int:
+        """Columns of the rows after the layer."""
+        return self.layers[0].out_width if self.joins is None else self.joins.out_width
+
+    @cached_property
+    def has_shortcut(self) -> bool:
+        """Whether the model adds the layer's input to its rows."""
+        none = torch.zeros(0, self.layers[0].in_width, device=self.model.device)
+        return self.model.shortcut(self.index, none) is not None
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether the rows after the layer are read, and not only the terms that the next layer makes of them."""
+        if self.index in self.model.head_layers:
+            return True
+        return self.index + 1 < self.model.num_layers and LayerRelations(self.model, self.index + 1).has_shortcut
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """The relations in the order in which they are aggregated: type after type of their targets."""
+        schema = self.schema
+        return tuple(relation for of in range(schema.num_types) for relation in schema.relations_into(of))
+
+    def state_of(self, relation: int) -> int:
+        """Return the relation as whose state that of a relation is kept: the first into its type, where they merge."""
+        merges = self.joins is not None and self.joins.merges_states
+        return self.schema.relations_into(self.schema.target_types[relation])[0] if merges else relation
+
+    def states_at(self, node_type: int) -> list[int]:
+        """Return the relations whose states nodes of a type have."""
+        return sorted({self.state_of(relation) for relation in self.schema.relations_into(node_type)})
+
+    def is_last(self, relation: int) -> bool:
+        """Return whether a relation is the last one into its type: behind it states are whole."""
+        return relation == self.schema.relations_into(self.schema.target_types[relation])[-1]
+
+    def source_type(self, relation: int) -> int | None:
+        """Return the type of a relation's sources; None where edges have leaves, which may be of any."""
+        return None if self.comes_from_several(relation) else self.schema.source_types[relation]
+
+    def has_self(self, relation: int) -> bool:
+        """Return whether targets send themselves messages whose terms are not among those of the sources."""
+        return self.layers[relation].include_self and self.source_type(relation) != self.schema.target_types[relation]
+
+    def keys_at(self, node_type: int) -> list[Key]:
+        """Return what the vertex phase before the layer makes of nodes of a type."""
+        found: list[Key] = []
+        for relation, target_type in enumerate(self.schema.target_types):
+            if self.source_type(relation) in (None, node_type):
+                found.append(Key("source", relation))
+            if target_type == node_type:
+                found += [Key("self", relation)] * self.has_self(relation)
+                found.append(Key("target", relation))
+        if self.joins is not None and str(node_type) in self.joins.own:
+            found.append(Key("own", node_type))
+        return found
+
+    def behind(self, node_type: int) -> list[Key]:
+        """Return what of these the phase behind the edges reads."""
+        return [key for key in self.keys_at(node_type) if key.kind in ("target", "own")]
+
+    def type_of(self, key: Key) -> int | None:
+        """Return the type of the nodes of which something is held; None for all."""
+        if key.kind == "own":
+            return key.number
+        return self.source_type(key.number) if key.kind == "source" else self.schema.target_types[key.number]
+
+    def level_of(self, key: Key) -> int:
+        """Return the level of the rows of which something is held."""
+        return self.index if key.kind == "source" else self.index + 1
+
+    def room(self, graph: StreamedGraph, like: OfNodes) -> Room:
+        """Return room for what is held."""
+        return {key: self.room_of(graph, key, each) for key, each in like.items()}
+
+    def room_of(self, graph: StreamedGraph, key: Key, like: Named) -> Held:
+        """Return room for one of them. like: of any nodes."""
+        level, of_sources = self.level_of(key), key.kind == "source"
+        return Held.room(graph, like, level=level, node_type=self.type_of(key), of_sources=of_sources)
+
+    def comes_from_several(self, relation: int) -> bool:
+        """Return whether a relation's edges have leaves, which may be of several types."""
+        return self.joins is not None and self.model.inputs.leaves_of_relations[relation] != 1
+
+
+def release(room: Room) -> None:
+    """Give room back."""
+    for held in room.values():
+        held.release()
+
+
+def read(room: Room, keys: Iterable[Key], interval: int) -> OfNodes:
+    """Read an interval's rows."""
+    return {key: room[key].read(interval) for key in keys}
+
+
+def write(room: Room, interval: int, made: OfNodes) -> None:
+    """Have an interval's rows written."""
+    for key, each in made.items():
+        room[key].write(interval, each)
+
+
+def some(of: OfNodes, rows: slice) -> OfNodes:
+    """Return a run of the rows."""
+    return {key: {name: each[rows] for name, each in held.items()} for key, held in of.items()}
