@@ -86,7 +86,7 @@ def gone_on(state: State, computing: Computing, step: int, *, until: float = np.
     An event is the end of a pass or of a batch; hosts, which do not concern each other here, go from one to the next
     side by side.
     """
-    clock, left, batch, made = (each.copy() for each in (state.clock, state.left, state.batch, state.made))
+    clock, left, batch, made = state.clock, state.left, state.batch, state.made
     marks = [(1 - share) * computing.backward[step] for share in computing.ready]
     end_of_epoch = (step // computing.per_epoch + 1) * computing.per_epoch
     ready, done, free = np.zeros((len(marks), *left.shape)), np.zeros_like(left), np.zeros_like(clock)

@@ -163,9 +163,9 @@ def all_reduced(
     """
     late = _Late(answers, np.random.default_rng([seed, ranks, 1]))
     parts = drawn(measured, ranks=ranks, steps=steps, seed=seed, spread=spread)
-    placed = (each.reshape(steps, -1, hosts.ranks) for each in parts)
+    build, rest, backward = (each.reshape(steps, -1, hosts.ranks) for each in parts)
     per_epoch = measured.per_epoch if measured.per_epoch > 1 else steps
-    computing = Computing(*placed, measured.bucket_ready, prefetch, hosts.cores, per_epoch)
+    computing = Computing(build, rest, backward, measured.bucket_ready, prefetch, hosts.cores, per_epoch)
     sizes = measured.bucket_bytes
     costs = [network.all_reduce(size, ranks=ranks, algorithm=algorithm) for size in sizes]
     doubled = [doubles(size, ranks=ranks, algorithm=algorithm) for size in sizes]

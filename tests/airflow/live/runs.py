@@ -106,9 +106,8 @@ def in_bucket(name: str, tables: Path, conf: dict[str, Any]) -> dict[str, Any]:
     return {**conf, **places, "name": name, "workspace": f"s3://live-{name}/runs"}
 
 
-def typed_in_bucket(name: str, folder: Path) -> dict[str, Any]:
-    """Put the tables of a small typed graph into a bucket of their own and return the form's values: maps by type."""
-    graph = write_tables(folder, typed_tables())
+def maps_in_bucket(name: str, graph: dict[str, Any]) -> dict[str, Any]:
+    """Put the tables of a typed graph into a bucket of their own and return the form's values: maps by type."""
     files = s3fs.S3FileSystem(skip_instance_cache=True)
     files.mkdirs(f"live-{name}", exist_ok=True)
     places: dict[str, dict[str, str]] = {"nodes": {}, "edges": {}}
@@ -122,11 +121,19 @@ def typed_in_bucket(name: str, folder: Path) -> dict[str, Any]:
         "graph.nodes": places["nodes"],
         "graph.edges": places["edges"],
         "graph.target": graph["target"],
+    }
+
+
+def typed_in_bucket(name: str, folder: Path) -> dict[str, Any]:
+    """Return the form's values for a small typed graph in a bucket of its own."""
+    maps = maps_in_bucket(name, write_tables(folder, typed_tables()))
+    return {
+        **maps,
         "graph.features": {"account": ["x"], "merchant": ["x"]},
         "graph.edge_features": {"account__pays__merchant": ["amount"]},
         "graph.partitions": 2,
         "neighbors.sampling.kind": "uniform",
-        "neighbors.sampling.fanout": {name: [4, 2] for name in places["edges"]},
+        "neighbors.sampling.fanout": {relation: [4, 2] for relation in maps["graph.edges"]},
         "model.kind": "han",
         "model.hidden": 4,
         "model.heads": 2,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
+from gnnflow.config import load_config
 from tests.airflow.live.graphs import LiveGraph
-from tests.airflow.live.runs import PipelineRun, grep, in_bucket, objects_with, typed_in_bucket
+from tests.airflow.live.runs import PipelineRun, grep, in_bucket, maps_in_bucket, objects_with, typed_in_bucket
 from tests.airflow.live.services import SECRET
+from tests.conftest import REPOSITORY
 from tests.typed_graphs import SIZES
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.filterwarnings("default"), pytest.mark.timeout(1500)]
@@ -32,6 +35,17 @@ def test_a_typed_graph_given_as_maps_by_type_gives_the_predictions_of_the_comman
     run.trigger()
     assert run.wait(seconds=500) == "success", run.tasks()
     assert run.predictions().num_rows == SIZES["account"]
+    assert run.predictions().equals(run.expected(tmp_path))
+
+
+def test_imdb_gives_the_predictions_of_the_command_line(live, tmp_path, data_dir):
+    text = (REPOSITORY / "configs" / "imdb.yaml").read_text()
+    graph = load_config(text, environment={"GNNFLOW_DATA": str(data_dir)}).model_dump(mode="json")["graph"]
+    shorter = {"graph.partitions": 2, "model.kind": "rgcn", "model.hidden": 16, "train.epochs": 8, "train.threads": 1}
+    run = PipelineRun(live, {**maps_in_bucket("imdb", graph), **shorter, "train.lr": 0.005, "train.batch_size": 400})
+    run.trigger()
+    assert run.wait(seconds=500) == "success", run.tasks()
+    assert run.predictions().num_rows == pq.read_metadata(graph["nodes"]["movie"]).num_rows
     assert run.predictions().equals(run.expected(tmp_path))
 
 
