@@ -45,6 +45,13 @@ def run_cli(arguments: list[str], *, environment: dict[str, str] | None = None) 
     return Shown(code, out.getvalue(), err.getvalue())
 
 
+def printed(arguments: list[str]) -> str:
+    """Run a command line that must succeed and return what it wrote on its standard output."""
+    shown = run_cli(arguments)
+    assert shown.code == 0, shown.err
+    return shown.out
+
+
 @contextmanager
 def _as_process(arguments: list[str], environment: dict[str, str]) -> Iterator[None]:
     before, held = sys.argv, {name: os.environ.get(name) for name in environment}

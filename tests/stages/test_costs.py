@@ -21,8 +21,8 @@ from gnnflow.storage.columns import to_numpy
 from gnnflow.storage.filesystem import join, read_json
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import read_manifest
+from tests.command_line import printed
 from tests.small_graphs import graph_config, write_graph
-from tests.stages.test_tasks import run_main
 from tests.typed_graphs import typed_tables, write_tables
 
 if TYPE_CHECKING:
@@ -31,12 +31,11 @@ if TYPE_CHECKING:
 QUICK: dict[str, Any] = {"train": {"epochs": 1}, "infer": {"parity_samples": 5}}
 
 
-def test_costs_of_a_run_are_keys_of_a_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_costs_of_a_run_are_keys_of_a_config(tmp_path: Path) -> None:
     graph = {**write_tables(tmp_path, typed_tables(num_edges=300)), "partitions": 8}
     config = graph_config(tmp_path, graph=graph, **QUICK)
     result = pipeline.run_quietly(config)
-    run_main(["costs", result.uri])
-    learned = json.loads(capsys.readouterr().out)
+    learned = json.loads(printed(["costs", result.uri]))
     assert learned["per_root"] >= 0
     assert list(learned["relations"]) == [str(relation) for relation in config.graph.schema.relations]
     balanced = graph_config(tmp_path, graph=graph, partition={"kind": "balanced", **learned}, **QUICK)
@@ -45,9 +44,7 @@ def test_costs_of_a_run_are_keys_of_a_config(tmp_path: Path, capsys: pytest.Capt
     assert json.loads(json.dumps(held.as_document())) == learned
 
 
-def test_costs_of_metapaths_balance_a_run_of_the_same_metapaths(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_costs_of_metapaths_balance_a_run_of_the_same_metapaths(tmp_path: Path) -> None:
     graph = {**write_tables(tmp_path, typed_tables(num_edges=300)), "partitions": 8, "reverse_edges": True}
     paths = [["merchant", "account", "merchant"], ["account", "device", "account"], ["account", "account"]]
     sections = {
@@ -58,8 +55,7 @@ def test_costs_of_metapaths_balance_a_run_of_the_same_metapaths(
     }
     hashed = graph_config(tmp_path, graph=graph, **sections)
     first = pipeline.run_quietly(hashed)
-    run_main(["costs", first.uri])
-    learned = json.loads(capsys.readouterr().out)
+    learned = json.loads(printed(["costs", first.uri]))
     assert list(learned["relations"]) == [str(each) for each in hashed.aggregated_relations or ()]
     one_of_them = {name: [0, 0, 1] for name in learned["relations"] if "device" in name}
     for relations in (learned["relations"], one_of_them):

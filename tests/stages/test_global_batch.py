@@ -159,8 +159,8 @@ def test_a_layer_that_does_not_merge_is_refused_before_the_first_stage(folder: P
         pipeline.run_quietly(config)
 
 
-def test_a_budget_on_a_typed_graph_is_refused(tmp_path: Path):
-    with pytest.raises(ConfigError, match=r"train\.memory: .*is not allowed on a typed graph"):
+def test_a_budget_on_a_card_is_refused_on_a_typed_graph(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"train\.device: cuda is not allowed where .* the graph is typed"):
         config_from_dict(
             {
                 "name": "typed",
@@ -168,7 +168,8 @@ def test_a_budget_on_a_typed_graph_is_refused(tmp_path: Path):
                     "nodes": {"user": "u.parquet", "item": "i.parquet"},
                     "edges": {"user__buys__item": "b.parquet"},
                     "target": "user",
+                    "reverse_edges": True,
                 },
-                "train": {"strategy": "global-batch", "memory": "1GiB"},
+                "train": {"strategy": "global-batch", "memory": "1GiB", "device": "cuda"},
             }
         )

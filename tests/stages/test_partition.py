@@ -17,6 +17,7 @@ from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import id_keys, to_numpy
 from gnnflow.storage.filesystem import join, read_json
+from tests.command_line import printed, run_cli
 from tests.conftest import ClusterOf
 from tests.killing import KillAWorkerInEveryRound
 from tests.small_graphs import graph_config, write_graph
@@ -33,7 +34,6 @@ from tests.stages.divided_graphs import (
     store_of,
     stores,
 )
-from tests.stages.test_tasks import run_main
 from tests.typed_graphs import typed_tables, write_tables
 
 if TYPE_CHECKING:
@@ -146,15 +146,13 @@ def test_the_later_stages_compute_on_the_new_store(tmp_path: Path, graph: dict[s
     }
 
 
-def test_the_command_line_partitions(tmp_path: Path, graph: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_partitions(tmp_path: Path, graph: dict[str, Any]) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(config_of(tmp_path, graph).model_dump_json(exclude_none=True))
-    run_main(["ingest", str(file)])
-    capsys.readouterr()
-    run_main(["partition", str(file), "--json"])
-    out, err = capsys.readouterr()
-    assert json.loads(out)["stage"] == "partition"
-    assert "balance factor" in err
+    printed(["ingest", str(file)])
+    shown = run_cli(["partition", str(file), "--json"])
+    assert json.loads(shown.out)["stage"] == "partition"
+    assert "balance factor" in shown.err
 
 
 @pytest.mark.distributed

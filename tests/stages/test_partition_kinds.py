@@ -22,6 +22,7 @@ from gnnflow.stages.check import check_run
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_numpy
 from gnnflow.storage.filesystem import join, read_json
+from tests.command_line import run_cli
 from tests.conftest import ClusterOf
 from tests.killing import KillAWorkerInEveryRound
 from tests.small_graphs import graph_config, write_graph
@@ -40,7 +41,6 @@ from tests.stages.test_edge_labels import config_of as edges_config
 from tests.stages.test_edge_labels import write_labelled
 from tests.stages.test_links import config_of as links_config
 from tests.stages.test_links import write_groups
-from tests.stages.test_tasks import run_main
 
 __all__ = ["graph"]  # a fixture that pytest finds here
 
@@ -243,18 +243,16 @@ def test_streaming_cuts_fewer_edges_than_hash_within_its_bound(tmp_path: Path) -
     assert told["balance_nodes"] <= 1.05
 
 
-def test_the_report_and_progress_say_how_good_partitions_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_report_and_progress_say_how_good_partitions_are(tmp_path: Path) -> None:
     write_graph(tmp_path)
     config = graph_config(tmp_path, partition={"kind": "ldg"}, train=TRAIN)
     file = tmp_path / "config.yaml"
     file.write_text(config.model_dump_json(exclude_none=True))
-    run_main(["run", str(file), "--json"])
-    out, err = capsys.readouterr()
-    page = Path(json.loads(out)["report"]).read_text()
+    shown = run_cli(["run", str(file), "--json"])
+    page = Path(json.loads(shown.out)["report"]).read_text()
     said = re.search(
-        r"edges between partitions [0-9.]+%, now [0-9.]+%; replication [0-9.]+, now [0-9.]+", " ".join(err.split())
+        r"edges between partitions [0-9.]+%, now [0-9.]+%; replication [0-9.]+, now [0-9.]+",
+        " ".join(shown.err.split()),
     )
     assert said
     assert f"ldg: {said[0]}" in page

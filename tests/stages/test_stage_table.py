@@ -16,8 +16,8 @@ from gnnflow.stages.resolve import resolve
 from gnnflow.stages.running import make_artifact, run_stage
 from gnnflow.storage import filesystem
 from gnnflow.storage.filesystem import exists
+from tests.command_line import printed
 from tests.small_graphs import graph_config, write_graph
-from tests.stages.test_tasks import run_main
 from tests.stages.toy_stage import TOY, TOY_BATCH, ToyFacts
 
 if TYPE_CHECKING:
@@ -86,17 +86,14 @@ def test_a_run_of_another_strategy_has_the_new_stage_and_its_report_shows_it(tmp
 
 
 @pytest.mark.usefixtures("toy")
-def test_the_command_line_has_a_command_for_the_new_stage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_has_a_command_for_the_new_stage(tmp_path: Path) -> None:
     write_graph(tmp_path)
     file = tmp_path / "config.yaml"
     file.write_text(toy_config(tmp_path).model_dump_json())
-    run_main(["ingest", str(file)])
-    capsys.readouterr()
-    run_main(["toy", str(file), "--json"])
-    summary = json.loads(capsys.readouterr().out)
+    printed(["ingest", str(file)])
+    summary = json.loads(printed(["toy", str(file), "--json"]))
     assert (summary["stage"], summary["rows_out"], summary["reused"]) == ("toy", 60, False)
-    run_main(["--help"])
-    assert "Count the nodes." in capsys.readouterr().out
+    assert "Count the nodes." in printed(["--help"])
 
 
 def test_a_strategy_that_is_no_row_is_refused(tmp_path: Path) -> None:

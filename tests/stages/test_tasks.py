@@ -15,7 +15,7 @@ from gnnflow.graph.run_facts import InferFacts
 from gnnflow.stages import pipeline
 from gnnflow.stages.report import report_of
 from gnnflow.storage.columns import from_matrix, to_matrix
-from tests.command_line import run_cli
+from tests.command_line import printed
 from tests.small_graphs import graph_config, write_graph
 
 if TYPE_CHECKING:
@@ -115,9 +115,3 @@ def test_agls_own_form_runs(tmp_path: Path) -> None:
     tables = ["-n", str(tmp_path / "nodes.parquet"), "-e", str(tmp_path / "edges.parquet")]
     options = ["--hops", "2", "--sampling", "uniform:4,2", "--workspace", str(tmp_path / "runs"), "--json"]
     assert json.loads(printed(["flat", *tables, *options, "--set", "cluster.kind=synchronous"]))["rows_out"] == 45
-
-
-def printed(argv: list[str]) -> str:
-    shown = run_cli(argv)
-    assert shown.code == 0, shown.err
-    return shown.out
