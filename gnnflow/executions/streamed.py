@@ -40,8 +40,8 @@ from torch.autograd.function import once_differentiable
 
 from gnnflow.executions.ring import passing
 from gnnflow.executions.streamed_layers import Own, States, StreamedLayers, fill
-from gnnflow.executions.streamed_rooms import Key, Named, OfNodes, release, write
-from gnnflow.executions.streaming import EVERY, Held, Piece, StreamedGraph, ahead, joined, parts
+from gnnflow.executions.streamed_rooms import Key, Named, OfNodes, release, some, write
+from gnnflow.executions.streaming import EVERY, Held, Piece, StreamedGraph, ahead, joined
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.arrays import IntArray
 from gnnflow.kernels import empty_rows
@@ -199,7 +199,7 @@ class StreamedRun(StreamedLayers):
         terms = self._empty_terms(index + 1, interval) if follows else None
         for rows in self.runs(index + 1, interval):
             held = own.part(rows)
-            after = self.last_phase(index, interval, {of: parts(each, rows) for of, each in states.items()}, held)
+            after = self.last_phase(index, interval, some(states, rows), held)
             if out is not None:
                 out[rows] = after
             if terms is not None and held.nodes is not None:

@@ -27,8 +27,8 @@ from gnnflow.executions.streamed import StreamedRun
 from gnnflow.executions.streamed_blame import INPUT, Blame, Name, below, flat, leaves_of, room_for, room_like
 from gnnflow.executions.streamed_edges import EdgesBack
 from gnnflow.executions.streamed_layers import Own, States
-from gnnflow.executions.streamed_rooms import Key, OfNodes, Room, read, release
-from gnnflow.executions.streaming import ahead, parts
+from gnnflow.executions.streamed_rooms import Key, OfNodes, Room, read, release, some
+from gnnflow.executions.streaming import ahead
 from gnnflow.layers import FeatureTensors, NodeContext, State, Terms
 
 
@@ -141,7 +141,7 @@ class _Backward(EdgesBack):
         keys = [*(Key("state", of) for of in found.whole), *found.own.terms]
         made = room_for(run.graph.active(index + 1)[interval], found.own, blame, keys, run.device)
         for rows in run.runs(index + 1, interval):
-            held, states = found.own.part(rows), {of: parts(each, rows) for of, each in found.whole.items()}
+            held, states = found.own.part(rows), some(found.whole, rows)
             slopes = {of: {SLOPE: state.pop(SLOPE)} for of, state in states.items() if SLOPE in state}
             leaves = leaves_of(held, states, with_terms=blame is not None)
             with torch.enable_grad():

@@ -10,19 +10,20 @@ Shapes: n rows of an interval.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from gnnflow.executions.streaming import Held, StreamedGraph
+from gnnflow.executions.streaming import Held, StreamedGraph, parts
 from gnnflow.graph.schema import GraphSchema
 from gnnflow.layers import Layer, Model, RelationLayers
 
 Named = dict[str, Tensor]
+K = TypeVar("K", bound=Hashable)
 
 
 class Key(NamedTuple):
@@ -167,6 +168,6 @@ def write(room: Room, interval: int, made: OfNodes) -> None:
         room[key].write(interval, each)
 
 
-def some(of: OfNodes, rows: slice) -> OfNodes:
+def some(of: Mapping[K, Named], rows: slice) -> dict[K, Named]:
     """Return a run of the rows."""
-    return {key: {name: each[rows] for name, each in held.items()} for key, held in of.items()}
+    return {key: parts(held, rows) for key, held in of.items()}
