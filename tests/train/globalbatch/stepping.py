@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Lock
 
 from gnnflow.layers.model import build_model
+from gnnflow.train.ranks.source import open_shares
 from gnnflow.train.reproducible import seed_weights
 
 _SEEDING = Lock()  # ranks that are threads share torch's generator: none seeds it while another one draws weights
+
+
+@contextmanager
+def opened(open_source, job, group) -> Iterator:
+    """Open a rank's source, and go on once every rank has: opening builds a model too, whose draws need no seed."""
+    with open_shares(open_source, job, edges=True, group=group) as source:
+        group.agree("job", job.seed)
+        yield source
 
 
 def fresh(job):

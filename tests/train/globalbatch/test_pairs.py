@@ -26,10 +26,9 @@ from gnnflow.train.minibatch import hold_graph
 from gnnflow.train.objective import Objective
 from gnnflow.train.ranks.gradients import AllReduce
 from gnnflow.train.ranks.rows import open_rows
-from gnnflow.train.ranks.source import open_shares
 from gnnflow.train.trainer import train
 from gnnflow.train.updater import LocalUpdater
-from tests.train.globalbatch.stepping import fresh, stepped
+from tests.train.globalbatch.stepping import fresh, opened, stepped
 from tests.train.on_stores import job_of, resumes_to_the_same_weights
 from tests.train.pairs_on_stores import CASES, config_of
 from tests.train.ranks.together import together
@@ -117,8 +116,7 @@ def losses_and_scores(source, job, updater_of):
 
 def assert_ranks_step_as_one(job, size: int, *, is_placed: bool):
     def on(group):
-        with open_shares(open_task_source, job, edges=True, group=group) as source:
-            group.agree("job", job.seed)
+        with opened(open_task_source, job, group) as source:
             (layers,) = {type(each) for each in source.shares[0]._of_fold(0).batch.layers}
             assert (layers is PlacedTensors) == is_placed
             return losses_and_scores(

@@ -17,10 +17,9 @@ from gnnflow.train.globalbatch import open_source
 from gnnflow.train.minibatch import hold_graph
 from gnnflow.train.objective import Objective
 from gnnflow.train.ranks.gradients import AllReduce
-from gnnflow.train.ranks.source import open_shares
 from gnnflow.train.updater import LocalUpdater
 from tests.small_graphs import write_graph
-from tests.train.globalbatch.stepping import fresh
+from tests.train.globalbatch.stepping import fresh, opened
 from tests.train.on_stores import config_of, job_of
 from tests.train.ranks.together import together
 
@@ -68,8 +67,7 @@ def test_ranks_of_any_partitions_compute_the_plain_definition(
     job = job_of(config_of(tmp_path, which, train=train, **sections))
 
     def on(group: Any) -> Any:
-        with open_shares(open_source, job, edges=True, group=group) as source:
-            group.agree("job", job.seed)
+        with opened(open_source, job, group) as source:
             return step_and_outputs(
                 source, job, lambda made: LocalUpdater(made, job.train, exchange=AllReduce(made, group, is_joint=True))
             )

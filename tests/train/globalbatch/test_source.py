@@ -23,7 +23,7 @@ from gnnflow.train.ranks.source import open_shares
 from gnnflow.train.trainer import train
 from gnnflow.train.updater import LocalUpdater
 from tests.hearing import Heard
-from tests.train.globalbatch.stepping import fresh, stepped
+from tests.train.globalbatch.stepping import fresh, opened, stepped
 from tests.train.globalbatch.stored import config_of, job_for, write
 from tests.train.ranks.together import together
 
@@ -83,8 +83,7 @@ def test_ranks_take_the_steps_of_one(folder: Path, model: str, size: int):
     job = job_for(folder, model=MODELS[model], sampling=sampling, workers=size, **keys)
 
     def on(group):
-        with open_shares(open_source, job, edges=True, group=group) as source:
-            group.agree("job", job.seed)
+        with opened(open_source, job, group) as source:
             return losses_and_weights(
                 source, job, lambda made: LocalUpdater(made, job.train, exchange=AllReduce(made, group, is_joint=True))
             )
@@ -179,7 +178,7 @@ def test_ranks_tell_how_long_they_waited_for_mirrors(folder: Path):
     job = job_for(folder, model=MODELS["gcn"], workers=2)
 
     def on(group):
-        with open_shares(open_source, job, edges=True, group=group) as source:
+        with opened(open_source, job, group) as source:
             losses_and_weights(
                 source, job, lambda made: LocalUpdater(made, job.train, exchange=AllReduce(made, group, is_joint=True))
             )
