@@ -55,8 +55,9 @@ from gnnflow.train.reproducible import compute_settings
 from gnnflow.train.streamed.files import LocalDisk, Scratch
 from gnnflow.train.streamed.graph import FileGraph
 from gnnflow.train.streamed.numbering import Numbering, by_id, even_sizes, numbered
-from gnnflow.train.streamed.plan import GraphSize, Plan, plan
+from gnnflow.train.streamed.plan import Plan, plan
 from gnnflow.train.streamed.reach import depths
+from gnnflow.train.streamed.size import GraphSize
 
 CLASSES = 8
 

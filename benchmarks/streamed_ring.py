@@ -44,7 +44,8 @@ from gnnflow.train.streamed.bandwidth import keeps_copies, measured
 from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.graph import FileGraph
 from gnnflow.train.streamed.numbering import by_id, even_sizes
-from gnnflow.train.streamed.plan import GraphSize, plan
+from gnnflow.train.streamed.plan import plan
+from gnnflow.train.streamed.size import GraphSize
 
 HOST, SECONDS = "127.0.0.1", 600.0
 

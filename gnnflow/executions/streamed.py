@@ -41,7 +41,8 @@ from torch.autograd.function import once_differentiable
 from gnnflow.executions.ring import passing
 from gnnflow.executions.streamed_layers import Own, States, StreamedLayers, fill
 from gnnflow.executions.streamed_rooms import Key, Named, OfNodes, release, some, write
-from gnnflow.executions.streaming import EVERY, Held, Piece, StreamedGraph, ahead, joined
+from gnnflow.executions.streamed_sources import Sources
+from gnnflow.executions.streaming import Held, Piece, StreamedGraph, ahead
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.arrays import IntArray
 from gnnflow.kernels import empty_rows
@@ -229,7 +230,7 @@ class StreamedRun(StreamedLayers):
                 before = (piece.target, -1)
                 continue
             chunk = (piece.target, piece.source)
-            yield partial(self._load_piece, piece, terms if chunk != before else None)
+            yield partial(self._load_piece, piece, terms if chunk != before or piece.rows is not None else None)
             before = chunk
 
     def _load_targets(self, index: int, relation: int, interval: int) -> tuple[Own, States]:
@@ -247,13 +248,7 @@ class StreamedRun(StreamedLayers):
     def _load_piece(self, piece: Piece, terms: Held | None) -> tuple[BlockTensors, Named | None]:
         block = piece.load()
         _ = block.csr.numbers  # read here, and not where they are computed on
-        return block, None if terms is None else self.read_source(terms, piece.source)
-
-    def read_source(self, terms: Held, source: int) -> Named:
-        """Read a source interval's terms, or those of all."""
-        if source != EVERY:
-            return terms.read(source)
-        return joined([terms.read(each) for each in self.intervals])
+        return block, None if terms is None else Sources.of(piece, self.graph.sizes).read(terms)
 
     def keep(self, index: int, relation: int, interval: int, state: State) -> None:
         """Write a state, for the backward pass or the next relation."""

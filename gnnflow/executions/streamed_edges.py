@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate, pairwise
 from typing import TypeVar, cast
 
 import torch
@@ -23,7 +22,8 @@ from gnnflow.executions.ring import Here, Relay, passing, sources_of
 from gnnflow.executions.streamed import StreamedRun
 from gnnflow.executions.streamed_layers import sources_in
 from gnnflow.executions.streamed_rooms import Key, Named, Room
-from gnnflow.executions.streaming import EVERY, Held, Piece, ahead, parts
+from gnnflow.executions.streamed_sources import Sources, fill_with_zeros
+from gnnflow.executions.streaming import EVERY, Piece, ahead
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.layers import State, Terms
 
@@ -42,11 +42,10 @@ class _Read:
 
 @dataclass(frozen=True)
 class _Sources:
-    """Source terms that an edge phase goes over, where their gradients go, and the pieces of each source interval."""
+    """Source terms that an edge phase goes over, where their gradients go, and the pieces that read each."""
 
     passed: Here | Relay
-    pieces: Mapping[int, Sequence[Piece]]
-    level: int
+    pieces: Sequence[tuple[Sources, Sequence[Piece]]]
 
 
 @dataclass(frozen=True)
@@ -88,32 +87,33 @@ class EdgesBack:
     def _sources(self, index: int, relation: int, blame: Room) -> Iterator[_Sources]:
         """Yield the sources of a relation's edges, and those of messages to oneself where these are other nodes."""
         run, of, key = self.run, self.run.layers[index], Key("source", relation)
-        node_type = of.source_type(relation)
-        has_leaves = of.comes_from_several(relation)
-        by_source: dict[int, list[Piece]] = {
-            source: [] for source in ([EVERY] if has_leaves else sources_of(run.graph, node_type))
-        }
-        own: dict[int, list[Piece]] = {}
-        pieces = run.pieces(index, relation)
-        has_edges = any(piece.num_edges for piece in pieces)
-        for piece in pieces:
-            if of.has_self(relation) and piece.number < 0:
-                own[piece.source] = [piece]
-            elif piece.num_edges or not has_edges:  # what is learned of edges has a gradient also where there are none
-                by_source[piece.source].append(piece)
-        passed = passing(run.graph, node_type, run.rooms[index][key], [list(by_source)], blame[key])
-        yield _Sources(passed, by_source, index)
+        pieces, sizes = run.pieces(index, relation), run.graph.active(index)
+        apart, has_edges = of.has_self(relation), any(piece.num_edges for piece in pieces)
+        wanted = [EVERY] if of.comes_from_several(relation) else sources_of(run.graph, of.source_type(relation))
+        own = [piece for piece in pieces if apart and piece.number < 0]
+        others = [piece for piece in pieces if not (apart and piece.number < 0)]
+        # what is learned of edges has a gradient also where there are none
+        others = [piece for piece in others if piece.num_edges or not has_edges]
+        if any(piece.rows is not None for piece in others):
+            held = [(Sources.of(piece, sizes), [piece]) for piece in others]
+            fill_with_zeros(blame[key], run.intervals, sizes, run.device)
+        else:
+            by_source = {source: [piece for piece in others if piece.source == source] for source in wanted}
+            held = [(Sources(source, sizes), of_source) for source, of_source in by_source.items()]
+        passed = passing(run.graph, of.source_type(relation), run.rooms[index][key], [wanted], blame[key])
+        yield _Sources(passed, held)
         if own:
-            key = Key("self", relation)
-            yield _Sources(Here(run.rooms[index][key], blame[key]), own, index + 1)
+            key, sizes = Key("self", relation), run.graph.active(index + 1)
+            held = [(Sources.of(piece, sizes), [piece]) for piece in own]
+            yield _Sources(Here(run.rooms[index][key], blame[key]), held)
 
     def _edge_phase(self, index: int, relation: int, blame: Room, sources: _Sources) -> None:
         """Differentiate the chunks, source interval by source interval."""
         passed, before, left = sources.passed, -1, State()
         with ahead(self._loads(index, relation, sources, blame)) as found, passed:
-            for source, pieces in sources.pieces.items():
+            for source, pieces in sources.pieces:
                 terms = cast("Named", next(found))
-                gathered = self._no_gradients(passed.gradients, source, sources.level)
+                gathered = source.no_gradients(passed.gradients, terms, self.run.device)
                 for leaf in terms.values():
                     leaf.requires_grad_()
                 for piece in pieces:
@@ -126,24 +126,8 @@ class EdgesBack:
                         left = self._differentiate(index, relation, piece, read, of_source)
                     before = piece.target
                     del read, of_source
-                self._write_gradients(passed.gradients, source, gathered, sources.level)
+                source.write(passed.gradients, gathered)
                 del terms, gathered
-
-    def _no_gradients(self, held: Held, source: int, level: int) -> Named:
-        """Return zeros for the gradients of a source interval's terms, or of all intervals'."""
-        active = self.run.graph.active(level)
-        made = held.empty(sum(active) if source == EVERY else active[source], self.run.device)
-        for rows in made.values():
-            rows.zero_()
-        return made
-
-    def _write_gradients(self, held: Held, source: int, gathered: Named, level: int) -> None:
-        if source != EVERY:
-            held.write(source, gathered)
-            return
-        bounds = pairwise([0, *accumulate(self.run.graph.active(level))])
-        for interval, (first, last) in enumerate(bounds):
-            held.write(interval, parts(gathered, slice(first, last)))
 
     def _pulls(self, index: int, relation: int, piece: Piece, read: _Read, of_source: _Source) -> bool:
         """Add a piece's part of the gradients of terms and return True, where that takes no message."""
@@ -198,8 +182,8 @@ class EdgesBack:
         return left
 
     def _loads(self, index: int, relation: int, sources: _Sources, blame: Room) -> Iterator[Callable[[], object]]:
-        for source, pieces in sources.pieces.items():
-            yield partial(self.run.read_source, sources.passed.terms, source)
+        for source, pieces in sources.pieces:
+            yield partial(source.read, sources.passed.terms)
             for piece in pieces:
                 yield partial(self._load_piece, index, relation, piece, blame)
 

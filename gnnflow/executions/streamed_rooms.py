@@ -147,8 +147,8 @@ class LayerRelations:
         return Held.room(graph, like, level=level, node_type=self.type_of(key), of_sources=of_sources)
 
     def comes_from_several(self, relation: int) -> bool:
-        """Return whether a relation's edges have leaves, which may be of several types."""
-        return self.joins is not None and self.model.inputs.leaves_of_relations[relation] != 1
+        """Return whether a relation's edges have leaves, which may be of several types and intervals."""
+        return self.model.inputs.leaves_of_relations[relation] != 1
 
 
 def release(room: Room) -> None:

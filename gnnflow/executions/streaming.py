@@ -42,7 +42,8 @@ class Piece:
     """Some edges of one relation from the nodes of one interval, or `EVERY`, to those of another.
 
     number: tells it from the other pieces of its chunk. load: reads it as a block whose targets and sources are the
-    active rows of the two intervals, behind its layer and before it.
+    active rows of the two intervals, behind its layer and before it. rows: where the sources are but some of `EVERY`,
+    reads which of the rows of all intervals they are, ascending.
     """
 
     target: int
@@ -50,6 +51,7 @@ class Piece:
     number: int
     num_edges: int
     load: Callable[[], BlockTensors]
+    rows: Callable[[], Tensor] | None = None
 
 
 class Rows(Protocol):

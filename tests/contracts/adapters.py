@@ -163,7 +163,7 @@ def _on_ranks(model, case):
 
 
 def on_stream(model, case, *, folder=TEMPORARY, brought=None):
-    """Chunks of one to three intervals in files, cut into pieces of few edges; edges with leaves in one interval.
+    """Chunks of one to three intervals in files, cut into pieces of few edges, and of leaves in few rows.
 
     Where nothing is drawn and edges have no leaves, on one to four ranks, of as many intervals each. brought: gives the
     graph that the model computes on, on one rank then.

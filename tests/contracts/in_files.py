@@ -41,6 +41,7 @@ def filed(folder, case, number, exchange: Exchange | None = None, *, targets=Non
         numbering,
         files=[numbers.index(id(block)) for block in case.per_layer],
         max_edges=(2, 7, 1000)[case.seed % 3],
+        max_rows=(3, 0, 1, 5)[case.seed % 4],
         width=0 if typed else features.width,
         sparse=not typed and features.is_sparse,
         ring=None if exchange is None else Ring(exchange, numbering.sizes, copies=case.seed % 2 == 1),
@@ -59,7 +60,7 @@ def filed(folder, case, number, exchange: Exchange | None = None, *, targets=Non
 def _numbering(case, nodes, depth, *, bounds, typed):
     """Return where nodes lie: by depth and degree where there is a depth, else by id."""
     size, per_layer = len(nodes), len(case.per_layer)
-    intervals = 1 if case.graph.adjacency.edges.leaves is not None else min(size, 1 + case.seed % 3)
+    intervals = min(size, 1 + case.seed % 3)
     types = np.zeros(size, np.int64) if nodes.types is None else nodes.types
     # as many of each type, or one fewer of every other one
     of_types = [max(1, intervals - number % 2) for number in range(typed.schema.num_types)] if typed else []

@@ -43,7 +43,7 @@ class _Segment:
 class Ends:
     """The intervals that edges of a relation lead to, of this rank, and those that they come from, as these come by.
 
-    sources: `EVERY` alone where an edge has leaves, which may be of several types.
+    sources: `EVERY` alone where an edge has leaves, which may be of several types and intervals.
     """
 
     targets: Sequence[int]
@@ -53,12 +53,12 @@ class Ends:
 class ChunkFile:
     """The in-edges that a layer aggregates in one relation, by chunk. sizes: nodes of each interval.
 
-    max_edges: of a piece. Where edges have leaves these are of one interval or of `EVERY`.
+    max_edges: of a piece. max_rows: and how many rows the leaves of its edges may name, but for an edge of more.
     """
 
-    def __init__(self, scratch: Scratch, sizes: Sequence[int], ends: Ends, *, max_edges: int) -> None:
+    def __init__(self, scratch: Scratch, sizes: Sequence[int], ends: Ends, *, max_edges: int, max_rows: int) -> None:
         self._sizes, self._firsts, self._ends = tuple(sizes), offsets_of(np.array(sizes)), ends
-        self._scratch, self._file, self._max_edges = scratch, scratch.file(), max_edges
+        self._scratch, self._file, self._max_edges, self._max_rows = scratch, scratch.file(), max_edges, max_rows
         self._segments: dict[tuple[int, int], list[_Segment]] = {}
         self._num_edges: dict[int, int] = {}  # by the least depth of their targets; known once all are written
         self._scale: NodeFile | None = None
@@ -67,8 +67,7 @@ class ChunkFile:
     def begin(self, block: Block) -> None:
         """Take note of which columns edges have; of no edge too."""
         edges = block.edges
-        has_leaves = edges.leaves is not None and len(self._ends.sources) == 1
-        assert has_leaves or edges.leaves is None or edges.leaf_counts.max(initial=1) == 1, "leaves of many intervals"
+        has_leaves = list(self._ends.sources) == [EVERY]
         width = 0 if edges.attributes is None else edges.attributes.shape[1]
         self._columns = (has_leaves, edges.weight is not None, width, block.edge_scale is not None)
 
@@ -82,10 +81,16 @@ class ChunkFile:
         positions, first = picked.positions, run.within
         targets = np.repeat(np.arange(first, first + len(run.places), dtype=np.int32), picked.counts)
         for source, held in self._by_source(edges, positions, numbering):
-            for start in range(0, len(held), self._max_edges):
+            start = 0
+            while start < len(held):
                 part = held[start : start + self._max_edges]
                 rows = numbering.rows_of(edges.sources_of(positions[part]))
+                if self._columns[0]:
+                    counts = edges.leaf_counts[positions[part]]
+                    part = part[: _within(rows, counts, self._max_rows)]
+                    rows = rows[: counts[: len(part)].sum()]
                 self._append((run.interval, source), block, positions[part], (targets[part], rows), depth=run.depth)
+                start += len(part)
 
     def _room_of_targets(self) -> NodeFile:
         own = frozenset(self._ends.targets)
@@ -138,7 +143,7 @@ class ChunkFile:
                     held[0].depth,
                 )
                 for of_depth in of_depths
-                for held in self._grouped(of_depth)
+                for held in self._grouped(of_depth, before)
             ]
         before.close()
 
@@ -168,20 +173,23 @@ class ChunkFile:
             before = len(found)
             for source in sources:
                 segments = [each for each in self._segments.get((target, source), []) if each.depth >= least_depth]
-                found += [piece(target, source, *each) for each in enumerate(self._grouped(segments))]
+                found += [piece(target, source, *each) for each in enumerate(self._grouped(segments, self._file))]
             if len(found) == before:
                 found.append(piece(target, target if target in sources else sources[0], 0, []))
         return found
 
-    def _grouped(self, segments: Sequence[_Segment]) -> list[list[_Segment]]:
+    def _grouped(self, segments: Sequence[_Segment], file: ScratchFile) -> list[list[_Segment]]:
+        """Return which segments are read at once. file: where they lie."""
         groups: list[list[_Segment]] = []
-        held = 0
+        held, named = 0, np.zeros(0, np.int32)
         for each in segments:
-            if not groups or held + each.num_edges > self._max_edges:
+            rows = np.unique(self._read(each, file)[1]) if self._columns[0] and self._max_rows else named
+            both = np.union1d(named, rows)
+            if not groups or held + each.num_edges > self._max_edges or len(both) > self._max_rows > 0:
                 groups.append([])
-                held = 0
+                held, both = 0, rows
             groups[-1].append(each)
-            held += each.num_edges
+            held, named = held + each.num_edges, both
         return groups
 
     def close(self) -> None:
@@ -227,3 +235,16 @@ class ChunkFile:
         whole = len(lengths)
         parts = np.split(held, bounds[:-1])
         return [part if place < whole else part.view(np.float32) for place, part in enumerate(parts)]
+
+
+def _within(rows: Array, counts: IntArray, max_rows: int) -> int:
+    """Return how many of some edges, of the first ones, name so many different rows at most; one at least.
+
+    rows [L]: of the leaves of one edge after the other. counts [E]: how many each has. max_rows: 0 for any number.
+    """
+    first = np.unique(rows, return_index=True)[1] if max_rows else rows[:0]
+    if len(first) <= max_rows:
+        return len(counts)
+    # the leaf that names one row too many: its edge is the first that is left out
+    leaf = np.partition(first, max_rows)[max_rows]
+    return max(1, int(np.searchsorted(np.cumsum(counts), leaf, side="right")))

@@ -59,6 +59,7 @@ class FileGraph:
         *,
         files: Sequence[int],
         max_edges: int,
+        max_rows: int,
         width: int,
         sparse: bool,
         ring: Ring | None = None,
@@ -68,15 +69,15 @@ class FileGraph:
         """Return a graph whose nodes and edges are still to be written. files: per layer, the number of its edges.
 
         typed: of a typed graph, whose features' widths and forms are those that it names, and not width and sparse.
-        leaves: its, as `ModelInputs.leaves_of_relations` gives them.
+        max_edges, max_rows: of a piece, as a `Plan` has them. leaves: as `ModelInputs.leaves_of_relations` gives them.
         """
         own, sizes = None if ring is None else ring.own, numbering.sizes
         schema = UNTYPED if typed is None else typed.schema
-        several = [typed is not None and number != 1 for number in leaves or (1,) * schema.num_relations]
+        several = [number != 1 for number in leaves or (1,) * schema.num_relations]
         types = zip(schema.target_types, schema.source_types, several, strict=True)
         ends = [_ends(numbering, ring, *each) for each in types]
         chunks = {
-            number: tuple(ChunkFile(scratch, sizes, each, max_edges=max_edges) for each in ends)
+            number: tuple(ChunkFile(scratch, sizes, each, max_edges=max_edges, max_rows=max_rows) for each in ends)
             for number in sorted(set(files))
         }
         forms = [(width, sparse)] if typed is None else [(each.feature_width, each.sparse) for each in typed.types]
@@ -181,7 +182,9 @@ class FileGraph:
     def _as_read(self, layer: int, relation: int) -> list[Piece]:
         if self.numbering.levels and not self.prunes:
             return self.plain_pieces(layer, relation)  # scoring reads them by target alone
-        found = packed(self.plain_pieces(layer, relation), self.scratch, read_here, threads=1)
+        # where a type is several intervals, the rows of all are more than is in memory at once
+        picks = len(self.sizes) > self.schema.num_types
+        found = packed(self.plain_pieces(layer, relation), self.scratch, read_here, threads=1, picks=picks)
         if not self.numbering.levels:
             self.chunks[layer][relation].close()
         return found

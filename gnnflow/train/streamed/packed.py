@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from gnnflow.executions.moving import mapped
-from gnnflow.executions.streaming import Piece, ahead
+from gnnflow.executions.streaming import EVERY, Piece, ahead
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import Csr
 from gnnflow.kernels.memory import give_back
@@ -38,14 +38,18 @@ def read_here(file: ScratchFile, at: int, num_bytes: int) -> Tensor:
     return torch.from_numpy(held)
 
 
-def packed(pieces: Sequence[Piece], scratch: Scratch, fetch: Fetch, *, threads: int) -> list[Piece]:
+def packed(
+    pieces: Sequence[Piece], scratch: Scratch, fetch: Fetch, *, threads: int, picks: bool = False
+) -> list[Piece]:
     """Write pieces anew and return them. threads: that read and sort, a piece each.
 
+    picks: edges from `EVERY` have as sources the rows alone that they name.
     Raises IndexError where an edge leads outside of its rows.
     """
     file, found = scratch.file(), []
-    with ahead([partial(_sorted, piece) for piece in pieces], number=threads) as blocks:
-        for piece, block in zip(pieces, blocks, strict=True):
+    with ahead([partial(_sorted, piece, picks and piece.source == EVERY) for piece in pieces], number=threads) as held:
+        for piece, (block, named) in zip(pieces, held, strict=True):
+            rows = None if named is None else partial(_Stored.of(file, named).read, fetch)
             csr, reverse = block.csr, None
             if block.leaves is None:
                 by_source = csr.by_source
@@ -61,7 +65,7 @@ def packed(pieces: Sequence[Piece], scratch: Scratch, fetch: Fetch, *, threads: 
                 csr.num_edges,
                 _longest(csr),
             )
-            found.append(replace(piece, load=partial(_load, fetch, forward, reverse)))
+            found.append(replace(piece, load=partial(_load, fetch, forward, reverse), rows=rows))
     file.lock()
     give_back()
     return found
@@ -211,13 +215,24 @@ def _widened(numbers: Tensor) -> Tensor:
     return torch.from_numpy(numbers.numpy().astype(np.int64))
 
 
-def _sorted(piece: Piece) -> BlockTensors:
-    block = piece.load()
+def _sorted(piece: Piece, picks: bool) -> tuple[BlockTensors, Tensor | None]:  # noqa: FBT001
+    """Return a piece ready to be written and, where it picks its sources, which rows they are."""
+    block, rows = piece.load(), None
     if not (block.csr.is_sound and (block.leaves is None or block.leaves.is_sound)):
         raise IndexError("an edge of the adjacency leads outside of its rows")
+    if picks:
+        rows, block = _picked(block)
     if block.leaves is None:
         _ = block.csr.transposed
-    return block
+    return block, rows
+
+
+def _picked(block: BlockTensors) -> tuple[Tensor, BlockTensors]:
+    """Return the rows that a block's edges name, ascending, and the block with these alone as its sources."""
+    of_sources = block.csr if block.leaves is None else block.leaves
+    rows, places = torch.unique(of_sources.sources, return_inverse=True)
+    picked = Csr(of_sources.offsets, places, len(rows))
+    return rows, replace(block, csr=picked) if block.leaves is None else replace(block, leaves=picked)
 
 
 def _longest(csr: Csr) -> int:

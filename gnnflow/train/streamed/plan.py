@@ -24,14 +24,27 @@ from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.schema import GraphSchema
 from gnnflow.layers import Model
 from gnnflow.train.streamed.numbering import KEPT_PER_NODE, PER_NODE, PER_TYPED_NODE
+from gnnflow.train.streamed.size import GraphSize
 from gnnflow.train.streamed.space import mib
-from gnnflow.train.streamed.widths import DEGREES, NUMBER, Asked, TypeWidths, bytes_per_layer, layer_widths
+from gnnflow.train.streamed.widths import (
+    DEGREES,
+    NUMBER,
+    Asked,
+    TypeWidths,
+    bytes_per_layer,
+    bytes_per_picked,
+    layer_widths,
+)
 
 _MOST_INTERVALS = 1024  # of a type
 _NUMBERS_OF_INTERVALS = 1 << 16  # that two bytes tell apart
 
 _SHARE_OF_EDGES = 0.25  # of what is left for intervals and pieces: more intervals rather than less for pieces
 _LEAST_EDGES = 65_536  # of a piece: what layers that define `message` take at once
+_LEAST_WITH_LEAVES = 16_384  # the same of edges with leaves, which take several times the memory
+_LEAST_PICKED = 16_384  # rows that a piece may pick, or all there are
+_PER_LEAF = 100  # bytes of a leaf in three pieces by edge, and in one by source
+_PER_STORED_LEAF = 40  # bytes per leaf of a partition beyond an edge's first, while it is put into chunks
 _PER_STORED_EDGE = 120  # bytes per edge of a partition while it is read and put into chunks
 _PER_TYPED_EDGE = 24  # bytes more, and 8 per column: where relations are read one by one and put together
 _PER_DEGREE = 100  # bytes per node of a partition and relation beyond the first, likewise
@@ -83,52 +96,12 @@ ON_CARD = Place(
 
 
 @dataclass(frozen=True)
-class TypedSize:
-    """What is known of a typed graph: nodes and dense feature columns of each type, edges of each relation.
-
-    nodes_of_all: of all types and ranks together. Of several ranks, nodes and edges are those of the one with the most.
-    """
-
-    nodes: tuple[int, ...]
-    features: tuple[int, ...]
-    edges: tuple[int, ...]
-    nodes_of_all: int
-
-
-@dataclass(frozen=True)
-class GraphSize:
-    """What is known of a graph before it is read. edge_columns: numbers per edge beside its ends; has_leaves: edges do.
-
-    largest: the most nodes and in-edges of a partition. every_edge: no layer samples them. Of several ranks, what the
-    one with the most of each has; targets_of_all: those of all ranks together, whose outputs each of them is told.
-    typed: of a graph with types; feature_width is then that of the type with the most.
-    """
-
-    num_nodes: int
-    num_edges: int
-    num_targets: int
-    feature_width: int
-    edge_columns: int
-    largest: tuple[int, int]
-    has_leaves: bool = False
-    ranks: int = 1
-    targets_of_all: int = 0
-    every_edge: bool = True
-    typed: TypedSize | None = None
-
-    @property
-    def by_type(self) -> TypedSize:
-        """The same of each type and relation; of a graph without types there is one."""
-        return self.typed or TypedSize((self.num_nodes,), (self.feature_width,), (self.num_edges,), self.num_nodes)
-
-
-@dataclass(frozen=True)
 class Plan:
     """How a graph is cut: into so many intervals of each rank, pieces of at most so many edges; and the most bytes.
 
     num_bytes: of a rank's memory; row_bytes: of them, those of rows of intervals; disk_bytes: of its files, wherever
     they lie. copies: each rank keeps the sources' terms of all ranks. of_types: how many of the intervals are of each
-    node type; none where there is one.
+    node type; none where there is one. max_rows: that the leaves of a piece's edges may name; 0 for any number.
     """
 
     intervals: int
@@ -138,6 +111,7 @@ class Plan:
     row_bytes: int
     copies: bool = False
     of_types: tuple[int, ...] = ()
+    max_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -157,7 +131,8 @@ class _Cut:
         cut = [intervals if nodes == most else max(1, math.ceil(nodes / max(rows, 1))) for nodes in of.nodes]
         ends = zip(of.edges, schema.source_types, schema.target_types, strict=True)
         # about how many edges a chunk has, which then is one piece; a hub may have more, which pieces bound
-        chunks = (edges // (cut[source] * cut[target] * size.ranks) for edges, source, target in ends)
+        into = [1] * len(cut) if size.has_leaves else cut  # edges with leaves come from all intervals at once
+        chunks = (edges // (into[source] * cut[target] * size.ranks) for edges, source, target in ends)
         return cls(tuple(cut), rows, max(chunks, default=0))
 
 
@@ -165,7 +140,7 @@ class _Cut:
 class _Needs:
     """Bytes that training takes: fixed and of what is there throughout, per row of an interval and edge of a piece.
 
-    with_loss: while the loss is computed, when there are no rows and pieces.
+    with_loss: while the loss is computed, when there are no rows and pieces. per_picked: of a row that a piece picks.
     """
 
     fixed: int
@@ -173,6 +148,7 @@ class _Needs:
     with_loss: int
     per_row: int
     per_edge: int
+    per_picked: int
 
     @classmethod
     def of(cls, model: Model, size: GraphSize, layers: list[list[TypeWidths]], place: Place) -> _Needs:
@@ -181,17 +157,22 @@ class _Needs:
         if size.typed is not None:
             fixed += _PER_RELATION * max(0, *(len(each.into) + len(each.out_of) - 2 for each in layers[0]))
         columns = 3 * NUMBER * size.edge_columns
+        if size.has_leaves:
+            rows = max(each.instance for layer in layers for of in layer for each in of.into)
+            columns += size.leaves * (_PER_LEAF + NUMBER * heads) + 6 * NUMBER * heads + 3 * NUMBER * rows
         return cls(
             fixed,
             _resident(model, size, place.outputs),
             _resident(model, size, place.at_loss),
             max(map(bytes_per_layer, layers, [*layers[1:], None])) + place.per_offset,
             place.per_edge + columns + 6 * NUMBER * heads + place.per_number * bool(heads),
+            max(map(bytes_per_picked, layers)),
         )
 
-    def in_all(self, rows: int, edges: int) -> int:
-        """Return the bytes with so many rows and edges."""
-        return self.fixed + max(self.with_loss, self.resident + rows * self.per_row + edges * self.per_edge)
+    def in_all(self, rows: int, edges: int, picked: int = 0) -> int:
+        """Return the bytes with so many rows of an interval, edges and picked rows."""
+        held = rows * self.per_row + edges * self.per_edge + picked * self.per_picked
+        return self.fixed + max(self.with_loss, self.resident + held)
 
 
 def plan(model: Model, size: GraphSize, *, budget: int, copies: bool = False, place: Place = ON_CPU) -> Plan:
@@ -206,46 +187,115 @@ def plan(model: Model, size: GraphSize, *, budget: int, copies: bool = False, pl
             where="train.workers",
             fix="Set it to 1, or leave train.memory out.",
         )
-    may_prune = _prunes(size) or not size.num_edges
-    of = size.by_type
-    spread = math.ceil(of.nodes_of_all / max(*of.nodes, 1))
-    asked = Asked(of.features, spread, may_prune, size.has_leaves, size.ranks > 1, place.exact)
-    layers = [layer_widths(model, index, asked) for index in range(model.num_layers)]
-    needs = _Needs.of(model, size, layers, place)
+    layers, needs = _needs(model, size, place, picks=False)
     what = f"{mib(needs.fixed)} whatever the graph, pieces of edges, and weights with logits and labels of "
-    needed = {f"{what}{size.num_targets:,} targets": needs.in_all(0, 2 * _LEAST_EDGES)}
+    needed = {f"{what}{size.num_targets:,} targets": needs.in_all(0, 2 * _least_edges(size))}
     needed |= _filing(size, place) if place.reads else {}
     if budget < max(needed.values()):
         raise _too_small(budget, needed)
-    return _cut(model, size, layers, needs, budget=budget, copies=copies)
+    schema = model.inputs.schema
+    most = min(_MOST_INTERVALS, max(size.by_type.nodes), (_NUMBERS_OF_INTERVALS - 1) // schema.num_types)
+    few = 1 if size.has_leaves else most
+    if (found := _cut(schema, size, layers, needs, budget=budget, copies=copies, most=few)) is not None:
+        return found
+    if size.has_leaves:
+        return _picking_cut(schema, size, *_needs(model, size, place, picks=True), budget=budget, most=most)
+    cut = _Cut.of(size, schema, most)
+    what = f"{needs.per_row:,} bytes for each node of an interval, of which there can be {most}"
+    raise _too_small(budget, {what: needs.in_all(cut.rows, _edges(size, needs, cut, budget))})
+
+
+def _needs(model: Model, size: GraphSize, place: Place, *, picks: bool) -> tuple[list[list[TypeWidths]], _Needs]:
+    """Return the widths of each layer, and the bytes that follow from them."""
+    may_prune, of = size.may_prune or not size.num_edges, size.by_type
+    spread = math.ceil(of.nodes_of_all / max(*of.nodes, 1))
+    asked = Asked(of.features, spread, may_prune, size.has_leaves, picks, size.ranks > 1, place.exact)
+    layers = [layer_widths(model, index, asked) for index in range(model.num_layers)]
+    return layers, _Needs.of(model, size, layers, place)
+
+
+def _least_edges(size: GraphSize) -> int:
+    return _LEAST_WITH_LEAVES if size.has_leaves else _LEAST_EDGES
+
+
+def _edges(size: GraphSize, needs: _Needs, cut: _Cut, budget: int) -> int:
+    """Return the edges that a piece should have: those of a chunk where they are not too large a share of a budget."""
+    enough = int((budget - needs.resident - needs.fixed) * _SHARE_OF_EDGES) // needs.per_edge
+    return max(_least_edges(size), min(enough, cut.chunk * 21 // 20))
 
 
 def _cut(
-    model: Model, size: GraphSize, layers: list[list[TypeWidths]], needs: _Needs, *, budget: int, copies: bool
-) -> Plan:
-    """Return the cut of the fewest intervals that keeps the budget."""
-    schema, left = model.inputs.schema, budget - needs.resident - needs.fixed
-    most = min(_MOST_INTERVALS, max(size.by_type.nodes), (_NUMBERS_OF_INTERVALS - 1) // schema.num_types)
-    most = 1 if size.has_leaves else most
-    enough = int(left * _SHARE_OF_EDGES) // needs.per_edge
+    schema: GraphSchema,
+    size: GraphSize,
+    layers: list[list[TypeWidths]],
+    needs: _Needs,
+    *,
+    budget: int,
+    copies: bool,
+    most: int,
+) -> Plan | None:
+    """Return the cut of the fewest intervals that keeps the budget; None where it takes more than `most`."""
+    left = budget - needs.resident - needs.fixed
     for intervals in range(1, most + 1):
         cut = _Cut.of(size, schema, intervals)
         rows, row_bytes = cut.rows, cut.rows * needs.per_row
-        edges = max(_LEAST_EDGES, min(enough, cut.chunk * 21 // 20))
+        edges = _edges(size, needs, cut, budget)
         if needs.in_all(rows, edges) <= budget:
             edges = max(edges, min((left - row_bytes) // needs.per_edge, 2 * cut.chunk))
             copies = copies and intervals > 1
             disk = _disk_bytes(layers, size, schema, copies=copies, intervals=cut.of_types)
             of_types = cut.of_types if size.typed is not None else ()
             return Plan(sum(cut.of_types), edges, needs.in_all(rows, edges), disk, row_bytes, copies, of_types)
-    what = f"{needs.per_row:,} bytes for each node of an interval, of which there can be {most}"
-    raise _too_small(budget, {what: needs.in_all(rows, edges)})
+    return None
+
+
+def _picking_cut(
+    schema: GraphSchema, size: GraphSize, layers: list[list[TypeWidths]], needs: _Needs, *, budget: int, most: int
+) -> Plan:
+    """Return the cut of a graph whose edges have leaves that reads fewest rows and keeps the budget.
+
+    Every piece reads the intervals that its leaves lie in, so memory is best spent on the rows that a piece may pick,
+    and intervals are small; but each of them takes a piece at least.
+    """
+    nodes = size.by_type.nodes_of_all
+    least = min(nodes, _LEAST_PICKED)
+    found: list[tuple[int, _Cut, int, int]] = []
+    for intervals in range(2, most + 1):
+        cut = _Cut.of(size, schema, intervals)
+        edges = _edges(size, needs, cut, budget)
+        picked = min(nodes, (budget - needs.in_all(cut.rows, edges)) // max(needs.per_picked, 1))
+        if picked >= least:
+            found.append((_num_pieces(size, schema, cut, edges, picked), cut, edges, picked))
+    if not found:
+        what = f"{needs.per_row:,} bytes for each node of an interval, of which there can be {most}, and "
+        what += f"{needs.per_picked:,} for each row that a piece of edges with leaves reads"
+        rows = _Cut.of(size, schema, most).rows
+        raise _too_small(budget, {what: needs.in_all(rows, _LEAST_WITH_LEAVES, least)})
+    _, cut, edges, picked = min(found, key=lambda each: each[0])  # of several the one of fewest intervals
+    disk = _disk_bytes(layers, size, schema, copies=False, intervals=cut.of_types)
+    of_types = cut.of_types if size.typed is not None else ()
+    row_bytes = cut.rows * needs.per_row + picked * needs.per_picked
+    num_bytes = needs.in_all(cut.rows, edges, picked)
+    return Plan(sum(cut.of_types), edges, num_bytes, disk, row_bytes, of_types=of_types, max_rows=picked)
+
+
+def _num_pieces(size: GraphSize, schema: GraphSchema, cut: _Cut, edges: int, picked: int) -> int:
+    """Return about how many pieces a graph has whose leaves are drawn at random, which is the most."""
+    nodes = size.by_type.nodes_of_all
+    # so many leaves name so many different nodes of all
+    leaves = -nodes * math.log1p(-picked / nodes) if picked < nodes else math.inf
+    found = 0
+    for number, target in zip(size.by_type.edges, schema.target_types, strict=True):
+        into = number / cut.of_types[target]
+        found += cut.of_types[target] * max(1, math.ceil(into / edges), math.ceil(into * size.leaves / leaves))
+    return found
 
 
 def _filing(size: GraphSize, place: Place) -> dict[str, int]:
     """Return the bytes that writing the graph into files takes, by what for."""
     nodes, edges = size.largest
-    stored = edges * _PER_STORED_EDGE + nodes * (size.feature_width * 3 * NUMBER + 200)
+    per_edge = _PER_STORED_EDGE + _PER_STORED_LEAF * (size.leaves - 1)
+    stored = edges * per_edge + nodes * (size.feature_width * 3 * NUMBER + 200)
     in_order, per_node = 0 if size.ranks > 1 or size.has_leaves else size.num_nodes, PER_NODE
     if size.typed is not None:
         stored += edges * (_PER_TYPED_EDGE + 8 * size.edge_columns) + nodes * _PER_DEGREE * len(size.typed.edges)
@@ -287,8 +337,9 @@ def _disk_bytes(
 ) -> int:
     """Return the bytes of all files. Chunks are written twice: as they come, and by target and by source."""
     # where layers compute the rows alone that reach a target, each may have edges of its own
-    orders = len(layers) if _prunes(size) else 1
+    orders = len(layers) if size.may_prune else 1
     columns = 2 + size.edge_columns + orders * (3 + size.edge_columns)
+    columns += 4 * size.leaves * size.has_leaves  # and which rows a piece picks
     own, rows, others = size.num_edges * columns * NUMBER, 0, 0
     for node_type, (nodes, features) in enumerate(zip(size.by_type.nodes, size.by_type.features, strict=True)):
         of = [layer[node_type] for layer in layers]
@@ -307,8 +358,3 @@ def _disk_bytes(
     # before there are rows, edges are merged from one file into another
     own += max(rows, size.num_edges * (2 + size.edge_columns) * NUMBER)
     return own + others * copies
-
-
-def _prunes(size: GraphSize) -> bool:
-    """Return whether training may compute fewer rows than there are: on one rank, where not all nodes are targets."""
-    return size.ranks == 1 and not size.has_leaves and size.num_targets < size.num_nodes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -24,8 +24,6 @@ from gnnflow.graph.splits import SPLITS
 from gnnflow.kernels.memory import give_back, return_memory
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model, build_model
-from gnnflow.neighbors.selected import Neighbors
-from gnnflow.storage.graph_store import GraphStore
 from gnnflow.train.globalbatch.graph import blocks_of, bounds_of, labelled, partitions_of, read_part
 from gnnflow.train.job import TrainJob
 from gnnflow.train.outputs import Outputs
@@ -34,11 +32,12 @@ from gnnflow.train.reproducible import seed_step
 from gnnflow.train.state import Row
 from gnnflow.train.streamed.bandwidth import keeps_copies, measured
 from gnnflow.train.streamed.card import Card, CardGraph
-from gnnflow.train.streamed.files import Scratch, disk_of
+from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.graph import FileGraph
 from gnnflow.train.streamed.numbering import Numbering, by_id, even_sizes, numbered
-from gnnflow.train.streamed.plan import ON_CARD, ON_CPU, GraphSize, Plan, TypedSize, plan
+from gnnflow.train.streamed.plan import ON_CARD, ON_CPU, Plan, plan
 from gnnflow.train.streamed.reach import depths
+from gnnflow.train.streamed.size import graph_size, of_all_ranks
 from gnnflow.train.streamed.space import check_disk
 from gnnflow.train.streamed.typed_numbering import by_type, numbered_by_type, types_in
 
@@ -183,64 +182,6 @@ def open_streamed(job: TrainJob, *, edges: bool = True, exchange: Exchange | Non
     return StreamedSource(graph, training, made, rows, ids, splits, labels, job.splits, job.seed, watch)
 
 
-def of_all_ranks(own: GraphSize, counts: IntArray, folder: str, exchange: Exchange) -> tuple[GraphSize, int]:
-    """Return the size that every rank plans for, and how many have their files on this rank's disk.
-
-    counts: this rank's targets by split.
-    """
-    of = own.by_type
-    figures = [own.num_nodes, own.num_edges, own.num_targets, *own.largest, disk_of(folder), *counts]
-    told = told_by_all(exchange, np.array([*figures, *of.nodes, *of.edges], np.int64))
-    told, by_type = told[:, : len(figures)], told[:, len(figures) :].max(0)
-    num_nodes, num_edges, num_targets, nodes, edges = told[:, :5].max(0).tolist()
-    most = (tuple(each.tolist()) for each in np.split(by_type, [len(of.nodes)]))
-    size = replace(
-        own,
-        num_nodes=num_nodes,
-        num_edges=num_edges,
-        num_targets=num_targets,
-        largest=(nodes, edges),
-        ranks=exchange.size,
-        targets_of_all=int(told[:, 6:].sum(0).max()),
-        typed=own.typed and replace(own.typed, nodes=next(most), edges=next(most)),
-    )
-    return size, int((told[:, 5] == told[exchange.rank, 5]).sum())
-
-
-def graph_size(neighbors: Neighbors, num_targets: int, partitions: range) -> GraphSize:
-    """Return what is known of a rank's partitions before their edges are read. num_targets: of the largest split."""
-    store, facts = neighbors.store, neighbors.store.facts
-    book = store.book
-    # of each partition in each relation
-    in_edges = np.array([store.degrees(number).in_degree.sum(0).reshape(-1) for number in partitions])
-    typed = None if not store.schema.is_typed else _typed_size(store, partitions, in_edges.sum(0).tolist())
-    dense = facts.features.width if facts.features.kind == "dense" else 0
-    columns = facts.has_weight + facts.attribute_width + (neighbors.sampling == "weighted")
-    return GraphSize(
-        num_nodes=sum(map(book.size, partitions)),
-        num_edges=facts.num_edges if len(partitions) == book.num_partitions else int(in_edges.sum()),
-        num_targets=num_targets,
-        feature_width=dense if typed is None else max(typed.features),
-        edge_columns=columns,
-        largest=(max(map(book.size, partitions)), int(in_edges.sum(1).max())),
-        has_leaves=set(facts.leaves_of_relations) != {1},
-        every_edge=neighbors.fanouts is None,
-        typed=typed,
-    )
-
-
-def _typed_size(store: GraphStore, partitions: range, edges: Sequence[int]) -> TypedSize:
-    """Return what is known of a rank's part of a typed graph. edges: in-edges in each relation."""
-    sizes = np.diff(store.book.offsets).reshape(-1, store.schema.num_types)
-    kinds = store.facts.features_of_types
-    return TypedSize(
-        tuple(sizes[partitions.start : partitions.stop].sum(0).tolist()),
-        tuple(0 if each is None or each.kind != "dense" else each.width for each in kinds),
-        tuple(edges),
-        store.book.num_nodes,
-    )
-
-
 def _numbering(job: TrainJob, made: Plan, exchange: Exchange, *, targets: IntArray, edges: bool) -> Numbering:
     """Return where nodes lie: by id on several ranks, and where edges have leaves."""
     neighbors = job.neighbors
@@ -280,6 +221,7 @@ def _written(
         numbering,
         files=files,
         max_edges=made.max_edges,
+        max_rows=made.max_rows,
         width=job.inputs.feature_width,
         sparse=job.inputs.sparse,
         ring=None if exchange.size == 1 else Ring(exchange, numbering.sizes, copies=made.copies),

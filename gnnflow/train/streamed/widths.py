@@ -36,7 +36,8 @@ class PassWidths:
     they lie and nothing is computed for each. passed: of a source's terms, where they go round. in_place: whether
     pieces are added to states and gradients that are there. learns: whether the backward pass goes over its edges.
     apart: of a target's terms as the source of its message to itself, where its type is not that of the sources.
-    spread: how many times as many rows the sources are as the largest type has, where they are of all types.
+    spread: how many times as many rows the sources are as the largest type has, where they are of all types; 0 where
+    pieces pick theirs. instance: per edge with leaves, of the row that these make.
     """
 
     source: int
@@ -50,6 +51,7 @@ class PassWidths:
     learns: bool
     apart: int = 0
     spread: int = 1
+    instance: int = 0
 
 
 @dataclass(frozen=True)
@@ -115,15 +117,16 @@ class Asked:
     """What decides of a layer's terms beside the model.
 
     features: dense columns of each node type. spread: how many times as many nodes there are as of the largest type.
-    may_prune: whether layers may compute fewer targets than they have
-    sources. goes_round: whether source terms go from rank to rank. exact: layers are taken as the execution computes
-    them, and not in any way it could.
+    may_prune: whether layers may compute fewer targets than they have sources. picks: pieces of edges with leaves name
+    the rows that they read. goes_round: whether source terms go from rank to rank. exact: layers are taken as the
+    execution computes them, and not in any way it could.
     """
 
     features: Sequence[int]
     spread: int
     may_prune: bool
     has_leaves: bool
+    picks: bool
     goes_round: bool
     exact: bool
 
@@ -177,24 +180,36 @@ def _bytes_per_row(layer: TypeWidths, following: TypeWidths | None) -> int:
     return NUMBER * max(terms, edges, edges_back, last_back, head)
 
 
+def bytes_per_picked(layer: list[TypeWidths]) -> int:
+    """Return the bytes per row that a piece of edges with leaves picks: forward three pieces' are read.
+
+    Backward: the terms of two, and of one the gradients, what autograd makes of them and what is added to an interval.
+    """
+    return 6 * NUMBER * max((each.source for of in layer for each in of.into if not each.spread), default=0)
+
+
 def _piece(of: PassWidths) -> int:
     """Return the numbers per row that adding a relation's pieces takes beside the state they are added to."""
     # where pieces are not added in place: a part's state and what the two are merged with
     parts = 0 if of.in_place else 4 * of.state
+    # where rows are picked, the interval that they are picked from in each of the two threads that read
+    sources = 3 * of.spread * of.source if of.spread else 2 * of.source
     # passed: what waits to be taken, is on its way here, or read ahead to be sent; of gradients also what is sent; and
     # the memory that ranks of one host both see, once for each way
-    return parts + 3 * of.source + 5 * of.passed
+    return parts + sources + 5 * of.passed
 
 
 def _piece_back(of: PassWidths) -> int:
     """Return the numbers per row that differentiating a relation's pieces takes."""
     # where pieces are not added in place: the whole states, a part with its gradient, what that is made of, and the
     # gradients of terms
-    differentiated = 0 if of.in_place else 5 * of.state + 2 * (of.source + of.target)
+    differentiated = 0 if of.in_place else 5 * of.state + 2 * (of.spread * of.source + of.target)
     differentiated += 0 if of.in_place or of.adds else 3 * of.kept
     # attention keeps of each target what it needs of all its edges, and reads and writes the gradients of target terms
     attended = 4 * of.heads + 2 * of.target if of.in_place and not of.adds else 0
-    return 4 * of.source + 9 * of.passed + 2 * (of.state + of.target) + differentiated + attended
+    # where rows are picked, of an interval: terms that are read, and gradients added to, written and about to be
+    sources = 4 * (of.spread or 1) * of.source
+    return sources + 9 * of.passed + 2 * (of.state + of.target) + differentiated + attended
 
 
 def _pass_widths(of: LayerRelations, relation: int, asked: Asked) -> PassWidths:
@@ -228,7 +243,8 @@ def _pass_widths(of: LayerRelations, relation: int, asked: Asked) -> PassWidths:
         any(rows.requires_grad for each in either for held in each for rows in held.values())
         or any(rows.requires_grad for each in states for rows in each.values()),
         max(_width(each.source) for each in either) if of.has_self(relation) else 0,
-        asked.spread if of.source_type(relation) is None else 1,
+        asked.spread * (not asked.picks) if of.comes_from_several(relation) else 1,
+        max(_width(each.source) for each in either) // layer.positions * of.comes_from_several(relation),
     )
 
 

@@ -13,9 +13,11 @@ from gnnflow.train.streamed.files import LocalDisk, Scratch
 from gnnflow.train.streamed.plan import Plan
 
 
-def cut_to(disk_bytes, intervals=5):
+def cut_to(disk_bytes, intervals=5, max_rows=20):
+    """Return what plans intervals (of each type), pieces of 30 edges, and so many rows that leaves of a piece name."""
+
     def planned(*_, budget, copies=False, place=None):
-        return Plan(intervals, 30, budget, disk_bytes, budget, copies and intervals > 1)
+        return Plan(intervals, 30, budget, disk_bytes, budget, copies and intervals > 1, max_rows=max_rows)
 
     return planned
 

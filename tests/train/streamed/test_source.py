@@ -22,7 +22,8 @@ from gnnflow.layers.saved import decode_weights
 from gnnflow.progress import Silent
 from gnnflow.train.streamed import open_streamed, source
 from gnnflow.train.streamed.files import LocalDisk, Scratch
-from gnnflow.train.streamed.plan import GraphSize, plan
+from gnnflow.train.streamed.plan import plan
+from gnnflow.train.streamed.size import GraphSize
 from gnnflow.train.streamed.space import check_disk
 from gnnflow.train.trainer import train
 from tests.hearing import Heard
@@ -234,8 +235,6 @@ def test_fewer_bytes_are_more_intervals(folder):
     assert all(each.num_bytes <= mib << 20 for each, mib in zip(plans, (4000, 1000, 600), strict=True))
     with pytest.raises(TrainingError, match="reading a partition of 100,000 nodes and 2,000,000 in-edges"):
         plan(model, size, budget=200 << 20)
-    with pytest.raises(TrainingError, match="of which there can be 1"):
-        plan(model, replace(size, has_leaves=True), budget=1000 << 20)
 
 
 def test_a_rank_of_several_needs_memory_for_what_goes_round(folder):
@@ -257,7 +256,7 @@ def test_a_rank_of_several_needs_memory_for_what_goes_round(folder):
     assert copied.copies
     assert not plan(model, of_four, budget=8 << 30, copies=True).copies  # of one interval nothing is read again
     with pytest.raises(TrainingError, match=r"train\.workers: edges with leaves cannot be divided among 4 ranks"):
-        plan(model, replace(of_four, has_leaves=True), budget=8 << 30)
+        plan(model, replace(of_four, leaves=3), budget=8 << 30)
 
 
 def test_ranks_of_one_disk_need_the_space_together(folder, tmp_path):

@@ -48,19 +48,19 @@ def in_edges(block, relation, targets):
 
 def edges_read(graph, layer, relation, nodes):
     """Return the same of what pieces hold. nodes: which node each row is."""
-    firsts, found = graph.numbering.firsts, []
+    firsts, found, every = graph.numbering.firsts, [], nodes
     for piece in graph.pieces(layer, relation):
         block = piece.load()
         leaves = block.csr if block.leaves is None else block.leaves
-        first, sizes = (
-            (0, graph.active(layer))
-            if piece.source == EVERY
-            else (firsts[piece.source], [graph.active(layer)[piece.source]])
-        )
-        assert leaves.num_sources == sum(sizes)
+        first = 0 if piece.source == EVERY else firsts[piece.source]
+        sizes = graph.active(layer) if piece.source == EVERY else [graph.active(layer)[piece.source]]
+        nodes = every if piece.rows is None else every[piece.rows().numpy()]
+        assert leaves.num_sources == (sum(sizes) if piece.rows is None else len(nodes))
+        assert (np.diff([] if piece.rows is None else piece.rows()) > 0).all()
+        assert (piece.rows is not None) == (piece.source == EVERY and len(graph.sizes) > graph.schema.num_types)
         assert block.num_targets == graph.active(layer + 1)[piece.target]
         assert piece.num_edges == block.csr.num_edges
-        targets = nodes[firsts[piece.target] + block.csr.targets.numpy()]
+        targets = every[firsts[piece.target] + block.csr.targets.numpy()]
         for edge, target in enumerate(targets.tolist()):
             run = slice(edge, edge + 1) if block.leaves is None else slice(*leaves.offsets[edge : edge + 2].tolist())
             sources = nodes[first + leaves.sources[run].numpy()]

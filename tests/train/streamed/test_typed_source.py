@@ -19,7 +19,8 @@ from gnnflow.layers.saved import decode_weights
 from gnnflow.progress import Silent
 from gnnflow.train.globalbatch.graph import blocks_of, bounds_of, read_part
 from gnnflow.train.streamed import open_streamed, source
-from gnnflow.train.streamed.plan import GraphSize, TypedSize, plan
+from gnnflow.train.streamed.plan import plan
+from gnnflow.train.streamed.size import GraphSize, TypedSize
 from gnnflow.train.streamed.typed_numbering import by_type, types_in
 from gnnflow.train.trainer import train
 from tests.contracts.in_process import on_ranks
@@ -71,8 +72,7 @@ def blocks_in(job):
 def test_every_relation_is_filed_as_it_is_stored(tmp_path, case, monkeypatch):
     job = case_job(tmp_path, case)
     store, schema = job.neighbors.store, job.inputs.schema
-    if case != "metapaths":
-        monkeypatch.setattr(source, "plan", cut_to(0, 3))
+    monkeypatch.setattr(source, "plan", cut_to(0, 3))
     blocks: list[Block] = blocks_in(job)
     every = np.arange(store.book.num_nodes)
     with open_streamed(job) as found:
@@ -143,8 +143,24 @@ def test_types_have_the_intervals_that_their_nodes_ask_for(tmp_path, kind):
         assert made.of_types == tuple(max(1, -(-nodes // most)) for nodes in size.typed.nodes)
     ring = plan(model, sized(job.inputs.schema, ranks=3), budget=1500 << 20, copies=True)
     assert ring.num_bytes <= 1500 << 20
-    with pytest.raises(TrainingError, match="of which there can be 1"):
-        plan(model, replace(size, has_leaves=True), budget=900 << 20)
+
+
+@pytest.mark.parametrize("kind", ["magnn", "rgcn", "gat"])
+def test_pieces_of_edges_with_leaves_pick_rows_where_a_type_is_several_intervals(tmp_path, kind):
+    job = case_job(tmp_path, "metapaths")
+    model = build_model(model_from_dict({"kind": kind, "hidden": 64}), job.inputs)
+    size = replace(sized(job.inputs.schema), leaves=2)
+    whole, *picking = (plan(model, size, budget=mib << 20) for mib in (500_000, 8000, 4000))
+    assert whole.of_types == (1,) * len(whole.of_types)
+    assert whole.max_rows == 0
+    for made, mib in zip(picking, (8000, 4000), strict=True):
+        assert made.num_bytes <= mib << 20
+        assert made.intervals == sum(made.of_types) > len(made.of_types)
+        assert 0 < made.max_rows <= size.typed.nodes_of_all
+    assert picking[1].max_rows < picking[0].max_rows
+    assert picking[1].disk_bytes >= whole.disk_bytes
+    with pytest.raises(TrainingError, match=r"of which there can be 1024, and .* for each row that a piece"):
+        plan(model, size, budget=picking[1].num_bytes - picking[1].row_bytes)
 
 
 def test_one_type_and_relation_is_planned_as_a_graph_without_types(tmp_path):
@@ -191,8 +207,7 @@ def test_a_card_takes_no_relations_that_a_function_selects(tmp_path):
     [*((case, "rgcn") for case in CASES), ("every edge", "hgt"), ("every edge", "han"), ("metapaths", "magnn")],
 )
 def test_training_on_types_equals_global_batch(tmp_path, case, kind, monkeypatch):
-    if case != "metapaths":  # leaves are in one interval of each type
-        monkeypatch.setattr(source, "plan", cut_to(0, 3))
+    monkeypatch.setattr(source, "plan", cut_to(0, 3))
     # Adam would make steps of gradients that are zero but for rounding
     keys = {"epochs": 4, "lr": 0.05, "optimizer": "sgd"}
     jobs = case_job(tmp_path, case, **keys), case_job(tmp_path, case, memory=None, **keys)
@@ -205,9 +220,10 @@ def test_training_on_types_equals_global_batch(tmp_path, case, kind, monkeypatch
     np.testing.assert_allclose(*losses, rtol=1e-4)
 
 
-def test_training_on_types_gives_the_same_bytes_again_with_dropout(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("case", "kind"), [("uniform", "han"), ("metapaths", "magnn")])
+def test_training_on_types_gives_the_same_bytes_again_with_dropout(tmp_path, case, kind, monkeypatch):
     monkeypatch.setattr(source, "plan", cut_to(0, 3))
-    job = case_job(tmp_path, "uniform")
-    model = model_from_dict({"kind": "han", "hidden": 8, "dropout": 0.5, "attention_dropout": 0.3})
+    job = case_job(tmp_path, case)
+    model = model_from_dict({"kind": kind, "hidden": 8, "dropout": 0.5, "attention_dropout": 0.3})
     first, second = (train(replace(job, model=model), progress=Silent()).weights for _ in range(2))
     assert first == second

@@ -1,0 +1,136 @@
+"""What is known of a graph before its edges are read: how many nodes, edges, targets and leaves a rank has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gnnflow.executions.row_exchange import Exchange, told_by_all
+from gnnflow.graph.arrays import IntArray
+from gnnflow.neighbors.selected import Neighbors
+from gnnflow.storage.graph_store import GraphStore
+from gnnflow.train.streamed.files import disk_of
+
+
+@dataclass(frozen=True)
+class TypedSize:
+    """What is known of a typed graph: nodes and dense feature columns of each type, edges of each relation.
+
+    nodes_of_all: of all types and ranks together. Of several ranks, nodes and edges are those of the one with the most.
+    """
+
+    nodes: tuple[int, ...]
+    features: tuple[int, ...]
+    edges: tuple[int, ...]
+    nodes_of_all: int
+
+
+@dataclass(frozen=True)
+class GraphSize:
+    """What is known of a graph before it is read. edge_columns: numbers per edge beside its ends.
+
+    leaves: of an edge, the mean of the relation whose edges have most, rounded up; 1 where edges have none.
+    largest: the most nodes and in-edges of a partition. every_edge: no layer samples them. Of several ranks, what the
+    one with the most of each has; targets_of_all: those of all ranks together, whose outputs each of them is told.
+    typed: of a graph with types; feature_width is then that of the type with the most.
+    """
+
+    num_nodes: int
+    num_edges: int
+    num_targets: int
+    feature_width: int
+    edge_columns: int
+    largest: tuple[int, int]
+    leaves: int = 1
+    ranks: int = 1
+    targets_of_all: int = 0
+    every_edge: bool = True
+    typed: TypedSize | None = None
+
+    @property
+    def by_type(self) -> TypedSize:
+        """The same of each type and relation; of a graph without types there is one."""
+        return self.typed or TypedSize((self.num_nodes,), (self.feature_width,), (self.num_edges,), self.num_nodes)
+
+    @property
+    def has_leaves(self) -> bool:
+        """Whether edges come from several nodes each."""
+        return self.leaves > 1
+
+    @property
+    def may_prune(self) -> bool:
+        """Whether training may compute fewer rows than there are: on one rank, where not all nodes are targets."""
+        return self.ranks == 1 and not self.has_leaves and self.num_targets < self.num_nodes
+
+
+def of_all_ranks(own: GraphSize, counts: IntArray, folder: str, exchange: Exchange) -> tuple[GraphSize, int]:
+    """Return the size that every rank plans for, and how many have their files on this rank's disk.
+
+    counts: this rank's targets by split.
+    """
+    of = own.by_type
+    figures = [own.num_nodes, own.num_edges, own.num_targets, *own.largest, disk_of(folder), *counts]
+    told = told_by_all(exchange, np.array([*figures, *of.nodes, *of.edges], np.int64))
+    told, by_type = told[:, : len(figures)], told[:, len(figures) :].max(0)
+    num_nodes, num_edges, num_targets, nodes, edges = told[:, :5].max(0).tolist()
+    most = (tuple(each.tolist()) for each in np.split(by_type, [len(of.nodes)]))
+    size = replace(
+        own,
+        num_nodes=num_nodes,
+        num_edges=num_edges,
+        num_targets=num_targets,
+        largest=(nodes, edges),
+        ranks=exchange.size,
+        targets_of_all=int(told[:, 6:].sum(0).max()),
+        typed=own.typed and replace(own.typed, nodes=next(most), edges=next(most)),
+    )
+    return size, int((told[:, 5] == told[exchange.rank, 5]).sum())
+
+
+def graph_size(neighbors: Neighbors, num_targets: int, partitions: range) -> GraphSize:
+    """Return what is known of a rank's partitions before their edges are read. num_targets: of the largest split."""
+    store, facts = neighbors.store, neighbors.store.facts
+    book = store.book
+    # of each partition in each relation
+    in_edges = np.array([store.degrees(number).in_degree.sum(0).reshape(-1) for number in partitions])
+    typed = None if not store.schema.is_typed else _typed_size(store, partitions, in_edges.sum(0).tolist())
+    dense = facts.features.width if facts.features.kind == "dense" else 0
+    columns = facts.has_weight + facts.attribute_width + (neighbors.sampling == "weighted")
+    return GraphSize(
+        num_nodes=sum(map(book.size, partitions)),
+        num_edges=facts.num_edges if len(partitions) == book.num_partitions else int(in_edges.sum()),
+        num_targets=num_targets,
+        feature_width=dense if typed is None else max(typed.features),
+        edge_columns=columns,
+        largest=(max(map(book.size, partitions)), int(in_edges.sum(1).max())),
+        leaves=_most_leaves(neighbors, partitions),
+        every_edge=neighbors.fanouts is None,
+        typed=typed,
+    )
+
+
+def _typed_size(store: GraphStore, partitions: range, edges: Sequence[int]) -> TypedSize:
+    """Return what is known of a rank's part of a typed graph. edges: in-edges in each relation."""
+    sizes = np.diff(store.book.offsets).reshape(-1, store.schema.num_types)
+    kinds = store.facts.features_of_types
+    return TypedSize(
+        tuple(sizes[partitions.start : partitions.stop].sum(0).tolist()),
+        tuple(0 if each is None or each.kind != "dense" else each.width for each in kinds),
+        tuple(edges),
+        store.book.num_nodes,
+    )
+
+
+def _most_leaves(neighbors: Neighbors, partitions: range) -> int:
+    """Return the mean number of leaves of the relation whose edges have most, rounded up; 1 where edges have none."""
+    store = neighbors.store
+    if set(store.facts.leaves_of_relations) == {1}:
+        return 1
+    held = [store.degrees(number) for number in partitions]
+    num_relations = store.schema.num_relations
+    edges = sum(each.in_degree.reshape(-1, num_relations).sum(0) for each in held)
+    # a node's out-degree says of how many edges it is a leaf
+    leaves = sum(each.out_degree.reshape(-1, num_relations).sum(0) for each in held)
+    return max(2, int(np.ceil(leaves / np.maximum(edges, 1)).max()))
