@@ -188,14 +188,17 @@ def shared_tensor(array: Array) -> Tensor:
     return torch.from_numpy(array)
 
 
-def block_tensors(block: Block) -> BlockTensors:
-    """Return the block's adjacency, edge context and sample scales as tensors."""
+def block_tensors(block: Block, *, keeps_leaves: bool = False) -> BlockTensors:
+    """Return the block's adjacency, edge context and sample scales as tensors.
+
+    keeps_leaves: also where every edge has one, as other parts of a relation may have more.
+    """
     attributes = tensor(block.edges.attributes)
     if attributes is not None and attributes.shape[1] == 0:
         attributes = None
     adjacency = Csr(tensor(block.edges.offsets), tensor(block.edges.sources), block.num_sources)
     leaves = None
-    if block.edges.leaves is not None and bool((block.edges.leaf_counts != 1).any()):
+    if block.edges.leaves is not None and (keeps_leaves or bool((block.edges.leaf_counts != 1).any())):
         leaves = Csr(tensor(block.edges.leaves), adjacency.sources, block.num_sources)
         every = torch.arange(block.num_edges)
         adjacency = Csr(adjacency.offsets, every, block.num_edges, is_edgewise=True)

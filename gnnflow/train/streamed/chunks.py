@@ -216,7 +216,8 @@ class ChunkFile:
             leaves=offsets_of(columns[2]) if has_leaves else None,
         )
         sample = None if self._scale is None else self._scale.read(target, num_targets).numpy()
-        block = block_tensors(Block(edges, num_sources, sample, next(floats) if scaled else None))
+        held = Block(edges, num_sources, sample, next(floats) if scaled else None)
+        block = block_tensors(held, keeps_leaves=True)  # pieces of one relation are computed in one way
         _ = block.csr.is_sound  # a pass over the edges, here where they are read
         return block
 

@@ -228,11 +228,10 @@ def _sorted(piece: Piece, picks: bool) -> tuple[BlockTensors, Tensor | None]:  #
 
 
 def _picked(block: BlockTensors) -> tuple[Tensor, BlockTensors]:
-    """Return the rows that a block's edges name, ascending, and the block with these alone as its sources."""
-    of_sources = block.csr if block.leaves is None else block.leaves
-    rows, places = torch.unique(of_sources.sources, return_inverse=True)
-    picked = Csr(of_sources.offsets, places, len(rows))
-    return rows, replace(block, csr=picked) if block.leaves is None else replace(block, leaves=picked)
+    """Return the rows [S] that a block's leaves name, ascending, and the block with these alone as its sources."""
+    assert block.leaves is not None
+    rows, places = torch.unique(block.leaves.sources, return_inverse=True)
+    return rows, replace(block, leaves=Csr(block.leaves.offsets, places, len(rows)))
 
 
 def _longest(csr: Csr) -> int:

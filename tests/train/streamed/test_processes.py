@@ -33,6 +33,23 @@ source.plan = cut_to(0)
 job = job_for(Path(sys.argv[1]), memory="1GiB", **json.loads(sys.argv[2]))
 print(hashlib.sha256(train(job, progress=Silent()).weights).hexdigest())
 """
+# The same of instances of metapaths, whose leaves lie in several intervals.
+WITH_LEAVES = """
+import hashlib, json, sys
+from dataclasses import replace
+from pathlib import Path
+from gnnflow.config import model_from_dict
+from gnnflow.progress import Silent
+from gnnflow.train.streamed import source
+from gnnflow.train.trainer import train
+from tests.train.streamed.cutting import cut_to
+from tests.train.streamed.test_typed_source import case_job
+source.plan = cut_to(0, 3)
+keys = json.loads(sys.argv[2])
+model = model_from_dict({"kind": "magnn", "hidden": 8, "dropout": 0.5, "attention_dropout": 0.3})
+job = replace(case_job(Path(sys.argv[1]), "metapaths", **keys["train"]), model=model, checkpoint_uri=keys["uri"])
+print(hashlib.sha256(train(job, progress=Silent()).weights).hexdigest())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +62,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def command(folder: Path, **keys: object) -> list[str]:
     keys = {"model": MODEL, "epochs": 40, "checkpoint_steps": 1, **keys}
     return [sys.executable, "-c", TRAINING, str(folder), json.dumps(keys)]
+
+
+def command_with_leaves(folder: Path, *, uri: str = "", **train: object) -> list[str]:
+    train = {"epochs": 16, "checkpoint_steps": 1, **train}
+    return [sys.executable, "-c", WITH_LEAVES, str(folder), json.dumps({"train": train, "uri": uri})]
 
 
 def finished(called: list[str]) -> str:
@@ -77,6 +99,14 @@ def test_killed_again_and_again_it_ends_with_the_same_weights(folder: Path, tmp_
         assert not list(scratch.iterdir()), "a killed process leaves no file"
     assert epochs == sorted(set(epochs)), "each went on from where the one before was killed"
     assert finished(called) == finished(command(folder))
+
+
+def test_killed_with_leaves_in_several_intervals_it_ends_with_the_same_weights(tmp_path: Path) -> None:
+    kept, pick = tmp_path / "kept", random.Random(1)
+    called = command_with_leaves(tmp_path, uri=str(kept))
+    first, second = (kill_within_an_epoch(called, kept, after=after, pick=pick) for after in (2, 8))
+    assert first < second < 16, "each was killed before it was at its end"
+    assert finished(called) == finished(command_with_leaves(tmp_path))
 
 
 @pytest.mark.parametrize("size", ["4k", "16k", "64k"])
