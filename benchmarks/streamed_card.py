@@ -50,7 +50,8 @@ from gnnflow.train.streamed.card import Card, CardGraph
 from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.graph import FileGraph
 from gnnflow.train.streamed.numbering import by_id, even_sizes
-from gnnflow.train.streamed.plan import ON_CARD, plan
+from gnnflow.train.streamed.place import ON_CARD
+from gnnflow.train.streamed.plan import plan
 from gnnflow.train.streamed.size import GraphSize
 
 DEVICE = torch.device("cuda", 0)

@@ -3,6 +3,8 @@
 What needs no message computed again is added in place (`adding.py`); of other layers each piece's state is computed
 again and differentiated, for which `Aggregation.part_gradient` knows its gradient from those of the whole state.
 
+Where pieces pick their sources, as edges with leaves do that lie in several intervals, it goes piece by piece.
+
 Shapes: n rows of an interval.
 """
 

@@ -19,15 +19,14 @@ from dataclasses import dataclass
 from pydantic import ByteSize
 
 from gnnflow.config.messages import show
-from gnnflow.config.train_section import FIXED_MEMORY
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.schema import GraphSchema
 from gnnflow.layers import Model
 from gnnflow.train.streamed.numbering import KEPT_PER_NODE, PER_NODE, PER_TYPED_NODE
+from gnnflow.train.streamed.place import ON_CPU, Place
 from gnnflow.train.streamed.size import GraphSize
-from gnnflow.train.streamed.space import mib
+from gnnflow.train.streamed.space import bytes_of_files, mib
 from gnnflow.train.streamed.widths import (
-    DEGREES,
     NUMBER,
     Asked,
     TypeWidths,
@@ -51,48 +50,6 @@ _PER_DEGREE = 100  # bytes per node of a partition and relation beyond the first
 _PER_RELATION = 8 * 2**20  # bytes that torch makes of a run of rows for each relation of a type beyond the first
 _PER_TARGET = 3 * 8  # row, split and label
 _WEIGHTS = 4  # parameters, gradients and two moments
-
-
-@dataclass(frozen=True)
-class Place:
-    """What computing in a place takes beside rows. fixed: bytes whatever the graph.
-
-    per_offset: bytes per row of what orders three pieces' edges by target and source. per_edge: bytes of three pieces,
-    per_number: and where a layer computes numbers for each edge. reads: whether partitions are read there too. outputs:
-    numbers per output of a target while the graph is gone through, at_loss: while the loss is computed, when nothing
-    else is there. exact: layers are taken as the execution computes them, and not in any way it could.
-    """
-
-    fixed: int
-    per_offset: int
-    per_edge: int
-    per_number: int
-    reads: bool
-    outputs: int
-    at_loss: int
-    exact: bool
-
-
-ON_CPU = Place(
-    fixed=FIXED_MEMORY["cpu"],
-    per_offset=6 * 8,
-    per_edge=3 * (4 + 4 + 4),  # three by target and by source
-    per_number=3 * 8,  # what of one is widened for torch
-    reads=True,
-    outputs=1,  # the logits, or their gradient
-    at_loss=3,
-    exact=False,
-)
-ON_CARD = Place(
-    fixed=FIXED_MEMORY["cuda"],
-    per_offset=2 * (3 * 8 + 4) + 2 * 5 * 8,  # and the tables of targets of many edges, both ways of one piece
-    per_edge=3 * (8 + 16) + 3 * 4,  # three by target and by source, one as it is copied
-    per_number=0,
-    reads=False,
-    outputs=3,
-    at_loss=5,
-    exact=True,
-)
 
 
 @dataclass(frozen=True)
@@ -243,7 +200,7 @@ def _cut(
         if needs.in_all(rows, edges) <= budget:
             edges = max(edges, min((left - row_bytes) // needs.per_edge, 2 * cut.chunk))
             copies = copies and intervals > 1
-            disk = _disk_bytes(layers, size, schema, copies=copies, intervals=cut.of_types)
+            disk = bytes_of_files(layers, size, schema, copies=copies, intervals=cut.of_types)
             of_types = cut.of_types if size.typed is not None else ()
             return Plan(sum(cut.of_types), edges, needs.in_all(rows, edges), disk, row_bytes, copies, of_types)
     return None
@@ -272,7 +229,7 @@ def _picking_cut(
         rows = _Cut.of(size, schema, most).rows
         raise _too_small(budget, {what: needs.in_all(rows, _LEAST_WITH_LEAVES, least)})
     _, cut, edges, picked = min(found, key=lambda each: each[0])  # of several the one of fewest intervals
-    disk = _disk_bytes(layers, size, schema, copies=False, intervals=cut.of_types)
+    disk = bytes_of_files(layers, size, schema, copies=False, intervals=cut.of_types)
     of_types = cut.of_types if size.typed is not None else ()
     row_bytes = cut.rows * needs.per_row + picked * needs.per_picked
     num_bytes = needs.in_all(cut.rows, edges, picked)
@@ -325,36 +282,3 @@ def _resident(model: Model, size: GraphSize, outputs: int) -> int:
     # what ranks tell each other when a split is scored: as bytes, as arrays and joined
     told = 3 * size.targets_of_all * (_PER_TARGET + NUMBER * model.inputs.num_outputs)
     return weights + own + told
-
-
-def _disk_bytes(
-    layers: list[list[TypeWidths]],
-    size: GraphSize,
-    schema: GraphSchema,
-    *,
-    copies: bool,
-    intervals: tuple[int, ...],
-) -> int:
-    """Return the bytes of all files. Chunks are written twice: as they come, and by target and by source."""
-    # where layers compute the rows alone that reach a target, each may have edges of its own
-    orders = len(layers) if size.may_prune else 1
-    columns = 2 + size.edge_columns + orders * (3 + size.edge_columns)
-    columns += 4 * size.leaves * size.has_leaves  # and which rows a piece picks
-    own, rows, others = size.num_edges * columns * NUMBER, 0, 0
-    for node_type, (nodes, features) in enumerate(zip(size.by_type.nodes, size.by_type.features, strict=True)):
-        of = [layer[node_type] for layer in layers]
-        kept = sum(each.made + each.states + each.rows for each in of)
-        passing = [each.made + each.summed + 2 * each.out + each.h for each in of]
-        # room of a layer serves another, but not that of another relation's ends
-        rows += nodes * (kept + (max(passing) if size.typed is None else sum(passing))) * NUMBER
-        # where the edges of its chunks begin, by target and by source
-        ends = zip(schema.source_types, schema.target_types, strict=True)
-        met = sum(
-            intervals[source] * (target == node_type) + intervals[target] * (source == node_type)
-            for source, target in ends
-        )
-        own += nodes * (features + DEGREES * schema.num_relations + orders * met * size.ranks) * NUMBER
-        others += (size.ranks - 1) * nodes * sum(each.source for each in of) * NUMBER
-    # before there are rows, edges are merged from one file into another
-    own += max(rows, size.num_edges * (2 + size.edge_columns) * NUMBER)
-    return own + others * copies

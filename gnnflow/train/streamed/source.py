@@ -35,7 +35,8 @@ from gnnflow.train.streamed.card import Card, CardGraph
 from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.graph import FileGraph
 from gnnflow.train.streamed.numbering import Numbering, by_id, even_sizes, numbered
-from gnnflow.train.streamed.plan import ON_CARD, ON_CPU, Plan, plan
+from gnnflow.train.streamed.place import ON_CARD, ON_CPU
+from gnnflow.train.streamed.plan import Plan, plan
 from gnnflow.train.streamed.reach import depths
 from gnnflow.train.streamed.size import graph_size, of_all_ranks
 from gnnflow.train.streamed.space import check_disk

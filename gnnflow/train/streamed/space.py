@@ -1,4 +1,4 @@
-"""Whether a disk, or the machine's memory, has the space that the files of a graph need."""
+"""What space the files of a graph need, and whether a disk, or the machine's memory, has it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,42 @@ import shutil
 from pathlib import Path
 
 from gnnflow.graph.errors import TrainingError
+from gnnflow.graph.schema import GraphSchema
+from gnnflow.train.streamed.size import GraphSize
+from gnnflow.train.streamed.widths import DEGREES, NUMBER, TypeWidths
+
+
+def bytes_of_files(
+    layers: list[list[TypeWidths]],
+    size: GraphSize,
+    schema: GraphSchema,
+    *,
+    copies: bool,
+    intervals: tuple[int, ...],
+) -> int:
+    """Return the bytes of all files. Chunks are written twice: as they come, and by target and by source."""
+    # where layers compute the rows alone that reach a target, each may have edges of its own
+    orders = len(layers) if size.may_prune else 1
+    columns = 2 + size.edge_columns + orders * (3 + size.edge_columns)
+    columns += 4 * size.leaves * size.has_leaves  # and which rows a piece picks
+    own, rows, others = size.num_edges * columns * NUMBER, 0, 0
+    for node_type, (nodes, features) in enumerate(zip(size.by_type.nodes, size.by_type.features, strict=True)):
+        of = [layer[node_type] for layer in layers]
+        kept = sum(each.made + each.states + each.rows for each in of)
+        passing = [each.made + each.summed + 2 * each.out + each.h for each in of]
+        # room of a layer serves another, but not that of another relation's ends
+        rows += nodes * (kept + (max(passing) if size.typed is None else sum(passing))) * NUMBER
+        # where the edges of its chunks begin, by target and by source
+        ends = zip(schema.source_types, schema.target_types, strict=True)
+        met = sum(
+            intervals[source] * (target == node_type) + intervals[target] * (source == node_type)
+            for source, target in ends
+        )
+        own += nodes * (features + DEGREES * schema.num_relations + orders * met * size.ranks) * NUMBER
+        others += (size.ranks - 1) * nodes * sum(each.source for each in of) * NUMBER
+    # before there are rows, edges are merged from one file into another
+    own += max(rows, size.num_edges * (2 + size.edge_columns) * NUMBER)
+    return own + others * copies
 
 
 def check_disk(disk_bytes: int, folder: str | None, *, ranks: int = 1) -> None:

@@ -10,7 +10,8 @@ from gnnflow.graph.errors import TrainingError
 from gnnflow.kernels.device import CPU
 from gnnflow.train.streamed.card import Card, CardGraph
 from gnnflow.train.streamed.files import Scratch
-from gnnflow.train.streamed.plan import ON_CARD, plan
+from gnnflow.train.streamed.place import ON_CARD
+from gnnflow.train.streamed.plan import plan
 from gnnflow.train.streamed.size import GraphSize
 from gnnflow.train.streamed.space import check_disk
 from tests.contracts.adapters import Case, on_stream
