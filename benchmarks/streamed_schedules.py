@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from gnnflow.executions import streamed, streamed_backward, streamed_edges
+from gnnflow.executions import streamed, streamed_backward, streamed_edges, streaming
 from gnnflow.executions.streamed_layers import sources_in
 from gnnflow.executions.streamed_rooms import Key
 from gnnflow.executions.streaming import ahead
 from gnnflow.kernels import gather_sources, weighted_sum
 from gnnflow.layers import Terms
-from gnnflow.train.streamed.files import Scratch
+from gnnflow.train.streamed.files import Scratch, bytes_of
 
 SOURCE, TARGET, STATE = (Key(kind, 0) for kind in ("source", "target", "state"))
 
@@ -52,7 +52,7 @@ class BySource(streamed.StreamedRun):
                     yield partial(room[SOURCE].read, source)
                 yield partial(room[TARGET].read, target)
                 yield partial(room[STATE].read, target) if target in begun else lambda: None
-                yield from (piece.load for piece in chunk)
+                yield from (partial(self._load_piece, piece, None) for piece in chunk)
 
         with ahead(loads(), number=2) as found:
             source, terms = -1, {}
@@ -61,21 +61,29 @@ class BySource(streamed.StreamedRun):
                     source, terms = chunk[0].source, next(found)
                 own, state = next(found), next(found)
                 for piece in chunk:
-                    state = self.add_piece(index, relation, state, piece, next(found), terms=Terms(terms, own))
+                    block, _ = next(found)
+                    state = self.add_piece(index, relation, state, piece, block, terms=Terms(terms, own))
                 self.keep(index, relation, chunk[0].target, state)
                 begun.add(chunk[0].target)
         finish(self, index)
 
 
 class ByTarget(streamed_backward._Backward):  # noqa: SLF001 - the same pass in another order
-    """Backward target interval by target interval: the gradient of source terms is read and written for every chunk."""
+    """Backward target interval by target interval: the gradient of source terms is read and written for every chunk.
+
+    What is of targets stays: their terms with the gradients of these, and the gradient of their state. Of source terms
+    is read what gradients depend on.
+    """
 
     def _edge_phase(self, index: int, relation: int, blame: Any, sources: Any) -> None:
         run = self.run
-        room = run.rooms[index]
+        room, layer = run.rooms[index], run.layers[index].layers[relation]
         pieces = [piece for piece in run.pieces(index) if piece.num_edges]
         chunks = [list(held) for _, held in groupby(pieces, key=lambda piece: (piece.target, piece.source))]
         begun: set[int] = set()
+        of_source = room[SOURCE].read
+        if layer.uses_coefficients and layer.levels.instance.adds:  # the gradient of a sum does not depend on its rows
+            of_source = partial(without_values, room[SOURCE])
 
         def loads() -> Iterator[Callable[[], Any]]:
             target = -1
@@ -83,32 +91,76 @@ class ByTarget(streamed_backward._Backward):  # noqa: SLF001 - the same pass in 
                 source = chunk[0].source
                 if chunk[0].target != target:
                     target = chunk[0].target
-                    yield partial(room[TARGET].read, target)
-                    yield partial(blame[STATE].read, target)
-                yield partial(room[SOURCE].read, source)
+                    yield partial(self._load_targets, index, relation, target, blame)
+                yield partial(of_source, source)
                 yield partial(blame[SOURCE].read, source) if source in begun else lambda: None
-                yield from (piece.load for piece in chunk)
+                yield from (partial(self._load_block, index, relation, piece) for piece in chunk)
 
         with ahead(loads(), number=2) as found:
-            target, own, gradient = -1, {}, {}
+            target, of_targets, own = -1, None, Staying(blame[TARGET])
             for chunk in chunks:
                 source = chunk[0].source
                 if chunk[0].target != target:
-                    target, own, gradient = chunk[0].target, next(found), next(found)
+                    target, of_targets = chunk[0].target, next(found)
                 terms, gathered = next(found), next(found)
                 if gathered is None:
-                    gathered = blame[SOURCE].empty(run.graph.active(index)[source], run.model.device)
-                    for rows in gathered.values():
-                        rows.zero_()
+                    gathered = zeros_for(blame[SOURCE], run, index, source)
                 for leaf in terms.values():
                     leaf.requires_grad_()
                 for piece in chunk:
-                    read = streamed_edges._Read(next(found), own, {}, gradient)  # noqa: SLF001
-                    of_source = streamed_edges._Source(terms, gathered, blame)  # noqa: SLF001
-                    taken = self._pulls(index, relation, piece, read, of_source)
+                    read = streamed_edges._Read(next(found), of_targets)  # noqa: SLF001
+                    held = streamed_edges._Source(terms, gathered, {**blame, TARGET: own})  # noqa: SLF001
+                    taken = self._pulls(index, relation, piece, read, held)
                     assert taken, "of layers whose messages are summed alone"
                 blame[SOURCE].write(source, gathered)
                 begun.add(source)
+            own.settle()
+
+
+def zeros_for(held: Any, run: Any, index: int, source: int) -> dict[str, torch.Tensor]:
+    """Return no gradients of a source interval's terms yet."""
+    made: dict[str, torch.Tensor] = held.empty(run.graph.active(index)[source], run.model.device)
+    for rows in made.values():
+        rows.zero_()
+    return made
+
+
+class Staying:
+    """Rows of one interval at a time, which are read once and written once."""
+
+    def __init__(self, held: Any) -> None:
+        self._held, self._interval, self._rows = held, -1, None
+
+    def read(self, interval: int) -> Any:
+        """Return an interval's rows."""
+        if interval != self._interval:
+            self.settle()
+            self._interval, self._rows = interval, self._held.read(interval)
+        return self._rows
+
+    def write(self, interval: int, rows: Any) -> None:
+        """Keep an interval's rows."""
+        self._interval, self._rows = interval, rows
+
+    def settle(self) -> None:
+        """Have what is kept written."""
+        if self._rows is not None:
+            self._held.write(self._interval, self._rows)
+        self._interval, self._rows = -1, None
+
+
+def without_values(held: Any, interval: int) -> dict[str, torch.Tensor]:
+    """Read an interval's source terms but for their values, which lie last; zeros stand for them."""
+    names, shapes = held.columns.names, held.columns.shapes
+    assert names[-1] == "value"
+    rows = held.rows
+    number = rows.active[interval]
+    before = streaming.Columns(names[:-1], shapes[:-1])
+    run = torch.empty(number * before.width)
+    rows._scratch.settle(rows)  # noqa: SLF001 - the first part of a run alone
+    if len(run):
+        rows._file.read(bytes_of(run), rows._at(interval))  # noqa: SLF001
+    return before.split(run) | {"value": torch.zeros(()).expand(number, *shapes[-1])}
 
 
 class EdgeRows:
@@ -213,9 +265,7 @@ class StageBack(streamed_backward._Backward):  # noqa: SLF001 - the same pass, s
         pieces.sort(key=lambda piece: piece.source)
         with ahead([partial(both, piece, made) for piece in pieces], number=2) as found:
             for source, held in groupby(pieces, key=lambda piece: piece.source):  # of scatter: to the sources
-                gathered = blame[SOURCE].empty(run.graph.active(index)[source], run.model.device)
-                for each in gathered.values():
-                    each.zero_()
+                gathered = zeros_for(blame[SOURCE], run, index, source)
                 for _ in held:
                     block, rows = next(found)
                     gathered["value"].flatten(1).index_add_(0, block.csr.sources, rows)

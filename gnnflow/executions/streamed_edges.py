@@ -33,13 +33,23 @@ K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True)
-class _Read:
-    """A piece, its target interval's target terms, and its whole state (where it is asked for) with its gradient."""
+class _OfTargets:
+    """A target interval's target terms, and its whole state (where it is asked for) with its gradient.
 
-    block: BlockTensors
-    target: Named
+    One piece after the other of the same interval may take its part of the gradient.
+    """
+
+    terms: Named
     whole: State
     gradient: State
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A piece and the rows of its target interval."""
+
+    block: BlockTensors
+    of_targets: _OfTargets
 
 
 @dataclass(frozen=True)
@@ -111,7 +121,7 @@ class EdgesBack:
 
     def _edge_phase(self, index: int, relation: int, blame: Room, sources: _Sources) -> None:
         """Differentiate the chunks, source interval by source interval."""
-        passed, before, left = sources.passed, -1, State()
+        passed, of_targets = sources.passed, _OfTargets({}, {}, {})
         with ahead(self._loads(index, relation, sources, blame)) as found, passed:
             for source, pieces in sources.pieces:
                 terms = cast("Named", next(found))
@@ -119,15 +129,14 @@ class EdgesBack:
                 for leaf in terms.values():
                     leaf.requires_grad_()
                 for piece in pieces:
-                    read = cast("_Read", next(found))
-                    if piece.target == before:  # read before the last piece had taken its part
-                        read = replace(read, gradient=left)
-                    left = read.gradient
-                    of_source = _Source(terms, gathered, blame)
+                    block, rows = cast("tuple[BlockTensors, _OfTargets | None]", next(found))
+                    if rows is not None:
+                        of_targets = rows
+                    read, of_source = _Read(block, of_targets), _Source(terms, gathered, blame)
                     if not self._pulls(index, relation, piece, read, of_source):
                         left = self._differentiate(index, relation, piece, read, of_source)
-                    before = piece.target
-                    del read, of_source
+                        of_targets = replace(of_targets, gradient=left)
+                    del block, rows, read, of_source
                 source.write(passed.gradients, gathered)
                 del terms, gathered
 
@@ -137,16 +146,16 @@ class EdgesBack:
         layer, whole = of.layers[relation], run.rooms[index][Key("state", of.state_of(relation))]
         # what attention adds to; the gradients of other layers' target terms do not come of a piece
         source = sources_in(read.block, of_source.terms)
-        attends = attended(layer, source, read.target, read.block) is not None
+        attends = attended(layer, source, read.of_targets.terms, read.block) is not None
         so_far = target.read(piece.target) if attends else {}
         run.seed_piece(index, relation, piece)
         found = pulled(
             layer,
             Terms(sources_in(read.block, of_source.gathered), so_far),
             source=source,
-            target=read.target,
+            target=read.of_targets.terms,
             block=read.block,
-            by_state=read.gradient,
+            by_state=read.of_targets.gradient,
             has_slopes=SLOPE in whole.columns.names,
         )
         if attends:
@@ -155,7 +164,7 @@ class EdgesBack:
 
     def _differentiate(self, index: int, relation: int, piece: Piece, read: _Read, of_source: _Source) -> State:
         """Add a piece's part of the gradients, and return what of that of the whole state is left for the others."""
-        run, of, target = self.run, self.run.layers[index], read.target
+        run, of, target = self.run, self.run.layers[index], read.of_targets.terms
         layer = of.layers[relation]
         aggregation = layer.levels.instance
         blame = of_source.blame
@@ -166,7 +175,7 @@ class EdgesBack:
         with torch.enable_grad():
             state = partial_state(layer, source=terms, target=target, block=read.block)
         part = {name: rows.detach() for name, rows in state.items()}
-        of_part = aggregation.part_gradient(part, read.whole, read.gradient)
+        of_part = aggregation.part_gradient(part, read.of_targets.whole, read.of_targets.gradient)
         leaves = {f"source/{name}": rows for name, rows in terms.items()}
         leaves |= {f"target/{name}": rows for name, rows in target.items()}
         found = self._pulled(list(state.values()), [of_part[name] for name in state], leaves)
@@ -177,28 +186,43 @@ class EdgesBack:
             so_far = by_target.read(piece.target)
             sums = {name: rows.add_(found[f"target/{name}"]) for name, rows in so_far.items()}
             by_target.write(piece.target, sums)
-        left = read.gradient
+        left = read.of_targets.gradient
         if aggregation.takes_once:
             left = {name: rows - of_part[name] for name, rows in left.items()}
             blame[Key("state", of.state_of(relation))].write(piece.target, left)
         return left
 
     def _loads(self, index: int, relation: int, sources: _Sources, blame: Room) -> Iterator[Callable[[], object]]:
+        """Yield what the edge phase reads, in its order; rows of a target interval stay for the pieces that follow."""
+        before = -1
         for source, pieces in sources.pieces:
             yield partial(source.read, sources.passed.terms)
             for piece in pieces:
-                yield partial(self._load_piece, index, relation, piece, blame)
+                yield partial(self._load_piece, index, relation, piece, blame if piece.target != before else None)
+                before = piece.target
 
-    def _load_piece(self, index: int, relation: int, piece: Piece, blame: Room) -> _Read:
+    def _load_piece(
+        self, index: int, relation: int, piece: Piece, blame: Room | None
+    ) -> tuple[BlockTensors, _OfTargets | None]:
+        block = self._load_block(index, relation, piece)
+        return block, None if blame is None else self._load_targets(index, relation, piece.target, blame)
+
+    def _load_targets(self, index: int, relation: int, interval: int, blame: Room) -> _OfTargets:
         of, room = self.run.layers[index], self.run.rooms[index]
-        layer, target, state = of.layers[relation], Key("target", relation), Key("state", of.state_of(relation))
-        kind = layer.levels.instance
+        target, state = Key("target", relation), Key("state", of.state_of(relation))
+        kind = of.layers[relation].levels.instance
+        whole = {} if kind.adds or not kind.part_reads_whole else room[state].read(interval)
+        return _OfTargets(room[target].read(interval), whole, blame[state].read(interval))
+
+    def _load_block(self, index: int, relation: int, piece: Piece) -> BlockTensors:
+        """Read of a piece's edges what the pass reads: here, and not where they are computed on."""
+        of, room = self.run.layers[index], self.run.rooms[index]
+        layer = of.layers[relation]
         block = piece.load()
         if not block.csr.is_identity:
             sort_edges(layer, block)
-            if not kind.adds or block.edge.weight is not None or block.edge_scale is not None:
+            if not layer.levels.instance.adds or block.edge.weight is not None or block.edge_scale is not None:
                 _ = block.csr.by_source.numbers  # what is known of an edge is read in that order
-            if not layer.uses_coefficients and SLOPE not in room[state].columns.names:
+            if not layer.uses_coefficients and SLOPE not in room[Key("state", of.state_of(relation))].columns.names:
                 _ = block.csr.numbers  # its messages are computed again
-        whole = {} if kind.adds or not kind.part_reads_whole else room[state].read(piece.target)
-        return _Read(block, room[target].read(piece.target), whole, blame[state].read(piece.target))
+        return block
