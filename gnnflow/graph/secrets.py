@@ -1,22 +1,25 @@
 """What in a URL or a text is a secret, and the same text without it.
 
-A URL carries secrets in two places: before an @ (`s3://user:password@bucket`, `https://TOKEN@host`) and in its query,
-where a link is signed (`?sig=`, `?token=`, `X-Amz-Signature`). Neither may reach a message, a log, a manifest or a
-report.
+A URL carries secrets in two places: before an @ (`s3://user:password@bucket`, `https://TOKEN@host`, also with the
+scheme left out or one slash missing) and in parameters, where a link is signed (`?sig=`, `?token=`, `X-Amz-Signature`)
+or a session goes on (`;jsessionid=`). Neither may reach a message, a log, a manifest or a report.
 """
 
 from __future__ import annotations
 
 import re
 
-# user:password@ after a scheme. A pasted password may hold a slash; host:port/path@version has no password.
-_PASSWORD = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*://)[^/?#@:\s]*:(?!\d+([/?#]|$))\S*@")
+# What precedes a host: a scheme, or two slashes at the start, which take whatever scheme is in use.
+_SCHEME = r"[A-Za-z][\w+.-]*:/+|(?<![\w+.:/-])//+"
+# user:password@ after it. A pasted password may hold a slash; host:port/path@version has no password.
+_PASSWORD = re.compile(rf"(?P<scheme>{_SCHEME})[^/?#@:\s]*:(?!\d+([/?#]|$))\S*@")
 # In the addresses of these a name before the @ is part of the place: a container, or whom to log in as.
 _NAMES_A_PLACE = r"(?:abfss?|wasbs?|sftp|ssh|hdfs|smb)://"
-_USER = re.compile(rf"(?P<scheme>(?!{_NAMES_A_PLACE})(?<![\w+.-])[A-Za-z][\w+.-]*://)[^/?#@:\s]+@")
-# Parameters whose names end so: sig, X-Amz-Signature, api_key, AWSAccessKeyId, access_token, X-Goog-Credential ...
+_USER = re.compile(rf"(?P<scheme>(?!{_NAMES_A_PLACE})(?<![\w+.-])(?:{_SCHEME}))[^/?#@:\s]+@")
+# Parameters whose names end so: sig, X-Amz-Signature, api_key, AWSAccessKeyId, access_token, jsessionid ...
 _SIGNED = re.compile(
-    r"(?P<name>[?&;#][^=&;#?\s'\"]*(?:sig|signature|key|key[-_]?id|token|secret|passw(?:or)?d|pwd|credentials?|auth|jwt))"
+    r"(?P<name>[?&;#][^=&;#?\s'\"]*(?:sig|signature|key|key[-_]?id|token|secret|passw(?:or)?d|pwd|credentials?|auth|jwt"
+    r"|sess(?:ion)?(?:[-_]?id)?))"
     r"=[^&;#\s'\"<>)\]]+",
     re.IGNORECASE,
 )
@@ -29,12 +32,12 @@ def secret_in(uri: str) -> str:
         return "a user and password"
     if _USER.search(uri):
         return "a user or token before the @"
-    return "a signature or key in its query" if _SIGNED.search(uri) else ""
+    return "a signature, key or session in its parameters" if _SIGNED.search(uri) else ""
 
 
 def without_secrets(text: str) -> str:
     """Return the text with the secrets of any URL in it replaced by dots."""
-    if "://" in text:
+    if "/" in text:
         text = _PASSWORD.sub(rf"\g<scheme>{_DOTS}@", text)
         text = _USER.sub(rf"\g<scheme>{_DOTS}@", text)
     return _SIGNED.sub(rf"\g<name>={_DOTS}", text) if "=" in text else text

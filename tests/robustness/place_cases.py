@@ -67,6 +67,11 @@ def _urls() -> Iterator[Case]:
         f"ftp://user:{SECRET}@127.0.0.1:9/n.parquet",
         f"HTTP://user:{SECRET}@127.0.0.1:9/n.parquet",
         f"http://user:a%2F{SECRET}@127.0.0.1:9/n.parquet",
+        f"//user:{SECRET}@127.0.0.1:9/n.parquet",
+        f"//{SECRET}@127.0.0.1:9/n.parquet",
+        f"http:/user:{SECRET}@127.0.0.1:9/n.parquet",
+        f"http://127.0.0.1:9/a;jsessionid={SECRET}/n.parquet",
+        f"/data/runs;SESSION={SECRET}/n.parquet",
     )
     places = {
         "graph.nodes": lambda url: key("graph.nodes", url),
@@ -87,8 +92,9 @@ def _urls() -> Iterator[Case]:
     named_keys = {"graph.nodes", "graph.edges", "workspace", "cluster.address"}
     for number, url in enumerate(urls):
         for place, spoil in places.items():
-            if number < 6 or url.startswith("s3:") or place in {"graph.nodes", "workspace"}:
-                word = place if place in named_keys else "holds"
+            everywhere = number < 6 or url.startswith(("s3:", "//", "http:/u"))
+            if everywhere or place in {"graph.nodes", "workspace"}:
+                word = place if place in named_keys else "holds|names a scheme and no place"
                 yield refused(f"secret {number} in {place}", spoil(url), word, hidden=(SECRET,))
 
 
