@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _PARAMS_PER_CALL = 100  # MLflow's own limit
 _METRICS_PER_CALL = 1000  # likewise
 _LONGEST = 6000  # characters of a parameter, likewise
+# MLflow's own would wait for minutes for a server that is not there, and half an hour for one that does not answer.
+_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 
 
 def log_version(version: Version, *, tracking_uri: str) -> str:
@@ -38,29 +40,32 @@ def log_version(version: Version, *, tracking_uri: str) -> str:
 
     Raises RegistryError where mlflow is not installed, or the tracking server refuses or cannot be reached.
     """
-    client = _client(tracking_uri)
+    _prepare()
+    from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
     try:
-        return _log(client, version)
-    except MlflowException as error:
+        return _log(MlflowClient(tracking_uri=tracking_uri), version)
+    except (MlflowException, OSError) as error:
         raise RegistryError(
             f"MLflow did not take version {version.version} ({without_secrets(str(error)).rstrip('.')})",
             where="MLFLOW_TRACKING_URI",
-            fix="Publish again once it does.",
+            fix=f"Check the address and that it answers, then publish again; {' and '.join(_PATIENCE)} say how long to "
+            "wait for it.",
         ) from error
 
 
-def _client(tracking_uri: str) -> MlflowClient:
+def _prepare() -> None:
+    """Import MLflow and set what its client reads from the environment, where the user has not."""
     try:
-        from mlflow import MlflowClient
+        import mlflow  # noqa: F401
     except ImportError as error:
         raise RegistryError(
             "mlflow is not installed", where="MLFLOW_TRACKING_URI", fix="Install 'gnnflow[mlflow]', or unset it."
         ) from error
     # Its client prints links to stdout, where `--json` promises one document.
-    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
-    return MlflowClient(tracking_uri=tracking_uri)
+    for name, value in {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true", **_PATIENCE}.items():
+        os.environ.setdefault(name, value)
 
 
 class MlflowCurves:
@@ -77,11 +82,14 @@ class MlflowCurves:
 
     def write(self, rows: Sequence[tuple[str, Mapping[str, float]]]) -> None:
         """Log the rows that the run does not hold yet; figures of other fits than `train` begin with the fit's name."""
+        if self._client is None:
+            _prepare()
+            from mlflow import MlflowClient
+
+            self._client = MlflowClient(tracking_uri=self._uri)
+            self._run = self._open(self._client)
         from mlflow.entities import Metric
 
-        if self._client is None:
-            self._client = _client(self._uri)
-            self._run = self._open(self._client)
         found, now = [], int(time.time() * 1000)
         for fit, row in rows:
             prefix, epoch = "" if fit == "train" else f"{fit}.", row["epoch"]

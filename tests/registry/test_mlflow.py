@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import sys
 from typing import TYPE_CHECKING
 
@@ -43,6 +45,36 @@ def test_a_version_is_logged_once_with_its_figures(tmp_path: Path, tracking_uri:
     assert run.data.tags["gnnflow.predictions"] == version.predictions
     assert run.data.tags["gnnflow.model"] == f"{version.uri}/model.safetensors"
     assert run.data.tags["mlflow.source.git.commit"] == "abc"
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(
+    "place", ["http://127.0.0.1:9", "http://user:s3cr3t@127.0.0.1:9", "foo://x", "http://", "sqlite:////proc/none.db"]
+)
+def test_a_server_that_is_not_there_is_given_up_and_told_of(
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mlflow", reason="mlflow is an extra: pip install 'gnnflow[mlflow]'")
+    for name in ("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "0")
+    version = registry.register(str(tmp_path), completed_run(str(tmp_path), 3))
+    with pytest.raises(RegistryError, match=r"did not take version 1 .*Check the address") as caught:
+        log_version(version, tracking_uri=place)
+    assert "MLFLOW_HTTP_REQUEST_TIMEOUT" in str(caught.value)
+    assert "s3cr3t" not in str(caught.value)
+    assert os.environ.pop("MLFLOW_HTTP_REQUEST_TIMEOUT") == "10"
+    assert os.environ.pop("MLFLOW_HTTP_REQUEST_MAX_RETRIES") == "2"
+
+
+@pytest.mark.filterwarnings("default")
+def test_how_long_mlflow_is_waited_for_is_what_the_user_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlflow", reason="mlflow is an extra: pip install 'gnnflow[mlflow]'")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    version = registry.register(str(tmp_path), completed_run(str(tmp_path), 3))
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(RegistryError, match=r"read timeout=1\)"):
+        log_version(version, tracking_uri=f"http://127.0.0.1:{silent.getsockname()[1]}")
 
 
 @pytest.mark.slow
