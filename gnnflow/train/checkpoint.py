@@ -32,7 +32,7 @@ _STATE = "state"
 _HEADER_LENGTH = struct.Struct("<Q")
 _ALIGNMENT = 8
 _DIGEST_BYTES = 32
-_AGAIN = "The file is damaged or of another version of gnnflow: delete it and train again."
+_AGAIN = "The file is damaged or of another version of gnnflow: training begins again."
 _GROUPS = ("model", "best", "updater")
 # How the format calls what torch holds.
 _NAMES = {
@@ -47,6 +47,10 @@ _NAMES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
+
+
+class CheckpointError(StorageError):
+    """A checkpoint is there and cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -109,13 +113,13 @@ def _bytes_of(tensor: Tensor) -> Array:
 
 
 def read_checkpoint(uri: str) -> Checkpoint | None:
-    """Return the checkpoint, or None where there is none. Raises StorageError where it cannot be understood."""
+    """Return the checkpoint, or None where there is none. Raises CheckpointError where it cannot be understood."""
     if not exists(uri):
         return None
     held = read_bytes(uri)
     expected, content = held[:_DIGEST_BYTES], held[_DIGEST_BYTES:]
     if hashlib.sha256(content).digest() != expected:
-        raise StorageError("not a checkpoint (its content is not what was written)", where=uri, fix=_AGAIN)
+        raise CheckpointError("not a checkpoint (its content is not what was written)", where=uri, fix=_AGAIN)
     try:
         (length,) = _HEADER_LENGTH.unpack_from(content)
         header = json.loads(content[_HEADER_LENGTH.size : _HEADER_LENGTH.size + length])
@@ -126,4 +130,4 @@ def read_checkpoint(uri: str) -> Checkpoint | None:
             groups[group][rest] = tensor
         return Checkpoint(stored["digest"], stored["state"], **groups)
     except (SafetensorError, struct.error, ValueError, KeyError) as error:
-        raise StorageError(f"not a checkpoint ({error})", where=uri, fix=_AGAIN) from error
+        raise CheckpointError(f"not a checkpoint ({error})", where=uri, fix=_AGAIN) from error

@@ -16,7 +16,7 @@ from torch import Tensor
 from gnnflow.layers.model import Model
 from gnnflow.progress import Progress
 from gnnflow.train.background import CheckpointWriter
-from gnnflow.train.checkpoint import Checkpoint, copied, read_checkpoint
+from gnnflow.train.checkpoint import Checkpoint, CheckpointError, copied, read_checkpoint
 from gnnflow.train.curves import EpochLog, NoLog
 from gnnflow.train.fit_run import FitOptions, FitRun, schedule_so_far
 from gnnflow.train.objective import Objective
@@ -82,7 +82,11 @@ def fit(
 
 def _restore(model: Model, options: FitOptions, *, updater: Updater, progress: Progress) -> Checkpoint | None:
     """Put the fit's checkpoint into model and updater and return it, or None where it has none."""
-    found = read_checkpoint(options.checkpoint_uri) if options.checkpoint_uri else None
+    try:
+        found = read_checkpoint(options.checkpoint_uri) if options.checkpoint_uri else None
+    except CheckpointError as error:
+        progress.message(f"{options.name}: starts anew, its checkpoint cannot be used: {error}")
+        return None
     if found is None:
         return None
     if found.digest != options.digest:

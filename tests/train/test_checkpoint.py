@@ -8,9 +8,9 @@ import pytest
 import torch
 from safetensors import torch as safetensors_torch
 
-from gnnflow.graph.errors import StorageError
 from gnnflow.train.checkpoint import (
     Checkpoint,
+    CheckpointError,
     read_checkpoint,
     write_checkpoint,
 )
@@ -36,7 +36,7 @@ def test_a_damaged_checkpoint_says_so(tmp_path: Path, keep: int) -> None:
     path = tmp_path / "c.safetensors"
     write_checkpoint(str(path), Checkpoint("r", {}, {"w": torch.ones(4)}, {}, {}))
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(StorageError, match="damaged or of another version of gnnflow: delete it"):
+    with pytest.raises(CheckpointError, match="damaged or of another version of gnnflow: training begins again"):
         read_checkpoint(str(path))
 
 
@@ -47,12 +47,12 @@ def test_a_changed_bit_of_a_checkpoint_is_found(tmp_path: Path, place: float) ->
     content = bytearray(path.read_bytes())
     content[int(place * len(content)) if 0 < place < 1 else int(place)] ^= 1
     path.write_bytes(content)
-    with pytest.raises(StorageError, match="delete it"):
+    with pytest.raises(CheckpointError, match="training begins again"):
         read_checkpoint(str(path))
 
 
 def test_a_checkpoint_of_another_version_says_so(tmp_path: Path) -> None:
     path = tmp_path / "c.safetensors"
     path.write_bytes(safetensors_torch.save({"optimizer/0/step": torch.ones(1)}, metadata={"state": "{}"}))
-    with pytest.raises(StorageError, match="of another version of gnnflow: delete it"):
+    with pytest.raises(CheckpointError, match="of another version of gnnflow: training begins again"):
         read_checkpoint(str(path))

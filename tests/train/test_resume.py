@@ -110,6 +110,20 @@ def test_a_finished_fit_is_not_repeated(tmp_path: Path) -> None:
     assert progress.steps == []
 
 
+def test_training_begins_again_where_its_checkpoint_is_damaged(tmp_path: Path) -> None:
+    graph, job = planted(), job_for(planted(), uri=str(tmp_path), epochs=2)
+    first = train(job, progress=Recording(), open_source=graph.open_source)
+    (held,) = tmp_path.glob("*.safetensors")
+    held.write_bytes(b"\0" * held.stat().st_size)
+    progress = Recording()
+    again = train(job, progress=progress, open_source=graph.open_source)
+    assert again.weights == first.weights
+    (said,) = (message for message in progress.messages if "starts anew" in message)
+    assert held.name in said
+    assert "its content is not what was written" in said
+    assert read_checkpoint(str(held)) is not None
+
+
 def test_a_checkpoint_of_another_job_is_not_used(tmp_path: Path) -> None:
     graph = planted()
     train(job_for(graph, uri=str(tmp_path), epochs=2), progress=Recording(), open_source=graph.open_source)
