@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -81,6 +82,16 @@ def size_of(uri: str) -> int | None:
     try:
         return int(fs.info(path)["size"])
     except FileNotFoundError:
+        return None
+
+
+@located
+def age_of(uri: str) -> float | None:
+    """Return how many seconds ago a file was written; None where there is none, or its store does not say."""
+    fs, path = resolve(uri)
+    try:
+        return time.time() - float(fs.modified(path).timestamp())
+    except (FileNotFoundError, NotImplementedError):
         return None
 
 

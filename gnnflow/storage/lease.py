@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gnnflow.graph.errors import StorageError
-from gnnflow.storage.filesystem import join, list_names, read_bytes
+from gnnflow.storage.filesystem import age_of, join, list_names, read_bytes
 from gnnflow.storage.removal import remove_empty_folder, remove_file
 from gnnflow.storage.writing import create_exclusive, write_atomic
 
@@ -34,6 +34,7 @@ LEASE = "lease.json"
 _RENEW_SECONDS = 5.0
 _EXPIRE_SECONDS = 45.0
 _POLL_SECONDS = 0.5
+_ABANDONED_SECONDS = 900.0  # by two machines' clocks, which may differ
 
 
 @dataclass(frozen=True)
@@ -81,12 +82,19 @@ def _remove_unfinished(work: str) -> None:
 
 
 def is_abandoned(work: str) -> bool:
-    """Return whether a work folder holds files and its holder was seen to be gone, or it has none."""
+    """Return whether a work folder holds files and nobody works there.
+
+    None holds it then, or its holder was seen to be gone, or has not renewed its lease for long.
+    """
     if not list_names(work):
         return False
-    held = _read(join(work, LEASE))
+    lease = join(work, LEASE)
+    held = _read(lease)
     holder = _holder_of(held)
-    return held is None or (holder is not None and _is_gone(holder))
+    if held is None or (holder is not None and _is_gone(holder)):
+        return True
+    age = age_of(lease)
+    return age is not None and age > _ABANDONED_SECONDS
 
 
 def _acquire(uri: str, owner: str, done: Callable[[], bool], progress: Progress) -> bool:

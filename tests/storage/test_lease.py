@@ -172,3 +172,12 @@ def test_a_waiter_is_told_and_leaves_when_the_work_is_done(tmp_path: Path) -> No
     with lease.sole_worker(str(tmp_path), done=done, progress=heard) as alone:
         assert not alone
     assert heard.messages == ["another run is doing this work; waiting for it"]
+
+
+@pytest.mark.parametrize("content", [b"\0" * 200, b"", holder(place="another-boot pid:[4026531836]")])
+def test_work_whose_lease_is_not_renewed_for_long_is_abandoned(tmp_path: Path, content: bytes) -> None:
+    held = tmp_path / "lease.json"
+    held.write_bytes(content)
+    assert not lease.is_abandoned(str(tmp_path))
+    os.utime(held, (time.time() - 3600,) * 2)
+    assert lease.is_abandoned(str(tmp_path))
