@@ -23,7 +23,7 @@ from gnnflow.stages.running import make_artifact
 from gnnflow.storage.documents import write_document
 from gnnflow.storage.filesystem import exists, join
 from gnnflow.storage.manifest import committed
-from gnnflow.storage.run_folder import METRICS, PREDICTIONS, REPORT, damaged_files, read_metrics, read_run
+from gnnflow.storage.run_folder import METRICS, PREDICTIONS, REPORT, damaged_files, latest_run, read_metrics, read_run
 from gnnflow.storage.verified import read_verified
 from gnnflow.storage.writing import write_atomic, write_json
 
@@ -78,7 +78,7 @@ def run(context: StageContext) -> RunResult:
         if damaged:
             context.progress.message(f"{_named(damaged)} of this run: gone or damaged, made again from the artifacts")
         _commit_run(context, results)
-    write_json(context.run.workspace.latest(context.config.name), {"run": uri})
+    _point_at(uri, context)
     return RunResult(
         stage="run",
         seconds=time.monotonic() - begin,
@@ -87,6 +87,16 @@ def run(context: StageContext) -> RunResult:
         metrics=read_metrics(uri),
         stages=results,
     )
+
+
+def _point_at(uri: str, context: StageContext) -> None:
+    """Name the run as the last completed one. Nothing is written where it is: a finished run can be read-only."""
+    try:
+        named = latest_run(context.run.workspace, context.config.name)
+    except StorageError:  # damaged: it is written again
+        named = None
+    if named != uri:
+        write_json(context.run.workspace.latest(context.config.name), {"run": uri})
 
 
 def is_quick(context: StageContext) -> bool:

@@ -15,6 +15,7 @@ from gnnflow.config.pipelines import load_named
 from gnnflow.graph.errors import (
     ConfigError,
     LayerError,
+    MachineError,
     ParityError,
     ScoringError,
     StorageError,
@@ -104,7 +105,7 @@ def do_once(
     folder = workspace.work(stage, fingerprint)
     reused = committed(artifact)
     if reused and is_abandoned(folder):  # by a run that was killed between its commit and this
-        remove_tree(folder)
+        _clear(folder, context)
     if not reused:
         with sole_worker(folder, done=lambda: committed(artifact), progress=context.progress) as alone:
             reused = not alone or committed(artifact)
@@ -117,6 +118,14 @@ def do_once(
     return ArtifactResult(
         stage=stage, seconds=seconds, reused=reused, artifact=artifact, manifest=read_manifest(artifact)
     )
+
+
+def _clear(folder: str, context: StageContext) -> None:
+    """Delete a work folder that nobody needs; where that is not allowed it stays, and what is committed can be read."""
+    try:
+        remove_tree(folder)
+    except (MachineError, StorageError) as error:
+        context.progress.message(f"a killed run's work stays: {error}")
 
 
 def _do(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) -> bool:

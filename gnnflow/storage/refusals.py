@@ -10,6 +10,7 @@ import errno
 import os
 from contextlib import contextmanager
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from gnnflow.graph.errors import GnnflowError, MachineError, StorageError
@@ -42,6 +43,7 @@ _WRONG_PATHS = {
     errno.EINVAL: "Check the path, or set another place.",
     errno.ENXIO: "Name an ordinary file.",
 }
+_LINK = "Make that folder, mount what it should hold, or set another place."
 _LIBRARIES = ("aiobotocore", "aiohttp", "adlfs", "azure", "botocore", "fsspec", "gcsfs", "google", "requests", "s3fs")
 _ACCESS = (
     "Check the address, the network and the keys in the environment (for s3: AWS_ACCESS_KEY_ID and "
@@ -96,11 +98,19 @@ def refusal_of(error: BaseException, *, where: str = "") -> GnnflowError | None:
     number = getattr(error, "errno", None)
     place = where or str(getattr(error, "filename", None) or "")
     if number in _WRONG_PATHS:
-        return StorageError(os.strerror(number).lower(), where=place, fix=_WRONG_PATHS[number])
+        link = _dangling(getattr(error, "filename", None))
+        problem = f"is a link to {link}, which is not there" if link else os.strerror(number).lower()
+        return StorageError(problem, where=place, fix=_LINK if link else _WRONG_PATHS[number])
     if number is not None and number in errno.errorcode:
         fix = _FIXES.get(number, f"Check the disk and the network: {_KEPT}.")
         return MachineError(os.strerror(number).lower(), where=place, fix=fix)
     return MachineError(f"storage failed ({_reason(error)})", where=place, fix=_ACCESS)
+
+
+def _dangling(path: object) -> str:
+    """Return where a symbolic link leads that leads nowhere; "" for anything else."""
+    link = Path(path) if isinstance(path, str) else Path()
+    return str(link.readlink()) if link.is_symlink() and not link.exists() else ""
 
 
 def _reason(error: BaseException) -> str:

@@ -13,9 +13,10 @@ import pytest
 
 INSTALLED = importlib.util.find_spec("airflow") is not None
 REPOSITORY = Path(__file__).resolve().parents[2]
-HOME = Path(tempfile.mkdtemp(prefix="gnnflow-airflow-"))
 
 if INSTALLED:
+    _FOLDER = tempfile.TemporaryDirectory(prefix="gnnflow-airflow-", ignore_cleanup_errors=True)  # gone with us
+    HOME = Path(_FOLDER.name)
     # Airflow keeps a great many objects alive; collecting them over and over took a third of the time.
     gc.disable()
     atexit.register(gc.freeze)

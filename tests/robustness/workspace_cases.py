@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
-from tests.command_line import Shown
+from tests.command_line import Shown, run_cli
 from tests.robustness.case import Case, accepted, anything, either, refused
-from tests.robustness.inputs import Inputs, both, command, disk, key
+from tests.robustness.inputs import Inputs, both, command, disk, key, line
 
 OFFLINE = {  # no answer within a moment, whoever's machine this is
     "AWS_EC2_METADATA_DISABLED": "true",
@@ -22,9 +24,14 @@ OFFLINE = {  # no answer within a moment, whoever's machine this is
 KEPT = ("runs/work/",)
 
 
+# A read-only disk to root too, whom permissions do not bind otherwise.
+READ_ONLY = '; [ "$(id -u)" != 0 ] || exec setpriv --bounding-set=-dac_override --inh-caps=-dac_override "$@"'
+
+
 def cases() -> Iterator[Case]:
     """Yield the cases."""
     yield from _places()
+    yield from _read_only()
     yield from _remote()
 
 
@@ -55,6 +62,21 @@ def _places() -> Iterator[Case]:
             f"{name}: the workspace is below a device",
             both(command(name), key("workspace", "/dev/null/runs")),
             "/dev/null",
+        )
+        yield refused(
+            f"{name}: the workspace is a link to nothing",
+            both(command(name), disk(lambda i: i.workspace.symlink_to(i.folder / "gone"))),
+            "is a link to",
+            "gone",
+        )
+        yield refused(
+            f"{name}: the workspace is below a link to nothing",
+            both(
+                command(name),
+                lambda i: key("workspace", f"{i.folder}/link/runs")(i),
+                disk(lambda i: (i.folder / "link").symlink_to("gone")),
+            ),
+            "is a link to gone",
         )
         yield refused(f"{name}: the workspace holds a NUL", both(command(name), key("workspace", "a\0b")), "workspace")
         yield refused(
@@ -96,6 +118,47 @@ def _places() -> Iterator[Case]:
             "workspace|" + glob,
             check=_bystander_lives,
         )
+
+
+def _read_only() -> Iterator[Case]:
+    """Yield what reads a finished run on a disk that cannot be written, and what would write there."""
+    where = ("--workspace", "{folder}/runs")
+    for words in (("report", "odd", *where), ("models", "list", *where)):
+        spoil = both(disk(_finish, _lock), line(*words))
+        yield accepted(f"{words[0]} of a read-only workspace", spoil, alone=True, limit=READ_ONLY, check=anything)
+    for name in ("run", "ingest", "train", "guards", "explain"):
+        spoil = both(disk(_finish, _lock), command(name))
+        yield accepted(f"{name}: done, in a read-only workspace", spoil, alone=True, limit=READ_ONLY, check=anything)
+    spoil = both(disk(_finish, _leave_work, _lock), command("run"))
+    yield accepted("run: done, a killed run's work left", spoil, alone=True, limit=READ_ONLY, check=_says_what_stays)
+    for name, more in {"run": ("--set", "train.lr=0.5"), "publish": ()}.items():
+        spoil = both(disk(_finish, _lock), command(name, *more))
+        yield refused(f"{name}: more, in a read-only workspace", spoil, "runs", alone=True, limit=READ_ONLY)
+
+
+def _finish(inputs: Inputs) -> None:
+    shown = run_cli(["run", str(inputs.config_file)])
+    assert shown.code == 0, shown.err
+
+
+def _leave_work(inputs: Inputs) -> None:
+    """Leave what a run that was killed behind its commit leaves."""
+    (trained,) = (inputs.workspace / "artifacts/train").iterdir()
+    folder = inputs.workspace / "work/train" / trained.name
+    folder.mkdir(parents=True)
+    (folder / "history.jsonl").write_text("{}\n")
+
+
+def _lock(inputs: Inputs) -> None:
+    """Take the right to write."""
+    for folder, _, files in os.walk(inputs.workspace):
+        for file in files:
+            (Path(folder) / file).chmod(0o444)
+        Path(folder).chmod(0o555)
+
+
+def _says_what_stays(inputs: Inputs, shown: Shown) -> list[str]:
+    return [] if "a killed run's work stays" in shown.err else [shown.err]
 
 
 def _remote() -> Iterator[Case]:
