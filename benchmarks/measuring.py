@@ -42,7 +42,7 @@ def seconds_per_step(job: TrainJob, client: Client, *, num_steps: int) -> tuple[
 
 def measure(chosen: argparse.Namespace) -> dict[str, Any]:
     """Return, as JSON knows it, what was measured for each number of ranks, and the real steps beside it."""
-    sizes = [int(size) for size in chosen.real.split(",")]
+    sizes = chosen.real
     found: dict[str, Any] = {"cores": os.cpu_count(), "load": os.getloadavg()[0], "model": chosen.model, "ranks": {}}
     batch = batch_of(chosen)
     with Cluster(config_of(chosen, ranks=max(sizes), **batch).cluster) as cluster:

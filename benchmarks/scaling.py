@@ -194,6 +194,14 @@ def draw(table: Table, path: Path) -> None:
     draw_lines(path, lines, **labels, logarithmic="x", dashed="AGL: 0.8")
 
 
+def numbers(text: str) -> list[int]:
+    """Return different numbers of ranks. Raises ValueError for what is none, which argparse tells."""
+    found = sorted({int(number) for number in text.split(",")})
+    if found[0] < 1:
+        raise ValueError(text)
+    return found
+
+
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -208,7 +216,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--shard-size", type=int, default=2048)
     parser.add_argument("--epochs", type=int, default=2, help="measured ones, after a first that is not")
     parser.add_argument("--turns", type=int, default=3, help="times that every number of ranks is measured")
-    parser.add_argument("--real", default="1,2,4", help="numbers of ranks to measure and validate with; 1 among them")
+    parser.add_argument(
+        "--real", type=numbers, default="1,2,4", help="numbers of ranks to measure and validate with; 1 among them"
+    )
     parser.add_argument("--ranks", type=int, default=1024, help="simulate up to so many")
     parser.add_argument("--steps", type=int, default=200, help="simulated ones")
     parser.add_argument("--bandwidth", type=float, default=10.0, help="of a link of the cluster, Gbit/s")
@@ -220,9 +230,9 @@ def arguments() -> argparse.Namespace:
     chosen = parser.parse_args()
     if (chosen.data is None) == (chosen.load is None):
         parser.error("give either --data or --load")
-    if "1" not in chosen.real.split(","):
+    if 1 not in chosen.real:
         parser.error("--real needs 1 among its numbers: it is what the others are compared with")
-    if chosen.real == "1":
+    if chosen.real == [1]:
         parser.error("--real needs another number: answers are measured between two ranks")
     return chosen
 

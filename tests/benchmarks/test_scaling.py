@@ -7,7 +7,7 @@ from copy import deepcopy
 
 import numpy as np
 import pytest
-from scaling import draw, equal, joined, merged, report, simulated, validation
+from scaling import draw, equal, joined, merged, numbers, report, simulated, validation
 from simulator import Measured
 from step_times import Apart
 
@@ -102,3 +102,10 @@ def test_runs_are_joined(found):
     both = merged([found, again])
     assert joined(both["ranks"]["1"]["steps"]).rest.shape == (1, 80)
     assert len(both["ranks"]["2"]["real"]) == 2
+
+
+@pytest.mark.parametrize("text", ["0,1", "1,x", ",", "-1,1", "1.5"])
+def test_numbers_of_ranks_are_refused_before_anything_is_measured(text: str) -> None:
+    assert numbers("4, 1,1") == [1, 4]
+    with pytest.raises(ValueError, match=r".*"):
+        numbers(text)
