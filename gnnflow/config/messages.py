@@ -172,9 +172,14 @@ def _describe(place: _Place, errors: list[ErrorDetails]) -> _Finding:
         case "gnnflow":
             return _describe_own(place, errors[0])
     must = " or ".join(dict.fromkeys(_must_be(details) for details in errors))
-    hint = nearest(value, _choices(place.field)) if kind == "literal_error" and isinstance(value, str) else ""
+    hint = _hint(value, _choices(place.field)) if kind == "literal_error" and isinstance(value, str) else ""
     problem = f"{show(value)} is not allowed: must be {must}"
     return _Finding(place.path, problem, f"{hint} {_about(place.field)}".strip())
+
+
+def _hint(value: str, choices: Sequence[str]) -> str:
+    """Return what may have been meant; a word that is allowed, but for the list it belongs into, in its brackets."""
+    return f"Did you mean [{value}]?" if value in choices else nearest(value, choices)
 
 
 def _describe_unknown(place: _Place) -> _Finding:

@@ -24,6 +24,8 @@ _NUMBER = r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?"
 _FLOAT = re.compile(rf"{_NUMBER}|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _NULL = re.compile(r"~|null|Null|NULL|")
 _MERGE = re.compile(r"<<")
+_HALVES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_HALF = re.compile("[\ud800-\udfff]")
 _KEY_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
 _MOST_CHARACTERS = 256 * 1024
 _MOST_VALUES = 10_000
@@ -105,6 +107,18 @@ def _construct_int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
     return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
 
 
+def _construct_text(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> str:
+    """Return a text in which two halves of a character, as JSON escapes what lies beyond 16 bits, are that one."""
+    text = _HALVES.sub(_joined, str(loader.construct_scalar(node)))
+    if half := _HALF.search(text):
+        raise yaml.constructor.ConstructorError(None, None, f"half of a character ({half.group()!a})", node.start_mark)
+    return text
+
+
+def _joined(halves: re.Match[str]) -> str:
+    return halves.group().encode("utf-16", "surrogatepass").decode("utf-16")
+
+
 _Loader.yaml_implicit_resolvers = {}
 # The order matters: a plain integer also matches the pattern of floats.
 for _tag, _pattern, _first in (
@@ -117,6 +131,7 @@ for _tag, _pattern, _first in (
     _whole = re.compile(f"(?:{_pattern.pattern})$")
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _whole, list(_first))
 _Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
+_Loader.add_constructor("tag:yaml.org,2002:str", _construct_text)
 _Loader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
 
 

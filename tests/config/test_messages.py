@@ -145,6 +145,12 @@ def test_an_unknown_key_suggests_the_nearest_and_lists_the_rest(extra, where, fi
     assert error.fix.startswith(fix)
 
 
+def test_a_word_that_belongs_into_a_list_is_shown_in_one():
+    error = refusal("infer: {targets: test}")
+    assert error.problem.startswith("'test' is not allowed: must be 'all' or a list")
+    assert error.fix.startswith("Did you mean [test]? all, or a list of splits")
+
+
 @pytest.mark.parametrize(
     ("extra", "where", "problem", "fix"),
     [

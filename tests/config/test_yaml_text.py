@@ -38,6 +38,7 @@ from gnnflow.graph.errors import ConfigError
         ("1:30", "1:30"),
         ("2026-01-01", "2026-01-01"),
         ("'5'", "5"),
+        (r'"\ud83d\ude80 x"', "\N{ROCKET} x"),
     ],
 )
 def test_scalars_mean_what_they_look_like(text, value):

@@ -66,6 +66,7 @@ def _odd() -> Iterator[Case]:
         "a directive": "%YAML 9.9\n---\nname: a\n",
         "Latin-1": "name: caf\u00e9\n".encode("latin-1"),
         "UTF-16 without a mark": "name: a\n".encode("utf-16-le"),
+        "half of a character": 'name: "a\\ud83d"\n',
         "binary": bytes(range(256)),
         "NUL": b"name: a\0b\n",
         "control characters": "name: a\x07\x1b[31m\n",
