@@ -35,6 +35,7 @@ _FORMATS: dict[str, Format] = {
     ".feather": "arrow",
     ".ipc": "arrow",
 }
+_LOGS = {"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
 _KERNEL = ("/proc", "/sys")
 _NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
 _SHOWN = 3
@@ -184,6 +185,7 @@ def _chosen(uri: str, base: str, found: Sequence[str], *, asked: str) -> TableFi
             f"no such table{instead}", where=uri, fix=f"Give a file, a folder or a glob of {', '.join(_FORMATS)} files."
         )
     _refuse_copies(uri, files)
+    _refuse_logged(uri, skipped)
     return TableFiles(uri, tuple(files), tuple(skipped))
 
 
@@ -204,6 +206,18 @@ def _keys_of(name: str) -> Keys:
     parts = [part.partition("=") for part in name.split("/")[:-1]]
     keys = {key: unquote(value) for key, equals, value in parts if key and equals}
     return tuple((key, None if value == _NULL_KEY else value) for key, value in keys.items())
+
+
+def _refuse_logged(uri: str, skipped: Sequence[str]) -> None:
+    """Raise StorageError for a table whose log says which of its files count: others there hold rows long deleted."""
+    for name in skipped:
+        for log in _LOGS.keys() & name.split("/"):
+            raise StorageError(
+                f"is a table of {_LOGS[log]}: what counts of its files is in {log}, which is not read",
+                where=uri,
+                fix="Write its current rows out as Parquet. Where nothing was ever deleted or replaced there, "
+                "name the files by a glob such as *.parquet.",
+            )
 
 
 def _refuse_copies(uri: str, files: Sequence[TableFile]) -> None:

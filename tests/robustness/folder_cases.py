@@ -29,7 +29,6 @@ BESIDE = {  # what writers, editors and file systems leave beside a table's file
     "_temporary": "_temporary/0/part-0.parquet",
     "hidden folder": ".staging/part-0.parquet",
     "notebook checkpoints": ".ipynb_checkpoints/part-0-checkpoint.parquet",
-    "Delta log": "_delta_log/00000.checkpoint.parquet",
     "hidden in a good folder": "more/.hidden/part-0.parquet",
     "committed marker folder": "_committed_1/part-0.parquet",
     "hidden file": ".part-0.parquet",
@@ -94,6 +93,14 @@ def _part(table: str, change: Callable[[pa.Table], pa.Table], number: int = 1) -
     return spoil
 
 
+def _by_glob(table: str) -> Spoil:
+    def spoil(inputs: Inputs) -> None:
+        text = inputs.config_file.read_text()
+        inputs.config_file.write_text(text.replace(f'/{table}"', f'/{table}/*.parquet"'))
+
+    return spoil
+
+
 def _folders() -> Iterator[Case]:
     for table in ("nodes", "edges"):
         yield accepted(f"{table} in a folder", in_folder(table))
@@ -105,6 +112,11 @@ def _folders() -> Iterator[Case]:
             in_folder(table, *(disk_file(table, name) for name in HARMLESS)),
         )
         yield accepted(f"{table} in folders below", in_folder(table, _moved(table)))
+        for name, log in {"Delta Lake": "_delta_log/00000.json", "Hudi": ".hoodie/hoodie.properties"}.items():
+            spoil = in_folder(table, _copy(table, log))
+            yield refused(f"{table} in a table of {name}", spoil, table, f"is a table of {name}", log.split("/")[0])
+        whole = both(in_folder(table, _copy(table, "_delta_log/00000.json")), disk(_by_glob(table)))
+        yield accepted(f"{table} of Delta Lake by a glob", whole)
         broken = in_folder(table, lambda i, table=table: (i.folder / table / "z.parquet").symlink_to(i.folder / "gone"))
         yield refused(
             f"a folder of {table} with a broken link", broken, "z.parquet", "link to a file that is not there"
