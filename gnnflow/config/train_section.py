@@ -64,6 +64,11 @@ class MiniBatchConfig(BatchKeys):
         description="Targets in an evaluation batch; null means batch_size. Does not change results.",
     )
 
+    @property
+    def scoring_size(self) -> int:
+        """Targets in an evaluation batch."""
+        return self.eval_batch_size or self.batch_size
+
     @model_validator(mode="after")
     def _only_a_store_can_be_sampled_again(self) -> Self:
         if self.resample == "epoch" and self.source == "shards":

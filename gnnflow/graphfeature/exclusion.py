@@ -42,14 +42,13 @@ def without_pairs(batch: MiniBatch, pairs: RowPairs) -> MiniBatch:
     return replace(batch, blocks=tuple(made[id(block)] for block in batch.blocks))
 
 
-def pairs_seen(batch: MiniBatch, pairs: RowPairs) -> IntArray:
-    """Return the numbers of the pairs [B] between whose ends the batch holds an edge: a score of one would know it."""
-    return joined_by(batch.blocks, pairs)
+def pairs_seen(blocks: Iterable[Block], pairs: RowPairs, *, first: int = 0) -> IntArray:
+    """Return the numbers of the pairs [B] between whose ends some block holds an edge: a score of one would know it.
 
-
-def joined_by(blocks: Iterable[Block], pairs: RowPairs, *, first: int = 0) -> IntArray:
-    """Return the numbers of the pairs [B] between whose ends some block holds an edge. first: as `without_between`."""
+    first: as `without_between` has it.
+    """
     keys = pairs.keys()
+    # the keys that some edge has, and whether a pair's key is among them one way or the other [B]
     found = distinct(np.concatenate([_between_ends(block, keys, pairs.num_rows, first)[1] for block in blocks]))
     forward = np.isin(pairs.targets * pairs.num_rows + pairs.sources, found)
     return np.flatnonzero(forward | np.isin(pairs.sources * pairs.num_rows + pairs.targets, found))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gnnflow.graph.errors import LayerError, RegistryError, TrainingError
 from gnnflow.graph.facts import FlatFacts, GraphFacts
@@ -73,7 +73,10 @@ def compare(context: StageContext, *, candidate: Version, champion: Version, met
 def _test_targets(context: StageContext) -> _TestTargets | None:
     """Return the run's test targets in its shards, or in its graph store where it has no shards; None without any."""
     from gnnflow.config import MiniBatchConfig
+    from gnnflow.graphfeature.pairs import read_pair_shard
+    from gnnflow.graphfeature.shards import read_shard
     from gnnflow.train.minibatch import outputs_on_pairs, outputs_on_shards, outputs_on_store, outputs_on_stored_pairs
+    from gnnflow.train.minibatch.preparing import Sample
 
     config = context.config
     # how targets are read changes no score
@@ -93,13 +96,14 @@ def _test_targets(context: StageContext) -> _TestTargets | None:
     if not entries:
         return None
     task = config.task
-    outputs_of = outputs_on_shards if task.kind == "node" else partial(outputs_on_pairs, task=task, seed=config.seed)
-    shards: dict[str, Any] = {
-        "artifact": flat.uri,
-        "fanouts": facts.fanouts,
-        "sampling": config.neighbors.sampling.kind,
-    }
-    return _TestTargets(facts.num_hops, partial(outputs_of, entries=entries, train=train, **shards))
+    on_shards: partial[Outputs]
+    if task.kind == "node":
+        on_shards = partial(outputs_on_shards, read=partial(read_shard, flat.uri))
+    else:
+        read_pairs = partial(read_pair_shard, flat.uri)
+        on_shards = partial(outputs_on_pairs, read=read_pairs, task=task, seed=config.seed)
+    sample = Sample(facts.fanouts, config.neighbors.sampling.kind)
+    return _TestTargets(facts.num_hops, partial(on_shards, entries=entries, sample=sample, train=train))
 
 
 def _score(version: Version, *, context: StageContext, targets: _TestTargets, metric: str) -> dict[str, float]:

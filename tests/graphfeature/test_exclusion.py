@@ -50,7 +50,7 @@ def test_the_edges_between_ends_of_a_pair_and_no_others_are_left_out(
         assert edges_of(after) == [edge for edge in edges_of(before) if edge[:2] not in hidden]
         assert after.num_targets == before.num_targets
         np.testing.assert_array_equal(after.sample_scale, before.sample_scale)
-    assert not len(pairs_seen(found, pairs))
+    assert not len(pairs_seen(found.blocks, pairs))
 
 
 @given(graphs() | typed_graphs(), st.integers(0, 99))
@@ -60,4 +60,4 @@ def test_a_pair_whose_edge_is_in_a_block_is_named(graph: Neighborhood, seed: int
     held = {edge[:2] for edge in edges_of(batch.blocks[0])}
     ends = list(zip(pairs.targets.tolist(), pairs.sources.tolist(), strict=True))
     expected = [number for number, (a, b) in enumerate(ends) if (a, b) in held or (b, a) in held]
-    assert pairs_seen(batch, pairs).tolist() == expected
+    assert pairs_seen(batch.blocks, pairs).tolist() == expected

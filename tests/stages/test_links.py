@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from gnnflow.stages.pipeline import run as run_pipeline
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.train.minibatch import outputs_on_pairs
+from gnnflow.train.minibatch.preparing import Sample
 from tests.small_graphs import graph_config, write_graph
 
 TASK = {"kind": "link", "width": 8, "split": {"kind": "random", "valid": 0.15, "test": 0.15}}
@@ -134,8 +136,8 @@ def test_scores_of_held_out_pairs_are_those_of_training(done: tuple[Config, Any,
     store = GraphStore.of(stored.uri, stored.manifest)
     entries = [entry for entry in flat.facts(FlatFacts).shards if entry.split == "test"]
     model = load_model(context.artifact("train").uri)
-    settings = {"fanouts": None, "train": config.train, "task": config.task, "seed": config.seed}
-    outputs = outputs_on_pairs(model, entries, artifact=flat.uri, **settings)  # type: ignore[arg-type]
+    read, settings = partial(read_pair_shard, flat.uri), {"train": config.train, "task": config.task}
+    outputs = outputs_on_pairs(model, entries, read, sample=Sample(), seed=config.seed, **settings)  # type: ignore[arg-type]
     ids = np.concatenate([store.nodes(part, ["id"])["id"].to_numpy(zero_copy_only=False) for part in range(3)])
     shards = [read_pair_shard(flat.uri, entry) for entry in entries]
     ends = [

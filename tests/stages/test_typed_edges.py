@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ from gnnflow.config import config_from_dict, load_config
 from gnnflow.datasets import write_typed_payments
 from gnnflow.graph.errors import ConfigError, RegistryError, TableError
 from gnnflow.graph.facts import FlatFacts, GraphFacts
+from gnnflow.graphfeature.pairs import read_pair_shard
 from gnnflow.layers import load_model
 from gnnflow.stages import publish, score
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.pipeline import run as run_pipeline
 from gnnflow.stages.running import make_artifact
 from gnnflow.train.minibatch import outputs_on_pairs
+from gnnflow.train.minibatch.preparing import Sample
 from tests.conftest import REPOSITORY
 from tests.typed_graphs import typed_tables, write_tables
 from tests.typed_tasks import (
@@ -126,8 +129,8 @@ def test_scores_by_time_do_not_change_with_the_batch(tmp_path: Path) -> None:
         outputs_on_pairs(
             model,
             entries,
-            artifact=flat.uri,
-            fanouts=None,
+            partial(read_pair_shard, flat.uri),
+            sample=Sample(),
             train=config.train.model_copy(update={"eval_batch_size": size}),
             task=config.task,  # type: ignore[arg-type]
             seed=config.seed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from gnnflow.storage.graph_store import GraphStore, edges_file
 from gnnflow.storage.tables import commit_table
 from gnnflow.train.failed_batch import read_failed_batch
 from gnnflow.train.minibatch import outputs_on_pairs
+from gnnflow.train.minibatch.preparing import Sample
 from tests.small_graphs import graph_config, write_graph
 from tests.typed_graphs import typed_tables
 
@@ -214,9 +216,8 @@ def test_training_scores_a_held_out_pair_as_the_embeddings_of_graphinfer_do(link
     model, flat, store = load_model(context.artifact("train").uri), context.artifact("flat"), store_of(config)
     entries = [entry for entry in flat.facts(FlatFacts).shards if entry.split == "test"]
     task: Any = config.task
-    made = outputs_on_pairs(
-        model, entries, artifact=flat.uri, fanouts=None, train=config.train, task=task, seed=config.seed
-    )
+    read = partial(read_pair_shard, flat.uri)
+    made = outputs_on_pairs(model, entries, read, sample=Sample(), train=config.train, task=task, seed=config.seed)
     table, ids = predictions(result), ids_of(store)
     named = zip(table["type"].to_pylist(), table["id"].to_pylist(), strict=True)
     rows = dict(zip(named, to_matrix(table["embedding"]), strict=True))

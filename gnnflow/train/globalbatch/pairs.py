@@ -25,7 +25,7 @@ from gnnflow.graph.batch import Block
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.hashing import combine, hash_integers, seed_word
 from gnnflow.graph.splits import SPLITS
-from gnnflow.graphfeature.exclusion import RowPairs, joined_by, without_between
+from gnnflow.graphfeature.exclusion import RowPairs, pairs_seen, without_between
 from gnnflow.neighbors.pairs import PoolPlan, StoredPairs, draws_of, pool_weights
 from gnnflow.sampling.pairs import EVALUATION, draw_negatives, pair_keys
 from gnnflow.storage.graph_store import GraphStore
@@ -162,7 +162,7 @@ class HiddenPairs:
     def check_absent(self, blocks: Sequence[Block], *, split: str) -> None:
         """Raise TrainingError where an edge between the ends of a pair would tell of it."""
         distinct_blocks = {id(each): each for each in blocks}.values()
-        seen = joined_by(distinct_blocks, self.ends, first=self.first)
+        seen = pairs_seen(distinct_blocks, self.ends, first=self.first)
         if len(seen):
             source, target = (int(each[seen[0]]) for each in (self.ends.sources, self.ends.targets))
             raise TrainingError(

@@ -11,8 +11,10 @@ from typing import Generic, Protocol, Self, TypeVar
 
 import torch
 
+from gnnflow.config import MiniBatchConfig
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.graph.facts import ShardEntry
+from gnnflow.train.job import TrainJob
 from gnnflow.train.minibatch.batches import FIXED_VIEW, EpochPlan, PlannedBatch, of_view, plan_epoch, plan_evaluation
 from gnnflow.train.reproducible import seed_step
 from gnnflow.train.source import DealtBatch
@@ -142,6 +144,21 @@ class DealtShards(Generic[Chosen]):
     rank: int = 0
     world_size: int = 1
     draws_anew: bool = False
+
+    @classmethod
+    def of_job(cls, job: TrainJob, loader: Chosen, *, draws_anew: bool) -> Self:
+        """Return a rank's part of a job's shards."""
+        assert isinstance(job.train, MiniBatchConfig)
+        return cls(
+            entries=job.entries,
+            loader=loader,
+            seed=job.seed,
+            batch_size=job.train.batch_size,
+            eval_batch_size=job.train.scoring_size,
+            rank=job.rank,
+            world_size=job.num_ranks,
+            draws_anew=draws_anew,
+        )
 
     def __enter__(self) -> Self:
         """Return itself."""

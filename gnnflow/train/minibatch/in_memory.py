@@ -19,6 +19,7 @@ from gnnflow.neighbors.selected import Neighbors
 from gnnflow.neighbors.walk_views import WalkViews, memory_of_walks
 from gnnflow.neighbors.whole import GraphInMemory, memory_needed, read_graph, view_of
 from gnnflow.train.minibatch.batches import FIXED_VIEW, view_of_entry
+from gnnflow.train.minibatch.preparing import Sample
 from gnnflow.train.minibatch.source import MiniBatchSource, open_source, outputs_on_shards
 from gnnflow.train.outputs import Outputs
 
@@ -131,8 +132,7 @@ def outputs_on_store(model: Model, split: str, *, neighbors: Neighbors, train: M
     return outputs_on_shards(
         model,
         entries,
-        read=ShardsInMemory(neighbors, seed=0),
-        fanouts=neighbors.fanouts,
+        ShardsInMemory(neighbors, seed=0),
+        sample=Sample(neighbors.fanouts, neighbors.sampling),
         train=train,
-        sampling=neighbors.sampling,
     )

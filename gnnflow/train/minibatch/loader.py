@@ -21,7 +21,7 @@ next `prefetch` batches run beside the compute. What is held stays in the memory
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -33,19 +33,18 @@ from weakref import ref
 import torch
 
 from gnnflow.executions.minibatch import aggregates_ahead, first_terms, prepared, sort_for_backward
-from gnnflow.executions.moving import Mover, Sent
+from gnnflow.executions.moving import Sent
 from gnnflow.executions.tensors import BatchTensors, batch_tensors
 from gnnflow.graph.arrays import Array, IntArray
-from gnnflow.graph.edges import Fanout, SamplingKind
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graphfeature.blocks import build_in_place, build_minibatch, new_scratch
 from gnnflow.graphfeature.neighborhood import Neighborhood
 from gnnflow.graphfeature.shards import Shard
 from gnnflow.layers import FeatureTensors, Model, Terms, TypedFeatureTensors
-from gnnflow.train.minibatch.batches import OPEN_SHARDS, PlannedBatch
+from gnnflow.train.minibatch.batches import PlannedBatch
 from gnnflow.train.minibatch.memory import Memory
-from gnnflow.train.profile import Stopwatch
+from gnnflow.train.minibatch.preparing import EVERY_EDGE, Preparing, Sample
 from gnnflow.train.state import Row
 
 Built = TypeVar("Built")
@@ -76,10 +75,8 @@ class _Open:
 class BatchLoader:
     """Turns planned batches into mini-batches. Close it, or use it in a `with` block, to end its thread.
 
-    model: one like that which is trained; only what no weight has a part in is asked of it. fanouts (targets first,
-    None keeps all edges) and sampling (how those of a fan-out were chosen) shape the blocks. `edges=False` gives the
-    graph without its edges: no neighbours and degrees of zero. watch: measures the work; `read` may lap its "read".
-    mover: to the device that computes. open_shards: how many decoded shards are held whatever the cache's size.
+    model: one like that which is trained; only what no weight has a part in is asked of it. `edges=False` gives the
+    graph without its edges: no neighbours and degrees of zero. `read` may tell `preparing.watch` of its "read".
     """
 
     def __init__(
@@ -87,26 +84,19 @@ class BatchLoader:
         read: Callable[[ShardEntry], Shard],
         *,
         model: Model,
-        fanouts: Sequence[Fanout] | None,
-        cache_bytes: int,
-        prefetch: int,
-        sampling: SamplingKind = "uniform",
+        preparing: Preparing,
+        sample: Sample = EVERY_EDGE,
         edges: bool = True,
-        watch: Stopwatch | None = None,
-        mover: Mover | None = None,
-        open_shards: int = OPEN_SHARDS,
     ) -> None:
         self._read = read
-        self._watch = watch or Stopwatch()
         self._model = model
-        self._fanouts = fanouts if edges else (0,) * model.num_layers
-        # Without edges nothing was left out.
-        self._sampling: SamplingKind = sampling if edges else "none"
-        self._prefetch = prefetch
+        self._sample = sample if edges else Sample.no_edges(model.num_layers)
         self._edges = edges
-        self._mover = mover or Mover()
+        self._prefetch = preparing.prefetch
+        self._watch = preparing.watch
+        self._mover = preparing.mover
         self._scratch = new_scratch(0)
-        self._memory = Memory[_Open, ReadyBatch](cache_bytes, open_shards=open_shards)
+        self._memory = Memory[_Open, ReadyBatch](preparing.cache_bytes, open_shards=preparing.open_shards)
         self._last: ref[_Open] | None = None
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gnnflow-reader")
 
@@ -248,9 +238,9 @@ class BatchLoader:
         return build(
             opened.shard.neighborhood,
             rows,
-            fanouts=self._fanouts,
+            fanouts=self._sample.fanouts,
             num_layers=self._model.num_layers,
-            sampling=self._sampling,
+            sampling=self._sample.sampling,
             scratch=self._scratch,
         )
 

@@ -12,12 +12,12 @@ import numpy as np
 from gnnflow.config import EdgeTask, PairTask
 from gnnflow.graph.arrays import IntArray, distinct
 from gnnflow.graph.batch import MiniBatch
-from gnnflow.graph.edges import Fanout, SamplingKind
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graphfeature.blocks import build_minibatch
 from gnnflow.graphfeature.exclusion import RowPairs, pairs_seen, without_pairs
 from gnnflow.graphfeature.pairs import PairShard
 from gnnflow.graphfeature.times import ALL_EARLIER, LateEdge, build_before, cuts, late_edge
+from gnnflow.train.minibatch.preparing import Sample
 
 _CUT_AGAIN = "The shards were not cut for this split: run ingest and flat again."
 
@@ -37,13 +37,11 @@ class Rows:
 
 @dataclass(frozen=True)
 class PairBlocks:
-    """How blocks are built; fanouts, sampling, edges: as `PairLoader` has them."""
+    """How blocks are built: of so many layers, from the in-edges of a sample."""
 
     task: PairTask
     num_layers: int
-    fanouts: tuple[Fanout, ...] | None
-    sampling: SamplingKind
-    edges: bool
+    sample: Sample
 
     def of(self, pairs: PairShard, rows: Rows, *, positions: IntArray, split: str, shard: str) -> MiniBatch:
         """Return the blocks of these rows of a shard. positions: of the pairs in it; shard: its name, for errors.
@@ -58,15 +56,15 @@ class PairBlocks:
         built = build_minibatch(
             held.neighborhood,
             held.rows[rows.nodes],
-            fanouts=self.fanouts if self.edges else (0,) * self.num_layers,
+            fanouts=self.sample.fanouts,
             num_layers=self.num_layers,
-            sampling=self.sampling if self.edges else "none",
+            sampling=self.sample.sampling,
         )
         if rows.cuts is not None or (isinstance(self.task, EdgeTask) and self.task.messages):
             return built
         if split == "train":
             return without_pairs(built, rows.ends)
-        seen = pairs_seen(built, rows.ends)
+        seen = pairs_seen(built.blocks, rows.ends)
         if len(seen):
             raise _leak(built, rows.ends, int(seen[0]), split=split, shard=shard)
         return built
@@ -86,9 +84,9 @@ class PairBlocks:
             pairs.shard.neighborhood,
             pairs.shard.rows[rows.nodes],
             before,
-            fanouts=self.fanouts,
+            fanouts=self.sample.fanouts,
             num_layers=self.num_layers,
-            sampling=self.sampling,
+            sampling=self.sample.sampling,
         )
         late = late_edge(timed)
         if late is not None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -21,19 +21,18 @@ from torch import Tensor
 
 from gnnflow.config import InBatchNegatives, LinkTask, PairTask
 from gnnflow.executions.minibatch import forward, sort_for_backward
-from gnnflow.executions.moving import Mover, Sent
+from gnnflow.executions.moving import Sent
 from gnnflow.executions.tensors import BatchTensors, batch_tensors, tensor
 from gnnflow.graph.arrays import Array, FloatArray, IntArray
-from gnnflow.graph.edges import Fanout, SamplingKind
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graphfeature.pairs import PairShard
 from gnnflow.layers.model import Model
 from gnnflow.sampling.pairs import EVALUATION, draw_negatives
-from gnnflow.train.minibatch.batches import OPEN_SHARDS, PlannedBatch
+from gnnflow.train.minibatch.batches import PlannedBatch
 from gnnflow.train.minibatch.loader import in_order
 from gnnflow.train.minibatch.memory import Memory
 from gnnflow.train.minibatch.pair_blocks import PairBlocks, rows_of
-from gnnflow.train.profile import Stopwatch
+from gnnflow.train.minibatch.preparing import EVERY_EDGE, Preparing, Sample
 from gnnflow.train.state import Row
 
 _Moving = tuple[BatchTensors, tuple[Tensor, Tensor], Tensor | None]
@@ -77,51 +76,56 @@ class PairBatch:
 _Sent = Sent[PairBatch, _Moving]
 
 
-@dataclass(frozen=True)
 class PairLoader:
     """Makes batches of planned pairs. Close it to end its thread.
 
-    model, fanouts, sampling, prefetch, edges and mover: as `BatchLoader` has them.
+    seed: of the negatives. model, edges, preparing: as `BatchLoader` has them.
     """
 
-    read: Callable[[ShardEntry], PairShard]
-    model: Model
-    task: PairTask
-    fanouts: tuple[Fanout, ...] | None
-    sampling: SamplingKind
-    seed: int
-    prefetch: int
-    memory: Memory[PairShard, PairBatch]
-    reader: ThreadPoolExecutor
-    edges: bool = True
-    mover: Mover = field(default_factory=Mover)
-    watch: Stopwatch = field(default_factory=Stopwatch)
+    def __init__(
+        self,
+        read: Callable[[ShardEntry], PairShard],
+        *,
+        model: Model,
+        task: PairTask,
+        seed: int,
+        preparing: Preparing,
+        sample: Sample = EVERY_EDGE,
+        edges: bool = True,
+    ) -> None:
+        self._read = read
+        self._model = model
+        self._task = task
+        self._seed = seed
+        self._edges = edges
+        self._blocks = PairBlocks(task, model.num_layers, sample if edges else Sample.no_edges(model.num_layers))
+        self._prefetch = preparing.prefetch
+        self._watch = preparing.watch
+        self._mover = preparing.mover
+        self._memory = Memory[PairShard, PairBatch](preparing.cache_bytes, open_shards=preparing.open_shards)
+        self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gnnflow-reader")
 
     @property
     def no_logits(self) -> FloatArray:
         """The scores of no pairs, as wide as those of some."""
-        decoder = self.model.inputs.decoder
+        decoder = self._model.inputs.decoder
         assert decoder is not None
-        if isinstance(self.task, LinkTask):
-            return np.empty((0, 1 + self.task.negatives.evaluation), np.float32)
+        if isinstance(self._task, LinkTask):
+            return np.empty((0, 1 + self._task.negatives.evaluation), np.float32)
         return np.empty((0, decoder.num_outputs), np.float32)
-
-    @property
-    def _blocks(self) -> PairBlocks:
-        return PairBlocks(self.task, self.model.num_layers, self.fanouts, self.sampling, self.edges)
 
     @property
     def device(self) -> torch.device:
         """Where its batches are computed on."""
-        return self.mover.device
+        return self._mover.device
 
     def spent(self) -> Row:
         """Return the seconds of each part of the work so far: `READER_PARTS`."""
-        return self.watch.seconds()
+        return self._watch.seconds()
 
     def close(self) -> None:
         """End the reader thread; batches not yet begun are dropped."""
-        self.reader.shutdown(wait=True, cancel_futures=True)
+        self._reader.shutdown(wait=True, cancel_futures=True)
 
     def batches(self, planned: Iterable[PlannedBatch], *, split: str, epoch: int = EVALUATION) -> Iterator[PairBatch]:
         """Yield the batches of a plan in order, prepared ahead.
@@ -130,40 +134,40 @@ class PairLoader:
         pairs' own where the split is train. Raises TrainingError where another one is found that would tell of a pair.
         """
         make = partial(self._sent, split=split, epoch=epoch)
-        begun = (self.reader.submit(make, batch) if self.prefetch else make(batch) for batch in planned)
-        with closing(in_order(begun, ahead=self.prefetch)) as sent:
+        begun = (self._reader.submit(make, batch) if self._prefetch else make(batch) for batch in planned)
+        with closing(in_order(begun, ahead=self._prefetch)) as sent:
             yield from map(self._arrived, sent)
 
     def labels(self, entries: Iterable[ShardEntry]) -> Iterator[Array]:
         """Yield the labels of each shard's pairs."""
-        if isinstance(self.task, LinkTask):
+        if isinstance(self._task, LinkTask):
             return (np.zeros(entry.num_pairs, np.int64) for entry in entries)
-        return (_labels(self.memory.shard(entry, self._open)) for entry in entries)
+        return (_labels(self._memory.shard(entry, self._open)) for entry in entries)
 
     def _sent(self, planned: PlannedBatch, *, split: str, epoch: int) -> _Sent:
         ready = self._make(planned, split=split, epoch=epoch)
-        sort = partial(_sort, self.model) if epoch != EVALUATION and self.mover.leaves_the_cpu else None
-        return _Sent(ready, self.mover.begin(ready.moving, then=sort))
+        sort = partial(_sort, self._model) if epoch != EVALUATION and self._mover.leaves_the_cpu else None
+        return _Sent(ready, self._mover.begin(ready.moving, then=sort))
 
     def _arrived(self, sent: _Sent) -> PairBatch:
-        return sent.ready.arrived(self.mover.arrived(sent.moved)) if self.mover.leaves_the_cpu else sent.ready
+        return sent.ready.arrived(self._mover.arrived(sent.moved)) if self._mover.leaves_the_cpu else sent.ready
 
     def _make(self, planned: PlannedBatch, *, split: str, epoch: int) -> PairBatch:
         key = planned.key if epoch == EVALUATION else ""
-        held = self.memory.batch(key)
+        held = self._memory.batch(key)
         if held is not None:
             return held
-        self.watch.start()
-        pairs = self.memory.shard(planned.entry, self._open)
+        self._watch.start()
+        pairs = self._memory.shard(planned.entry, self._open)
         sources, candidates = self._drawn(pairs, planned.positions, epoch=epoch)
-        rows = rows_of(pairs, planned.positions if self.edges else None, sources, candidates)
+        rows = rows_of(pairs, planned.positions if self._edges else None, sources, candidates)
         built = self._blocks.of(pairs, rows, positions=planned.positions, split=split, shard=planned.entry.name)
-        is_link = isinstance(self.task, LinkTask)
+        is_link = isinstance(self._task, LinkTask)
         columns = rows.candidates.shape[1]
         ends = tensor(np.repeat(rows.ends.sources, columns)), tensor(rows.candidates.reshape(-1))
         attributes = self._attributes(pairs, planned.positions)
-        tensors = batch_tensors(built, self.model.inputs.schema)
-        tensors, ends, attributes = self.mover.pinned((tensors, ends, attributes))
+        tensors = batch_tensors(built, self._model.inputs.schema)
+        tensors, ends, attributes = self._mover.pinned((tensors, ends, attributes))
         batch = PairBatch(
             tensors,
             ends,
@@ -173,23 +177,23 @@ class PairLoader:
             labels=np.zeros(len(sources), np.int64) if is_link else _labels(pairs)[planned.positions],
             attributes=attributes,
         )
-        if epoch != EVALUATION and not self.mover.leaves_the_cpu:
-            sort_for_backward(self.model, batch.tensors)
-        self.memory.keep(key, batch)
-        self.watch.lap("build")
+        if epoch != EVALUATION and not self._mover.leaves_the_cpu:
+            sort_for_backward(self._model, batch.tensors)
+        self._memory.keep(key, batch)
+        self._watch.lap("build")
         return batch
 
     def _open(self, entry: ShardEntry) -> PairShard:
-        pairs = self.read(entry)
-        self.watch.lap("decode")
-        if self.edges:
+        pairs = self._read(entry)
+        self._watch.lap("decode")
+        if self._edges:
             return pairs
         neighborhood = pairs.shard.neighborhood
         bare = replace(neighborhood, degrees=neighborhood.degrees.zeros)
         return replace(pairs, shard=replace(pairs.shard, neighborhood=bare))
 
     def _attributes(self, pairs: PairShard, positions: IntArray) -> Tensor | None:
-        decoder = self.model.inputs.decoder
+        decoder = self._model.inputs.decoder
         assert decoder is not None
         if not decoder.attribute_width:
             return None
@@ -199,9 +203,9 @@ class PairLoader:
     def _drawn(self, pairs: PairShard, positions: IntArray, *, epoch: int) -> tuple[IntArray, IntArray]:
         """Return the sources [B] and candidates [B, 1 + K] of planned pairs, as numbers of the shard's targets."""
         sources, targets = pairs.sources[positions], pairs.targets[positions]
-        if not isinstance(self.task, LinkTask):
+        if not isinstance(self._task, LinkTask):
             return sources, targets[:, None]
-        negatives = self.task.negatives
+        negatives = self._task.negatives
         scoring = epoch == EVALUATION
         in_batch = isinstance(negatives, InBatchNegatives) and not scoring
         drawn = draw_negatives(
@@ -210,7 +214,7 @@ class PairLoader:
             targets,
             candidates=targets if in_batch else pairs.pool,
             count=negatives.evaluation if scoring else negatives.per_edge,
-            seed=self.seed,
+            seed=self._seed,
             epoch=epoch,
         )
         return sources, np.concatenate([targets[:, None], drawn], axis=1)
@@ -223,35 +227,3 @@ def _labels(pairs: PairShard) -> Array:
 
 def _sort(model: Model, moved: _Moving) -> None:
     sort_for_backward(model, moved[0])
-
-
-def open_loader(
-    read: Callable[[ShardEntry], PairShard],
-    *,
-    model: Model,
-    task: PairTask,
-    fanouts: tuple[Fanout, ...] | None,
-    sampling: SamplingKind,
-    seed: int,
-    prefetch: int,
-    cache_bytes: int,
-    edges: bool = True,
-    watch: Stopwatch | None = None,
-    mover: Mover | None = None,
-    open_shards: int = OPEN_SHARDS,
-) -> PairLoader:
-    """Return a loader that keeps decoded shards, and batches that are the same in every epoch, in cache_bytes."""
-    return PairLoader(
-        read,
-        model,
-        task,
-        fanouts,
-        sampling,
-        seed,
-        prefetch,
-        Memory(cache_bytes, open_shards=open_shards),
-        ThreadPoolExecutor(max_workers=1, thread_name_prefix="gnnflow-reader"),
-        edges=edges,
-        watch=watch or Stopwatch(),
-        mover=mover or Mover(),
-    )

@@ -11,20 +11,17 @@ import torch
 from torch import Tensor
 
 from gnnflow.config import MiniBatchConfig, PairTask
-from gnnflow.executions.moving import Mover
 from gnnflow.graph.arrays import IntArray
-from gnnflow.graph.edges import Fanout, SamplingKind
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.pairs import PairShard, read_pair_shard
 from gnnflow.layers import FeatureTensors, TypedFeatureTensors
 from gnnflow.layers.model import Model, build_model
 from gnnflow.train.job import TrainJob
-from gnnflow.train.minibatch.batches import OPEN_SHARDS
 from gnnflow.train.minibatch.dealt import DealtShards, PreparedStep
-from gnnflow.train.minibatch.pair_loader import PairBatch, PairLoader, open_loader
+from gnnflow.train.minibatch.pair_loader import PairBatch, PairLoader
+from gnnflow.train.minibatch.preparing import Preparing, Sample
 from gnnflow.train.outputs import Outputs
-from gnnflow.train.profile import Stopwatch
 from gnnflow.train.source import DealtBatch
 
 
@@ -88,27 +85,23 @@ class PairSource(DealtShards[PairLoader]):
 def outputs_on_pairs(
     model: Model,
     entries: Sequence[ShardEntry],
+    read: Callable[[ShardEntry], PairShard],
     *,
-    fanouts: Sequence[Fanout] | None,
+    sample: Sample,
     train: MiniBatchConfig,
     task: PairTask,
     seed: int,
-    artifact: str = "",
-    sampling: SamplingKind = "uniform",
-    read: Callable[[ShardEntry], PairShard] | None = None,
 ) -> Outputs:
     """Return a model's scores of the pairs of some shards of one split: what `outputs_on_shards` is for nodes."""
-    loader = open_loader(
-        read or partial(read_pair_shard, artifact),
+    loader = PairLoader(
+        read,
         model=model,
         task=task,
-        fanouts=None if fanouts is None else tuple(fanouts[: model.num_layers]),
-        sampling=sampling,
         seed=seed,
-        prefetch=train.prefetch,
-        cache_bytes=train.cache,
+        preparing=Preparing(train.cache, train.prefetch),
+        sample=sample.up_to(model.num_layers),
     )
-    size = train.eval_batch_size or train.batch_size
+    size = train.scoring_size
     source = PairSource(entries=entries, loader=loader, seed=seed, batch_size=size, eval_batch_size=size)
     with source:
         return source.outputs(model, entries[0].split)
@@ -123,29 +116,14 @@ def open_pair_source(
 ) -> PairSource:
     """Return the job's shards of pairs as a source. read, draws_anew: as `open_source` has them."""
     assert isinstance(job.task, PairTask)
-    assert isinstance(job.train, MiniBatchConfig)
-    watch, train = Stopwatch(), job.train
-    loader = open_loader(
-        read or partial(read_pair_shard, job.artifact, was_read=partial(watch.lap, "read")),
+    preparing = Preparing.of(job, draws_anew=draws_anew)
+    loader = PairLoader(
+        read or partial(read_pair_shard, job.artifact, was_read=preparing.was_read),
         model=build_model(job.model, job.inputs).eval(),
         task=job.task,
-        fanouts=job.fanouts,
-        sampling=job.sampling,
         seed=job.seed,
-        prefetch=train.prefetch,
-        cache_bytes=train.cache,
+        preparing=preparing,
+        sample=Sample(job.fanouts, job.sampling),
         edges=edges,
-        watch=watch,
-        mover=Mover(torch.device(job.device)),
-        open_shards=2 if draws_anew else OPEN_SHARDS,
     )
-    return PairSource(
-        entries=job.entries,
-        loader=loader,
-        seed=job.seed,
-        batch_size=train.batch_size,
-        eval_batch_size=train.eval_batch_size or train.batch_size,
-        rank=job.rank,
-        world_size=job.num_ranks,
-        draws_anew=draws_anew,
-    )
+    return PairSource.of_job(job, loader, draws_anew=draws_anew)

@@ -20,6 +20,7 @@ from gnnflow.graphfeature.shards import Shard
 from gnnflow.neighbors.pairs import PoolPlan, StoredPairs, draws_of, pool_weights, read_pairs
 from gnnflow.train.minibatch.in_memory import ShardsInMemory, split_entries
 from gnnflow.train.minibatch.pair_source import PairSource, open_pair_source, outputs_on_pairs
+from gnnflow.train.minibatch.preparing import Sample
 
 if TYPE_CHECKING:
     from gnnflow.config import PairTask
@@ -92,10 +93,9 @@ def outputs_on_stored_pairs(
     return outputs_on_pairs(
         model,
         [entry for entry in split_entries(neighbors.store.facts) if entry.split == split],
-        read=PairsInMemory(ShardsInMemory(neighbors, seed=0), task, seed),
-        fanouts=neighbors.fanouts,
+        PairsInMemory(ShardsInMemory(neighbors, seed=0), task, seed),
+        sample=Sample(neighbors.fanouts, neighbors.sampling),
         train=train,
         task=task,
         seed=seed,
-        sampling=neighbors.sampling,
     )

@@ -12,19 +12,17 @@ from torch import Tensor
 
 from gnnflow.config import MiniBatchConfig
 from gnnflow.executions.minibatch import forward
-from gnnflow.executions.moving import Mover
-from gnnflow.graph.edges import Fanout, SamplingKind
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.shards import Shard, read_shard
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model, build_model
 from gnnflow.train.job import TrainJob
-from gnnflow.train.minibatch.batches import OPEN_SHARDS, PlannedBatch, plan_evaluation
+from gnnflow.train.minibatch.batches import PlannedBatch, plan_evaluation
 from gnnflow.train.minibatch.dealt import DealtShards, PreparedStep
 from gnnflow.train.minibatch.loader import BatchLoader, ReadyBatch
+from gnnflow.train.minibatch.preparing import Preparing, Sample
 from gnnflow.train.outputs import Outputs
-from gnnflow.train.profile import Stopwatch
 from gnnflow.train.source import DealtBatch
 
 
@@ -86,58 +84,33 @@ def open_source(
 
     `read` replaces reading them from the artifact; draws_anew: and reads those of an epoch's view (`batches.of_view`).
     """
-    assert isinstance(job.train, MiniBatchConfig)
-    watch, train = Stopwatch(), job.train
+    preparing = Preparing.of(job, draws_anew=draws_anew)
     loader = BatchLoader(
-        read or partial(read_shard, job.artifact, was_read=partial(watch.lap, "read")),
+        read or partial(read_shard, job.artifact, was_read=preparing.was_read),
         model=build_model(job.model, job.inputs).eval(),
-        fanouts=job.fanouts,
-        sampling=job.sampling,
-        cache_bytes=train.cache,
-        prefetch=train.prefetch,
+        preparing=preparing,
+        sample=Sample(job.fanouts, job.sampling),
         edges=edges,
-        watch=watch,
-        mover=Mover(torch.device(job.device)),
-        # A view is not read again, so that of the last epoch leaves before the next is drawn.
-        open_shards=2 if draws_anew else OPEN_SHARDS,
     )
-    return MiniBatchSource(
-        entries=job.entries,
-        loader=loader,
-        seed=job.seed,
-        batch_size=train.batch_size,
-        eval_batch_size=_eval_batch_size(train),
-        rank=job.rank,
-        world_size=job.num_ranks,
-        draws_anew=draws_anew,
-    )
+    return MiniBatchSource.of_job(job, loader, draws_anew=draws_anew)
 
 
 def outputs_on_shards(
     model: Model,
     entries: Sequence[ShardEntry],
+    read: Callable[[ShardEntry], Shard],
     *,
-    fanouts: Sequence[Fanout] | None,
+    sample: Sample,
     train: MiniBatchConfig,
-    artifact: str = "",
-    sampling: SamplingKind = "uniform",
-    read: Callable[[ShardEntry], Shard] | None = None,
 ) -> Outputs:
     """Return a model's outputs for all targets of some shards of a GraphFlat artifact, in stored order.
 
-    fanouts and sampling are GraphFlat's; of the fan-outs a model with fewer layers uses the first. train says how much
-    memory, prefetching and which batch size that may take. `read` replaces reading the artifact. Raises TrainingError
-    where there are no labels.
+    sample: GraphFlat's. train says how much memory, prefetching and which batch size that may take. Raises
+    TrainingError where there are no labels.
     """
-    with BatchLoader(
-        read or partial(read_shard, artifact),
-        model=model,
-        fanouts=fanouts and fanouts[: model.num_layers],
-        sampling=sampling,
-        cache_bytes=train.cache,
-        prefetch=train.prefetch,
-    ) as loader:
-        return _outputs(model, plan_evaluation(entries, batch_size=_eval_batch_size(train)), loader=loader)
+    preparing = Preparing(train.cache, train.prefetch)
+    with BatchLoader(read, model=model, preparing=preparing, sample=sample.up_to(model.num_layers)) as loader:
+        return _outputs(model, plan_evaluation(entries, batch_size=train.scoring_size), loader=loader)
 
 
 def _outputs(model: Model, planned: Iterable[PlannedBatch], *, loader: BatchLoader) -> Outputs:
@@ -150,7 +123,3 @@ def _outputs(model: Model, planned: Iterable[PlannedBatch], *, loader: BatchLoad
             labels.append(batch.labels)
             targets.append(batch.targets)
     return Outputs(np.concatenate(logits), np.concatenate(labels), np.concatenate(targets))
-
-
-def _eval_batch_size(config: MiniBatchConfig) -> int:
-    return config.eval_batch_size or config.batch_size

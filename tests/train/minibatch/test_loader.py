@@ -17,6 +17,7 @@ from gnnflow.layers import Model
 from gnnflow.layers.model import ModelInputs, build_model
 from gnnflow.train.minibatch.batches import plan_epoch, plan_evaluation
 from gnnflow.train.minibatch.loader import BatchLoader
+from gnnflow.train.minibatch.preparing import Preparing
 from tests.train.planted import NUM_CLASSES, WIDTH, planted
 
 GRAPH = planted()
@@ -51,7 +52,7 @@ GAT = model_of()
 def loader_of(
     reads: Reads, *, prefetch: int = 2, cache: int = 1 << 26, edges: bool = True, model: Model = GAT
 ) -> BatchLoader:
-    return BatchLoader(reads, model=model, fanouts=None, cache_bytes=cache, prefetch=prefetch, edges=edges)
+    return BatchLoader(reads, model=model, preparing=Preparing(cache, prefetch), edges=edges)
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 5])
@@ -76,7 +77,7 @@ def test_evaluation_batches_are_built_once() -> None:
 def test_without_a_cache_every_epoch_reads_again() -> None:
     many = planted(train_shards=8)
     reads = Reads()
-    with BatchLoader(many.read, model=GAT, fanouts=None, cache_bytes=0, prefetch=1) as loader:
+    with BatchLoader(many.read, model=GAT, preparing=Preparing(cache_bytes=0, prefetch=1)) as loader:
         loader._read = lambda entry: (reads.names.append(entry.name), many.read(entry))[1]
         entries = [entry for entry in many.entries() if entry.split == "train"]
         for epoch in (0, 1):
@@ -134,7 +135,7 @@ def test_missing_labels_are_refused() -> None:
         return Shard(shard.neighborhood, shard.rows, shard.targets, None)
 
     with (
-        BatchLoader(unlabelled, model=GAT, fanouts=None, cache_bytes=0, prefetch=1) as loader,
+        BatchLoader(unlabelled, model=GAT, preparing=Preparing(cache_bytes=0, prefetch=1)) as loader,
         pytest.raises(TrainingError, match="the graph has no labels"),
     ):
         list(loader.batches(plan_evaluation(VALID, batch_size=16)))

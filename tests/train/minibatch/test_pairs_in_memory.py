@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ import pytest
 
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import FlatFacts
+from gnnflow.graphfeature.pairs import read_pair_shard
 from gnnflow.layers.model import build_model
 from gnnflow.progress import Silent
 from gnnflow.stages import pipeline, publish
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.train.minibatch import open_store_pairs, open_task_source, outputs_on_pairs, pairs_in_memory
+from gnnflow.train.minibatch.preparing import Sample
 from gnnflow.train.reproducible import seed_weights
 from gnnflow.train.trainer import train
 from tests.train.on_stores import job_of, resumes_to_the_same_weights
@@ -44,12 +47,11 @@ def test_scores_are_those_of_shards(tmp_path: Path, case: str, sections: dict[st
         expected = outputs_on_pairs(
             model,
             [entry for entry in shards.shards if entry.split == split],
-            artifact=flat.artifact,
-            fanouts=shards.fanouts,
+            partial(read_pair_shard, flat.artifact),
+            sample=Sample(shards.fanouts, job.sampling),
             train=context.config.train,
             task=job.task,
             seed=job.seed,
-            sampling=job.sampling,
         )
         assert np.array_equal(np.sort(outputs.targets), np.sort(expected.targets))
         # the first column is of the pair itself, whatever it is ranked among

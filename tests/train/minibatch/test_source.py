@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,10 @@ import pyarrow as pa
 import pytest
 import torch
 
-from gnnflow.graphfeature.shards import write_shard
+from gnnflow.graphfeature.shards import read_shard, write_shard
 from gnnflow.layers.model import build_model
 from gnnflow.train.minibatch import MiniBatchSource, open_source, outputs_on_shards
+from gnnflow.train.minibatch.preparing import Sample
 from gnnflow.train.minibatch.source import MiniBatchStep
 from gnnflow.train.source import DealtBatch
 from tests.train.planted import job_for, planted
@@ -90,7 +92,8 @@ def test_a_model_scores_stored_shards_as_its_source_does(tmp_path: Path, fanouts
         num_hops=2,
     )
     model = build_model(JOB.model, JOB.inputs)
-    found = outputs_on_shards(model, [entry], artifact=str(tmp_path), fanouts=fanouts, train=JOB.train)
+    read = partial(read_shard, str(tmp_path))
+    found = outputs_on_shards(model, [entry], read, sample=Sample(fanouts), train=JOB.train)
     with open_source(replace(JOB, artifact=str(tmp_path), entries=[entry], fanouts=fanouts)) as source:
         expected = source.outputs(model, "test")
     np.testing.assert_array_equal(found.logits, expected.logits)

@@ -1,0 +1,72 @@
+"""What loaders of batches are told besides what to read: which in-edges blocks keep, and what making them may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from gnnflow.config import MiniBatchConfig
+from gnnflow.executions.moving import Mover
+from gnnflow.graph.edges import Fanout, SamplingKind
+from gnnflow.train.minibatch.batches import OPEN_SHARDS
+from gnnflow.train.profile import Stopwatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gnnflow.train.job import TrainJob
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Which of the stored in-edges blocks keep.
+
+    fanouts: one per hop, targets first; None keeps all. sampling: how those of a fan-out were chosen.
+    """
+
+    fanouts: tuple[Fanout, ...] | None = None
+    sampling: SamplingKind = "uniform"
+
+    def up_to(self, num_layers: int) -> Sample:
+        """Return that of a model with so many layers, which uses the first fan-outs."""
+        return Sample(self.fanouts and self.fanouts[:num_layers], self.sampling)
+
+    @staticmethod
+    def no_edges(num_layers: int) -> Sample:
+        """Keep no edge. Nothing is scaled then, since nothing was left out of a sample."""
+        return Sample((0,) * num_layers, "none")
+
+
+EVERY_EDGE = Sample()
+
+
+@dataclass(frozen=True)
+class Preparing:
+    """What making batches ready may take.
+
+    cache_bytes: of decoded shards and finished batches that are kept. prefetch: how many batches are prepared ahead.
+    open_shards: how many decoded shards are held whatever the cache's size. mover: to the device that computes. watch:
+    measures the work.
+    """
+
+    cache_bytes: int
+    prefetch: int
+    open_shards: int = OPEN_SHARDS
+    mover: Mover = field(default_factory=Mover)
+    watch: Stopwatch = field(default_factory=Stopwatch)
+
+    @property
+    def was_read(self) -> Callable[[], None]:
+        """Call it where a file was read, to tell that time from what decoding it takes."""
+        return partial(self.watch.lap, "read")
+
+    @staticmethod
+    def of(job: TrainJob, *, draws_anew: bool) -> Preparing:
+        """Return what a job's batches may take. draws_anew: each epoch has a view of its own."""
+        assert isinstance(job.train, MiniBatchConfig)
+        # A view is not read again, so that of the last epoch leaves before the next is drawn.
+        open_shards = 2 if draws_anew else OPEN_SHARDS
+        return Preparing(job.train.cache, job.train.prefetch, open_shards, Mover(torch.device(job.device)))
