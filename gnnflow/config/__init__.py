@@ -13,6 +13,7 @@ from gnnflow.config.graph_section import GraphConfig
 from gnnflow.config.infer_section import InferConfig
 from gnnflow.config.loading import config_from_dict, load_config
 from gnnflow.config.loss_section import FocalLoss, HuberLoss, LossConfig, OwnLoss, StandardLoss
+from gnnflow.config.model_keys import ModelKeys
 from gnnflow.config.model_section import (
     GATConfig,
     GATEConfig,
@@ -24,7 +25,6 @@ from gnnflow.config.model_section import (
     HGTConfig,
     MAGNNConfig,
     ModelConfig,
-    ModelKeys,
     OwnLayerConfig,
     PGNNConfig,
     PinSageConfig,

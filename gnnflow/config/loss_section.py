@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from gnnflow.config.base import Number, Section
-from gnnflow.config.model_section import OWN_SPELLING, tag_of
+from gnnflow.config.model_keys import OWN_SPELLING, tag_of
 
 OWN_LOSS = "package.module:function"
 

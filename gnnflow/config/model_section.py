@@ -1,94 +1,32 @@
 """The `model` section: which layer, how wide and how deep, and what stands before and after the layers.
 
 A union tagged by `kind`: each kind holds the keys its layer reads, and names the layer's class as text, so that reading
-a config imports no layer. A new built-in layer is a file in `layers/` and a member of the union here.
+a config imports no layer. A new built-in layer is a file in `layers/` and a member of the union here. `model_keys.py`
+has the keys that kinds share.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import (
-    Discriminator,
-    Field,
-    SerializerFunctionWrapHandler,
-    Tag,
-    ValidationError,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
 from gnnflow.config.base import Fraction, Integer, Section, problem
 from gnnflow.config.messages import explain
+from gnnflow.config.model_keys import (
+    ACROSS,
+    OWN_KIND,
+    OWN_SPELLING,
+    AttentionKeys,
+    JoinedKeys,
+    Joins,
+    ModelKeys,
+    tag_of,
+)
 from gnnflow.graph.errors import LayerError
 
 DEFAULT_KIND = "gcn"
-OWN_KIND = "package.module:Class"
-# Keys that came later: where they are left at their defaults, what was made before them keeps its bytes.
-_LATER = {"norm", "residual", "across", "jumping"}
-OWN_SPELLING = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-
-
-class ModelKeys(Section):
-    """The keys that every kind has."""
-
-    kind: str
-    hidden: Integer = Field(
-        64, ge=1, le=65536, description="Width of the hidden layers; for attention layers, of each head."
-    )
-    layers: Integer = Field(2, ge=1, le=16, description="Number of layers.")
-    dropout: Fraction = Field(0.5, description="Dropout before each layer and before a linear head, in training only.")
-    activation: Literal["relu", "elu"] = Field("relu", description="Applied after each hidden layer.")
-    norm: Literal["none", "layer"] = Field(
-        "none",
-        description="layer: each hidden layer's rows are normalised (mean 0, variance 1, then a learned scale and "
-        "shift per column) before the activation.",
-    )
-    residual: bool = Field(
-        default=False,
-        description="Add to each hidden layer's rows, after the activation, what came in; where widths differ, a "
-        "linear map of it. A last layer that gives the scores (head: direct) has neither norm nor residual.",
-    )
-    head: Literal["direct", "linear", "jumping"] = Field(
-        "direct",
-        description="direct: the last layer gives the scores; linear: a linear map of the last layer; "
-        "jumping: a linear map of all layers' outputs, as model.jumping joins them.",
-    )
-    jumping: Literal["concat", "max"] = Field(
-        "concat",
-        description="For head: jumping. concat: the layers' outputs side by side; max: the largest of each column, for "
-        "layers of one width.",
-    )
-    encoder: Literal["none", "linear"] = Field(
-        "none",
-        description="linear maps dense features to the hidden width; sparse ones are always embedded.",
-    )
-
-    @property
-    def row_width(self) -> int:
-        """Width of a hidden layer's rows."""
-        return self.hidden
-
-    @model_serializer(mode="wrap")
-    def _without_later_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        values: dict[str, Any] = handler(self)
-        defaults = {key: field.default for key, field in type(self).model_fields.items() if key in _LATER}
-        return {key: value for key, value in values.items() if key not in defaults or value != defaults[key]}
-
-
-Joins = Literal["sum", "mean", "max", "attention", "concat"]
-_ACROSS = (
-    "On a graph with types: how what a node gets from each relation becomes one row. attention: a weight per relation "
-    "and node, computed from the rows, as HAN does; concat: a linear map of the rows side by side."
-)
-
-
-class JoinedKeys(ModelKeys):
-    """The keys of kinds that compute each relation by itself and join the results."""
-
-    across: Joins = Field("sum", description=_ACROSS)
 
 
 class GCNConfig(JoinedKeys):
@@ -108,21 +46,6 @@ class SAGEConfig(JoinedKeys):
         description="How neighbours are combined. max: the largest of each column, behind a linear map (MP-GCN); "
         "sum: their sum (CommNet).",
     )
-
-
-class AttentionKeys(JoinedKeys):
-    """The keys of layers with attention heads."""
-
-    heads: Integer = Field(8, ge=1, le=256, description="Attention heads of the hidden layers.")
-    output_heads: Integer = Field(1, ge=1, le=256, description="Attention heads of the last layer, averaged.")
-    attention_dropout: Fraction | None = Field(
-        None, description="Dropout on attention coefficients; null means the value of dropout."
-    )
-
-    @property
-    def row_width(self) -> int:
-        """Width of a hidden layer's rows: the heads stand side by side."""
-        return self.hidden * self.heads
 
 
 class GATConfig(AttentionKeys):
@@ -167,7 +90,7 @@ class HANConfig(AttentionKeys):
 
     layer_class: ClassVar[str] = "gnnflow.layers.han:HAN"
     kind: Literal["han"] = Field("han", description="Attention over neighbours, then over relations (HAN).")
-    across: Joins = Field("attention", description=_ACROSS)
+    across: Joins = Field("attention", description=ACROSS)
     output_heads: Integer = Field(
         1, ge=1, le=256, description="Attention heads of a last layer that gives the scores (head: direct), averaged."
     )
@@ -219,7 +142,7 @@ class MAGNNConfig(ModelKeys):
     attention_dropout: Fraction | None = Field(
         None, description="Dropout on attention coefficients; null means the value of dropout."
     )
-    across: Joins = Field("attention", description=_ACROSS)
+    across: Joins = Field("attention", description=ACROSS)
 
     @model_validator(mode="after")
     def _pairs_of_columns_turn(self) -> Self:
@@ -295,11 +218,6 @@ def _tag(value: Any) -> str | None:
     else:
         return None
     return tag_of(kind, own=OWN_KIND)
-
-
-def tag_of(kind: Any, *, own: str) -> str:
-    """Return the tag of a kind in a union: itself, or `own` for what is spelled as something of a user's own."""
-    return own if isinstance(kind, str) and OWN_SPELLING.fullmatch(kind) else str(kind)
 
 
 ModelConfig = Annotated[

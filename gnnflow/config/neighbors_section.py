@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer
 
 from gnnflow.config.base import Column, Integer, Section
-from gnnflow.config.model_section import OWN_SPELLING, tag_of
+from gnnflow.config.model_keys import OWN_SPELLING, tag_of
 from gnnflow.graph.schema import GraphSchema, Relation
 
 Fanout = Annotated[tuple[Annotated[Integer, Field(ge=1)], ...], Field(min_length=1)]

@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from gnnflow.config.base import problem
-from gnnflow.config.model_section import GATEConfig, JoinedKeys, PGNNConfig
+from gnnflow.config.model_keys import JoinedKeys
+from gnnflow.config.model_section import GATEConfig, PGNNConfig
 from gnnflow.config.neighbors_section import (
     DirectNeighbors,
     MetapathNeighbors,
