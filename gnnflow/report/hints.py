@@ -13,15 +13,7 @@ from typing import Literal
 import numpy as np
 
 from gnnflow.graph.labels import lower_is_better
-from gnnflow.report.formats import (
-    count_text,
-    metric_name,
-    percent_text,
-    ratio_text,
-    score_text,
-    seconds_text,
-    sentence,
-)
+from gnnflow.report.formats import count_text, metric_name, percent_text, ratio_text, score_text, seconds_text, sentence
 from gnnflow.report.inputs import ReportInputs
 from gnnflow.report.pictures.pipeline import has_stages, waiting_share, waiting_text
 from gnnflow.report.pictures.quality import confusion_of
@@ -36,7 +28,8 @@ LONG_RUN = 60.0  # seconds
 MOST_OF_TIME = 0.6  # share of one stage
 MOST_WAITING = 0.2  # share of an epoch for which the trainer waits for its reader
 LONG_WAIT = 5.0  # seconds of all epochs
-_FEW_EPOCHS = 3
+LEAST_EPOCHS = 3  # before their order says anything
+LEAST_STAGES = 3  # before the share of one says anything
 
 
 @dataclass(frozen=True)
@@ -80,10 +73,8 @@ def _parity(inputs: ReportInputs) -> Hint | None:
     return Hint(
         "problem",
         "The parity certificate failed",
-        f"Predictions differ by up to {parity.max_difference:.1e} from the k-hop path, and "
-        f"{parity.limit:.0e} is "
-        "allowed. Do not publish them; check that training and inference sample the same way "
-        "(infer.sampling).",
+        f"Predictions differ by up to {parity.max_difference:.1e} from the k-hop path, and {parity.limit:.0e} is "
+        "allowed. Do not publish them; check that training and inference sample the same way (infer.sampling).",
     )
 
 
@@ -132,8 +123,7 @@ def _no_gain(inputs: ReportInputs) -> Hint | None:
         "warning",
         "The edges add little" if gain >= 0 else "The model is worse than one without edges",
         f"{sentence(metric_name(key))} is {score_text(inputs.metrics[key])} with edges and "
-        f"{score_text(inputs.baseline[key])} without. Neighbours may not share labels: try "
-        "graph.reverse_edges, "
+        f"{score_text(inputs.baseline[key])} without. Neighbours may not share labels: try graph.reverse_edges, "
         "another model.kind or model.head: jumping.",
     )
 
@@ -157,8 +147,7 @@ def _test_gap(inputs: ReportInputs) -> Hint | None:
     return Hint(
         "warning",
         "Test falls behind valid",
-        f"{sentence(name)} is {score_text(gap)} lower on test than on valid: the splits differ, or "
-        "many settings were "
+        f"{sentence(name)} is {score_text(gap)} lower on test than on valid: the splits differ, or many settings were "
         "tried on one valid split.",
     )
 
@@ -176,20 +165,19 @@ def _score_gap(inputs: ReportInputs, high: str, low: str) -> tuple[float, str]:
 def _rising_loss(inputs: ReportInputs) -> Hint | None:
     losses = np.array([row.get("valid_loss", math.nan) for row in inputs.curves])
     finite = losses[np.isfinite(losses)]
-    if len(finite) < _FEW_EPOCHS or not finite[-1] > finite.min() * (1 + MOST_RISE):
+    if len(finite) < LEAST_EPOCHS or not finite[-1] > finite.min() * (1 + MOST_RISE):
         return None
     lowest = inputs.curves[int(np.nanargmin(losses))].get("epoch", 0)
     return Hint(
         "idea",
         f"The valid loss rises after epoch {count_text(lowest)}",
-        f"From {score_text(float(finite.min()))} to {score_text(float(finite[-1]))} at the end. Set "
-        "train.patience to "
+        f"From {score_text(float(finite.min()))} to {score_text(float(finite[-1]))} at the end. Set train.patience to "
         "stop there, or raise model.dropout or train.weight_decay.",
     )
 
 
 def _last_epoch(inputs: ReportInputs) -> Hint | None:
-    if inputs.best_epoch is None or len(inputs.curves) < _FEW_EPOCHS:
+    if inputs.best_epoch is None or len(inputs.curves) < LEAST_EPOCHS:
         return None
     if inputs.best_epoch < inputs.curves[-1].get("epoch", math.inf):
         return None
@@ -251,8 +239,7 @@ def _hubs(inputs: ReportInputs) -> Hint | None:
     return Hint(
         "idea",
         f"{noun} beyond {count_text(graph.hub_threshold)} in-edges",
-        "Their neighbourhoods dominate size and time wherever they are reached. A fan-out "
-        "(neighbors.sampling) bounds "
+        "Their neighbourhoods dominate size and time wherever they are reached. A fan-out (neighbors.sampling) bounds "
         "them, and leaves training and inference with the same neighbours.",
     )
 
@@ -294,7 +281,7 @@ def _slow_stage(inputs: ReportInputs) -> Hint | None:
     done = [stage for stage in inputs.stages if not stage.reused]
     total = sum(stage.seconds for stage in done)
     slowest = max(done, key=lambda stage: stage.seconds, default=None)
-    if slowest is None or len(done) < _FEW_EPOCHS or total < LONG_RUN:
+    if slowest is None or len(done) < LEAST_STAGES or total < LONG_RUN:
         return None
     if slowest.seconds < MOST_OF_TIME * total:
         return None
