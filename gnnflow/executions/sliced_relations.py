@@ -25,17 +25,9 @@ from torch import Tensor
 from gnnflow.executions.base import layer_terms
 from gnnflow.executions.moving import beside
 from gnnflow.executions.relations import RelationPass, joined_rows
-from gnnflow.executions.sliced import (
-    Gathered,
-    SliceTerms,
-    arrays_to_terms,
-    check_evaluating,
-    delivery_of,
-    float_array,
-    maps_values_first,
-    terms_to_arrays,
-)
+from gnnflow.executions.sliced import Gathered, check_evaluating, delivery_of, float_array, maps_values_first
 from gnnflow.executions.tensors import node_context, rows_of_types, tensor, types_of
+from gnnflow.executions.term_arrays import SliceTerms, arrays_to_terms, terms_to_arrays
 from gnnflow.graph.arrays import FloatArray
 from gnnflow.graph.batch import Degrees
 from gnnflow.layers import Layer, Model, NodeContext, Terms

@@ -16,7 +16,7 @@ from gnnflow.executions.sliced import Gathered, gathered_slice
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gnnflow.executions.sliced import TermArrays
+    from gnnflow.executions.term_arrays import TermArrays
     from gnnflow.graph.arrays import FloatArray
     from gnnflow.layers import Model
 

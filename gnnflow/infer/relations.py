@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from gnnflow.executions.sliced import Gathered, SliceTerms
+    from gnnflow.executions.sliced import Gathered
+    from gnnflow.executions.term_arrays import SliceTerms
     from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.graph.batch import Degrees
     from gnnflow.graph.facts import FeatureFacts

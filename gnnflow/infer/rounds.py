@@ -14,11 +14,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from gnnflow.executions.sliced import (
-    embedding_slice,
-    encode_slice,
-    prediction_slice,
-)
+from gnnflow.executions.sliced import embedding_slice, encode_slice, prediction_slice
 from gnnflow.infer.need import rows_by_type, rows_of_layer
 from gnnflow.infer.pairs import commit_predictions, send_ends
 from gnnflow.infer.parts import plain_layer

@@ -30,7 +30,7 @@ from gnnflow.storage.columns import from_matrix, to_matrix, to_numpy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gnnflow.executions.sliced import TermArrays
+    from gnnflow.executions.term_arrays import TermArrays
     from gnnflow.graph.arrays import Array, FloatArray, IntArray
     from gnnflow.infer.choice import Choice
     from gnnflow.infer.job import InferJob
