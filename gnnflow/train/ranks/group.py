@@ -214,13 +214,13 @@ def _between_hosts(store: Any, place: Place, name: str, rank: int, size: int, *,
     return dist.ProcessGroupGloo(dist.PrefixStore(name, store), rank, size, gloo)
 
 
-def _join_pair(store: Any, join: Join, name: str, place: int, places: int, *, patience: float) -> Any:
+def _join_pair(store: Any, join: Join, name: str, rank: int, size: int, *, patience: float) -> Any:
     """Return the connection of two ranks: memory that both see where they are on one host, else gloo's."""
-    return _meet(store, name, place, patience=patience) or join(name, place, places)
+    return _meet(store, name, rank, patience=patience) or join(name, rank, size)
 
 
-def _meet(store: Any, name: str, place: int, *, patience: float) -> SharedPair | None:
-    return meet(dist.PrefixStore(f"memory/{name}", store), place, patience=patience)
+def _meet(store: Any, name: str, rank: int, *, patience: float) -> SharedPair | None:
+    return meet(dist.PrefixStore(f"memory/{name}", store), rank, patience=patience)
 
 
 def _limit(place: Place) -> timedelta:

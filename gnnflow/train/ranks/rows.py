@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gnnflow.train.ranks.group import RankGroup
 from gnnflow.train.ranks.operations import Pending
-from gnnflow.train.ranks.shared_memory import Leaving, Part, SharedPair
+from gnnflow.train.ranks.shared_memory import Outgoing, PairWork, SharedPair
 
 _TWO = 2
 
@@ -64,28 +64,28 @@ class RowExchange:
         held, shape = rows.detach(), (sum(received), *rows.shape[1:])
         if places is not None and (held.device.type != "cpu" or not self.pairs):
             held, places = held.index_select(0, places), None
-        leaving = Leaving(held.cpu() if self.pairs else held.cpu().contiguous(), places)
+        outgoing = Outgoing(held.cpu() if self.pairs else held.cpu().contiguous(), places)
         # what stays here is sent too: it is copied
         lends = len(self.pairs) == _TWO and not sent[self.rank] and sum(received) > 0
         found = torch.empty(shape, dtype=rows.dtype, device="meta" if lends else "cpu")
         work: Any = (
-            self._swaps(found, leaving, received, sent) if self.pairs else self._sent(found, leaving, received, sent)
+            self._swaps(found, outgoing, received, sent) if self.pairs else self._sent(found, outgoing, received, sent)
         )
         pending = self.group.pending(iter([work]), found)
         return ArrivingRows(
-            pending, work.parts[0] if lends else None, rows.device, None if self.pairs else leaving.rows
+            pending, work.parts[0] if lends else None, rows.device, None if self.pairs else outgoing.rows
         )
 
-    def _sent(self, found: Tensor, leaving: Leaving, received: Sequence[int], sent: Sequence[int]) -> Any:
+    def _sent(self, found: Tensor, outgoing: Outgoing, received: Sequence[int], sent: Sequence[int]) -> Any:
         width = found.element_size() * prod(found.shape[1:])
         parts = ([count * width for count in received], [count * width for count in sent])
-        return self.backend.alltoall_base(_bytes_of(found), _bytes_of(leaving.rows), *parts)
+        return self.backend.alltoall_base(_bytes_of(found), _bytes_of(outgoing.rows), *parts)
 
-    def _swaps(self, found: Tensor, leaving: Leaving, received: Sequence[int], sent: Sequence[int]) -> _Swaps:
+    def _swaps(self, found: Tensor, outgoing: Outgoing, received: Sequence[int], sent: Sequence[int]) -> _Swaps:
         there, here = (list(accumulate(each, initial=0)) for each in (sent, received))
-        begun: list[Part] = []
+        begun: list[PairWork] = []
         for rank, pair in enumerate(self.pairs):
-            part, coming = leaving.run(*there[rank : rank + 2]), found[here[rank] : here[rank + 1]]
+            part, coming = outgoing.run(*there[rank : rank + 2]), found[here[rank] : here[rank + 1]]
             if pair is not None:
                 begun.append(pair.swap(part, coming))
             elif len(coming):
@@ -102,8 +102,8 @@ def _bytes_of(rows: Tensor) -> Tensor:
 class _Swaps:
     """Parts of other ranks under way, waited for as an operation of torch's groups is."""
 
-    parts: tuple[Part, ...]
-    under_way: list[Part]
+    parts: tuple[PairWork, ...]
+    under_way: list[PairWork]
 
     def wait(self, limit: timedelta) -> None:
         """Have all be there. Raises TimeoutError where one does not come in time; then this may be called again."""
@@ -117,7 +117,7 @@ class ArrivingRows:
     """Rows under way. lent: the part that is read where it lies; held: what gloo sends, which must stay until then."""
 
     pending: Pending
-    lent: Part | None
+    lent: PairWork | None
     device: torch.device
     held: Tensor | None
 

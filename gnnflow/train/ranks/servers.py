@@ -37,6 +37,7 @@ import numpy as np
 from gnnflow.config import ParameterServerConfig, TrainConfig
 from gnnflow.graph.arrays import Array, FloatArray, IntArray
 from gnnflow.graph.errors import ClusterError
+from gnnflow.train.ranks.push_counts import Staleness, Tally
 from gnnflow.train.ranks.server_shard import Push, Shard, State
 from gnnflow.train.ranks.stealing import BatchQueue
 from gnnflow.train.source import DealtBatch
@@ -67,47 +68,6 @@ class _Answer:
     step: int
     loss: StepLoss
     batches: Sequence[DealtBatch]
-
-
-@dataclass
-class _Tally:
-    """Losses to report to one rank."""
-
-    loss_sum: float = 0.0
-    weight: float = 0.0
-    num_targets: int = 0
-
-    def add(self, push: Push) -> None:
-        self.loss_sum += push.loss * push.weight
-        self.weight += push.weight
-        self.num_targets += push.num_targets
-
-    def take(self) -> StepLoss:
-        taken = StepLoss(self.loss_sum / (self.weight or 1.0), self.num_targets)
-        self.loss_sum, self.weight, self.num_targets = 0.0, 0.0, 0
-        return taken
-
-
-@dataclass
-class Staleness:
-    """Updates that others made between a push's weights and its own update; batches that were stolen."""
-
-    pushes: int = 0
-    total: int = 0
-    most: int = 0
-    stolen: int = 0
-
-    def add(self, updates: int) -> None:
-        """Count a push."""
-        self.pushes, self.total, self.most = self.pushes + 1, self.total + updates, max(self.most, updates)
-
-    def figures(self) -> dict[str, float]:
-        """Return them by name of the metric."""
-        return {
-            "train.mean_staleness": self.total / max(self.pushes, 1),
-            "train.max_staleness": self.most,
-            "train.stolen_batches": self.stolen,
-        }
 
 
 class Server:
@@ -147,7 +107,7 @@ class Server:
             self._shard.restore(state or {})
             self._waiting: dict[int, Push] = {}
             self._clocks = [0] * self._num_ranks
-            self._tallies = [_Tally() for _ in range(self._num_ranks)]
+            self._tallies = [Tally() for _ in range(self._num_ranks)]
             self._answers = [_Answer(-1, StepLoss(0.0, 0), ())] * self._num_ranks
             self._counted.append(Staleness())
             self._version = 0

@@ -45,35 +45,35 @@ The next part then takes no more memory. Of smaller ones the next note tells.
 _ABSENT = b"absent"
 
 
-def meet(store: Any, place: int, *, patience: float) -> SharedPair | None:
-    """Return number `place` (0 or 1) of a pair, or None to both where they share no memory.
+def meet(store: Any, rank: int, *, patience: float) -> SharedPair | None:
+    """Return one rank (0 or 1) of a pair, or None to both where they share no memory.
 
     store: what the two alone write to; patience: seconds that a note may wait for room in the socket.
     """
     if sys.platform != "linux":
         return None
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
-        if place == 0:
+        if rank == 0:
             name = b"\0gnnflow-" + secrets.token_hex(16).encode()
             sock.bind(name)
             sock.listen(1)
             store.set("listens", name)
-            return None if store.get("answer") == _ABSENT else SharedPair(sock.accept()[0], place, patience)
+            return None if store.get("answer") == _ABSENT else SharedPair(sock.accept()[0], rank, patience)
         try:
             sock.connect(store.get("listens"))
         except OSError:  # nobody listens there: the name is of another host
             store.set("answer", _ABSENT)
             return None
         store.set("answer", b"here")
-        return SharedPair(sock.dup(), place, patience)
+        return SharedPair(sock.dup(), rank, patience)
 
 
 @dataclass
 class _Memory:
-    """Memory, and the number of the operation whose part it holds."""
+    """Memory, its number among those of its owner, and the operation whose part it holds."""
 
     content: mmap.mmap
-    place: int
+    slot: int
     number: int = _FREE
 
     @property
@@ -87,7 +87,7 @@ class _Memory:
 
 
 @dataclass(frozen=True)
-class Leaving:
+class Outgoing:
     """What is sent: a tensor, or the rows of it that lie at some places [S]."""
 
     rows: Tensor
@@ -103,11 +103,11 @@ class Leaving:
         """Bytes of what is sent."""
         return prod(self.shape) * self.rows.element_size()
 
-    def run(self, first: int, last: int) -> Leaving:
+    def run(self, first: int, last: int) -> Outgoing:
         """Return a run of it."""
         if self.places is None:
-            return Leaving(self.rows[first:last])
-        return Leaving(self.rows, self.places[first:last])
+            return Outgoing(self.rows[first:last])
+        return Outgoing(self.rows, self.places[first:last])
 
     def write(self, into: Tensor) -> None:
         """Copy it."""
@@ -126,13 +126,13 @@ class SharedPair:
     """
 
     connection: socket.socket
-    place: int
+    rank: int
     patience: float
     _own: list[_Memory] = field(default_factory=list)
     _theirs: list[_Memory] = field(default_factory=list)
     _arrived: dict[int, _Memory] = field(default_factory=dict)
     _unread: set[int] = field(default_factory=set)
-    _owed: list[int] = field(default_factory=list)  # places of large memory that was read, which is still to be told
+    _owed: list[int] = field(default_factory=list)  # slots of large memory that was read, which is still to be told
     _begun: int = 0
     _read_there: int = 0
 
@@ -140,34 +140,34 @@ class SharedPair:
         self.connection.settimeout(0)  # notes of memory that was read never wait
         weakref.finalize(self, self.connection.close)
 
-    def allreduce(self, tensors: Sequence[Tensor]) -> Part:
+    def allreduce(self, tensors: Sequence[Tensor]) -> PairWork:
         """Begin to add the other rank's tensor to this one; groups of torch's own have the same function."""
         (tensor,) = tensors
-        return self._begin(Leaving(tensor), tensor, adds=True)
+        return self._begin(Outgoing(tensor), tensor, adds=True)
 
-    def broadcast(self, tensors: Sequence[Tensor], options: Any) -> Part:
+    def broadcast(self, tensors: Sequence[Tensor], options: Any) -> PairWork:
         """Begin to replace a tensor by that of rank `options.rootRank`."""
-        sends = self.place == options.rootRank
+        sends = self.rank == options.rootRank
         (tensor,) = tensors
-        return self._begin(Leaving(tensor), None) if sends else self._begin(None, tensor)
+        return self._begin(Outgoing(tensor), None) if sends else self._begin(None, tensor)
 
-    def swap(self, sent: Leaving, found: Tensor) -> Part:
+    def swap(self, sent: Outgoing, found: Tensor) -> PairWork:
         """Begin to send something and to receive the other rank's into `found`; either may be empty, on both ranks.
 
         found: on device meta where the part is to be lent.
         """
         return self._begin(sent if sent.nbytes else None, found if found.numel() else None)
 
-    def _begin(self, sent: Leaving | None, found: Tensor | None, *, adds: bool = False) -> Part:
+    def _begin(self, sent: Outgoing | None, found: Tensor | None, *, adds: bool = False) -> PairWork:
         number = self._begun
         self._begun += 1
         if found is not None:
             self._unread.add(number)
         if sent is not None:
             self._send(number, sent)
-        return Part(self, number, found, adds)
+        return PairWork(self, number, found, adds)
 
-    def _send(self, number: int, sent: Leaving) -> None:
+    def _send(self, number: int, sent: Outgoing) -> None:
         if sent.nbytes >= _LARGE:
             self._hear_what_came()
         held, descriptors = self._free(sent.nbytes), []
@@ -179,19 +179,19 @@ class SharedPair:
             self._own.append(held)
         held.number = number
         sent.write(held.part(sent.shape, sent.rows.dtype))
-        self._tell(number, held.place, descriptors)
+        self._tell(number, held.slot, descriptors)
         for each in descriptors:
             os.close(each)
 
-    def _tell(self, number: int, place: int, descriptors: Sequence[int] = ()) -> None:
+    def _tell(self, number: int, slot: int, descriptors: Sequence[int] = ()) -> None:
         self.connection.settimeout(self.patience)
         with suppress(ConnectionError):  # who waits for the other rank hears that it is gone
             while self._owed:
                 self.connection.send(self._note(_READ, self._owed.pop()))
-            socket.send_fds(self.connection, [self._note(number, place)], descriptors)
+            socket.send_fds(self.connection, [self._note(number, slot)], descriptors)
 
-    def _note(self, number: int, place: int) -> bytes:
-        return _NOTE.pack(number, place, min(self._unread, default=self._begun))
+    def _note(self, number: int, slot: int) -> bytes:
+        return _NOTE.pack(number, slot, min(self._unread, default=self._begun))
 
     def _free(self, num_bytes: int) -> _Memory | None:
         """Return the smallest memory that the other rank has read and that is not much too large."""
@@ -215,7 +215,7 @@ class SharedPair:
         held = self._arrived.pop(number)
         self._unread.remove(number)
         if held.is_large:
-            self._was_read_here(held.place)
+            self._was_read_here(held.slot)
 
     def lent(self, number: int, like: Tensor) -> Tensor:
         """Return the other rank's part of an operation, of this type and shape, where it lies; a small one as a copy.
@@ -230,18 +230,18 @@ class SharedPair:
         del self._arrived[number]
         self._unread.remove(number)
         memory = (ctypes.c_char * like.nbytes).from_buffer(held.content)
-        weakref.finalize(memory, self._was_read_here, held.place).atexit = False
+        weakref.finalize(memory, self._was_read_here, held.slot).atexit = False
         return torch.frombuffer(memory, dtype=like.dtype).view(like.shape)
 
-    def _was_read_here(self, place: int) -> None:
+    def _was_read_here(self, slot: int) -> None:
         """Tell that large memory was read: at once, or with the next note where that would wait.
 
         A tensor may end in the midst of anything, so this neither waits nor changes how long the socket does.
         """
         try:
-            os.write(self.connection.fileno(), self._note(_READ, place))
+            os.write(self.connection.fileno(), self._note(_READ, slot))
         except BlockingIOError:
-            self._owed.append(place)
+            self._owed.append(slot)
         except ConnectionError:  # who waits for the other rank hears that it is gone
             pass
 
@@ -253,11 +253,11 @@ class SharedPair:
         for each in descriptors:
             self._theirs.append(_Memory(mmap.mmap(each, 0), len(self._theirs)))
             os.close(each)
-        came, place, self._read_there = _NOTE.unpack(note)
+        came, slot, self._read_there = _NOTE.unpack(note)
         if came == _READ:
-            self._own[place].number = _FREE
+            self._own[slot].number = _FREE
         else:
-            self._arrived[came] = self._theirs[place]
+            self._arrived[came] = self._theirs[slot]
         return True
 
     def _hear_what_came(self) -> None:
@@ -268,7 +268,7 @@ class SharedPair:
 
 
 @dataclass
-class Part:
+class PairWork:
     """This rank's end of an operation under way, waited for as those of torch's groups are.
 
     found: what the other rank's part is put into, or added to; on device meta what it is like, until it is lent; None

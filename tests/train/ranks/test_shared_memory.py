@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import distributed as dist
 
-from gnnflow.train.ranks.shared_memory import Leaving, SharedPair, meet
+from gnnflow.train.ranks.shared_memory import Outgoing, SharedPair, meet
 from tests.train.ranks.together import together
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory without a name is Linux's")
@@ -165,7 +165,7 @@ def test_a_large_part_that_was_read_leaves_its_memory_to_the_next():
     for _ in range(10):
         # only one of the two sends, so that nothing but its being read can be told
         sent, found = torch.ones(1 << 20), torch.zeros(1 << 20)
-        parts = first.swap(Leaving(sent), sent[:0]), second.swap(Leaving(sent[:0]), found)
+        parts = first.swap(Outgoing(sent), sent[:0]), second.swap(Outgoing(sent[:0]), found)
         for part in parts:
             part.wait(SOON)
         assert torch.equal(found, sent)
@@ -176,8 +176,8 @@ def lend(pair, value):
     """Return a large part that the first rank sends, where it lies."""
     first, second = pair
     sent, like = torch.full((1 << 20,), value), torch.empty(1 << 20, device="meta")
-    first.swap(Leaving(sent), sent[:0])
-    part = second.swap(Leaving(sent[:0]), like)
+    first.swap(Outgoing(sent), sent[:0])
+    part = second.swap(Outgoing(sent[:0]), like)
     part.wait(SOON)
     return part.found
 
@@ -199,6 +199,6 @@ def test_rows_are_sent_from_where_they_lie():
     first, second = met(dist.HashStore())
     table, places = torch.arange(12.0).view(6, 2), torch.tensor([5, 0, 5])
     found = torch.empty(3, 2)
-    first.swap(Leaving(table, places), table[:0])
-    second.swap(Leaving(table[:0]), found).wait(SOON)
+    first.swap(Outgoing(table, places), table[:0])
+    second.swap(Outgoing(table[:0]), found).wait(SOON)
     assert torch.equal(found, table[places])
