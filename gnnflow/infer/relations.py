@@ -20,7 +20,8 @@ from gnnflow.graph.batch import Features, TypedFeatures
 from gnnflow.infer.need import sends_of
 from gnnflow.infer.parts import Arrival, pieces_ahead
 from gnnflow.infer.reads import layer_reads
-from gnnflow.infer.states import plans_of, send_sources
+from gnnflow.infer.relation_task import PackedRows, RelationTask
+from gnnflow.infer.states import plans_of
 from gnnflow.infer.target_states import send_targets
 from gnnflow.mapreduce.ahead import fetching
 from gnnflow.storage.columns import take_rows, to_matrix
@@ -82,12 +83,10 @@ def send_terms(
             places = np.searchsorted(rows, wanted)
             return relation_terms(model, layer - 1, relation, h=h[places], nodes=nodes.take(places))
 
-        asked = distinct(sends.rows)
+        asked, task = distinct(sends.rows), RelationTask(index, inbox, job, model, layer, relation)
         packed = source_layout(model, layer - 1, relation).pack(terms_of(asked).source)
-        yield from send_sources(
-            index, inbox, job, model, layer=layer, relation=relation, packed=packed, rows=asked, sends=sends
-        )
-        yield from send_targets(index, inbox, job, model, layer=layer, relation=relation, terms_of=terms_of)
+        yield from task.send_sources(PackedRows(asked, packed), sends)
+        yield from send_targets(task, terms_of)
 
 
 def compute_layer(

@@ -19,8 +19,8 @@ import pyarrow as pa
 from gnnflow.executions.sliced import term_layouts, term_slice
 from gnnflow.graph.arrays import distinct
 from gnnflow.infer.need import Sends, rows_of_layer, sends_of
+from gnnflow.infer.relation_task import PackedRows, RelationTask
 from gnnflow.infer.relations import send_terms
-from gnnflow.infer.states import send_sources
 from gnnflow.infer.target_states import send_targets
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.storage.columns import from_matrix
@@ -100,18 +100,17 @@ class Sending:
         self, model: Model, inbox: Inbox, run: slice, *, h: FloatArray, nodes: Degrees, kept: IntArray
     ) -> Generator[Emit, None, dict[str, pa.Array]]:
         """Yield source terms and states of a run on a graph without types; return what its targets keep."""
-        rows, at = self.rows[run], {"layer": self.layer, "relation": 0}
+        rows, task = self.rows[run], RelationTask(self.index, inbox, self.job, model, self.layer, 0)
         # terms of the n rows; source terms packed [n, K]
         terms = term_slice(model, self.layer - 1, h=h, nodes=nodes)
         layouts = term_layouts(model, self.layer - 1)
         packed = layouts.source.pack(terms.source)
-        sends = self.sends[0].among(rows)
-        yield from send_sources(self.index, inbox, self.job, model, packed=packed, rows=rows, sends=sends, **at)
+        yield from task.send_sources(PackedRows(rows, packed), self.sends[0].among(rows))
 
         def terms_of(wanted: IntArray) -> SliceTerms:
             return terms.take(np.searchsorted(rows, wanted))
 
-        yield from send_targets(self.index, inbox, self.job, model, terms_of=terms_of, **at)
+        yield from send_targets(task, terms_of)
         own = {"source": from_matrix(packed[kept])}
         if layouts.target.names:
             own["target"] = from_matrix(layouts.target.pack(terms.target)[kept])

@@ -1,8 +1,8 @@
-"""Partial states instead of rows: which partition needs them of which edges, and who computes and sends them.
+"""Partial states instead of rows: which partition needs them of which edges.
 
 A need round counts what each pair of partitions would send and chooses (`choice.py`). Where states are chosen, the
 partition of the targets sends the edges once, in the form below; the owner of the sources then sends a state per target
-with each layer that takes states, in the order in which the edges name their targets.
+with each layer that takes states, in the order in which the edges name their targets (`relation_task.py`).
 
 Edges of a pair, by target: `source`, which of the rows asked for; `first`, whether it is the first edge of the next
 target; and the columns that edges have: weight, attributes, scale (of a weighted sample). Targets have no numbers. All
@@ -17,24 +17,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.executions.sliced import partial_slice, source_layout
+from gnnflow.executions.sliced import source_layout
 from gnnflow.executions.sliced_states import sent_state
-from gnnflow.graph.arrays import distinct
-from gnnflow.graph.batch import Block
-from gnnflow.graph.edges import InEdges
 from gnnflow.graph.run_facts import Sent
 from gnnflow.infer.choice import LayerBytes, PairCounts, choose, may_differ, takes_pieces
 from gnnflow.mapreduce.exchange import Emit
-from gnnflow.storage.columns import from_matrix, to_matrix, to_numpy
+from gnnflow.storage.columns import from_matrix, to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gnnflow.executions.term_arrays import TermArrays
-    from gnnflow.graph.arrays import Array, FloatArray, IntArray
+    from gnnflow.graph.arrays import Array, IntArray
     from gnnflow.infer.choice import Choice
     from gnnflow.infer.job import InferJob
-    from gnnflow.infer.need import Sends
     from gnnflow.infer.reads import LayerReads
     from gnnflow.layers.model import Model
     from gnnflow.mapreduce.exchange import Inbox
@@ -169,104 +164,6 @@ def plans_of(index: int, inbox: Inbox, job: InferJob, layer: int) -> list[Plan]:
         by_pieces = takes_pieces(counts, sends, as_states=as_states, own=index, overlap=overlap)
         plans.append(Plan(counts.sources, as_states, by_pieces))
     return plans
-
-
-@dataclass(frozen=True)
-class Taker:
-    """A partition that takes this one's states in a relation. edges: from the rows that it asked for [S], ascending."""
-
-    index: int
-    edges: pa.Table
-    rows: IntArray
-
-
-def takers_of(inbox: Inbox, job: InferJob, layer: int, relation: int, sends: Sends) -> list[Taker]:
-    """Return who takes states of layer `layer` from this partition, in ascending order."""
-    need, takers = job.need_layer(layer), []
-    for asker in job.exchange.askers.get(need, {}).get(relation, ()):
-        (edges,) = inbox.pieces(job.channel("edges", need, relation), tasks=(asker,))
-        asked = sends.rows[sends.destination == asker]
-        first = to_numpy(edges["first"])
-        one = PairCounts(*(np.array([number]) for number in (len(asked), int(first.sum()), len(first))))
-        if choose_for(job, need, relation, one).as_states[job.served(need).index(layer), 0]:
-            takers.append(Taker(asker, edges, asked))
-    return takers
-
-
-def send_sources(
-    index: int,
-    inbox: Inbox,
-    job: InferJob,
-    model: Model,
-    *,
-    layer: int,
-    relation: int,
-    packed: FloatArray,
-    rows: IntArray,
-    sends: Sends,
-) -> tuple[Emit, ...]:
-    """Return layer `layer`'s source terms in a relation, and states over them, on their way to who asked for them.
-
-    packed: terms of the N local rows `rows`, which hold all that were asked for. sends: these, partition by partition.
-    Where states read terms of targets, which are not here yet, the rows are kept for `make_states`.
-    """
-    takers = takers_of(inbox, job, layer, relation, sends)
-    by_rows = ~np.isin(sends.destination, [each.index for each in takers])
-    # the rows asked for, partition by partition; each is copied for one partition at a time
-    picked = np.searchsorted(rows, sends.rows[by_rows])
-    table = pa.table({"row": from_matrix(packed)})
-    sent = Emit(job.channel("source", layer, relation), table, sends.destination[by_rows], picked=picked)
-    if not takers:
-        return (sent,)
-    if job.reads_targets(layer, relation):
-        kept = np.searchsorted(rows, rows_of(takers))
-        return sent, Emit(job.channel("kept", layer, relation), table, np.full(len(kept), index), picked=kept)
-    states = state_emit(
-        job, model, takers, [{}] * len(takers), layer=layer, relation=relation, packed=packed, rows=rows
-    )
-    return sent, states
-
-
-def rows_of(takers: Sequence[Taker]) -> IntArray:
-    """Return the rows that takers asked for, each once, ascending."""
-    return distinct(np.concatenate([each.rows for each in takers]))
-
-
-def state_emit(
-    job: InferJob,
-    model: Model,
-    takers: Sequence[Taker],
-    targets: Sequence[TermArrays],
-    *,
-    layer: int,
-    relation: int,
-    packed: FloatArray,
-    rows: IntArray,
-) -> Emit:
-    """Return states on their way to who takes them. targets: the terms of each taker's targets that its edges read."""
-    sent = sent_state(model, layer - 1, relation, **job.edge_columns)
-    assert sent is not None, "states were chosen in a layer that has none"
-    source = source_layout(model, layer - 1, relation).unpack(packed)
-    states, destination = [], []
-    for taker, own in zip(takers, targets, strict=True):
-        block = _block_of(taker.edges, sources=np.searchsorted(rows, taker.rows), num_sources=len(rows))
-        state = partial_slice(model, layer - 1, own=own, source=source, block=block, relation=relation)
-        states.append(sent.state.pack(state))
-        destination.append(np.full(block.num_targets, taker.index))
-    table = pa.table({"state": from_matrix(np.concatenate(states))})
-    return Emit(job.channel("state", layer, relation), table, np.concatenate(destination))
-
-
-def _block_of(edges: pa.Table, *, sources: IntArray, num_sources: int) -> Block:
-    """Return received edges as a block. sources: the row of each source that was asked for."""
-    first, names = to_numpy(edges["first"]), edges.column_names
-    columns = InEdges(
-        offsets=np.append(np.flatnonzero(first), len(first)),
-        sources=sources[to_numpy(edges["source"])],
-        weight=to_numpy(edges["weight"]) if "weight" in names else None,
-        attributes=to_matrix(edges["attributes"]) if "attributes" in names else None,
-    )
-    return Block(columns, num_sources, edge_scale=to_numpy(edges["scale"]) if "scale" in names else None)
 
 
 def sent_by(counted: Sequence[dict[str, int]]) -> Sent:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from gnnflow.executions.sliced_states import sent_state
 from gnnflow.infer.need import sends_of
-from gnnflow.infer.states import plans_of, rows_of, state_emit, takers_of
+from gnnflow.infer.relation_task import PackedRows, RelationTask, rows_of
+from gnnflow.infer.states import plans_of
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.storage.columns import from_matrix, to_matrix, to_numpy
@@ -25,37 +25,24 @@ if TYPE_CHECKING:
     from gnnflow.executions.term_arrays import SliceTerms
     from gnnflow.graph.arrays import IntArray
     from gnnflow.infer.job import InferJob
-    from gnnflow.layers.model import Model
     from gnnflow.mapreduce.exchange import Inbox
 
 
-def send_targets(
-    index: int,
-    inbox: Inbox,
-    job: InferJob,
-    model: Model,
-    *,
-    layer: int,
-    relation: int,
-    terms_of: Callable[[IntArray], SliceTerms],
-) -> tuple[Emit, ...]:
-    """Return target terms of layer `layer` in a relation, on their way to who makes states with them.
+def send_targets(task: RelationTask, terms_of: Callable[[IntArray], SliceTerms]) -> tuple[Emit, ...]:
+    """Return target terms on their way to who makes states with them.
 
     terms_of: gives the terms of local rows, ascending.
     """
-    need = job.need_layer(layer)
-    if not job.reads_targets(layer, relation) or index not in job.exchange.askers[need].get(relation, ()):
+    if not task.reads_targets or task.index not in task.askers:
         return ()
-    sent = sent_state(model, layer - 1, relation, **job.edge_columns)
-    assert sent is not None, "states were chosen in a layer that has none"
-    wanted = inbox.read(job.channel("targets", need, relation), tasks=(index,))
+    wanted = task.inbox.read(task.asked_channel("targets"), tasks=(task.index,))
     rows, owner = to_numpy(wanted["row"]), to_numpy(wanted["owner"])
     # of the layers that the need round serves, this one may take rows of some owners
-    taken = plans_of(index, inbox, job, layer)[relation].as_states[owner]
+    taken = plans_of(task.index, task.inbox, task.job, task.layer)[task.relation].as_states[owner]
     distinct_rows, places = np.unique(rows[taken], return_inverse=True)
-    terms = terms_of(distinct_rows).target
-    table = pa.table({"row": from_matrix(sent.reads.pack({name: terms[name] for name in sent.reads.names}))})
-    return (Emit(job.channel("target", layer, relation), table, owner[taken], picked=places),)
+    terms, reads = terms_of(distinct_rows).target, task.layouts.reads
+    table = pa.table({"row": from_matrix(reads.pack({name: terms[name] for name in reads.names}))})
+    return (Emit(task.channel("target"), table, owner[taken], picked=places),)
 
 
 def make_states(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskOutput:
@@ -63,19 +50,13 @@ def make_states(index: int, inbox: Inbox, *, job: InferJob, layer: int) -> TaskO
     emits = []
     with job.computing(index) as model:
         for relation, sends in enumerate(sends_of(index, inbox, job, layer)):
-            if not job.reads_targets(layer, relation):
-                continue
-            takers = takers_of(inbox, job, layer, relation, sends)
+            task = RelationTask(index, inbox, job, model, layer, relation)
+            takers = task.takers(sends) if task.reads_targets else []
             if not takers:
                 continue
-            sent = sent_state(model, layer - 1, relation, **job.edge_columns)
-            assert sent is not None, "states were chosen in a layer that has none"
-            channel = job.channel("target", layer, relation)
-            received = inbox.pieces(channel, tasks=[each.index for each in takers])
-            targets = [sent.reads.unpack(to_matrix(piece["row"])) for piece in received]
-            kept = inbox.read(job.channel("kept", layer, relation), tasks=(index,))
-            packed, rows = to_matrix(kept["row"]), rows_of(takers)
-            emits.append(
-                state_emit(job, model, takers, targets, layer=layer, relation=relation, packed=packed, rows=rows)
-            )
+            reads, tasks = task.layouts.reads, [each.index for each in takers]
+            received = inbox.pieces(task.channel("target"), tasks=tasks)
+            targets = [reads.unpack(to_matrix(piece["row"])) for piece in received]
+            kept = inbox.read(task.channel("kept"), tasks=(index,))
+            emits.append(task.send_states(PackedRows(rows_of(takers), to_matrix(kept["row"])), takers, targets))
     return TaskOutput(emits=tuple(emits))
