@@ -15,6 +15,7 @@ from gnnflow.stages.base import neighbors_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gnnflow.config import MiniBatchConfig
     from gnnflow.layers.model import Model
     from gnnflow.registry import Version
     from gnnflow.stages.base import StageContext
@@ -73,35 +74,42 @@ def compare(context: StageContext, *, candidate: Version, champion: Version, met
 def _test_targets(context: StageContext) -> _TestTargets | None:
     """Return the run's test targets in its shards, or in its graph store where it has no shards; None without any."""
     from gnnflow.config import MiniBatchConfig
+
+    # how targets are read changes no score
+    train = context.config.train if isinstance(context.config.train, MiniBatchConfig) else MiniBatchConfig()
+    return _in_shards(context, train) if "flat" in context.run.stages else _in_store(context, train)
+
+
+def _in_store(context: StageContext, train: MiniBatchConfig) -> _TestTargets | None:
+    from gnnflow.train.minibatch import outputs_on_store, outputs_on_stored_pairs
+
+    config, neighbors = context.config, neighbors_of(context)
+    if not neighbors.store.facts.splits.get("test"):
+        return None
+    hops = None if neighbors.fanouts is None else len(neighbors.fanouts)
+    on_store: partial[Outputs] = partial(outputs_on_store)
+    if config.task.kind != "node":
+        on_store = partial(outputs_on_stored_pairs, task=config.task, seed=config.seed)
+    return _TestTargets(hops, partial(on_store, split="test", neighbors=neighbors, train=train))
+
+
+def _in_shards(context: StageContext, train: MiniBatchConfig) -> _TestTargets | None:
     from gnnflow.graphfeature.pairs import read_pair_shard
     from gnnflow.graphfeature.shards import read_shard
-    from gnnflow.train.minibatch import outputs_on_pairs, outputs_on_shards, outputs_on_store, outputs_on_stored_pairs
+    from gnnflow.train.minibatch import outputs_on_pairs, outputs_on_shards
     from gnnflow.train.minibatch.preparing import Sample
 
-    config = context.config
-    # how targets are read changes no score
-    train = config.train if isinstance(config.train, MiniBatchConfig) else MiniBatchConfig()
-    if "flat" not in context.run.stages:
-        neighbors = neighbors_of(context)
-        if not neighbors.store.facts.splits.get("test"):
-            return None
-        hops = None if neighbors.fanouts is None else len(neighbors.fanouts)
-        on_store = outputs_on_store
-        if config.task.kind != "node":
-            on_store = partial(outputs_on_stored_pairs, task=config.task, seed=config.seed)
-        return _TestTargets(hops, partial(on_store, split="test", neighbors=neighbors, train=train))
-    flat = context.artifact("flat")
+    config, flat = context.config, context.artifact("flat")
     facts = flat.facts(FlatFacts)
     entries = [entry for entry in facts.shards if entry.split == "test" and entry.num_targets]
     if not entries:
         return None
-    task = config.task
     on_shards: partial[Outputs]
-    if task.kind == "node":
+    if config.task.kind == "node":
         on_shards = partial(outputs_on_shards, read=partial(read_shard, flat.uri))
     else:
         read_pairs = partial(read_pair_shard, flat.uri)
-        on_shards = partial(outputs_on_pairs, read=read_pairs, task=task, seed=config.seed)
+        on_shards = partial(outputs_on_pairs, read=read_pairs, task=config.task, seed=config.seed)
     sample = Sample(facts.fanouts, config.neighbors.sampling.kind)
     return _TestTargets(facts.num_hops, partial(on_shards, entries=entries, sample=sample, train=train))
 

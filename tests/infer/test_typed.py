@@ -209,8 +209,8 @@ def test_it_scores_as_a_batch_of_the_same_neighbourhoods(tmp_path: Path, kind: s
 
 
 def test_partitions_may_lack_nodes_of_a_type_or_any(tmp_path: Path) -> None:
-    job = prepare(tmp_path, KINDS["hgt"], sampling="uniform", partitions=32)
-    sizes = np.diff(job.neighbors.store.facts.offsets).reshape(32, 3)
+    job = prepare(tmp_path, KINDS["hgt"], sampling="uniform", partitions=16)
+    sizes = np.diff(job.neighbors.store.facts.offsets).reshape(16, 3)
     assert (sizes.sum(1) == 0).any()
     assert ((sizes[:, 0] == 0) & (sizes.sum(1) > 0)).any()
     assert_as_defined(job, predictions(job, tmp_path))
