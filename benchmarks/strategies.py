@@ -2,13 +2,15 @@
 
     GNNFLOW_DATA=data python benchmarks/strategies.py [--seeds 10] [--only cora,citeseer] [--by store,cluster]
     GNNFLOW_DATA=data python benchmarks/strategies.py --times [--seeds 3] [--plots docs/images]
+    GNNFLOW_DATA=data python benchmarks/strategies.py --alike [--only amazon_photo] [--by store]
     GNNFLOW_DATA=data python benchmarks/strategies.py --choose [--seeds 3] [--only amazon_photo]
 
 Layers and dropout are those of configs/<graph>.yaml, and so is the neighbours' sample of mini-batch, unless its
 settings read every neighbour as the other strategies do. The rest is in `strategies_settings.py`.
 
 Without a flag: test accuracy of the weights that validation kept, and by how much it is above the first strategy's on
-the same seeds, with a 95 % interval (Student's t). With --times the same training, with its validation accuracy after
+the same seeds, with a 95 % interval (Student's t). With --alike cluster-batch also has mini-batch's own targets per
+update, updates and rates, which no search decides. With --times the same training, with its validation accuracy after
 every epoch: `prepared` is the seconds of the stages that one strategy has and the others do not (flat, partition),
 `epoch` those of training alone; `to 99 %` is when validation first reached 99 % of the best that the first strategy
 reached with that seed, preparation included. With --plots one picture per graph. With --choose the settings of
@@ -32,7 +34,7 @@ import numpy as np
 from accuracy import CONFIGS
 from plots import draw_lines
 from scipy import stats
-from strategies_settings import CHOICES, GRAPHS, STRATEGIES, overrides
+from strategies_settings import CHOICES, GRAPHS, STRATEGIES, Graph, overrides
 
 from gnnflow.config import Config, load_config
 from gnnflow.graph.run_facts import TrainFacts
@@ -99,12 +101,20 @@ def measure(name: str, chosen: argparse.Namespace, workspace: str) -> dict[str, 
     found: dict[str, list[Run]] = {}
     graph = replace(GRAPHS[name], metric="accuracy") if chosen.times else GRAPHS[name]
     for seed in range(chosen.seeds):
-        for strategy in chosen.by.split(","):
-            run = run_once(name, overrides(graph, strategy), seed=seed, data=chosen.data, workspace=workspace)
-            found.setdefault(STRATEGIES[strategy], []).append(run)
+        for strategy, changes in compared(graph, chosen):
+            run = run_once(name, changes, seed=seed, data=chosen.data, workspace=workspace)
+            found.setdefault(strategy, []).append(run)
             said = {"graph": name, "strategy": strategy, "seed": seed, "accuracy": run.accuracy}
             print(json.dumps(said), flush=True)
     return found
+
+
+def compared(graph: Graph, chosen: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
+    """Yield the name of each way to train that is compared, and what it changes in the graph's config."""
+    for strategy in chosen.by.split(","):
+        yield STRATEGIES[strategy], overrides(graph, strategy)
+    for setting in graph.alike if chosen.alike else ():
+        yield str(setting), overrides(graph, setting.strategy, setting)
 
 
 def accuracies(name: str, found: dict[str, list[Run]]) -> Iterator[str]:
@@ -173,6 +183,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=10, help="seeds 0 .. N-1; of --choose, 100 .. 99+N")
     parser.add_argument("--only", default=",".join(GRAPHS), help="graphs")
     parser.add_argument("--by", default=",".join(STRATEGIES), help="strategies; the first is what others are held to")
+    parser.add_argument("--alike", action="store_true", help="cluster-batch with the rates of mini-batch as well")
     parser.add_argument("--workspace", help="a folder that is kept, so that a run of this goes on where one stopped")
     parser.add_argument("--choose", action="store_true", help="compare settings by the valid split")
     parser.add_argument("--times", action="store_true", help="report seconds; the accuracy picks the weights then")

@@ -83,13 +83,17 @@ def _rates(setting: Mini | Clusters) -> str:
 
 @dataclass(frozen=True)
 class Graph:
-    """A graph: how each strategy trains on it, what picks the weights, and the other keys that all have."""
+    """A graph: how each strategy trains on it, what picks the weights, and the other keys that all have.
+
+    alike: cluster-batch with the targets per update, the updates and the rates of `mini`.
+    """
 
     mini: Mini
     cluster: Clusters
     epochs: int
     metric: str = "accuracy"
     schedule: str = "constant"
+    alike: tuple[Clusters, ...] = ()
 
 
 def overrides(graph: Graph, strategy: str, setting: Mini | Clusters | None = None) -> list[str]:
@@ -129,7 +133,14 @@ weights."""
 GRAPHS = {
     "cora": Graph(Mini(140, 200), Clusters(4, 16, 1, 200), 200),
     "citeseer": Graph(Mini(120, 200), Clusters(4, 16, 1, 200), 200),
-    "amazon_photo": Graph(Mini(160, 200, decay=1e-3), Clusters(48, 128, 1, 200, accumulate=2), 200, "loss", "cosine"),
+    "amazon_photo": Graph(
+        Mini(160, 200, decay=1e-3),
+        Clusters(48, 128, 1, 200, accumulate=2),
+        200,
+        "loss",
+        "cosine",
+        alike=tuple(Clusters(8, 16, hops, 200, accumulate=2, decay=1e-3) for hops in (2, 1)),
+    ),
     "facebook_pages": Graph(
         Mini(1024, 29, 0.02, every_neighbour=True), Clusters(4, 64, 2, 20, 0.02), 320, "loss", "cosine"
     ),

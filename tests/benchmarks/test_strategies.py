@@ -23,6 +23,15 @@ def test_both_strategies_choose_from_as_many_settings_of_as_many_updates(name, t
     assert GRAPHS[name].cluster in clusters
 
 
+def test_clusters_alike_have_the_targets_per_update_the_updates_and_the_rates_of_mini_batch():
+    mini, alike = GRAPHS["amazon_photo"].mini, GRAPHS["amazon_photo"].alike
+    assert [each.boundary_hops for each in alike] == [2, 1]
+    for each in alike:
+        assert (each.lr, each.decay, each.epochs) == (mini.lr, mini.decay, mini.epochs)
+        assert each.accumulate * each.per_batch == each.clusters  # an update of all targets, as one mini-batch has
+    assert mini.batch_size == 160
+
+
 @pytest.mark.parametrize("strategy", ["shards", "store", "cluster", "global"])
 def test_every_strategy_is_a_config_with_the_graphs_rates(tmp_path, strategy):
     graph = GRAPHS["amazon_photo"]
