@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import threading
 import time
@@ -34,7 +33,6 @@ from tests.train.ranks.together import together
 pytestmark = pytest.mark.distributed
 
 __all__ = ["client", "shared_client"]  # fixtures that pytest finds here
-KILLS = int(os.environ.get("GNNFLOW_KILLS", "20")) // 10
 GRAPH = planted(train_shards=1)
 SHARDS = planted(train_shards=8)
 
@@ -375,26 +373,6 @@ def test_a_killed_server_or_its_rank_costs_the_time_since_the_last_checkpoint(cl
     assert lost in trained.attempts[0].lost
     assert trained.result.weights == undisturbed.result.weights
     nothing_is_left(client)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("updater", [{"kind": "all_reduce"}, servers("synchronous")], ids=lambda each: each["kind"])
-def test_kills_at_random_moments_change_no_bit(client, tmp_path: Path, updater):
-    keys = {"batch_size": 8, "workers": 2, "epochs": 40, "dropout": 0.3, "checkpoint_steps": 5, "updater": updater}
-    undisturbed = ranks(client, job_of(SHARDS, **keys), SHARDS).result
-    targets = [0, 1] if updater["kind"] == "all_reduce" else [0, 1, "server-0"]
-    pick, hits = random.Random(len(targets)), 0
-    for attempt in range(KILLS):
-        progress = Killing(client, pick.randrange(1, 300), which=pick.choice(targets))
-        progress.delay = pick.uniform(0, 0.05)
-        job = replace(job_of(SHARDS, **keys), checkpoint_uri=str(tmp_path / str(attempt)))
-        trained = ranks(client, job, SHARDS, progress=progress)
-        hits += len(trained.attempts) - 1
-        assert trained.result.weights == undisturbed.weights
-        assert rows_of(trained.result) == rows_of(undisturbed)
-        nothing_is_left(client)
-    assert hits >= 0.8 * KILLS
 
 
 def test_ranks_that_keep_dying_end_the_run_with_the_reason(client, tmp_path: Path):
