@@ -97,7 +97,8 @@ class ByTarget(streamed_backward._Backward):  # noqa: SLF001 - the same pass in 
                 yield from (partial(self._load_block, index, relation, piece) for piece in chunk)
 
         with ahead(loads(), number=2) as found:
-            target, of_targets, own = -1, None, Staying(blame[TARGET])
+            target, own = -1, Staying(blame[TARGET])
+            of_targets: Any = None
             for chunk in chunks:
                 source = chunk[0].source
                 if chunk[0].target != target:
@@ -109,7 +110,8 @@ class ByTarget(streamed_backward._Backward):  # noqa: SLF001 - the same pass in 
                     leaf.requires_grad_()
                 for piece in chunk:
                     read = streamed_edges._Read(next(found), of_targets)  # noqa: SLF001
-                    held = streamed_edges._Source(terms, gathered, {**blame, TARGET: own})  # noqa: SLF001
+                    room_of: dict[Any, Any] = {**blame, TARGET: own}
+                    held = streamed_edges._Source(terms, gathered, room_of)  # noqa: SLF001
                     taken = self._pulls(index, relation, piece, read, held)
                     assert taken, "of layers whose messages are summed alone"
                 blame[SOURCE].write(source, gathered)
@@ -129,7 +131,8 @@ class Staying:
     """Rows of one interval at a time, which are read once and written once."""
 
     def __init__(self, held: Any) -> None:
-        self._held, self._interval, self._rows = held, -1, None
+        self._held, self._interval = held, -1
+        self._rows: Any = None
 
     def read(self, interval: int) -> Any:
         """Return an interval's rows."""

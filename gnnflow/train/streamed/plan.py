@@ -48,6 +48,7 @@ _PER_STORED_EDGE = 120  # bytes per edge of a partition while it is read and put
 _PER_TYPED_EDGE = 24  # bytes more, and 8 per column: where relations are read one by one and put together
 _PER_DEGREE = 100  # bytes per node of a partition and relation beyond the first, likewise
 _PER_RELATION = 8 * 2**20  # bytes that torch makes of a run of rows for each relation of a type beyond the first
+_OF_RING = 24 * 2**20  # bytes of a rank's connections, their threads, and small parts in memory that two ranks see
 _PER_TARGET = 3 * 8  # row, split and label
 _WEIGHTS = 4  # parameters, gradients and two moments
 
@@ -111,6 +112,7 @@ class _Needs:
     def of(cls, model: Model, size: GraphSize, layers: list[list[TypeWidths]], place: Place) -> _Needs:
         """Return what a model needs on a graph of a size."""
         fixed, heads = place.fixed, max((each.heads for layer in layers for of in layer for each in of.into), default=0)
+        fixed += _OF_RING if size.ranks > 1 else 0
         if size.typed is not None:
             fixed += _PER_RELATION * max(0, *(len(each.into) + len(each.out_of) - 2 for each in layers[0]))
         columns = 3 * NUMBER * size.edge_columns

@@ -24,6 +24,12 @@ from gnnflow.layers import EdgeContext, Layer, Model, NodeContext, Sum, Terms
 NUMBER = 4  # bytes
 DEGREES = 3  # numbers per relation
 
+# Intervals of source terms on their way round a ring: two read ahead, and what is computed on, waits to be taken and is
+# coming, which lies in memory of the rank before, as the same of this rank does for the next one: each maps both.
+_PASSED = 2 + 2 * 3
+# With their gradients: what came and what is sent, in memory of either, a part that is made and two on their way home.
+_PASSED_BACK = _PASSED + 2 * 2 + 3
+
 _MANY = 10**9
 _COUNTS = ((1, 1, 1), (1, _MANY, 1), (_MANY, 1, 1), (1, 1, _MANY))
 
@@ -194,9 +200,7 @@ def _piece(of: PassWidths) -> int:
     parts = 0 if of.in_place else 4 * of.state
     # where rows are picked, the interval that they are picked from in each of the two threads that read
     sources = 3 * of.spread * of.source if of.spread else 2 * of.source
-    # passed: what waits to be taken, is on its way here, or read ahead to be sent; of gradients also what is sent; and
-    # the memory that ranks of one host both see, once for each way
-    return parts + sources + 5 * of.passed
+    return parts + sources + _PASSED * of.passed
 
 
 def _piece_back(of: PassWidths) -> int:
@@ -209,7 +213,7 @@ def _piece_back(of: PassWidths) -> int:
     attended = 4 * of.heads + 2 * of.target if of.in_place and not of.adds else 0
     # where rows are picked, of an interval: terms that are read, and gradients added to, written and about to be
     sources = 4 * (of.spread or 1) * of.source
-    return sources + 9 * of.passed + 2 * (of.state + of.target) + differentiated + attended
+    return sources + _PASSED_BACK * of.passed + 2 * (of.state + of.target) + differentiated + attended
 
 
 def _pass_widths(of: LayerRelations, relation: int, asked: Asked) -> PassWidths:
