@@ -64,6 +64,7 @@ ARCHITECTURES = st.fixed_dictionaries(
 # Relations of these share the map of the values, so that where all in-edges come from one node their rows are equal but
 # for rounding, and which of them is the largest, and gets the gradient, is chance.
 TIED = {"han max", "magnn max", "magnn-rotate max"}
+UNIT_LENGTH = ("pgnn", "pinsage")  # kinds whose rows are divided by their length
 FEW = settings(max_examples=4, phases=[Phase.reuse, Phase.generate, Phase.shrink])
 
 
@@ -95,8 +96,11 @@ def test_scores_of_a_typed_graph_equal_reference(execution, kind, shape, archite
     with torch.no_grad():
         outputs = [rows[targets] for rows in reference.layer_outputs(model, graph, sampled=blocks)]
         ran = ADAPTERS[execution](model, Case(graph, blocks, targets, shape.seed))
-        assert_equal(ran.logits, model.predict(outputs))
-        assert_equal(ran.embedding, model.embedding(outputs))
+        # of rows that are divided twice, weights another rounding apart give scores 3e-5 apart
+        is_divided = kind.startswith(UNIT_LENGTH) and architecture["norm"] != "none"
+        tolerance = 1e-4 if is_divided else 1e-5
+        assert_equal(ran.logits, model.predict(outputs), tolerance)
+        assert_equal(ran.embedding, model.embedding(outputs), tolerance)
 
 
 @pytest.mark.parametrize("execution", [name for name in TRAINING if EXECUTIONS[name].is_typed])
@@ -110,7 +114,7 @@ def test_gradients_on_a_typed_graph_equal_reference(execution, kind, shape, arch
     actual = ADAPTERS[execution](model, Case(graph, [graph.adjacency] * model.num_layers, targets, shape.seed)).logits
     blame = torch.randn(expected.shape)
     # a norm divides by a row's deviation, unit length by its length, and rows may be drawn where these are small
-    is_divided = architecture.get("norm", "none") != "none" or kind.startswith(("pgnn", "pinsage"))
+    is_divided = architecture.get("norm", "none") != "none" or kind.startswith(UNIT_LENGTH)
     tolerance = 1e-3 if is_divided else 1e-4
     assert_gradients_equal(gradients(model, actual, blame), gradients(model, expected, blame), tolerance)
 
