@@ -22,7 +22,7 @@ from tests.train.ranks.test_gang import SHARDS, Killing, job_of, nothing_is_left
 pytestmark = [pytest.mark.distributed, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 __all__ = ["client", "shared_client"]  # fixtures that pytest finds here
-KILLS = int(os.environ.get("GNNFLOW_KILLS", "20")) // 10
+KILLS = int(os.environ.get("GNNFLOW_KILLS", "10")) // 10
 MODES = {"all_reduce": {"kind": "all_reduce"}} | {
     mode: servers(mode) for mode in ("synchronous", "bounded", "asynchronous")
 }
