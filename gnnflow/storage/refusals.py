@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
@@ -109,8 +109,10 @@ def refusal_of(error: BaseException, *, where: str = "") -> GnnflowError | None:
 
 def _dangling(path: object) -> str:
     """Return where a symbolic link leads that leads nowhere; "" for anything else."""
-    link = Path(path) if isinstance(path, str) else Path()
-    return str(link.readlink()) if link.is_symlink() and not link.exists() else ""
+    with suppress(OSError):  # a name that is too long, or has a file before its end, is no link
+        link = Path(path) if isinstance(path, str) else Path()
+        return str(link.readlink()) if link.is_symlink() and not link.exists() else ""
+    return ""
 
 
 def _reason(error: BaseException) -> str:
