@@ -26,6 +26,7 @@ import torch
 from gnnflow.executions import streamed, streamed_backward, streamed_edges, streaming
 from gnnflow.executions.streamed_layers import sources_in
 from gnnflow.executions.streamed_rooms import Key
+from gnnflow.executions.streamed_sources import zeros
 from gnnflow.executions.streaming import ahead
 from gnnflow.kernels import gather_sources, weighted_sum
 from gnnflow.layers import Terms
@@ -105,7 +106,7 @@ class ByTarget(streamed_backward._Backward):  # noqa: SLF001 - the same pass in 
                     target, of_targets = chunk[0].target, next(found)
                 terms, gathered = next(found), next(found)
                 if gathered is None:
-                    gathered = zeros_for(blame[SOURCE], run, index, source)
+                    gathered = zeros(blame[SOURCE], run.graph.active(index)[source], run.model.device)
                 for leaf in terms.values():
                     leaf.requires_grad_()
                 for piece in chunk:
@@ -117,14 +118,6 @@ class ByTarget(streamed_backward._Backward):  # noqa: SLF001 - the same pass in 
                 blame[SOURCE].write(source, gathered)
                 begun.add(source)
             own.settle()
-
-
-def zeros_for(held: Any, run: Any, index: int, source: int) -> dict[str, torch.Tensor]:
-    """Return no gradients of a source interval's terms yet."""
-    made: dict[str, torch.Tensor] = held.empty(run.graph.active(index)[source], run.model.device)
-    for rows in made.values():
-        rows.zero_()
-    return made
 
 
 class Staying:
@@ -268,7 +261,7 @@ class StageBack(streamed_backward._Backward):  # noqa: SLF001 - the same pass, s
         pieces.sort(key=lambda piece: piece.source)
         with ahead([partial(both, piece, made) for piece in pieces], number=2) as found:
             for source, held in groupby(pieces, key=lambda piece: piece.source):  # of scatter: to the sources
-                gathered = zeros_for(blame[SOURCE], run, index, source)
+                gathered = zeros(blame[SOURCE], run.graph.active(index)[source], run.model.device)
                 for _ in held:
                     block, rows = next(found)
                     gathered["value"].flatten(1).index_add_(0, block.csr.sources, rows)

@@ -110,7 +110,9 @@ class EdgesBack:
             held = [(Sources.of(piece, sizes), [piece]) for piece in others]
             fill_with_zeros(blame[key], run.intervals, sizes, run.device)
         else:
-            by_source = {source: [piece for piece in others if piece.source == source] for source in wanted}
+            by_source: dict[int, list[Piece]] = {source: [] for source in wanted}
+            for piece in others:
+                by_source[piece.source].append(piece)
             held = [(Sources(source, sizes), of_source) for source, of_source in by_source.items()]
         passed = passing(run.graph, of.source_type(relation), run.rooms[index][key], [wanted], blame[key])
         yield _Sources(passed, held)

@@ -51,11 +51,7 @@ class Sources:
 
     def no_gradients(self, held: Held, terms: Named, device: torch.device) -> Named:
         """Return zeros for the gradients of what was read."""
-        number = len(next(iter(terms.values()), ()))
-        made = held.empty(number, device)
-        for rows in made.values():
-            rows.zero_()
-        return made
+        return zeros(held, len(next(iter(terms.values()), ())), device)
 
     def write(self, held: Held, gathered: Named) -> None:
         """Have their gradients written; those of picked rows are added to what is there."""
@@ -95,10 +91,15 @@ class Sources:
             held.write(interval, so_far)
 
 
+def zeros(held: Held, number: int, device: torch.device) -> Named:
+    """Return zeros for so many rows."""
+    made = held.empty(number, device)
+    for rows in made.values():
+        rows.zero_()
+    return made
+
+
 def fill_with_zeros(held: Held, intervals: Sequence[int], sizes: Sequence[int], device: torch.device) -> None:
     """Have zeros written for all rows of some intervals."""
     for interval in intervals:
-        made = held.empty(sizes[interval], device)
-        for rows in made.values():
-            rows.zero_()
-        held.write(interval, made)
+        held.write(interval, zeros(held, sizes[interval], device))
