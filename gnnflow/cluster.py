@@ -27,7 +27,7 @@ _ALLOWED_FAILURES = 8
 _LOCAL_SETTINGS = {
     "distributed.scheduler.allowed-failures": _ALLOWED_FAILURES,
     "distributed.worker.daemon": False,
-    # It keeps a tree of calls for each of the last thousand seconds: some 80 MB of a worker that trains.
+    # It keeps a tree of calls for each of the last thousand seconds, which a long training would carry along.
     "distributed.worker.profile.enabled": False,
     # One thread for BLAS too: partitions are the parallelism, and more workers than cores would fight for them.
     "distributed.nanny.pre-spawn-environ.OMP_NUM_THREADS": 1,
