@@ -190,7 +190,13 @@ def filed(model: Model, chosen: argparse.Namespace, scratch: Scratch) -> tuple[F
     return_memory(most=made.row_bytes)
     numbering = numbering_of(chosen, chosen.intervals or made.intervals)
     graph = FileGraph.empty(
-        scratch, numbering, files=[0] * chosen.layers, max_edges=made.max_edges, width=chosen.width, sparse=False
+        scratch,
+        numbering,
+        files=[0] * chosen.layers,
+        max_edges=made.max_edges,
+        width=chosen.width,
+        sparse=False,
+        together=made.together,
     )
     for first, edges, nodes, features in parts_of(chosen):
         graph.add(first, blocks=[Block(edges, chosen.nodes)] * chosen.layers, features=features, nodes=nodes)

@@ -118,19 +118,21 @@ def passing(
     terms: Held,
     wanted: Sequence[Sequence[int]],
     gradients: Held | None = None,
+    *,
+    together: int = 1,
 ) -> Here | Relay:
     """Return the source terms that an edge phase reads as they come by, and where it writes their gradients.
 
     node_type: of the sources, None for all. wanted: the intervals that are read, by round; every round passes all of
     them on. gradients: where those of the rank's own sources are in the end; there is one round then, in which every
-    interval's part is written.
+    interval's part is written. together: so many intervals are taken before the first one's part is.
     """
     ring = graph.ring
     passed = [] if ring is None else [node_type in (None, graph.types[each]) for each in ring.own]
     if ring is None or terms.rows is None or not any(passed):
         return Here(terms, gradients or terms)
     numbers = tuple(number for number, is_passed in enumerate(passed) if is_passed)
-    return Relay(replace(ring, passed=numbers), terms, wanted, gradients)
+    return Relay(replace(ring, passed=numbers), terms, wanted, gradients, together=together)
 
 
 class _StoppedError(Exception):
@@ -144,8 +146,11 @@ class Relay:
     ahead. Leaving the block waits until all gradients are at home; after an error nobody is waited for.
     """
 
-    def __init__(self, ring: Ring, terms: Held, wanted: Sequence[Sequence[int]], gradients: Held | None) -> None:
+    def __init__(
+        self, ring: Ring, terms: Held, wanted: Sequence[Sequence[int]], gradients: Held | None, *, together: int
+    ) -> None:
         assert terms.rows is not None
+        self._together = together
         self.ring, self._wanted, self._width = ring, wanted, terms.columns.width
         self._from, self._sums = terms.rows, None if gradients is None else gradients.rows
         self.terms = Held(terms.columns, _Coming(self))
@@ -209,11 +214,13 @@ class Relay:
             for turn, (interval, run) in enumerate(coming):
                 if run is not None and interval in wanted:
                     self._offer(interval, run)
-                if self._sums is not None and turn:
-                    self._reduce(turn - 1)
+                if self._sums is not None and turn >= self._together:
+                    self._reduce(turn - self._together)
         if self._sums is not None:
-            self._reduce(len(self.ring.order) - 1)
-            self._come_home(len(self.ring.order))
+            turns = len(self.ring.order)
+            for turn in range(max(0, turns - self._together), turns):
+                self._reduce(turn)
+            self._come_home(turns)
 
     def _read_here(self, wanted: frozenset[int]) -> Generator[tuple[int, Tensor | None]]:
         """Yield every interval of a round, and its numbers where it is wanted, all of them read by this rank."""

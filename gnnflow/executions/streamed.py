@@ -5,20 +5,20 @@
 Nodes are cut into intervals and edges into chunks by the intervals of both ends (`streaming.py`). A layer is three
 phases, of which each holds rows of one or two intervals:
 
-    per interval i           terms of its nodes, once per node however many chunks read them       vertex phase
-    per target interval i    for each source interval j: chunk (i, j), added to the state          edge phase
-                             finalize, update, and the terms of the next layer                      vertex phase
+    per interval i            terms of its nodes, once per node however many chunks read them      vertex phase
+    per group of targets i    for each source interval j: chunks (i, j), added to the states       edge phase
+                              finalize, update, and the terms of the next layer                     vertex phase
 
 With several relations an interval is of one type, and the edge phase goes relation after relation; the vertex phase
 behind an interval's last relation reads what the others left and joins it.
 
-The state of one target interval stays in memory until it is whole; the source terms and edges of the next pieces
-are read in threads meanwhile, and what is written is written in another. A node's message to itself is an edge like
-others, the first of chunk (i, i). Vertex phases take some rows of an interval at a time. Those behind one layer and
-before the next are one: rows between the two are in the cache and in no file, unless something else reads them. What
-the backward pass needs of a layer is its terms and whole states, which lie where they were written; rows and messages
-it computes again. It takes the chunks the other way round, by source interval, so that the gradient of one source
-interval's terms stays until it is whole (`streamed_backward.py`).
+The states of a group of target intervals stay in memory until they are whole (`streamed_order.py`); the source terms
+and edges of the next pieces are read in threads meanwhile, and what is written is written in another. A node's message
+to itself is an edge like others, the first of chunk (i, i). Vertex phases take some rows of an interval at a time.
+Those behind one layer and before the next are one: rows between the two are in the cache and in no file, unless
+something else reads them. What the backward pass needs of a layer is its terms and whole states, which lie where they
+were written; rows and messages it computes again. It takes the chunks the other way round, by source interval, so that
+the gradients of a group of source intervals' terms stay until they are whole (`streamed_backward.py`).
 
 What is computed of some nodes or edges is in `streamed_layers.py`. The order of sums depends on how the graph is cut
 and on nothing else.
@@ -29,6 +29,7 @@ Shapes: N nodes, n rows of an interval, T targets, C outputs, W width.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from typing import Any, cast
@@ -38,8 +39,9 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from gnnflow.executions.ring import passing
+from gnnflow.executions.ring import passing, sources_of
 from gnnflow.executions.streamed_layers import Own, States, StreamedLayers, fill
+from gnnflow.executions.streamed_order import Group, groups_of
 from gnnflow.executions.streamed_rooms import Key, Named, OfNodes, release, some, write
 from gnnflow.executions.streamed_sources import Sources
 from gnnflow.executions.streaming import Held, Piece, StreamedGraph, ahead
@@ -83,6 +85,21 @@ class _Streamed(Function):
             return (None, None, None, *gradients(ctx.run, gradient))
         finally:
             ctx.run.release()
+
+
+@dataclass(frozen=True)
+class Passing(Sources):
+    """Sources that go by. own: their terms are those of messages to oneself, of another type than the other sources."""
+
+    own: bool = field(default=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Growing:
+    """A target interval while its states grow."""
+
+    own: Own
+    states: States
 
 
 class StreamedRun(StreamedLayers):
@@ -161,29 +178,41 @@ class StreamedRun(StreamedLayers):
         return self.graph.features(interval), self.graph.nodes(interval)
 
     def _edge_phase(self, index: int, relation: int) -> None:
-        """Aggregate target interval after target interval, whose state stays in memory until it is whole."""
-        of, room = self.layers[index], self.rooms[index]
+        """Aggregate group after group of target intervals, whose states stay in memory until they are whole."""
+        of, groups = self.layers[index], self._groups(index, relation)
+        wanted = [[turn.passing.interval for turn in group.turns if not turn.passing.own] for group in groups]
+        terms = self.rooms[index][Key("source", relation)]
+        passed = passing(self.graph, of.source_type(relation), terms, wanted)
+        with ahead(self._loads(index, relation, groups, passed.terms), number=2) as found, passed:
+            for group in groups:
+                held = {each: cast("Growing", next(found)) for each in group.staying}
+                for turn in group.turns:
+                    source = cast("Named", next(found))
+                    for batch in turn.batches:
+                        blocks = cast("list[BlockTensors]", next(found))
+                        for piece, block in zip(batch, blocks, strict=True):
+                            self._add_to(held[piece.target], index, relation, piece, block, source)
+                        del blocks, block
+                    del source  # before the next one comes
+                for interval in group.staying:
+                    self._whole(held.pop(interval), index, relation, interval)
+
+    def _add_to(
+        self, held: Growing, index: int, relation: int, piece: Piece, block: BlockTensors, source: Named
+    ) -> None:
+        """Add a piece to the state of its target interval."""
+        state = held.states.get(of_state := self.layers[index].state_of(relation))
+        terms = Terms(source, held.own.terms[Key("target", relation)])
+        held.states[of_state] = self.add_piece(index, relation, state, piece, block, terms=terms)
+
+    def _whole(self, held: Growing, index: int, relation: int, interval: int) -> None:
+        """Write a whole state where it is read again, and behind the last relation finish the interval."""
+        of = self.layers[index]
         of_state, is_last = of.state_of(relation), of.is_last(relation)
-        passed = passing(
-            self.graph, of.source_type(relation), room[Key("source", relation)], self._sources(index, relation)
-        )
-        with ahead(self._loads(index, relation, passed.terms), number=2) as found, passed:
-            for interval, pieces in groupby(self.pieces(index, relation), key=lambda piece: piece.target):
-                own, states = cast("tuple[Own, States]", next(found))
-                state = states.pop(of_state, None)
-                source: Named = {}
-                for piece in pieces:
-                    block, read = cast("tuple[BlockTensors, Named | None]", next(found))
-                    source = source if read is None else read
-                    terms = Terms(source, own.terms[Key("target", relation)])
-                    state = self.add_piece(index, relation, state, piece, block, terms=terms)
-                    del block, read, terms
-                assert state is not None
-                source = {}
-                if self.keeps or not is_last:
-                    self.keep(index, of_state, interval, state)
-                if is_last:
-                    self.finish(index, interval, {of_state: state, **states}, own)
+        if self.keeps or not is_last:
+            self.keep(index, of_state, interval, held.states[of_state])
+        if is_last:
+            self.finish(index, interval, held.states, held.own)
 
     def _finish_alone(self, index: int) -> None:
         """Compute the rows of types that no relation leads to."""
@@ -210,30 +239,36 @@ class StreamedRun(StreamedLayers):
         if terms is not None:
             write(self.rooms[index + 1], interval, terms)
 
-    def _sources(self, index: int, relation: int) -> list[list[int]]:
-        """Return the source intervals whose chunks the edge phase reads, by target interval."""
-        apart = self.layers[index].has_self(relation)
-        by_target = groupby(self.pieces(index, relation), key=lambda piece: piece.target)
-        return [
-            [source for source, _ in groupby(piece.source for piece in pieces if not (apart and piece.number < 0))]
-            for _, pieces in by_target
-        ]
+    def _groups(self, index: int, relation: int) -> list[Group[int, Passing]]:
+        """Return the order in which the edge phase goes over its pieces."""
+        of, sizes = self.layers[index], self.graph.sizes
+        apart, pieces = of.has_self(relation), self.pieces(index, relation)
+        turns = {each: turn for turn, each in enumerate(sources_of(self.graph, of.source_type(relation)))}
 
-    def _loads(self, index: int, relation: int, terms: Held) -> Iterator[Callable[[], object]]:
-        """Yield what the edge phase reads, in its order; a chunk's source terms come with its first piece."""
-        of, before = self.layers[index], (-1, -1)
-        for piece in self.pieces(index, relation):
-            if before[0] != piece.target:
-                yield partial(self._load_targets, index, relation, piece.target)
-            if of.has_self(relation) and piece.number < 0:
-                yield partial(self._load_piece, piece, self.rooms[index][Key("self", relation)])
-                before = (piece.target, -1)
-                continue
-            chunk = (piece.target, piece.source)
-            yield partial(self._load_piece, piece, terms if chunk != before or piece.rows is not None else None)
-            before = chunk
+        def passing_of(piece: Piece) -> Passing:
+            return Passing(piece.source, sizes, piece.rows, own=apart and piece.number < 0)
 
-    def _load_targets(self, index: int, relation: int, interval: int) -> tuple[Own, States]:
+        return groups_of(
+            [(target, list(held)) for target, held in groupby(pieces, key=lambda piece: piece.target)],
+            size=self.graph.groups(index, relation).targets,
+            passing=passing_of,
+            rank=lambda piece: -1 if passing_of(piece).own else turns.get(piece.source, -1),
+        )
+
+    def _loads(
+        self, index: int, relation: int, groups: list[Group[int, Passing]], terms: Held
+    ) -> Iterator[Callable[[], object]]:
+        """Yield what the edge phase reads, in its order."""
+        for group in groups:
+            for interval in group.staying:
+                yield partial(self._load_targets, index, relation, interval)
+            for turn in group.turns:
+                yield partial(
+                    turn.passing.read, self.rooms[index][Key("self", relation)] if turn.passing.own else terms
+                )
+                yield from (partial(self._load_batch, batch) for batch in turn.batches)
+
+    def _load_targets(self, index: int, relation: int, interval: int) -> Growing:
         """Read what an edge phase needs of a target interval: behind its last relation all that `finish` does."""
         of, room = self.layers[index], self.rooms[index]
         key, of_state = Key("target", relation), of.state_of(relation)
@@ -243,12 +278,13 @@ class StreamedRun(StreamedLayers):
         else:
             own = self.load_own(index, interval)
             earlier = [each for each in of.states_at(self.graph.types[interval]) if each < relation]
-        return own, {each: room[Key("state", each)].read(interval) for each in earlier}
+        return Growing(own, {each: room[Key("state", each)].read(interval) for each in earlier})
 
-    def _load_piece(self, piece: Piece, terms: Held | None) -> tuple[BlockTensors, Named | None]:
-        block = piece.load()
-        _ = block.csr.numbers  # read here, and not where they are computed on
-        return block, None if terms is None else Sources.of(piece, self.graph.sizes).read(terms)
+    def _load_batch(self, batch: tuple[Piece, ...]) -> list[BlockTensors]:
+        blocks = [piece.load() for piece in batch]
+        for block in blocks:
+            _ = block.csr.numbers  # read here, and not where they are computed on
+        return blocks
 
     def keep(self, index: int, relation: int, interval: int, state: State) -> None:
         """Write a state, for the backward pass or the next relation."""

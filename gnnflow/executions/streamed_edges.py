@@ -1,4 +1,4 @@
-"""The backward pass of the streamed execution over the edges of a relation, source interval by source interval.
+"""The backward pass of the streamed execution over the edges of a relation, group by group of source intervals.
 
 What needs no message computed again is added in place (`adding.py`); of other layers each piece's state is computed
 again and differentiated, for which `Aggregation.part_gradient` knows its gradient from those of the whole state.
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from typing import TypeVar, cast
 
 import torch
@@ -23,6 +24,7 @@ from gnnflow.executions.propagate import partial_state, sort_edges
 from gnnflow.executions.ring import Here, Relay, passing, sources_of
 from gnnflow.executions.streamed import StreamedRun
 from gnnflow.executions.streamed_layers import sources_in
+from gnnflow.executions.streamed_order import Group, groups_of
 from gnnflow.executions.streamed_rooms import Key, Named, Room
 from gnnflow.executions.streamed_sources import Sources, fill_with_zeros
 from gnnflow.executions.streaming import EVERY, Piece, ahead
@@ -54,10 +56,10 @@ class _Read:
 
 @dataclass(frozen=True)
 class _Sources:
-    """Source terms that an edge phase goes over, where their gradients go, and the pieces that read each."""
+    """Source terms that an edge phase goes over, where their gradients go, and the order of its pieces."""
 
     passed: Here | Relay
-    pieces: Sequence[tuple[Sources, Sequence[Piece]]]
+    groups: Sequence[Group[Sources, int]]
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ class EdgesBack:
         pieces, sizes = run.pieces(index, relation), run.graph.active(index)
         apart, has_edges = of.has_self(relation), any(piece.num_edges for piece in pieces)
         wanted = [EVERY] if of.comes_from_several(relation) else sources_of(run.graph, of.source_type(relation))
+        size = run.graph.groups(index, relation).sources
         own = [piece for piece in pieces if apart and piece.number < 0]
         others = [piece for piece in pieces if not (apart and piece.number < 0)]
         # what is learned of edges has a gradient also where there are none
@@ -114,33 +117,47 @@ class EdgesBack:
             for piece in others:
                 by_source[piece.source].append(piece)
             held = [(Sources(source, sizes), of_source) for source, of_source in by_source.items()]
-        passed = passing(run.graph, of.source_type(relation), run.rooms[index][key], [wanted], blame[key])
-        yield _Sources(passed, held)
+        passed = passing(
+            run.graph, of.source_type(relation), run.rooms[index][key], [wanted], blame[key], together=size
+        )
+        yield _Sources(passed, _by_source(held, size))
         if own:
             key, sizes = Key("self", relation), run.graph.active(index + 1)
             held = [(Sources.of(piece, sizes), [piece]) for piece in own]
-            yield _Sources(Here(run.rooms[index][key], blame[key]), held)
+            yield _Sources(Here(run.rooms[index][key], blame[key]), _by_source(held, 1))
 
     def _edge_phase(self, index: int, relation: int, blame: Room, sources: _Sources) -> None:
-        """Differentiate the chunks, source interval by source interval."""
-        passed, of_targets = sources.passed, _OfTargets({}, {}, {})
-        with ahead(self._loads(index, relation, sources, blame)) as found, passed:
-            for source, pieces in sources.pieces:
-                terms = cast("Named", next(found))
-                gathered = source.no_gradients(passed.gradients, terms, self.run.device)
-                for leaf in terms.values():
-                    leaf.requires_grad_()
-                for piece in pieces:
-                    block, rows = cast("tuple[BlockTensors, _OfTargets | None]", next(found))
-                    if rows is not None:
-                        of_targets = rows
-                    read, of_source = _Read(block, of_targets), _Source(terms, gathered, blame)
-                    if not self._pulls(index, relation, piece, read, of_source):
-                        left = self._differentiate(index, relation, piece, read, of_source)
-                        of_targets = replace(of_targets, gradient=left)
-                    del block, rows, read, of_source
-                source.write(passed.gradients, gathered)
-                del terms, gathered
+        """Differentiate the chunks, group after group of sources, whose gradients stay until they are whole."""
+        passed, target, of_targets = sources.passed, -1, _OfTargets({}, {}, {})
+        with ahead(self._loads(index, relation, sources, blame), number=2) as found, passed:
+            for group in sources.groups:
+                held = {each: self._begun(each, passed, cast("Named", next(found)), blame) for each in group.staying}
+                for turn in group.turns:
+                    if turn.passing != target:
+                        del of_targets  # before the next one comes
+                        target, of_targets = turn.passing, cast("_OfTargets", next(found))
+                    for batch in turn.batches:
+                        blocks = cast("list[BlockTensors]", next(found))
+                        for piece, block in zip(batch, blocks, strict=True):
+                            of_source = held[Sources.of(piece, ())]
+                            of_targets = self._piece(index, relation, piece, _Read(block, of_targets), of_source)
+                        del blocks, block, of_source
+                for source in group.staying:
+                    source.write(passed.gradients, held.pop(source).gathered)
+
+    def _begun(self, source: Sources, passed: Here | Relay, terms: Named, blame: Room) -> _Source:
+        """Return a source interval's terms, ready to be differentiated by."""
+        gathered = source.no_gradients(passed.gradients, terms, self.run.device)
+        for leaf in terms.values():
+            leaf.requires_grad_()
+        return _Source(terms, gathered, blame)
+
+    def _piece(self, index: int, relation: int, piece: Piece, read: _Read, of_source: _Source) -> _OfTargets:
+        """Add a piece's part of the gradients, and return what the next piece of its target interval reads."""
+        if self._pulls(index, relation, piece, read, of_source):
+            return read.of_targets
+        left = self._differentiate(index, relation, piece, read, of_source)
+        return replace(read.of_targets, gradient=left)
 
     def _pulls(self, index: int, relation: int, piece: Piece, read: _Read, of_source: _Source) -> bool:
         """Add a piece's part of the gradients of terms and return True, where that takes no message."""
@@ -196,18 +213,17 @@ class EdgesBack:
 
     def _loads(self, index: int, relation: int, sources: _Sources, blame: Room) -> Iterator[Callable[[], object]]:
         """Yield what the edge phase reads, in its order; rows of a target interval stay for the pieces that follow."""
-        before = -1
-        for source, pieces in sources.pieces:
-            yield partial(source.read, sources.passed.terms)
-            for piece in pieces:
-                yield partial(self._load_piece, index, relation, piece, blame if piece.target != before else None)
-                before = piece.target
+        target = -1
+        for group in sources.groups:
+            yield from (partial(source.read, sources.passed.terms) for source in group.staying)
+            for turn in group.turns:
+                if turn.passing != target:
+                    target = turn.passing
+                    yield partial(self._load_targets, index, relation, target, blame)
+                yield from (partial(self._load_batch, index, relation, batch) for batch in turn.batches)
 
-    def _load_piece(
-        self, index: int, relation: int, piece: Piece, blame: Room | None
-    ) -> tuple[BlockTensors, _OfTargets | None]:
-        block = self._load_block(index, relation, piece)
-        return block, None if blame is None else self._load_targets(index, relation, piece.target, blame)
+    def _load_batch(self, index: int, relation: int, batch: tuple[Piece, ...]) -> list[BlockTensors]:
+        return [self._load_block(index, relation, piece) for piece in batch]
 
     def _load_targets(self, index: int, relation: int, interval: int, blame: Room) -> _OfTargets:
         of, room = self.run.layers[index], self.run.rooms[index]
@@ -228,3 +244,9 @@ class EdgesBack:
             if not layer.uses_coefficients and SLOPE not in room[Key("state", of.state_of(relation))].columns.names:
                 _ = block.csr.numbers  # its messages are computed again
         return block
+
+
+def _by_source(held: Sequence[tuple[Sources, Sequence[Piece]]], size: int) -> list[Group[Sources, int]]:
+    """Return the order in which pieces are differentiated, so many sources with their gradients at once."""
+    of_target = attrgetter("target")
+    return groups_of(held, size=size, passing=of_target, rank=of_target)

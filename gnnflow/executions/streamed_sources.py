@@ -14,7 +14,7 @@ Shapes: S rows of sources, n rows of an interval.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -33,7 +33,7 @@ class Sources:
     """
 
     interval: int
-    sizes: Sequence[int]
+    sizes: Sequence[int] = field(compare=False)
     rows: Callable[[], Tensor] | None = None
 
     @classmethod

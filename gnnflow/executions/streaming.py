@@ -54,6 +54,17 @@ class Piece:
     rows: Callable[[], Tensor] | None = None
 
 
+@dataclass(frozen=True)
+class GroupSizes:
+    """How many intervals stay in memory together while an edge phase goes over a relation (`streamed_order.py`).
+
+    targets: whose states grow in the forward pass. sources: whose terms have gradients that grow in the backward pass.
+    """
+
+    targets: int = 1
+    sources: int = 1
+
+
 class Rows(Protocol):
     """K numbers for each node, by interval. What is read or written is one run of memory [n K]."""
 
@@ -99,6 +110,9 @@ class StreamedGraph(Protocol):
 
         Each interval of the type that the relation leads to has at least one.
         """
+
+    def groups(self, layer: int, relation: int = 0) -> GroupSizes:
+        """Return how many intervals of a relation's ends stay together; of several ranks on each as many."""
 
     def edge(self, layer: int, relation: int = 0) -> EdgeContext:
         """Return the columns of a relation's edges, of no edge."""

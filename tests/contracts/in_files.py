@@ -13,6 +13,7 @@ import torch
 from gnnflow.executions import streamed
 from gnnflow.executions.ring import Ring
 from gnnflow.executions.row_exchange import Exchange
+from gnnflow.executions.streaming import GroupSizes
 from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.graph import FileGraph
 from gnnflow.train.streamed.numbering import by_id, even_sizes, numbered
@@ -35,6 +36,7 @@ def filed(folder, case, number, exchange: Exchange | None = None, *, targets=Non
     depth = None
     if exchange is None and graph.adjacency.edges.leaves is None and targets is not None:
         depth = depth_of([blocks[id(block)] for block in case.per_layer], targets)
+    relations = 1 if typed is None else typed.schema.num_relations
     numbering = _numbering(case, nodes, depth, bounds=bounds, typed=typed)
     made = FileGraph.empty(
         Scratch(folder and str(folder)),
@@ -47,6 +49,7 @@ def filed(folder, case, number, exchange: Exchange | None = None, *, targets=Non
         ring=None if exchange is None else Ring(exchange, numbering.sizes, copies=case.seed % 2 == 1),
         typed=typed,
         leaves=leaves,
+        together=((GroupSizes(1 + case.seed % 2, 1 + case.seed % 3),) * relations,) * len(case.per_layer),
     )
     first, last = bounds[:2] if exchange is None else bounds[exchange.rank : exchange.rank + 2]
     cut = first + (last - first) // 3

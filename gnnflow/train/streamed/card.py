@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from gnnflow.executions.moving import beside, mapped
-from gnnflow.executions.streaming import Piece
+from gnnflow.executions.streaming import GroupSizes, Piece
 from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext
 from gnnflow.train.streamed.files import NodeFile, Scratch, ScratchFile
 from gnnflow.train.streamed.graph import FileGraph, node_context
@@ -153,6 +153,10 @@ class CardGraph:
         """Return a layer's pieces in the order of target, source and number."""
         assert relation == 0, "the config refuses several relations on a card"
         return self.chunks[layer]
+
+    def groups(self, layer: int, relation: int = 0) -> GroupSizes:
+        """Return how many intervals stay together."""
+        return self.files.groups(layer, relation)
 
     def edge(self, layer: int, relation: int = 0) -> EdgeContext:
         """Return the columns of a layer's edges in a relation, of no edge."""

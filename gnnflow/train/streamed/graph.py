@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gnnflow.executions.ring import Ring
 from gnnflow.executions.row_exchange import told_by_all
-from gnnflow.executions.streaming import EVERY, Piece
+from gnnflow.executions.streaming import EVERY, GroupSizes, Piece
 from gnnflow.executions.tensors import feature_tensors
 from gnnflow.graph.batch import Block, Degrees, NodeFeatures, TypedFeatures
 from gnnflow.graph.schema import UNTYPED, GraphSchema
@@ -37,7 +37,7 @@ class FileGraph:
 
     chunks: per layer those of each relation; layers over the same in-edges have them in common. inputs: features of
     each type, None of one without any. ring: where only some intervals are here. prunes: whether layers compute the
-    rows alone that reach a target, or all.
+    rows alone that reach a target, or all. together: intervals that stay together, per layer and relation; none: one.
     """
 
     scratch: Scratch
@@ -48,6 +48,7 @@ class FileGraph:
     degrees: NodeFile
     ring: Ring | None = None
     prunes: bool = False
+    together: tuple[tuple[GroupSizes, ...], ...] = ()
     _edges_of_all: dict[tuple[int, int], int] = field(default_factory=dict)
     _pieces: dict[tuple[int, int], list[Piece]] = field(default_factory=dict)
 
@@ -65,11 +66,13 @@ class FileGraph:
         ring: Ring | None = None,
         typed: TypedInputs | None = None,
         leaves: Sequence[int] = (),
+        together: tuple[tuple[GroupSizes, ...], ...] = (),
     ) -> FileGraph:
         """Return a graph whose nodes and edges are still to be written. files: per layer, the number of its edges.
 
         typed: of a typed graph, whose features' widths and forms are those that it names, and not width and sparse.
-        max_edges, max_rows: of a piece, as a `Plan` has them. leaves: as `ModelInputs.leaves_of_relations` gives them.
+        max_edges and max_rows of a piece, and together: as a `Plan` has them. leaves: as
+        `ModelInputs.leaves_of_relations` gives them.
         """
         own, sizes = None if ring is None else ring.own, numbering.sizes
         schema = UNTYPED if typed is None else typed.schema
@@ -86,7 +89,8 @@ class FileGraph:
             for number, (of, is_sparse) in enumerate(forms)
         )
         degrees = NodeFile(scratch, sizes, _DEGREES * schema.num_relations, own)
-        return cls(scratch, numbering, schema, tuple(chunks[number] for number in files), inputs, degrees, ring)
+        of_layers = tuple(chunks[number] for number in files)
+        return cls(scratch, numbering, schema, of_layers, inputs, degrees, ring, together=together)
 
     def add(self, first: int, *, blocks: Sequence[Block], features: NodeFeatures, nodes: Degrees) -> None:
         """Write the nodes from `first` on with their in-edges, a block per layer. Nodes come in order."""
@@ -192,6 +196,10 @@ class FileGraph:
     def _least_depth(self, layer: int) -> int:
         """Return the least depth of a layer's targets."""
         return layer + 1 if self.active(layer + 1) != self.sizes else _ANY_DEPTH
+
+    def groups(self, layer: int, relation: int = 0) -> GroupSizes:
+        """Return how many intervals of a relation's ends stay together: as planned, or one of each."""
+        return self.together[layer][relation] if self.together else GroupSizes()
 
     def edge(self, layer: int, relation: int = 0) -> EdgeContext:
         """Return the columns of a layer's edges in a relation, of no edge."""

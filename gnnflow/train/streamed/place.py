@@ -14,7 +14,8 @@ class Place:
     per_offset: bytes per row of what orders three pieces' edges by target and source. per_edge: bytes of three pieces,
     per_number: and where a layer computes numbers for each edge. reads: whether partitions are read there too. outputs:
     numbers per output of a target while the graph is gone through, at_loss: while the loss is computed, when nothing
-    else is there. exact: layers are taken as the execution computes them, and not in any way it could.
+    else is there. exact: layers are taken as the execution computes them, and not in any way it could. groups: whether
+    several intervals of a relation stay together.
     """
 
     fixed: int
@@ -25,6 +26,7 @@ class Place:
     outputs: int
     at_loss: int
     exact: bool
+    groups: bool
 
 
 ON_CPU = Place(
@@ -36,6 +38,7 @@ ON_CPU = Place(
     outputs=1,  # the logits, or their gradient
     at_loss=3,
     exact=False,
+    groups=True,
 )
 ON_CARD = Place(
     fixed=FIXED_MEMORY["cuda"],
@@ -46,4 +49,5 @@ ON_CARD = Place(
     outputs=3,
     at_loss=5,
     exact=True,
+    groups=False,  # not tried on one
 )

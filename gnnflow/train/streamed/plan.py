@@ -1,11 +1,13 @@
 """How a graph is cut so that training on it keeps a budget of memory: or why it cannot.
 
-What a phase of the streamed execution holds at once is a few tensors of one interval's rows, three pieces of edges
+What a phase of the streamed execution holds at once is a few tensors of some intervals' rows, three pieces of edges
 (the one computed on and those read ahead), and what is there throughout: weights with their optimiser, the logits and
-labels of the targets. The first is in proportion to the nodes of an interval, so there are as few intervals as fit.
+labels of the targets. The first is in proportion to the nodes of an interval, so as few intervals as fit are the least
+there can be. More of them leave room for groups of intervals (`groups.py`), by which less is read.
 
-Every layer's terms and states are asked of the model itself (`widths.py`). On a typed graph an interval is of one type;
-all have the same most number of rows, so a type has as many intervals as its nodes ask for.
+Every layer's terms and states are asked of the model itself (`widths.py`), and what phases hold of them follows
+(`phases.py`). On a typed graph an interval is of one type; all have the same most number of rows, so a type has as many
+intervals as its nodes ask for.
 
 Shapes: N nodes, T targets, C outputs.
 """
@@ -19,23 +21,21 @@ from dataclasses import dataclass
 from pydantic import ByteSize
 
 from gnnflow.config.messages import show
+from gnnflow.executions.streaming import GroupSizes
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.schema import GraphSchema
 from gnnflow.layers import Model
+from gnnflow.train.streamed.groups import Groups, as_large_as_fit
 from gnnflow.train.streamed.numbering import KEPT_PER_NODE, PER_NODE, PER_TYPED_NODE
+from gnnflow.train.streamed.phases import bytes_per_layer, bytes_per_picked
 from gnnflow.train.streamed.place import ON_CPU, Place
 from gnnflow.train.streamed.size import GraphSize
 from gnnflow.train.streamed.space import bytes_of_files, mib
-from gnnflow.train.streamed.widths import (
-    NUMBER,
-    Asked,
-    TypeWidths,
-    bytes_per_layer,
-    bytes_per_picked,
-    layer_widths,
-)
+from gnnflow.train.streamed.widths import NUMBER, Asked, TypeWidths, layer_widths
 
 _MOST_INTERVALS = 1024  # of a type
+_MORE_INTERVALS = 4  # times as many as have to be: more make chunks so small that reading them takes longest
+_HARDLY_MORE = 1.05  # times what is read with the best of these: the first one is taken that reads no more
 _NUMBERS_OF_INTERVALS = 1 << 16  # that two bytes tell apart
 
 _SHARE_OF_EDGES = 0.25  # of what is left for intervals and pieces: more intervals rather than less for pieces
@@ -60,6 +60,7 @@ class Plan:
     num_bytes: of a rank's memory; row_bytes: of them, those of rows of intervals; disk_bytes: of its files, wherever
     they lie. copies: each rank keeps the sources' terms of all ranks. of_types: how many of the intervals are of each
     node type; none where there is one. max_rows: that the leaves of a piece's edges may name; 0 for any number.
+    together: how many intervals stay together, per layer and relation; none: one of each.
     """
 
     intervals: int
@@ -70,6 +71,7 @@ class Plan:
     copies: bool = False
     of_types: tuple[int, ...] = ()
     max_rows: int = 0
+    together: tuple[tuple[GroupSizes, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,14 +125,14 @@ class _Needs:
             fixed,
             _resident(model, size, place.outputs),
             _resident(model, size, place.at_loss),
-            max(map(bytes_per_layer, layers, [*layers[1:], None])) + place.per_offset,
+            max(bytes_per_layer(*pair, place.per_offset) for pair in zip(layers, [*layers[1:], None], strict=True)),
             place.per_edge + columns + 6 * NUMBER * heads + place.per_number * bool(heads),
             max(map(bytes_per_picked, layers)),
         )
 
-    def in_all(self, rows: int, edges: int, picked: int = 0) -> int:
-        """Return the bytes with so many rows of an interval, edges and picked rows."""
-        held = rows * self.per_row + edges * self.per_edge + picked * self.per_picked
+    def in_all(self, row_bytes: int, edges: int, picked: int = 0) -> int:
+        """Return the bytes with so many of rows of intervals, and so many edges and picked rows."""
+        held = row_bytes + edges * self.per_edge + picked * self.per_picked
         return self.fixed + max(self.with_loss, self.resident + held)
 
 
@@ -155,13 +157,14 @@ def plan(model: Model, size: GraphSize, *, budget: int, copies: bool = False, pl
     schema = model.inputs.schema
     most = min(_MOST_INTERVALS, max(size.by_type.nodes), (_NUMBERS_OF_INTERVALS - 1) // schema.num_types)
     few = 1 if size.has_leaves else most
-    if (found := _cut(schema, size, layers, needs, budget=budget, copies=copies, most=few)) is not None:
-        return found
+    least = _fewest(schema, size, needs, budget=budget, most=few)
+    if least is not None:
+        return _cut(schema, size, layers, needs, budget=budget, copies=copies, place=place, least=least, most=few)
     if size.has_leaves:
         return _picking_cut(schema, size, *_needs(model, size, place, picks=True), budget=budget, most=most)
     cut = _Cut.of(size, schema, most)
     what = f"{needs.per_row:,} bytes for each node of an interval, of which there can be {most}"
-    raise _too_small(budget, {what: needs.in_all(cut.rows, _edges(size, needs, cut, budget))})
+    raise _too_small(budget, {what: needs.in_all(cut.rows * needs.per_row, _edges(size, needs, cut, budget))})
 
 
 def _needs(model: Model, size: GraphSize, place: Place, *, picks: bool) -> tuple[list[list[TypeWidths]], _Needs]:
@@ -183,6 +186,15 @@ def _edges(size: GraphSize, needs: _Needs, cut: _Cut, budget: int) -> int:
     return max(_least_edges(size), min(enough, cut.chunk * 21 // 20))
 
 
+def _fewest(schema: GraphSchema, size: GraphSize, needs: _Needs, *, budget: int, most: int) -> int | None:
+    """Return the fewest intervals that keep the budget; None where it takes more than `most`."""
+    for intervals in range(1, most + 1):
+        cut = _Cut.of(size, schema, intervals)
+        if needs.in_all(cut.rows * needs.per_row, _edges(size, needs, cut, budget)) <= budget:
+            return intervals
+    return None
+
+
 def _cut(
     schema: GraphSchema,
     size: GraphSize,
@@ -191,21 +203,30 @@ def _cut(
     *,
     budget: int,
     copies: bool,
+    place: Place,
+    least: int,
     most: int,
-) -> Plan | None:
-    """Return the cut of the fewest intervals that keeps the budget; None where it takes more than `most`."""
+) -> Plan:
+    """Return the cut of at least so many intervals, and the groups of them, by which least is read."""
     left = budget - needs.resident - needs.fixed
-    for intervals in range(1, most + 1):
+    found: list[tuple[int, _Cut, Groups]] = []
+    for intervals in range(least, min(most, _MORE_INTERVALS * least + 2) + 1 if place.groups else least + 1):
         cut = _Cut.of(size, schema, intervals)
-        rows, row_bytes = cut.rows, cut.rows * needs.per_row
         edges = _edges(size, needs, cut, budget)
-        if needs.in_all(rows, edges) <= budget:
-            edges = max(edges, min((left - row_bytes) // needs.per_edge, 2 * cut.chunk))
-            copies = copies and intervals > 1
-            disk = bytes_of_files(layers, size, schema, copies=copies, intervals=cut.of_types)
-            of_types = cut.of_types if size.typed is not None else ()
-            return Plan(sum(cut.of_types), edges, needs.in_all(rows, edges), disk, row_bytes, copies, of_types)
-    return None
+        row_bytes = left - edges * needs.per_edge
+        groups = as_large_as_fit(
+            layers, schema, cut.of_types, size, rows=cut.rows, row_bytes=row_bytes if place.groups else 0, place=place
+        )
+        found.append((edges, cut, groups))
+    enough = _HARDLY_MORE * min(groups.bytes_read for _, _, groups in found)
+    edges, cut, groups = next(each for each in found if each[2].bytes_read <= enough)
+    row_bytes = max(cut.rows * needs.per_row, groups.row_bytes)
+    edges = max(edges, min((left - row_bytes) // needs.per_edge, 2 * cut.chunk))
+    copies = copies and max(cut.of_types) > 1
+    disk = bytes_of_files(layers, size, schema, copies=copies, intervals=cut.of_types)
+    of_types = cut.of_types if size.typed is not None else ()
+    num_bytes = needs.in_all(row_bytes, edges)
+    return Plan(sum(cut.of_types), edges, num_bytes, disk, row_bytes, copies, of_types, together=groups.sizes)
 
 
 def _picking_cut(
@@ -222,19 +243,19 @@ def _picking_cut(
     for intervals in range(2, most + 1):
         cut = _Cut.of(size, schema, intervals)
         edges = _edges(size, needs, cut, budget)
-        picked = min(nodes, (budget - needs.in_all(cut.rows, edges)) // max(needs.per_picked, 1))
+        picked = min(nodes, (budget - needs.in_all(cut.rows * needs.per_row, edges)) // max(needs.per_picked, 1))
         if picked >= least:
             found.append((_num_pieces(size, schema, cut, edges, picked), cut, edges, picked))
     if not found:
         what = f"{needs.per_row:,} bytes for each node of an interval, of which there can be {most}, and "
         what += f"{needs.per_picked:,} for each row that a piece of edges with leaves reads"
         rows = _Cut.of(size, schema, most).rows
-        raise _too_small(budget, {what: needs.in_all(rows, _LEAST_WITH_LEAVES, least)})
+        raise _too_small(budget, {what: needs.in_all(rows * needs.per_row, _LEAST_WITH_LEAVES, least)})
     _, cut, edges, picked = min(found, key=lambda each: each[0])  # of several the one of fewest intervals
     disk = bytes_of_files(layers, size, schema, copies=False, intervals=cut.of_types)
     of_types = cut.of_types if size.typed is not None else ()
     row_bytes = cut.rows * needs.per_row + picked * needs.per_picked
-    num_bytes = needs.in_all(cut.rows, edges, picked)
+    num_bytes = needs.in_all(cut.rows * needs.per_row, edges, picked)
     return Plan(sum(cut.of_types), edges, num_bytes, disk, row_bytes, of_types=of_types, max_rows=picked)
 
 

@@ -228,6 +228,7 @@ def _written(
         ring=None if exchange.size == 1 else Ring(exchange, numbering.sizes, copies=made.copies),
         typed=job.inputs.typed,
         leaves=job.inputs.leaves_of_relations,
+        together=made.together,
     )
     for number in partitions_of(exchange.rank, exchange.size, book):
         part = read_part(neighbors, [number])

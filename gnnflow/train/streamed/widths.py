@@ -24,12 +24,6 @@ from gnnflow.layers import EdgeContext, Layer, Model, NodeContext, Sum, Terms
 NUMBER = 4  # bytes
 DEGREES = 3  # numbers per relation
 
-# Intervals of source terms on their way round a ring: two read ahead, and what is computed on, waits to be taken and is
-# coming, which lies in memory of the rank before, as the same of this rank does for the next one: each maps both.
-_PASSED = 2 + 2 * 3
-# With their gradients: what came and what is sent, in memory of either, a part that is made and two on their way home.
-_PASSED_BACK = _PASSED + 2 * 2 + 3
-
 _MANY = 10**9
 _COUNTS = ((1, 1, 1), (1, _MANY, 1), (_MANY, 1, 1), (1, 1, _MANY))
 
@@ -156,64 +150,6 @@ def layer_widths(model: Model, index: int, asked: Asked) -> list[TypeWidths]:
         )
         for node_type, columns in enumerate(asked.features)
     ]
-
-
-def bytes_per_layer(layer: list[TypeWidths], following: list[TypeWidths] | None) -> int:
-    """Return the bytes per node of an interval that the largest phase of a layer holds, of whatever type it is."""
-    none: list[TypeWidths | None] = [None] * len(layer)
-    return max(map(_bytes_per_row, layer, following or none))
-
-
-def _bytes_per_row(layer: TypeWidths, following: TypeWidths | None) -> int:
-    """Return the bytes per node of an interval of a type that the largest phase of a layer holds.
-
-    Of what a phase reads there is what it computes on and the next; of what it writes, what it fills and what is on its
-    way to the file. Forward, pieces are read two ahead. What follows the edges of the type's last relation reads the
-    states and target terms of the others, while source terms of the next pieces are there.
-    """
-    own = layer.target + layer.own + layer.h * layer.has_shortcut + layer.degrees * (following is not None)
-    # what is written behind a layer, and whose gradients are read: rows where they are read as such, and next terms
-    behind = layer.rows + (following.made if following is not None else 0)
-    terms = 2 * (layer.h + layer.degrees + layer.made)
-    # a state that relations have in common is read again for each of them
-    again = 2 * layer.states * (layer.merges and len(layer.into) > 1)
-    edges = 2 * layer.states + again + max(map(_piece, layer.into), default=0) + 2 * own + 2 * behind
-    edges_back = max((_piece_back(each) for each in layer.into if each.learns), default=0)
-    last_back = 2 * (own + layer.states + behind)
-    if layer.learns:
-        last_back += 2 * (layer.summed + layer.target + layer.own + layer.h * layer.has_shortcut)
-    head = 6 * layer.rows
-    return NUMBER * max(terms, edges, edges_back, last_back, head)
-
-
-def bytes_per_picked(layer: list[TypeWidths]) -> int:
-    """Return the bytes per row that a piece of edges with leaves picks: forward three pieces' are read.
-
-    Backward: the terms of two, and of one the gradients, what autograd makes of them and what is added to an interval.
-    """
-    return 6 * NUMBER * max((each.source for of in layer for each in of.into if not each.spread), default=0)
-
-
-def _piece(of: PassWidths) -> int:
-    """Return the numbers per row that adding a relation's pieces takes beside the state they are added to."""
-    # where pieces are not added in place: a part's state and what the two are merged with
-    parts = 0 if of.in_place else 4 * of.state
-    # where rows are picked, the interval that they are picked from in each of the two threads that read
-    sources = 3 * of.spread * of.source if of.spread else 2 * of.source
-    return parts + sources + _PASSED * of.passed
-
-
-def _piece_back(of: PassWidths) -> int:
-    """Return the numbers per row that differentiating a relation's pieces takes."""
-    # where pieces are not added in place: the whole states, a part with its gradient, what that is made of, and the
-    # gradients of terms
-    differentiated = 0 if of.in_place else 5 * of.state + 2 * (of.spread * of.source + of.target)
-    differentiated += 0 if of.in_place or of.adds else 3 * of.kept
-    # attention keeps of each target what it needs of all its edges, and reads and writes the gradients of target terms
-    attended = 4 * of.heads + 2 * of.target if of.in_place and not of.adds else 0
-    # where rows are picked, of an interval: terms that are read, and gradients added to, written and about to be
-    sources = 4 * (of.spread or 1) * of.source
-    return sources + _PASSED_BACK * of.passed + 2 * (of.state + of.target) + differentiated + attended
 
 
 def _pass_widths(of: LayerRelations, relation: int, asked: Asked) -> PassWidths:
