@@ -13,6 +13,9 @@ edges: training under one budget at several numbers of edges (millions) on the s
 schedules: a step by each of `streamed_schedules.py`. --rate: MiB per second that the files are read and written at
 most, all threads together.
 
+--single: one interval stays at a time, in as few intervals as the budget allows. --intervals: so many, whatever it
+allows; groups are then those of the plan.
+
 --train: percent of the nodes that are training nodes. --skew A: the node of rank r has r^-A of the edges, at either
 end, ids in the order of ranks or not (--ids). --order id: runs of ids are intervals, and every layer computes all rows.
 Prints one JSON line.
@@ -29,6 +32,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
@@ -36,10 +41,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from streamed_schedules import SCHEDULES, InTurn, in_turn
+from streamed_schedules import SCHEDULES, InTurn, in_turn, plans_by_target
 
 from gnnflow.config import model_from_dict
-from gnnflow.executions import globalbatch, streamed, streamed_backward
+from gnnflow.executions import globalbatch, streamed, streamed_backward, streamed_edges
 from gnnflow.executions.active_sets import active_rows
 from gnnflow.executions.rank_batch import rank_batch
 from gnnflow.executions.row_exchange import OneRank
@@ -55,6 +60,7 @@ from gnnflow.train.reproducible import compute_settings
 from gnnflow.train.streamed.files import LocalDisk, Scratch
 from gnnflow.train.streamed.graph import FileGraph
 from gnnflow.train.streamed.numbering import Numbering, by_id, even_sizes, numbered
+from gnnflow.train.streamed.place import ON_CPU
 from gnnflow.train.streamed.plan import Plan, plan
 from gnnflow.train.streamed.reach import depths
 from gnnflow.train.streamed.size import GraphSize
@@ -186,7 +192,8 @@ def filed(model: Model, chosen: argparse.Namespace, scratch: Scratch) -> tuple[F
         most = int(max(np.add.reduceat(share, bounds[:-1])) * chosen.edges)
     largest = (int(max(np.diff(bounds))), most)
     size = GraphSize(chosen.nodes, chosen.edges, len(targets_of(chosen)), chosen.width, 0, largest)
-    made = plan(model, size, budget=chosen.budget << 20)
+    with plans_by_target() if chosen.alone == "by target" else nullcontext():
+        made = plan(model, size, budget=chosen.budget << 20, place=replace(ON_CPU, groups=not chosen.single))
     return_memory(most=made.row_bytes)
     numbering = numbering_of(chosen, chosen.intervals or made.intervals)
     graph = FileGraph.empty(
@@ -246,7 +253,7 @@ def alone(chosen: argparse.Namespace) -> dict[str, Any]:
             compute: Callable[[], torch.Tensor] = in_memory(model, chosen)
         else:
             if chosen.alone == "in turn":
-                for module in (streamed, streamed_backward):
+                for module in (streamed, streamed_backward, streamed_edges):
                     vars(module)["ahead"] = in_turn
             rate, disk._rate = disk._rate, 0.0  # noqa: SLF001 - the graph itself is written as fast as it can be
             scratch = (InTurn if chosen.alone == "in turn" else Scratch)(folder, disk)
@@ -254,7 +261,12 @@ def alone(chosen: argparse.Namespace) -> dict[str, Any]:
             disk._rate = rate  # noqa: SLF001
             streamed.StreamedRun, streamed_backward._Backward = SCHEDULES[chosen.alone]  # type: ignore[misc]  # noqa: SLF001
             active = [sum(graph.active(level)) / chosen.nodes for level in range(chosen.layers + 1)]
-            told = {"intervals": len(graph.sizes), "planned_mib": made.num_bytes / 2**20, "active": active}
+            told = {
+                "intervals": len(graph.sizes),
+                "together": str(made.together),
+                "planned_mib": made.num_bytes / 2**20,
+                "active": active,
+            }
             told |= chunk_sizes(graph)
 
             compute = partial(streamed.forward, model, graph, every)
@@ -302,6 +314,7 @@ def main() -> None:
     parser.add_argument("--ids", choices=["degree", "spread"], default="spread")
     parser.add_argument("--order", choices=["id", "found"], default="found")
     parser.add_argument("--sizes", default="5,10,20,40")
+    parser.add_argument("--single", action="store_true")
     parser.add_argument("--alone", default="", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.alone:

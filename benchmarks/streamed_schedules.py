@@ -1,15 +1,17 @@
 """The schedules that `streamed.py` compares: in which order chunks are taken, and what is read and written for each.
 
-    ours        chunks by target interval forward, whose state stays, and by source interval backward, whose gradient
-                does
-    by target   by target interval both ways (destination order): backward, gradients are read and written for every
-                chunk
-    by source   by source interval both ways: forward, states are
+    ours        chunks by target intervals forward, whose states stay, and by source intervals backward, whose gradients
+                do
+    by target   by target intervals both ways (destination order): backward, gradients of source terms are read and
+                written whenever they go by
+    by source   by source interval both ways: forward, a target interval's state is read and written for every chunk
     stage       scatter, edge function and gather (NGra, Ma et al. 2018, section 3) one after the other over all chunks,
                 with rows per edge in files, and their gradients the other way round
     in turn     ours, with nothing read ahead or written behind
 
 All read ahead and write behind as ours does, but the last. They give the same weights. Graphs are without types.
+Destination order has groups of its own, as large as fit where target rows stay both ways (`plans_by_target`); the two
+below it take one interval at a time.
 """
 
 from __future__ import annotations
@@ -18,19 +20,25 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 
 from gnnflow.executions import streamed, streamed_backward, streamed_edges, streaming
 from gnnflow.executions.streamed_layers import sources_in
+from gnnflow.executions.streamed_order import groups_of
 from gnnflow.executions.streamed_rooms import Key
 from gnnflow.executions.streamed_sources import zeros
 from gnnflow.executions.streaming import ahead
 from gnnflow.kernels import gather_sources, weighted_sum
 from gnnflow.layers import Terms
+from gnnflow.train.streamed import groups
 from gnnflow.train.streamed.files import Scratch, bytes_of
+from gnnflow.train.streamed.phases import EdgePhase
+from gnnflow.train.streamed.widths import PassWidths
 
 SOURCE, TARGET, STATE = (Key(kind, 0) for kind in ("source", "target", "state"))
 
@@ -53,7 +61,7 @@ class BySource(streamed.StreamedRun):
                     yield partial(room[SOURCE].read, source)
                 yield partial(room[TARGET].read, target)
                 yield partial(room[STATE].read, target) if target in begun else lambda: None
-                yield from (partial(self._load_piece, piece, None) for piece in chunk)
+                yield from (partial(self._load_batch, (piece,)) for piece in chunk)
 
         with ahead(loads(), number=2) as found:
             source, terms = -1, {}
@@ -62,7 +70,7 @@ class BySource(streamed.StreamedRun):
                     source, terms = chunk[0].source, next(found)
                 own, state = next(found), next(found)
                 for piece in chunk:
-                    block, _ = next(found)
+                    (block,) = next(found)
                     state = self.add_piece(index, relation, state, piece, block, terms=Terms(terms, own))
                 self.keep(index, relation, chunk[0].target, state)
                 begun.add(chunk[0].target)
@@ -70,7 +78,7 @@ class BySource(streamed.StreamedRun):
 
 
 class ByTarget(streamed_backward._Backward):  # noqa: SLF001 - the same pass in another order
-    """Backward target interval by target interval: the gradient of source terms is read and written for every chunk.
+    """Backward by groups of target intervals: the gradient of source terms is read and written whenever they go by.
 
     What is of targets stays: their terms with the gradients of these, and the gradient of their state. Of source terms
     is read what gradients depend on.
@@ -78,71 +86,99 @@ class ByTarget(streamed_backward._Backward):  # noqa: SLF001 - the same pass in 
 
     def _edge_phase(self, index: int, relation: int, blame: Any, sources: Any) -> None:
         run = self.run
-        room, layer = run.rooms[index], run.layers[index].layers[relation]
         pieces = [piece for piece in run.pieces(index) if piece.num_edges]
-        chunks = [list(held) for _, held in groupby(pieces, key=lambda piece: (piece.target, piece.source))]
+        held = [(target, list(of)) for target, of in groupby(pieces, key=attrgetter("target"))]
+        of_source = attrgetter("source")
+        groups = groups_of(held, size=run.graph.groups(index).sources, passing=of_source, rank=of_source)
         begun: set[int] = set()
+        with ahead(self._loads_of(index, relation, groups, blame, begun), number=2) as found:
+            own, of_targets = Staying(blame[TARGET]), {}
+            for group in groups:
+                own.settle()
+                of_targets = {target: next(found) for target in group.staying}
+                for turn in group.turns:
+                    terms, gathered = next(found), next(found)
+                    if gathered is None:
+                        gathered = zeros(blame[SOURCE], run.graph.active(index)[turn.passing], run.model.device)
+                    for leaf in terms.values():
+                        leaf.requires_grad_()
+                    room_of: dict[Any, Any] = {**blame, TARGET: own}
+                    of = streamed_edges._Source(terms, gathered, room_of)  # noqa: SLF001
+                    for batch in turn.batches:
+                        for piece, block in zip(batch, next(found), strict=True):
+                            read = streamed_edges._Read(block, of_targets[piece.target])  # noqa: SLF001
+                            assert self._pulls(index, relation, piece, read, of), "of messages summed alone"
+                    blame[SOURCE].write(turn.passing, gathered)
+                    begun.add(turn.passing)
+            own.settle()
+
+    def _loads_of(
+        self, index: int, relation: int, groups: list[Any], blame: Any, begun: set[int]
+    ) -> Iterator[Callable[[], Any]]:
+        room, layer = self.run.rooms[index], self.run.layers[index].layers[relation]
         of_source = room[SOURCE].read
         if layer.uses_coefficients and layer.levels.instance.adds:  # the gradient of a sum does not depend on its rows
             of_source = partial(without_values, room[SOURCE])
-
-        def loads() -> Iterator[Callable[[], Any]]:
-            target = -1
-            for chunk in chunks:
-                source = chunk[0].source
-                if chunk[0].target != target:
-                    target = chunk[0].target
-                    yield partial(self._load_targets, index, relation, target, blame)
-                yield partial(of_source, source)
-                yield partial(blame[SOURCE].read, source) if source in begun else lambda: None
-                yield from (partial(self._load_block, index, relation, piece) for piece in chunk)
-
-        with ahead(loads(), number=2) as found:
-            target, own = -1, Staying(blame[TARGET])
-            of_targets: Any = None
-            for chunk in chunks:
-                source = chunk[0].source
-                if chunk[0].target != target:
-                    target, of_targets = chunk[0].target, next(found)
-                terms, gathered = next(found), next(found)
-                if gathered is None:
-                    gathered = zeros(blame[SOURCE], run.graph.active(index)[source], run.model.device)
-                for leaf in terms.values():
-                    leaf.requires_grad_()
-                for piece in chunk:
-                    read = streamed_edges._Read(next(found), of_targets)  # noqa: SLF001
-                    room_of: dict[Any, Any] = {**blame, TARGET: own}
-                    held = streamed_edges._Source(terms, gathered, room_of)  # noqa: SLF001
-                    taken = self._pulls(index, relation, piece, read, held)
-                    assert taken, "of layers whose messages are summed alone"
-                blame[SOURCE].write(source, gathered)
-                begun.add(source)
-            own.settle()
+        for group in groups:
+            for target in group.staying:
+                yield partial(self._load_targets, index, relation, target, blame)
+            for turn in group.turns:
+                yield partial(of_source, turn.passing)
+                yield partial(blame[SOURCE].read, turn.passing) if turn.passing in begun else lambda: None
+                yield from (partial(self._load_batch, index, relation, batch) for batch in turn.batches)
 
 
 class Staying:
-    """Rows of one interval at a time, which are read once and written once."""
+    """Rows of intervals that are read once and written once until they are settled."""
 
     def __init__(self, held: Any) -> None:
-        self._held, self._interval = held, -1
-        self._rows: Any = None
+        self._held = held
+        self._rows: dict[int, Any] = {}
 
     def read(self, interval: int) -> Any:
         """Return an interval's rows."""
-        if interval != self._interval:
-            self.settle()
-            self._interval, self._rows = interval, self._held.read(interval)
-        return self._rows
+        if interval not in self._rows:
+            self._rows[interval] = self._held.read(interval)
+        return self._rows[interval]
 
     def write(self, interval: int, rows: Any) -> None:
         """Keep an interval's rows."""
-        self._interval, self._rows = interval, rows
+        self._rows[interval] = rows
 
     def settle(self) -> None:
         """Have what is kept written."""
-        if self._rows is not None:
-            self._held.write(self._interval, self._rows)
-        self._interval, self._rows = -1, None
+        for interval, rows in self._rows.items():
+            self._held.write(interval, rows)
+        self._rows = {}
+
+
+def by_target_phase(of: PassWidths) -> EdgePhase:
+    """Return what the backward pass of destination order holds of rows."""
+    # of sources: values only where gradients depend on them; terms and gradients as they go by, and behind
+    terms = of.source if not of.adds or of.kept > of.state else of.heads
+    target = of.state + 2 * of.target
+    return EdgePhase(2 * terms + 4 * of.source + target, target, target)
+
+
+def read_by_target(relation: Any, sizes: Any) -> int:
+    """Return the bytes that destination order reads, as `groups._Relation.bytes_read` counts ours."""
+    of, (sources, targets), (from_nodes, to_nodes) = relation.of, relation.cut, relation.nodes
+    terms = of.source if not of.adds or of.kept > of.state else of.heads
+    back = relation.phases[1] is not None
+    numbers = -(-targets // sizes.targets) * from_nodes * of.source
+    numbers += back * -(-targets // sizes.sources) * from_nodes * (terms + 2 * of.source)
+    numbers += sources * to_nodes + back * targets * from_nodes
+    return int(4 * numbers + (1 + back) * sources * targets * groups._PER_PIECE)  # noqa: SLF001
+
+
+@contextmanager
+def plans_by_target() -> Iterator[None]:
+    """Have plans made for destination order, with the groups and intervals by which it reads least."""
+    with (
+        mock.patch.object(groups, "backward_phase", by_target_phase),
+        mock.patch.object(groups._Relation, "bytes_read", read_by_target),  # noqa: SLF001
+    ):
+        yield
 
 
 def without_values(held: Any, interval: int) -> dict[str, torch.Tensor]:

@@ -180,6 +180,7 @@ class StreamedRun(StreamedLayers):
     def _edge_phase(self, index: int, relation: int) -> None:
         """Aggregate group after group of target intervals, whose states stay in memory until they are whole."""
         of, groups = self.layers[index], self._groups(index, relation)
+        of_state = of.state_of(relation)
         wanted = [[turn.passing.interval for turn in group.turns if not turn.passing.own] for group in groups]
         terms = self.rooms[index][Key("source", relation)]
         passed = passing(self.graph, of.source_type(relation), terms, wanted)
@@ -191,19 +192,15 @@ class StreamedRun(StreamedLayers):
                     for batch in turn.batches:
                         blocks = cast("list[BlockTensors]", next(found))
                         for piece, block in zip(batch, blocks, strict=True):
-                            self._add_to(held[piece.target], index, relation, piece, block, source)
-                        del blocks, block
+                            of_target = held[piece.target]
+                            terms = Terms(source, of_target.own.terms[Key("target", relation)])
+                            state = of_target.states.get(of_state)
+                            state = self.add_piece(index, relation, state, piece, block, terms=terms)
+                            of_target.states[of_state] = state
+                        del blocks, block, of_target, terms, state
                     del source  # before the next one comes
                 for interval in group.staying:
                     self._whole(held.pop(interval), index, relation, interval)
-
-    def _add_to(
-        self, held: Growing, index: int, relation: int, piece: Piece, block: BlockTensors, source: Named
-    ) -> None:
-        """Add a piece to the state of its target interval."""
-        state = held.states.get(of_state := self.layers[index].state_of(relation))
-        terms = Terms(source, held.own.terms[Key("target", relation)])
-        held.states[of_state] = self.add_piece(index, relation, state, piece, block, terms=terms)
 
     def _whole(self, held: Growing, index: int, relation: int, interval: int) -> None:
         """Write a whole state where it is read again, and behind the last relation finish the interval."""

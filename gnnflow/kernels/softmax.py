@@ -29,6 +29,8 @@ from gnnflow.kernels.table import (
     weighted_sum,
 )
 
+_NO_EDGES = identity(0)
+
 
 class SoftmaxSums(NamedTuple):
     """maximum [T, H]: the largest logit, -inf without in-edges; denominator [T, H] relates to it; mean [T, H, W].
@@ -45,7 +47,7 @@ def adds_softmax(logit: Halves, value: Tensor) -> bool:
     """Return whether `add_softmax_sums` and `add_softmax_gradient` take logits and rows as these."""
     heads, rows = logit.source.shape[1], (value, logit.source, logit.target)
     alike = value.shape[1] == heads <= MOST_HEADS and all(each.dtype == torch.float32 for each in rows)
-    return alike and all(native.accepts(identity(0), each) for each in rows)
+    return alike and all(native.accepts(_NO_EDGES, each) for each in rows)
 
 
 def softmax_sums(

@@ -7,17 +7,25 @@ import os
 from functools import partial
 from unittest import mock
 
+from gnnflow.executions.streaming import GroupSizes
 from gnnflow.train.globalbatch import open_task_source
 from gnnflow.train.streamed import source
 from gnnflow.train.streamed.files import LocalDisk, Scratch
 from gnnflow.train.streamed.plan import Plan
 
+TOGETHER = GroupSizes(targets=2, sources=3)
 
-def cut_to(disk_bytes, intervals=5, max_rows=20):
-    """Return what plans intervals (of each type), pieces of 30 edges, and so many rows that leaves of a piece name."""
 
-    def planned(*_, budget, copies=False, place=None):
-        return Plan(intervals, 30, budget, disk_bytes, budget, copies and intervals > 1, max_rows=max_rows)
+def cut_to(disk_bytes, intervals=5, max_rows=20, together=TOGETHER):
+    """Return what plans intervals (of each type), pieces of 30 edges, and so many rows that leaves of a piece name.
+
+    together: how many intervals of each relation stay together.
+    """
+
+    def planned(model, *_, budget, copies=False, place=None):
+        groups = ((together,) * model.inputs.schema.num_relations,) * model.num_layers
+        copies = copies and intervals > 1
+        return Plan(intervals, 30, budget, disk_bytes, budget, copies, max_rows=max_rows, together=groups)
 
     return planned
 
@@ -35,20 +43,20 @@ class Full(LocalDisk):
         super().write(file, held, at)
 
 
-def _opened(job, *, edges, exchange=None, intervals, copies, full):
+def _opened(job, *, edges, exchange=None, intervals, copies, full, together):
     rank, after = full
     disk = Full(after) if exchange is not None and exchange.rank == rank else LocalDisk()
     with (
         mock.patch.object(source, "Scratch", lambda folder: Scratch(folder, disk)),
-        mock.patch.object(source, "plan", cut_to(0, intervals)),
+        mock.patch.object(source, "plan", cut_to(0, intervals, together=together)),
         mock.patch.object(source, "keeps_copies", return_value=copies),
     ):
         return open_task_source(job, edges=edges, exchange=exchange)
 
 
-def open_cut(*, intervals, copies=False, full=(-1, 0)):
+def open_cut(*, intervals, copies=False, full=(-1, 0), together=TOGETHER):
     """Return what opens a rank's part of a job, in so many intervals and pieces of a few edges.
 
     full: a rank whose disk is full after so many writes.
     """
-    return partial(_opened, intervals=intervals, copies=copies, full=full)
+    return partial(_opened, intervals=intervals, copies=copies, full=full, together=together)

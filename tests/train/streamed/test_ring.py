@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gnnflow.executions.streaming import GroupSizes
 from gnnflow.graph.errors import TrainingError
 from gnnflow.progress import Silent
 from gnnflow.train.ranks.gang import train_on_ranks
@@ -23,7 +24,7 @@ from tests.train.ranks.test_gang import (
     nothing_is_left_soon,
     rows_of,
 )
-from tests.train.streamed.cutting import open_cut
+from tests.train.streamed.cutting import TOGETHER, open_cut
 
 pytestmark = pytest.mark.distributed
 
@@ -38,8 +39,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def on_ring(client, job, *, copies=False, progress=None):
-    opened = open_cut(intervals=2, copies=copies)
+def on_ring(client, job, *, copies=False, progress=None, together=TOGETHER):
+    opened = open_cut(intervals=2, copies=copies, together=together)
     return train_on_ranks(job, client, progress=progress or Recording(), open_source=opened)
 
 
@@ -53,11 +54,13 @@ def test_ranks_train_as_global_batch_does(client, folder: Path, ranks: int):
     nothing_is_left(client)
 
 
-def test_the_same_seed_gives_the_same_bytes_whoever_reads_what(client, folder: Path):
+def test_the_same_seed_gives_the_same_bytes_whoever_reads_what_and_whatever_stays(client, folder: Path):
     job = job_for(folder, model=DROPPED, workers=3, memory="1GiB", epochs=2, baseline=True)
-    first, second, third = (on_ring(client, job, copies=copies).result for copies in (False, False, True))
-    assert first.weights == second.weights == third.weights
-    assert rows_of(first) == rows_of(second) == rows_of(third)
+    ways = [(False, TOGETHER), (False, TOGETHER), (True, TOGETHER), (False, GroupSizes()), (True, GroupSizes(1, 4))]
+    first, *others = (on_ring(client, job, copies=copies, together=together).result for copies, together in ways)
+    for each in others:
+        assert each.weights == first.weights
+        assert rows_of(each) == rows_of(first)
     nothing_is_left(client)
 
 

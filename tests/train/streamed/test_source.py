@@ -16,12 +16,14 @@ import pytest
 import torch
 
 from gnnflow.config import config_from_dict
+from gnnflow.executions.streaming import GroupSizes
 from gnnflow.graph.errors import ConfigError, TrainingError
 from gnnflow.layers.model import build_model
 from gnnflow.layers.saved import decode_weights
 from gnnflow.progress import Silent
 from gnnflow.train.streamed import open_streamed, source
 from gnnflow.train.streamed.files import LocalDisk, Scratch
+from gnnflow.train.streamed.place import ON_CARD, ON_CPU
 from gnnflow.train.streamed.plan import plan
 from gnnflow.train.streamed.size import GraphSize
 from gnnflow.train.streamed.space import check_disk
@@ -114,6 +116,16 @@ def test_attributes_of_edges_are_read_as_they_were_filed(folder, cut, columns):
 def test_the_same_seed_gives_the_same_bytes(folder, cut):
     first, second = (train(streamed(folder, model=DROPPED), progress=Silent()).weights for _ in range(2))
     assert first == second
+
+
+@pytest.mark.parametrize("model", [*MODELS, "ggcn"])
+def test_what_stays_together_changes_no_byte(folder, monkeypatch, model):
+    found = []
+    for together in (GroupSizes(), GroupSizes(2, 3), GroupSizes(5, 5)):
+        monkeypatch.setattr(source, "plan", cut_to(0, together=together))
+        chosen = {**MODELS.get(model, {"kind": model, "hidden": 8}), "dropout": 0.4}
+        found.append(train(streamed(folder, model=chosen, epochs=3), progress=Silent()).weights)
+    assert found[0] == found[1] == found[2]
 
 
 def test_a_killed_training_goes_on_to_the_same_bytes(folder, cut, tmp_path):
@@ -235,6 +247,25 @@ def test_fewer_bytes_are_more_intervals(folder):
     assert all(each.num_bytes <= mib << 20 for each, mib in zip(plans, (4000, 1000, 600), strict=True))
     with pytest.raises(TrainingError, match="reading a partition of 100,000 nodes and 2,000,000 in-edges"):
         plan(model, size, budget=200 << 20)
+
+
+def test_what_the_fewest_intervals_leave_of_a_budget_lets_several_stay_together(folder):
+    job = job_for(folder, model={"kind": "gat", "hidden": 64, "heads": 2})
+    model = build_model(job.model, job.inputs)
+    size = GraphSize(2_000_000, 40_000_000, 1000, 64, 0, (20_000, 400_000))
+    for mib in (2000, 1000, 600):
+        made = plan(model, size, budget=mib << 20)
+        single = plan(model, size, budget=mib << 20, place=replace(ON_CPU, groups=False))
+        assert made.num_bytes <= mib << 20
+        assert {each.targets for (each,) in single.together} == {each.sources for (each,) in single.together} == {1}
+        passes = [
+            sum(-(-of.intervals // each.targets) - (-of.intervals // each.sources) for (each,) in of.together)
+            for of in (made, single)
+        ]
+        assert passes[0] < passes[1] / 2
+        assert single.intervals <= made.intervals <= 4 * single.intervals + 2
+    on_card = plan(model, size, budget=2000 << 20, place=ON_CARD)
+    assert {(each.targets, each.sources) for (each,) in on_card.together} == {(1, 1)}
 
 
 def test_a_rank_of_several_needs_memory_for_what_goes_round(folder):
