@@ -4,7 +4,8 @@
 
 The graph and the model are those of `streamed.py`: a random graph, two layers, hidden 64, dropout 0.5, every node a
 training node. Every process reads and writes at most so many MiB per second, as from a disk of its own; with --one-disk
-all together do. With --budget MIB the graph is cut as that asks for, and not into --intervals. Memory is what a
+all together do. With --budget MIB the graph is cut as that asks for, with groups, and not into --intervals of which one
+stays at a time. Memory is what a
 process's peak (VmHWM) grows by after libraries are loaded. Measured are steps (forward, backward, Adam) of
 
     one       one process
@@ -72,7 +73,14 @@ def filed(chosen: argparse.Namespace, scratch: Scratch, disk: CountingDisk, exch
     if exchange is not None:
         ring = Ring(exchange, sizes, copies=chosen.what == "copies")
     graph = FileGraph.empty(
-        scratch, by_id(sizes), files=[0, 0], max_edges=chosen.max_edges, width=chosen.width, sparse=False, ring=ring
+        scratch,
+        by_id(sizes),
+        files=[0, 0],
+        max_edges=chosen.max_edges,
+        width=chosen.width,
+        sparse=False,
+        ring=ring,
+        together=chosen.groups,
     )
     firsts = np.cumsum([0, *sizes])
     own = range(len(sizes)) if ring is None else ring.own
@@ -83,6 +91,8 @@ def filed(chosen: argparse.Namespace, scratch: Scratch, disk: CountingDisk, exch
             picked = edges.prefix(rows, limit=None)
             block = Block(edges.take(picked.positions, offsets=picked.offsets), chosen.nodes)
             graph.add(first + int(rows[0]), blocks=[block] * 2, features=features.take(rows), nodes=nodes.take(rows))
+            del picked, block
+        del edges, nodes, features, rows
     graph.pieces(0)
     disk.edges = scratch._open[-1]._file.fileno()  # noqa: SLF001 - to tell edges from rows
     return graph
@@ -135,11 +145,13 @@ def steps(chosen: argparse.Namespace, group: RankGroup | None) -> dict[str, Any]
             optimizer.step()
             times.append(time.perf_counter() - begin)
             losses.append(float(total))
+            del logits, loss, total
             after = [disk.read_edges, disk.read_rows, 0 if exchange is None else exchange.sent_bytes]
             moved.append([now - then for now, then in zip(after, before, strict=True)])
         scratch.close()
     names = ("edges_read_mib", "rows_read_mib", "sent_mib")
     told |= {name: size / 2**20 for name, size in zip(names, moved[-1], strict=True)}
+    told |= {"together": [[(of.targets, of.sources) for of in layer] for layer in chosen.groups]}
     told |= {"intervals": chosen.intervals, "grown_mib": peak() - peak_before}
     return {**told, "seconds": statistics.median(times[1:]), "loss": losses[-1]}
 
@@ -155,7 +167,7 @@ def cut(chosen: argparse.Namespace, model: Model, ranks: int) -> tuple[int, int]
     largest = (-(-chosen.nodes // num_parts(chosen)), chosen.edges // num_parts(chosen))
     size = GraphSize(nodes, edges, nodes, chosen.width, 0, largest, ranks=ranks)
     made = plan(model, size, budget=chosen.budget << 20)
-    chosen.intervals, chosen.max_edges = made.intervals * ranks, made.max_edges
+    chosen.intervals, chosen.max_edges, chosen.groups = made.intervals * ranks, made.max_edges, made.together
     return made.num_bytes, made.row_bytes
 
 
@@ -197,7 +209,9 @@ def main() -> None:
     for name, default in {**defaults, "max-edges": 500_000, "budget": 0, "threads": 1}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--model", default="gcn")
-    parser.set_defaults(width=64, dropout=0.5, layers=2, train=100.0, skew=0.0, order="found")
+    parser.set_defaults(
+        groups=(), alone="ours", single=False, width=64, dropout=0.5, layers=2, train=100.0, skew=0.0, order="found"
+    )
     parser.add_argument("--only", default="one,ring,copies")
     parser.add_argument("--one-disk", action="store_true")
     chosen = parser.parse_args()

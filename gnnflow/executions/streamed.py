@@ -182,8 +182,7 @@ class StreamedRun(StreamedLayers):
         of, groups = self.layers[index], self._groups(index, relation)
         of_state = of.state_of(relation)
         wanted = [[turn.passing.interval for turn in group.turns if not turn.passing.own] for group in groups]
-        terms = self.rooms[index][Key("source", relation)]
-        passed = passing(self.graph, of.source_type(relation), terms, wanted)
+        passed = passing(self.graph, of.source_type(relation), self.rooms[index][Key("source", relation)], wanted)
         with ahead(self._loads(index, relation, groups, passed.terms), number=2) as found, passed:
             for group in groups:
                 held = {each: cast("Growing", next(found)) for each in group.staying}

@@ -35,6 +35,16 @@ class Groups:
 
 
 @dataclass(frozen=True)
+class CutSize:
+    """A graph and how it is cut. of_types: a rank's intervals of each type; rows: of the largest."""
+
+    size: GraphSize
+    schema: GraphSchema
+    of_types: tuple[int, ...]
+    rows: int
+
+
+@dataclass(frozen=True)
 class _Relation:
     """A relation's pass in a layer, and how its ends are cut. phases: forward, and backward where there is one.
 
@@ -49,14 +59,14 @@ class _Relation:
     def groups(self, room: int, place: Place) -> GroupSizes:
         """Return the largest groups that keep to so many bytes per row."""
         forward, backward = self.phases
-        targets = forward.largest(room, place.per_offset, self.cut[1])
-        return GroupSizes(targets, 1 if backward is None else backward.largest(room, place.per_offset, self.cut[0]))
+        targets = forward.largest(room, self.cut[1], place)
+        return GroupSizes(targets, 1 if backward is None else backward.largest(room, self.cut[0], place))
 
     def bytes_per_row(self, sizes: GroupSizes, place: Place) -> int:
         """Return the bytes per row of an interval that the larger phase holds."""
         forward, backward = self.phases
-        behind = 0 if backward is None else backward.bytes_per_row(sizes.sources, place.per_offset)
-        return max(forward.bytes_per_row(sizes.targets, place.per_offset), behind)
+        behind = 0 if backward is None else backward.bytes_per_row(sizes.sources, place)
+        return max(forward.bytes_per_row(sizes.targets, place), behind)
 
     def bytes_read(self, sizes: GroupSizes) -> int:
         """Return about how many bytes the phases read, and as how many of them the rest of their time counts."""
@@ -71,43 +81,38 @@ class _Relation:
 
 def as_large_as_fit(
     layers: Sequence[Sequence[TypeWidths]],
-    schema: GraphSchema,
-    of_types: Sequence[int],
-    size: GraphSize,
+    cut: CutSize,
     *,
-    rows: int,
     row_bytes: int,
     place: Place,
 ) -> Groups:
-    """Return the largest groups that keep to so many bytes. of_types: a rank's intervals of each type; rows: of one."""
+    """Return the largest groups that keep to so many bytes of rows. layers: the widths of each, by type."""
     found, most, num_read = [], 0, 0
     for layer, following in zip(layers, [*layers[1:], None], strict=True):
-        relations = _relations(layer, following, schema, of_types, size)
-        room = 0 if size.has_leaves else row_bytes // max(rows, 1)
+        relations = [_relation(layer, following, cut, number, place) for number in range(cut.schema.num_relations)]
+        room = 0 if cut.size.has_leaves else row_bytes // max(cut.rows, 1)
         sizes = [each.groups(room, place) for each in relations]
         pairs = list(zip(relations, sizes, strict=True))
         found.append(tuple(sizes))
         most = max(most, *(each.bytes_per_row(of, place) for each, of in pairs))
         num_read += sum(each.bytes_read(of) for each, of in pairs)
-    return Groups(tuple(found), rows * most, num_read)
+    return Groups(tuple(found), cut.rows * most, num_read)
 
 
-def _relations(
+def _relation(
     layer: Sequence[TypeWidths],
     following: Sequence[TypeWidths] | None,
-    schema: GraphSchema,
-    of_types: Sequence[int],
-    size: GraphSize,
-) -> list[_Relation]:
-    """Return a layer's relations, in order."""
-    nodes, found = size.by_type.nodes, []
-    for relation, (source, target) in enumerate(zip(schema.source_types, schema.target_types, strict=True)):
-        of_type = layer[target]
-        of = of_type.into[schema.relations_into(target).index(relation)]
-        phases = (
-            forward_phase(of, of_type, None if following is None else following[target]),
-            backward_phase(of) if of.learns else None,
-        )
-        cut = (of_types[source] * size.ranks, of_types[target])
-        found.append(_Relation(of, phases, cut, (nodes[source] * size.ranks, nodes[target])))
-    return found
+    cut: CutSize,
+    number: int,
+    place: Place,
+) -> _Relation:
+    """Return one of a layer's relations."""
+    source, target = cut.schema.source_types[number], cut.schema.target_types[number]
+    of_type, ranks, nodes = layer[target], cut.size.ranks, cut.size.by_type.nodes
+    of = of_type.into[cut.schema.relations_into(target).index(number)]
+    phases = (
+        forward_phase(of, of_type, None if following is None else following[target], place),
+        backward_phase(of) if of.learns else None,
+    )
+    intervals = (cut.of_types[source] * ranks, cut.of_types[target])
+    return _Relation(of, phases, intervals, (nodes[source] * ranks, nodes[target]))

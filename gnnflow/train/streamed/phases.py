@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gnnflow.executions.streamed_order import MOST_AT_ONCE
+from gnnflow.train.streamed.place import Place
 from gnnflow.train.streamed.widths import NUMBER, PassWidths, TypeWidths
 
 # Intervals of source terms on their way round a ring: two read ahead, and what is computed on, waits to be taken and is
@@ -32,18 +33,18 @@ class EdgePhase:
     staying: int
     ahead: int
 
-    def bytes_per_row(self, size: int, per_offset: int) -> int:
-        """Return the bytes per row with a group of a size. per_offset: of what orders the edges of three pieces."""
+    def bytes_per_row(self, size: int, place: Place) -> int:
+        """Return the bytes per row with a group of a size."""
         numbers = self.passing + size * self.staying + self.ahead * (size > 1)
-        return NUMBER * numbers + per_offset * min(size, MOST_AT_ONCE)
+        return NUMBER * numbers + place.per_offset * min(size, MOST_AT_ONCE)
 
-    def largest(self, room: int, per_offset: int, most: int) -> int:
+    def largest(self, room: int, most: int, place: Place) -> int:
         """Return the largest group, of `most` at most, that keeps to so many bytes per row; 1 also where none does."""
-        beside = NUMBER * (self.passing + self.ahead) + per_offset * MOST_AT_ONCE
+        beside = NUMBER * (self.passing + self.ahead) + place.per_offset * MOST_AT_ONCE
         return min(most, max(1, (room - beside) // (NUMBER * self.staying)))
 
 
-def forward_phase(of: PassWidths, layer: TypeWidths, following: TypeWidths | None) -> EdgePhase:
+def forward_phase(of: PassWidths, layer: TypeWidths, following: TypeWidths | None, place: Place) -> EdgePhase:
     """Return what aggregating a relation holds. layer, following: of its targets' type in the layer and the next.
 
     What follows the edges of the type's last relation reads the states and target terms of the others.
@@ -54,7 +55,7 @@ def forward_phase(of: PassWidths, layer: TypeWidths, following: TypeWidths | Non
     # where pieces are not added in place: a part's state and what the two are merged with
     parts = 0 if of.in_place else 4 * of.state
     # what is computed on and the next; where rows are picked, the intervals that two threads pick them from
-    sources = 2 * (of.spread or 1) * of.source
+    sources = place.sources * (of.spread or 1) * of.source
     passing = of.kept + read + parts + sources + _PASSED * of.passed + 2 * _behind(layer, following)
     return EdgePhase(passing, of.kept + read, read)
 
@@ -71,19 +72,20 @@ def backward_phase(of: PassWidths) -> EdgePhase:
     # interval
     sources = 2 * (of.spread or 1) * of.source
     passing = sources + _PASSED_BACK * of.passed + 2 * (of.state + of.target) + differentiated + attended
-    return EdgePhase(passing, sources, sources)
+    # of a ring, each interval's gradients wait as one run until they are sent on
+    return EdgePhase(passing, sources + of.passed, sources)
 
 
-def bytes_per_layer(layer: list[TypeWidths], following: list[TypeWidths] | None, per_offset: int) -> int:
+def bytes_per_layer(layer: list[TypeWidths], following: list[TypeWidths] | None, place: Place) -> int:
     """Return the bytes per node of an interval that the largest phase of a layer holds, of whatever type it is.
 
     Of an edge phase where one interval stays.
     """
     found, none = [], [None] * len(layer)
     for each, behind in zip(layer, following or none, strict=True):
-        phases = [forward_phase(of, each, behind) for of in each.into]
+        phases = [forward_phase(of, each, behind, place) for of in each.into]
         phases += [backward_phase(of) for of in each.into if of.learns]
-        found += [_vertex_phases(each, behind), *(phase.bytes_per_row(1, per_offset) for phase in phases)]
+        found += [_vertex_phases(each, behind), *(phase.bytes_per_row(1, place) for phase in phases)]
     return max(found)
 
 

@@ -15,7 +15,7 @@ class Place:
     per_number: and where a layer computes numbers for each edge. reads: whether partitions are read there too. outputs:
     numbers per output of a target while the graph is gone through, at_loss: while the loss is computed, when nothing
     else is there. exact: layers are taken as the execution computes them, and not in any way it could. groups: whether
-    several intervals of a relation stay together.
+    several intervals of a relation stay together. sources: intervals' terms that are in memory at once as they go by.
     """
 
     fixed: int
@@ -27,6 +27,7 @@ class Place:
     at_loss: int
     exact: bool
     groups: bool
+    sources: int
 
 
 ON_CPU = Place(
@@ -39,6 +40,7 @@ ON_CPU = Place(
     at_loss=3,
     exact=False,
     groups=True,
+    sources=2,
 )
 ON_CARD = Place(
     fixed=FIXED_MEMORY["cuda"],
@@ -50,4 +52,5 @@ ON_CARD = Place(
     at_loss=5,
     exact=True,
     groups=False,  # not tried on one
+    sources=3,
 )

@@ -25,7 +25,7 @@ from gnnflow.executions.streaming import GroupSizes
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.schema import GraphSchema
 from gnnflow.layers import Model
-from gnnflow.train.streamed.groups import Groups, as_large_as_fit
+from gnnflow.train.streamed.groups import CutSize, Groups, as_large_as_fit
 from gnnflow.train.streamed.numbering import KEPT_PER_NODE, PER_NODE, PER_TYPED_NODE
 from gnnflow.train.streamed.phases import bytes_per_layer, bytes_per_picked
 from gnnflow.train.streamed.place import ON_CPU, Place
@@ -35,6 +35,7 @@ from gnnflow.train.streamed.widths import NUMBER, Asked, TypeWidths, layer_width
 
 _MOST_INTERVALS = 1024  # of a type
 _MORE_INTERVALS = 4  # times as many as have to be: more make chunks so small that reading them takes longest
+_FILLED = 0.95  # of what is left for rows is given to groups: what lies between pieces of memory is never all in use
 _HARDLY_MORE = 1.05  # times what is read with the best of these: the first one is taken that reads no more
 _NUMBERS_OF_INTERVALS = 1 << 16  # that two bytes tell apart
 
@@ -125,7 +126,7 @@ class _Needs:
             fixed,
             _resident(model, size, place.outputs),
             _resident(model, size, place.at_loss),
-            max(bytes_per_layer(*pair, place.per_offset) for pair in zip(layers, [*layers[1:], None], strict=True)),
+            max(bytes_per_layer(*pair, place) for pair in zip(layers, [*layers[1:], None], strict=True)),
             place.per_edge + columns + 6 * NUMBER * heads + place.per_number * bool(heads),
             max(map(bytes_per_picked, layers)),
         )
@@ -213,10 +214,9 @@ def _cut(
     for intervals in range(least, min(most, _MORE_INTERVALS * least + 2) + 1 if place.groups else least + 1):
         cut = _Cut.of(size, schema, intervals)
         edges = _edges(size, needs, cut, budget)
-        row_bytes = left - edges * needs.per_edge
-        groups = as_large_as_fit(
-            layers, schema, cut.of_types, size, rows=cut.rows, row_bytes=row_bytes if place.groups else 0, place=place
-        )
+        row_bytes = int(_FILLED * (left - edges * needs.per_edge))
+        of_cut = CutSize(size, schema, cut.of_types, cut.rows)
+        groups = as_large_as_fit(layers, of_cut, row_bytes=row_bytes if place.groups else 0, place=place)
         found.append((edges, cut, groups))
     enough = _HARDLY_MORE * min(groups.bytes_read for _, _, groups in found)
     edges, cut, groups = next(each for each in found if each[2].bytes_read <= enough)
