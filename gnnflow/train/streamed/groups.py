@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from math import ceil
 
 from gnnflow.executions.streaming import GroupSizes
-from gnnflow.graph.schema import GraphSchema
+from gnnflow.train.streamed.cut import Cut
 from gnnflow.train.streamed.phases import EdgePhase, backward_phase, forward_phase
 from gnnflow.train.streamed.place import Place
-from gnnflow.train.streamed.size import GraphSize
 from gnnflow.train.streamed.widths import NUMBER, PassWidths, TypeWidths
 
 _PER_PIECE = 1 << 19  # bytes that are read in the time that a piece takes beside them: a quarter of a millisecond
@@ -32,16 +31,6 @@ class Groups:
     sizes: tuple[tuple[GroupSizes, ...], ...]
     row_bytes: int
     bytes_read: int
-
-
-@dataclass(frozen=True)
-class CutSize:
-    """A graph and how it is cut. of_types: a rank's intervals of each type; rows: of the largest."""
-
-    size: GraphSize
-    schema: GraphSchema
-    of_types: tuple[int, ...]
-    rows: int
 
 
 @dataclass(frozen=True)
@@ -81,7 +70,7 @@ class _Relation:
 
 def as_large_as_fit(
     layers: Sequence[Sequence[TypeWidths]],
-    cut: CutSize,
+    cut: Cut,
     *,
     row_bytes: int,
     place: Place,
@@ -102,7 +91,7 @@ def as_large_as_fit(
 def _relation(
     layer: Sequence[TypeWidths],
     following: Sequence[TypeWidths] | None,
-    cut: CutSize,
+    cut: Cut,
     number: int,
     place: Place,
 ) -> _Relation:

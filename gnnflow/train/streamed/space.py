@@ -7,20 +7,13 @@ import shutil
 from pathlib import Path
 
 from gnnflow.graph.errors import TrainingError
-from gnnflow.graph.schema import GraphSchema
-from gnnflow.train.streamed.size import GraphSize
+from gnnflow.train.streamed.cut import Cut
 from gnnflow.train.streamed.widths import DEGREES, NUMBER, TypeWidths
 
 
-def bytes_of_files(
-    layers: list[list[TypeWidths]],
-    size: GraphSize,
-    schema: GraphSchema,
-    *,
-    copies: bool,
-    intervals: tuple[int, ...],
-) -> int:
+def bytes_of_files(layers: list[list[TypeWidths]], cut: Cut, *, copies: bool) -> int:
     """Return the bytes of all files. Chunks are written twice: as they come, and by target and by source."""
+    size, schema, intervals = cut.size, cut.schema, cut.of_types
     # where layers compute the rows alone that reach a target, each may have edges of its own
     orders = len(layers) if size.may_prune else 1
     columns = 2 + size.edge_columns + orders * (3 + size.edge_columns)
