@@ -27,7 +27,7 @@ from unittest import mock
 import numpy as np
 import torch
 
-from gnnflow.executions import streamed, streamed_backward, streamed_edges, streaming
+from gnnflow.executions import streamed, streamed_backward, streamed_edges
 from gnnflow.executions.streamed_layers import sources_in
 from gnnflow.executions.streamed_order import groups_of
 from gnnflow.executions.streamed_rooms import Key
@@ -36,7 +36,7 @@ from gnnflow.executions.streaming import ahead
 from gnnflow.kernels import gather_sources, weighted_sum
 from gnnflow.layers import Terms
 from gnnflow.train.streamed import groups
-from gnnflow.train.streamed.files import Scratch, bytes_of
+from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.phases import EdgePhase
 from gnnflow.train.streamed.widths import PassWidths
 
@@ -115,10 +115,7 @@ class ByTarget(streamed_backward._Backward):  # noqa: SLF001 - the same pass in 
     def _loads_of(
         self, index: int, relation: int, groups: list[Any], blame: Any, begun: set[int]
     ) -> Iterator[Callable[[], Any]]:
-        room, layer = self.run.rooms[index], self.run.layers[index].layers[relation]
-        of_source = room[SOURCE].read
-        if layer.uses_coefficients and layer.levels.instance.adds:  # the gradient of a sum does not depend on its rows
-            of_source = partial(without_values, room[SOURCE])
+        of_source = self._read_of(index, relation, self.run.rooms[index][SOURCE]).read
         for group in groups:
             for target in group.staying:
                 yield partial(self._load_targets, index, relation, target, blame)
@@ -154,19 +151,17 @@ class Staying:
 
 def by_target_phase(of: PassWidths) -> EdgePhase:
     """Return what the backward pass of destination order holds of rows."""
-    # of sources: values only where gradients depend on them; terms and gradients as they go by, and behind
-    terms = of.source if not of.adds or of.kept > of.state else of.heads
+    # of sources terms as they go by, and gradients that are read, added to and on their way to the file
     target = of.state + 2 * of.target
-    return EdgePhase(2 * terms + 4 * of.source + target, target, target)
+    return EdgePhase(2 * of.read_back + 4 * of.source + target, target, target)
 
 
 def read_by_target(relation: Any, sizes: Any) -> int:
     """Return the bytes that destination order reads, as `groups._Relation.bytes_read` counts ours."""
     of, (sources, targets), (from_nodes, to_nodes) = relation.of, relation.cut, relation.nodes
-    terms = of.source if not of.adds or of.kept > of.state else of.heads
     back = relation.phases[1] is not None
     numbers = -(-targets // sizes.targets) * from_nodes * of.source
-    numbers += back * -(-targets // sizes.sources) * from_nodes * (terms + 2 * of.source)
+    numbers += back * -(-targets // sizes.sources) * from_nodes * (of.read_back + 2 * of.source)
     numbers += sources * to_nodes + back * targets * from_nodes
     return int(4 * numbers + (1 + back) * sources * targets * groups._PER_PIECE)  # noqa: SLF001
 
@@ -179,20 +174,6 @@ def plans_by_target() -> Iterator[None]:
         mock.patch.object(groups._Relation, "bytes_read", read_by_target),  # noqa: SLF001
     ):
         yield
-
-
-def without_values(held: Any, interval: int) -> dict[str, torch.Tensor]:
-    """Read an interval's source terms but for their values, which lie last; zeros stand for them."""
-    names, shapes = held.columns.names, held.columns.shapes
-    assert names[-1] == "value"
-    rows = held.rows
-    number = rows.active[interval]
-    before = streaming.Columns(names[:-1], shapes[:-1])
-    run = torch.empty(number * before.width)
-    rows._scratch.settle(rows)  # noqa: SLF001 - the first part of a run alone
-    if len(run):
-        rows._file.read(bytes_of(run), rows._at(interval))  # noqa: SLF001
-    return before.split(run) | {"value": torch.zeros(()).expand(number, *shapes[-1])}
 
 
 class EdgeRows:

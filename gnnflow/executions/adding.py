@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from gnnflow.executions.levels import instances_of
-from gnnflow.executions.propagate import block_messages, dropout_of, partial_state
+from gnnflow.executions.propagate import block_messages, coefficient_terms, dropout_of, partial_state
 from gnnflow.executions.shapes import TermRows
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import (
@@ -31,7 +31,7 @@ from gnnflow.kernels import (
     empty_rows,
     fuses_gates,
 )
-from gnnflow.layers import EdgeContext, Layer, Messages, SoftmaxAttention, State, Sum, Terms
+from gnnflow.layers import EdgeContext, Layer, Mean, Messages, SoftmaxAttention, State, Sum, Terms
 from gnnflow.layers.phases import Fused, phases_of
 
 SLOPE = "slope"
@@ -107,6 +107,20 @@ def pulled(
         return False
     with torch.no_grad():
         return layer.levels.instance.add_value_gradient(gradients.source["value"], messages, by_state)
+
+
+def reads_values(layer: Layer, *, source: TermRows, target: TermRows, block: BlockTensors) -> bool:
+    """Return whether a backward pass over a layer's edges reads source["value"]: not where `pulled` adds up sums.
+
+    Terms and block: of no rows, and no edges with leaves.
+    """
+    kind = layer.levels.instance
+    adds_scaled = isinstance(kind, Sum | Mean) and (kind.takes_scales or not kind.scaled_by_sample)
+    if not (layer.uses_coefficients and adds_scaled) or "value" in coefficient_terms(layer, source, target, block):
+        return True
+    with torch.enable_grad():  # to see what of the coefficients learns
+        messages = block_messages(layer, source, target, block)
+    return messages.value is not source["value"] or not messages.only_value_learns
 
 
 def attended(layer: Layer, source: TermRows, target: TermRows, block: BlockTensors) -> Attended | None:

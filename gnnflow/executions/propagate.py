@@ -146,6 +146,13 @@ def block_messages(layer: Layer, source: TermRows, target: TermRows, block: Bloc
     return _coefficient_messages(layer, source, target, csr, block.edge, scale=scale, instances=instances)
 
 
+def coefficient_terms(layer: Layer, source: TermRows, target: TermRows, block: BlockTensors) -> frozenset[str]:
+    """Return the names of the source terms that a layer's coefficient is made of."""
+    by_source, by_target = _seen_from_edges(source, target, block.csr)
+    layer.coefficient(by_source, by_target, block.edge)
+    return by_source.used
+
+
 def _propagated_terms(layer: Layer, source: TermRows, target: TermRows, block: BlockTensors) -> tuple[TermRows, Csr]:
     """Return source terms and adjacency for `propagate`: of instances, the targets' own rows come first."""
     instances = instances_of(layer, block)

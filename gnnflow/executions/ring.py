@@ -288,6 +288,10 @@ class _Coming:
         """Return an interval's numbers, once."""
         return self.relay.take(interval)
 
+    def read_first(self, interval: int, columns: int) -> Tensor:
+        """Refuse: they come by whole."""
+        raise AssertionError("terms that come by are taken whole")
+
     def write(self, interval: int, parts: Sequence[Tensor]) -> None:
         """Refuse: terms are written where they are computed."""
         raise AssertionError("terms that come by are not written")
@@ -304,6 +308,10 @@ class _Summed:
 
     def read(self, interval: int) -> Tensor:
         """Refuse: nothing is known of a sum before it is at home."""
+        raise AssertionError("gradients that go by are not read")
+
+    def read_first(self, interval: int, columns: int) -> Tensor:
+        """Refuse, as `read` does."""
         raise AssertionError("gradients that go by are not read")
 
     def write(self, interval: int, parts: Sequence[Tensor]) -> None:

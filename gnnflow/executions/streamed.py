@@ -119,6 +119,7 @@ class StreamedRun(StreamedLayers):
         """Compute the rows after every layer that still reach a target."""
         self._make_room(0)
         self._first_phase()
+        self.tidy()
         for index in range(self.model.num_layers):
             self.make_room_behind(index)
             for relation in self.layers[index].order:
@@ -139,9 +140,8 @@ class StreamedRun(StreamedLayers):
         give_back()  # what this pass leaves between others' memory serves the next one badly
 
     def tidy(self) -> None:
-        """Give back what a phase left between others' memory where relations differ in what they take."""
-        if self.model.is_typed:  # as much as a fifth of a budget; others leave little, and it serves them again
-            give_back(pieces=False)
+        """Give back what a phase left between others' memory: holes that serve no other, a tenth of a budget."""
+        give_back(pieces=False)
 
     def _make_room(self, index: int) -> None:
         self.rooms.append(self.layers[index].room(self.graph, self.no_terms(index)))

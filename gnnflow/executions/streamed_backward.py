@@ -29,6 +29,7 @@ from gnnflow.executions.streamed_edges import EdgesBack
 from gnnflow.executions.streamed_layers import Own, States
 from gnnflow.executions.streamed_rooms import Key, OfNodes, Room, read, release, some
 from gnnflow.executions.streaming import ahead
+from gnnflow.kernels.memory import give_back
 from gnnflow.layers import FeatureTensors, NodeContext, State, Terms
 
 
@@ -95,7 +96,7 @@ class _Backward(EdgesBack):
             for relation in of.order:
                 for sources in self._sources(index, relation, blame):
                     self._edge_phase(index, relation, blame, sources)
-            run.tidy()
+            give_back()  # pieces of the edge phase are of other sizes than what comes next asks for
         return blame
 
     def _blame(self, index: int) -> Blame:

@@ -19,7 +19,7 @@ from typing import TypeVar, cast
 import torch
 from torch import Tensor
 
-from gnnflow.executions.adding import SLOPE, attended, pulled
+from gnnflow.executions.adding import SLOPE, attended, pulled, reads_values
 from gnnflow.executions.propagate import partial_state, sort_edges
 from gnnflow.executions.ring import Here, Relay, passing, sources_of
 from gnnflow.executions.streamed import StreamedRun
@@ -27,7 +27,7 @@ from gnnflow.executions.streamed_layers import sources_in
 from gnnflow.executions.streamed_order import Group, groups_of
 from gnnflow.executions.streamed_rooms import Key, Named, Room
 from gnnflow.executions.streamed_sources import Sources, fill_with_zeros
-from gnnflow.executions.streaming import EVERY, Piece, ahead
+from gnnflow.executions.streaming import EVERY, Held, Piece, WithoutValues, ahead
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.layers import State, Terms
 
@@ -56,9 +56,10 @@ class _Read:
 
 @dataclass(frozen=True)
 class _Sources:
-    """Source terms that an edge phase goes over, where their gradients go, and the order of its pieces."""
+    """Source terms that an edge phase goes over, what of them it reads, where gradients go, and the order of pieces."""
 
     passed: Here | Relay
+    terms: Held | WithoutValues
     groups: Sequence[Group[Sources, int]]
 
 
@@ -120,11 +121,23 @@ class EdgesBack:
         passed = passing(
             run.graph, of.source_type(relation), run.rooms[index][key], [wanted], blame[key], together=size
         )
-        yield _Sources(passed, _by_source(held, size))
+        yield _Sources(passed, self._read_of(index, relation, passed.terms), _by_source(held, size))
         if own:
             key, sizes = Key("self", relation), run.graph.active(index + 1)
             held = [(Sources.of(piece, sizes), [piece]) for piece in own]
-            yield _Sources(Here(run.rooms[index][key], blame[key]), _by_source(held, 1))
+            here = Here(run.rooms[index][key], blame[key])
+            yield _Sources(here, here.terms, _by_source(held, 1))
+
+    def _read_of(self, index: int, relation: int, terms: Held) -> Held | WithoutValues:
+        """Return what of a relation's source terms gradients depend on."""
+        run, of = self.run, self.run.layers[index]
+        if run.graph.ring is not None or of.comes_from_several(relation):
+            return terms
+        none, block = run.no_terms(index), run.no_edges(index, relation)
+        source, target = none[Key("source", relation)], none[Key("target", relation)]
+        if reads_values(of.layers[relation], source=source, target=target, block=block):
+            return terms
+        return WithoutValues.of(terms, run.graph.active(index))
 
     def _edge_phase(self, index: int, relation: int, blame: Room, sources: _Sources) -> None:
         """Differentiate the chunks, group after group of sources, whose gradients stay until they are whole."""
@@ -215,7 +228,7 @@ class EdgesBack:
         """Yield what the edge phase reads, in its order; rows of a target interval stay for the pieces that follow."""
         target = -1
         for group in sources.groups:
-            yield from (partial(source.read, sources.passed.terms) for source in group.staying)
+            yield from (partial(source.read, sources.terms) for source in group.staying)
             for turn in group.turns:
                 if turn.passing != target:
                     target = turn.passing

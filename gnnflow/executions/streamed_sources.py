@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from gnnflow.executions.streamed_rooms import Named
-from gnnflow.executions.streaming import EVERY, Held, Piece, joined, parts
+from gnnflow.executions.streaming import EVERY, Held, Piece, WithoutValues, joined, parts
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,10 @@ class Sources:
         """Return those of a piece."""
         return cls(piece.source, sizes, piece.rows)
 
-    def read(self, held: Held) -> Named:
+    def read(self, held: Held | WithoutValues) -> Named:
         """Return what is held of them."""
         if self.rows is not None:
+            assert isinstance(held, Held), "of edges with leaves all is read"
             return self._picked(held, self.rows())
         if self.interval != EVERY:
             return held.read(self.interval)

@@ -71,6 +71,9 @@ class Rows(Protocol):
     def read(self, interval: int) -> Tensor:
         """Return an interval's numbers as they were written last."""
 
+    def read_first(self, interval: int, columns: int) -> Tensor:
+        """Return the first of an interval's columns [n x columns], as `Columns` lie in a run of memory."""
+
     def write(self, interval: int, parts: Sequence[Tensor]) -> None:
         """Have an interval's numbers written: those of all parts, one after the other. They must not change any more.
 
@@ -204,6 +207,27 @@ class Held:
         """Give the room back."""
         if self.rows is not None:
             self.rows.release()
+
+
+@dataclass(frozen=True)
+class WithoutValues:
+    """Source terms as a pass reads them that needs no values: of these it has zeros. sizes: rows of each interval."""
+
+    held: Held
+    sizes: Sequence[int]
+
+    @classmethod
+    def of(cls, held: Held, sizes: Sequence[int]) -> WithoutValues | Held:
+        """Return them; all of the terms where others lie behind the values."""
+        return cls(held, sizes) if held.columns.names[-1:] == ("value",) else held
+
+    def read(self, interval: int) -> dict[str, Tensor]:
+        """Return an interval's tensors."""
+        assert self.held.rows is not None
+        columns = self.held.columns.without("value")
+        run = self.held.rows.read_first(interval, columns.width)
+        zeros = run.new_zeros(()).expand(self.sizes[interval], *self.held.columns.shapes[-1])
+        return {**columns.split(run), "value": zeros}
 
 
 @contextmanager

@@ -142,6 +142,11 @@ class GatheredTerms(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self._terms)
 
+    @property
+    def used(self) -> frozenset[str]:
+        """The names of the terms that were gathered so far."""
+        return frozenset(self._gathered)
+
 
 @dataclass(frozen=True)
 class FeatureTensors:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gnnflow.config import model_from_dict
-from gnnflow.executions.adding import SLOPE, added, attended, by_targets, pulled
+from gnnflow.executions.adding import SLOPE, added, attended, by_targets, pulled, reads_values
 from gnnflow.executions.propagate import partial_state
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import Csr
@@ -135,3 +135,21 @@ def test_attention_that_reads_edges_is_differentiated_piece_by_piece():
     assert attended(layer, source, target, one) is None
     assert not pulled(layer, gradients, source=source, target=target, block=one, **how)
     assert not any(rows.any() for rows in gradients.source.values())
+
+
+def weighs_by_value(_, source, target, edge):
+    """Weigh a message with the value that it carries."""
+    return torch.sigmoid(source["value"].sum(2)).detach()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("gcn", False), ("mean", False), ("gin", False), ("gates", True), ("gat", True)]
+)
+def test_values_are_read_back_where_gradients_depend_on_them(name, expected):
+    layer, source, target = layer_and_terms(ADDED_IN_PLACE.get(name, {"kind": name}))
+    none = [{key: rows[:0] for key, rows in terms.items()} for terms in (source, target)]
+    empty = BlockTensors(Csr(torch.zeros(1).long(), torch.zeros(0).long(), 0), EdgeContext(0, None), None)
+    assert reads_values(layer, source=none[0], target=none[1], block=empty) is expected
+    if not expected:
+        layer.__class__ = type("Weighed", (type(layer),), {"coefficient": weighs_by_value})
+        assert reads_values(layer, source=none[0], target=none[1], block=empty)

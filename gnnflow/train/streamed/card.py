@@ -96,6 +96,10 @@ class CardRows:
         """Return an interval's numbers [n K]."""
         return self.card.fetched(self.held.lent(interval))
 
+    def read_first(self, interval: int, columns: int) -> Tensor:
+        """Return the first of an interval's columns [n x columns]."""
+        return self.card.fetched(self.held.lent(interval)[: self.held.active[interval] * columns])
+
     def write(self, interval: int, parts: Sequence[Tensor]) -> None:
         """Have an interval's numbers copied back, and written where they lie in a file."""
         self.held.fill_by(interval, partial(self.card.sent, parts))

@@ -252,6 +252,14 @@ class NodeFile:
         self._file.read(bytes_of(run), self._at(interval))
         return run
 
+    def read_first(self, interval: int, columns: int) -> Tensor:
+        """Return the first of an interval's columns [n x columns]."""
+        self._scratch.settle(self)
+        run = empty_rows(self.active[interval] * columns)
+        if len(run):
+            self._file.read(bytes_of(run), self._at(interval))
+        return run
+
     def write(self, interval: int, parts: Sequence[Tensor]) -> None:
         """Have an interval's numbers written in the thread."""
         self._scratch.behind(self, partial(self._write, interval, parts))

@@ -10,40 +10,45 @@ intervals is what reads least in all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, expm1
 
 from gnnflow.executions.streaming import GroupSizes
 from gnnflow.train.streamed.cut import Cut
-from gnnflow.train.streamed.phases import EdgePhase, backward_phase, forward_phase
+from gnnflow.train.streamed.phases import EdgePhase, backward_phase, bytes_per_layer, forward_phase
 from gnnflow.train.streamed.place import Place
 from gnnflow.train.streamed.widths import NUMBER, PassWidths, TypeWidths
 
 _PER_PIECE = 1 << 19  # bytes that are read in the time that a piece takes beside them: a quarter of a millisecond
 _MERGED = 4  # rows of a state that are read and written where that of a piece is merged with what is there
+_TOUCHED = 0.25  # the same where a piece is added to it, and has edges of the row: in memory, and not from a file
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Groups of each layer and relation. row_bytes: of the rows that their edge phases hold; bytes_read: by all."""
+    """Groups of each layer and relation. bytes_read: by their edge phases.
+
+    rounds: how often source terms go by in the forward pass of the relation where they do so most often.
+    """
 
     sizes: tuple[tuple[GroupSizes, ...], ...]
-    row_bytes: int
     bytes_read: int
+    rounds: int
 
 
 @dataclass(frozen=True)
 class _Relation:
     """A relation's pass in a layer, and how its ends are cut. phases: forward, and backward where there is one.
 
-    cut: intervals of sources and targets, on all ranks and on this one; nodes: of the same.
+    cut: intervals of sources and targets, on all ranks and on this one; nodes: of the same. edges: on this one.
     """
 
     of: PassWidths
     phases: tuple[EdgePhase, EdgePhase | None]
     cut: tuple[int, int]
     nodes: tuple[int, int]
+    edges: int
 
     def groups(self, room: int, place: Place) -> GroupSizes:
         """Return the largest groups that keep to so many bytes per row."""
@@ -64,8 +69,20 @@ class _Relation:
         numbers = ceil(targets / sizes.targets) * from_nodes * of.source
         numbers += back * ceil(sources / sizes.sources) * to_nodes * (of.state + of.target)
         numbers += sources * to_nodes + back * targets * from_nodes  # where edges begin
-        numbers += 0 if of.in_place else _MERGED * (1 + back) * sources * to_nodes * of.state
-        return NUMBER * numbers + (1 + back) * sources * targets * _PER_PIECE
+        return NUMBER * (numbers + self._added()) + (1 + back) * sources * targets * _PER_PIECE
+
+    def _added(self) -> int:
+        """Return how many numbers of states, and of gradients, pieces are added to, as numbers that are read."""
+        of, (sources, targets), (from_nodes, to_nodes) = self.of, self.cut, self.nodes
+        back = self.phases[1] is not None
+        if not of.in_place:
+            return _MERGED * (1 + back) * sources * to_nodes * of.state
+        numbers = self._touched(sources * to_nodes) * of.state + back * self._touched(targets * from_nodes) * of.source
+        return int(_TOUCHED * numbers)
+
+    def _touched(self, rows: int) -> float:
+        """Return how many of all chunks' rows have an edge, where edges are drawn at random."""
+        return -rows * expm1(-self.edges / max(rows, 1))
 
 
 def as_large_as_fit(
@@ -76,16 +93,32 @@ def as_large_as_fit(
     place: Place,
 ) -> Groups:
     """Return the largest groups that keep to so many bytes of rows. layers: the widths of each, by type."""
-    found, most, num_read = [], 0, 0
-    for layer, following in zip(layers, [*layers[1:], None], strict=True):
-        relations = [_relation(layer, following, cut, number, place) for number in range(cut.schema.num_relations)]
+    found, num_read, rounds = [], 0, 0
+    for relations in _relations(layers, cut, place):
         room = 0 if cut.size.has_leaves else row_bytes // max(cut.rows, 1)
         sizes = [each.groups(room, place) for each in relations]
         pairs = list(zip(relations, sizes, strict=True))
         found.append(tuple(sizes))
-        most = max(most, *(each.bytes_per_row(of, place) for each, of in pairs))
         num_read += sum(each.bytes_read(of) for each, of in pairs)
-    return Groups(tuple(found), cut.rows * most, num_read)
+        rounds = max(rounds, *(ceil(each.cut[1] / of.targets) for each, of in pairs))
+    return Groups(tuple(found), num_read, rounds)
+
+
+def row_bytes_of(
+    layers: Sequence[list[TypeWidths]], cut: Cut, sizes: Sequence[Sequence[GroupSizes]], place: Place
+) -> int:
+    """Return the bytes of rows of intervals that the largest phase holds, vertex phases among them."""
+    most = max(bytes_per_layer(*pair, place) for pair in zip(layers, [*layers[1:], None], strict=True))
+    for relations, of_layer in zip(_relations(layers, cut, place), sizes, strict=True):
+        pairs = zip(relations, of_layer, strict=True)
+        most = max(most, *(each.bytes_per_row(of, place) for each, of in pairs))
+    return cut.rows * most
+
+
+def _relations(layers: Sequence[Sequence[TypeWidths]], cut: Cut, place: Place) -> Iterator[list[_Relation]]:
+    """Yield the relations of each layer."""
+    for layer, following in zip(layers, [*layers[1:], None], strict=True):
+        yield [_relation(layer, following, cut, number, place) for number in range(cut.schema.num_relations)]
 
 
 def _relation(
@@ -104,4 +137,5 @@ def _relation(
         backward_phase(of) if of.learns else None,
     )
     intervals = (cut.of_types[source] * ranks, cut.of_types[target])
-    return _Relation(of, phases, intervals, (nodes[source] * ranks, nodes[target]))
+    ends = (nodes[source] * ranks, nodes[target])
+    return _Relation(of, phases, intervals, ends, cut.size.by_type.edges[number])

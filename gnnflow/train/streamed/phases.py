@@ -9,7 +9,7 @@ to the file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gnnflow.executions.streamed_order import MOST_AT_ONCE
 from gnnflow.train.streamed.place import Place
@@ -70,10 +70,11 @@ def backward_phase(of: PassWidths) -> EdgePhase:
     attended = 4 * of.heads + 2 * of.target if of.in_place and not of.adds else 0
     # terms that are read, and gradients that are added to and, before that, written; where rows are picked of an
     # interval
-    sources = 2 * (of.spread or 1) * of.source
+    sources = (of.spread or 1) * (of.source + of.read_back)
     passing = sources + _PASSED_BACK * of.passed + 2 * (of.state + of.target) + differentiated + attended
-    # of a ring, each interval's gradients wait as one run until they are sent on
-    return EdgePhase(passing, sources + of.passed, sources)
+    # of a ring, terms that stay lie in memory of the rank before, as those of the next rank do here: each counts both;
+    # and gradients wait as one run until they are sent on
+    return EdgePhase(passing, sources + 2 * of.passed, sources)
 
 
 def bytes_per_layer(layer: list[TypeWidths], following: list[TypeWidths] | None, place: Place) -> int:
@@ -87,6 +88,12 @@ def bytes_per_layer(layer: list[TypeWidths], following: list[TypeWidths] | None,
         phases += [backward_phase(of) for of in each.into if of.learns]
         found += [_vertex_phases(each, behind), *(phase.bytes_per_row(1, place) for phase in phases)]
     return max(found)
+
+
+def of_one_rank(layer: list[TypeWidths]) -> list[TypeWidths]:
+    """Return the same widths without what lies in memory of the exchange between ranks."""
+    kept = [[replace(each, passed=0) for each in of.into] for of in layer]
+    return [replace(of, into=into) for of, into in zip(layer, kept, strict=True)]
 
 
 def _vertex_phases(layer: TypeWidths, following: TypeWidths | None) -> int:

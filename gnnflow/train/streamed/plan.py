@@ -25,8 +25,9 @@ from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.schema import GraphSchema
 from gnnflow.layers import Model
 from gnnflow.train.streamed.cut import Cut
-from gnnflow.train.streamed.groups import Groups, as_large_as_fit
+from gnnflow.train.streamed.groups import Groups, as_large_as_fit, row_bytes_of
 from gnnflow.train.streamed.needs import Needs, filing_bytes, least_edges, widths_of
+from gnnflow.train.streamed.phases import of_one_rank
 from gnnflow.train.streamed.place import ON_CPU, Place
 from gnnflow.train.streamed.size import GraphSize
 from gnnflow.train.streamed.space import bytes_of_files, mib
@@ -44,10 +45,11 @@ _LEAST_PICKED = 16_384  # rows that a piece may pick, or all there are
 class Plan:
     """How a graph is cut: into so many intervals of each rank, pieces of at most so many edges; and the most bytes.
 
-    num_bytes: of a rank's memory; row_bytes: of them, those of rows of intervals; disk_bytes: of its files, wherever
-    they lie. copies: each rank keeps the sources' terms of all ranks. of_types: how many of the intervals are of each
-    node type; none where there is one. max_rows: that the leaves of a piece's edges may name; 0 for any number.
-    together: how many intervals stay together, per layer and relation; none: one of each.
+    num_bytes: of a rank's memory; row_bytes: of them, those of rows of intervals that are not on their way between
+    ranks; disk_bytes: of its files, wherever they lie. copies: each rank keeps the sources' terms of all ranks.
+    of_types: how many of the intervals are of each node type; none where there is one. max_rows: that the leaves of a
+    piece's edges may name; 0 for any number. together: how many intervals stay together, per layer and relation; none:
+    one of each.
     """
 
     intervals: int
@@ -100,7 +102,7 @@ class _Search:
 def plan(model: Model, size: GraphSize, *, budget: int, copies: bool = False, place: Place = ON_CPU) -> Plan:
     """Return how to cut a graph. Raises TrainingError where no cut keeps the budget, with the number that breaks it.
 
-    copies: where there is more than one interval of a rank, all ranks keep what they read of the others' nodes.
+    copies: where source terms are read more than once, all ranks keep what they read of the others' nodes.
     """
     if size.has_leaves and size.ranks > 1:
         raise TrainingError(
@@ -142,15 +144,15 @@ def _cut(search: _Search, least: int, *, copies: bool) -> Plan:
         found.append((edges, cut, as_large_as_fit(search.layers, cut, row_bytes=row_bytes, place=place)))
     enough = _HARDLY_MORE * min(groups.bytes_read for _, _, groups in found)
     edges, cut, groups = next(each for each in found if each[2].bytes_read <= enough)
-    row_bytes = max(cut.rows * needs.per_row, groups.row_bytes)
+    row_bytes = row_bytes_of(search.layers, cut, groups.sizes, place)
     edges = max(edges, min((left - row_bytes) // needs.per_edge, 2 * cut.chunk))
-    copies = copies and max(cut.of_types) > 1
+    copies = copies and groups.rounds > 1  # else nothing is read again
     return Plan(
         sum(cut.of_types),
         edges,
         needs.in_all(row_bytes, edges),
         bytes_of_files(search.layers, cut, copies=copies),
-        row_bytes,
+        row_bytes_of([*map(of_one_rank, search.layers)], cut, groups.sizes, place),
         copies,
         cut.types_of_plan,
         together=groups.sizes,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gnnflow.executions.adding import SLOPE, added, attended
+from gnnflow.executions.adding import SLOPE, added, attended, reads_values
 from gnnflow.executions.base import is_cheaper_first, terms_of
 from gnnflow.executions.propagate import block_messages, partial_state
 from gnnflow.executions.streamed_rooms import Key, LayerRelations
@@ -37,7 +37,8 @@ class PassWidths:
     pieces are added to states and gradients that are there. learns: whether the backward pass goes over its edges.
     apart: of a target's terms as the source of its message to itself, where its type is not that of the sources.
     spread: how many times as many rows the sources are as the largest type has, where they are of all types; 0 where
-    pieces pick theirs. instance: per edge with leaves, of the row that these make.
+    pieces pick theirs. instance: per edge with leaves, of the row that these make. read_back: of a source's terms what
+    gradients depend on.
     """
 
     source: int
@@ -52,6 +53,7 @@ class PassWidths:
     apart: int = 0
     spread: int = 1
     instance: int = 0
+    read_back: int = 0
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,17 @@ def _pass_widths(of: LayerRelations, relation: int, asked: Asked) -> PassWidths:
         max(_width(each.source) for each in either) if of.has_self(relation) else 0,
         asked.spread * (not asked.picks) if of.comes_from_several(relation) else 1,
         max(_width(each.source) for each in either) // layer.positions * of.comes_from_several(relation),
+        max(_read_back(layer, each, block, asked) for each in either),
     )
+
+
+def _read_back(layer: Layer, terms: Terms, block: BlockTensors, asked: Asked) -> int:
+    """Return the numbers per row of the source terms that the backward pass reads: on a ring they come by whole."""
+    rows, names = terms.source, sorted(terms.source)
+    whole = asked.goes_round or asked.has_leaves or names[-1] != "value"
+    if whole or reads_values(layer, source=rows, target=terms.target, block=block):
+        return _width(rows)
+    return _width({name: rows[name] for name in names[:-1]})
 
 
 def _has_numbers(layer: Layer, terms: Terms, block: BlockTensors) -> bool:

@@ -1,0 +1,151 @@
+"""Training on a stored graph under several budgets: what the process of `gnnflow train` grows by.
+
+    python benchmarks/streamed_store.py [--graph plain | typed | metapaths] [--budgets 200,130,110,90,75] [--model gcn]
+
+plain: 150,000 nodes of 64 columns and 3 million weighted edges. typed: 265,000 nodes of three types with 5 million
+edges in six relations. metapaths: 102,000 nodes of three types and the instances of three paths among them. All are
+random, in 16 partitions. Budgets are MiB; 0 trains without one.
+
+Each budget is a process of its own over the same store, which trains two epochs, with validation and metrics. Memory is
+what its peak (VmHWM) grows by from when the cut is planned, libraries being loaded. Prints one JSON line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+TRAINING = """
+import atexit, json, sys
+from gnnflow.cli import main
+from gnnflow.train.streamed import source
+
+def peak():
+    lines = open("/proc/self/status").read().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
+
+made, told = source.plan, {"before": 0.0}
+
+def plan(*given, **keys):
+    found = made(*given, **keys)
+    told.update(before=peak(), intervals=found.intervals, of_types=found.of_types, planned_mib=found.num_bytes / 2**20)
+    told["together"] = [[(each.targets, each.sources) for each in layer] for layer in found.together]
+    return found
+
+source.plan = plan
+atexit.register(lambda: print(json.dumps({**told, "grown_mib": peak() - told["before"]}), flush=True))
+main()
+"""
+TYPES = {"user": 200_000, "item": 50_000, "shop": 15_000}
+RELATIONS = {
+    "user__buys__item": 1_500_000,
+    "item__bought_by__user": 1_500_000,
+    "shop__sells__item": 400_000,
+    "item__sold_by__shop": 400_000,
+    "user__follows__user": 1_000_000,
+    "shop__near__shop": 200_000,
+}
+FEW_TYPES = {"a": 60_000, "b": 36_000, "c": 6_000}
+FEW_RELATIONS = {"b__to__a": 150_000, "a__of__b": 150_000, "c__to__a": 100_000, "a__of__c": 100_000}
+PATHS = [["a", "b", "a"], ["a", "c", "a"], ["b", "a", "b"]]
+
+
+def write_nodes(file: Path, number: int, width: int) -> str:
+    """Write random nodes, half of them for training, and return where."""
+    rng = np.random.default_rng(number)
+    x = pa.FixedSizeListArray.from_arrays(pa.array(rng.standard_normal(number * width, np.float32)), width)
+    splits = np.array(["train", "train", "valid", "test"])[rng.integers(0, 4, number)]
+    labels = pa.array(rng.integers(0, 8, number))
+    pq.write_table(pa.table({"id": np.arange(number), "x": x, "label": labels, "split": splits}), file)
+    return str(file)
+
+
+def write_edges(file: Path, number: int, sources: int, targets: int, *, weighted: bool) -> str:
+    """Write random edges and return where."""
+    rng = np.random.default_rng(number)
+    columns = {"src": rng.integers(0, sources, number), "dst": rng.integers(0, targets, number)}
+    weights = {"weight": rng.random(number, np.float32) + 0.5} if weighted else {}
+    pq.write_table(pa.table({**columns, **weights}), file)
+    return str(file)
+
+
+def typed_graph(folder: Path, types: dict[str, int], relations: dict[str, int], target: str) -> dict[str, Any]:
+    """Write the tables of a typed graph and return its section of a config."""
+    ends = {name: (name.split("__")[0], name.split("__")[-1]) for name in relations}
+    return {
+        "nodes": {name: write_nodes(folder / f"{name}.parquet", number, 64) for name, number in types.items()},
+        "edges": {
+            name: write_edges(
+                folder / f"{name}.parquet", number, types[ends[name][0]], types[ends[name][1]], weighted=False
+            )
+            for name, number in relations.items()
+        },
+        "target": target,
+    }
+
+
+def config_of(kind: str, folder: Path, chosen: argparse.Namespace) -> dict[str, Any]:
+    """Write a graph's tables and return the config that trains on it."""
+    model: dict[str, Any] = {"kind": chosen.model or "gcn", "hidden": 64, "layers": 2}
+    neighbors: dict[str, Any] = {}
+    if kind == "plain":
+        nodes = write_nodes(folder / "nodes.parquet", 150_000, 64)
+        edges = write_edges(folder / "edges.parquet", 3_000_000, 150_000, 150_000, weighted=True)
+        graph: dict[str, Any] = {"nodes": nodes, "edges": edges}
+    elif kind == "typed":
+        graph = typed_graph(folder, TYPES, RELATIONS, "user")
+        model["kind"] = chosen.model or "rgcn"
+    else:
+        graph = typed_graph(folder, FEW_TYPES, FEW_RELATIONS, "a")
+        neighbors = {"neighbors": {"kind": "metapaths", "paths": PATHS, "max_instances": 8}}
+        model = {"kind": "magnn", "hidden": 16, "heads": 4, "layers": 2}
+    train = {"strategy": "global-batch", "epochs": 2, "patience": 2, "threads": chosen.threads}
+    return {
+        "name": f"streamed-{kind}",
+        "workspace": str(folder / "runs"),
+        "graph": {**graph, "features": ["x"], "partitions": 16},
+        **neighbors,
+        "model": {**model, "dropout": 0.5},
+        "train": train,
+        "cluster": {"kind": "synchronous"},
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--graph", choices=["plain", "typed", "metapaths"], default="plain")
+    parser.add_argument("--budgets", default="200,130,110,90,75")
+    parser.add_argument("--model", default="")
+    parser.add_argument("--threads", type=int, default=1)
+    chosen = parser.parse_args()
+    results: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as held:
+        folder = Path(held)
+        config = folder / "config.yaml"
+        config.write_text(yaml.safe_dump(config_of(chosen.graph, folder, chosen)))
+        for stage in ("ingest", "select"):
+            command = [sys.executable, "-m", "gnnflow", stage, str(config), "--json"]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603
+        for budget in chosen.budgets.split(","):
+            keys = [] if budget == "0" else ["--set", f"train.memory={budget}MiB"]
+            words = [sys.executable, "-c", TRAINING, "train", str(config), "--json", *keys]
+            ran = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603
+            summary, told = map(json.loads, ran.stdout.splitlines()[-2:])
+            results[budget] = {**told, "seconds": summary["seconds"]}
+            print(budget, results[budget], file=sys.stderr)
+    print(json.dumps({"bench": "streamed_store", "graph": chosen.graph, "results": results}))
+
+
+if __name__ == "__main__":
+    main()
