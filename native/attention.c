@@ -150,7 +150,11 @@ INLINE void attend(const attention *s, int64_t chunk, int kind) {
     int64_t from = first_row(a, chunk, s->chunks), to = first_row(a, chunk + 1, s->chunks);
     for (int64_t row = from; row < to; row++)
         if (!s->add) attend_row(s, row, a->offsets[to], kind);
-        else if (a->offsets[row] < a->offsets[row + 1]) join_row(s, row, a->offsets[to], kind);
+        else if (a->offsets[row] < a->offsets[row + 1]) {
+            /* the row that is there is read first of all: of the next target it is asked for now */
+            if (row + 1 < to) prefetch_row(s->out, row + 1, s->logits.heads * s->width, FLOAT32);
+            join_row(s, row, a->offsets[to], kind);
+        }
 }
 
 FOR_EVERY_PROCESSOR static void attention_float32(void *task, int64_t chunk) { attend(task, chunk, FLOAT32); }

@@ -152,6 +152,7 @@ INLINE void differentiate(const gradient *s, int64_t chunk, int kind) {
     for (int64_t row = from; row < to; row++) {
         for (int64_t k = 0; !s->add && k < heads * width; k++) s->by_value[row * heads * width + k] = 0;
         if (row + 1 < to) prefetch_row(s->value, row + 1, s->value_heads * width, kind);
+        if (s->add && row + 1 < to) prefetch_row(s->by_value, row + 1, heads * width, FLOAT32);
         for (int64_t head = 0; !s->add && s->by_source_half && head < heads; head++) s->by_source_half[row * heads + head] = 0;
         for (int64_t i = a->offsets[row]; i < a->offsets[row + 1]; i += longest) {
             int64_t rest = a->offsets[row + 1] - i, edges = rest < longest ? rest : longest;
