@@ -22,7 +22,7 @@ from gnnflow.train.streamed.widths import NUMBER, PassWidths, TypeWidths
 
 _PER_PIECE = 1 << 19  # bytes that are read in the time that a piece takes beside them: a quarter of a millisecond
 _MERGED = 4  # rows of a state that are read and written where that of a piece is merged with what is there
-_TOUCHED = 0.25  # the same where a piece is added to it, and has edges of the row: in memory, and not from a file
+_TOUCHED = 0.1  # the same where a piece is added to it, and has edges of the row: in memory, and not from a file
 
 
 @dataclass(frozen=True)
