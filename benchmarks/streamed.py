@@ -57,7 +57,8 @@ from gnnflow.kernels.memory import return_memory
 from gnnflow.layers import Model
 from gnnflow.layers.model import ModelInputs, build_model
 from gnnflow.train.reproducible import compute_settings
-from gnnflow.train.streamed.files import LocalDisk, Scratch
+from gnnflow.train.streamed.disk import LocalDisk
+from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.graph import FileGraph
 from gnnflow.train.streamed.numbering import Numbering, by_id, even_sizes, numbered
 from gnnflow.train.streamed.place import ON_CPU

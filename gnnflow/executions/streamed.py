@@ -29,7 +29,7 @@ Shapes: N nodes, n rows of an interval, T targets, C outputs, W width.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import Any, cast
@@ -39,11 +39,12 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from gnnflow.executions.ring import passing, sources_of
-from gnnflow.executions.streamed_layers import Own, States, StreamedLayers, fill
+from gnnflow.executions.relay import passing
+from gnnflow.executions.ring import sources_of
+from gnnflow.executions.streamed_layers import StreamedLayers
 from gnnflow.executions.streamed_order import Group, groups_of
-from gnnflow.executions.streamed_rooms import Key, Named, OfNodes, release, some, write
-from gnnflow.executions.streamed_sources import Sources
+from gnnflow.executions.streamed_rooms import Key, Named, OfNodes, Own, States, fill, release, some, write
+from gnnflow.executions.streamed_sources import Passing
 from gnnflow.executions.streaming import Held, Piece, StreamedGraph, ahead
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.arrays import IntArray
@@ -85,13 +86,6 @@ class _Streamed(Function):
             return (None, None, None, *gradients(ctx.run, gradient))
         finally:
             ctx.run.release()
-
-
-@dataclass(frozen=True)
-class Passing(Sources):
-    """Sources that go by. own: their terms are those of messages to oneself, of another type than the other sources."""
-
-    own: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)

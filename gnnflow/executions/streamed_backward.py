@@ -26,8 +26,7 @@ from gnnflow.executions.propagate import partial_state
 from gnnflow.executions.streamed import StreamedRun
 from gnnflow.executions.streamed_blame import INPUT, Blame, Name, below, flat, leaves_of, room_for, room_like
 from gnnflow.executions.streamed_edges import EdgesBack
-from gnnflow.executions.streamed_layers import Own, States
-from gnnflow.executions.streamed_rooms import Key, OfNodes, Room, read, release, some
+from gnnflow.executions.streamed_rooms import Key, OfNodes, Own, Room, States, read, release, some
 from gnnflow.executions.streaming import ahead
 from gnnflow.kernels.memory import give_back
 from gnnflow.layers import FeatureTensors, NodeContext, State, Terms

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from gnnflow.executions.adding import SLOPE
-from gnnflow.executions.streamed_layers import Own, States
-from gnnflow.executions.streamed_rooms import Key, LayerRelations, OfNodes, Room
+from gnnflow.executions.streamed_rooms import Key, LayerRelations, OfNodes, Own, Room, States
 from gnnflow.executions.streaming import Held, Rows, StreamedGraph
 from gnnflow.kernels import empty_rows
 

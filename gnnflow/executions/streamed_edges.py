@@ -21,7 +21,8 @@ from torch import Tensor
 
 from gnnflow.executions.adding import SLOPE, attended, pulled, reads_values
 from gnnflow.executions.propagate import partial_state, sort_edges
-from gnnflow.executions.ring import Here, Relay, passing, sources_of
+from gnnflow.executions.relay import Here, Relay, passing
+from gnnflow.executions.ring import sources_of
 from gnnflow.executions.streamed import StreamedRun
 from gnnflow.executions.streamed_layers import sources_in
 from gnnflow.executions.streamed_order import Group, groups_of

@@ -22,7 +22,7 @@ from torch import Tensor
 from gnnflow.executions.adding import added
 from gnnflow.executions.base import first_rows, is_cheaper_first, layer_terms, takes_relu, updated_rows
 from gnnflow.executions.ring import sources_of
-from gnnflow.executions.streamed_rooms import Key, LayerRelations, Named, OfNodes, Room, read, some
+from gnnflow.executions.streamed_rooms import Key, LayerRelations, Named, OfNodes, Own, Room, States, read
 from gnnflow.executions.streaming import Piece, Rows, StreamedGraph, runs
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.arrays import IntArray
@@ -32,28 +32,7 @@ from gnnflow.kernels import Csr, identity
 from gnnflow.kernels.device import generator_of
 from gnnflow.layers import FeatureTensors, Layer, Model, NodeContext, State, Terms
 
-States = dict[int, State]
-"""Whole states of some nodes, by the relation as whose they are kept."""
-
 _PLACES = 0x9E3779B97F4A7C15  # odd: places in a graph give different numbers
-
-
-@dataclass(frozen=True)
-class Own:
-    """What the last phase of a layer reads of a target interval's own nodes, beside their states.
-
-    terms: as targets, and their own rows. h: what its input rows are computed from, where the model adds these. nodes:
-    where another layer follows, or h is to be encoded.
-    """
-
-    terms: OfNodes
-    h: FeatureTensors | Tensor | None
-    nodes: NodeContext | None
-
-    def part(self, rows: slice) -> Own:
-        """Return some of the rows."""
-        h = None if self.h is None else some_rows(self.h, rows)
-        return Own(some(self.terms, rows), h, None if self.nodes is None else self.nodes.part(rows))
 
 
 @dataclass
@@ -307,15 +286,3 @@ def sources_in(block: BlockTensors, terms: Named) -> Named:
         return terms
     # a part of a leaf is one again: coefficients are asked whether they learn
     return {name: rows[:number].detach().requires_grad_(rows.requires_grad) for name, rows in terms.items()}
-
-
-def some_rows(held: FeatureTensors | Tensor, rows: slice) -> FeatureTensors | Tensor:
-    """Return a run of the rows of what input rows are computed from."""
-    return held[rows] if isinstance(held, Tensor) else held.rows(rows.start, rows.stop)
-
-
-def fill(made: OfNodes, rows: slice, terms: OfNodes) -> None:
-    """Write what is held of some nodes into that of an interval."""
-    for key, of in terms.items():
-        for name, each in of.items():
-            made[key][name][rows] = each

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from gnnflow.executions.streaming import Held, StreamedGraph, parts
 from gnnflow.graph.schema import GraphSchema
-from gnnflow.layers import Layer, Model, RelationLayers
+from gnnflow.layers import FeatureTensors, Layer, Model, NodeContext, RelationLayers, State
 
 Named = dict[str, Tensor]
 K = TypeVar("K", bound=Hashable)
@@ -41,6 +41,8 @@ Room = dict[Key, Held]
 """Where what is held of a layer's nodes lies."""
 OfNodes = dict[Key, Named]
 """The same of some nodes of one type [n, ...]."""
+States = dict[int, State]
+"""Whole states of some nodes, by the relation as whose they are kept."""
 
 
 @dataclass(frozen=True)
@@ -171,3 +173,33 @@ def write(room: Room, interval: int, made: OfNodes) -> None:
 def some(of: Mapping[K, Named], rows: slice) -> dict[K, Named]:
     """Return a run of the rows."""
     return {key: parts(held, rows) for key, held in of.items()}
+
+
+@dataclass(frozen=True)
+class Own:
+    """What the last phase of a layer reads of a target interval's own nodes, beside their states.
+
+    terms: as targets, and their own rows. h: what its input rows are computed from, where the model adds these. nodes:
+    where another layer follows, or h is to be encoded.
+    """
+
+    terms: OfNodes
+    h: FeatureTensors | Tensor | None
+    nodes: NodeContext | None
+
+    def part(self, rows: slice) -> Own:
+        """Return some of the rows."""
+        h = None if self.h is None else some_rows(self.h, rows)
+        return Own(some(self.terms, rows), h, None if self.nodes is None else self.nodes.part(rows))
+
+
+def some_rows(held: FeatureTensors | Tensor, rows: slice) -> FeatureTensors | Tensor:
+    """Return a run of the rows of what input rows are computed from."""
+    return held[rows] if isinstance(held, Tensor) else held.rows(rows.start, rows.stop)
+
+
+def fill(made: OfNodes, rows: slice, terms: OfNodes) -> None:
+    """Write what is held of some nodes into that of an interval."""
+    for key, of in terms.items():
+        for name, each in of.items():
+            made[key][name][rows] = each

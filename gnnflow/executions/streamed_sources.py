@@ -92,6 +92,13 @@ class Sources:
             held.write(interval, so_far)
 
 
+@dataclass(frozen=True)
+class Passing(Sources):
+    """Sources that go by. own: their terms are those of messages to oneself, of another type than the other sources."""
+
+    own: bool = field(default=False, kw_only=True)
+
+
 def zeros(held: Held, number: int, device: torch.device) -> Named:
     """Return zeros for so many rows."""
     made = held.empty(number, device)

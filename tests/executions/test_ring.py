@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gnnflow.executions.ring import Ring, passing, sources_of
+from gnnflow.executions.relay import passing
+from gnnflow.executions.ring import Ring, sources_of
 from gnnflow.executions.streaming import Columns, Held
 from tests.contracts.in_process import on_ranks
 

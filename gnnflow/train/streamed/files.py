@@ -11,18 +11,14 @@ from __future__ import annotations
 
 import mmap
 import os
-import platform
 import tempfile
 import threading
-import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
-from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -32,39 +28,10 @@ from gnnflow.graph.arrays import Array
 from gnnflow.graph.errors import TrainingError
 from gnnflow.kernels import empty_rows
 from gnnflow.kernels.device import lock_pages, unlock_pages
+from gnnflow.train.streamed.disk import Disk, LocalDisk
 
 _NUMBER = 4  # bytes of a number
 _BEHIND = 2  # of what is to be written: the terms of both ends, or a state and the rows made of it
-_AT_ONCE = 1 << 30  # bytes that one call of the system reads or writes at most
-
-
-class Disk(Protocol):
-    """What bytes go through: the system's own calls, or what stands for them in tests and benchmarks."""
-
-    def read(self, file: int, into: memoryview, at: int) -> None:
-        """Fill memory from a place of a file."""
-
-    def write(self, file: int, held: memoryview, at: int) -> None:
-        """Write memory to a place of a file."""
-
-
-class LocalDisk:
-    """The system's own calls."""
-
-    def read(self, file: int, into: memoryview, at: int) -> None:
-        """Fill memory from a place of a file."""
-        done = 0
-        while done < len(into):
-            got = os.preadv(file, [into[done : done + _AT_ONCE]], at + done)
-            if not got:
-                raise OSError(f"a file of the scratch folder ends at byte {at + done}")
-            done += got
-
-    def write(self, file: int, held: memoryview, at: int) -> None:
-        """Write memory to a place of a file."""
-        done = 0
-        while done < len(held):
-            done += os.pwritev(file, [held[done : done + _AT_ONCE]], at + done)
 
 
 @dataclass
@@ -297,11 +264,6 @@ class NodeFile:
     def release(self) -> None:
         """Give the room back."""
         self._scratch.give(self)
-
-
-def disk_of(folder: str) -> int:
-    """Return what tells the disk of a folder from those of other folders and hosts."""
-    return zlib.crc32(f"{platform.node()} {Path(folder).stat().st_dev}".encode())
 
 
 def bytes_of(held: Tensor | Array) -> memoryview:

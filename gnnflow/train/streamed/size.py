@@ -11,7 +11,7 @@ from gnnflow.executions.row_exchange import Exchange, told_by_all
 from gnnflow.graph.arrays import IntArray
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.storage.graph_store import GraphStore
-from gnnflow.train.streamed.files import disk_of
+from gnnflow.train.streamed.disk import disk_of
 
 
 @dataclass(frozen=True)

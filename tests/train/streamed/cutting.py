@@ -10,7 +10,8 @@ from unittest import mock
 from gnnflow.executions.streaming import GroupSizes
 from gnnflow.train.globalbatch import open_task_source
 from gnnflow.train.streamed import source
-from gnnflow.train.streamed.files import LocalDisk, Scratch
+from gnnflow.train.streamed.disk import LocalDisk
+from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.plan import Plan
 
 TOGETHER = GroupSizes(targets=2, sources=3)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from gnnflow.train.streamed.bandwidth import Bandwidths, keeps_copies, measured
-from gnnflow.train.streamed.files import LocalDisk, Scratch
+from gnnflow.train.streamed.disk import LocalDisk
+from gnnflow.train.streamed.files import Scratch
 from tests.contracts.in_process import on_ranks
 
 

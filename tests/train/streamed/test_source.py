@@ -22,7 +22,8 @@ from gnnflow.layers.model import build_model
 from gnnflow.layers.saved import decode_weights
 from gnnflow.progress import Silent
 from gnnflow.train.streamed import open_streamed, source
-from gnnflow.train.streamed.files import LocalDisk, Scratch
+from gnnflow.train.streamed.disk import LocalDisk
+from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.place import ON_CARD, ON_CPU
 from gnnflow.train.streamed.plan import plan
 from gnnflow.train.streamed.size import GraphSize

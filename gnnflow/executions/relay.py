@@ -1,0 +1,252 @@
+"""How an edge phase gets source terms, and where their gradients go: here, or round a ring of ranks (`ring.py`).
+
+A thread passes terms on to the next rank while this one computes on them, and in the backward pass adds the rank's
+parts of their gradients to what came from the rank before.
+
+Shapes: n rows of an interval, K numbers per row.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from threading import Condition, Thread
+from types import TracebackType
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from gnnflow.executions.ring import Ring
+from gnnflow.executions.row_exchange import Arriving
+from gnnflow.executions.streaming import Held, StreamedGraph, ahead
+
+
+@dataclass(frozen=True)
+class Here:
+    """Source terms and their gradients of which every interval is read and written here."""
+
+    terms: Held
+    gradients: Held
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave all as it is."""
+
+
+def passing(
+    graph: StreamedGraph,
+    node_type: int | None,
+    terms: Held,
+    wanted: Sequence[Sequence[int]],
+    gradients: Held | None = None,
+    *,
+    together: int = 1,
+) -> Here | Relay:
+    """Return the source terms that an edge phase reads as they come by, and where it writes their gradients.
+
+    node_type: of the sources, None for all. wanted: the intervals that are read, by round; every round passes all of
+    them on. gradients: where those of the rank's own sources are in the end; there is one round then, in which every
+    interval's part is written. together: so many intervals are taken before the first one's part is.
+    """
+    ring = graph.ring
+    passed = [] if ring is None else [node_type in (None, graph.types[each]) for each in ring.own]
+    if ring is None or terms.rows is None or not any(passed):
+        return Here(terms, gradients or terms)
+    numbers = tuple(number for number, is_passed in enumerate(passed) if is_passed)
+    return Relay(replace(ring, passed=numbers), terms, wanted, gradients, together=together)
+
+
+class _StoppedError(Exception):
+    """The rank has failed elsewhere: nobody takes what comes by any more."""
+
+
+class Relay:
+    """Passes source terms on in a thread, and sums their gradients.
+
+    At most one interval that is not asked for yet is held, beside one on its way here and one of this rank's read
+    ahead. Leaving the block waits until all gradients are at home; after an error nobody is waited for.
+    """
+
+    def __init__(
+        self, ring: Ring, terms: Held, wanted: Sequence[Sequence[int]], gradients: Held | None, *, together: int
+    ) -> None:
+        assert terms.rows is not None
+        self._together = together
+        self.ring, self._wanted, self._width = ring, wanted, terms.columns.width
+        self._from, self._sums = terms.rows, None if gradients is None else gradients.rows
+        self.terms = Held(terms.columns, _Coming(self))
+        self.gradients = Held(terms.columns, _Summed(self))
+        self._changed = Condition()
+        self._offered: dict[int, Tensor] = {}
+        self._parts: deque[Tensor] = deque()  # of gradients, in the order of turns
+        self._sum: Arriving | None = None
+        self._error: BaseException | None = None
+        self._thread = Thread(target=self._run, name="gnnflow-ring", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wait until nothing is under way, or say that nobody waits any more."""
+        if error is not None:
+            self._fail(_StoppedError())
+            return
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def take(self, interval: int) -> Tensor:
+        """Return an interval's numbers when they come by. Raises what passing on has raised."""
+        with self._changed:
+            self._changed.wait_for(lambda: interval in self._offered or self._error)
+            if self._error is not None:
+                raise self._error
+            self._changed.notify_all()
+            return self._offered.pop(interval)
+
+    def add(self, part: Tensor) -> None:
+        """Have this rank's part of the gradients of the next interval be summed."""
+        with self._changed:
+            self._parts.append(part)
+            self._changed.notify_all()
+
+    def _fail(self, error: BaseException) -> None:
+        with self._changed:
+            self._error = self._error or error
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        try:
+            with torch.no_grad():
+                kept = self.ring.copies and self._sums is not None  # since the forward pass
+                for wanted in self._wanted:
+                    self._go_round(frozenset(wanted), kept=kept)
+                    kept = self.ring.copies
+        except BaseException as error:  # noqa: BLE001 - raised where the rows are taken
+            self._fail(error)
+
+    def _go_round(self, wanted: frozenset[int], *, kept: bool) -> None:
+        coming = self._read_here(wanted) if kept else self._passed_on()
+        with closing(coming):
+            for turn, (interval, run) in enumerate(coming):
+                if run is not None and interval in wanted:
+                    self._offer(interval, run)
+                if self._sums is not None and turn >= self._together:
+                    self._reduce(turn - self._together)
+        if self._sums is not None:
+            turns = len(self.ring.order)
+            for turn in range(max(0, turns - self._together), turns):
+                self._reduce(turn)
+            self._come_home(turns)
+
+    def _read_here(self, wanted: frozenset[int]) -> Generator[tuple[int, Tensor | None]]:
+        """Yield every interval of a round, and its numbers where it is wanted, all of them read by this rank."""
+        order = self.ring.order
+        with ahead([partial(self._from.read, each) for each in order if each in wanted]) as found:
+            for interval in order:
+                yield interval, next(found) if interval in wanted else None
+
+    def _passed_on(self) -> Generator[tuple[int, Tensor | None]]:
+        """Yield every interval of a round as it comes by, on its way to the next rank."""
+        ring, coming = self.ring, None
+        with ahead([partial(self._from.read, each) for each in ring.sent]) as found:
+            for turn, interval in enumerate(ring.order):
+                if interval in ring.own:
+                    run = next(found)
+                else:
+                    assert coming is not None
+                    run = coming.wait()
+                if not ring.ends(turn):
+                    coming = ring.send(run, turn, width=self._width)
+                if ring.copies and interval not in ring.own:
+                    self._from.write(interval, [run])
+                yield interval, run
+
+    def _offer(self, interval: int, run: Tensor) -> None:
+        """Wait until the interval is taken."""
+        with self._changed:
+            self._offered[interval] = run
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: interval not in self._offered or self._error)
+            if self._error is not None:
+                raise self._error
+
+    def _reduce(self, turn: int) -> None:
+        """Send this rank's part of a turn's gradients on, with what came of them."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._parts or self._error)
+            if self._error is not None:
+                raise self._error
+            part = self._parts.popleft()
+        if self.ring.order[turn] in self.ring.own:
+            self._come_home(turn)
+        else:
+            assert self._sum is not None
+            part.add_(self._sum.wait())
+        self._sum = self.ring.send(part, turn, width=self._width)
+
+    def _come_home(self, turn: int) -> None:
+        """Write the gradients of the rank's own interval that ended at the rank before in the last turn."""
+        if self._sum is None:
+            return
+        assert self._sums is not None
+        home = self.ring.sent[turn // self.ring.exchange.size - 1]
+        self._sums.write(home, [self._sum.wait()])
+        self._sum = None
+
+
+@dataclass(frozen=True)
+class _Coming:
+    """Terms by interval, as they come by."""
+
+    relay: Relay
+
+    def read(self, interval: int) -> Tensor:
+        """Return an interval's numbers, once."""
+        return self.relay.take(interval)
+
+    def read_first(self, interval: int, columns: int) -> Tensor:
+        """Refuse: they come by whole."""
+        raise AssertionError("terms that come by are taken whole")
+
+    def write(self, interval: int, parts: Sequence[Tensor]) -> None:
+        """Refuse: terms are written where they are computed."""
+        raise AssertionError("terms that come by are not written")
+
+    def release(self) -> None:
+        """Do nothing: the terms themselves are of their owner."""
+
+
+@dataclass(frozen=True)
+class _Summed:
+    """Gradients by interval: what this rank writes is its part of them."""
+
+    relay: Relay
+
+    def read(self, interval: int) -> Tensor:
+        """Refuse: nothing is known of a sum before it is at home."""
+        raise AssertionError("gradients that go by are not read")
+
+    def read_first(self, interval: int, columns: int) -> Tensor:
+        """Refuse, as `read` does."""
+        raise AssertionError("gradients that go by are not read")
+
+    def write(self, interval: int, parts: Sequence[Tensor]) -> None:
+        """Have a part of an interval's gradients be summed; intervals come in their order."""
+        self.relay.add(torch.cat([part.reshape(-1) for part in parts]))
+
+    def release(self) -> None:
+        """Do nothing: the sums themselves are of their owner."""
