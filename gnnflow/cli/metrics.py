@@ -37,4 +37,5 @@ def show_metrics(metrics: Mapping[str, float]) -> None:
             shown.update(keys)
     for key, value in sorted(metrics.items()):
         if key not in shown and not is_bound(key):
-            typer.echo(f"{key:<{_NAME_WIDTH}}{value:>{_WIDTH},.4g}")
+            width = max(0, _NAME_WIDTH + _WIDTH - len(key) - 2)  # a long name stands apart from its figure too
+            typer.echo(f"{key}  {value:>{width},.4g}")
