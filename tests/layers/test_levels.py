@@ -9,13 +9,14 @@ from torch.nn.functional import elu, leaky_relu, normalize
 
 from gnnflow.config import model_from_dict
 from gnnflow.executions.base import OneBlock, layer_rows, maps_first, terms_of
+from gnnflow.executions.propagate import partial_state
 from gnnflow.executions.tensors import block_tensors
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.batch import Block
 from gnnflow.graph.edges import InEdges
 from gnnflow.graph.errors import LayerError
 from gnnflow.graph.schema import GraphSchema, Relation
-from gnnflow.layers import PGNN, ModelInputs, NodeContext, PinSage, Place, Terms, TypedInputs, TypeInputs, build_model
+from gnnflow.layers import PGNN, ModelInputs, NodeContext, PinSage, Place, TypedInputs, TypeInputs, build_model
 from gnnflow.layers.aggregation import Slots
 from gnnflow.layers.kinds import build_relations
 from gnnflow.layers.magnn import MAGNN
@@ -250,13 +251,14 @@ def test_threads_do_not_change_a_bit_of_what_instances_give():
     graph = whole_graph(GraphShape(60, tuple((i % 60, i % 7) for i in range(900)), seed=1, leaves=0))
     layer = MAGNN(WIDTH, OUT, heads=HEADS, leaves=2)
     nodes = NodeContext(*(torch.ones(60),) * 3)
-    # made once: torch's own products differ by a rounding between numbers of threads on some processors
+    # made once, and not mapped behind: torch's products differ by a rounding between threads on some processors
     terms = terms_of(layer, torch.randn(60, WIDTH), nodes=nodes, num_targets=60, map_first=True)
     before, found = torch.get_num_threads(), []
     for threads in (1, 2, 4):
         torch.set_num_threads(threads)
-        given = Terms(*({name: row.detach().requires_grad_() for name, row in each.items()} for each in terms))
-        rows = layer_rows(layer, terms=given, delivery=OneBlock(block_tensors(graph.adjacency)), map_first=True)
-        found.append((rows, *torch.autograd.grad(rows.square().sum(), [*given.source.values()])))
+        source, target = ({name: row.detach().requires_grad_() for name, row in each.items()} for each in terms)
+        state = partial_state(layer, source=source, target=target, block=block_tensors(graph.adjacency))
+        total = sum(each.square().sum() for each in state.values() if each.requires_grad)
+        found.append((*state.values(), *torch.autograd.grad(total, [*source.values()])))
     torch.set_num_threads(before)
     assert all(torch.equal(one, other) for run in found[1:] for one, other in zip(found[0], run, strict=True))
