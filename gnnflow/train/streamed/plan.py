@@ -37,6 +37,7 @@ _MOST_INTERVALS = 1024  # of a type
 _NUMBERS_OF_INTERVALS = 1 << 16  # that two bytes tell apart
 _MORE_INTERVALS = 4  # times as many as have to be: more make chunks so small that reading them takes longest
 _FILLED = 0.95  # of what is left for rows is given to groups: what lies between pieces of memory is never all in use
+_FILLED_ON_RING = 0.75  # there ranks hold each other up, and what waits for them is more than is counted
 _HARDLY_MORE = 1.05  # times what is read with the best of these: the first one is taken that reads no more
 _LEAST_PICKED = 16_384  # rows that a piece may pick, or all there are
 
@@ -138,9 +139,10 @@ def _cut(search: _Search, least: int, *, copies: bool) -> Plan:
     needs, place = search.needs, search.place
     left = search.budget - needs.resident - needs.fixed
     most = min(search.most, _MORE_INTERVALS * least + 2) if place.groups and not search.size.has_leaves else least
+    filled = _FILLED if search.size.ranks == 1 else _FILLED_ON_RING
     found: list[tuple[int, Cut, Groups]] = []
     for cut, edges in map(search.cut, range(least, most + 1)):
-        row_bytes = int(_FILLED * (left - edges * needs.per_edge)) if place.groups else 0
+        row_bytes = int(filled * (left - edges * needs.per_edge)) if place.groups else 0
         found.append((edges, cut, as_large_as_fit(search.layers, cut, row_bytes=row_bytes, place=place)))
     enough = _HARDLY_MORE * min(groups.bytes_read for _, _, groups in found)
     edges, cut, groups = next(each for each in found if each[2].bytes_read <= enough)
