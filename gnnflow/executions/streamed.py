@@ -235,14 +235,14 @@ class StreamedRun(StreamedLayers):
         apart, pieces = of.has_self(relation), self.pieces(index, relation)
         turns = {each: turn for turn, each in enumerate(sources_of(self.graph, of.source_type(relation)))}
 
-        def passing_of(piece: Piece) -> Passing:
-            return Passing(piece.source, sizes, piece.rows, own=apart and piece.number < 0)
+        def is_own(piece: Piece) -> bool:
+            return apart and piece.number < 0
 
         return groups_of(
             [(target, list(held)) for target, held in groupby(pieces, key=lambda piece: piece.target)],
             size=self.graph.groups(index, relation).targets,
-            passing=passing_of,
-            rank=lambda piece: -1 if passing_of(piece).own else turns.get(piece.source, -1),
+            passing=lambda piece: Passing(piece.source, sizes, piece.rows, own=is_own(piece)),
+            rank=lambda piece: -1 if is_own(piece) else turns.get(piece.source, -1),
         )
 
     def _loads(
@@ -253,9 +253,8 @@ class StreamedRun(StreamedLayers):
             for interval in group.staying:
                 yield partial(self._load_targets, index, relation, interval)
             for turn in group.turns:
-                yield partial(
-                    turn.passing.read, self.rooms[index][Key("self", relation)] if turn.passing.own else terms
-                )
+                own = turn.passing.own
+                yield partial(turn.passing.read, self.rooms[index][Key("self", relation)] if own else terms)
                 yield from (partial(self._load_batch, batch) for batch in turn.batches)
 
     def _load_targets(self, index: int, relation: int, interval: int) -> Growing:
