@@ -23,6 +23,7 @@ from torch import Tensor
 from gnnflow.executions.ring import Ring
 from gnnflow.executions.row_exchange import Arriving
 from gnnflow.executions.streaming import Held, StreamedGraph, ahead
+from gnnflow.kernels import empty_rows
 
 
 @dataclass(frozen=True)
@@ -246,7 +247,10 @@ class _Summed:
 
     def write(self, interval: int, parts: Sequence[Tensor]) -> None:
         """Have a part of an interval's gradients be summed; intervals come in their order."""
-        self.relay.add(torch.cat([part.reshape(-1) for part in parts]))
+        flat = [part.reshape(-1) for part in parts]
+        # in memory that serves again: of others' sizes, they would leave holes in what the C library has
+        into = empty_rows(sum(map(len, flat)), device=flat[0].device)
+        self.relay.add(torch.cat(flat, out=into))
 
     def release(self) -> None:
         """Do nothing: the sums themselves are of their owner."""
