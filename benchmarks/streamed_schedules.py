@@ -31,7 +31,7 @@ from gnnflow.executions import streamed, streamed_backward, streamed_edges
 from gnnflow.executions.streamed_layers import sources_in
 from gnnflow.executions.streamed_order import groups_of
 from gnnflow.executions.streamed_rooms import Key
-from gnnflow.executions.streamed_sources import zeros
+from gnnflow.executions.streamed_sources import Passing, zeros
 from gnnflow.executions.streaming import ahead
 from gnnflow.kernels import gather_sources, weighted_sum
 from gnnflow.layers import Terms
@@ -58,7 +58,7 @@ class BySource(streamed.StreamedRun):
                 target = chunk[0].target
                 if chunk[0].source != source:
                     source = chunk[0].source
-                    yield partial(room[SOURCE].read, source)
+                    yield partial(self.load_sources, index, self._passing(source), room[SOURCE])
                 yield partial(room[TARGET].read, target)
                 yield partial(room[STATE].read, target) if target in begun else lambda: None
                 yield from (partial(self._load_batch, (piece,)) for piece in chunk)
@@ -67,7 +67,8 @@ class BySource(streamed.StreamedRun):
             source, terms = -1, {}
             for chunk in chunks:
                 if chunk[0].source != source:
-                    source, terms = chunk[0].source, next(found)
+                    source = chunk[0].source
+                    terms = self.sources(index, self._passing(source), next(found))
                 own, state = next(found), next(found)
                 for piece in chunk:
                     (block,) = next(found)
@@ -75,6 +76,9 @@ class BySource(streamed.StreamedRun):
                 self.keep(index, relation, chunk[0].target, state)
                 begun.add(chunk[0].target)
         finish(self, index)
+
+    def _passing(self, source: int) -> Passing:
+        return Passing(source, self.graph.sizes)
 
 
 class ByTarget(streamed_backward._Backward):  # noqa: SLF001 - the same pass in another order
@@ -160,7 +164,7 @@ def read_by_target(relation: Any, sizes: Any) -> int:
     """Return the bytes that destination order reads, as `groups._Relation.bytes_read` counts ours."""
     of, (sources, targets), (from_nodes, to_nodes) = relation.of, relation.cut, relation.nodes
     back = relation.phases[1] is not None
-    numbers = -(-targets // sizes.targets) * from_nodes * of.source
+    numbers = -(-targets // sizes.targets) * from_nodes * (of.made_of or of.source)
     numbers += back * -(-targets // sizes.sources) * from_nodes * (of.read_back + 2 * of.source)
     numbers += sources * to_nodes + back * targets * from_nodes
     return int(4 * numbers + (1 + back) * sources * targets * groups._PER_PIECE)  # noqa: SLF001
@@ -210,12 +214,16 @@ class Stage(streamed.StreamedRun):
     """Scatter, edge function and gather one after the other over all chunks; rows per edge go through files."""
 
     def _edge_phase(self, index: int, relation: int) -> None:
-        terms, pieces = self.rooms[index][SOURCE], self.pieces(index)
-        with ahead([partial(both, piece, terms) for piece in pieces], number=2) as found:
+        terms, pieces, sizes = self.rooms[index][SOURCE], self.pieces(index), self.graph.sizes
+
+        def read(piece: Any) -> tuple[Any, Any]:
+            return piece.load(), self.load_sources(index, Passing(piece.source, sizes), terms)
+
+        with ahead([partial(read, piece) for piece in pieces], number=2) as found:
             file: EdgeRows | None = None
             for piece in pieces:  # scatter: a row per edge, and its scale
                 block, source = next(found)
-                source = sources_in(block, source)
+                source = sources_in(block, self.sources(index, Passing(piece.source, sizes), source))
                 scale = gather_sources(block.csr, source["scale"][:, None])
                 rows = torch.cat([gather_sources(block.csr, source["value"]).flatten(1), scale], 1)
                 file = file or EdgeRows(self.graph.scratch, pieces, rows.shape[1])  # type: ignore[attr-defined]

@@ -20,8 +20,8 @@ something else reads them. What the backward pass needs of a layer is its terms 
 were written; rows and messages it computes again. It takes the chunks the other way round, by source interval, so that
 the gradients of a group of source intervals' terms stay until they are whole (`streamed_backward.py`).
 
-What is computed of some nodes or edges is in `streamed_layers.py`. The order of sums depends on how the graph is cut
-and on nothing else.
+What is computed of some nodes or edges is in `streamed_layers.py`; terms of the first layer that lie in no file are in
+`streamed_first.py`. The order of sums depends on how the graph is cut and on nothing else.
 
 Shapes: N nodes, n rows of an interval, T targets, C outputs, W width.
 """
@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby
 from typing import Any, cast
 
@@ -41,6 +41,7 @@ from torch.autograd.function import once_differentiable
 
 from gnnflow.executions.relay import passing
 from gnnflow.executions.ring import sources_of
+from gnnflow.executions.streamed_first import FirstTerms
 from gnnflow.executions.streamed_layers import StreamedLayers
 from gnnflow.executions.streamed_order import Group, groups_of
 from gnnflow.executions.streamed_rooms import Key, Named, OfNodes, Own, States, fill, release, some, write
@@ -50,7 +51,7 @@ from gnnflow.executions.tensors import BlockTensors
 from gnnflow.graph.arrays import IntArray
 from gnnflow.kernels import empty_rows
 from gnnflow.kernels.memory import give_back
-from gnnflow.layers import FeatureTensors, Model, NodeContext, State, Terms
+from gnnflow.layers import Model, State, Terms
 
 
 def forward(model: Model, graph: StreamedGraph, targets: IntArray) -> Tensor:
@@ -138,7 +139,7 @@ class StreamedRun(StreamedLayers):
         give_back(pieces=False)
 
     def _make_room(self, index: int) -> None:
-        self.rooms.append(self.layers[index].room(self.graph, self.no_terms(index)))
+        self.rooms.append(self.layers[index].room(self.graph, self.no_terms(index)) if index else self.first.room())
 
     def make_room_behind(self, index: int) -> None:
         """Make room for what `finish` writes of a layer."""
@@ -155,21 +156,23 @@ class StreamedRun(StreamedLayers):
         }
 
     def _first_phase(self) -> None:
-        """Compute the terms of the first layer."""
-        with ahead([partial(self.load_first, interval) for interval in self.intervals]) as found:
+        """Compute the terms of the first layer that lie in files."""
+        with ahead([partial(self.first.load_for_files, interval) for interval in self.intervals]) as found:
             for interval in self.intervals:
-                held, nodes = next(found)
-                made = self._empty_terms(0, interval)
-                for rows in self.runs(0, interval):
-                    own = nodes.part(rows)
-                    h = self.input_rows(interval, held.rows(rows.start, rows.stop), own)
-                    fill(made, rows, self.terms(0, h, own, place=(interval, rows.start)))
-                write(self.rooms[0], interval, made)
-                del held, nodes, made
+                write(self.rooms[0], interval, self.first.for_files(interval, *next(found)))
 
-    def load_first(self, interval: int) -> tuple[FeatureTensors, NodeContext]:
-        """Read what the terms of the first layer are computed from."""
-        return self.graph.features(interval), self.graph.nodes(interval)
+    @cached_property
+    def first(self) -> FirstTerms:
+        """The terms of the first layer."""
+        return FirstTerms(self)
+
+    def load_sources(self, index: int, passing: Passing, terms: Held) -> object:
+        """Read the source terms of a layer that go by, or what they are made of."""
+        return passing.read(terms) if index or not self.first.are_made else self.first.load(passing.interval)
+
+    def sources(self, index: int, passing: Passing, read: Any) -> Named:
+        """Return the source terms of which that was read."""
+        return read if index or not self.first.are_made else self.first.sources(passing.interval, *read)
 
     def _edge_phase(self, index: int, relation: int) -> None:
         """Aggregate group after group of target intervals, whose states stay in memory until they are whole."""
@@ -181,7 +184,7 @@ class StreamedRun(StreamedLayers):
             for group in groups:
                 held = {each: cast("Growing", next(found)) for each in group.staying}
                 for turn in group.turns:
-                    source = cast("Named", next(found))
+                    source = self.sources(index, turn.passing, next(found))
                     for batch in turn.batches:
                         blocks = cast("list[BlockTensors]", next(found))
                         for piece, block in zip(batch, blocks, strict=True):
@@ -253,8 +256,8 @@ class StreamedRun(StreamedLayers):
             for interval in group.staying:
                 yield partial(self._load_targets, index, relation, interval)
             for turn in group.turns:
-                own = turn.passing.own
-                yield partial(turn.passing.read, self.rooms[index][Key("self", relation)] if own else terms)
+                of = self.rooms[index][Key("self", relation)] if turn.passing.own else terms
+                yield partial(self.load_sources, index, turn.passing, of)
                 yield from (partial(self._load_batch, batch) for batch in turn.batches)
 
     def _load_targets(self, index: int, relation: int, interval: int) -> Growing:

@@ -198,7 +198,7 @@ class _Backward(EdgesBack):
 
         def load(interval: int) -> tuple[FeatureTensors, NodeContext, OfNodes]:
             keys = run.layers[0].keys_at(run.graph.types[interval])
-            return *run.load_first(interval), read(blame, keys, interval)
+            return *run.first.load(interval), read(blame, keys, interval)
 
         with ahead([partial(load, interval) for interval in run.intervals]) as found:
             for interval in run.intervals:

@@ -165,9 +165,9 @@ class StreamedLayers:
         interval, first = place
         h = self.model.pre(index, h)
         num_targets = min(max(0, self.graph.active(index + 1)[interval] - first), len(h))
-        return self._terms(index, self.graph.types[interval], h, nodes, num_targets)
+        return self.terms_of(index, self.graph.types[interval], h, nodes, num_targets)
 
-    def _terms(self, index: int, node_type: int, h: Tensor, nodes: NodeContext, num_targets: int) -> OfNodes:
+    def terms_of(self, index: int, node_type: int, h: Tensor, nodes: NodeContext, num_targets: int) -> OfNodes:
         """Return what a layer holds of nodes of a type. h: their rows, after dropout; the T targets first."""
         of, made = self.layers[index], OfNodes()
         found: dict[int, Terms] = {}
@@ -197,7 +197,7 @@ class StreamedLayers:
         h, nodes = self.model.pre(index, h), NodeContext(none, none, none)
         made = OfNodes()
         for node_type in range(of.schema.num_types):
-            made |= self._terms(index, node_type, h, nodes, 0)
+            made |= self.terms_of(index, node_type, h, nodes, 0)
         return made
 
     def no_edges(self, index: int, relation: int) -> BlockTensors:

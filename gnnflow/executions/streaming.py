@@ -121,7 +121,10 @@ class StreamedGraph(Protocol):
         """Return the columns of a relation's edges, of no edge."""
 
     def features(self, interval: int) -> FeatureTensors:
-        """Read the input features of an interval's rows of level 0, of a type without any no columns."""
+        """Read the input features of an interval's rows of level 0, of a type without any no columns.
+
+        In memory of their own, which the caller may write to.
+        """
 
     def nodes(self, interval: int) -> NodeContext:
         """Read what the graph knows of an interval's nodes [n], of several relations [n, R]."""

@@ -157,6 +157,11 @@ class Model(nn.Module):
         """Return the layers that compute with this index: one, or on a typed graph one per relation."""
         return self.relations(index).layers if self.is_typed else (self.layer(index),)
 
+    @property
+    def drops(self) -> bool:
+        """Whether rows are dropped from now."""
+        return self.training and self.config.dropout > 0
+
     def pre(self, index: int, h: Tensor) -> Tensor:
         """Return a layer's input after dropout."""
         return self._dropped(h)
@@ -224,7 +229,7 @@ class Model(nn.Module):
         return rows[0] if len(rows) == 1 else torch.cat(rows, 1)
 
     def _dropped(self, h: Tensor) -> Tensor:
-        return dropout(h, self.config.dropout) if self.training else h
+        return dropout(h, self.config.dropout) if self.drops else h
 
 
 def build_model(config: ModelConfig, inputs: ModelInputs) -> Model:

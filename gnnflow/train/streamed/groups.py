@@ -66,7 +66,7 @@ class _Relation:
         """Return about how many bytes the phases read, and as how many of them the rest of their time counts."""
         of, (sources, targets), (from_nodes, to_nodes) = self.of, self.cut, self.nodes
         back = self.phases[1] is not None
-        numbers = ceil(targets / sizes.targets) * from_nodes * of.source
+        numbers = ceil(targets / sizes.targets) * from_nodes * (of.made_of or of.source)
         numbers += back * ceil(sources / sizes.sources) * to_nodes * (of.state + of.target)
         numbers += sources * to_nodes + back * targets * from_nodes  # where edges begin
         return NUMBER * (numbers + self._added()) + (1 + back) * sources * targets * _PER_PIECE

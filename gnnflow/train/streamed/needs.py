@@ -79,7 +79,17 @@ def widths_of(model: Model, size: GraphSize, place: Place, *, picks: bool) -> li
     """Return the widths of each layer, by type. picks: pieces of edges with leaves name the rows that they read."""
     may_prune, of = size.may_prune or not size.num_edges, size.by_type
     spread = math.ceil(of.nodes_of_all / max(*of.nodes, 1))
-    asked = Asked(of.features, spread, may_prune, size.has_leaves, picks, size.ranks > 1, place.exact)
+    asked = Asked(
+        of.features,
+        spread,
+        may_prune,
+        size.has_leaves,
+        picks,
+        goes_round=size.ranks > 1,
+        exact=place.exact,
+        weighted=size.edge_columns > model.inputs.attribute_width,
+        makes_terms=size.ranks == 1 and place.makes_terms,
+    )
     return [layer_widths(model, index, asked) for index in range(model.num_layers)]
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from gnnflow.executions.streamed_order import MOST_AT_ONCE
 from gnnflow.train.streamed.place import Place
-from gnnflow.train.streamed.widths import NUMBER, PassWidths, TypeWidths
+from gnnflow.train.streamed.widths import DEGREES, NUMBER, PassWidths, TypeWidths
 
 # Intervals of source terms on their way round a ring: two read ahead, and what is computed on, waits to be taken and is
 # coming, which lies in memory of the rank before, as the same of this rank does for the next one: each maps both.
@@ -56,6 +56,8 @@ def forward_phase(of: PassWidths, layer: TypeWidths, following: TypeWidths | Non
     parts = 0 if of.in_place else 4 * of.state
     # what is computed on and the next; where rows are picked, the intervals that two threads pick them from
     sources = place.sources * (of.spread or 1) * of.source
+    if of.made_of:
+        sources = of.source + DEGREES + of.made_of  # values are made where features lie; the next ones are read
     passing = of.kept + read + parts + sources + _PASSED * of.passed + 2 * _behind(layer, following)
     return EdgePhase(passing, of.kept + read, read)
 

@@ -15,7 +15,8 @@ class Place:
     per_number: and where a layer computes numbers for each edge. reads: whether partitions are read there too. outputs:
     numbers per output of a target while the graph is gone through, at_loss: while the loss is computed, when nothing
     else is there. exact: layers are taken as the execution computes them, and not in any way it could. groups: whether
-    several intervals of a relation stay together. sources: intervals' terms that are in memory at once as they go by.
+    several intervals of a relation stay together. makes_terms: whether source terms that are no more than features are
+    made as they go by (`streamed_first.py`). sources: intervals' terms that are in memory at once as they go by.
     """
 
     fixed: int
@@ -27,6 +28,7 @@ class Place:
     at_loss: int
     exact: bool
     groups: bool
+    makes_terms: bool
     sources: int
 
 
@@ -40,6 +42,7 @@ ON_CPU = Place(
     at_loss=3,
     exact=False,
     groups=True,
+    makes_terms=True,
     sources=2,
 )
 ON_CARD = Place(
@@ -52,5 +55,6 @@ ON_CARD = Place(
     at_loss=5,
     exact=True,
     groups=False,  # not tried on one
+    makes_terms=False,
     sources=3,
 )

@@ -38,7 +38,7 @@ _NUMBERS_OF_INTERVALS = 1 << 16  # that two bytes tell apart
 _MORE_INTERVALS = 4  # times as many as have to be: more make chunks so small that reading them takes longest
 _FILLED = 0.95  # of what is left for rows is given to groups: what lies between pieces of memory is never all in use
 _FILLED_ON_RING = 0.75  # there ranks hold each other up, and what waits for them is more than is counted
-_HARDLY_MORE = 1.05  # times what is read with the best of these: the first one is taken that reads no more
+_HARDLY_MORE = 1.02  # times what is read with the best of these: the first one is taken that reads no more
 _LEAST_PICKED = 16_384  # rows that a piece may pick, or all there are
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from gnnflow.executions.adding import SLOPE, added, attended, reads_values
 from gnnflow.executions.base import is_cheaper_first, terms_of
 from gnnflow.executions.propagate import block_messages, partial_state
+from gnnflow.executions.streamed_first import are_features
 from gnnflow.executions.streamed_rooms import Key, LayerRelations
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import Csr, native
@@ -38,7 +39,8 @@ class PassWidths:
     apart: of a target's terms as the source of its message to itself, where its type is not that of the sources.
     spread: how many times as many rows the sources are as the largest type has, where they are of all types; 0 where
     pieces pick theirs. instance: per edge with leaves, of the row that these make. read_back: of a source's terms what
-    gradients depend on.
+    gradients depend on. filed: of a source's terms in a file. made_of: what is read for them where they may be made as
+    they go by, else 0; values are then made where features lie.
     """
 
     source: int
@@ -54,6 +56,8 @@ class PassWidths:
     spread: int = 1
     instance: int = 0
     read_back: int = 0
+    filed: int = 0
+    made_of: int = 0
 
 
 @dataclass(frozen=True)
@@ -77,8 +81,8 @@ class TypeWidths:
 
     @property
     def source(self) -> int:
-        """Source terms of all relations from the type."""
-        return sum(each.source for each in self.out_of)
+        """Source terms in files of all relations from the type."""
+        return sum(each.filed for each in self.out_of)
 
     @property
     def target(self) -> int:
@@ -121,7 +125,8 @@ class Asked:
     features: dense columns of each node type. spread: how many times as many nodes there are as of the largest type.
     may_prune: whether layers may compute fewer targets than they have sources. picks: pieces of edges with leaves name
     the rows that they read. goes_round: whether source terms go from rank to rank. exact: layers are taken as the
-    execution computes them, and not in any way it could.
+    execution computes them, and not in any way it could. weighted: edges have a weight. makes_terms: source terms that
+    are no more than features are made as they go by.
     """
 
     features: Sequence[int]
@@ -131,6 +136,8 @@ class Asked:
     picks: bool
     goes_round: bool
     exact: bool
+    weighted: bool
+    makes_terms: bool
 
 
 def layer_widths(model: Model, index: int, asked: Asked) -> list[TypeWidths]:
@@ -160,7 +167,8 @@ def _pass_widths(of: LayerRelations, relation: int, asked: Asked) -> PassWidths:
     h = none.new_zeros(0, layer.in_width).requires_grad_(learned)
     ways = _ways(layer, asked, learned=learned, is_typed=model.is_typed)
     either = [terms_of(layer, h, nodes=nodes, num_targets=0, map_first=first) for first in ways]
-    edge = EdgeContext(0, none, torch.zeros(0, model.inputs.attribute_width) if model.inputs.attribute_width else None)
+    columns = model.inputs.attribute_width
+    edge = EdgeContext(0, none if asked.weighted else None, torch.zeros(0, columns) if columns else None)
     csr = Csr(torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), 0)
     block = BlockTensors(csr, edge, None)
     states = [partial_state(layer, source=each.source, target=each.target, block=block) for each in either]
@@ -168,6 +176,7 @@ def _pass_widths(of: LayerRelations, relation: int, asked: Asked) -> PassWidths:
     adding = [
         added(layer, None, source=each.source, target=each.target, block=block, with_slopes=True) for each in either
     ]
+    made = [asked.makes_terms and are_features(of, each.source) for each in either]
     aggregation = layer.levels.instance
     has_gates = any(SLOPE in each for each in adding)
     attends = not asked.has_leaves and not asked.exact
@@ -188,6 +197,8 @@ def _pass_widths(of: LayerRelations, relation: int, asked: Asked) -> PassWidths:
         asked.spread * (not asked.picks) if of.comes_from_several(relation) else 1,
         max(_width(each.source) for each in either) // layer.positions * of.comes_from_several(relation),
         max(_read_back(layer, each, block, asked) for each in either),
+        max(_width(each.source) * (not is_made) for each, is_made in zip(either, made, strict=True)),
+        any(made) * (model.inputs.feature_width + DEGREES),
     )
 
 

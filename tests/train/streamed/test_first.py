@@ -1,0 +1,79 @@
+"""Source terms of the first layer that are made whenever they go by are those that would lie in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from gnnflow.executions.streamed_first import FirstTerms
+from gnnflow.progress import Silent
+from gnnflow.train.streamed import source
+from gnnflow.train.streamed.disk import LocalDisk
+from gnnflow.train.streamed.files import Scratch
+from gnnflow.train.trainer import train
+from tests.train.globalbatch.stored import job_for, write
+from tests.train.streamed.cutting import cut_to
+
+MADE = {
+    "gcn": {"kind": "gcn", "hidden": 8, "dropout": 0.5},
+    "gcn without dropout": {"kind": "gcn", "hidden": 8, "dropout": 0.0},
+    "sage, of which targets have features too": {"kind": "sage", "hidden": 8, "dropout": 0.3},
+    "gin, which adds its input": {"kind": "gin", "hidden": 8, "dropout": 0.5, "residual": True},
+}
+FILED = {
+    "an encoder learns": {"kind": "gcn", "hidden": 8, "encoder": "linear"},
+    "a map in the terms learns": {"kind": "gat", "hidden": 8, "heads": 2},
+    "the same before a maximum": {"kind": "sage", "aggregator": "max", "hidden": 8},
+}
+
+
+class Counting(LocalDisk):
+    def __init__(self) -> None:
+        self.written = 0
+
+    def write(self, file, held, at):
+        self.written += len(held)
+        super().write(file, held, at)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("first")
+    write(folder)
+    return folder
+
+
+def trained(folder, model):
+    """Return weights and history of a run, what it wrote, and whether terms were made in its passes."""
+    disk, made = Counting(), []
+    asked = FirstTerms.are_made.func
+
+    def are_made(self):
+        made.append(asked(self))
+        return made[-1]
+
+    with (
+        mock.patch.object(source, "Scratch", lambda folder: Scratch(folder, disk)),
+        mock.patch.object(source, "plan", cut_to(0)),
+        mock.patch.object(FirstTerms, "are_made", property(are_made)),
+    ):
+        result = train(job_for(folder, memory="1GiB", epochs=3, model=model), progress=Silent())
+    return result.weights, [row["train_loss"] for row in result.history], disk, set(made)
+
+
+@pytest.mark.parametrize("model", MADE.values(), ids=MADE)
+def test_made_terms_give_the_same_bits_with_less_written(folder, model):
+    *found, disk, made = trained(folder, model)
+    with mock.patch.object(FirstTerms.are_made, "func", return_value=False):
+        *filed, of_filed, none = trained(folder, model)
+    assert (made, none) == ({True}, {False})
+    assert found == filed
+    assert disk.written < of_filed.written
+
+
+@pytest.mark.parametrize("model", FILED.values(), ids=FILED)
+def test_terms_with_a_parameter_lie_in_files(folder, model):
+    *_, made = trained(folder, model)
+    assert made == {False}
