@@ -16,6 +16,7 @@ from gnnflow.executions.reference import WholeGraph
 from gnnflow.executions.tensors import types_of
 from gnnflow.graph.batch import Block
 from gnnflow.graph.relations import relation_blocks
+from gnnflow.train.streamed.files import Scratch
 from tests.contracts.among_ranks import OnRanks, divided, outputs_on_ranks
 from tests.contracts.dividing import KINDS
 from tests.contracts.in_files import filed, outputs_of, targets_of
@@ -162,12 +163,18 @@ def _on_ranks(model, case):
     return Ran(*outputs_on_ranks(model, of, size=size))
 
 
+_ENDED: list[Scratch] = []
+"""Files of graphs that nothing refers to any more."""
+
+
 def on_stream(model, case, *, folder=TEMPORARY, brought=None):
     """Chunks of one to three intervals in files, cut into pieces of few edges, and of leaves in few rows.
 
     Where nothing is drawn and edges have no leaves, on one to four ranks, of as many intervals each. brought: gives the
     graph that the model computes on, on one rank then.
     """
+    while _ENDED:
+        _ENDED.pop().close()
     number = np.random.default_rng(case.seed).permutation(len(case.graph.nodes))
     places = np.argsort(number)[case.targets]
     order = np.sort(places)
@@ -181,8 +188,9 @@ def on_stream(model, case, *, folder=TEMPORARY, brought=None):
         rows = graph.numbering.rows_of(order)
         lie.append(rows)
         graph = brought(graph) if brought else graph.written().pruned
-        # its backward pass, which reads it, may come behind
-        weakref.finalize(graph, graph.scratch.close)
+        # its backward pass, which reads it, may come behind; and it may end in the midst of anything, where nobody can
+        # wait for its threads
+        weakref.finalize(graph, _ENDED.append, graph.scratch)
         if exchange is not None:
             return outputs_of(model, graph, targets_of(graph, np.sort(rows)))
         return outputs_of(model, graph, np.sort(rows))
