@@ -28,8 +28,8 @@ import numpy as np
 import torch
 
 from gnnflow.executions import streamed, streamed_backward, streamed_edges
+from gnnflow.executions import streamed_order as order
 from gnnflow.executions.streamed_layers import sources_in
-from gnnflow.executions.streamed_order import groups_of
 from gnnflow.executions.streamed_rooms import Key
 from gnnflow.executions.streamed_sources import Passing, zeros
 from gnnflow.executions.streaming import ahead
@@ -58,7 +58,7 @@ class BySource(streamed.StreamedRun):
                 target = chunk[0].target
                 if chunk[0].source != source:
                     source = chunk[0].source
-                    yield partial(self.load_sources, index, self._passing(source), room[SOURCE])
+                    yield partial(self.load_sources, index, relation, self._passing(source), room[SOURCE])
                 yield partial(room[TARGET].read, target)
                 yield partial(room[STATE].read, target) if target in begun else lambda: None
                 yield from (partial(self._load_batch, (piece,)) for piece in chunk)
@@ -93,15 +93,16 @@ class ByTarget(streamed_backward._Backward):  # noqa: SLF001 - the same pass in 
         pieces = [piece for piece in run.pieces(index) if piece.num_edges]
         held = [(target, list(of)) for target, of in groupby(pieces, key=attrgetter("target"))]
         of_source = attrgetter("source")
-        groups = groups_of(held, size=run.graph.groups(index).sources, passing=of_source, rank=of_source)
+        groups = order.groups_of(held, size=run.graph.groups(index).sources, passing=of_source, rank=of_source)
         begun: set[int] = set()
-        with ahead(self._loads_of(index, relation, groups, blame, begun), number=2) as found:
+        loads = self._loads_of(index, relation, groups, blame), self._passing_of(index, relation, groups, blame, begun)
+        with ahead(loads[0], number=2) as found, ahead(loads[1]) as sources_of:
             own, of_targets = Staying(blame[TARGET]), {}
             for group in groups:
                 own.settle()
                 of_targets = {target: next(found) for target in group.staying}
                 for turn in group.turns:
-                    terms, gathered = next(found), next(found)
+                    terms, gathered = next(sources_of)
                     if gathered is None:
                         gathered = zeros(blame[SOURCE], run.graph.active(index)[turn.passing], run.model.device)
                     for leaf in terms.values():
@@ -116,17 +117,18 @@ class ByTarget(streamed_backward._Backward):  # noqa: SLF001 - the same pass in 
                     begun.add(turn.passing)
             own.settle()
 
-    def _loads_of(
+    def _loads_of(self, index: int, relation: int, groups: list[Any], blame: Any) -> Iterator[Callable[[], Any]]:
+        staying = partial(self._load_targets, index, relation, blame=blame)
+        return order.loads(groups, staying=staying, batch=partial(self._load_batch, index, relation))
+
+    def _passing_of(
         self, index: int, relation: int, groups: list[Any], blame: Any, begun: set[int]
     ) -> Iterator[Callable[[], Any]]:
-        of_source = self._read_of(index, relation, self.run.rooms[index][SOURCE]).read
-        for group in groups:
-            for target in group.staying:
-                yield partial(self._load_targets, index, relation, target, blame)
-            for turn in group.turns:
-                yield partial(of_source, turn.passing)
-                yield partial(blame[SOURCE].read, turn.passing) if turn.passing in begun else lambda: None
-                yield from (partial(self._load_batch, index, relation, batch) for batch in turn.batches)
+        """Yield what reads a source interval's terms, and their gradients where they have begun."""
+        terms = self._read_of(index, relation, self.run.rooms[index][SOURCE])
+        for turn in (turn for group in groups for turn in group.turns):
+            gathered = blame[SOURCE].read if turn.passing in begun else lambda _: None
+            yield partial(lambda at, of: (terms.read(at), of(at)), turn.passing, gathered)
 
 
 class Staying:
@@ -217,7 +219,7 @@ class Stage(streamed.StreamedRun):
         terms, pieces, sizes = self.rooms[index][SOURCE], self.pieces(index), self.graph.sizes
 
         def read(piece: Any) -> tuple[Any, Any]:
-            return piece.load(), self.load_sources(index, Passing(piece.source, sizes), terms)
+            return piece.load(), self.load_sources(index, relation, Passing(piece.source, sizes), terms)
 
         with ahead([partial(read, piece) for piece in pieces], number=2) as found:
             file: EdgeRows | None = None

@@ -28,7 +28,7 @@ Shapes: N nodes, n rows of an interval, T targets, C outputs, W width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
@@ -43,7 +43,7 @@ from gnnflow.executions.relay import passing
 from gnnflow.executions.ring import sources_of
 from gnnflow.executions.streamed_first import FirstTerms
 from gnnflow.executions.streamed_layers import StreamedLayers
-from gnnflow.executions.streamed_order import Group, groups_of
+from gnnflow.executions.streamed_order import Group, groups_of, loads
 from gnnflow.executions.streamed_rooms import Key, Named, OfNodes, Own, States, fill, release, some, write
 from gnnflow.executions.streamed_sources import Passing
 from gnnflow.executions.streaming import Held, Piece, StreamedGraph, ahead
@@ -166,8 +166,10 @@ class StreamedRun(StreamedLayers):
         """The terms of the first layer."""
         return FirstTerms(self)
 
-    def load_sources(self, index: int, passing: Passing, terms: Held) -> object:
+    def load_sources(self, index: int, relation: int, passing: Passing, terms: Held) -> object:
         """Read the source terms of a layer that go by, or what they are made of."""
+        if passing.own:
+            return passing.read(self.rooms[index][Key("self", relation)])
         return passing.read(terms) if index or not self.first.are_made else self.first.load(passing.interval)
 
     def sources(self, index: int, passing: Passing, read: Any) -> Named:
@@ -180,11 +182,14 @@ class StreamedRun(StreamedLayers):
         of_state = of.state_of(relation)
         wanted = [[turn.passing.interval for turn in group.turns if not turn.passing.own] for group in groups]
         passed = passing(self.graph, of.source_type(relation), self.rooms[index][Key("source", relation)], wanted)
-        with ahead(self._loads(index, relation, groups, passed.terms), number=2) as found, passed:
+        staying, goes_by = partial(self._load_targets, index, relation), (each for of in groups for each in of.turns)
+        read = loads(groups, staying=staying, batch=self._load_batch)
+        by = (partial(self.load_sources, index, relation, turn.passing, passed.terms) for turn in goes_by)
+        with ahead(read, number=2) as found, ahead(by) as sources, passed:
             for group in groups:
                 held = {each: cast("Growing", next(found)) for each in group.staying}
                 for turn in group.turns:
-                    source = self.sources(index, turn.passing, next(found))
+                    source = self.sources(index, turn.passing, next(sources))
                     for batch in turn.batches:
                         blocks = cast("list[BlockTensors]", next(found))
                         for piece, block in zip(batch, blocks, strict=True):
@@ -247,18 +252,6 @@ class StreamedRun(StreamedLayers):
             passing=lambda piece: Passing(piece.source, sizes, piece.rows, own=is_own(piece)),
             rank=lambda piece: -1 if is_own(piece) else turns.get(piece.source, -1),
         )
-
-    def _loads(
-        self, index: int, relation: int, groups: list[Group[int, Passing]], terms: Held
-    ) -> Iterator[Callable[[], object]]:
-        """Yield what the edge phase reads, in its order."""
-        for group in groups:
-            for interval in group.staying:
-                yield partial(self._load_targets, index, relation, interval)
-            for turn in group.turns:
-                of = self.rooms[index][Key("self", relation)] if turn.passing.own else terms
-                yield partial(self.load_sources, index, turn.passing, of)
-                yield from (partial(self._load_batch, batch) for batch in turn.batches)
 
     def _load_targets(self, index: int, relation: int, interval: int) -> Growing:
         """Read what an edge phase needs of a target interval: behind its last relation all that `finish` does."""

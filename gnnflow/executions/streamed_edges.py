@@ -10,9 +10,10 @@ Shapes: n rows of an interval.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from operator import attrgetter
 from typing import TypeVar, cast
 
@@ -25,7 +26,7 @@ from gnnflow.executions.relay import Here, Relay, passing
 from gnnflow.executions.ring import sources_of
 from gnnflow.executions.streamed import StreamedRun
 from gnnflow.executions.streamed_layers import sources_in
-from gnnflow.executions.streamed_order import Group, groups_of
+from gnnflow.executions.streamed_order import Group, groups_of, loads
 from gnnflow.executions.streamed_rooms import Key, Named, Room
 from gnnflow.executions.streamed_sources import Sources, fill_with_zeros
 from gnnflow.executions.streaming import EVERY, Held, Piece, WithoutValues, ahead
@@ -143,13 +144,17 @@ class EdgesBack:
     def _edge_phase(self, index: int, relation: int, blame: Room, sources: _Sources) -> None:
         """Differentiate the chunks, group after group of sources, whose gradients stay until they are whole."""
         passed, target, of_targets = sources.passed, -1, _OfTargets({}, {}, {})
-        with ahead(self._loads(index, relation, sources, blame), number=2) as found, passed:
+        edges = partial(self._load_batch, index, relation)
+        read = loads(sources.groups, staying=lambda source: source.read(sources.terms), batch=edges)
+        goes_by = groupby(turn.passing for group in sources.groups for turn in group.turns)  # of one, for all its turns
+        by = (partial(self._load_targets, index, relation, interval, blame) for interval, _ in goes_by)
+        with ahead(read, number=2) as found, ahead(by) as targets, passed:
             for group in sources.groups:
                 held = {each: self._begun(each, passed, cast("Named", next(found)), blame) for each in group.staying}
                 for turn in group.turns:
                     if turn.passing != target:
                         del of_targets  # before the next one comes
-                        target, of_targets = turn.passing, cast("_OfTargets", next(found))
+                        target, of_targets = turn.passing, next(targets)
                     for batch in turn.batches:
                         blocks = cast("list[BlockTensors]", next(found))
                         for piece, block in zip(batch, blocks, strict=True):
@@ -224,17 +229,6 @@ class EdgesBack:
             left = {name: rows - of_part[name] for name, rows in left.items()}
             blame[Key("state", of.state_of(relation))].write(piece.target, left)
         return left
-
-    def _loads(self, index: int, relation: int, sources: _Sources, blame: Room) -> Iterator[Callable[[], object]]:
-        """Yield what the edge phase reads, in its order; rows of a target interval stay for the pieces that follow."""
-        target = -1
-        for group in sources.groups:
-            yield from (partial(source.read, sources.terms) for source in group.staying)
-            for turn in group.turns:
-                if turn.passing != target:
-                    target = turn.passing
-                    yield partial(self._load_targets, index, relation, target, blame)
-                yield from (partial(self._load_batch, index, relation, batch) for batch in turn.batches)
 
     def _load_batch(self, index: int, relation: int, batch: tuple[Piece, ...]) -> list[BlockTensors]:
         return [self._load_block(index, relation, piece) for piece in batch]

@@ -69,7 +69,7 @@ class FirstTerms:
 
     def load_for_files(self, interval: int) -> tuple[FeatureTensors | None, NodeContext]:
         """Read the same for the terms that lie in files: no features where these depend on degrees alone."""
-        features = self.run.graph.features(interval) if self._files_need_features else None
+        features = self.run.graph.features(interval) if self.files_need_features else None
         return features, self.run.graph.nodes(interval)
 
     def for_files(self, interval: int, features: FeatureTensors | None, nodes: NodeContext) -> OfNodes:
@@ -116,7 +116,7 @@ class FirstTerms:
         return torch.zeros(()).expand(number, self.run.layers[0].layers[0].in_width)
 
     @cached_property
-    def _files_need_features(self) -> bool:
+    def files_need_features(self) -> bool:
         """Whether a term that lies in a file depends on features, or on a parameter."""
         if not self.are_made:
             return True

@@ -12,8 +12,9 @@ The size of a group changes no sum: a target still adds up its sources in their 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Generic, TypeVar
 
@@ -62,6 +63,19 @@ def groups_of(
         turns = [Turn(by, tuple(_batches(of, most))) for by, of in groupby(pieces, key=passing)]
         found.append(Group(tuple(each for each, _ in group), tuple(turns)))
     return found
+
+
+def loads(
+    groups: Iterable[Group[S, T]], *, staying: Callable[[S], object], batch: Callable[[tuple[Piece, ...]], object]
+) -> Iterator[Callable[[], object]]:
+    """Yield what reads what stays and edges, in the order in which they are asked for, given what reads one of each.
+
+    What goes by is read apart, so that the next of it has a whole turn's time.
+    """
+    for group in groups:
+        yield from (partial(staying, each) for each in group.staying)
+        for turn in group.turns:
+            yield from (partial(batch, each) for each in turn.batches)
 
 
 def _batches(pieces: Iterable[Piece], most: int) -> list[tuple[Piece, ...]]:
