@@ -168,8 +168,9 @@ def read_by_target(relation: Any, sizes: Any) -> int:
     back = relation.phases[1] is not None
     numbers = -(-targets // sizes.targets) * from_nodes * (of.made_of or of.source)
     numbers += back * -(-targets // sizes.sources) * from_nodes * (of.read_back + 2 * of.source)
-    numbers += sources * to_nodes + back * targets * from_nodes
-    return int(4 * numbers + (1 + back) * sources * targets * groups._PER_PIECE)  # noqa: SLF001
+    edges = (1 + back) * sources * to_nodes + back * targets * from_nodes
+    edges += relation.edges * (1 + back) * groups._end_bytes(from_nodes / sources)  # noqa: SLF001
+    return int(4 * numbers + edges + (1 + back) * sources * targets * groups._PER_PIECE)  # noqa: SLF001
 
 
 @contextmanager

@@ -126,7 +126,8 @@ class CardGraph:
         made: dict[int, list[Piece]] = {}
         for layer, (chunks,) in enumerate(files.chunks):
             if id(chunks) not in made:
-                made[id(chunks)] = packed(files.plain_pieces(layer), files.scratch, card.run, threads=_PACKING)
+                pieces = files.plain_pieces(layer)
+                made[id(chunks)] = packed(pieces, files.scratch, card.run, threads=_PACKING, plain=True)
                 chunks.close()
         return cls(files, card, tuple(made[id(chunks)] for (chunks,) in files.chunks))
 

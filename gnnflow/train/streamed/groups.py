@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from math import ceil, expm1
 
 from gnnflow.executions.streaming import GroupSizes
+from gnnflow.train.streamed.coding import ROWS_OF_TWO_BYTES
 from gnnflow.train.streamed.cut import Cut
 from gnnflow.train.streamed.phases import EdgePhase, backward_phase, bytes_per_layer, forward_phase
 from gnnflow.train.streamed.place import Place
@@ -68,8 +69,10 @@ class _Relation:
         back = self.phases[1] is not None
         numbers = ceil(targets / sizes.targets) * from_nodes * (of.made_of or of.source)
         numbers += back * ceil(sources / sizes.sources) * to_nodes * (of.state + of.target)
-        numbers += sources * to_nodes + back * targets * from_nodes  # where edges begin
-        return NUMBER * (numbers + self._added()) + (1 + back) * sources * targets * _PER_PIECE
+        # where a row's edges begin, in a byte of each row of a chunk, by target backward too; and the edges' other ends
+        edges = (1 + back) * sources * to_nodes + back * targets * from_nodes
+        edges += self.edges * (_end_bytes(from_nodes / sources) + back * _end_bytes(to_nodes / targets))
+        return NUMBER * (numbers + self._added()) + edges + (1 + back) * sources * targets * _PER_PIECE
 
     def _added(self) -> int:
         """Return how many numbers of states, and of gradients, pieces are added to, as numbers that are read."""
@@ -83,6 +86,11 @@ class _Relation:
     def _touched(self, rows: int) -> float:
         """Return how many of all chunks' rows have an edge, where edges are drawn at random."""
         return -rows * expm1(-self.edges / max(rows, 1))
+
+
+def _end_bytes(rows: float) -> int:
+    """Return the bytes of the number of a row, as `coding.py` has them."""
+    return 2 if rows <= ROWS_OF_TWO_BYTES else NUMBER
 
 
 def as_large_as_fit(

@@ -1,7 +1,8 @@
 """Pieces of edges as kernels take them: by target and by source, sorted once when the graph is filed.
 
-Nothing is left to do where a piece is read (CSC and CSR; NGra, Ma et al. 2018, section 4): its numbers lie at 4 bytes,
-which the core takes as they are. That no edge leads outside of its rows is checked when it is written.
+Little is left to do where a piece is read (CSC and CSR; NGra, Ma et al. 2018, section 4): its numbers lie in as few
+bytes as hold them (`coding.py`), and the core takes them in 4. A card is sent them in 4, and they lie so. That no edge
+leads outside of its rows is checked when it is written.
 
 Shapes: T targets, S sources and E edges of a piece.
 """
@@ -22,6 +23,7 @@ from gnnflow.executions.streaming import EVERY, Piece, ahead
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import Csr
 from gnnflow.kernels.memory import give_back
+from gnnflow.train.streamed.coding import PLAIN, Coding
 from gnnflow.train.streamed.files import Scratch, ScratchFile, bytes_of
 
 _NUMBER = 4  # bytes
@@ -39,29 +41,30 @@ def read_here(file: ScratchFile, at: int, num_bytes: int) -> Tensor:
 
 
 def packed(
-    pieces: Sequence[Piece], scratch: Scratch, fetch: Fetch, *, threads: int, picks: bool = False
+    pieces: Sequence[Piece], scratch: Scratch, fetch: Fetch, *, threads: int, picks: bool = False, plain: bool = False
 ) -> list[Piece]:
-    """Write pieces anew and return them. threads: that read and sort, a piece each.
+    """Write pieces anew and return them. threads: that read and sort, a piece each. plain: numbers have 4 bytes.
 
     picks: edges from `EVERY` have as sources the rows alone that they name.
     Raises IndexError where an edge leads outside of its rows.
     """
     file, found = scratch.file(), []
+    stored = partial(_Stored.of, file, plain=plain)
     with ahead([partial(_sorted, piece, picks and piece.source == EVERY) for piece in pieces], number=threads) as held:
         for piece, (block, named) in zip(pieces, held, strict=True):
-            rows = None if named is None else partial(_Stored.of(file, named).read, fetch)
+            rows = None if named is None else partial(stored(named).read, fetch)
             csr, reverse = block.csr, None
             if block.leaves is None:
                 by_source = csr.by_source
                 reverse = _Reverse(
-                    _Stored.of(file, by_source.offsets),
-                    _Stored.of(file, csr.transposed.sources),
-                    _Stored.of(file, by_source.sources),
+                    stored(by_source.offsets),
+                    stored(csr.transposed.sources),
+                    stored(by_source.sources),
                     _longest(by_source),
                 )
             forward = _Forward(
-                _Stored.of(file, replace(block, csr=replace(csr, sources=csr.sources[:0]))),
-                _Stored.of(file, csr.sources),
+                stored(replace(block, csr=replace(csr, sources=csr.sources[:0]))),
+                stored(csr.sources),
                 csr.num_edges,
                 _longest(csr),
             )
@@ -146,42 +149,50 @@ class StoredCsr(Csr):
 
 @dataclass(frozen=True)
 class _Stored:
-    """Tensors that lie in a file behind each other, 4 bytes a number. like: what they are of, without the numbers."""
+    """Tensors that lie in a file behind each other. like: what they are of, without the numbers; codings: of each."""
 
     file: ScratchFile
     at: int
     num_bytes: int
     like: object
+    codings: tuple[Coding, ...]
 
     @classmethod
-    def of(cls, file: ScratchFile, held: object) -> _Stored:
+    def of(cls, file: ScratchFile, held: object, *, plain: bool) -> _Stored:
         """Write the tensors below a dataclass or tuple."""
-        at = file.size
+        at, codings = file.size, []
 
         def stored(each: Tensor) -> Tensor:
-            number = each.to(torch.int32) if each.dtype == torch.int64 else each
-            assert number.element_size() == _NUMBER
-            file.append(bytes_of(number.contiguous()))
+            array = each.numpy().reshape(-1)
+            whole = each.dtype == torch.int64
+            assert whole or each.element_size() == _NUMBER
+            codings.append(Coding.of(array) if whole and not plain else PLAIN)
+            file.append(bytes_of(codings[-1].coded(array) if whole else array))
             return torch.empty_like(each, device="meta")
 
         like = mapped(held, stored)
-        return cls(file, at, file.size - at, like)
+        return cls(file, at, file.size - at, like, tuple(codings))
 
     def read(self, fetch: Fetch) -> Any:
         """Return the same: whole numbers in 8 bytes."""
-        left = fetch(self.file, self.at, self.num_bytes)
+        left, codings = fetch(self.file, self.at, self.num_bytes), iter(self.codings)
 
         def taken(like: Tensor) -> Tensor:
             nonlocal left
-            part, left = left[: like.numel()], left[like.numel() :]
-            return (_widened(part) if like.dtype == torch.int64 else part.view(like.dtype)).view(like.shape)
+            coding = next(codings)
+            part, left = torch.split(left, [size := coding.run(like.numel()), len(left) - size])
+            held = (
+                _decoded(part, coding, like.numel(), np.int64) if like.dtype == torch.int64 else part.view(like.dtype)
+            )
+            return held.view(like.shape)
 
         return mapped(self.like, taken)
 
     def numbers(self, fetch: Fetch) -> Tensor:
-        """Return the same, where it is one tensor of whole numbers, which stay in 4 bytes on a CPU."""
-        read = fetch(self.file, self.at, self.num_bytes)
-        return read if read.device.type == "cpu" else _widened(read)
+        """Return the same, where it is one tensor of whole numbers, which have 4 bytes on a CPU."""
+        assert isinstance(self.like, Tensor)
+        run = fetch(self.file, self.at, self.num_bytes)
+        return _decoded(run, self.codings[0], self.like.numel(), np.int32)
 
 
 @dataclass(frozen=True)
@@ -208,11 +219,11 @@ class _Reverse:
         return self.offsets.read(fetch), self.targets.numbers(fetch)
 
 
-def _widened(numbers: Tensor) -> Tensor:
-    if numbers.device.type != "cpu":
-        return numbers.to(torch.int64)
+def _decoded(run: Tensor, coding: Coding, number: int, dtype: type[np.integer]) -> Tensor:
+    if run.device.type != "cpu":
+        return run.to(torch.int64)
     # numpy has one thread: torch would begin others for this one, beside those that compute
-    return torch.from_numpy(numbers.numpy().astype(np.int64))
+    return torch.from_numpy(coding.decoded(run.numpy(), number, dtype))
 
 
 def _sorted(piece: Piece, picks: bool) -> tuple[BlockTensors, Tensor | None]:  # noqa: FBT001

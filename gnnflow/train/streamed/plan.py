@@ -24,6 +24,7 @@ from gnnflow.executions.streaming import GroupSizes
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.schema import GraphSchema
 from gnnflow.layers import Model
+from gnnflow.train.streamed.coding import ROWS_OF_TWO_BYTES
 from gnnflow.train.streamed.cut import Cut
 from gnnflow.train.streamed.groups import Groups, as_large_as_fit, row_bytes_of
 from gnnflow.train.streamed.needs import Needs, filing_bytes, least_edges, widths_of
@@ -138,10 +139,14 @@ def _cut(search: _Search, least: int, *, copies: bool) -> Plan:
     """Return the cut of at least so many intervals, and the groups of them, by which least is read."""
     needs, place = search.needs, search.place
     left = search.budget - needs.resident - needs.fixed
-    most = min(search.most, _MORE_INTERVALS * least + 2) if place.groups and not search.size.has_leaves else least
+    tried = {least}
+    if place.groups and not search.size.has_leaves:
+        # and so many that numbers of rows have two bytes
+        short = -(-max(search.size.by_type.nodes) // ROWS_OF_TWO_BYTES)
+        tried |= {*range(least, _MORE_INTERVALS * least + 3), max(least, short)}
     filled = _FILLED if search.size.ranks == 1 else _FILLED_ON_RING
     found: list[tuple[int, Cut, Groups]] = []
-    for cut, edges in map(search.cut, range(least, most + 1)):
+    for cut, edges in map(search.cut, sorted(each for each in tried if each <= search.most)):
         row_bytes = int(filled * (left - edges * needs.per_edge)) if place.groups else 0
         found.append((edges, cut, as_large_as_fit(search.layers, cut, row_bytes=row_bytes, place=place)))
     enough = _HARDLY_MORE * min(groups.bytes_read for _, _, groups in found)

@@ -7,6 +7,7 @@ from unittest import mock
 
 import pytest
 
+from gnnflow.executions import streamed_first
 from gnnflow.executions.streamed_first import FirstTerms
 from gnnflow.progress import Silent
 from gnnflow.train.streamed import source
@@ -57,7 +58,7 @@ def trained(folder, model):
     with (
         mock.patch.object(source, "Scratch", lambda folder: Scratch(folder, disk)),
         mock.patch.object(source, "plan", cut_to(0)),
-        mock.patch.object(FirstTerms, "are_made", property(are_made)),
+        mock.patch.object(FirstTerms.are_made, "func", are_made),
     ):
         result = train(job_for(folder, memory="1GiB", epochs=3, model=model), progress=Silent())
     return result.weights, [row["train_loss"] for row in result.history], disk, set(made)
@@ -66,7 +67,7 @@ def trained(folder, model):
 @pytest.mark.parametrize("model", MADE.values(), ids=MADE)
 def test_made_terms_give_the_same_bits_with_less_written(folder, model):
     *found, disk, made = trained(folder, model)
-    with mock.patch.object(FirstTerms.are_made, "func", return_value=False):
+    with mock.patch.object(streamed_first, "are_features", return_value=False):
         *filed, of_filed, none = trained(folder, model)
     assert (made, none) == ({True}, {False})
     assert found == filed

@@ -18,10 +18,11 @@ import torch
 from gnnflow.config import config_from_dict
 from gnnflow.executions.streaming import GroupSizes
 from gnnflow.graph.errors import ConfigError, TrainingError
-from gnnflow.layers.model import build_model
+from gnnflow.layers.model import ModelInputs, build_model
 from gnnflow.layers.saved import decode_weights
 from gnnflow.progress import Silent
 from gnnflow.train.streamed import open_streamed, source
+from gnnflow.train.streamed.coding import ROWS_OF_TWO_BYTES
 from gnnflow.train.streamed.disk import LocalDisk
 from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.place import ON_CARD, ON_CPU
@@ -267,6 +268,13 @@ def test_what_the_fewest_intervals_leave_of_a_budget_lets_several_stay_together(
         assert single.intervals <= made.intervals <= 4 * single.intervals + 2
     on_card = plan(model, size, budget=2000 << 20, place=ON_CARD)
     assert {(each.targets, each.sources) for (each,) in on_card.together} == {(1, 1)}
+
+
+def test_many_edges_are_cut_so_that_their_ends_have_two_bytes(folder):
+    model = build_model(job_for(folder, model={"kind": "gcn", "hidden": 64}).model, ModelInputs(64, 8))
+    few, many = (GraphSize(600_000, edges, 1000, 64, 0, (10_000, edges // 60)) for edges in (3_000_000, 90_000_000))
+    least, cut = (plan(model, size, budget=600 << 20) for size in (few, many))
+    assert -(-600_000 // least.intervals) > ROWS_OF_TWO_BYTES >= -(-600_000 // cut.intervals)
 
 
 def test_a_rank_of_several_needs_memory_for_what_goes_round(folder):
