@@ -219,7 +219,7 @@ class Stage(streamed.StreamedRun):
     def _edge_phase(self, index: int, relation: int) -> None:
         terms, pieces, sizes = self.rooms[index][SOURCE], self.pieces(index), self.graph.sizes
 
-        def read(piece: Any) -> tuple[Any, Any]:
+        def read(piece: Any) -> Any:
             return piece.load(), self.load_sources(index, relation, Passing(piece.source, sizes), terms)
 
         with ahead([partial(read, piece) for piece in pieces], number=2) as found:
