@@ -44,7 +44,7 @@ from gnnflow.executions.ring import sources_of
 from gnnflow.executions.streamed_first import FirstTerms
 from gnnflow.executions.streamed_layers import StreamedLayers
 from gnnflow.executions.streamed_order import Group, groups_of, loads
-from gnnflow.executions.streamed_rooms import Key, Named, OfNodes, Own, States, fill, release, some, write
+from gnnflow.executions.streamed_rooms import Key, Named, Own, States, fill, release, some, write
 from gnnflow.executions.streamed_sources import Passing
 from gnnflow.executions.streaming import Held, Piece, StreamedGraph, ahead
 from gnnflow.executions.tensors import BlockTensors
@@ -148,13 +148,6 @@ class StreamedRun(StreamedLayers):
         if index + 1 < self.model.num_layers:
             self._make_room(index + 1)
 
-    def _empty_terms(self, index: int, interval: int) -> OfNodes:
-        of, room = self.layers[index], self.rooms[index]
-        return {
-            key: room[key].empty(self.graph.active(of.level_of(key))[interval], self.device)
-            for key in of.keys_at(self.graph.types[interval])
-        }
-
     def _first_phase(self) -> None:
         """Compute the terms of the first layer that lie in files."""
         with ahead([partial(self.first.load_for_files, interval) for interval in self.intervals]) as found:
@@ -224,7 +217,8 @@ class StreamedRun(StreamedLayers):
         written, follows = self.outputs.get(index), index + 1 < self.model.num_layers
         num_rows, width = self.graph.active(index + 1)[interval], self.layers[index].out_width
         out = empty_rows(num_rows, width, device=self.device) if written is not None else None
-        terms = self._empty_terms(index + 1, interval) if follows else None
+        keys = self.layers[index + 1].keys_at(self.graph.types[interval]) if follows else []
+        terms = self.empty_terms(index + 1, interval, keys) if follows else None
         for rows in self.runs(index + 1, interval):
             held = own.part(rows)
             after = self.last_phase(index, interval, some(states, rows), held)

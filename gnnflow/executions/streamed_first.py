@@ -78,8 +78,7 @@ class FirstTerms:
         keys = [key for key in of.keys_at(run.graph.types[interval]) if not (self.are_made and key == _SOURCE)]
         if features is None:
             return self._without_features(interval, nodes, keys)
-        sizes = {key: run.graph.active(of.level_of(key))[interval] for key in keys}
-        made = {key: run.rooms[0][key].empty(size, run.device) for key, size in sizes.items()}
+        made = run.empty_terms(0, interval, keys)
         self._fill(made, interval, features, nodes)
         return made
 

@@ -10,7 +10,7 @@ Shapes: N nodes, n rows of an interval, T targets, C outputs, W width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from itertools import accumulate
@@ -187,6 +187,11 @@ class StreamedLayers:
                 name: rows if key.kind == "source" else first_rows(rows, num_targets) for name, rows in terms.items()
             }
         return made
+
+    def empty_terms(self, index: int, interval: int, keys: Iterable[Key]) -> OfNodes:
+        """Return some of what a layer holds of an interval's nodes, to be filled, as it is written."""
+        of, room = self.layers[index], self.rooms[index]
+        return {key: room[key].empty(self.graph.active(of.level_of(key))[interval], self.device) for key in keys}
 
     def no_terms(self, index: int) -> OfNodes:
         """Return what a layer holds of nodes, of no node."""
