@@ -104,11 +104,18 @@ class StreamedRun(StreamedLayers):
         """Run all layers and return the targets' logits [T, C]."""
         with torch.no_grad():
             self.run_layers()
-            found = torch.empty(len(self.targets), self.model.inputs.num_outputs, device=self.device)
-            for interval, outputs in self.head_inputs():
-                at, _ = self.targets_in(interval)
-                found[at] = self.predicted(interval, outputs)
-        return found
+            if not self.layers[-1].predicts:
+                for interval, rows, outputs in self.head_inputs():
+                    self._write_logits(interval, rows, self.predicted(interval, rows, outputs))
+        return self.found
+
+    @cached_property
+    def found(self) -> Tensor:
+        """The logits of the targets [T, C], as far as they are computed."""
+        return torch.empty(len(self.targets), self.model.inputs.num_outputs, device=self.device)
+
+    def _write_logits(self, interval: int, rows: slice, logits: Tensor) -> None:
+        self.found[self.targets_in(interval, rows)[0]] = logits
 
     def run_layers(self) -> None:
         """Compute the rows after every layer that still reach a target."""
@@ -213,7 +220,7 @@ class StreamedRun(StreamedLayers):
                 self.finish(index, interval, {}, self.load_own(index, interval))
 
     def finish(self, index: int, interval: int, states: States, own: Own) -> None:
-        """Compute what lies between a layer and the next of an interval: from whole states to rows and next terms."""
+        """Compute what lies behind a layer's edges of an interval: from whole states to rows, next terms or logits."""
         written, follows = self.outputs.get(index), index + 1 < self.model.num_layers
         num_rows, width = self.graph.active(index + 1)[interval], self.layers[index].out_width
         out = empty_rows(num_rows, width, device=self.device) if written is not None else None
@@ -224,6 +231,8 @@ class StreamedRun(StreamedLayers):
             after = self.last_phase(index, interval, some(states, rows), held)
             if out is not None:
                 out[rows] = after
+            if self.layers[index].predicts:
+                self._write_logits(interval, rows, self.predicted_last(interval, rows, after))
             if terms is not None and held.nodes is not None:
                 fill(terms, rows, self.terms(index + 1, after, held.nodes, place=(interval, rows.start)))
         if written is not None and out is not None:
@@ -272,10 +281,11 @@ class StreamedRun(StreamedLayers):
             room[key] = self.layers[index].room_of(self.graph, key, state)
         room[key].write(interval, state)
 
-    def head_inputs(self) -> Iterator[tuple[int, list[Tensor | None]]]:
-        """Yield each interval with its rows after the layers that `predict` reads."""
+    def head_inputs(self) -> Iterator[tuple[int, slice, list[Tensor | None]]]:
+        """Yield each interval with which of its rows there are after the layers that `predict` reads, and these."""
         with ahead([partial(self._load_outputs, interval) for interval in self.intervals]) as found:
-            yield from zip(self.intervals, found, strict=True)
+            for interval, outputs in zip(self.intervals, found, strict=True):
+                yield interval, slice(0, self.graph.active(self.model.num_layers)[interval]), outputs
 
     def _load_outputs(self, interval: int) -> list[Tensor | None]:
         read = self.model.head_layers

@@ -34,8 +34,8 @@ from gnnflow.layers import FeatureTensors, NodeContext, State, Terms
 
 def gradients(run: StreamedRun, gradient: Tensor) -> list[Tensor | None]:
     """Return the gradient of each learned parameter, in order. gradient [T, C]: that of the logits."""
-    back = _Backward(run)
-    back.head(gradient)
+    back = _Backward(run, gradient)
+    back.head()
     above = None
     for index in reversed(range(run.model.num_layers)):
         above = back.layer(index, above)
@@ -48,7 +48,7 @@ def gradients(run: StreamedRun, gradient: Tensor) -> list[Tensor | None]:
 class _Behind:
     """What is read of an interval to differentiate what lies between a layer and the next.
 
-    whole: its states. gradient: of its rows after the layer, where these were read as such. terms: the gradients of
+    whole: its states. gradient: of its rows after the layer, where these were read again. terms: the gradients of
     what the next layer made of them; none behind the last layer.
     """
 
@@ -59,24 +59,29 @@ class _Behind:
 
 
 class _Backward(EdgesBack):
-    """One backward pass. blames: of the rows after each layer that are read as such."""
+    """One backward pass. blames: of the rows after each layer that are read again. of_logits: the gradient of these."""
 
-    def __init__(self, run: StreamedRun) -> None:
+    def __init__(self, run: StreamedRun, of_logits: Tensor) -> None:
         super().__init__(run)
         self.blames: dict[int, Blame] = {}
+        self.of_logits = of_logits
 
-    def head(self, gradient: Tensor) -> None:
-        """Differentiate `predict`."""
+    def head(self) -> None:
+        """Differentiate `predict` where it reads rows of several layers: else the last layer's last phase does."""
         run = self.run
+        if run.layers[-1].predicts:
+            return
         for index in run.model.head_layers:
             self._blame(index)
-        for interval, outputs in run.head_inputs():
-            at, _ = run.targets_in(interval)
-            leaves = {index: rows.requires_grad_() for index, rows in enumerate(outputs) if rows is not None}
+        for interval, rows, outputs in run.head_inputs():
+            leaves = {index: each.requires_grad_() for index, each in enumerate(outputs) if each is not None}
             with torch.enable_grad():
-                logits = run.predicted(interval, outputs)
-            for index, blame in self._pulled([logits], [gradient[at]], leaves).items():
+                logits = run.predicted(interval, rows, outputs)
+            for index, blame in self._pulled([logits], [self._gradient_at(interval, rows)], leaves).items():
                 self.blames[index].add(interval, blame)
+
+    def _gradient_at(self, interval: int, rows: slice) -> Tensor:
+        return self.of_logits[self.run.targets_in(interval, rows)[0]]
 
     def layer(self, index: int, above: Room | None) -> Room | None:
         """Differentiate a layer and return the gradients of its terms; None where they need none.
@@ -146,13 +151,7 @@ class _Backward(EdgesBack):
             leaves = leaves_of(held, states, with_terms=blame is not None)
             with torch.enable_grad():
                 out = run.last_phase(index, interval, states, held)
-                after = flat(self._after(index, out, held, place=(interval, rows.start))) if found.terms else {}
-            outputs, gradients = ([], []) if found.gradient is None else ([out], [found.gradient[rows]])
-            for name, each in flat(found.terms).items():
-                outputs.append(after[name])
-                gradients.append(each[rows])
-            none = self._none_of(out)
-            outputs, gradients = [*outputs, *none], [*gradients, *none]
+                outputs, gradients = self._made_of(index, out, held, found, place=(interval, rows))
             pulled = self._pulled(outputs, gradients, leaves)
             for of, slope in slopes.items() if blame is not None else ():
                 self._add_by_targets(index, of, slope, pulled)
@@ -165,6 +164,25 @@ class _Backward(EdgesBack):
             blame[key].write(interval, below(key, made))
         if INPUT in made:
             self._blame(index - 1).add(interval, made[INPUT])
+
+    def _made_of(
+        self, index: int, out: Tensor, own: Own, found: _Behind, *, place: tuple[int, slice]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Return what is read of some rows after a layer, themselves or what is made of them, and its gradients.
+
+        own: of these rows. place: their interval, and which of its rows they are.
+        """
+        interval, rows = place
+        outputs, gradients = ([], []) if found.gradient is None else ([out], [found.gradient[rows]])
+        if self.run.layers[index].predicts:
+            outputs.append(self.run.predicted_last(interval, rows, out))
+            gradients.append(self._gradient_at(interval, rows))
+        after = flat(self._after(index, out, own, place=(interval, rows.start))) if found.terms else {}
+        for name, each in flat(found.terms).items():
+            outputs.append(after[name])
+            gradients.append(each[rows])
+        none = self._none_of(out)
+        return [*outputs, *none], [*gradients, *none]
 
     def _none_of(self, rows: Tensor) -> list[Tensor]:
         """Return no rows of a type, which nothing may read: so its parameters have zeros for a gradient, and not none.

@@ -39,7 +39,7 @@ _PLACES = 0x9E3779B97F4A7C15  # odd: places in a graph give different numbers
 class StreamedLayers:
     """A model over a graph, interval by interval and piece by piece.
 
-    keeps: for a backward pass. outputs: the rows after each layer that are read as such, by layer. rooms: where what
+    keeps: for a backward pass. outputs: the rows after each layer that are read again, by layer. rooms: where what
     each layer holds of nodes lies.
     """
 
@@ -98,10 +98,11 @@ class StreamedLayers:
         edge = self.graph.edge(index, relation)
         return BlockTensors(identity(size, device=self.device), edge.self_edges(size), None)
 
-    def targets_in(self, interval: int) -> tuple[slice, Tensor]:
-        """Return which of the targets an interval has, and which of its rows they are."""
-        first, last = np.searchsorted(self.targets, self.firsts[interval : interval + 2])
-        return slice(first, last), torch.from_numpy(self.targets[first:last] - self.firsts[interval])
+    def targets_in(self, interval: int, rows: slice) -> tuple[slice, Tensor]:
+        """Return which of the targets are among some rows of an interval, and which of these they are."""
+        begin, end = self.firsts[interval] + rows.start, self.firsts[interval] + rows.stop
+        first, last = np.searchsorted(self.targets, [begin, end])
+        return slice(first, last), torch.from_numpy(self.targets[first:last] - begin)
 
     def seeded(self, phase: str, *place: int) -> None:
         """Make the draws that follow a function of the pass and a place in it."""
@@ -259,11 +260,15 @@ class StreamedLayers:
         of_relation = [relation] * (relation > 0)  # the first one's are those of a graph without types
         self.seeded("piece", index, piece.target, piece.source, piece.number, *of_relation)
 
-    def predicted(self, interval: int, outputs: list[Tensor | None]) -> Tensor:
-        """Return the logits of an interval's targets from the rows of all its nodes after each layer."""
-        places = self.targets_in(interval)[1].to(self.device)
-        self.seeded("head", interval)
-        return self.model.predict([None if rows is None else rows.index_select(0, places) for rows in outputs])
+    def predicted(self, interval: int, rows: slice, outputs: list[Tensor | None]) -> Tensor:
+        """Return the logits of the targets among some rows of an interval from these rows after each layer."""
+        places = self.targets_in(interval, rows)[1].to(self.device)
+        self.seeded("head", interval, rows.start)
+        return self.model.predict([None if each is None else each.index_select(0, places) for each in outputs])
+
+    def predicted_last(self, interval: int, rows: slice, out: Tensor) -> Tensor:
+        """Return the same from their rows after the last layer alone."""
+        return self.predicted(interval, rows, [None] * (self.model.num_layers - 1) + [out])
 
 
 @cache

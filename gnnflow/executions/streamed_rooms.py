@@ -79,10 +79,15 @@ class LayerRelations:
         return self.model.shortcut(self.index, none) is not None
 
     @property
+    def predicts(self) -> bool:
+        """Whether the head reads the rows after this layer and no others, so that it can as they are computed."""
+        return self.model.head_layers == (self.index,)
+
+    @property
     def reads_rows(self) -> bool:
-        """Whether the rows after the layer are read, and not only the terms that the next layer makes of them."""
+        """Whether the rows after the layer are read again, and not only as they are computed."""
         if self.index in self.model.head_layers:
-            return True
+            return not self.predicts
         return self.index + 1 < self.model.num_layers and LayerRelations(self.model, self.index + 1).has_shortcut
 
     @cached_property

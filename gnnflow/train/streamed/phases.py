@@ -116,7 +116,7 @@ def _own(layer: TypeWidths, following: TypeWidths | None) -> int:
 
 
 def _behind(layer: TypeWidths, following: TypeWidths | None) -> int:
-    """Return what is written behind a layer, and whose gradients are read: rows that are read as such, next terms."""
+    """Return what is written behind a layer, and whose gradients are read: rows that are read again, next terms."""
     return layer.rows + (following.made if following is not None else 0)
 
 

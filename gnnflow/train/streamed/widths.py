@@ -66,7 +66,7 @@ class TypeWidths:
 
     into and out_of: passes of the relations into the type and from it. own: what the type's own map gives. states: of
     whole states as they are kept. degrees: what the graph knows of a node. writes_rows: whether rows after the layer
-    are read as such, and not only what the next layer makes of them.
+    are read again, and not only as they are computed.
     """
 
     into: Sequence[PassWidths]
@@ -101,7 +101,7 @@ class TypeWidths:
 
     @property
     def rows(self) -> int:
-        """Rows after the layer that are read as such."""
+        """Rows after the layer that are read again."""
         return self.out * self.writes_rows
 
     @property

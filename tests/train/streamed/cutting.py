@@ -8,11 +8,13 @@ from functools import partial
 from unittest import mock
 
 from gnnflow.executions.streaming import GroupSizes
+from gnnflow.progress import Silent
 from gnnflow.train.globalbatch import open_task_source
 from gnnflow.train.streamed import source
 from gnnflow.train.streamed.disk import LocalDisk
 from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.plan import Plan
+from gnnflow.train.trainer import train
 
 TOGETHER = GroupSizes(targets=2, sources=3)
 
@@ -42,6 +44,28 @@ class Full(LocalDisk):
         if self.left < 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         super().write(file, held, at)
+
+
+class Counting(LocalDisk):
+    """Counts the bytes that are written."""
+
+    def __init__(self):
+        self.written = 0
+
+    def write(self, file, held, at):
+        self.written += len(held)
+        super().write(file, held, at)
+
+
+def trained_counted(job):
+    """Return weights, losses and written bytes of a run that is cut finely."""
+    disk = Counting()
+    with (
+        mock.patch.object(source, "Scratch", lambda folder: Scratch(folder, disk)),
+        mock.patch.object(source, "plan", cut_to(0)),
+    ):
+        result = train(job, progress=Silent())
+    return result.weights, [row["train_loss"] for row in result.history], disk.written
 
 
 def _opened(job, *, edges, exchange=None, intervals, copies, full, together):

@@ -9,13 +9,8 @@ import pytest
 
 from gnnflow.executions import streamed_first
 from gnnflow.executions.streamed_first import FirstTerms
-from gnnflow.progress import Silent
-from gnnflow.train.streamed import source
-from gnnflow.train.streamed.disk import LocalDisk
-from gnnflow.train.streamed.files import Scratch
-from gnnflow.train.trainer import train
 from tests.train.globalbatch.stored import job_for, write
-from tests.train.streamed.cutting import cut_to
+from tests.train.streamed.cutting import trained_counted
 
 MADE = {
     "gcn": {"kind": "gcn", "hidden": 8, "dropout": 0.5},
@@ -30,15 +25,6 @@ FILED = {
 }
 
 
-class Counting(LocalDisk):
-    def __init__(self) -> None:
-        self.written = 0
-
-    def write(self, file, held, at):
-        self.written += len(held)
-        super().write(file, held, at)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("first")
@@ -47,31 +33,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trained(folder, model):
-    """Return weights and history of a run, what it wrote, and whether terms were made in its passes."""
-    disk, made = Counting(), []
+    """Return weights and losses of a run, the bytes it wrote, and whether terms were made in its passes."""
+    made = []
     asked = FirstTerms.are_made.func
 
     def are_made(self):
         made.append(asked(self))
         return made[-1]
 
-    with (
-        mock.patch.object(source, "Scratch", lambda folder: Scratch(folder, disk)),
-        mock.patch.object(source, "plan", cut_to(0)),
-        mock.patch.object(FirstTerms.are_made, "func", are_made),
-    ):
-        result = train(job_for(folder, memory="1GiB", epochs=3, model=model), progress=Silent())
-    return result.weights, [row["train_loss"] for row in result.history], disk, set(made)
+    with mock.patch.object(FirstTerms.are_made, "func", are_made):
+        return *trained_counted(job_for(folder, memory="1GiB", epochs=3, model=model)), set(made)
 
 
 @pytest.mark.parametrize("model", MADE.values(), ids=MADE)
 def test_made_terms_give_the_same_bits_with_less_written(folder, model):
-    *found, disk, made = trained(folder, model)
+    *found, written, made = trained(folder, model)
     with mock.patch.object(streamed_first, "are_features", return_value=False):
-        *filed, of_filed, none = trained(folder, model)
+        *filed, more, none = trained(folder, model)
     assert (made, none) == ({True}, {False})
     assert found == filed
-    assert disk.written < of_filed.written
+    assert written < more
 
 
 @pytest.mark.parametrize("model", FILED.values(), ids=FILED)
