@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import torch
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
+from torch.nn import functional
 
 from gnnflow.config import model_from_dict
 from gnnflow.executions import minibatch, reference
@@ -84,6 +87,12 @@ def some_users(shape, graph):
     return rng.permutation(users)[: rng.integers(1, len(users) + 1)]
 
 
+def has_short(rows):
+    """Whether a row is nearly nothing: terms that cancel out, whose direction is rounding, and a gradient times 1e2."""
+    length = rows.norm(dim=1)
+    return bool(((length > 0) & (length < 1e-2)).any())
+
+
 @pytest.mark.parametrize("execution", [name for name, row in EXECUTIONS.items() if row.is_typed])
 @pytest.mark.parametrize("kind", KINDS)
 @FEW
@@ -110,7 +119,9 @@ def test_scores_of_a_typed_graph_equal_reference(execution, kind, shape, archite
 def test_gradients_on_a_typed_graph_equal_reference(execution, kind, shape, architecture):
     graph, model = typed_graph(shape), model_for(kind, architecture, shape)
     targets = some_users(shape, graph)
-    expected = reference.forward(model, graph)[targets]
+    with mock.patch.object(functional, "normalize", wraps=functional.normalize) as normalize:
+        expected = reference.forward(model, graph)[targets]
+    assume(not any(has_short(call.args[0]) for call in normalize.call_args_list))
     actual = ADAPTERS[execution](model, Case(graph, [graph.adjacency] * model.num_layers, targets, shape.seed)).logits
     blame = torch.randn(expected.shape)
     # a norm divides by a row's deviation, unit length by its length, and rows may be drawn where these are small
