@@ -182,6 +182,7 @@ def new_model(chosen: argparse.Namespace) -> Model:
     """Return the model, from one seed."""
     torch.manual_seed(0)
     kind = {"kind": chosen.model, "hidden": chosen.width, "layers": chosen.layers, "dropout": chosen.dropout}
+    kind["head"] = chosen.head
     return build_model(model_from_dict(kind), ModelInputs(chosen.width, CLASSES)).train()
 
 
@@ -309,6 +310,7 @@ def main() -> None:
     for name, default in {**defaults, "budget": 0, "intervals": 0, "layers": 2}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--model", default="gcn")
+    parser.add_argument("--head", default="direct")
     parser.add_argument("--dropout", type=float, default=0.5)
     parser.add_argument("--train", type=float, default=100.0)
     parser.add_argument("--skew", type=float, default=0.0)

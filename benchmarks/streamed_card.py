@@ -329,6 +329,7 @@ def main() -> None:
     for name, default in {**defaults, "limit": 120}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--model", default="gcn")
+    parser.add_argument("--head", default="direct")
     parser.set_defaults(width=WIDTH, dropout=0.5, layers=2, skew=0.0)
     parser.add_argument("--only", default="", help="some of the measurements, separated by commas")
     parser.add_argument("--alone", default="", help=argparse.SUPPRESS)

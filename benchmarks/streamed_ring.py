@@ -209,6 +209,7 @@ def main() -> None:
     for name, default in {**defaults, "max-edges": 500_000, "budget": 0, "threads": 1}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--model", default="gcn")
+    parser.add_argument("--head", default="direct")
     parser.set_defaults(
         groups=(), alone="ours", single=False, width=64, dropout=0.5, layers=2, train=100.0, skew=0.0, order="found"
     )

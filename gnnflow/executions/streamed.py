@@ -29,6 +29,7 @@ Shapes: N nodes, n rows of an interval, T targets, C outputs, W width.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
@@ -105,9 +106,18 @@ class StreamedRun(StreamedLayers):
         with torch.no_grad():
             self.run_layers()
             if not self.layers[-1].predicts:
-                for interval, rows, outputs in self.head_inputs():
-                    self._write_logits(interval, rows, self.predicted(interval, rows, outputs))
+                self._predict()
         return self.found
+
+    def _predict(self) -> None:
+        """Compute logits from the rows after several layers."""
+        give_back()  # pieces of the edge phase are of other sizes than what comes next asks for
+        with self.head_inputs() as found:
+            for interval in self.intervals:
+                outputs = next(found)
+                for rows in self.runs(self.model.num_layers, interval):
+                    self._write_logits(interval, rows, self.predicted(interval, rows, [each[rows] for each in outputs]))
+                del outputs  # before the next one comes
 
     @cached_property
     def found(self) -> Tensor:
@@ -232,7 +242,7 @@ class StreamedRun(StreamedLayers):
             if out is not None:
                 out[rows] = after
             if self.layers[index].predicts:
-                self._write_logits(interval, rows, self.predicted_last(interval, rows, after))
+                self._write_logits(interval, rows, self.predicted(interval, rows, [after]))
             if terms is not None and held.nodes is not None:
                 fill(terms, rows, self.terms(index + 1, after, held.nodes, place=(interval, rows.start)))
         if written is not None and out is not None:
@@ -281,15 +291,9 @@ class StreamedRun(StreamedLayers):
             room[key] = self.layers[index].room_of(self.graph, key, state)
         room[key].write(interval, state)
 
-    def head_inputs(self) -> Iterator[tuple[int, slice, list[Tensor | None]]]:
-        """Yield each interval with which of its rows there are after the layers that `predict` reads, and these."""
-        with ahead([partial(self._load_outputs, interval) for interval in self.intervals]) as found:
-            for interval, outputs in zip(self.intervals, found, strict=True):
-                yield interval, slice(0, self.graph.active(self.model.num_layers)[interval]), outputs
+    def head_inputs(self) -> AbstractContextManager[Iterator[list[Tensor]]]:
+        """Give the rows after each layer of one interval after the other, all of which `predict` reads."""
+        return ahead([partial(self._load_outputs, interval) for interval in self.intervals])
 
-    def _load_outputs(self, interval: int) -> list[Tensor | None]:
-        read = self.model.head_layers
-        return [
-            self.outputs[index].read(interval).view(-1, self.layers[index].out_width) if index in read else None
-            for index in range(self.model.num_layers)
-        ]
+    def _load_outputs(self, interval: int) -> list[Tensor]:
+        return [self.outputs[of.index].read(interval).view(-1, of.out_width) for of in self.layers]

@@ -73,12 +73,24 @@ class _Backward(EdgesBack):
             return
         for index in run.model.head_layers:
             self._blame(index)
-        for interval, rows, outputs in run.head_inputs():
-            leaves = {index: each.requires_grad_() for index, each in enumerate(outputs) if each is not None}
+        give_back()  # what the loss was computed in
+        with run.head_inputs() as found:
+            for interval in run.intervals:
+                made = self._of_head(interval, next(found))
+                for index in run.model.head_layers:
+                    self.blames[index].add(interval, made[index])
+                del made  # before that of the next one
+
+    def _of_head(self, interval: int, outputs: list[Tensor]) -> list[Tensor]:
+        """Return the gradients of an interval's rows after each layer by `predict`: zeros of those it does not read."""
+        run, found = self.run, [torch.zeros_like(each) for each in outputs]
+        for rows in run.runs(run.model.num_layers, interval):
+            leaves = {index: each[rows].requires_grad_() for index, each in enumerate(outputs)}
             with torch.enable_grad():
-                logits = run.predicted(interval, rows, outputs)
-            for index, blame in self._pulled([logits], [self._gradient_at(interval, rows)], leaves).items():
-                self.blames[index].add(interval, blame)
+                logits = run.predicted(interval, rows, list(leaves.values()))
+            for index, made in self._pulled([logits], [self._gradient_at(interval, rows)], leaves).items():
+                found[index][rows] = made
+        return found
 
     def _gradient_at(self, interval: int, rows: slice) -> Tensor:
         return self.of_logits[self.run.targets_in(interval, rows)[0]]
@@ -175,7 +187,7 @@ class _Backward(EdgesBack):
         interval, rows = place
         outputs, gradients = ([], []) if found.gradient is None else ([out], [found.gradient[rows]])
         if self.run.layers[index].predicts:
-            outputs.append(self.run.predicted_last(interval, rows, out))
+            outputs.append(self.run.predicted(interval, rows, [out]))
             gradients.append(self._gradient_at(interval, rows))
         after = flat(self._after(index, out, own, place=(interval, rows.start))) if found.terms else {}
         for name, each in flat(found.terms).items():

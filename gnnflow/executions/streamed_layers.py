@@ -10,7 +10,7 @@ Shapes: N nodes, n rows of an interval, T targets, C outputs, W width.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from itertools import accumulate
@@ -155,6 +155,9 @@ class StreamedLayers:
         beside = [self.layers[index] for index in (level - 1, level) if 0 <= index < self.model.num_layers]
         held = max(len(each.keys_at(self.graph.types[interval])) for each in beside)
         width = max(max(each.layers[0].in_width, each.out_width) for each in beside) * max(1, held // 2)
+        if level == self.model.num_layers:  # the head joins rows of layers, and makes logits of them
+            read = sum(self.layers[index].out_width for index in self.model.head_layers)
+            width = max(width, read, self.model.inputs.num_outputs)
         return runs(self.graph.active(level)[interval], width, self.device)
 
     def terms(self, index: int, h: Tensor, nodes: NodeContext, *, place: tuple[int, int]) -> OfNodes:
@@ -260,15 +263,12 @@ class StreamedLayers:
         of_relation = [relation] * (relation > 0)  # the first one's are those of a graph without types
         self.seeded("piece", index, piece.target, piece.source, piece.number, *of_relation)
 
-    def predicted(self, interval: int, rows: slice, outputs: list[Tensor | None]) -> Tensor:
-        """Return the logits of the targets among some rows of an interval from these rows after each layer."""
+    def predicted(self, interval: int, rows: slice, outputs: Sequence[Tensor]) -> Tensor:
+        """Return the logits of the targets among some rows of an interval. outputs: these, as `predict` reads them."""
         places = self.targets_in(interval, rows)[1].to(self.device)
         self.seeded("head", interval, rows.start)
-        return self.model.predict([None if each is None else each.index_select(0, places) for each in outputs])
-
-    def predicted_last(self, interval: int, rows: slice, out: Tensor) -> Tensor:
-        """Return the same from their rows after the last layer alone."""
-        return self.predicted(interval, rows, [None] * (self.model.num_layers - 1) + [out])
+        unread: list[Tensor | None] = [None] * (self.model.num_layers - len(outputs))
+        return self.model.predict([*unread, *(each.index_select(0, places) for each in outputs)])
 
 
 @cache

@@ -14,11 +14,13 @@ pytestmark = pytest.mark.slow
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "streamed_ring.py"
 
 
-@pytest.mark.parametrize(("model", "budget"), [("gcn", 130), ("ggcn", 200)])
-def test_one_process_and_each_of_a_ring_keep_the_budget(model: str, budget: int) -> None:
+@pytest.mark.parametrize(
+    ("model", "head", "budget"), [("gcn", "direct", 130), ("gcn", "jumping", 130), ("ggcn", "direct", 200)]
+)
+def test_one_process_and_each_of_a_ring_keep_the_budget(model: str, head: str, budget: int) -> None:
     # the ring's rows lie in memory that both ranks see, which the peak of either counts
     command = [sys.executable, str(BENCHMARK), "--nodes", "300000", "--edges", "3000000", "--rate", "0"]
-    command += ["--repeats", "1", "--budget", str(budget), "--only", "one,ring", "--model", model]
+    command += ["--repeats", "1", "--budget", str(budget), "--only", "one,ring", "--model", model, "--head", head]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found = json.loads(done.stdout.splitlines()[-1])["results"]
     assert {"one", "ring"} == set(found)

@@ -17,7 +17,7 @@ from math import ceil, expm1
 from gnnflow.executions.streaming import GroupSizes
 from gnnflow.train.streamed.coding import ROWS_OF_TWO_BYTES
 from gnnflow.train.streamed.cut import Cut
-from gnnflow.train.streamed.phases import EdgePhase, backward_phase, bytes_per_layer, forward_phase
+from gnnflow.train.streamed.phases import EdgePhase, backward_phase, bytes_per_row, forward_phase
 from gnnflow.train.streamed.place import Place
 from gnnflow.train.streamed.widths import NUMBER, PassWidths, TypeWidths
 
@@ -116,7 +116,7 @@ def row_bytes_of(
     layers: Sequence[list[TypeWidths]], cut: Cut, sizes: Sequence[Sequence[GroupSizes]], place: Place
 ) -> int:
     """Return the bytes of rows of intervals that the largest phase holds, vertex phases among them."""
-    most = max(bytes_per_layer(*pair, place) for pair in zip(layers, [*layers[1:], None], strict=True))
+    most = bytes_per_row(layers, place)
     for relations, of_layer in zip(_relations(layers, cut, place), sizes, strict=True):
         pairs = zip(relations, of_layer, strict=True)
         most = max(most, *(each.bytes_per_row(of, place) for each, of in pairs))

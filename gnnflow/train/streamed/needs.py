@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from gnnflow.layers import Model
 from gnnflow.train.streamed.cut import Cut
 from gnnflow.train.streamed.numbering import KEPT_PER_NODE, PER_NODE, PER_TYPED_NODE
-from gnnflow.train.streamed.phases import bytes_per_layer, bytes_per_picked
+from gnnflow.train.streamed.phases import bytes_per_picked, bytes_per_row
 from gnnflow.train.streamed.place import Place
 from gnnflow.train.streamed.size import GraphSize
 from gnnflow.train.streamed.widths import NUMBER, Asked, TypeWidths, layer_widths
@@ -59,7 +59,7 @@ class Needs:
             fixed,
             _resident(model, size, place.outputs),
             _resident(model, size, place.at_loss),
-            max(bytes_per_layer(*pair, place) for pair in zip(layers, [*layers[1:], None], strict=True)),
+            bytes_per_row(layers, place),
             place.per_edge + columns + 6 * NUMBER * heads + place.per_number * bool(heads),
             max(map(bytes_per_picked, layers)),
         )

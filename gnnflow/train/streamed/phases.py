@@ -9,6 +9,7 @@ to the file.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gnnflow.executions.streamed_order import MOST_AT_ONCE
@@ -79,7 +80,23 @@ def backward_phase(of: PassWidths) -> EdgePhase:
     return EdgePhase(passing, sources + 2 * of.passed, sources)
 
 
-def bytes_per_layer(layer: list[TypeWidths], following: list[TypeWidths] | None, place: Place) -> int:
+def bytes_per_row(layers: Sequence[list[TypeWidths]], place: Place) -> int:
+    """Return the bytes per node of an interval that the largest phase holds, of whatever type it is."""
+    pairs = zip(layers, [*layers[1:], None], strict=True)
+    return max(_of_head(layers), *(_bytes_per_layer(*pair, place) for pair in pairs))
+
+
+def _of_head(layers: Sequence[list[TypeWidths]]) -> int:
+    """Return what the head holds of rows after several layers: those of an interval and of the next, and gradients.
+
+    These are made and, of the interval before, on their way to the file. A fifth of them is for what lies between.
+    """
+    if not any(of.rows for of in layers[-1]):
+        return 0  # rows go to the head as they are computed
+    return 5 * NUMBER * max(sum(layer[of].rows for layer in layers) for of in range(len(layers[-1])))
+
+
+def _bytes_per_layer(layer: list[TypeWidths], following: list[TypeWidths] | None, place: Place) -> int:
     """Return the bytes per node of an interval that the largest phase of a layer holds, of whatever type it is.
 
     Of an edge phase where one interval stays.
@@ -106,8 +123,7 @@ def _vertex_phases(layer: TypeWidths, following: TypeWidths | None) -> int:
     if layer.learns:
         last_back += 2 * (layer.summed + layer.target + layer.own + layer.h * layer.has_shortcut)
     whole = 2 * (layer.states + own + behind)  # of a type that no relation leads to as well
-    head = 6 * layer.rows
-    return NUMBER * max(terms, last_back, whole, head)
+    return NUMBER * max(terms, last_back, whole)
 
 
 def _own(layer: TypeWidths, following: TypeWidths | None) -> int:
