@@ -103,11 +103,14 @@ class StreamedRun(StreamedLayers):
 
     def logits(self) -> Tensor:
         """Run all layers and return the targets' logits [T, C]."""
+        self.found = torch.empty(len(self.targets), self.model.inputs.num_outputs, device=self.device)
         with torch.no_grad():
             self.run_layers()
             if not self.layers[-1].predicts:
                 self._predict()
-        return self.found
+        found = self.found
+        del self.found  # a pass that waits for its backward pass does not hold them as well
+        return found
 
     def _predict(self) -> None:
         """Compute logits from the rows after several layers."""
@@ -118,11 +121,6 @@ class StreamedRun(StreamedLayers):
                 for rows in self.runs(self.model.num_layers, interval):
                     self._write_logits(interval, rows, self.predicted(interval, rows, [each[rows] for each in outputs]))
                 del outputs  # before the next one comes
-
-    @cached_property
-    def found(self) -> Tensor:
-        """The logits of the targets [T, C], as far as they are computed."""
-        return torch.empty(len(self.targets), self.model.inputs.num_outputs, device=self.device)
 
     def _write_logits(self, interval: int, rows: slice, logits: Tensor) -> None:
         self.found[self.targets_in(interval, rows)[0]] = logits
