@@ -290,8 +290,9 @@ class StreamedRun(StreamedLayers):
         room[key].write(interval, state)
 
     def head_inputs(self) -> AbstractContextManager[Iterator[list[Tensor]]]:
-        """Give the rows after each layer of one interval after the other, all of which `predict` reads."""
+        """Give the rows of one interval after the other that `predict` reads: after each layer of `head_layers`."""
         return ahead([partial(self._load_outputs, interval) for interval in self.intervals])
 
     def _load_outputs(self, interval: int) -> list[Tensor]:
-        return [self.outputs[of.index].read(interval).view(-1, of.out_width) for of in self.layers]
+        read = self.model.head_layers
+        return [self.outputs[index].read(interval).view(-1, self.layers[index].out_width) for index in read]

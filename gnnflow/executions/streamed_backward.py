@@ -77,12 +77,12 @@ class _Backward(EdgesBack):
         with run.head_inputs() as found:
             for interval in run.intervals:
                 made = self._of_head(interval, next(found))
-                for index in run.model.head_layers:
-                    self.blames[index].add(interval, made[index])
-                del made  # before that of the next one
+                for index, gradient in zip(run.model.head_layers, made, strict=True):
+                    self.blames[index].add(interval, gradient)
+                del made, gradient  # before those of the next one
 
     def _of_head(self, interval: int, outputs: list[Tensor]) -> list[Tensor]:
-        """Return the gradients of an interval's rows after each layer by `predict`: zeros of those it does not read."""
+        """Return the gradients, by `predict`, of the rows of an interval that it reads: zeros where no target is."""
         run, found = self.run, [torch.zeros_like(each) for each in outputs]
         for rows in run.runs(run.model.num_layers, interval):
             leaves = {index: each[rows].requires_grad_() for index, each in enumerate(outputs)}
