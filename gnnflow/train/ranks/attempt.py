@@ -191,7 +191,7 @@ class Attempt:
         if not now and time.monotonic() - self._looked_at < _WORKERS_SECONDS:
             return
         self._looked_at = time.monotonic()
-        there: dict[str, Any] = self._client.nthreads()
+        there = self._workers_there()
         self._check_places()
         for rank, future in self._futures.items():
             seen = self._seen[rank]
@@ -235,7 +235,8 @@ class Attempt:
     def _end(self, *, patient: bool) -> None:
         """Cancel the ranks and wait until they have left, so that their workers are free for the next attempt."""
         self._over = True  # a store that is told of only now has no others begin
-        with suppress(*scheduler_lost(), RuntimeError):
+        # a client that has given up has no scheduler that a call of its could name
+        with suppress(*scheduler_lost(), RuntimeError, AttributeError):
             self._client.cancel(list(self._futures.values()), force=True)
             self._servers.end()
             if patient:
@@ -243,10 +244,17 @@ class Attempt:
             self._client.unsubscribe_topic(self._topic)
             self._client.run_on_scheduler(_forget, self._topic)
 
+    def _workers_there(self) -> dict[str, Any]:
+        """Return the workers' threads. Raises what `scheduler_lost` names also where the client has given up by now."""
+        if self._client.scheduler is None:
+            raise ConnectionError("the client has given up on its Dask scheduler")
+        there: dict[str, Any] = self._client.nthreads()
+        return there
+
     def _wait_until_left(self) -> None:
         deadline = time.monotonic() + _LEAVE_SECONDS
         while time.monotonic() < deadline:
-            there: dict[str, Any] = self._client.nthreads()
+            there = self._workers_there()
             staying = [each.worker for each in self._seen if each.begun and not each.left and each.worker in there]
             if not staying:
                 return

@@ -62,12 +62,19 @@ def pid_of(client, *, rank):
     return client.run(os.getpid, workers=[worker])[worker]
 
 
-def test_a_lost_scheduler_ends_the_run_with_the_reason(foreign):
+@pytest.mark.parametrize("gives_up", [False, True], ids=["the client looks for it", "the client has given up"])
+def test_a_lost_scheduler_ends_the_run_with_the_reason(foreign, gives_up):
     with Cluster(AddressCluster(address=foreign.address)) as cluster:
         client = cluster.dask_client()
         client.wait_for_workers(2, timeout=60)
         client._timeout = 5  # seconds for which it looks for a scheduler that is gone; 15 by default
-        progress = At(20, foreign.processes["scheduler"].kill)
+
+        def lose():
+            foreign.processes["scheduler"].kill()
+            if gives_up:
+                client.close()  # as it does itself after those seconds
+
+        progress = At(20, lose)
         begin = time.monotonic()
         with pytest.raises(ClusterError, match="the Dask scheduler was lost"):
             train_on_ranks(job(), client, progress=progress, open_source=SHARDS.open_source)
