@@ -119,11 +119,9 @@ class StreamedRun(StreamedLayers):
             for interval in self.intervals:
                 outputs = next(found)
                 for rows in self.runs(self.model.num_layers, interval):
-                    self._write_logits(interval, rows, self.predicted(interval, rows, [each[rows] for each in outputs]))
+                    at, logits = self.predicted(interval, rows, [each[rows] for each in outputs])
+                    self.found[at] = logits
                 del outputs  # before the next one comes
-
-    def _write_logits(self, interval: int, rows: slice, logits: Tensor) -> None:
-        self.found[self.targets_in(interval, rows)[0]] = logits
 
     def run_layers(self) -> None:
         """Compute the rows after every layer that still reach a target."""
@@ -240,7 +238,8 @@ class StreamedRun(StreamedLayers):
             if out is not None:
                 out[rows] = after
             if self.layers[index].predicts:
-                self._write_logits(interval, rows, self.predicted(interval, rows, [after]))
+                at, logits = self.predicted(interval, rows, [after])
+                self.found[at] = logits
             if terms is not None and held.nodes is not None:
                 fill(terms, rows, self.terms(index + 1, after, held.nodes, place=(interval, rows.start)))
         if written is not None and out is not None:
@@ -294,5 +293,4 @@ class StreamedRun(StreamedLayers):
         return ahead([partial(self._load_outputs, interval) for interval in self.intervals])
 
     def _load_outputs(self, interval: int) -> list[Tensor]:
-        read = self.model.head_layers
-        return [self.outputs[index].read(interval).view(-1, self.layers[index].out_width) for index in read]
+        return [self.rows_after(index, interval) for index in self.model.head_layers]

@@ -87,13 +87,10 @@ class _Backward(EdgesBack):
         for rows in run.runs(run.model.num_layers, interval):
             leaves = {index: each[rows].requires_grad_() for index, each in enumerate(outputs)}
             with torch.enable_grad():
-                logits = run.predicted(interval, rows, list(leaves.values()))
-            for index, made in self._pulled([logits], [self._gradient_at(interval, rows)], leaves).items():
+                at, logits = run.predicted(interval, rows, list(leaves.values()))
+            for index, made in self._pulled([logits], [self.of_logits[at]], leaves).items():
                 found[index][rows] = made
         return found
-
-    def _gradient_at(self, interval: int, rows: slice) -> Tensor:
-        return self.of_logits[self.run.targets_in(interval, rows)[0]]
 
     def layer(self, index: int, above: Room | None) -> Room | None:
         """Differentiate a layer and return the gradients of its terms; None where they need none.
@@ -187,8 +184,9 @@ class _Backward(EdgesBack):
         interval, rows = place
         outputs, gradients = ([], []) if found.gradient is None else ([out], [found.gradient[rows]])
         if self.run.layers[index].predicts:
-            outputs.append(self.run.predicted(interval, rows, [out]))
-            gradients.append(self._gradient_at(interval, rows))
+            at, logits = self.run.predicted(interval, rows, [out])
+            outputs.append(logits)
+            gradients.append(self.of_logits[at])
         after = flat(self._after(index, out, own, place=(interval, rows.start))) if found.terms else {}
         for name, each in flat(found.terms).items():
             outputs.append(after[name])

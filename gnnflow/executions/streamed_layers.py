@@ -98,12 +98,6 @@ class StreamedLayers:
         edge = self.graph.edge(index, relation)
         return BlockTensors(identity(size, device=self.device), edge.self_edges(size), None)
 
-    def targets_in(self, interval: int, rows: slice) -> tuple[slice, Tensor]:
-        """Return which of the targets are among some rows of an interval, and which of these they are."""
-        begin, end = self.firsts[interval] + rows.start, self.firsts[interval] + rows.stop
-        first, last = np.searchsorted(self.targets, [begin, end])
-        return slice(first, last), torch.from_numpy(self.targets[first:last] - begin)
-
     def seeded(self, phase: str, *place: int) -> None:
         """Make the draws that follow a function of the pass and a place in it."""
         if self.model.training:
@@ -139,7 +133,11 @@ class StreamedLayers:
         """Read what a layer's input rows are computed from: features, or the rows of the layer before."""
         if index == 0:
             return self.graph.features(interval)
-        return self.outputs[index - 1].read(interval).view(-1, self.layers[index - 1].out_width)
+        return self.rows_after(index - 1, interval)
+
+    def rows_after(self, index: int, interval: int) -> Tensor:
+        """Read an interval's rows after a layer."""
+        return self.outputs[index].read(interval).view(-1, self.layers[index].out_width)
 
     def input_rows(self, interval: int, held: FeatureTensors | Tensor, nodes: NodeContext | None) -> Tensor:
         """Return a layer's input rows [n, W]. nodes: of the same nodes, read where features of types are encoded."""
@@ -263,12 +261,14 @@ class StreamedLayers:
         of_relation = [relation] * (relation > 0)  # the first one's are those of a graph without types
         self.seeded("piece", index, piece.target, piece.source, piece.number, *of_relation)
 
-    def predicted(self, interval: int, rows: slice, outputs: Sequence[Tensor]) -> Tensor:
-        """Return the logits of the targets among some rows of an interval. outputs: these, as `predict` reads them."""
-        places = self.targets_in(interval, rows)[1].to(self.device)
+    def predicted(self, interval: int, rows: slice, outputs: Sequence[Tensor]) -> tuple[slice, Tensor]:
+        """Return which targets are among some rows of an interval, and their logits. outputs: the rows by layer."""
+        begin, end = self.firsts[interval] + rows.start, self.firsts[interval] + rows.stop
+        at = slice(*np.searchsorted(self.targets, [begin, end]))
+        places = torch.from_numpy(self.targets[at] - begin).to(self.device)
         self.seeded("head", interval, rows.start)
         unread: list[Tensor | None] = [None] * (self.model.num_layers - len(outputs))
-        return self.model.predict([*unread, *(each.index_select(0, places) for each in outputs)])
+        return at, self.model.predict([*unread, *(each.index_select(0, places) for each in outputs)])
 
 
 @cache
