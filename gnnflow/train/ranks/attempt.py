@@ -18,6 +18,7 @@ from gnnflow.graph.errors import ClusterError
 from gnnflow.train.ranks.group import RankLateError, late
 from gnnflow.train.ranks.hosting import Hosting
 from gnnflow.train.ranks.operations import Place, RankLostError, RankStoppedError
+from gnnflow.train.ranks.scheduler import SchedulerLostError, needing_scheduler
 from gnnflow.train.ranks.task import BEAT_SECONDS, RankOrder, run_rank
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ class Attempt:
         if not now and time.monotonic() - self._looked_at < _WORKERS_SECONDS:
             return
         self._looked_at = time.monotonic()
-        there = self._workers_there()
+        there: dict[str, Any] = self._client.nthreads()
         self._check_places()
         for rank, future in self._futures.items():
             seen = self._seen[rank]
@@ -235,8 +236,7 @@ class Attempt:
     def _end(self, *, patient: bool) -> None:
         """Cancel the ranks and wait until they have left, so that their workers are free for the next attempt."""
         self._over = True  # a store that is told of only now has no others begin
-        # a client that has given up has no scheduler that a call of its could name
-        with suppress(*scheduler_lost(), RuntimeError, AttributeError):
+        with suppress(SchedulerLostError, RuntimeError), needing_scheduler(self._client):
             self._client.cancel(list(self._futures.values()), force=True)
             self._servers.end()
             if patient:
@@ -244,17 +244,10 @@ class Attempt:
             self._client.unsubscribe_topic(self._topic)
             self._client.run_on_scheduler(_forget, self._topic)
 
-    def _workers_there(self) -> dict[str, Any]:
-        """Return the workers' threads. Raises what `scheduler_lost` names also where the client has given up by now."""
-        if self._client.scheduler is None:
-            raise ConnectionError("the client has given up on its Dask scheduler")
-        there: dict[str, Any] = self._client.nthreads()
-        return there
-
     def _wait_until_left(self) -> None:
         deadline = time.monotonic() + _LEAVE_SECONDS
         while time.monotonic() < deadline:
-            there = self._workers_there()
+            there: dict[str, Any] = self._client.nthreads()
             staying = [each.worker for each in self._seen if each.begun and not each.left and each.worker in there]
             if not staying:
                 return
@@ -264,13 +257,6 @@ class Attempt:
             self._client.restart_workers(staying, timeout=_LEAVE_SECONDS, raise_for_error=False)
         except ValueError:  # Dask's answer where a worker has no nanny
             self._progress.message(f"train: {', '.join(staying)} still computes a rank; restart it")
-
-
-def scheduler_lost() -> tuple[type[Exception], ...]:
-    """Return what Dask raises where its scheduler is gone: a closed connection, later a client that has given up."""
-    from distributed.client import ClosedClientError
-
-    return OSError, ClosedClientError
 
 
 def _forget(topic: str, dask_scheduler: Any = None) -> None:

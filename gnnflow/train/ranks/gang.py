@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow.graph.errors import ClusterError
 from gnnflow.graph.run_facts import RankAttempt
-from gnnflow.train.ranks.attempt import LOOK_SECONDS, PREFIX, Attempt, RankFailedError, WorkerTakenError, scheduler_lost
+from gnnflow.train.ranks.attempt import LOOK_SECONDS, PREFIX, Attempt, RankFailedError, WorkerTakenError
 from gnnflow.train.ranks.operations import RankLostError
+from gnnflow.train.ranks.scheduler import needing_scheduler
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -44,19 +45,14 @@ def train_on_ranks(
     """Train on `train.workers` ranks, one on each of as many workers of the cluster.
 
     Raises ClusterError where there are too few workers, where ranks are lost more often than `train.restarts`, and
-    where one is stuck, and what a rank raises about the job itself.
+    where one is stuck, SchedulerLostError where the scheduler is gone, and what a rank raises about the job itself.
     """
     attempts: list[RankAttempt] = []
     try:
-        return _until_done(job, client, attempts, progress=progress, open_source=open_source)
+        with needing_scheduler(client):
+            return _until_done(job, client, attempts, progress=progress, open_source=open_source)
     except RankFailedError as failed:
         raise failed.raised from None
-    except scheduler_lost() as error:
-        raise ClusterError(
-            f"the Dask scheduler was lost ({type(error).__name__})",
-            where="cluster",
-            fix="Run again: what was trained is kept.",
-        ) from error
 
 
 def _until_done(
