@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.airflow.live.graphs import LiveGraph
     from tests.airflow.live.services import System
 
+HEALTHY_SECONDS = 60
 NEEDED = "needs apache-airflow: pip install 'gnnflow[airflow]'"
 
 
@@ -41,11 +42,18 @@ def running(home: Path, database: str = "") -> Iterator[System]:
 
 
 @pytest.fixture(scope="session")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+def live_on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     """A live system on SQLite."""
     pytest.importorskip("airflow", reason=NEEDED)
     with running(tmp_path_factory.mktemp("live")) as system:
         yield system
+
+
+@pytest.fixture
+def live(live_on_sqlite: System) -> System:
+    """The same, healthy: where a test has left it otherwise, those after it do not each wait in vain."""
+    live_on_sqlite.wait_until_healthy(seconds=HEALTHY_SECONDS)
+    return live_on_sqlite
 
 
 @pytest.fixture

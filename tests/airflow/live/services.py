@@ -27,6 +27,7 @@ SECRET = "planted-secret-Zq7"
 AIRFLOW_PARTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 START_SECONDS = 240
 STOP_SECONDS = 20
+LAST_LINES = 30
 REQUEST_SECONDS = 20  # for how long one is repeated
 
 
@@ -62,6 +63,13 @@ class Service:
             self.process = subprocess.Popen(
                 self.command, stdout=log, stderr=log, env=self.environment, start_new_session=True, cwd=REPOSITORY
             )
+
+    def has_ended(self) -> bool:
+        return self.process is not None and self.process.poll() is not None
+
+    def last_words(self) -> str:
+        said = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+        return "\n".join([f"{self.name} has ended; the last it said:", *said])
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         if self.process is not None:
@@ -170,7 +178,7 @@ class System:
         for part in AIRFLOW_PARTS:
             self.service(part, BIN / "airflow", part)
         wait_for("a token", self._sign_in)
-        wait_for("healthy Airflow", self.is_healthy)
+        self.wait_until_healthy()
 
     def _sign_in(self) -> bool:
         self.token = self.request("GET", "/auth/token")["access_token"]
@@ -179,6 +187,14 @@ class System:
     def is_healthy(self) -> bool:
         found = self.request("GET", "/api/v2/monitor/health")
         return all(found[part]["status"] == "healthy" for part in ("scheduler", "triggerer", "dag_processor"))
+
+    def wait_until_healthy(self, *, seconds: float = START_SECONDS) -> None:
+        """Raise TimeoutError with the ends of the logs of what has ended where Airflow is not healthy in time."""
+        try:
+            wait_for("healthy Airflow", self.is_healthy, seconds=seconds)
+        except TimeoutError as late:
+            late.add_note("\n".join(each.last_words() for each in self.services.values() if each.has_ended()))
+            raise
 
     def request(self, method: str, path: str, content: Any = None) -> Any:
         """Return what Airflow's API answers.
