@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from gnnflow.executions.levels import by_position, instance_terms, instances_of, leaf_terms
+from gnnflow.executions.levels import by_position, how_leaves_close, instance_terms, instances_of, leaf_terms
 from gnnflow.executions.pieces import Piece, cut
 from gnnflow.executions.shapes import TermRows, check_rows, check_terms, reads_attributes
 from gnnflow.executions.tensors import BlockTensors
@@ -161,8 +161,21 @@ def _propagated_terms(layer: Layer, source: TermRows, target: TermRows, block: B
     rows = instance_terms(layer, source=source, target=target, instances=instances, edge=block.edge)
     own = {name: by_position(layer, each)[:: layer.positions][: block.num_targets] for name, each in source.items()}
     joined = {name: torch.cat([own[name], each]) for name, each in rows.items()}
-    csr = Csr(block.csr.offsets, instances.roots.sources + block.num_targets, block.num_targets + block.csr.num_edges)
-    return joined, csr
+    sources = instances.roots.sources + block.num_targets
+    if how_leaves_close(layer, has_leaves=False) == "none":
+        sources = torch.where(_loops(block), block.csr.targets, sources)
+    return joined, Csr(block.csr.offsets, sources, block.num_targets + block.csr.num_edges)
+
+
+def _loops(block: BlockTensors) -> Tensor:
+    """Return which edges have one leaf, which is their target [E].
+
+    They are self-loops whatever other edges are in the block, where none may have more leaves.
+    """
+    assert block.leaves is not None
+    found = block.leaves.degree == 1
+    found[found.clone()] = block.leaves.sources[block.leaves.offsets[:-1][found]] == block.csr.targets[found]
+    return found
 
 
 def _coefficient_messages(
