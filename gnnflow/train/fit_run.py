@@ -247,8 +247,8 @@ class FitRun:
         if self.state.best_epoch >= 0:
             last = self.state.history[-1]
             fields["valid_metric"] = last.get(f"valid_{self.options.metric}", last["valid_loss"])
-        if profile := self._profile():
-            side, share = longer_wait(profile)
+        if (profile := self._profile()) and (waiting := longer_wait(profile)):
+            side, share = waiting
             fields[f"{side}_waits_percent"] = 100 * share
         self.ticker.tell(self.done, fields=fields, final=final)
 

@@ -50,9 +50,13 @@ def since(now: Mapping[str, float], before: Mapping[str, float]) -> Row:
 
 
 def profile_of(spent: Mapping[str, float], *, seconds: float) -> Row:
-    """Return an epoch's profile from what its parts took: the reader's time beside them is its waiting."""
+    """Return an epoch's profile from what its parts took: the reader's time beside them is its waiting.
+
+    Where nothing was made ready, as of a graph that is one batch, there is no reader that could wait.
+    """
     busy = sum(spent.get(f"{part}_seconds", 0.0) for part in READER_PARTS)
-    return {"seconds": seconds, **spent, f"{READER_WAIT}_seconds": max(0.0, seconds - busy)}
+    waited = {f"{READER_WAIT}_seconds": max(0.0, seconds - busy)} if busy else {}
+    return {"seconds": seconds, **spent, **waited}
 
 
 def mean_profile(history: Sequence[Mapping[str, float]]) -> Row:
@@ -63,13 +67,15 @@ def mean_profile(history: Sequence[Mapping[str, float]]) -> Row:
     return {key: value for key, value in found.items() if value > 0 or key == "seconds"}
 
 
-def longer_wait(profile: Mapping[str, float]) -> tuple[str, float]:
-    """Return who waits longer, `reader` or `trainer`, and for which share of the time.
+def longer_wait(profile: Mapping[str, float]) -> tuple[str, float] | None:
+    """Return who waits longer, `reader` or `trainer`, and for which share of the time; None where there is no reader.
 
     Where layers are computed together it is the `rank`, for rows of others.
     """
     if "transform_seconds" in profile:
         return "rank", min(1.0, profile.get("mirrors_seconds", 0.0) / max(profile["seconds"], 1e-9))
+    if f"{READER_WAIT}_seconds" not in profile:
+        return None
     waits = {side: profile.get(f"{key}_seconds", 0.0) for side, key in (("trainer", "wait"), ("reader", READER_WAIT))}
     side = max(waits, key=lambda name: waits[name])
     return side, min(1.0, waits[side] / max(profile["seconds"], 1e-9))

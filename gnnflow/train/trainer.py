@@ -158,7 +158,8 @@ def _best_epoch(fitted: Fitted) -> int:
 def _waits(profiles: Sequence[Row]) -> dict[str, float]:
     """Return how long the two sides waited for each other per epoch, a mean over ranks; and the stages of layers."""
     timed = any("transform_seconds" in each for each in profiles)
-    parts = ("wait", READER_WAIT, *(STAGE_PARTS if timed else ()))
+    reads = any(f"{READER_WAIT}_seconds" in each for each in profiles)
+    parts = ("wait", *[READER_WAIT] * reads, *(STAGE_PARTS if timed else ()))
     return {
         f"train.{part}_seconds_per_epoch": sum(each.get(f"{part}_seconds", 0.0) for each in profiles) / len(profiles)
         for part in parts

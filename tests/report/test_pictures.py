@@ -284,6 +284,14 @@ def test_the_pipeline_names_the_side_that_waits(make_inputs):
     assert "Making batches ready decides" in pipeline_bars(make_inputs(profiles=[waits])).caption
 
 
+def test_a_graph_that_is_one_batch_has_no_reader_that_could_wait(make_inputs):
+    profile = {"seconds": 0.25, "forward_seconds": 0.1, "backward_seconds": 0.13}
+    picture = pipeline_bars(make_inputs(profiles=[profile]))
+    assert "reader" not in texts(picture)
+    assert "wait" not in picture.caption
+    assert "read from its files while it is computed on" in picture.caption
+
+
 def test_of_many_ranks_those_that_wait_longest_are_shown(make_inputs):
     (profile,) = make_inputs().profiles
     ranks = [{**profile, "wait_seconds": 0.001 * rank, "exchange_seconds": 0.02} for rank in range(20)]

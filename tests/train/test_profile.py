@@ -107,6 +107,12 @@ def test_what_the_reader_does_not_work_it_waits() -> None:
     assert longer_wait({**profile, "wait_seconds": 3.0}) == ("trainer", 0.75)
 
 
+def test_where_nothing_is_made_ready_nobody_is_said_to_wait() -> None:
+    profile = profile_of({"forward_seconds": 1.0, "read_seconds": 0.0}, seconds=2.0)
+    assert "reader_wait_seconds" not in profile
+    assert longer_wait(profile) is None
+
+
 def test_a_profile_costs_less_than_half_a_percent_of_a_short_step() -> None:
     watch, laps = Stopwatch(), 12
 

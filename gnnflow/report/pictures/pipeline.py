@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gnnflow.graph.run_facts import READER_WAIT, STAGE_PARTS, TRAINER_PARTS
+from gnnflow.graph.run_facts import READER_PARTS, READER_WAIT, STAGE_PARTS, TRAINER_PARTS
 from gnnflow.report.formats import percent_text, seconds_text
 from gnnflow.report.inputs import ReportInputs
 from gnnflow.report.pictures.canvas import FULL_WIDTH, Picture, Swatch, Table, draw, plain_axes
@@ -94,12 +94,19 @@ def has_stages(profile: Profile) -> bool:
     return f"{STAGE_PARTS[0]}_seconds" in profile
 
 
+def has_reader(profile: Profile) -> bool:
+    """Return whether batches were made ready beside computing: the graph under `train.memory` is one, read within."""
+    return any(f"{part}_seconds" in profile for part in READER_PARTS)
+
+
 def waiting_text(profile: Profile) -> str:
     """Say for which shares of an epoch the two sides wait, or ranks for each other."""
     if has_stages(profile):
         summed = percent_text(profile.get("exchange_seconds", 0.0) / max(profile["seconds"], 1e-9))
         shares = f"layers wait {percent_text(waiting_share(profile))} for rows of other ranks and {summed} goes"
         return f"Of an epoch's {seconds_text(profile['seconds'])} {shares} to the sum of gradients."
+    if not has_reader(profile):
+        return f"An epoch takes {seconds_text(profile['seconds'])}."
     idle = min(1.0, profile.get(f"{READER_WAIT}_seconds", 0.0) / max(profile["seconds"], 1e-9))
     shares = f"the trainer waits {percent_text(waiting_share(profile))} and the reader {percent_text(idle)}"
     return f"Of an epoch's {seconds_text(profile['seconds'])} {shares}."
@@ -108,13 +115,15 @@ def waiting_text(profile: Profile) -> str:
 def _meaning(profile: Profile) -> str:
     if has_stages(profile):
         return "A partition with fewer mirrors shortens the one, balanced partitions both."
+    if not has_reader(profile):
+        return "Its one batch is the graph, which is read from its files while it is computed on."
     if waiting_share(profile) > profile.get(f"{READER_WAIT}_seconds", 0.0) / max(profile["seconds"], 1e-9):
         return "Making batches ready decides how long an epoch takes."
     return "Computing decides how long an epoch takes: more prefetch or cache would gain little."
 
 
 def _bars(profile: Profile, *, rank: int | None) -> list[Bar]:
-    """Return the trainer's bar and the reader's, or that of its layers' stages, labelled."""
+    """Return the trainer's bar and the reader's where there is one, or that of its layers' stages, labelled."""
 
     def seconds(parts: Iterable[str]) -> float:
         return sum(profile.get(f"{part}_seconds", 0.0) for part in parts)
@@ -126,7 +135,7 @@ def _bars(profile: Profile, *, rank: int | None) -> list[Bar]:
     }
     behind = "" if rank is None else f" {rank}"
     second = ("stages", _STAGE_LOOKS) if has_stages(profile) else ("reader", _READER_LOOKS)
-    sides = (("trainer", _TRAINER_LOOKS), second)
+    sides = [("trainer", _TRAINER_LOOKS), *[second] * (has_stages(profile) or has_reader(profile))]
     return [
         (
             f"{side}{behind}",
