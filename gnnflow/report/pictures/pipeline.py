@@ -69,7 +69,8 @@ def pipeline_bars(inputs: ReportInputs) -> Picture:
     worst = profiles[order[0]]
     said = f"{waiting_text(worst)} {_meaning(worst)}"
     more = f" Of {len(profiles)} ranks these {len(shown)} wait longest." if len(profiles) > len(shown) else ""
-    first = "plans what is exchanged" if has_stages(worst) else "checks the files"
+    first = "checks the files" if has_reader(worst) else "writes those files"
+    first = "plans what is exchanged" if has_stages(worst) else first
     height = _AXIS_HEIGHT + _BAR_HEIGHT * len(bars)
     return Picture(
         key="pipeline",
