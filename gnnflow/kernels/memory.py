@@ -73,11 +73,13 @@ class _Pieces:
 
     def _give_up(self, coming: int) -> None:
         """Drop free pieces that none asked for lately, and as many others as a coming one leaves no room for."""
-        kept = [each for each in self._free if self._taken - each[0] < _IDLE]
-        held = self._bytes + coming - sum(len(each[1]) for each in self._free) + sum(len(each[1]) for each in kept)
-        while kept and self.most is not None and held > self.most:
-            held -= len(kept.pop(0)[1])
-        self._free, self._bytes = kept, held - coming
+        free, self._free = self._free, []  # what ends in the midst of this is given to the new list
+        kept = [each for each in free if self._taken - each[0] < _IDLE]
+        dropped = sum(len(each[1]) for each in free) - sum(len(each[1]) for each in kept)
+        while kept and self.most is not None and self._bytes + coming - dropped > self.most:
+            dropped += len(kept.pop(0)[1])
+        self._free[:0] = kept
+        self._bytes -= dropped
 
     def give(self, piece: mmap.mmap) -> None:
         """Take back a piece whose tensor is gone."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+import mmap
 
 import pytest
 import torch
 from torch.nn import functional
 
 from gnnflow.kernels import cross_entropy
-from gnnflow.kernels.memory import empty_rows, kept_memory, return_memory
+from gnnflow.kernels.memory import _Pieces, empty_rows, kept_memory, return_memory
 
 LARGE = 5 * 1024**2  # numbers
 
@@ -71,6 +72,27 @@ def test_under_a_budget_free_memory_is_given_up_for_what_is_asked_for():
         larger = empty_rows(2 * LARGE)
         larger.fill_(1.0)
         assert (empty_rows(LARGE) == 0.0).all(), "the system clears what it gives anew"
+
+
+def test_the_piece_of_a_tensor_that_ends_while_others_are_given_up_is_not_lost():
+    pieces, page = _Pieces(), mmap.PAGESIZE
+
+    class Ending(bytes):
+        """A piece in the midst of whose being counted a tensor ends; take() asks for its size once before that."""
+
+        asked = 0
+
+        def __len__(self):
+            self.asked += 1
+            if self.asked == 2:
+                pieces.give(mmap.mmap(-1, page))
+            return super().__len__()
+
+    pieces.users, pieces._bytes = 1, 3 * page
+    pieces._free = [(0, Ending(2 * page))]
+    pieces.take(page // 2)
+    assert sum(len(piece) for _, piece in pieces._free) == 3 * page
+    assert pieces._bytes == 4 * page, "free ones, and what was taken"
 
 
 @pytest.mark.parametrize("weighted", [False, True])
