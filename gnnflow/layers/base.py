@@ -184,9 +184,9 @@ class Layer(nn.Module, ABC):
     ) -> Tensor:
         """Return what each target aggregates [T, H, D], from all of its in-edges at once.
 
-        source: terms of S rows, of which the first T are the targets' own, also as what a self-loop comes from; target:
-        terms of the T targets. A target's row must depend on its own in-edges alone: other targets come and go with how
-        an execution cuts the graph.
+        source: terms of S rows, of which the first T are the targets' own, also as what a self-loop comes from, or an
+        instance whose one leaf is its target; target: terms of the T targets. A target's row must depend on its own
+        in-edges alone: other targets come and go with how an execution cuts the graph.
         """
         raise NotImplementedError
 
