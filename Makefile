@@ -14,8 +14,8 @@ BIN := $(VENV)/bin
 AIRFLOW_VENV := .venv-airflow
 NATIVE := $(wildcard native/*)
 
-# What runs a suite, such as LIMIT='timeout 40m'.
-LIMIT ?=
+# What runs a suite, such as SUITE_LIMIT="timeout 40m".
+SUITE_LIMIT ?=
 
 # Benchmarks are scripts of one folder, and call peers' code that has no types.
 LOOSELY := --allow-untyped-calls --no-warn-return-any --allow-subclassing-any
@@ -35,23 +35,23 @@ quickstart-data/edges/part-00000.parquet: | $(VENV)/.installed
 	$(BIN)/gnnflow generate payments --out quickstart-data
 
 test: $(VENV)/.installed-dev
-	$(LIMIT) $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+	$(SUITE_LIMIT) $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 test-slow: $(VENV)/.installed-dev
-	$(LIMIT) $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "(robustness or slow) and not (distributed or s3)"
+	$(SUITE_LIMIT) $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "(robustness or slow) and not (distributed or s3)"
 
 # They mostly wait, and each process may have a cluster of four workers at work: two, however many cores there are. The
 # kills and the faults of S3 are counted at the end where their folder is named too.
 test-workers: $(VENV)/.installed-dev
-	$(LIMIT) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "distributed or s3" tests tests/robustness
+	$(SUITE_LIMIT) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "distributed or s3" tests tests/robustness
 
 test-all: test test-slow test-workers
 
 test-airflow: $(AIRFLOW_VENV)/.installed
-	$(LIMIT) $(AIRFLOW_VENV)/bin/python -m pytest -m airflow tests/airflow
+	$(SUITE_LIMIT) $(AIRFLOW_VENV)/bin/python -m pytest -m airflow tests/airflow
 
 test-helm:
-	$(LIMIT) .ci/helm
+	$(SUITE_LIMIT) .ci/helm
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
