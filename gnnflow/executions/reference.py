@@ -169,10 +169,10 @@ def _propagated(layer: Layer, terms: Terms, block: Block) -> Tensor:
         # the nodes' own rows, then a row per instance
         of_edges = _edge_terms(layer, terms, edges)
         source = {name: torch.cat([rows, of_edges[name]]) for name, rows in source.items()}
-        alone = torch.bincount(edges.leaf_of, minlength=block.num_edges) == 1
-        leaf = edges.sources.new_zeros(block.num_edges).scatter(0, edges.leaf_of, edges.sources)
-        # an edge of one leaf comes from that node, and so may be its own
-        own = alone & (layer.positions == 1 and not layer.uses_instances)
-        sources = torch.where(own, leaf, size + torch.arange(block.num_edges))
-        size += block.num_edges
+        sources, size = size + torch.arange(block.num_edges), size + block.num_edges
+        if layer.positions == 1 and not layer.uses_instances:
+            # an edge of one leaf comes from that node, and so may be its own
+            alone = torch.bincount(edges.leaf_of, minlength=block.num_edges) == 1
+            leaf = edges.sources.new_zeros(block.num_edges).scatter(0, edges.leaf_of, edges.sources)
+            sources = torch.where(alone, leaf, sources)
     return layer.propagate(source, terms.target, Csr(offsets, sources, size), edge)

@@ -5,6 +5,7 @@ Facts of the artifacts before them are in `gnnflow.graph.facts`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,6 +23,16 @@ mirrors: waiting for rows of other ranks, and for their gradients; reduce: mergi
 """
 READER_WAIT = "reader_wait"
 """The rest of the reader's time: enough batches are ready, or all of the epoch."""
+
+
+def has_reader(profile: Mapping[str, float]) -> bool:
+    """Return whether batches were made ready beside computing: the graph under `train.memory` is one, read within."""
+    return any(profile.get(f"{part}_seconds", 0.0) > 0 for part in READER_PARTS)
+
+
+def has_stages(profile: Mapping[str, float]) -> bool:
+    """Return whether a profile is of layers that ranks compute together, whose stages were timed."""
+    return f"{STAGE_PARTS[0]}_seconds" in profile
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from typing import Literal
 import numpy as np
 
 from gnnflow.graph.labels import lower_is_better
+from gnnflow.graph.run_facts import has_stages
 from gnnflow.report.formats import count_text, metric_name, percent_text, ratio_text, score_text, seconds_text, sentence
 from gnnflow.report.inputs import ReportInputs
-from gnnflow.report.pictures.pipeline import has_stages, waiting_share, waiting_text
+from gnnflow.report.pictures.pipeline import waiting_share, waiting_text
 from gnnflow.report.pictures.quality import confusion_of
 
 MOST_BLOW_UP = 10.0

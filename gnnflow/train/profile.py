@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
 
-from gnnflow.graph.run_facts import READER_PARTS, READER_WAIT, STAGE_PARTS, TRAINER_PARTS
+from gnnflow.graph.run_facts import READER_PARTS, READER_WAIT, STAGE_PARTS, TRAINER_PARTS, has_reader, has_stages
 from gnnflow.train.state import Row
 
 
@@ -55,7 +55,7 @@ def profile_of(spent: Mapping[str, float], *, seconds: float) -> Row:
     Where nothing was made ready, as of a graph that is one batch, there is no reader that could wait.
     """
     busy = sum(spent.get(f"{part}_seconds", 0.0) for part in READER_PARTS)
-    waited = {f"{READER_WAIT}_seconds": max(0.0, seconds - busy)} if busy else {}
+    waited = {f"{READER_WAIT}_seconds": max(0.0, seconds - busy)} if has_reader(spent) else {}
     return {"seconds": seconds, **spent, **waited}
 
 
@@ -72,9 +72,9 @@ def longer_wait(profile: Mapping[str, float]) -> tuple[str, float] | None:
 
     Where layers are computed together it is the `rank`, for rows of others.
     """
-    if "transform_seconds" in profile:
+    if has_stages(profile):
         return "rank", min(1.0, profile.get("mirrors_seconds", 0.0) / max(profile["seconds"], 1e-9))
-    if f"{READER_WAIT}_seconds" not in profile:
+    if not has_reader(profile):
         return None
     waits = {side: profile.get(f"{key}_seconds", 0.0) for side, key in (("trainer", "wait"), ("reader", READER_WAIT))}
     side = max(waits, key=lambda name: waits[name])

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from gnnflow.config.pipelines import PIPELINES, load_named
 from gnnflow.config.train_section import needs_ranks
 from gnnflow.graph.arrays import IntArray
-from gnnflow.graph.run_facts import READER_WAIT, STAGE_PARTS
+from gnnflow.graph.run_facts import READER_WAIT, STAGE_PARTS, has_reader, has_stages
 from gnnflow.kernels.device import described, find_device
 from gnnflow.layers.model import build_model
 from gnnflow.layers.saved import encode_weights
@@ -157,8 +157,7 @@ def _best_epoch(fitted: Fitted) -> int:
 
 def _waits(profiles: Sequence[Row]) -> dict[str, float]:
     """Return how long the two sides waited for each other per epoch, a mean over ranks; and the stages of layers."""
-    timed = any("transform_seconds" in each for each in profiles)
-    reads = any(f"{READER_WAIT}_seconds" in each for each in profiles)
+    timed, reads = any(map(has_stages, profiles)), any(map(has_reader, profiles))
     parts = ("wait", *[READER_WAIT] * reads, *(STAGE_PARTS if timed else ()))
     return {
         f"train.{part}_seconds_per_epoch": sum(each.get(f"{part}_seconds", 0.0) for each in profiles) / len(profiles)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gnnflow.graph.run_facts import READER_PARTS, READER_WAIT, STAGE_PARTS, TRAINER_PARTS
+from gnnflow.graph.run_facts import READER_WAIT, STAGE_PARTS, TRAINER_PARTS, has_reader, has_stages
 from gnnflow.report.formats import percent_text, seconds_text
 from gnnflow.report.inputs import ReportInputs
 from gnnflow.report.pictures.canvas import FULL_WIDTH, Picture, Swatch, Table, draw, plain_axes
@@ -88,16 +88,6 @@ def waiting_share(profile: Profile) -> float:
     """Return the share of an epoch for which the trainer waits for a batch, or its layers for rows of other ranks."""
     waited = profile.get(f"{TRAINER_PARTS[0]}_seconds", 0.0) + profile.get("mirrors_seconds", 0.0)
     return waited / max(profile["seconds"], 1e-9)
-
-
-def has_stages(profile: Profile) -> bool:
-    """Return whether a profile is of layers that ranks compute together, whose stages were timed."""
-    return f"{STAGE_PARTS[0]}_seconds" in profile
-
-
-def has_reader(profile: Profile) -> bool:
-    """Return whether batches were made ready beside computing: the graph under `train.memory` is one, read within."""
-    return any(f"{part}_seconds" in profile for part in READER_PARTS)
 
 
 def waiting_text(profile: Profile) -> str:
