@@ -99,6 +99,11 @@ def sampled_block(edges: InEdges, *, num_sources: int, in_degree: IntArray, samp
     return Block(edges, num_sources)
 
 
+def over_relations(degrees: IntArray) -> IntArray:
+    """Return degrees [N], or [N, R] of several relations, as those over all of them [N]; of no row too."""
+    return degrees if degrees.ndim == 1 else degrees.sum(1)
+
+
 @dataclass(frozen=True)
 class Degrees:
     """What the graph knows of each row: full-graph values, never those of a sample.

@@ -55,7 +55,9 @@ def terms_of(instances: IntArray, leaves: IntArray) -> CostArray:
     is n_r m_r. A task's terms are the sum of its roots' rows.
     """
     counts, held = instances.astype(np.float64), leaves.astype(np.float64)
-    of_relations = np.stack([counts, held, counts**2], axis=2).reshape(len(counts), -1)
+    # of no root too, where reshape could not tell how many columns there are
+    width = _TERMS_OF_RELATION * counts.shape[1]
+    of_relations = np.stack([counts, held, counts**2], axis=2).reshape(len(counts), width)
     return np.concatenate([np.ones((len(counts), 1)), of_relations], axis=1)
 
 
