@@ -17,6 +17,7 @@ from gnnflow.cli.metrics import show_metrics
 from gnnflow.cli.models import models_app
 from gnnflow.cli.options import AsJson, ConfigPath, Overrides, WorkspaceOption, load, perform, show
 from gnnflow.cli.pairs import score_pairs
+from gnnflow.cli.plan import plan
 from gnnflow.cli.sweep import sweep
 from gnnflow.cli.tables import generate_app, import_tables
 from gnnflow.config import STAGES
@@ -37,6 +38,7 @@ def build_app() -> typer.Typer:
     own: dict[str, Callable[..., None]] = {"run": run, "flat": flat, "publish": publish}
     for stage in STAGES.values():
         app.command(stage.name, help=stage.summary)(own.get(stage.name) or _stage_command(stage.name))
+    app.command()(plan)
     app.command()(sweep)
     app.command(name="score-pairs")(score_pairs)
     app.command()(report)

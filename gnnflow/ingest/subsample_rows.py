@@ -1,0 +1,230 @@
+"""The rows of one table that subsamples are cut from: read once, held by column, written as the table is written.
+
+Columns of features, the wide ones, are those of a table's first rows, in turn; of the others a row keeps its own. A
+split that the table has is in every subsample, by some of its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+
+from gnnflow.graph.errors import TableError
+from gnnflow.graph.hashing import combine, seed_word
+from gnnflow.storage.columns import id_keys
+from gnnflow.storage.tables import write_table
+from gnnflow.storage.user_tables import read_chunk, schema_of, survey, with_types
+from gnnflow.storage.writing import open_output
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from gnnflow.config import GraphConfig
+    from gnnflow.graph.arrays import IntArray, KeyArray
+    from gnnflow.ingest.text import SourceTable
+    from gnnflow.progress import Progress
+
+_OWN = seed_word("subsample")
+_FEWEST_OF_SPLIT = 8  # rows of each split in a subsample
+
+
+@dataclass(frozen=True)
+class Held:
+    """Of one table the rows that a subsample may have [R], the keys of their ids [R] by column, and first features.
+
+    examples: rows of each split; labels: the columns of labels and splits. num_rows: of the table; is_text: it is CSV.
+    """
+
+    rows: pa.Table
+    keys: Mapping[str, KeyArray]
+    features: pa.Table
+    examples: Mapping[str, pa.Table]
+    labels: tuple[str, str]
+    num_rows: int
+    num_chunks: int
+    is_text: bool
+
+    @property
+    def num_bytes(self) -> int:
+        """What it takes of memory."""
+        tables = (self.rows, self.features, *self.examples.values())
+        return int(sum(each.nbytes for each in tables)) + sum(each.nbytes for each in self.keys.values())
+
+
+@dataclass
+class Reading:
+    """How tables are read, and how far: as_text says of each node type whether its ids are compared as text."""
+
+    config: GraphConfig
+    as_text: tuple[bool, ...]
+    progress: Progress
+    chunks: int
+    done: int = 0
+
+    @staticmethod
+    def of(
+        config: GraphConfig, as_text: tuple[bool, ...], sources: Sequence[SourceTable], progress: Progress
+    ) -> Reading:
+        """Return it before the first chunk of these tables."""
+        return Reading(config, as_text, progress, sum(len(each.chunks) for each in sources))
+
+    def read(self) -> None:
+        """Take note of one more chunk."""
+        self.done += 1
+        self.progress.step("reading ids", self.done, self.chunks, {})
+
+
+def stays(keys: KeyArray, one_in: int) -> npt.NDArray[np.bool_]:
+    """Return which keys are among those of which one in so many stays."""
+    found: npt.NDArray[np.bool_] = keys % np.uint64(one_in) == 0
+    return found
+
+
+def settled(source: SourceTable) -> SourceTable:
+    """Return a table with the types of what its folders' names give; columns of CSV files stay text, as written."""
+    if any(chunk.csv for chunk in source.chunks):
+        return source
+    surveys = [survey(chunk, source.columns) for chunk in source.chunks]
+    return replace(source, chunks=tuple(with_types(source.chunks, surveys, {})))
+
+
+def about_rows(source: SourceTable) -> int:
+    """Return how many rows a table has: of text about, by those of its first block."""
+    first = source.chunks[0]
+    if first.num_rows is None:
+        return int(read_chunk(first, schema_of(first).names[:1]).num_rows) * len(source.chunks)
+    return sum(chunk.num_rows or 0 for chunk in source.chunks)
+
+
+def types_of_text(sources: Sequence[SourceTable], num_types: int) -> tuple[bool, ...]:
+    """Return of each node type whether a table writes its ids as text. Raises TableError where a column is missing."""
+    text = [False] * num_types
+    for source in sources:
+        schema = schema_of(source.chunks[0])
+        for column, number in source.ids.items():
+            if column not in schema.names:
+                raise TableError(
+                    f"has no column {column!r}, which holds ids",
+                    where=source.uri,
+                    fix="Set graph.id, graph.src or graph.dst to the column's name.",
+                )
+            text[number] |= not pa.types.is_integer(schema.field(column).type)
+    return tuple(text)
+
+
+def read_held(source: SourceTable, reading: Reading, *, share: int, thinned: int = 1) -> Held:
+    """Return the rows of a table that a subsample may have: those whose last id stays, of `share` one.
+
+    thinned: of these again one in so many, by a hash of all their ids.
+    """
+    config = reading.config
+    wide = (source.numbers - {config.weight}) | {f"{name}_index" for name in source.numbers}
+    examples: dict[str, pa.Table] = {}
+    kept: list[pa.Table] = []
+    keys: list[list[KeyArray]] = []
+    num_rows = 0
+    for chunk in source.chunks:
+        names = [name for name in dict.fromkeys(schema_of(chunk).names) if name in source.columns - wide]
+        table = read_chunk(chunk, names)
+        num_rows += table.num_rows
+        for name in source.ids:
+            table = table.filter(pc.is_valid(table[name]))
+        own = [_keys(table[name], as_text=reading.as_text[of]) for name, of in source.ids.items()]
+        stay = stays(own[-1], share)
+        rows = np.flatnonzero(stay & stays(combine(own[0], own[-1]), thinned) if thinned > 1 else stay)
+        _add_examples(examples, table, config.split)
+        kept.append(table.take(pa.array(rows)))
+        keys.append([each[rows] for each in own])
+        reading.read()
+    return Held(
+        pa.concat_tables(kept, promote_options="permissive"),
+        {name: np.concatenate(each) for name, each in zip(source.ids, zip(*keys, strict=True), strict=True)},
+        _first_features(source, wide, sum(map(len, kept))),
+        examples,
+        (config.label, config.split),
+        num_rows,
+        len(source.chunks),
+        is_text=any(chunk.csv for chunk in source.chunks),
+    )
+
+
+def write_held(
+    held: Held, rows: IntArray, stem: str, *, chunks: int, columns: Mapping[str, pa.Array] | None = None
+) -> str:
+    """Write rows of a table as a file in its format, and return where. columns: what takes the place of its own.
+
+    chunks: how many it has at least; more where those of the table are smaller.
+    """
+    table = _with_every_split(held, held.rows.take(pa.array(rows)))
+    for name, column in (columns or {}).items():
+        table = table.set_column(table.schema.get_field_index(name), name, column)
+    if held.features.num_columns and held.features.num_rows:
+        features = held.features.take(pa.array(np.arange(len(rows)) % held.features.num_rows))
+        for name in features.column_names:
+            table = table.append_column(features.schema.field(name), features[name])
+    if held.is_text:
+        uri = f"{stem}.csv"
+        with open_output(uri) as sink:
+            pa_csv.write_csv(_blanks_as_nulls(table), sink)
+        return uri
+    size = min(-(-held.num_rows // held.num_chunks), -(-table.num_rows // chunks))
+    write_table(f"{stem}.parquet", table.replace_schema_metadata(held.rows.schema.metadata), row_group_size=size or 1)
+    return f"{stem}.parquet"
+
+
+def _keys(ids: pa.ChunkedArray, *, as_text: bool) -> KeyArray:
+    """Return keys that have nothing to do with those by which nodes are put into partitions."""
+    return combine(id_keys(pc.cast(ids, pa.large_string()) if as_text else ids), _OWN)
+
+
+def _add_examples(examples: dict[str, pa.Table], table: pa.Table, split: str) -> None:
+    """Add rows of each split that a chunk has, where there are too few of it so far."""
+    if split not in table.column_names:
+        return
+    column = pc.cast(table[split], pa.large_string())
+    for value in pc.unique(column).drop_null().to_pylist():
+        found = examples.get(value)
+        if found is None or found.num_rows < _FEWEST_OF_SPLIT:
+            own = table.filter(pc.equal(column, value)).slice(0, _FEWEST_OF_SPLIT)
+            both = [own] if found is None else [found, own]
+            examples[value] = pa.concat_tables(both, promote_options="permissive").slice(0, _FEWEST_OF_SPLIT)
+
+
+def _with_every_split(held: Held, table: pa.Table) -> pa.Table:
+    """Return the rows with labels and splits such that each split has some: those of examples, where it has too few."""
+    split = held.labels[1]
+    if not held.examples or split not in table.column_names:
+        return table
+    column = pc.cast(table[split], pa.large_string())
+    counts = {value: int(pc.sum(pc.equal(column, value)).as_py() or 0) for value in held.examples}
+    lacking = [value for value, count in counts.items() if count < held.examples[value].num_rows]
+    free = np.flatnonzero(~np.asarray(pc.is_in(column, pa.array(lacking, pa.large_string()))))
+    index, pieces = np.arange(table.num_rows), [table]
+    for value in lacking:
+        own = held.examples[value].select(table.column_names).cast(table.schema)
+        places, free = np.split(free, [own.num_rows - counts[value]])
+        index[places] = sum(each.num_rows for each in pieces) + np.arange(len(places))
+        pieces.append(own)
+    taken = pa.concat_tables(pieces).take(pa.array(index))
+    for name in {*held.labels} & {*table.column_names}:
+        table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), taken[name])
+    return table
+
+
+def _first_features(source: SourceTable, wide: frozenset[str], most: int) -> pa.Table:
+    """Return so many rows of the table's features, or those of its first chunk."""
+    first = source.chunks[0]
+    names = [name for name in dict.fromkeys(schema_of(first).names) if name in wide]
+    return read_chunk(first, names).slice(0, max(most, 1)) if names else pa.table({})
+
+
+def _blanks_as_nulls(table: pa.Table) -> pa.Table:
+    """Return text with nothing where it is empty: a blank field is written as nothing, not as two quotes."""
+    columns = [pc.if_else(pc.equal(column, ""), None, column) for column in table.columns]
+    return pa.table(columns, names=table.column_names)

@@ -1,0 +1,199 @@
+"""What a run will cost, from what its rehearsals took: time, bytes written and memory of each stage.
+
+What a stage takes of the whole graph is on the line through the rehearsals: a part that it takes always, and one in
+proportion to the graph. Where the run has more partitions, one rehearsal more, of as many nodes in twice the
+partitions, tells what a partition costs, and how much of a stage's memory is that of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from gnnflow.ingest.subsample import STEP
+from gnnflow.report.formats import bytes_text, count_text, seconds_text
+from gnnflow.stages.rehearsal import Cost, Rehearsal
+
+NEIGHBOURHOODS = "flat"
+"""The stage whose files are neighbourhoods, in shards that hold a node once."""
+
+_GROWS = 1.25  # times per node
+_FAR = 16  # times what was rehearsed: the error of a second is that many seconds then
+
+
+@dataclass(frozen=True)
+class StageForecast:
+    """What a stage takes, or took where it is done: seconds, and bytes of its artifact.
+
+    memory: bytes of this process; worker_memory: of the largest worker, 0 where there are none. None of what is done,
+    and of workers elsewhere. epochs: of a training, and the seconds of each, which are among its own; it may end
+    earlier. growth: how many times as much is written per node of the largest rehearsal as of the one before it; where
+    that is more than once, figures are the least to expect.
+    """
+
+    stage: str
+    is_done: bool
+    seconds: float
+    num_bytes: int
+    memory: int | None = None
+    worker_memory: int | None = None
+    epochs: int = 0
+    epoch_seconds: float = 0.0
+    growth: float = 1.0
+
+    @property
+    def most_memory(self) -> int | None:
+        """What the process with most memory has of it, of those that are known."""
+        return max((each for each in (self.memory, self.worker_memory) if each is not None), default=None)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a run will cost: its stages in order, the seconds until workers are there, and how all that is known.
+
+    uri: of the run's folder. one_in: of how many nodes one was in each rehearsal; rehearsed_seconds: of all of them.
+    machine_memory: bytes that this machine has; memory_limit: that a worker may have, 0 for any number.
+    """
+
+    uri: str
+    num_nodes: int
+    num_edges: int
+    partitions: int
+    stages: tuple[StageForecast, ...]
+    startup_seconds: float = 0.0
+    one_in: tuple[int, ...] = ()
+    rehearsed_seconds: float = 0.0
+    machine_memory: int = 0
+    memory_limit: int = 0
+
+    @property
+    def to_do(self) -> tuple[StageForecast, ...]:
+        """The stages that are not done."""
+        return tuple(each for each in self.stages if not each.is_done)
+
+    @property
+    def seconds(self) -> float:
+        """What the run takes from now on."""
+        return self.startup_seconds + sum(each.seconds for each in self.to_do)
+
+    @property
+    def num_bytes(self) -> int:
+        """What it writes to the workspace from now on; files between rounds, gone with their stage, are not counted."""
+        return sum(each.num_bytes for each in self.to_do)
+
+    @property
+    def memory(self) -> int | None:
+        """What the process with most memory has of it; None where that is not known."""
+        return max((each.most_memory for each in self.to_do if each.most_memory is not None), default=None)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What may go wrong, or be more than is said, in words."""
+        found, machine, is_part = [], bytes_text(self.machine_memory), self.one_in[-1:] > (1,)
+        for each in self.to_do:
+            if self.memory_limit and (each.worker_memory or 0) > self.memory_limit:
+                limit = bytes_text(self.memory_limit)
+                found.append(f"{each.stage} may take more memory than a worker has ({limit}, cluster.memory_limit)")
+            if (each.memory or 0) > self.machine_memory:
+                found.append(f"{each.stage} may take more memory than this machine has ({machine})")
+            if is_part and each.stage == NEIGHBOURHOODS:
+                found.append(f"{each.stage} will write more: in a small graph neighbourhoods share more nodes")
+            elif is_part and each.growth > _GROWS:
+                found.append(f"{each.stage} will write more: it grows faster than the graph")
+        return tuple(found)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        stages = {each.stage: {k: v for k, v in asdict(each).items() if k != "stage"} for each in self.stages}
+        own = {key: value for key, value in asdict(self).items() if key not in ("uri", "stages")}
+        totals = {"seconds": self.seconds, "num_bytes": self.num_bytes, "memory": self.memory}
+        return {"run": self.uri, **own, **totals, "warnings": self.warnings, "stages": stages}
+
+    def lines(self) -> Iterator[str]:
+        """Yield it as lines of text."""
+        yield f"{count_text(self.num_nodes)} nodes, {count_text(self.num_edges)} edges, {self.partitions} partitions"
+        yield ""
+        yield _row("stage", "state", "time", "writes", "memory")
+        for each in self.stages:
+            more = f"   {each.epochs} epochs of {seconds_text(each.epoch_seconds)} at most" if each.epochs else ""
+            figures = (seconds_text(each.seconds), bytes_text(each.num_bytes), _memory(each.most_memory))
+            yield _row(each.stage, "done" if each.is_done else "to do", *figures) + more
+        if not self.to_do:
+            yield "nothing to do: this run is complete"
+            return
+        yield _row("", "to do", seconds_text(self.seconds), bytes_text(self.num_bytes), _memory(self.memory))
+        yield ""
+        if self.startup_seconds >= 1:
+            yield f"time: {seconds_text(self.startup_seconds)} of it until libraries and workers are there"
+        shares = ", ".join("all" if one_in == 1 else f"1/{one_in}" for one_in in self.one_in)
+        yield f"rehearsed on {shares} of the nodes in {seconds_text(self.rehearsed_seconds)}"
+        if self.one_in[-1] > _FAR:
+            longer = _rounded(STEP * self.rehearsed_seconds)
+            yield f"that is far from all of them: --seconds {longer} is nearer to the truth"
+        yield from (f"beware: {each}" for each in self.warnings)
+
+
+def _rounded(seconds: float) -> int:
+    """Return seconds as a person would write them: 137 as 140."""
+    return int(10 * np.ceil(seconds / 10))
+
+
+def _row(stage: str, state: str, seconds: str, num_bytes: str, memory: str) -> str:
+    return f"{stage:<12}{state:<8}{seconds:>12}{num_bytes:>12}{memory:>12}"
+
+
+def _memory(num_bytes: int | None) -> str:
+    return "-" if num_bytes is None else bytes_text(num_bytes)
+
+
+def cost_of_all(rehearsals: Sequence[Rehearsal], stage: str, *, partitions: int) -> Cost:
+    """Return what a stage takes of all nodes in so many partitions.
+
+    rehearsals: from small to large, two at least; a last one may have more partitions than the others.
+    """
+    own = rehearsals[0].partitions
+    sizes = [each for each in rehearsals if each.partitions == own]
+    last, more = sizes[-1], rehearsals[-1] if rehearsals[-1].partitions != own else None
+
+    def figure(of: Callable[[Cost], float], *, is_memory: bool = False, is_exact: bool = False) -> float:
+        points = [(1 / each.one_in, of(each.costs[stage])) for each in sizes]
+        found = _at_all(points[-2:] if is_exact else points)
+        if more is None:
+            return found
+        grown = of(more.costs[stage]) - of(last.costs[stage])
+        if not is_memory:
+            return found + max(0.0, grown) / (more.partitions - last.partitions) * (partitions - last.partitions)
+        # of nodes in proportion to those of a partition
+        spared = max(0.0, -grown) * last.one_in / (1 / last.partitions - 1 / more.partitions)
+        return max(of(last.costs[stage]), found - spared * (1 / last.partitions - 1 / partitions))
+
+    return Cost(
+        figure(lambda cost: cost.seconds),
+        round(figure(lambda cost: cost.num_bytes, is_exact=True)),
+        round(figure(lambda cost: cost.memory, is_memory=True)),
+        round(figure(lambda cost: cost.worker_memory, is_memory=True)),
+        figure(lambda cost: cost.epoch_seconds),
+    )
+
+
+def growth_of(rehearsals: Sequence[Rehearsal], stage: str) -> float:
+    """Return how many times as many bytes a stage writes per node of the largest rehearsal as of the one before it."""
+    sizes = [each for each in rehearsals if each.partitions == rehearsals[0].partitions][-2:]
+    before, last = (each.costs[stage].num_bytes * each.one_in for each in sizes)
+    return last / before if before else 1.0
+
+
+def _at_all(points: Sequence[tuple[float, float]]) -> float:
+    """Return the value at 1 on the line nearest to the points (share, value), which neither falls nor begins below 0.
+
+    Nearest by squares: what is uncertain of a short stage is as many seconds as of a long one.
+    """
+    share, value = np.asarray(points, np.float64).T
+    spread = share - share.mean()
+    slope = max(0.0, float(spread @ (value - value.mean()) / (spread @ spread)))
+    if value.mean() < slope * share.mean():
+        return float(share @ value / (share @ share))
+    return float(value.mean() + slope * (1 - share.mean()))

@@ -1,0 +1,187 @@
+"""What a run will cost before it runs: of a stage that is done its manifest says it, the others are rehearsed.
+
+They are rehearsed as they are, on this cluster and storage, on subsamples of the config's own tables, each four times
+the one before, until the next would take too long. What they take of the whole graph follows (`forecast.py`).
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gnnflow.config.cluster_section import LocalCluster
+from gnnflow.config.train_section import GlobalBatchConfig
+from gnnflow.graph.errors import GnnflowError
+from gnnflow.graph.facts import GraphFacts
+from gnnflow.ingest.subsample import STEP, read_subsample
+from gnnflow.ingest.targets import EdgeTargets
+from gnnflow.progress import Silent
+from gnnflow.stages.check import check_run
+from gnnflow.stages.forecast import Forecast, StageForecast, cost_of_all, growth_of
+from gnnflow.stages.model_size import machine_memory
+from gnnflow.stages.pipeline import is_quick
+from gnnflow.stages.rehearsal import RUN, Rehearsal, rehearse
+from gnnflow.storage.filesystem import join
+from gnnflow.storage.manifest import committed
+from gnnflow.storage.removal import remove_empty_folder, remove_tree
+
+if TYPE_CHECKING:
+    from gnnflow.ingest.subsample import Subsample
+    from gnnflow.stages.base import StageContext
+
+_SMALLEST, _LARGEST = 1 << 16, 1 << 22  # edges of the subsamples
+_MOST_PARTITIONS = 16  # of a rehearsal: with many more, small graphs would be nothing but tasks
+_TASKS_PER_WORKER = 2
+_FEWEST = 2  # rehearsals: a line has two points
+
+
+def plan_run(context: StageContext, *, limit: float) -> Forecast:
+    """Return what a run will cost. Writes to a folder of its own in the workspace, which is gone at the end.
+
+    limit: seconds that rehearsing may take, about. Raises what the run would raise of its config and its tables, as far
+    as rehearsals show it.
+    """
+    begin = time.monotonic()
+    check_run(context.run)
+    stages = (*context.run.stages, RUN)
+    done = {stage for stage in context.run.stages if committed(context.run.artifact(stage))}
+    if is_quick(context):
+        done.add(RUN)
+    if done >= {*stages}:
+        facts = context.artifact(context.run.store_stage).facts(GraphFacts)
+        forecasts = tuple(_done(context, stage) for stage in stages)
+        return Forecast(context.run.uri, facts.num_nodes, facts.num_edges, _partitions(context), forecasts)
+    rehearsals, cluster = _rehearsed(context, end=begin + limit), context.config.cluster
+    forecasts = tuple(_done(context, stage) if stage in done else _to_do(rehearsals, stage) for stage in stages)
+    return Forecast(
+        context.run.uri,
+        *rehearsals.subsample.num_rows,
+        _partitions(context),
+        forecasts,
+        rehearsals.startup_seconds,
+        tuple(dict.fromkeys(each.one_in for each in rehearsals.all)),
+        time.monotonic() - begin,
+        machine_memory(),
+        int(cluster.memory_limit) if isinstance(cluster, LocalCluster) else 0,
+    )
+
+
+@dataclass
+class _Rehearsals:
+    """Rehearsals of a run, from small to large."""
+
+    context: StageContext
+    subsample: Subsample
+    folder: str
+    all: list[Rehearsal] = field(default_factory=list)
+    startup_seconds: float = 0.0
+
+    def of(self, one_in: int, *, partitions: int) -> Rehearsal:
+        """Rehearse the run with one node in so many, and say how long it took."""
+        context = self.context
+        own = join(self.folder, uuid.uuid4().hex)
+        graph = self.subsample.write(join(own, "tables"), one_in=one_in, chunks=_tasks(context))
+        rehearsal = rehearse(
+            context.config,
+            graph.model_copy(update={"partitions": partitions}),
+            one_in=one_in,
+            workspace=join(own, "workspace"),
+            scheduler=context.scheduler,
+            progress=Silent(),
+            held=self.subsample.num_bytes,
+        )
+        remove_tree(own)
+        share = "all nodes" if one_in == 1 else f"one node in {one_in:,}"
+        context.progress.message(f"rehearsed with {share}, {partitions} partitions: {rehearsal.seconds:.1f} s")
+        return rehearsal
+
+
+def _rehearsed(context: StageContext, *, end: float) -> _Rehearsals:
+    """Rehearse a run until a larger graph would take longer than the time that is left."""
+    folder = join(context.run.workspace.uri, "work", "plan")
+    own = join(folder, uuid.uuid4().hex)
+    try:
+        return _until(end, context, own)
+    except GnnflowError as error:
+        raise _about_tables(error, own) from error
+    finally:
+        remove_tree(own)
+        remove_empty_folder(folder)
+        remove_empty_folder(join(context.run.workspace.uri, "work"))
+
+
+def _until(end: float, context: StageContext, folder: str) -> _Rehearsals:
+    config = context.config
+    targets = EdgeTargets.of(config.task, config.graph, seed=config.seed)
+    subsample, levels = read_subsample(
+        config.graph, targets=targets, smallest=_SMALLEST, largest=_LARGEST, progress=context.progress
+    )
+    found = _Rehearsals(context, subsample, folder)
+    partitions = max(min(_partitions(context), _MOST_PARTITIONS), config.train.workers)
+    first = found.of(levels[0], partitions=partitions)  # libraries are loaded and workers begin within it
+    for one_in in levels:
+        begin = time.monotonic()
+        if len(found.all) >= _FEWEST and begin + STEP * found.all[-1].seconds > end:
+            break
+        found.all.append(found.of(one_in, partitions=partitions))
+    found.startup_seconds = max(0.0, first.seconds - found.all[0].seconds)
+    if partitions < _partitions(context):
+        found.all.append(found.of(found.all[-1].one_in, partitions=2 * partitions))
+    return found
+
+
+def _partitions(context: StageContext) -> int:
+    partitions = context.config.graph.partitions
+    assert partitions is not None, "a resolved run has a number of partitions"
+    return partitions
+
+
+def _tasks(context: StageContext) -> int:
+    """Return how many chunks a table should have so that no worker waits for the others."""
+    cluster = context.config.cluster
+    return _TASKS_PER_WORKER * (cluster.workers if isinstance(cluster, LocalCluster) else 1)
+
+
+def _done(context: StageContext, stage: str) -> StageForecast:
+    """Return what a stage took."""
+    if stage == RUN:
+        return StageForecast(stage, is_done=True, seconds=0.0, num_bytes=0)
+    manifest = context.artifact(stage).manifest
+    size = sum(file.size for file in manifest.files)
+    return StageForecast(stage, is_done=True, seconds=manifest.timings["seconds"], num_bytes=size)
+
+
+def _to_do(rehearsals: _Rehearsals, stage: str) -> StageForecast:
+    """Return what a stage will take."""
+    config, train = rehearsals.context.config, rehearsals.context.config.train
+    cost = cost_of_all(rehearsals.all, stage, partitions=_partitions(rehearsals.context))
+    own, worker, first = cost.memory, cost.worker_memory, rehearsals.all[0].costs[stage]
+    if stage == "train" and isinstance(train, GlobalBatchConfig) and train.memory is not None:
+        # The budget is kept whatever the graph; what comes on top is what the smallest graph took.
+        own = min(own, first.memory + int(train.memory))
+        worker = min(worker, first.worker_memory + int(train.memory))
+    epochs = train.epochs if cost.epoch_seconds else 0
+    return StageForecast(
+        stage,
+        is_done=False,
+        seconds=cost.seconds + epochs * cost.epoch_seconds,
+        num_bytes=cost.num_bytes,
+        memory=own,
+        worker_memory=None if config.cluster.kind == "address" else worker,
+        epochs=epochs,
+        epoch_seconds=cost.epoch_seconds,
+        growth=growth_of(rehearsals.all, stage),
+    )
+
+
+def _about_tables(error: GnnflowError, folder: str) -> GnnflowError:
+    """Return an error of a rehearsal as one of the run: the files it names are gone."""
+    if folder not in str(error):
+        return error
+    return type(error)(
+        error.problem.replace(folder, "plan"),
+        where="a subsample of the tables",
+        fix=f"{error.fix} `gnnflow ingest CONFIG` names the rows." if error.fix else "Run `gnnflow ingest CONFIG`.",
+    )

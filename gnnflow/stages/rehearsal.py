@@ -1,0 +1,159 @@
+"""A rehearsal: a run's stages on a small graph like its own, each with what it took.
+
+Stages are run as they are, so a new stage, layer or strategy is rehearsed without a line here. Training is run twice,
+over one epoch and over several: the difference is what an epoch takes, validation included, the rest what training
+takes once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Self
+
+import psutil
+
+from gnnflow.graph.run_facts import TrainFacts
+from gnnflow.native import malloc
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.pipeline import run
+from gnnflow.stages.running import make_artifact
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from gnnflow.config import Config, GraphConfig
+    from gnnflow.mapreduce.schedulers import Scheduler
+    from gnnflow.progress import Progress
+    from gnnflow.stages.base import ArtifactResult
+
+RUN = "run"
+"""What completes a run behind its stages: copies of the predictions, the report."""
+
+_TRAINED_SECONDS = 1.0  # that epochs beyond the first should take: fewer are lost in what else training takes
+_FEWEST_EPOCHS, _MOST_EPOCHS = 2, 50  # of these
+_LOOK_SECONDS = 0.02
+_LOOKS_AT_THE_SAME = 20
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a stage took: seconds, the bytes of its artifact, and of memory, of this process and of the largest worker.
+
+    epoch_seconds: of one epoch, where the stage trains; seconds are without epochs then. worker_memory: 0 without one.
+    """
+
+    seconds: float
+    num_bytes: int
+    memory: int
+    worker_memory: int
+    epoch_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What each stage took on one node in so many, in so many partitions, in order. seconds: of all of it."""
+
+    one_in: int
+    partitions: int
+    costs: Mapping[str, Cost]
+    seconds: float
+
+
+@dataclass
+class PeakMemory:
+    """The most memory that this process had within a `with` block, and the largest of those that it started.
+
+    held: bytes of this process that the block has nothing to do with.
+    """
+
+    held: int = 0
+    own: int = 0
+    worker: int = 0
+    _ends: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> Self:
+        """Begin to look."""
+        malloc.trim()
+        self._looks = threading.Thread(target=self._look, daemon=True)
+        self._looks.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it."""
+        self._ends.set()
+        self._looks.join()
+
+    def _look(self) -> None:
+        process, workers, looks = psutil.Process(), [], 0
+        while True:
+            if looks % _LOOKS_AT_THE_SAME == 0:  # to find the children takes longer than to look at them
+                workers = process.children(recursive=True)
+            looks += 1
+            self.own = max(self.own, process.memory_info().rss - self.held)
+            self.worker = max(self.worker, *map(_resident, workers), 0)
+            if self._ends.wait(_LOOK_SECONDS):
+                return
+
+
+def rehearse(
+    config: Config,
+    graph: GraphConfig,
+    *,
+    one_in: int,
+    workspace: str,
+    scheduler: Scheduler,
+    progress: Progress,
+    held: int = 0,
+) -> Rehearsal:
+    """Run a config's stages on another graph in a workspace of their own, and return what each took.
+
+    one_in: as a name of the graph. held: bytes of this process that are not the run's. Raises a stage's GnnflowError.
+    """
+    begin = time.monotonic()
+    config = _rehearsed(config, graph, workspace=workspace)
+    context = StageContext.of(config, scheduler, progress)
+    costs = {}
+    for stage in context.run.stages:
+        with PeakMemory(held) as peak:
+            made = make_artifact(context, stage)
+        size = sum(file.size for file in made.manifest.files)
+        costs[stage] = Cost(made.seconds, size, peak.own, peak.worker)
+        if stage == "train":
+            costs[stage] = _with_epochs(costs[stage], made, context)
+    completed = time.monotonic()
+    with PeakMemory(held) as peak:
+        run(context)
+    end = time.monotonic()
+    costs[RUN] = Cost(end - completed, 0, peak.own, peak.worker)
+    assert config.graph.partitions is not None, "who rehearses says how many"
+    return Rehearsal(one_in, config.graph.partitions, costs, end - begin)
+
+
+def _with_epochs(cost: Cost, made: ArtifactResult, context: StageContext) -> Cost:
+    """Return what a training of one epoch took, divided into what it takes once and per epoch; train for longer."""
+    first = made.facts(TrainFacts).history[0]["seconds"]
+    more = min(max(_FEWEST_EPOCHS, round(_TRAINED_SECONDS / max(first, 1e-9))), _MOST_EPOCHS)
+    train = context.config.train.model_copy(update={"epochs": 1 + more})
+    config = context.config.model_copy(update={"train": train})
+    longer = make_artifact(StageContext.of(config, context.scheduler, context.progress), "train")
+    epochs = len(longer.facts(TrainFacts).history) - 1  # it may have ended early
+    epoch_seconds = max(0.0, longer.seconds - made.seconds) / max(epochs, 1)
+    return replace(cost, seconds=max(0.0, made.seconds - epoch_seconds), epoch_seconds=epoch_seconds)
+
+
+def _rehearsed(config: Config, graph: GraphConfig, *, workspace: str) -> Config:
+    """Return the config as it is rehearsed: it starts from no other model, and nobody else hears of its curves."""
+    train = config.train.model_copy(update={"epochs": 1, "start": None, "log": ()})
+    return config.model_copy(update={"graph": graph, "train": train, "workspace": workspace})
+
+
+def _resident(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.NoSuchProcess:
+        return 0

@@ -1,0 +1,163 @@
+"""What a plan says of a run before it runs, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnflow.graph.errors import TableError
+from gnnflow.stages import pipeline
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.forecast import Forecast, StageForecast, cost_of_all, growth_of
+from gnnflow.stages.plan import plan_run
+from gnnflow.stages.rehearsal import Cost, Rehearsal
+from gnnflow.stages.running import make_artifact
+from tests.command_line import run_cli
+from tests.small_graphs import graph_config, write_graph
+from tests.typed_graphs import typed_tables, write_tables
+
+SHARDS = {"train": {"epochs": 5_000, "batch_size": 64}}
+GLOBAL = {"train": {"strategy": "global-batch", "epochs": 5_000}}
+LINKS = {"task": {"kind": "link"}, "train": {"metric": "mrr", "epochs": 2}}
+
+
+def context_of(folder: Path, **sections: Any) -> StageContext:
+    return StageContext.of(graph_config(folder, **{"model": {"kind": "gcn", "hidden": 4}, **sections}))
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(each) for each in folder.rglob("*") if each.is_file())
+
+
+@pytest.mark.parametrize("sections", [SHARDS, GLOBAL, LINKS], ids=["shards", "global-batch", "links"])
+def test_a_plan_says_what_each_stage_writes_and_leaves_nothing(tmp_path: Path, sections: dict[str, Any]) -> None:
+    write_graph(tmp_path, num_nodes=2_000, num_edges=8_000)
+    context = context_of(tmp_path, **sections)
+    before = files(tmp_path)
+    forecast = plan_run(context, limit=0)
+    assert files(tmp_path) == before
+    assert not (tmp_path / "runs" / "work").exists()
+    assert [each.stage for each in forecast.stages] == [*context.run.stages, "run"]
+    assert (forecast.num_nodes, forecast.num_edges, forecast.one_in) == (2_000, 8_000, (4, 1))
+    assert all(each.seconds > 0 and not each.is_done for each in forecast.stages)
+    # The larger of the two rehearsals was of the graph itself, so what is written is what it wrote.
+    for each in forecast.stages[:2]:
+        made = make_artifact(context, each.stage)
+        assert each.num_bytes == sum(file.size for file in made.manifest.files)
+    trained = next(each for each in forecast.stages if each.stage == "train")
+    assert trained.epochs == context.config.train.epochs
+    assert trained.seconds >= trained.epochs * trained.epoch_seconds > 0
+
+
+def test_types_of_nodes_are_planned_as_well(tmp_path: Path) -> None:
+    graph = write_tables(tmp_path, typed_tables(num_edges=300))
+    context = StageContext.of(graph_config(tmp_path, graph=graph, train={"epochs": 2}))
+    assert [each.stage for each in plan_run(context, limit=0).to_do] == [*context.run.stages, "run"]
+
+
+def test_what_is_done_is_told_from_its_manifest(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    context = context_of(tmp_path, train={"epochs": 2})
+    made = make_artifact(context, "ingest")
+    forecast = plan_run(context, limit=0)
+    assert [each.stage for each in forecast.stages if each.is_done] == ["ingest"]
+    assert forecast.stages[0].seconds == made.manifest.timings["seconds"]
+    assert forecast.stages[0].num_bytes == sum(file.size for file in made.manifest.files)
+    assert forecast.seconds >= sum(each.seconds for each in forecast.stages[1:])
+
+    pipeline.run(context)
+    before = files(tmp_path)
+    complete = plan_run(context, limit=0)
+    assert not complete.to_do
+    assert complete.seconds == 0
+    assert complete.one_in == ()  # nothing was rehearsed
+    assert [*complete.lines()][-1] == "nothing to do: this run is complete"
+    assert files(tmp_path) == before
+
+
+def test_what_rehearsals_find_wrong_is_said_of_the_tables(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    nodes = pq.read_table(tmp_path / "nodes.parquet")
+    x = np.full(nodes.num_rows * 5, np.nan, np.float32)
+    bad = nodes.set_column(1, "x", pa.FixedSizeListArray.from_arrays(pa.array(x), 5))
+    pq.write_table(bad, tmp_path / "nodes.parquet")
+    context = context_of(tmp_path)
+    before = files(tmp_path)
+    with pytest.raises(TableError) as raised:
+        plan_run(context, limit=0)
+    assert "gnnflow ingest" in str(raised.value)
+    assert "work" not in str(raised.value)
+    assert files(tmp_path) == before
+
+
+def test_the_command_prints_a_line_per_stage_or_one_object(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    config = graph_config(tmp_path, train={"epochs": 2})
+    (tmp_path / "c.yaml").write_text(json.dumps(config.model_dump(mode="json", exclude_unset=True)))
+    shown = run_cli(["plan", str(tmp_path / "c.yaml"), "--seconds", "0"])
+    assert shown.code == 0
+    assert [line.split()[0] for line in shown.out.splitlines()[3:9]] == [
+        "ingest", "select", "flat", "train", "infer", "run"
+    ]  # fmt: skip
+    told = json.loads(run_cli(["plan", str(tmp_path / "c.yaml"), "--seconds", "0", "--json"]).out)
+    assert list(told["stages"]) == sorted(["ingest", "select", "flat", "train", "infer", "run"])
+    assert told["seconds"] > 0
+
+
+FIGURE = st.floats(0, 1e6)
+
+
+@given(st.tuples(FIGURE, FIGURE, FIGURE), st.sampled_from([4, 16, 64]), st.integers(17, 4000))
+def test_figures_on_a_line_of_nodes_and_partitions_are_found(
+    parts: tuple[float, float, float], finest: int, partitions: int
+) -> None:
+    always, per_graph, per_partition = parts
+
+    def cost(share: float, count: int) -> Cost:
+        grown = round(always + per_graph * share / count)
+        return Cost(always + per_graph * share + per_partition * count, 0, grown, grown)
+
+    sizes = [Rehearsal(one_in, 16, {"flat": cost(1 / one_in, 16)}, 1.0) for one_in in (16 * finest, 4 * finest, finest)]
+    more = Rehearsal(finest, 32, {"flat": cost(1 / finest, 32)}, 1.0)
+    found, true = cost_of_all([*sizes, more], "flat", partitions=partitions), cost(1.0, partitions)
+    assert found.seconds == pytest.approx(true.seconds, rel=1e-6, abs=1e-3)
+    # bytes are whole, so the line through them is off by as much as it is drawn out
+    least = sizes[-1].costs["flat"].memory
+    assert found.memory == pytest.approx(max(true.memory, least), rel=1e-6, abs=70 * finest)
+
+
+@given(st.lists(FIGURE, min_size=2, max_size=5))
+def test_no_figure_is_below_nothing_or_falls_as_the_graph_grows(seconds: list[float]) -> None:
+    shares = [4**power for power in range(len(seconds), 0, -1)]
+    costs = [Cost(value, 0, 0, 0) for value in seconds]
+    sizes = [Rehearsal(one_in, 4, {"flat": cost}, 1.0) for one_in, cost in zip(shares, costs, strict=True)]
+    found = cost_of_all(sizes, "flat", partitions=4).seconds
+    assert found >= np.mean(seconds) * (1 - 1e-9)
+
+
+def test_what_may_go_wrong_is_said() -> None:
+    def warnings(stage: str = "infer", one_in: int = 4, **figures: Any) -> str:
+        stages = (StageForecast(stage, is_done=False, seconds=1.0, num_bytes=10, **figures),)
+        found = Forecast("run", 1, 1, 4, stages, one_in=(one_in,), machine_memory=2 << 30, memory_limit=1 << 30)
+        return " ".join(found.warnings)
+
+    assert warnings(memory=1 << 20, worker_memory=1 << 20) == ""
+    assert "cluster.memory_limit" in warnings(memory=1, worker_memory=3 << 29)
+    assert "this machine" in warnings(memory=3 << 30, worker_memory=0)
+    assert "faster than the graph" in warnings(growth=1.5)
+    assert "share more nodes" in warnings(stage="flat")
+    assert warnings(stage="flat", growth=1.5, one_in=1) == ""
+
+
+def test_growth_is_of_bytes_per_node() -> None:
+    rehearsals = [Rehearsal(one_in, 4, {"flat": Cost(0, size, 0, 0)}, 1.0) for one_in, size in ((16, 10), (4, 60))]
+    assert growth_of(rehearsals, "flat") == pytest.approx(1.5)
+    assert growth_of([Rehearsal(each, 4, {"run": Cost(0, 0, 0, 0)}, 1.0) for each in (4, 1)], "run") == 1.0
