@@ -55,7 +55,8 @@ class Forecast:
     """What a run will cost: its stages in order, the seconds until workers are there, and how all that is known.
 
     uri: of the run's folder. one_in: of how many nodes one was in each rehearsal; rehearsed_seconds: of all of them.
-    machine_memory: bytes that this machine has; memory_limit: that a worker may have, 0 for any number.
+    budget: how training keeps `train.memory`, or why not; empty where none is set. machine_memory: bytes that this
+    machine has; memory_limit: that a worker may have, 0 for any number.
     """
 
     uri: str
@@ -66,6 +67,7 @@ class Forecast:
     startup_seconds: float = 0.0
     one_in: tuple[int, ...] = ()
     rehearsed_seconds: float = 0.0
+    budget: str = ""
     machine_memory: int = 0
     memory_limit: int = 0
 
@@ -133,6 +135,8 @@ class Forecast:
         if self.one_in[-1] > _FAR:
             longer = _rounded(STEP * self.rehearsed_seconds)
             yield f"that is far from all of them: --seconds {longer} is nearer to the truth"
+        if self.budget:
+            yield self.budget
         yield from (f"beware: {each}" for each in self.warnings)
 
 

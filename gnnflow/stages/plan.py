@@ -18,18 +18,19 @@ from gnnflow.graph.facts import GraphFacts
 from gnnflow.ingest.subsample import STEP, read_subsample
 from gnnflow.ingest.targets import EdgeTargets
 from gnnflow.progress import Silent
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.budget import budget_kept, is_planned
 from gnnflow.stages.check import check_run
 from gnnflow.stages.forecast import Forecast, StageForecast, cost_of_all, growth_of
 from gnnflow.stages.model_size import machine_memory
 from gnnflow.stages.pipeline import is_quick
-from gnnflow.stages.rehearsal import RUN, Rehearsal, rehearse
+from gnnflow.stages.rehearsal import RUN, Rehearsal, rehearse, rehearsed
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.manifest import committed
 from gnnflow.storage.removal import remove_empty_folder, remove_tree
 
 if TYPE_CHECKING:
     from gnnflow.ingest.subsample import Subsample
-    from gnnflow.stages.base import StageContext
 
 _SMALLEST, _LARGEST = 1 << 16, 1 << 22  # edges of the subsamples
 _MOST_PARTITIONS = 16  # of a rehearsal: with many more, small graphs would be nothing but tasks
@@ -53,7 +54,7 @@ def plan_run(context: StageContext, *, limit: float) -> Forecast:
         facts = context.artifact(context.run.store_stage).facts(GraphFacts)
         forecasts = tuple(_done(context, stage) for stage in stages)
         return Forecast(context.run.uri, facts.num_nodes, facts.num_edges, _partitions(context), forecasts)
-    rehearsals, cluster = _rehearsed(context, end=begin + limit), context.config.cluster
+    rehearsals, cluster = _rehearsals(context, end=begin + limit), context.config.cluster
     forecasts = tuple(_done(context, stage) if stage in done else _to_do(rehearsals, stage) for stage in stages)
     return Forecast(
         context.run.uri,
@@ -63,6 +64,7 @@ def plan_run(context: StageContext, *, limit: float) -> Forecast:
         rehearsals.startup_seconds,
         tuple(dict.fromkeys(each.one_in for each in rehearsals.all)),
         time.monotonic() - begin,
+        rehearsals.budget,
         machine_memory(),
         int(cluster.memory_limit) if isinstance(cluster, LocalCluster) else 0,
     )
@@ -70,35 +72,32 @@ def plan_run(context: StageContext, *, limit: float) -> Forecast:
 
 @dataclass
 class _Rehearsals:
-    """Rehearsals of a run, from small to large."""
+    """Rehearsals of a run, from small to large. budget: what the last one says of `train.memory`."""
 
     context: StageContext
     subsample: Subsample
     folder: str
     all: list[Rehearsal] = field(default_factory=list)
     startup_seconds: float = 0.0
+    budget: str = ""
 
     def of(self, one_in: int, *, partitions: int) -> Rehearsal:
         """Rehearse the run with one node in so many, and say how long it took."""
-        context = self.context
-        own = join(self.folder, uuid.uuid4().hex)
+        context, own = self.context, join(self.folder, uuid.uuid4().hex)
         graph = self.subsample.write(join(own, "tables"), one_in=one_in, chunks=_tasks(context))
-        rehearsal = rehearse(
-            context.config,
-            graph.model_copy(update={"partitions": partitions}),
-            one_in=one_in,
-            workspace=join(own, "workspace"),
-            scheduler=context.scheduler,
-            progress=Silent(),
-            held=self.subsample.num_bytes,
-        )
+        graph = graph.model_copy(update={"partitions": partitions})
+        config = rehearsed(context.config, graph, workspace=join(own, "workspace"))
+        smaller = StageContext.of(config, context.scheduler, Silent())
+        rehearsal = rehearse(smaller, one_in=one_in, held=self.subsample.num_bytes)
+        if is_planned(config):
+            self.budget = budget_kept(smaller, times=one_in, partitions=_partitions(context))
         remove_tree(own)
         share = "all nodes" if one_in == 1 else f"one node in {one_in:,}"
         context.progress.message(f"rehearsed with {share}, {partitions} partitions: {rehearsal.seconds:.1f} s")
         return rehearsal
 
 
-def _rehearsed(context: StageContext, *, end: float) -> _Rehearsals:
+def _rehearsals(context: StageContext, *, end: float) -> _Rehearsals:
     """Rehearse a run until a larger graph would take longer than the time that is left."""
     folder = join(context.run.workspace.uri, "work", "plan")
     own = join(folder, uuid.uuid4().hex)

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from gnnflow.config import Config, GraphConfig
-    from gnnflow.mapreduce.schedulers import Scheduler
-    from gnnflow.progress import Progress
     from gnnflow.stages.base import ArtifactResult
 
 RUN = "run"
@@ -100,23 +98,21 @@ class PeakMemory:
                 return
 
 
-def rehearse(
-    config: Config,
-    graph: GraphConfig,
-    *,
-    one_in: int,
-    workspace: str,
-    scheduler: Scheduler,
-    progress: Progress,
-    held: int = 0,
-) -> Rehearsal:
-    """Run a config's stages on another graph in a workspace of their own, and return what each took.
+def rehearsed(config: Config, graph: GraphConfig, *, workspace: str) -> Config:
+    """Return a config as it is rehearsed on another graph, in a workspace of its own.
 
-    one_in: as a name of the graph. held: bytes of this process that are not the run's. Raises a stage's GnnflowError.
+    It starts from no other model, and nobody else hears of its curves.
+    """
+    train = config.train.model_copy(update={"epochs": 1, "start": None, "log": ()})
+    return config.model_copy(update={"graph": graph, "train": train, "workspace": workspace})
+
+
+def rehearse(context: StageContext, *, one_in: int, held: int = 0) -> Rehearsal:
+    """Run the stages of a `rehearsed` config and return what each took.
+
+    one_in: as a name of its graph. held: bytes of this process that are not the run's. Raises a stage's GnnflowError.
     """
     begin = time.monotonic()
-    config = _rehearsed(config, graph, workspace=workspace)
-    context = StageContext.of(config, scheduler, progress)
     costs = {}
     for stage in context.run.stages:
         with PeakMemory(held) as peak:
@@ -130,8 +126,9 @@ def rehearse(
         run(context)
     end = time.monotonic()
     costs[RUN] = Cost(end - completed, 0, peak.own, peak.worker)
-    assert config.graph.partitions is not None, "who rehearses says how many"
-    return Rehearsal(one_in, config.graph.partitions, costs, end - begin)
+    partitions = context.config.graph.partitions
+    assert partitions is not None, "a resolved run has a number of partitions"
+    return Rehearsal(one_in, partitions, costs, end - begin)
 
 
 def _with_epochs(cost: Cost, made: ArtifactResult, context: StageContext) -> Cost:
@@ -144,12 +141,6 @@ def _with_epochs(cost: Cost, made: ArtifactResult, context: StageContext) -> Cos
     epochs = len(longer.facts(TrainFacts).history) - 1  # it may have ended early
     epoch_seconds = max(0.0, longer.seconds - made.seconds) / max(epochs, 1)
     return replace(cost, seconds=max(0.0, made.seconds - epoch_seconds), epoch_seconds=epoch_seconds)
-
-
-def _rehearsed(config: Config, graph: GraphConfig, *, workspace: str) -> Config:
-    """Return the config as it is rehearsed: it starts from no other model, and nobody else hears of its curves."""
-    train = config.train.model_copy(update={"epochs": 1, "start": None, "log": ()})
-    return config.model_copy(update={"graph": graph, "train": train, "workspace": workspace})
 
 
 def _resident(process: psutil.Process) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnflow.graph.errors import TableError
+from gnnflow.graph.errors import TableError, TrainingError
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.forecast import Forecast, StageForecast, cost_of_all, growth_of
@@ -55,6 +56,27 @@ def test_a_plan_says_what_each_stage_writes_and_leaves_nothing(tmp_path: Path, s
     trained = next(each for each in forecast.stages if each.stage == "train")
     assert trained.epochs == context.config.train.epochs
     assert trained.seconds >= trained.epochs * trained.epoch_seconds > 0
+
+
+@pytest.mark.parametrize("graph", ["one type", "several types"])
+def test_a_budget_that_training_would_refuse_is_refused_by_the_plan(tmp_path: Path, graph: str) -> None:
+    train = {"strategy": "global-batch", "epochs": 2, "memory": "70MiB"}
+    if graph == "one type":
+        write_graph(tmp_path, num_nodes=40_000, num_edges=300_000)
+        section: dict[str, Any] = {"partitions": 1}
+    else:
+        tables = typed_tables(num_edges=100_000)
+        section = {**write_tables(tmp_path, tables), "partitions": 1}
+    context = StageContext.of(graph_config(tmp_path, graph=section, train=train))
+    said = plan_run(context, limit=0).budget
+    with pytest.raises(TrainingError) as refused:
+        pipeline.run(context)
+    needed = [int(re.search(r"(\d+)MiB are needed", text).group(1)) for text in (said, str(refused.value))]
+    assert said.startswith("train would be refused: train.memory: 70MiB is not enough")
+    assert needed[0] == pytest.approx(needed[1], rel=0.05)
+    roomy = {**train, "memory": "1GiB"}
+    context = StageContext.of(graph_config(tmp_path, graph=section, train=roomy))
+    assert "train keeps train.memory with" in [*plan_run(context, limit=0).lines()][-1]
 
 
 def test_types_of_nodes_are_planned_as_well(tmp_path: Path) -> None:

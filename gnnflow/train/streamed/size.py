@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -63,6 +64,25 @@ class GraphSize:
     def may_prune(self) -> bool:
         """Whether training may compute fewer rows than there are: on one rank, where not all nodes are targets."""
         return self.ranks == 1 and not self.has_leaves and self.num_targets < self.num_nodes
+
+
+def times_as_large(size: GraphSize, times: int, *, partitions: float) -> GraphSize:
+    """Return about the size, on one rank, of a graph of so many times the nodes, of which this one is a subsample.
+
+    partitions: how many times as many it has.
+    """
+    typed = size.typed
+    if typed is not None:
+        nodes, edges = (tuple(each * times for each in counts) for counts in (typed.nodes, typed.edges))
+        typed = replace(typed, nodes=nodes, edges=edges, nodes_of_all=typed.nodes_of_all * times)
+    return replace(
+        size,
+        num_nodes=size.num_nodes * times,
+        num_edges=size.num_edges * times,
+        num_targets=size.num_targets * times,
+        largest=(math.ceil(size.largest[0] * times / partitions), math.ceil(size.largest[1] * times / partitions)),
+        typed=typed,
+    )
 
 
 def of_all_ranks(own: GraphSize, counts: IntArray, folder: str, exchange: Exchange) -> tuple[GraphSize, int]:
