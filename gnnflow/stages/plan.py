@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gnnflow.config.cluster_section import LocalCluster
+from gnnflow.config.partition_section import Clustered
 from gnnflow.config.train_section import GlobalBatchConfig
 from gnnflow.graph.errors import GnnflowError
 from gnnflow.graph.facts import GraphFacts
@@ -118,7 +119,7 @@ def _until(end: float, context: StageContext, folder: str) -> _Rehearsals:
         config.graph, targets=targets, smallest=_SMALLEST, largest=_LARGEST, progress=context.progress
     )
     found = _Rehearsals(context, subsample, folder)
-    partitions = max(min(_partitions(context), _MOST_PARTITIONS), config.train.workers)
+    partitions = _partitions_rehearsed(context)
     first = found.of(levels[0], partitions=partitions)  # libraries are loaded and workers begin within it
     for one_in in levels:
         begin = time.monotonic()
@@ -135,6 +136,14 @@ def _partitions(context: StageContext) -> int:
     partitions = context.config.graph.partitions
     assert partitions is not None, "a resolved run has a number of partitions"
     return partitions
+
+
+def _partitions_rehearsed(context: StageContext) -> int:
+    """Return how many partitions rehearsals have: at least one for each rank, and all where they hold clusters."""
+    config, own = context.config, _partitions(context)
+    if isinstance(config.partition, Clustered) and config.partition.clusters is not None:
+        return own
+    return min(own, max(_MOST_PARTITIONS, config.train.workers))
 
 
 def _tasks(context: StageContext) -> int:

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnflow.graph.errors import TableError, TrainingError
+from gnnflow.progress import Silent
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.forecast import Forecast, StageForecast, cost_of_all, growth_of
@@ -83,6 +84,22 @@ def test_types_of_nodes_are_planned_as_well(tmp_path: Path) -> None:
     graph = write_tables(tmp_path, typed_tables(num_edges=300))
     context = StageContext.of(graph_config(tmp_path, graph=graph, train={"epochs": 2}))
     assert [each.stage for each in plan_run(context, limit=0).to_do] == [*context.run.stages, "run"]
+
+
+@pytest.mark.parametrize("kind", ["hash", "metis"])
+def test_many_partitions_are_rehearsed_as_fewer_unless_they_hold_clusters(tmp_path: Path, kind: str) -> None:
+    write_graph(tmp_path, num_nodes=400, num_edges=2_000)
+    sections: dict[str, Any] = {"train": {"epochs": 2}}
+    if kind == "metis":
+        sections = {"train": {"strategy": "cluster-batch", "epochs": 2}, "partition": {"kind": kind, "clusters": 60}}
+    told: list[str] = []
+    heard = Silent()
+    heard.message = told.append  # type: ignore[method-assign]
+    config = graph_config(tmp_path, graph={"partitions": 20}, **sections)
+    forecast = plan_run(StageContext.of(config, progress=heard), limit=0)
+    counts = [int(number) for number in re.findall(r"(\d+) partitions", " ".join(told))]
+    assert counts == ([16, 16, 16, 32] if kind == "hash" else [20, 20, 20])
+    assert forecast.partitions == 20
 
 
 def test_what_is_done_is_told_from_its_manifest(tmp_path: Path) -> None:
