@@ -145,6 +145,7 @@ class Relay:
             for turn, (interval, run) in enumerate(coming):
                 if run is not None and interval in wanted:
                     self._offer(interval, run)
+                del run  # before the next one comes
                 if self._sums is not None and turn >= self._together:
                     self._reduce(turn - self._together)
         if self._sums is not None:
@@ -175,6 +176,7 @@ class Relay:
                 if ring.copies and interval not in ring.own:
                     self._from.write(interval, [run])
                 yield interval, run
+                del run
 
     def _offer(self, interval: int, run: Tensor) -> None:
         """Wait until the interval is taken."""

@@ -230,13 +230,17 @@ class _Backward(EdgesBack):
 
         with ahead([partial(load, interval) for interval in run.intervals]) as found:
             for interval in run.intervals:
-                held, nodes, of_terms = next(found)
-                for rows in run.runs(0, interval):
-                    own = nodes.part(rows)
-                    with torch.enable_grad():
-                        h = run.input_rows(interval, held.rows(rows.start, rows.stop), own)
-                        terms = flat(run.terms(0, h, own, place=(interval, rows.start)))
-                    blames, none = flat(of_terms), self._none_of(h)
-                    outputs = [*(terms[name] for name in blames), *none]
-                    self._pulled(outputs, [*(each[rows] for each in blames.values()), *none], {})
+                self._first_of(interval, *next(found))
         release(blame)
+
+    def _first_of(self, interval: int, features: FeatureTensors, nodes: NodeContext, of_terms: OfNodes) -> None:
+        """Differentiate the terms of an interval's nodes. of_terms: their gradients."""
+        run, blames = self.run, flat(of_terms)
+        for rows in run.runs(0, interval):
+            own = nodes.part(rows)
+            with torch.enable_grad():
+                h = run.input_rows(interval, features.rows(rows.start, rows.stop), own)
+                terms = flat(run.terms(0, h, own, place=(interval, rows.start)))
+            none = self._none_of(h)
+            outputs = [*(terms[name] for name in blames), *none]
+            self._pulled(outputs, [*(each[rows] for each in blames.values()), *none], {})

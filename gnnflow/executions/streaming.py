@@ -238,20 +238,21 @@ def ahead(loads: Iterable[Callable[[], T]], *, number: int = 1) -> Iterator[Iter
     """Give what some functions return, in their order; so many are called, each in a thread, before they are asked for.
 
     With two, one waits for the disk while what the other read is put in order.
-    An error is raised where its result is taken. Leaving the block drops what was not taken.
+    An error is raised where its result is taken. Leaving the block drops what was not taken. What was taken belongs to
+    the caller alone: a thread that has not come to run since holds on to the list that it was in, which is empty.
     """
     coming = iter(loads)
     with ThreadPoolExecutor(number, thread_name_prefix="gnnflow-ahead") as thread:
-        begun: deque[Future[T]] = deque()
+        begun: deque[Future[list[T]]] = deque()
 
         def begin() -> None:
             for load in coming:
-                begun.append(thread.submit(load))
+                begun.append(thread.submit(lambda load=load: [load()]))  # type: ignore[misc]
                 return
 
         def taken() -> Iterator[T]:
             while begun:
-                result = begun.popleft().result()
+                result = begun.popleft().result().pop()
                 begin()
                 yield result
                 del result  # not held until the next one is there

@@ -229,7 +229,7 @@ class NodeFile:
 
     def write(self, interval: int, parts: Sequence[Tensor]) -> None:
         """Have an interval's numbers written in the thread."""
-        self._scratch.behind(self, partial(self._write, interval, parts))
+        self._scratch.behind(self, partial(self._write, interval, [*reversed(parts)]))
 
     def lent(self, interval: int) -> Tensor:
         """Return an interval's numbers [n K] in page-locked memory, to be read."""
@@ -254,10 +254,11 @@ class NodeFile:
     def _run(self, interval: int) -> tuple[int, int]:
         return self._at(interval), self.active[interval] * self.width * _NUMBER
 
-    def _write(self, interval: int, parts: Sequence[Tensor]) -> None:
+    def _write(self, interval: int, parts: list[Tensor]) -> None:
+        """Write parts, the last one first, and empty the list: a thread holds on to it until it comes to run again."""
         at = self._at(interval)
-        for part in parts:
-            held = bytes_of(part.contiguous())
+        while parts:
+            held = bytes_of(parts.pop().contiguous())
             self._file.write(held, at)
             at += len(held)
 

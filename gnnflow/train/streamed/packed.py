@@ -48,30 +48,36 @@ def packed(
     picks: edges from `EVERY` have as sources the rows alone that they name.
     Raises IndexError where an edge leads outside of its rows.
     """
-    file, found = scratch.file(), []
+    file = scratch.file()
     stored = partial(_Stored.of, file, plain=plain)
     with ahead([partial(_sorted, piece, picks and piece.source == EVERY) for piece in pieces], number=threads) as held:
-        for piece, (block, named) in zip(pieces, held, strict=True):
-            rows = None if named is None else partial(stored(named).read, fetch)
-            csr, reverse = block.csr, None
-            if block.leaves is None:
-                by_source = csr.by_source
-                reverse = _Reverse(
-                    stored(by_source.offsets),
-                    stored(csr.transposed.sources),
-                    stored(by_source.sources),
-                    _longest(by_source),
-                )
-            forward = _Forward(
-                stored(replace(block, csr=replace(csr, sources=csr.sources[:0]))),
-                stored(csr.sources),
-                csr.num_edges,
-                _longest(csr),
-            )
-            found.append(replace(piece, load=partial(_load, fetch, forward, reverse), rows=rows))
+        found = [_in_file(piece, *next(held), stored, fetch) for piece in pieces]
     file.lock()
     give_back()
     return found
+
+
+def _in_file(
+    piece: Piece, block: BlockTensors, named: Tensor | None, stored: Callable[[object], _Stored], fetch: Fetch
+) -> Piece:
+    """Write a sorted piece and return it as one that is read from where it lies now."""
+    rows = None if named is None else partial(stored(named).read, fetch)
+    csr, reverse = block.csr, None
+    if block.leaves is None:
+        by_source = csr.by_source
+        reverse = _Reverse(
+            stored(by_source.offsets),
+            stored(csr.transposed.sources),
+            stored(by_source.sources),
+            _longest(by_source),
+        )
+    forward = _Forward(
+        stored(replace(block, csr=replace(csr, sources=csr.sources[:0]))),
+        stored(csr.sources),
+        csr.num_edges,
+        _longest(csr),
+    )
+    return replace(piece, load=partial(_load, fetch, forward, reverse), rows=rows)
 
 
 class StoredCsr(Csr):
