@@ -17,9 +17,6 @@ from gnnflow.ingest.subsample import STEP
 from gnnflow.report.formats import bytes_text, count_text, seconds_text
 from gnnflow.stages.rehearsal import Cost, Rehearsal
 
-NEIGHBOURHOODS = "flat"
-"""The stage whose files are neighbourhoods, in shards that hold a node once."""
-
 _GROWS = 1.25  # times per node
 _FAR = 16  # times what was rehearsed: the error of a second is that many seconds then
 
@@ -101,9 +98,7 @@ class Forecast:
                 found.append(f"{each.stage} may take more memory than a worker has ({limit}, cluster.memory_limit)")
             if (each.memory or 0) > self.machine_memory:
                 found.append(f"{each.stage} may take more memory than this machine has ({machine})")
-            if is_part and each.stage == NEIGHBOURHOODS:
-                found.append(f"{each.stage} will write more: in a small graph neighbourhoods share more nodes")
-            elif is_part and each.growth > _GROWS:
+            if is_part and each.growth > _GROWS:
                 found.append(f"{each.stage} will write more: it grows faster than the graph")
         return tuple(found)
 

@@ -87,7 +87,7 @@ class _Rehearsals:
         context, own = self.context, join(self.folder, uuid.uuid4().hex)
         graph = self.subsample.write(join(own, "tables"), one_in=one_in, chunks=_tasks(context))
         graph = graph.model_copy(update={"partitions": partitions})
-        config = rehearsed(context.config, graph, workspace=join(own, "workspace"))
+        config = rehearsed(context.config, graph, one_in=one_in, workspace=join(own, "workspace"))
         smaller = StageContext.of(config, context.scheduler, Silent())
         rehearsal = rehearse(smaller, one_in=one_in, held=self.subsample.num_bytes)
         if is_planned(config):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 import psutil
 
+from gnnflow.config import MiniBatchConfig
 from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.native import malloc
 from gnnflow.stages.base import StageContext
@@ -98,13 +99,17 @@ class PeakMemory:
                 return
 
 
-def rehearsed(config: Config, graph: GraphConfig, *, workspace: str) -> Config:
-    """Return a config as it is rehearsed on another graph, in a workspace of its own.
+def rehearsed(config: Config, graph: GraphConfig, *, one_in: int, workspace: str) -> Config:
+    """Return a config as it is rehearsed on a graph of one node in so many, in a workspace of its own.
 
-    It starts from no other model, and nobody else hears of its curves.
+    It starts from no other model, and nobody else hears of its curves. A shard has fewer targets, as the graph has, so
+    that these share as many of their neighbours; but those of a batch, which is never of two shards.
     """
     train = config.train.model_copy(update={"epochs": 1, "start": None, "log": ()})
-    return config.model_copy(update={"graph": graph, "train": train, "workspace": workspace})
+    batch = train.batch_size if isinstance(train, MiniBatchConfig) else 1
+    size = min(config.flat.shard_size, max(config.flat.shard_size // one_in, batch))
+    flat = config.flat.model_copy(update={"shard_size": size})
+    return config.model_copy(update={"graph": graph, "train": train, "flat": flat, "workspace": workspace})
 
 
 def rehearse(context: StageContext, *, one_in: int, held: int = 0) -> Rehearsal:
