@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gnnflow.config.cluster_section import LocalCluster
 from gnnflow.config.partition_section import Clustered
-from gnnflow.config.train_section import GlobalBatchConfig
+from gnnflow.config.train_section import GlobalBatchConfig, MiniBatchConfig
 from gnnflow.graph.errors import GnnflowError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.ingest.subsample import STEP, read_subsample
@@ -25,7 +25,7 @@ from gnnflow.stages.check import check_run
 from gnnflow.stages.forecast import Forecast, StageForecast, cost_of_all, growth_of
 from gnnflow.stages.model_size import machine_memory
 from gnnflow.stages.pipeline import is_quick
-from gnnflow.stages.rehearsal import RUN, Rehearsal, rehearse, rehearsed
+from gnnflow.stages.rehearsal import RUN, Cost, Rehearsal, memory_here, rehearse, rehearsed
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.manifest import committed
 from gnnflow.storage.removal import remove_empty_folder, remove_tree
@@ -73,13 +73,17 @@ def plan_run(context: StageContext, *, limit: float) -> Forecast:
 
 @dataclass
 class _Rehearsals:
-    """Rehearsals of a run, from small to large. budget: what the last one says of `train.memory`."""
+    """Rehearsals of a run, from small to large.
+
+    base: bytes of this process once libraries are loaded. budget: what the last one says of `train.memory`.
+    """
 
     context: StageContext
     subsample: Subsample
     folder: str
     all: list[Rehearsal] = field(default_factory=list)
     startup_seconds: float = 0.0
+    base: int = 0
     budget: str = ""
 
     def of(self, one_in: int, *, partitions: int) -> Rehearsal:
@@ -89,7 +93,7 @@ class _Rehearsals:
         graph = graph.model_copy(update={"partitions": partitions})
         config = rehearsed(context.config, graph, one_in=one_in, workspace=join(own, "workspace"))
         smaller = StageContext.of(config, context.scheduler, Silent())
-        rehearsal = rehearse(smaller, one_in=one_in, held=self.subsample.num_bytes)
+        rehearsal = rehearse(smaller, one_in=one_in)
         if is_planned(config):
             self.budget = budget_kept(smaller, times=one_in, partitions=_partitions(context))
         remove_tree(own)
@@ -121,6 +125,7 @@ def _until(end: float, context: StageContext, folder: str) -> _Rehearsals:
     found = _Rehearsals(context, subsample, folder)
     partitions = _partitions_rehearsed(context)
     first = found.of(levels[0], partitions=partitions)  # libraries are loaded and workers begin within it
+    found.base = memory_here() - subsample.num_bytes
     for one_in in levels:
         begin = time.monotonic()
         if len(found.all) >= _FEWEST and begin + STEP * found.all[-1].seconds > end:
@@ -165,23 +170,37 @@ def _to_do(rehearsals: _Rehearsals, stage: str) -> StageForecast:
     """Return what a stage will take."""
     config, train = rehearsals.context.config, rehearsals.context.config.train
     cost = cost_of_all(rehearsals.all, stage, partitions=_partitions(rehearsals.context))
-    own, worker, first = cost.memory, cost.worker_memory, rehearsals.all[0].costs[stage]
-    if stage == "train" and isinstance(train, GlobalBatchConfig) and train.memory is not None:
-        # The budget is kept whatever the graph; what comes on top is what the smallest graph took.
-        own = min(own, first.memory + int(train.memory))
-        worker = min(worker, first.worker_memory + int(train.memory))
+    if stage == "train":
+        cost = _bounded(cost, rehearsals)
     epochs = train.epochs if cost.epoch_seconds else 0
     return StageForecast(
         stage,
         is_done=False,
         seconds=cost.seconds + epochs * cost.epoch_seconds,
         num_bytes=cost.num_bytes,
-        memory=own,
-        worker_memory=None if config.cluster.kind == "address" else worker,
+        memory=rehearsals.base + cost.memory,
+        worker_memory=None if config.cluster.kind == "address" else cost.worker_memory,
         epochs=epochs,
         epoch_seconds=cost.epoch_seconds,
         growth=growth_of(rehearsals.all, stage),
     )
+
+
+def _bounded(cost: Cost, rehearsals: _Rehearsals) -> Cost:
+    """Return what training takes with its memory bounded where a key bounds it, whatever the graph.
+
+    On top comes what it takes beside: of `train.memory` that of the smallest graph, of `train.cache`, which four shards
+    may be larger than, that of the largest.
+    """
+    train = rehearsals.context.config.train
+    if isinstance(train, GlobalBatchConfig) and train.memory is not None:
+        beside, budget = rehearsals.all[0].costs["train"], int(train.memory)
+    elif isinstance(train, MiniBatchConfig) and train.source == "shards":
+        beside, budget = rehearsals.all[-1].costs["train"], int(train.cache)
+    else:
+        return cost
+    own, worker = beside.memory + budget, beside.worker_memory + budget
+    return replace(cost, memory=min(cost.memory, own), worker_memory=min(cost.worker_memory, worker))
 
 
 def _about_tables(error: GnnflowError, folder: str) -> GnnflowError:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 import psutil
+import pyarrow as pa
 
 from gnnflow.config import MiniBatchConfig
 from gnnflow.graph.run_facts import TrainFacts
@@ -39,7 +40,7 @@ _LOOKS_AT_THE_SAME = 20
 
 @dataclass(frozen=True)
 class Cost:
-    """What a stage took: seconds, the bytes of its artifact, and of memory, of this process and of the largest worker.
+    """What a stage took: seconds, the bytes of its artifact, those that this process grew by, and the largest worker's.
 
     epoch_seconds: of one epoch, where the stage trains; seconds are without epochs then. worker_memory: 0 without one.
     """
@@ -63,19 +64,18 @@ class Rehearsal:
 
 @dataclass
 class PeakMemory:
-    """The most memory that this process had within a `with` block, and the largest of those that it started.
+    """The most bytes that this process grew by within a `with` block, and that the largest that it started had.
 
-    held: bytes of this process that the block has nothing to do with.
+    This process is looked at from where it stands: what it holds on to has nothing to do with the block.
     """
 
-    held: int = 0
     own: int = 0
     worker: int = 0
     _ends: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> Self:
         """Begin to look."""
-        malloc.trim()
+        self._before = memory_here()
         self._looks = threading.Thread(target=self._look, daemon=True)
         self._looks.start()
         return self
@@ -93,7 +93,7 @@ class PeakMemory:
             if looks % _LOOKS_AT_THE_SAME == 0:  # to find the children takes longer than to look at them
                 workers = process.children(recursive=True)
             looks += 1
-            self.own = max(self.own, process.memory_info().rss - self.held)
+            self.own = max(self.own, process.memory_info().rss - self._before)
             self.worker = max(self.worker, *map(_resident, workers), 0)
             if self._ends.wait(_LOOK_SECONDS):
                 return
@@ -112,22 +112,22 @@ def rehearsed(config: Config, graph: GraphConfig, *, one_in: int, workspace: str
     return config.model_copy(update={"graph": graph, "train": train, "flat": flat, "workspace": workspace})
 
 
-def rehearse(context: StageContext, *, one_in: int, held: int = 0) -> Rehearsal:
+def rehearse(context: StageContext, *, one_in: int) -> Rehearsal:
     """Run the stages of a `rehearsed` config and return what each took.
 
-    one_in: as a name of its graph. held: bytes of this process that are not the run's. Raises a stage's GnnflowError.
+    one_in: as a name of its graph. Raises a stage's GnnflowError.
     """
     begin = time.monotonic()
     costs = {}
     for stage in context.run.stages:
-        with PeakMemory(held) as peak:
+        with PeakMemory() as peak:
             made = make_artifact(context, stage)
         size = sum(file.size for file in made.manifest.files)
         costs[stage] = Cost(made.seconds, size, peak.own, peak.worker)
         if stage == "train":
             costs[stage] = _with_epochs(costs[stage], made, context)
     completed = time.monotonic()
-    with PeakMemory(held) as peak:
+    with PeakMemory() as peak:
         run(context)
     end = time.monotonic()
     costs[RUN] = Cost(end - completed, 0, peak.own, peak.worker)
@@ -146,6 +146,13 @@ def _with_epochs(cost: Cost, made: ArtifactResult, context: StageContext) -> Cos
     epochs = len(longer.facts(TrainFacts).history) - 1  # it may have ended early
     epoch_seconds = max(0.0, longer.seconds - made.seconds) / max(epochs, 1)
     return replace(cost, seconds=max(0.0, made.seconds - epoch_seconds), epoch_seconds=epoch_seconds)
+
+
+def memory_here() -> int:
+    """Return the bytes of memory of this process, once what it does not use is given back."""
+    pa.default_memory_pool().release_unused()
+    malloc.trim()
+    return _resident(psutil.Process())
 
 
 def _resident(process: psutil.Process) -> int:
