@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +18,7 @@ from gnnflow.graph.errors import ConfigError, GnnflowError, LayerError
 from gnnflow.storage.filesystem import read_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gnnflow.cluster import Cluster
     from gnnflow.config import Config
@@ -76,8 +77,15 @@ def run_stages(
 
     context = StageContext.of(config, cluster, progress, config_uri=config_uri)
     stopping.keeps(context.run.workspace.uri)
-    try:
+    with own_code_refused(config):
         return [run_stage(context, stage) for stage in stages][-1]
+
+
+@contextmanager
+def own_code_refused(config: Config) -> Iterator[None]:
+    """Raise what a layer class of the user's own raises as his matter."""
+    try:
+        yield
     except Exception as error:
         if refusal := _own_code_refusal(config, error):
             raise refusal from error

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gnnflow.cli.options import AsJson, ConfigPath, Overrides, WorkspaceOption, cluster_of, load, show
+from gnnflow.cli.options import AsJson, ConfigPath, Overrides, WorkspaceOption, cluster_of, load, own_code_refused, show
 
 _SECONDS = 60.0
 
@@ -29,7 +29,7 @@ def plan(
     from gnnflow.stages.plan import plan_run
 
     read = load(config, overrides, workspace)
-    with for_terminal() as progress, cluster_of(read, progress) as cluster:
+    with for_terminal() as progress, cluster_of(read, progress) as cluster, own_code_refused(read):
         forecast = plan_run(StageContext.of(read, cluster, progress, config_uri=config), limit=seconds)
     if as_json:
         show(forecast.as_json(), as_json=True)

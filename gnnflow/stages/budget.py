@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gnnflow.config.train_section import GlobalBatchConfig
+from gnnflow.config.train_section import GlobalBatchConfig, is_streamed
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.splits import SPLITS
 from gnnflow.report.formats import bytes_text
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 
 def is_planned(config: Config) -> bool:
     """Return whether a run has a budget that is planned for here: of one process, on the CPU."""
-    train = config.train
-    return isinstance(train, GlobalBatchConfig) and train.memory is not None and train.workers == 1
+    if not is_streamed(config.train) or config.train.workers > 1:
+        return False
+    from gnnflow.kernels.device import find_device
+
+    return find_device(config.train.device, where="train.device").type == "cpu"
 
 
 def budget_kept(rehearsed: StageContext, *, times: int, partitions: int) -> str:
