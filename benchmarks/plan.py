@@ -17,13 +17,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from gnnflow.datasets.power_law import write_power_law
 from gnnflow.report.formats import bytes_text, seconds_text
+from gnnflow.stages.rehearsal import PeakMemory
+from gnnflow.storage.manifest import read_manifest
 
 _COMMAND = [sys.executable, "-m", "gnnflow"]
-_LOOK_SECONDS = 0.05
 _POWER_LAW = """
 name: power-law
 graph: {{nodes: {nodes}, edges: {edges}, features: [x], partitions: 8}}
@@ -65,26 +64,17 @@ def _generated(folder: str, *, nodes: int, edges: int) -> str:
 
 def _run(command: str, *arguments: str) -> tuple[dict[str, Any], float, int]:
     """Return what a command printed, how long it took, and the most bytes of memory that one of its processes had."""
-    begin, memory = time.monotonic(), 0
-    with tempfile.TemporaryFile("w+") as out:
-        process = psutil.Popen([*_COMMAND, command, *arguments], stdout=out, stderr=subprocess.DEVNULL)
-        while process.poll() is None:
-            for each in [process, *process.children(recursive=True)]:
-                try:
-                    memory = max(memory, each.memory_info().rss)
-                except psutil.Error:
-                    continue
-            time.sleep(_LOOK_SECONDS)
-        seconds = time.monotonic() - begin
-        if process.returncode:
-            sys.exit(f"gnnflow {command} ended with {process.returncode}")
-        out.seek(0)
-        found: dict[str, Any] = json.load(out)
-    return found, seconds, memory
+    begin = time.monotonic()
+    with PeakMemory() as peak:
+        command_line = [*_COMMAND, command, *arguments]
+        done = subprocess.run(command_line, check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # noqa: S603
+    if done.returncode:
+        sys.exit(f"gnnflow {command} ended with {done.returncode}")
+    return json.loads(done.stdout), time.monotonic() - begin, peak.worker
 
 
 def _show(planned: dict[str, Any], found: dict[str, Any], seconds: float, memory: int) -> None:
-    written = {name: _bytes_of(stage["artifact"]) for name, stage in found["stages"].items()}
+    written = {name: read_manifest(stage["artifact"]).num_bytes for name, stage in found["stages"].items()}
     for name in planned["stages"]:
         if name in found["stages"]:
             figures = planned["stages"][name]
@@ -95,11 +85,6 @@ def _show(planned: dict[str, Any], found: dict[str, Any], seconds: float, memory
     _line("all", "memory", bytes_text, planned["memory"], memory)
     for warning in planned["warnings"]:
         print(f"beware: {warning}")
-
-
-def _bytes_of(artifact: str) -> int:
-    manifest = json.loads(Path(artifact, "manifest.json").read_text())
-    return sum(file["size"] for file in manifest["files"])
 
 
 def _line(name: str, what: str, text: Any, planned: float, found: float) -> None:

@@ -233,6 +233,10 @@ class WithoutValues:
         return {**columns.split(run), "value": zeros}
 
 
+def _listed(load: Callable[[], T]) -> list[T]:
+    return [load()]
+
+
 @contextmanager
 def ahead(loads: Iterable[Callable[[], T]], *, number: int = 1) -> Iterator[Iterator[T]]:
     """Give what some functions return, in their order; so many are called, each in a thread, before they are asked for.
@@ -247,7 +251,7 @@ def ahead(loads: Iterable[Callable[[], T]], *, number: int = 1) -> Iterator[Iter
 
         def begin() -> None:
             for load in coming:
-                begun.append(thread.submit(lambda load=load: [load()]))  # type: ignore[misc]
+                begun.append(thread.submit(_listed, load))
                 return
 
         def taken() -> Iterator[T]:

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from gnnflow.graph.hashing import combine, hash_integers
+from gnnflow.ingest.fields import agreed_schema
 from gnnflow.ingest.subsample_rows import Reading, about_rows, read_held, settled, stays, types_of_text, write_held
 from gnnflow.ingest.tables import sources_of
 from gnnflow.storage.filesystem import join
@@ -124,14 +125,17 @@ def read_subsample(
     num_nodes = tuple(about_rows(each) for each in nodes)
     found = levels(sum(about_rows(each) for each in edges), smallest=smallest, largest=largest)
     finest, types = found[-1], config.schema.types
-    reading = Reading.of(config, types_of_text([*nodes, *edges], len(types)), [*nodes, *edges], progress)
+    tables = [(each, agreed_schema(each)) for each in (*nodes, *edges)]
+    reading = Reading.of(config, types_of_text(tables, len(types)), [*nodes, *edges], progress)
+    node_tables, edge_tables = tables[: len(nodes)], tables[len(nodes) :]
     held_nodes = [
-        read_held(each, reading, share=_share(count, finest)) for each, count in zip(nodes, num_nodes, strict=True)
+        read_held(*table, reading, share=_share(count, finest))
+        for table, count in zip(node_tables, num_nodes, strict=True)
     ]
     held_edges = []
-    for relation, each in zip(config.edge_tables, edges, strict=True):
+    for relation, table in zip(config.edge_tables, edge_tables, strict=True):
         share = _share(num_nodes[types.index(relation.target)], finest)
-        held_edges.append(read_held(each, reading, share=share, thinned=finest // share))
+        held_edges.append(read_held(*table, reading, share=share, thinned=finest // share))
     return Subsample(config, tuple(held_nodes), tuple(held_edges), num_nodes), found
 
 

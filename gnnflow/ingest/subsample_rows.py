@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from gnnflow.graph.errors import TableError
 from gnnflow.graph.hashing import combine, seed_word
+from gnnflow.ingest.fields import field_of
 from gnnflow.storage.columns import id_keys
 from gnnflow.storage.tables import write_table
 from gnnflow.storage.user_tables import read_chunk, schema_of, survey, with_types
@@ -102,35 +102,30 @@ def about_rows(source: SourceTable) -> int:
     return sum(chunk.num_rows or 0 for chunk in source.chunks)
 
 
-def types_of_text(sources: Sequence[SourceTable], num_types: int) -> tuple[bool, ...]:
+def types_of_text(tables: Sequence[tuple[SourceTable, pa.Schema]], num_types: int) -> tuple[bool, ...]:
     """Return of each node type whether a table writes its ids as text. Raises TableError where a column is missing."""
     text = [False] * num_types
-    for source in sources:
-        schema = schema_of(source.chunks[0])
-        for column, number in source.ids.items():
-            if column not in schema.names:
-                raise TableError(
-                    f"has no column {column!r}, which holds ids",
-                    where=source.uri,
-                    fix="Set graph.id, graph.src or graph.dst to the column's name.",
-                )
-            text[number] |= not pa.types.is_integer(schema.field(column).type)
+    for source, schema in tables:
+        roles = ("graph.id",) if len(source.ids) == 1 else ("graph.src", "graph.dst")
+        for (column, number), role in zip(source.ids.items(), roles, strict=True):
+            found = field_of(schema, source.chunks[0], column, role)
+            text[number] |= not pa.types.is_integer(found.type)
     return tuple(text)
 
 
-def read_held(source: SourceTable, reading: Reading, *, share: int, thinned: int = 1) -> Held:
+def read_held(source: SourceTable, schema: pa.Schema, reading: Reading, *, share: int, thinned: int = 1) -> Held:
     """Return the rows of a table that a subsample may have: those whose last id stays, of `share` one.
 
     thinned: of these again one in so many, by a hash of all their ids.
     """
     config = reading.config
     wide = (source.numbers - {config.weight}) | {f"{name}_index" for name in source.numbers}
+    names = [name for name in schema.names if name in source.columns - wide]
     examples: dict[str, pa.Table] = {}
     kept: list[pa.Table] = []
     keys: list[list[KeyArray]] = []
     num_rows = 0
     for chunk in source.chunks:
-        names = [name for name in dict.fromkeys(schema_of(chunk).names) if name in source.columns - wide]
         table = read_chunk(chunk, names)
         num_rows += table.num_rows
         for name in source.ids:
@@ -145,7 +140,7 @@ def read_held(source: SourceTable, reading: Reading, *, share: int, thinned: int
     return Held(
         pa.concat_tables(kept, promote_options="permissive"),
         {name: np.concatenate(each) for name, each in zip(source.ids, zip(*keys, strict=True), strict=True)},
-        _first_features(source, wide, sum(map(len, kept))),
+        _first_features(source, [name for name in schema.names if name in wide], sum(map(len, kept))),
         examples,
         (config.label, config.split),
         num_rows,
@@ -217,11 +212,9 @@ def _with_every_split(held: Held, table: pa.Table) -> pa.Table:
     return table
 
 
-def _first_features(source: SourceTable, wide: frozenset[str], most: int) -> pa.Table:
+def _first_features(source: SourceTable, names: Sequence[str], most: int) -> pa.Table:
     """Return so many rows of the table's features, or those of its first chunk."""
-    first = source.chunks[0]
-    names = [name for name in dict.fromkeys(schema_of(first).names) if name in wide]
-    return read_chunk(first, names).slice(0, max(most, 1)) if names else pa.table({})
+    return read_chunk(source.chunks[0], names).slice(0, max(most, 1)) if names else pa.table({})
 
 
 def _blanks_as_nulls(table: pa.Table) -> pa.Table:

@@ -48,9 +48,8 @@ def work(run: StageRun) -> Made:
 
 def _check_partitions(run: StageRun, tables: Tables) -> None:
     """Raise TableError where there are more partitions than nodes: each costs a task and a file in every round."""
-    partitions = run.config.graph.partitions
+    partitions = run.context.run.partitions
     rows = sum(chunk.num_rows or 0 for table in tables.nodes for chunk in table.chunks)
-    assert partitions is not None, "a resolved run has a number of partitions"
     if partitions > max(rows, FEWEST_PARTITIONS):
         raise TableError(
             f"graph.partitions is {partitions}, the node table has {rows} rows",

@@ -54,20 +54,20 @@ def plan_run(context: StageContext, *, limit: float) -> Forecast:
     if done >= {*stages}:
         facts = context.artifact(context.run.store_stage).facts(GraphFacts)
         forecasts = tuple(_done(context, stage) for stage in stages)
-        return Forecast(context.run.uri, facts.num_nodes, facts.num_edges, _partitions(context), forecasts)
+        return Forecast(context.run.uri, facts.num_nodes, facts.num_edges, context.run.partitions, forecasts)
     rehearsals, cluster = _rehearsals(context, end=begin + limit), context.config.cluster
     forecasts = tuple(_done(context, stage) if stage in done else _to_do(rehearsals, stage) for stage in stages)
     return Forecast(
         context.run.uri,
         *rehearsals.subsample.num_rows,
-        _partitions(context),
+        context.run.partitions,
         forecasts,
-        rehearsals.startup_seconds,
-        tuple(dict.fromkeys(each.one_in for each in rehearsals.all)),
-        time.monotonic() - begin,
-        rehearsals.budget,
-        machine_memory(),
-        int(cluster.memory_limit) if isinstance(cluster, LocalCluster) else 0,
+        startup_seconds=rehearsals.startup_seconds,
+        one_in=tuple(dict.fromkeys(each.one_in for each in rehearsals.all)),
+        rehearsed_seconds=time.monotonic() - begin,
+        budget=rehearsals.budget,
+        machine_memory=machine_memory(),
+        memory_limit=int(cluster.memory_limit) if isinstance(cluster, LocalCluster) else 0,
     )
 
 
@@ -95,7 +95,7 @@ class _Rehearsals:
         smaller = StageContext.of(config, context.scheduler, Silent())
         rehearsal = rehearse(smaller, one_in=one_in)
         if is_planned(config):
-            self.budget = budget_kept(smaller, times=one_in, partitions=_partitions(context))
+            self.budget = budget_kept(smaller, times=one_in, partitions=context.run.partitions)
         remove_tree(own)
         share = "all nodes" if one_in == 1 else f"one node in {one_in:,}"
         context.progress.message(f"rehearsed with {share}, {partitions} partitions: {rehearsal.seconds:.1f} s")
@@ -132,20 +132,14 @@ def _until(end: float, context: StageContext, folder: str) -> _Rehearsals:
             break
         found.all.append(found.of(one_in, partitions=partitions))
     found.startup_seconds = max(0.0, first.seconds - found.all[0].seconds)
-    if partitions < _partitions(context):
+    if partitions < context.run.partitions:
         found.all.append(found.of(found.all[-1].one_in, partitions=2 * partitions))
     return found
 
 
-def _partitions(context: StageContext) -> int:
-    partitions = context.config.graph.partitions
-    assert partitions is not None, "a resolved run has a number of partitions"
-    return partitions
-
-
 def _partitions_rehearsed(context: StageContext) -> int:
     """Return how many partitions rehearsals have: at least one for each rank, and all where they hold clusters."""
-    config, own = context.config, _partitions(context)
+    config, own = context.config, context.run.partitions
     if isinstance(config.partition, Clustered) and config.partition.clusters is not None:
         return own
     return min(own, max(_MOST_PARTITIONS, config.train.workers))
@@ -162,14 +156,13 @@ def _done(context: StageContext, stage: str) -> StageForecast:
     if stage == RUN:
         return StageForecast(stage, is_done=True, seconds=0.0, num_bytes=0)
     manifest = context.artifact(stage).manifest
-    size = sum(file.size for file in manifest.files)
-    return StageForecast(stage, is_done=True, seconds=manifest.timings["seconds"], num_bytes=size)
+    return StageForecast(stage, is_done=True, seconds=manifest.timings["seconds"], num_bytes=manifest.num_bytes)
 
 
 def _to_do(rehearsals: _Rehearsals, stage: str) -> StageForecast:
     """Return what a stage will take."""
     config, train = rehearsals.context.config, rehearsals.context.config.train
-    cost = cost_of_all(rehearsals.all, stage, partitions=_partitions(rehearsals.context))
+    cost = cost_of_all(rehearsals.all, stage, partitions=rehearsals.context.run.partitions)
     if stage == "train":
         cost = _bounded(cost, rehearsals)
     epochs = train.epochs if cost.epoch_seconds else 0

@@ -122,8 +122,7 @@ def rehearse(context: StageContext, *, one_in: int) -> Rehearsal:
     for stage in context.run.stages:
         with PeakMemory() as peak:
             made = make_artifact(context, stage)
-        size = sum(file.size for file in made.manifest.files)
-        costs[stage] = Cost(made.seconds, size, peak.own, peak.worker)
+        costs[stage] = Cost(made.seconds, made.manifest.num_bytes, peak.own, peak.worker)
         if stage == "train":
             costs[stage] = _with_epochs(costs[stage], made, context)
     completed = time.monotonic()
@@ -131,9 +130,7 @@ def rehearse(context: StageContext, *, one_in: int) -> Rehearsal:
         run(context)
     end = time.monotonic()
     costs[RUN] = Cost(end - completed, 0, peak.own, peak.worker)
-    partitions = context.config.graph.partitions
-    assert partitions is not None, "a resolved run has a number of partitions"
-    return Rehearsal(one_in, partitions, costs, end - begin)
+    return Rehearsal(one_in, context.run.partitions, costs, end - begin)
 
 
 def _with_epochs(cost: Cost, made: ArtifactResult, context: StageContext) -> Cost:

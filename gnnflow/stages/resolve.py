@@ -76,6 +76,13 @@ class ResolvedRun:
         """The run's commit: its folder is a completed run when this file is there."""
         return join(self.uri, RUN)
 
+    @property
+    def partitions(self) -> int:
+        """How many partitions the graph store has."""
+        partitions = self.config.graph.partitions
+        assert partitions is not None, "a resolved run has a number of partitions"
+        return partitions
+
     def needs(self, stage: str) -> tuple[str, ...]:
         """Return the stages whose artifacts a stage reads in this run."""
         return needs_of(stage, self.stages)

@@ -45,6 +45,11 @@ class Manifest:
     versions: dict[str, str] = field(default_factory=dict)
     digest: str = ""
 
+    @property
+    def num_bytes(self) -> int:
+        """What its files take."""
+        return sum(file.size for file in self.files)
+
 
 def fingerprint_of(stage: str, *, keys: Any, inputs: Any, format_version: int) -> str:
     """Return the name under which a stage's work is done once: a hash of its config keys, inputs and format."""

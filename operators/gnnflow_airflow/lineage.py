@@ -93,7 +93,7 @@ def _artifact(uri: str) -> Dataset:
     manifest = read_manifest(uri)
     parquet = [entry.name for entry in manifest.files if entry.name.endswith(".parquet")]
     columns = _table(join(uri, parquet[0])).columns if parquet else ()
-    return Dataset(uri, manifest.rows_out, sum(entry.size for entry in manifest.files), columns)
+    return Dataset(uri, manifest.rows_out, manifest.num_bytes, columns)
 
 
 def _schema(dataset: Dataset) -> dict[str, Any]:

@@ -229,7 +229,7 @@ class NodeFile:
 
     def write(self, interval: int, parts: Sequence[Tensor]) -> None:
         """Have an interval's numbers written in the thread."""
-        self._scratch.behind(self, partial(self._write, interval, [*reversed(parts)]))
+        self._scratch.behind(self, partial(self._write, interval, [*parts]))
 
     def lent(self, interval: int) -> Tensor:
         """Return an interval's numbers [n K] in page-locked memory, to be read."""
@@ -255,10 +255,10 @@ class NodeFile:
         return self._at(interval), self.active[interval] * self.width * _NUMBER
 
     def _write(self, interval: int, parts: list[Tensor]) -> None:
-        """Write parts, the last one first, and empty the list: a thread holds on to it until it comes to run again."""
+        """Write parts and empty their list: a thread holds on to it until it comes to run again."""
         at = self._at(interval)
         while parts:
-            held = bytes_of(parts.pop().contiguous())
+            held = bytes_of(parts.pop(0).contiguous())
             self._file.write(held, at)
             at += len(held)
 
