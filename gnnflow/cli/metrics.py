@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _NAME_WIDTH = 28
 _WIDTH = 9
+_LARGE = 1000
 
 
 def show_metrics(metrics: Mapping[str, float]) -> None:
@@ -24,18 +25,27 @@ def show_metrics(metrics: Mapping[str, float]) -> None:
     present = [split for split in SPLITS if any(key.startswith(f"{split}.") for key in metrics)]
     scores = [key for key in metrics if key.startswith(("valid.", "test.")) and not is_bound(key)]
     names = sorted({key.partition(".")[2] for key in scores})
-    shown: set[str] = set()
-    typer.echo(" " * _NAME_WIDTH + "".join(f"{split:>{_WIDTH}}" for split in present))
-    for prefix, note in (("", ""), ("baseline.", " without edges")):
-        for name in names:
-            keys = [f"{prefix}{split}.{name}" for split in present]
-            if any(key in metrics for key in keys):
-                cells = "".join(f"{metrics[key]:>{_WIDTH}.4f}" if key in metrics else " " * _WIDTH for key in keys)
-                bounds = [metrics[key] for key in (f"{prefix}test.{name}{side}" for side in BOUNDS) if key in metrics]
-                interval = f"  ({' to '.join(f'{bound:.4f}' for bound in bounds)})" if bounds else ""
-                typer.echo(f"{name + note:<{_NAME_WIDTH}}{cells}{interval}")
-            shown.update(keys)
+    rows = {
+        f"{prefix}{{}}.{name}": f"{name}{note}"
+        for prefix, note in (("", ""), ("baseline.", " without edges"))
+        for name in names
+    }
+    # of each score, by its key: what is printed
+    cells = {key: _score(metrics[key]) for row in rows for split in present if (key := row.format(split)) in metrics}
+    width = max([_WIDTH, *(len(cell) + 2 for cell in cells.values())])
+    typer.echo(" " * _NAME_WIDTH + "".join(f"{split:>{width}}" for split in present))
+    for row, name in rows.items():
+        keys = [row.format(split) for split in present]
+        if any(key in cells for key in keys):
+            bounds = [_score(metrics[key]) for side in BOUNDS if (key := row.format("test") + side) in metrics]
+            interval = f"  ({' to '.join(bounds)})" if bounds else ""
+            typer.echo(f"{name:<{_NAME_WIDTH}}{''.join(f'{cells.get(key, str()):>{width}}' for key in keys)}{interval}")
     for key, value in sorted(metrics.items()):
-        if key not in shown and not is_bound(key):
-            width = max(0, _NAME_WIDTH + _WIDTH - len(key) - 2)  # a long name stands apart from its figure too
-            typer.echo(f"{key}  {value:>{width},.4g}")
+        if key not in cells and not is_bound(key):
+            left = max(0, _NAME_WIDTH + _WIDTH - len(key) - 2)  # a long name stands apart from its figure too
+            typer.echo(f"{key}  {value:>{left},.4g}")
+
+
+def _score(value: float) -> str:
+    """Write a score with four digits behind the point, or one where it is an error in a unit that large."""
+    return f"{value:,.1f}" if abs(value) >= _LARGE else f"{value:.4f}"

@@ -42,7 +42,9 @@ class HuberLoss(Section):
     kind: Literal["huber"] = Field(
         "huber", description="Half the squared error up to delta, linear beyond: outliers pull less."
     )
-    delta: Annotated[Number, Field(gt=0)] = Field(1.0, description="Error from which on the loss is linear.")
+    delta: Annotated[Number, Field(gt=0)] = Field(
+        1.0, description="Error from which on the loss is linear, in standard deviations of the training labels."
+    )
 
 
 class OwnLoss(Section):

@@ -19,7 +19,7 @@ import numpy as np
 from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.edges import Fanout
-from gnnflow.graph.labels import LabelKind
+from gnnflow.graph.labels import LabelKind, LabelUnit
 from gnnflow.graph.schema import UNTYPED, GraphSchema, Placement
 
 IdType = Literal["int64", "string"]
@@ -109,6 +109,7 @@ class GraphFacts:
     cluster inside each partition and type, the cluster c of partition p has of type t the dense ids from
     clusters[(p T + t) C + c] on, to the next of these numbers; its own number is p C + c. Empty: a partition is one
     cluster. placement: where edges are computed together; the store then has them a second time, in that order.
+    label_unit: where labels are numbers to predict and some are in the train split.
     """
 
     num_nodes: int
@@ -137,6 +138,7 @@ class GraphFacts:
     clusters: tuple[int, ...] = ()
     placement: Placement = ""
     target_relation: str = ""
+    label_unit: LabelUnit | None = None
 
     @cached_property
     def schema(self) -> GraphSchema:

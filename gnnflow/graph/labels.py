@@ -28,6 +28,19 @@ Metric = Literal[
     "loss",
 ]
 
+
+@dataclass(frozen=True)
+class LabelUnit:
+    """The unit of numbers to predict: mean and standard deviation of the training labels, as float32 holds them.
+
+    A model's layers compute in deviations from that mean, as layers are initialised to give numbers near 1; its scores
+    are in the labels' own unit. So it learns as well from prices in cents as in millions.
+    """
+
+    mean: float
+    deviation: float
+
+
 UNLABELLED = -1
 """The class number of a node without a label."""
 

@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 
 from gnnflow.graph.hashing import combine
-from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest import edge_rounds
+from gnnflow.ingest.label_counts import label_counts
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.sampling import edge_keys
@@ -203,8 +203,7 @@ def _counts(pairs: pa.Table, job: IngestJob) -> dict[str, Any]:
     schema = job.tables.labelled.schema
     if schema.has_labels:
         counts["labelled"] = int(to_numpy(pairs["labelled"]).sum())
-    if schema.has_labels and LABEL_KINDS[schema.label_kind].is_class:
-        counts["label_max"] = int(to_numpy(pairs["label"]).max(initial=-1))
+        counts |= label_counts(pairs, schema.label_kind)
     return counts
 
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.book import PartitionBook
-from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.ingest.checks import Fault, separate
+from gnnflow.ingest.label_counts import label_counts
 from gnnflow.ingest.moments import moments_of
 from gnnflow.ingest.rows import read_rows, take_kept
 from gnnflow.ingest.source import (
@@ -84,8 +84,8 @@ def _node_counts(rows: pa.Table, schema: NodeSchema, job: IngestJob) -> dict[str
     if schema.is_target:
         counts["splits"] = np.bincount(to_numpy(rows["split"]) + 1, minlength=4).tolist()
         counts["labelled"] = int(to_numpy(rows["labelled"]).sum())
-    if schema.has_labels and LABEL_KINDS[schema.label_kind].is_class:
-        counts["label_max"] = int(to_numpy(rows["label"]).max(initial=-1))
+    if schema.has_labels:
+        counts |= label_counts(rows, schema.label_kind)
     if job.config.normalize == "standard" and schema.has_features:
         counts["moments"] = asdict(moments_of(to_matrix(rows["x"], np.float64)))
     return counts

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gnnflow.graph.facts import ColumnCounts, FeatureFacts, GraphFacts, RelationFacts, RowCounts, TypeFacts
-from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.graph.splits import SPLITS
+from gnnflow.ingest.label_counts import label_unit_of, num_classes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -92,7 +92,7 @@ def facts_of(job: IngestJob, book: PartitionBook, steps: Records, *, columns: tu
         attribute_width=max(schema.attribute_width for schema in edges),
         has_weight=any(schema.has_weight for schema in edges),
         label_kind=labelled.label_kind,
-        num_classes=_num_classes(steps.targets, job),
+        num_classes=num_classes_of(steps.targets, job),
         class_names=labelled.class_names,
         labelled=total(steps.targets, "labelled"),
         splits=count_splits(steps.targets),
@@ -107,6 +107,7 @@ def facts_of(job: IngestJob, book: PartitionBook, steps: Records, *, columns: tu
         relations=_relation_facts(job, steps) if job.graph.is_typed else (),
         target=job.graph.types[job.config.target_type] if job.graph.is_typed else "",
         target_relation=str(job.config.target_edges) if job.graph.is_typed and job.targets else "",
+        label_unit=label_unit_of(steps.targets),
     )
 
 
@@ -174,10 +175,3 @@ def count_splits(records: Sequence[TaskRecord]) -> dict[str, int]:
     """Return the targets of each split, and as `none` those without one."""
     counted = np.sum([record.counts["splits"] for record in records if "splits" in record.counts], axis=0)
     return dict(zip(("none", *SPLITS), (int(count) for count in counted), strict=True))
-
-
-def _num_classes(records: Sequence[TaskRecord], job: IngestJob) -> int:
-    if not LABEL_KINDS[job.tables.labelled.schema.label_kind].is_class:
-        return job.tables.labelled.schema.label_width
-    largest = max(record.counts.get("label_max", -1) for record in records)
-    return job.config.num_classes or max(largest + 1, 2)

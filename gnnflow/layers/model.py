@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from gnnflow.config import ModelConfig
 from gnnflow.graph.errors import LayerError
+from gnnflow.graph.labels import LabelUnit
 from gnnflow.graph.schema import UNTYPED, GraphSchema
 from gnnflow.kernels import Map, affine, dropout
 from gnnflow.layers.activations import ACTIVATIONS
@@ -44,6 +45,7 @@ class ModelInputs:
     without edge attributes. decoder: where targets are pairs; C is then the width of what pairs are scored from. typed:
     on a typed graph its types and relations; feature_width and sparse are then those of the target type.
     leaves: how many nodes the edges of each relation come from, 0 where that differs from edge to edge; None: one.
+    unit: of the scores, where these are numbers; None: as the last layer gives them.
     """
 
     feature_width: int
@@ -53,6 +55,7 @@ class ModelInputs:
     decoder: DecoderInputs | None = None
     typed: TypedInputs | None = None
     leaves: tuple[int, ...] | None = None
+    unit: LabelUnit | None = None
 
     @property
     def leaves_of_relations(self) -> tuple[int, ...]:
@@ -199,9 +202,9 @@ class Model(nn.Module):
     def predict(self, outputs: Sequence[Tensor | None]) -> Tensor:
         """Return logits [N, C] from one output [N, W] per layer; only those of `head_layers` are read."""
         rows = self._read(outputs, self.head_layers)
-        if self.head is None:
-            return rows
-        return affine([Map(self._dropped(rows), self.head.weight)], self.head.bias)
+        if self.head is not None:
+            rows = affine([Map(self._dropped(rows), self.head.weight)], self.head.bias)
+        return rows if self.decoder is not None else self._in_unit(rows)
 
     def score(self, source: Tensor, target: Tensor, attributes: Tensor | None = None) -> Tensor:
         """Return the scores of pairs [P, C] from the rows [P, W] that `predict` gives of their ends.
@@ -209,8 +212,12 @@ class Model(nn.Module):
         attributes [P, A]: of edges, where the decoder was built for some.
         """
         assert self.decoder is not None, "a model of nodes scores no pairs"
-        scores: Tensor = self.decoder(source, target, attributes)
-        return scores
+        return self._in_unit(self.decoder(source, target, attributes))
+
+    def _in_unit(self, scores: Tensor) -> Tensor:
+        unit = self.inputs.unit
+        # in float32 whatever the layers computed in: half precision would leave of a large mean its first digits alone
+        return scores if unit is None else scores.float() * unit.deviation + unit.mean
 
     def embedding(self, outputs: Sequence[Tensor | None]) -> Tensor:
         """Return what the model knows of each node [N, W] before scoring; only `embedding_layers` are read."""

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from gnnflow.config import ModelConfig, model_from_dict
 from gnnflow.graph.errors import ConfigError, StorageError
+from gnnflow.graph.labels import LabelUnit
 from gnnflow.layers.decoders import DecoderInputs
 from gnnflow.layers.model import Model, ModelInputs, build_model
 from gnnflow.layers.typed import TypedInputs
@@ -118,13 +119,14 @@ def decode_weights(content: bytes, *, where: str = "") -> dict[str, Tensor]:
 
 
 def _inputs(document: dict[str, Any]) -> ModelInputs:
-    decoder, typed, leaves = (document.get(name) for name in ("decoder", "typed", "leaves"))
+    decoder, typed, leaves, unit = (document.get(name) for name in ("decoder", "typed", "leaves", "unit"))
     return ModelInputs(
         **{
             **document,
             "decoder": None if decoder is None else DecoderInputs(**decoder),
             "typed": None if typed is None else TypedInputs.from_json(typed),
             "leaves": None if leaves is None else tuple(leaves),
+            "unit": None if unit is None else LabelUnit(**unit),
         }
     )
 

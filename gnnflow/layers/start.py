@@ -16,6 +16,7 @@ from gnnflow.layers.model import Model, ModelInputs
 from gnnflow.layers.saved import SavedModel, decode_weights
 
 _TRAINING_ONLY = {"dropout", "attention_dropout"}
+_OF_THE_SCORES = {"num_outputs", "unit"}
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def differences(config: ModelConfig, saved: SavedModel, *, inputs: ModelInputs |
         found += [
             f"{name.replace('_', ' ')} is {getattr(inputs, name)}, there {getattr(saved.inputs, name)}"
             for name in (field.name for field in fields(ModelInputs))
-            if name != "num_outputs" and getattr(inputs, name) != getattr(saved.inputs, name)
+            if name not in _OF_THE_SCORES and getattr(inputs, name) != getattr(saved.inputs, name)
         ]
     return tuple(found)
 

@@ -119,12 +119,14 @@ def _score(version: Version, *, context: StageContext, targets: _TestTargets, me
     from gnnflow.train.reproducible import compute_settings
 
     train = context.config.train
-    kind = context.artifact(context.run.store_stage).facts(GraphFacts).label_kind
+    graph = context.artifact(context.run.store_stage).facts(GraphFacts)
+    kind = graph.label_kind
     with compute_settings(train.threads):
         model = load_model(version, num_hops=targets.num_hops)
         outputs = targets.outputs(model)
     scores = outputs.metrics(kind, intervals=True)
-    named = {**scores.named("test"), "test.loss": outputs.loss(Objective(kind, config=train.loss))}
+    objective = Objective(kind, config=train.loss, unit=graph.label_unit)
+    named = {**scores.named("test"), "test.loss": outputs.loss(objective)}
     if f"test.{metric}" not in named:
         why = "; ".join(scores.notes) or f"{metric} is not defined for {kind} labels"
         raise RegistryError(f"{why} in the test split", where="publish.metric", fix="Choose another metric.")

@@ -112,7 +112,9 @@ def _certify(
 
     if not scored:
         return Parity(0, None, PARITY_LIMIT, "nothing")
-    difference = largest_difference(scored, again(np.array(sorted(scored))))
+    unit = None if job.scores_edges else job.neighbors.store.facts.label_unit
+    least = 1.0 if unit is None else unit.deviation
+    difference = largest_difference(scored, again(np.array(sorted(scored))), least=least)
     if not difference <= PARITY_LIMIT:
         raise ParityError(
             f"GraphInfer and the k-hop path differ by {difference:.3g} on {len(scored)} targets, over {PARITY_LIMIT}",
@@ -123,11 +125,19 @@ def _certify(
     return Parity(len(scored), difference, PARITY_LIMIT, compared)
 
 
-def largest_difference(scored: Mapping[int, Sequence[float]], again: Mapping[int, FloatArray]) -> float:
-    """Return the largest difference between two scores of the same targets; NaN where either holds a NaN."""
+def largest_difference(
+    scored: Mapping[int, Sequence[float]], again: Mapping[int, FloatArray], *, least: float = 1.0
+) -> float:
+    """Return the largest difference between two scores of the same targets; NaN where either holds a NaN.
+
+    Relative to the score's size, or what is usual in its column, where these are above `least`: float32 holds seven
+    digits, so sums in another order differ more where scores are large, whatever layer computed them.
+    """
     nodes = sorted(scored)
+    first, second = np.array([scored[node] for node in nodes]), np.stack([again[node] for node in nodes])
+    usual = np.sqrt(np.mean(np.square(second, dtype=np.float64), axis=0))
     # NumPy's maximum keeps a NaN where Python's drops it.
-    return float(np.max(np.abs(np.array([scored[node] for node in nodes]) - np.stack([again[n] for n in nodes]))))
+    return float(np.max(np.abs(first - second) / np.maximum(np.maximum(np.abs(second), usual), least)))
 
 
 def _score_on_store(job: InferJob, targets: IntArray) -> dict[int, FloatArray]:

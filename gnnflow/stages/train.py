@@ -61,6 +61,7 @@ def model_inputs(graph: GraphFacts, task: TaskConfig) -> ModelInputs:
         decoder=decoder,
         typed=TypedInputs.of(graph.schema, graph.features_of_types) if graph.schema.is_typed else None,
         leaves=graph.leaves_of_relations if set(graph.leaves_of_relations) != {1} else None,
+        unit=graph.label_unit,
     )
 
 

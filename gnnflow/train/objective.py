@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from gnnflow.config import LossConfig, OwnLoss, StandardLoss, TrainConfig
 from gnnflow.graph.arrays import Array
-from gnnflow.graph.labels import LABEL_KINDS, LabelKind, check_class_weight
+from gnnflow.graph.labels import LABEL_KINDS, LabelKind, LabelUnit, check_class_weight
 from gnnflow.train.losses import LossFunction, loss_function
 from gnnflow.train.metrics import labelled_rows
 from gnnflow.train.optimizers import eager
@@ -27,11 +27,15 @@ from gnnflow.train.optimizers import eager
 
 @dataclass(frozen=True)
 class Objective:
-    """The loss of one label kind. class_weight: float32 [C] or None."""
+    """The loss of one label kind. class_weight: float32 [C] or None.
+
+    unit: of labels that are numbers; our losses are of deviations in it, so that no step is larger for a smaller unit.
+    """
 
     label_kind: LabelKind
     class_weight: Tensor | None = None
     config: LossConfig = field(default_factory=StandardLoss)
+    unit: LabelUnit | None = None
 
     @cached_property
     def _function(self) -> LossFunction:
@@ -59,7 +63,10 @@ class Objective:
             rows = torch.from_numpy(np.flatnonzero(kept)).to(logits.device)
             logits, labels = logits.index_select(0, rows), labels[kept]
         weight = None if self.class_weight is None else self.class_weight.to(logits.device)
-        return self._function(logits, torch.from_numpy(labels).to(logits.device), weight), count
+        truth = torch.from_numpy(labels).to(logits.device)
+        if self.unit is not None and not isinstance(self.config, OwnLoss):
+            logits, truth = ((each - self.unit.mean) / self.unit.deviation for each in (logits, truth))
+        return self._function(logits, truth, weight), count
 
 
 # What labels of one part add to the counts of each class [C].

@@ -142,7 +142,7 @@ def _options(job: TrainJob, name: str) -> FitOptions:
 
 def _objective(job: TrainJob, source: Source) -> Objective:
     if job.train.class_weight == "none":
-        return Objective(job.label_kind, config=job.train.loss)
+        return Objective(job.label_kind, config=job.train.loss, unit=job.inputs.unit)
     weights = balanced_weights(source.train_labels(), label_kind=job.label_kind, num_classes=job.num_classes)
     return Objective(job.label_kind, weights, job.train.loss)
 

@@ -11,6 +11,7 @@ import torch
 
 from gnnflow.config import model_from_dict
 from gnnflow.graph.errors import ConfigError, StorageError
+from gnnflow.graph.labels import LabelUnit
 from gnnflow.layers import ModelInputs, TypedInputs, TypeInputs, build_model
 from gnnflow.layers.saved import (
     ModelFormatError,
@@ -41,7 +42,11 @@ def saved(folder, keys=KINDS["gat"], inputs=INPUTS):
 
 
 @pytest.mark.parametrize("keys", KINDS.values(), ids=KINDS)
-@pytest.mark.parametrize("inputs", [INPUTS, replace(INPUTS, typed=TYPED)], ids=["", "typed"])
+@pytest.mark.parametrize(
+    "inputs",
+    [INPUTS, replace(INPUTS, typed=TYPED), replace(INPUTS, unit=LabelUnit(3e5, 0.1))],
+    ids=["", "typed", "of numbers"],
+)
 def test_a_model_comes_back_as_it_was_saved(tmp_path: Path, keys, inputs) -> None:
     model, again = saved(tmp_path, keys, inputs), load_model(str(tmp_path))
     assert (again.config, again.inputs) == (model.config, model.inputs)

@@ -153,6 +153,19 @@ def test_a_nan_on_either_side_is_a_difference() -> None:
     assert math.isnan(largest_difference(whole, {**again, 2: np.array([math.nan, 0.9], np.float32)}))
 
 
+def test_a_difference_is_one_of_the_size_of_scores() -> None:
+    """What float32 rounds of a large score is no difference, and of numbers in a small unit little is one."""
+    large, small = {1: [3e5], 2: [-2e5], 3: [0.25]}, {1: [3e-6], 2: [-2e-6], 3: [0.0]}
+    rounded = {node: np.array(row, np.float32) * (1 + 1e-6) for node, row in large.items()}
+    assert largest_difference(large, rounded) < 1e-5
+    # a sum that nearly cancels has lost as many digits as the others
+    assert largest_difference(large, {**rounded, 3: np.array([0.35])}) < 1e-5
+    assert largest_difference(large, {**rounded, 1: np.array([3e5 + 100])}) > 1e-4
+    moved = {node: np.array(row) + 1e-8 for node, row in small.items()}
+    assert largest_difference(small, moved) < 1e-5
+    assert largest_difference(small, moved, least=2e-6) > 1e-4
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("sections", "compared"),

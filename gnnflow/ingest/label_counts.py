@@ -1,0 +1,53 @@
+"""What is counted of the labels of targets, and what follows for a model: its outputs, and the unit of numbers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gnnflow.graph.labels import LABEL_KINDS, LabelUnit
+from gnnflow.graph.splits import SPLITS
+from gnnflow.ingest.moments import Moments, moments_of, scale_of
+from gnnflow.storage.columns import to_numpy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from gnnflow.graph.labels import LabelKind
+    from gnnflow.ingest.job import IngestJob
+    from gnnflow.mapreduce.rounds import TaskRecord
+
+_TRAIN = SPLITS.index("train")
+
+
+def label_counts(rows: pa.Table, kind: LabelKind) -> dict[str, Any]:
+    """Return what a task counts of the labels of its targets, rows with our columns label and split."""
+    traits, label = LABEL_KINDS[kind], rows["label"]
+    if traits.is_class:
+        return {"label_max": int(to_numpy(label).max(initial=-1))}
+    if traits.has_classes:
+        return {}
+    trained_on = np.asarray(to_numpy(label), np.float64)[to_numpy(rows["split"]) == _TRAIN]
+    return {"label_moments": asdict(moments_of(trained_on[:, None]))}
+
+
+def num_classes_of(records: Sequence[TaskRecord], job: IngestJob) -> int:
+    """Return how many outputs a model of these targets has."""
+    if not LABEL_KINDS[job.tables.labelled.schema.label_kind].is_class:
+        return job.tables.labelled.schema.label_width
+    largest = max(record.counts.get("label_max", -1) for record in records)
+    return job.config.num_classes or max(largest + 1, 2)
+
+
+def label_unit_of(records: Sequence[TaskRecord]) -> LabelUnit | None:
+    """Return the unit of numbers to predict; None where labels are none, or none is trained on."""
+    found = [Moments(**record.counts["label_moments"]) for record in records if "label_moments" in record.counts]
+    if not any(part.rows for part in found):
+        return None
+    scale = scale_of(found)
+    # As float32 holds them: how the graph is partitioned changes the last digits of float64 sums, and no model by that.
+    return LabelUnit(float(np.float32(scale.mean[0])), float(np.float32(scale.deviation[0])))
