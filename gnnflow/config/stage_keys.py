@@ -38,12 +38,18 @@ def ingest(config: Config) -> Keys:
     # Where the tables lie is no part of what they hold: a copy elsewhere has its own stamps.
     keys: Keys = {"graph": config.graph.model_dump(mode="json", exclude={"nodes", "edges", "timestamp"})}
     if config.task.kind == "node":
-        return keys
+        return keys | _drawn(config)
     # Which edges are held out decides which the store has.
     split = config.task.split
     keys |= {"split": split.model_dump(mode="json"), "seed": config.seed}
     keys |= {"timestamp": config.graph.timestamp} if split.earlier_only else {}
     return {**keys, "messages": config.task.messages} if config.task.kind == "edge" else keys
+
+
+def _drawn(config: Config) -> Keys:
+    """Return what decides which nodes are held out, where no column of their table says it."""
+    split = config.task.split
+    return {} if split.kind == "column" else {"split": split.model_dump(mode="json"), "seed": config.seed}
 
 
 def cuts_shards(config: Config) -> bool:

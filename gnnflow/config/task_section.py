@@ -42,21 +42,28 @@ _CUT = (
 )
 
 
-class _Shares(Section):
-    """Shares of the edges that are held out."""
+class _HeldOut(Section):
+    """Shares that are held out of training."""
 
-    valid: Fraction = Field(0.05, description=_VALID)
-    test: Fraction = Field(0.1, description=_TEST)
+    valid: Fraction
+    test: Fraction
 
     @model_validator(mode="after")
     def _some_are_left(self) -> Self:
         if self.valid + self.test >= 1:
             raise problem(
-                f"valid and test are {self.valid + self.test:g} of all edges, and none is left to train on",
+                f"valid and test are {self.valid + self.test:g} of all, and none is left to train on",
                 key="test",
                 fix="Lower one of them.",
             )
         return self
+
+
+class _Shares(_HeldOut):
+    """Shares of the edges that are held out."""
+
+    valid: Fraction = Field(0.05, description=_VALID)
+    test: Fraction = Field(0.1, description=_TEST)
 
 
 class RandomSplit(_Shares):
@@ -132,10 +139,36 @@ class InBatchNegatives(Section):
 NegativesConfig = Annotated[UniformNegatives | DegreeNegatives | InBatchNegatives, Field(discriminator="kind")]
 
 
+class NodeColumnSplit(Section):
+    """Splits as the node table has them."""
+
+    kind: Literal["column"] = Field(
+        "column",
+        description="The node table's column graph.split says train, valid or test; a node with null is scored alone.",
+    )
+
+
+class NodeRandomSplit(_HeldOut):
+    """Splits by a hash of the node's id, so that a node stays in its split when the tables grow."""
+
+    kind: Literal["random"] = Field(
+        "random",
+        description="By a hash of seed and id: every labelled node is in a split, and stays there when others come.",
+    )
+    valid: Fraction = Field(0.1, description="Share of the labelled nodes that choose the best epoch.")
+    test: Fraction = Field(0.2, description="Share of the labelled nodes that are scored at the end.")
+
+
+NodeSplitConfig = Annotated[NodeColumnSplit | NodeRandomSplit, Field(discriminator="kind")]
+
+
 class NodeTask(Section):
     """Labels of nodes."""
 
     kind: Literal["node"] = Field("node", description="Labels of nodes are learned and scored.")
+    split: NodeSplitConfig = Field(
+        NodeColumnSplit(), description="Which labelled nodes are trained on, and which held out."
+    )
 
 
 class LinkTask(Section):

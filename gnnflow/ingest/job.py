@@ -17,6 +17,7 @@ from gnnflow.ingest import edge_rounds, links, node_rounds
 from gnnflow.ingest.moments import Moments, Scale, scale_of
 from gnnflow.ingest.records import Records, count_splits, facts_of, total
 from gnnflow.ingest.statistics import CHANNEL, TYPE_MARK, column_names, merge_counts, statistics_of
+from gnnflow.ingest.tables import NodeTable
 from gnnflow.mapreduce.rounds import Round
 from gnnflow.storage.columns import id_keys
 from gnnflow.storage.tables import commit_table
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from gnnflow.config import GraphConfig
     from gnnflow.graph.arrays import IntArray
     from gnnflow.graph.schema import GraphSchema
-    from gnnflow.ingest.tables import EdgeTable, NodeTable, Tables
+    from gnnflow.ingest.tables import EdgeTable, Tables
     from gnnflow.ingest.targets import EdgeTargets
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
     from gnnflow.storage.writing import FileEntry
@@ -106,7 +107,7 @@ def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
     step = Round("nodes_sort", parts, send, sort, {"nodes": "nodes_read"}, frozenset({"nodes"}))
     nodes = runner.run(step)
     if job.targets is None:
-        _checkcount_splits(nodes, job)
+        _check_splits(nodes, job)
         _check_classes(nodes, job)
     counts = {CHANNEL: "nodes_sort"}
     merge = Round("nodes_statistics", job.partitions, send, merge_counts, counts, frozenset(counts))
@@ -125,7 +126,7 @@ def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
     )
     steps = Records(job, read, nodes, edge_read, edges, written)
     if job.targets is not None:
-        _check_edgecount_splits(edges[-1], job)
+        _check_edge_splits(edges[-1], job)
         _check_classes(edges[-1], job)
     return IngestResult(steps.files, steps.rows, facts_of(job, book, steps, columns=counted))
 
@@ -170,21 +171,22 @@ def _bounds(job: IngestJob, runner: RoundRunner) -> links.TimeBounds:
     return valid, test
 
 
-def _checkcount_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
+def _check_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
     labelled = job.tables.labelled
     if not labelled.schema.has_split or not labelled.schema.has_labels:
         return
-    counts = count_splits(records)
+    counts, is_drawn = count_splits(records), isinstance(labelled, NodeTable) and labelled.schema.drawn is not None
     for name in ("train", "valid"):
         if not counts[name]:
+            found = "no labelled node was drawn for" if is_drawn else f"column {job.config.split!r}: no row is in"
             raise TableError(
-                f"column {job.config.split!r}: no row is in split {name!r} (counts: {counts})",
+                f"{found} split {name!r} (counts: {counts})",
                 where=labelled.uri,
-                fix="Training needs train and valid rows with labels.",
+                fix=f"Training needs train and valid rows with labels{': see task.split' if is_drawn else ''}.",
             )
 
 
-def _check_edgecount_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
+def _check_edge_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
     counts = count_splits(records)
     for name in ("train", "valid"):
         if not counts[name]:

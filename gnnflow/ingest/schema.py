@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gnnflow.config import GraphConfig
     from gnnflow.graph.facts import IdType
     from gnnflow.graph.schema import Relation
-    from gnnflow.ingest.targets import EdgeTargets
+    from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
     from gnnflow.ingest.text import SourceTable
     from gnnflow.storage.user_tables import Chunk
 
@@ -60,7 +60,8 @@ class NodeSchema(TableSchema):
     """How to read a type's node table.
 
     Dense features are the concatenation of `features`; sparse ones are the columns `<sparse>_index`/`<sparse>_value`.
-    is_target: the type's rows of the store have labels and splits, if only to say that there are none.
+    is_target: the type's rows of the store have labels and splits, if only to say that there are none. drawn: how
+    splits are found, where no column says them.
     """
 
     id_type: IdType = "int64"
@@ -69,6 +70,12 @@ class NodeSchema(TableSchema):
     sparse_has_value: bool = False
     feature_width: int = 0
     is_target: bool = True
+    drawn: DrawnSplit | None = None
+
+    @property
+    def reads_split(self) -> bool:
+        """Whether a column says which split a node is in."""
+        return self.has_split and self.drawn is None
 
     @property
     def has_features(self) -> bool:
@@ -99,11 +106,16 @@ class EdgeSchema(TableSchema):
 
 
 def read_node_schema(
-    table: SourceTable, config: GraphConfig, *, node_type: int = 0, targets: EdgeTargets | None = None
+    table: SourceTable,
+    config: GraphConfig,
+    *,
+    node_type: int = 0,
+    targets: EdgeTargets | None = None,
+    drawn: DrawnSplit | None = None,
 ) -> NodeSchema:
     """Return how to read a type's node table. Reads schemas, and first rows where a width is only in the rows.
 
-    targets: where edges are, so that no label of a node is read.
+    targets: where edges are, so that no label of a node is read. drawn: how labelled nodes are split without a column.
     """
     _refuse_empty(table)
     found, chunks = agreed_schema(table), table.chunks
@@ -113,7 +125,9 @@ def read_node_schema(
     role = _role("graph.features", config.features, config.schema.types[node_type])
     dense = () if sparse else tuple(part_of(found, chunks, name, role) for name in features)
     is_target = node_type in config.target_types
-    kind, width = label_of(found, chunks, config) if is_target and targets is None else ("none", 0)
+    is_labelled = is_target and targets is None
+    kind, width = label_of(found, chunks, config) if is_labelled else ("none", 0)
+    drawn = drawn if is_labelled and LABEL_KINDS[kind].has_labels else None
     return NodeSchema(
         id_type=id_type,
         features=dense,
@@ -122,9 +136,10 @@ def read_node_schema(
         feature_width=sparse_width(table, sparse, config) if sparse else sum(part.width for part in dense),
         label_kind=kind,
         label_width=width,
-        has_split=is_target and targets is None and split_is_text(found, chunks[0], config.split),
+        has_split=drawn is not None or (is_labelled and split_is_text(found, chunks[0], config.split)),
         class_names=class_names_of(chunks) if LABEL_KINDS[kind].has_classes else (),
         is_target=is_target,
+        drawn=drawn,
     )
 
 

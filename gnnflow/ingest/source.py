@@ -24,7 +24,8 @@ from gnnflow.ingest.checks import (
     weight_faults,
 )
 from gnnflow.ingest.labels import is_labelled, label_column, label_faults
-from gnnflow.storage.columns import combine, from_matrix, from_ragged, to_numpy, to_ragged
+from gnnflow.sampling.pairs import random_splits
+from gnnflow.storage.columns import combine, from_matrix, from_ragged, id_keys, to_numpy, to_ragged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from gnnflow.graph.facts import IdType
     from gnnflow.ingest.fields import ColumnPart
     from gnnflow.ingest.schema import EdgeSchema, NodeSchema, TableSchema
+    from gnnflow.ingest.targets import DrawnSplit
 
 
 def node_column_names(schema: NodeSchema, config: GraphConfig) -> list[str]:
@@ -43,7 +45,7 @@ def node_column_names(schema: NodeSchema, config: GraphConfig) -> list[str]:
         names += [f"{schema.sparse}_index"] + ([f"{schema.sparse}_value"] if schema.sparse_has_value else [])
     if schema.has_labels:
         names.append(config.label)
-    return names + ([config.split] if schema.has_split else [])
+    return names + ([config.split] if schema.reads_split else [])
 
 
 def edge_column_names(schema: EdgeSchema, config: GraphConfig) -> list[str]:
@@ -64,7 +66,7 @@ def node_faults(table: pa.Table, schema: NodeSchema, config: GraphConfig) -> lis
         faults += number_faults(table, schema.features, "feature", exact=exact)
     if schema.has_labels:
         faults += label_faults(table, schema, config)
-    if schema.has_split:
+    if schema.reads_split:
         faults += split_faults(table, config.split, _labelled(table, schema, config))
     return faults
 
@@ -93,10 +95,15 @@ def node_columns(table: pa.Table, schema: NodeSchema, config: GraphConfig) -> di
     """Return our columns of faultless node rows: id; of targets labelled, label, split; x or x_index/x_value."""
     columns = {"id": _ids(table.column(config.id), schema.id_type)}
     if schema.is_target:
-        columns["labelled"] = pa.array(_labelled(table, schema, config))
+        labelled = _labelled(table, schema, config)
+        columns["labelled"] = pa.array(labelled)
         if schema.has_labels:
             columns["label"] = label_column(table, schema, config)
-        columns["split"] = pa.array(_split_codes(table, config.split if schema.has_split else None))
+        if schema.drawn is None:
+            split = _split_codes(table, config.split if schema.has_split else None)
+        else:
+            split = _drawn_codes(columns["id"], labelled, schema.drawn)
+        columns["split"] = pa.array(split)
     if not schema.has_features:
         return columns
     if not schema.sparse:
@@ -165,6 +172,12 @@ def _split_codes(table: pa.Table, column: str | None) -> Array:
     # the position of each row's text in SPLITS [rows], -1 where it is null
     text = combine(table.column(column)).cast(pa.string())
     return to_numpy(pc.index_in(text, value_set=pa.array(SPLITS)).fill_null(-1).cast(pa.int8()))
+
+
+def _drawn_codes(ids: pa.Array, labelled: Array, drawn: DrawnSplit) -> Array:
+    """Return the split code of each row [rows], -1 without a label."""
+    codes = random_splits(id_keys(ids), of="node split", seed=drawn.seed, valid=drawn.valid, test=drawn.test)
+    return np.where(labelled, codes, np.int8(-1))
 
 
 def _sparse_values(table: pa.Table, schema: NodeSchema, config: GraphConfig, offsets: Array) -> FloatArray | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gnnflow.config import GraphConfig
     from gnnflow.graph.schema import Relation
     from gnnflow.ingest.schema import EdgeSchema, NodeSchema
-    from gnnflow.ingest.targets import EdgeTargets
+    from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
     from gnnflow.ingest.text import SourceTable
     from gnnflow.mapreduce.rounds import RoundRunner
     from gnnflow.storage.table_files import TableFiles
@@ -129,22 +129,32 @@ def read_tables(
     *,
     targets: EdgeTargets | None = None,
     found: Mapping[str, TableFiles] | None = None,
+    drawn: DrawnSplit | None = None,
 ) -> Tables:
     """Return the tables that a config names and how each is read. Reads text once, of other files only schemas.
 
-    Raises TableError for tables that break their contract.
+    drawn: how labelled nodes are split, where no column says it. Raises TableError for tables that break their
+    contract.
     """
     nodes, edges = sources_of(config, targets=targets, found=found)
     settled = settle_text([*nodes, *edges], runner)
-    return tables_of(settled[: len(nodes)], settled[len(nodes) :], config, targets=targets)
+    return tables_of(settled[: len(nodes)], settled[len(nodes) :], config, targets=targets, drawn=drawn)
 
 
 def tables_of(
-    nodes: Sequence[SourceTable], edges: Sequence[SourceTable], config: GraphConfig, *, targets: EdgeTargets | None
+    nodes: Sequence[SourceTable],
+    edges: Sequence[SourceTable],
+    config: GraphConfig,
+    *,
+    targets: EdgeTargets | None,
+    drawn: DrawnSplit | None = None,
 ) -> Tables:
     """Return how each of these tables is read, the types of whose text are settled."""
     graph, names = config.schema, list(config.edge_tables)
-    schemas = [read_node_schema(table, config, node_type=number, targets=targets) for number, table in enumerate(nodes)]
+    schemas = [
+        read_node_schema(table, config, node_type=number, targets=targets, drawn=drawn)
+        for number, table in enumerate(nodes)
+    ]
     edge_schemas = [
         read_edge_schema(table, config, nodes=schemas, number=number, targets=targets)
         for number, table in enumerate(edges)

@@ -1,4 +1,4 @@
-"""What a task whose targets are edges asks of the edge tables, and which edges carry messages."""
+"""What a task asks of the tables: which nodes are held out by a draw, which edges are targets, which carry messages."""
 
 from __future__ import annotations
 
@@ -7,6 +7,27 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gnnflow.config import GraphConfig, PairTask, TaskConfig
+
+
+@dataclass(frozen=True)
+class DrawnSplit:
+    """The shares of labelled nodes that are held out, by a hash of their ids and a seed."""
+
+    valid: float
+    test: float
+    seed: int
+
+    @staticmethod
+    def of(task: TaskConfig, *, seed: int) -> DrawnSplit | None:
+        """Return how a task's nodes are split; None where a column says it, or targets are edges."""
+        if task.kind != "node" or task.split.kind == "column":
+            return None
+        return DrawnSplit(task.split.valid, task.split.test, seed)
+
+    @property
+    def text(self) -> str:
+        """What is held out, as half a sentence."""
+        return f"drawn by id, {self.valid:.0%} of labelled nodes for valid and {self.test:.0%} for test"
 
 
 @dataclass(frozen=True)

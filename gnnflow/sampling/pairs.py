@@ -1,4 +1,4 @@
-"""Which split an edge is in, which nodes negatives are drawn from, and which negatives an edge has in an epoch.
+"""Which split a node or an edge is in, which nodes negatives are drawn from, and which an edge has in an epoch.
 
 All are functions of hashes: of an edge's ends, of a shard and a number, of an edge, an epoch and a number. None depends
 on partitions, order or what was drawn before.
@@ -33,9 +33,14 @@ def pair_keys(left: KeyArray, right: KeyArray) -> KeyArray:
     return combine(np.minimum(left, right), np.maximum(left, right))
 
 
-def random_splits(pairs: KeyArray, *, seed: int, valid: float, test: float) -> npt.NDArray[np.int8]:
-    """Return the split code of each pair [E]: a share `valid` and a share `test` of all, the others train."""
-    point = _points(combine(pairs, seed_word("edge split", seed)))
+def random_splits(
+    keys: KeyArray, *, seed: int, valid: float, test: float, of: str = "edge split"
+) -> npt.NDArray[np.int8]:
+    """Return the split code of each pair, or of each node, by its key [E]: shares valid and test, the others train.
+
+    of: what is split, so that nodes and pairs of one seed are drawn apart.
+    """
+    point = _points(combine(keys, seed_word(of, seed)))
     names = np.select([point < test, point < test + valid], [SPLITS.index("test"), SPLITS.index("valid")], 0)
     return names.astype(np.int8)
 

@@ -147,7 +147,7 @@ def _check_labels(run: ResolvedRun) -> None:
         raise TrainingError(
             f"{table} has no split column {config.graph.split!r}, so no node is marked as train",
             where="graph.split",
-            fix="Name the column, or write one that says train, valid, test or null.",
+            fix="Name the column, write one that says train, valid, test or null, or set task.split to {kind: random}.",
         )
     _check_choices(config, kind)
 
@@ -187,7 +187,7 @@ def _known_of_tables(run: ResolvedRun) -> tuple[LabelKind, bool, int | None] | N
     """
     from gnnflow.ingest.schema import NodeSchema
     from gnnflow.ingest.tables import sources_of, tables_of
-    from gnnflow.ingest.targets import EdgeTargets
+    from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 
     store, graph = run.artifact(run.store_stage), run.config.graph
     if committed(store):
@@ -201,7 +201,8 @@ def _known_of_tables(run: ResolvedRun) -> tuple[LabelKind, bool, int | None] | N
     nodes, edges = sources_of(graph, targets=targets)
     if any(chunk.csv for table in (*nodes, *edges) for chunk in table.chunks):
         return None
-    labelled = tables_of(nodes, edges, graph, targets=targets).labelled.schema
+    drawn = DrawnSplit.of(run.config.task, seed=run.config.seed)
+    labelled = tables_of(nodes, edges, graph, targets=targets, drawn=drawn).labelled.schema
     width = (
         _rows_of(run.config, labelled.feature_width, is_sparse=labelled.sparse is not None)
         if isinstance(labelled, NodeSchema)

@@ -8,7 +8,7 @@ from gnnflow.graph.errors import TableError
 from gnnflow.graph.labels import metrics_to_choose
 from gnnflow.ingest.job import IngestJob, run_rounds
 from gnnflow.ingest.tables import read_tables, without_features, without_times
-from gnnflow.ingest.targets import EdgeTargets
+from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 from gnnflow.stages.base import Made
 from gnnflow.stages.resolve import FEWEST_PARTITIONS, stamps_of, tables_by_name
 from gnnflow.storage.filesystem import absolute
@@ -27,7 +27,10 @@ def work(run: StageRun) -> Made:
     for name, uri in tables_by_name(graph).items():
         tell(f"{name}: {found[uri].summary}")
     targets = EdgeTargets.of(run.config.task, graph, seed=run.config.seed)
-    tables = read_tables(graph, run.rounds, targets=targets, found=found)
+    drawn = DrawnSplit.of(run.config.task, seed=run.config.seed)
+    tables = read_tables(graph, run.rounds, targets=targets, found=found, drawn=drawn)
+    if drawn is not None:
+        tell(f"splits: {drawn.text}; no column is read for them")
     without_features(tables, graph, tell)
     without_times(tables, graph, tell)
     schema = tables.labelled.schema
