@@ -73,6 +73,12 @@ class GraphConfig(Section):
         description="Number of classes; null takes the largest label plus one. Labels written as floats are classes "
         "where it is given, otherwise numbers to predict.",
     )
+    classes: tuple[Column, ...] | None = Field(
+        None,
+        min_length=2,
+        description="Names of the classes, in the order of their numbers: what a label column of text holds, and what "
+        "the report calls them. null: labels are numbers.",
+    )
     normalize: Literal["none", "row", "standard"] = Field(
         "none",
         description="Scaling: row makes each row sum to one, standard each column mean 0 and variance 1.",
@@ -156,9 +162,26 @@ class GraphConfig(Section):
 
     @model_serializer(mode="wrap")
     def _without_later_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # A key that came later: what was made without it keeps its bytes.
+        # Keys that came later: what was made without them keeps its bytes.
         values: dict[str, Any] = handler(self)
-        return {key: value for key, value in values.items() if key != "target" or value is not None}
+        return {key: value for key, value in values.items() if key not in {"target", "classes"} or value is not None}
+
+    @property
+    def classes_given(self) -> int | None:
+        """How many classes there are, where the config says it."""
+        return self.num_classes if self.classes is None else len(self.classes)
+
+    @model_validator(mode="after")
+    def _classes_have_names_of_their_own(self) -> Self:
+        names = self.classes or ()
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise problem(f"{twice!r} is there twice", key="classes", fix="Give each class a name of its own.")
+        if names and self.num_classes not in {None, len(names)}:
+            raise problem(
+                f"{self.num_classes}, and graph.classes names {len(names)}", key="num_classes", fix="Leave it out."
+            )
+        return self
 
     @model_validator(mode="after")
     def _columns_mean_one_thing(self) -> Self:

@@ -82,7 +82,7 @@ def _meaning(found: pa.DataType, is_number: bool) -> str:  # noqa: FBT001
     found = _plain(found)
     if holds_lists(found):
         return f"list of {_meaning(found.value_type, is_number)}"
-    if _is_text(found):
+    if holds_text(found):
         return "text"
     if is_number and holds_numbers(found):
         return "number"
@@ -107,7 +107,9 @@ def _plain(found: pa.DataType) -> pa.DataType:
     return found.value_type if pa.types.is_dictionary(found) else found
 
 
-def _is_text(found: pa.DataType) -> bool:
+def holds_text(found: pa.DataType) -> bool:
+    """Return whether values are text, also where each distinct one is kept once."""
+    found = _plain(found)
     return bool(pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found))
 
 
@@ -126,7 +128,7 @@ def id_type_of(schema: pa.Schema, chunk: Chunk, name: str, role: str) -> IdType:
     found = _plain(field_of(schema, chunk, name, role).type)
     if pa.types.is_integer(found):
         return "int64"
-    if _is_text(found):
+    if holds_text(found):
         return "string"
     raise TableError(f"column {name!r} is {found}, not an id", where=chunk.uri, fix="Write ids as int64 or string.")
 
@@ -182,7 +184,7 @@ def split_is_text(schema: pa.Schema, chunk: Chunk, name: str) -> bool:
     if name not in schema.names:
         return False
     found = _plain(schema.field(name).type)
-    if not _is_text(found) and not pa.types.is_null(found):
+    if not holds_text(found) and not pa.types.is_null(found):
         raise TableError(f"column {name!r} is {found}", where=chunk.uri, fix="Write train, valid, test or null.")
     return True
 

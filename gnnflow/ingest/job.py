@@ -221,7 +221,7 @@ def _column_names(job: IngestJob) -> list[str]:
 
 def _check_classes(records: Sequence[TaskRecord], job: IngestJob) -> None:
     """Raise TableError for a class number that no count of rows explains: a model has one output per class."""
-    if not LABEL_KINDS[job.tables.labelled.schema.label_kind].is_class or job.config.num_classes is not None:
+    if not LABEL_KINDS[job.tables.labelled.schema.label_kind].is_class or job.config.classes_given is not None:
         return
     largest = max(record.counts.get("label_max", -1) for record in records)
     limit = max(_FEW_CLASSES, total(records, "labelled"))

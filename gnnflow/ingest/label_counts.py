@@ -40,7 +40,7 @@ def num_classes_of(records: Sequence[TaskRecord], job: IngestJob) -> int:
     if not LABEL_KINDS[job.tables.labelled.schema.label_kind].is_class:
         return job.tables.labelled.schema.label_width
     largest = max(record.counts.get("label_max", -1) for record in records)
-    return job.config.num_classes or max(largest + 1, 2)
+    return job.config.classes_given or max(largest + 1, 2)
 
 
 def label_unit_of(records: Sequence[TaskRecord]) -> LabelUnit | None:

@@ -18,6 +18,7 @@ from gnnflow.ingest.fields import (
     files_of,
     holds_lists,
     holds_numbers,
+    holds_text,
     list_width,
     shown,
     text_at,
@@ -40,15 +41,20 @@ def label_of(schema: pa.Schema, nodes: Sequence[Chunk], config: GraphConfig) -> 
             field_of(schema, nodes[0], config.label, "graph.label")
         return "none", 0
     found = schema.field(config.label).type
-    if pa.types.is_floating(found) and config.num_classes is not None:
+    if pa.types.is_floating(found) and config.classes_given is not None:
+        return "single", 1
+    if holds_text(found) and config.classes is not None:
         return "single", 1
     for kind, is_of_kind in _LABEL_TYPES.items():
         if is_of_kind(found):
-            return kind, list_width(found, nodes, config.label) if LABEL_KINDS[kind].is_list else 1
+            width = list_width(found, nodes, config.label) if LABEL_KINDS[kind].is_list else 1
+            _check_names(width, nodes[0], config, kind)
+            return kind, width
+    named = "List the names of classes in graph.classes. " if holds_text(found) else ""
     raise TableError(
         f"column {config.label!r} is {found}, not a label{text_at(schema.field(config.label))}",
         where=nodes[0].uri,
-        fix="Write classes as integers from 0, targets as floats, or several labels as lists of 0/1.",
+        fix=f"{named}Write classes as integers from 0, targets as floats, or several labels as lists of 0/1.",
     )
 
 
@@ -60,8 +66,19 @@ _LABEL_TYPES: dict[LabelKind, Callable[[pa.DataType], bool]] = {
 }
 
 
-def class_names_of(nodes: Sequence[Chunk]) -> tuple[str, ...]:
-    """Return the names of the classes that the node table's metadata states; all files that state any must agree."""
+def _check_names(width: int, chunk: Chunk, config: GraphConfig, kind: LabelKind) -> None:
+    if LABEL_KINDS[kind].is_list and config.classes is not None and len(config.classes) != width:
+        raise TableError(
+            f"column {config.label!r} holds lists of {width}, and graph.classes names {len(config.classes)}",
+            where=chunk.uri,
+            fix="Name each place of the lists, in their order.",
+        )
+
+
+def class_names_of(nodes: Sequence[Chunk], config: GraphConfig) -> tuple[str, ...]:
+    """Return the names of the classes: the config's, or those that the table's metadata states, in all files alike."""
+    if config.classes is not None:
+        return config.classes
     names: tuple[str, ...] = ()
     for chunk in files_of(nodes):
         stated = (schema_of(chunk).metadata or {}).get(_CLASS_NAMES)

@@ -14,16 +14,18 @@ import pyarrow.compute as pc
 
 from gnnflow.graph.labels import UNLABELLED
 from gnnflow.ingest.checks import Fault, fits_float32
+from gnnflow.ingest.fields import holds_text
 from gnnflow.storage.columns import combine, from_matrix, to_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from gnnflow.config import GraphConfig
     from gnnflow.graph.arrays import Array, FloatArray, IntArray
     from gnnflow.graph.labels import LabelKind
     from gnnflow.ingest.schema import TableSchema
 
+_SHOWN = 5  # names of classes in a refusal
 _MOST = 2**62  # above any class number; holds in int64 and as a float
 
 Column = Any  # pa.Array: pyarrow ships no complete types
@@ -40,17 +42,38 @@ class _LabelColumn:
 
 def label_faults(table: pa.Table, schema: TableSchema, config: GraphConfig) -> list[Fault]:
     """Return the faults of the label column, which the table has."""
-    return _COLUMNS[schema.label_kind].faults(combine(table.column(config.label)), schema, config)
+    column = combine(table.column(config.label))
+    if config.classes is not None and holds_text(column.type):
+        return _name_faults(column, config)
+    return _COLUMNS[schema.label_kind].faults(column, schema, config)
 
 
 def is_labelled(table: pa.Table, schema: TableSchema, config: GraphConfig) -> Array:
     """Return which rows of a table with a label column have a label [R]."""
-    return _COLUMNS[schema.label_kind].labelled(combine(table.column(config.label)))
+    return _COLUMNS[schema.label_kind].labelled(_labels(table, config))
 
 
 def label_column(table: pa.Table, schema: TableSchema, config: GraphConfig) -> pa.Array:
     """Return the labels of faultless rows as they are stored: int64 [R], float32 [R], or float32 [R, W]."""
-    return _COLUMNS[schema.label_kind].stored(combine(table.column(config.label)), schema)
+    return _COLUMNS[schema.label_kind].stored(_labels(table, config), schema)
+
+
+def _labels(table: pa.Table, config: GraphConfig) -> Column:
+    """Return the label column of a table [R]; of names of classes their numbers, null where there is none."""
+    column = combine(table.column(config.label))
+    return column if config.classes is None or not holds_text(column.type) else _numbers_of(column, config.classes)
+
+
+def _numbers_of(names: Column, classes: Sequence[str]) -> Column:
+    return pc.index_in(names.cast(pa.string()), value_set=pa.array(classes, pa.string())).cast(pa.int64())
+
+
+def _name_faults(column: Column, config: GraphConfig) -> list[Fault]:
+    assert config.classes is not None
+    unknown = pc.and_(pc.is_valid(column), pc.is_null(_numbers_of(column, config.classes)))
+    reason = f"label is none of {', '.join(config.classes[:_SHOWN])}{' ...' if len(config.classes) > _SHOWN else ''}"
+    fix = "List every class in graph.classes, or leave the label null."
+    return [Fault(reason, config.label, np.flatnonzero(to_numpy(unknown)), fix)]
 
 
 def _class_numbers(column: Column) -> IntArray:
@@ -69,7 +92,7 @@ def _float_labels(column: Column) -> FloatArray:
 
 
 def _class_faults(column: Column, schema: TableSchema, config: GraphConfig) -> list[Fault]:
-    label, most = _class_numbers(column), config.num_classes
+    label, most = _class_numbers(column), config.classes_given
     high = np.inf if most is None else most - 1
     rows = np.flatnonzero((label < UNLABELLED) | (label > high))
     allowed = "-1 (unlabelled) or more" if most is None else f"-1 (unlabelled) to {most - 1}"

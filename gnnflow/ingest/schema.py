@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 class TableSchema:
     """What a table of nodes or of edges says of targets; nothing where its rows are none.
 
-    class_names are those the table's metadata states, by class number; there may be fewer or more than classes.
+    class_names are those of the config or of the table's metadata, by class number, where there may be fewer or more
+    than classes.
     """
 
     label_kind: LabelKind = "none"
@@ -137,7 +138,7 @@ def read_node_schema(
         label_kind=kind,
         label_width=width,
         has_split=drawn is not None or (is_labelled and split_is_text(found, chunks[0], config.split)),
-        class_names=class_names_of(chunks) if LABEL_KINDS[kind].has_classes else (),
+        class_names=class_names_of(chunks, config) if LABEL_KINDS[kind].has_classes else (),
         is_target=is_target,
         drawn=drawn,
     )
@@ -176,7 +177,7 @@ def read_edge_schema(
         is_target=own is not None,
         has_split=own is not None and own.by_column,
         has_time=targets is not None and targets.have_times and _has_time(found, chunks, config, relation),
-        class_names=class_names_of(chunks) if LABEL_KINDS[kind].has_classes else (),
+        class_names=class_names_of(chunks, config) if LABEL_KINDS[kind].has_classes else (),
     )
 
 

@@ -56,7 +56,7 @@ def check_run(run: ResolvedRun, stages: Sequence[str] | None = None) -> None:
     if "train" in missing:
         check_log(run.config)
         _check_scratch(run.config)
-        outputs = run.config.graph.num_classes if run.config.task.kind == "node" else run.config.task.width
+        outputs = run.config.graph.classes_given if run.config.task.kind == "node" else run.config.task.width
         check_trained_size(run.config, outputs=outputs or 1)
         _check_labels(run)
         _check_start(run)
