@@ -39,7 +39,8 @@ def show_metrics(metrics: Mapping[str, float]) -> None:
         if any(key in cells for key in keys):
             bounds = [_score(metrics[key]) for side in BOUNDS if (key := row.format("test") + side) in metrics]
             interval = f"  ({' to '.join(bounds)})" if bounds else ""
-            typer.echo(f"{name:<{_NAME_WIDTH}}{''.join(f'{cells.get(key, str()):>{width}}' for key in keys)}{interval}")
+            line = "".join(cells.get(key, "").rjust(width) for key in keys)
+            typer.echo(f"{name:<{_NAME_WIDTH}}{line}{interval}")
     for key, value in sorted(metrics.items()):
         if key not in cells and not is_bound(key):
             left = max(0, _NAME_WIDTH + _WIDTH - len(key) - 2)  # a long name stands apart from its figure too

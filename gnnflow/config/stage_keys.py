@@ -37,19 +37,14 @@ def ingest(config: Config) -> Keys:
     """Return what the tables are read as and, of pairs, which are held out."""
     # Where the tables lie is no part of what they hold: a copy elsewhere has its own stamps.
     keys: Keys = {"graph": config.graph.model_dump(mode="json", exclude={"nodes", "edges", "timestamp"})}
+    if config.task.kind == "node" and config.task.split.kind == "column":
+        return keys
+    # Which nodes are held out is in the store, and which edges are decides which it has.
+    keys |= {"split": config.task.split.model_dump(mode="json"), "seed": config.seed}
     if config.task.kind == "node":
-        return keys | _drawn(config)
-    # Which edges are held out decides which the store has.
-    split = config.task.split
-    keys |= {"split": split.model_dump(mode="json"), "seed": config.seed}
-    keys |= {"timestamp": config.graph.timestamp} if split.earlier_only else {}
+        return keys
+    keys |= {"timestamp": config.graph.timestamp} if config.task.split.earlier_only else {}
     return {**keys, "messages": config.task.messages} if config.task.kind == "edge" else keys
-
-
-def _drawn(config: Config) -> Keys:
-    """Return what decides which nodes are held out, where no column of their table says it."""
-    split = config.task.split
-    return {} if split.kind == "column" else {"split": split.model_dump(mode="json"), "seed": config.seed}
 
 
 def cuts_shards(config: Config) -> bool:

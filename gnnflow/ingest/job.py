@@ -17,7 +17,6 @@ from gnnflow.ingest import edge_rounds, links, node_rounds
 from gnnflow.ingest.moments import Moments, Scale, scale_of
 from gnnflow.ingest.records import Records, count_splits, facts_of, total
 from gnnflow.ingest.statistics import CHANNEL, TYPE_MARK, column_names, merge_counts, statistics_of
-from gnnflow.ingest.tables import NodeTable
 from gnnflow.mapreduce.rounds import Round
 from gnnflow.storage.columns import id_keys
 from gnnflow.storage.tables import commit_table
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from gnnflow.config import GraphConfig
     from gnnflow.graph.arrays import IntArray
     from gnnflow.graph.schema import GraphSchema
-    from gnnflow.ingest.tables import EdgeTable, Tables
+    from gnnflow.ingest.tables import EdgeTable, NodeTable, Tables
     from gnnflow.ingest.targets import EdgeTargets
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
     from gnnflow.storage.writing import FileEntry
@@ -175,7 +174,7 @@ def _check_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
     labelled = job.tables.labelled
     if not labelled.schema.has_split or not labelled.schema.has_labels:
         return
-    counts, is_drawn = count_splits(records), isinstance(labelled, NodeTable) and labelled.schema.drawn is not None
+    counts, is_drawn = count_splits(records), labelled.schema.drawn is not None
     for name in ("train", "valid"):
         if not counts[name]:
             found = "no labelled node was drawn for" if is_drawn else f"column {job.config.split!r}: no row is in"

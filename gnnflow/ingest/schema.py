@@ -42,18 +42,24 @@ class TableSchema:
     """What a table of nodes or of edges says of targets; nothing where its rows are none.
 
     class_names are those of the config or of the table's metadata, by class number, where there may be fewer or more
-    than classes.
+    than classes. drawn: how splits are found, where no column says them.
     """
 
     label_kind: LabelKind = "none"
     label_width: int = 0
     has_split: bool = False
     class_names: tuple[str, ...] = ()
+    drawn: DrawnSplit | None = None
 
     @property
     def has_labels(self) -> bool:
         """Whether the table has a label column that is read."""
         return LABEL_KINDS[self.label_kind].has_labels
+
+    @property
+    def reads_split(self) -> bool:
+        """Whether a column says which split a target is in."""
+        return self.has_split and self.drawn is None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +67,7 @@ class NodeSchema(TableSchema):
     """How to read a type's node table.
 
     Dense features are the concatenation of `features`; sparse ones are the columns `<sparse>_index`/`<sparse>_value`.
-    is_target: the type's rows of the store have labels and splits, if only to say that there are none. drawn: how
-    splits are found, where no column says them.
+    is_target: the type's rows of the store have labels and splits, if only to say that there are none.
     """
 
     id_type: IdType = "int64"
@@ -71,12 +76,6 @@ class NodeSchema(TableSchema):
     sparse_has_value: bool = False
     feature_width: int = 0
     is_target: bool = True
-    drawn: DrawnSplit | None = None
-
-    @property
-    def reads_split(self) -> bool:
-        """Whether a column says which split a node is in."""
-        return self.has_split and self.drawn is None
 
     @property
     def has_features(self) -> bool:
