@@ -77,7 +77,7 @@ class GraphConfig(Section):
         None,
         min_length=2,
         description="Names of the classes, in the order of their numbers: what a label column of text holds, and what "
-        "the report calls them. null: labels are numbers.",
+        "the report and predictions call them. null: labels are numbers.",
     )
     normalize: Literal["none", "row", "standard"] = Field(
         "none",

@@ -68,6 +68,8 @@ class LabelTraits:
 _SCORES = ("accuracy", "micro_f1", "macro_f1", "roc_auc")
 _CLASS_LOSSES = ("standard", "focal")
 _CLASS_COLUMNS = ("prediction", "probabilities")
+CLASS_COLUMN = "class"
+"""The column with the name of the predicted class, where classes have names."""
 
 LABEL_KINDS: dict[LabelKind, LabelTraits] = {
     "single": LabelTraits(

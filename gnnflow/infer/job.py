@@ -71,6 +71,11 @@ class InferJob:
         return "link" if self.scores_edges else self.label_kind
 
     @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes, where they have names."""
+        return self.neighbors.store.facts.class_names
+
+    @property
     def node_targets(self) -> str | tuple[int, ...]:
         """The split codes of the nodes to compute, or "all"."""
         return "all" if self.scores_edges else self.targets

@@ -65,7 +65,7 @@ def score_edges(index: int, inbox: Inbox, *, job: InferJob) -> TaskOutput:
         example = " to ".join(str(each[int(broken[0])]) for each in ids)
         return TaskOutput(counts={"rows": len(logits), "not_finite": len(broken), "example": example})
     scores = scores_of(torch.from_numpy(logits), job.label_kind)
-    table = pa.table({"src": ids[0], "dst": ids[1], **prediction_columns(scores, job.label_kind)})
+    table = pa.table({"src": ids[0], "dst": ids[1], **prediction_columns(scores, job.label_kind, job.class_names)})
     return TaskOutput(files=(commit_predictions(index, table, job=job),), counts={"rows": len(logits)})
 
 

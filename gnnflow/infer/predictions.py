@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 
-from gnnflow.graph.labels import LABEL_KINDS
+from gnnflow.graph.labels import CLASS_COLUMN, LABEL_KINDS
 from gnnflow.storage.columns import from_matrix
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from gnnflow.graph.arrays import FloatArray
     from gnnflow.graph.labels import LabelKind
@@ -29,10 +30,17 @@ def scores_of(logits: torch.Tensor, label_kind: LabelKind) -> FloatArray:
     return scores
 
 
-def prediction_columns(scores: FloatArray, label_kind: LabelKind) -> dict[str, Any]:
-    """Return the columns of a predictions file for scores [n, C], named as LABEL_KINDS says."""
-    columns = _PUBLISHED[label_kind].columns(scores)
-    return dict(zip(LABEL_KINDS[label_kind].columns, columns, strict=True))
+def prediction_columns(scores: FloatArray, label_kind: LabelKind, class_names: Sequence[str]) -> dict[str, Any]:
+    """Return the columns of a predictions file for scores [n, C], named as LABEL_KINDS says.
+
+    A predicted class that has a name is beside it in a column of its own, the number where only others have names.
+    """
+    traits = LABEL_KINDS[label_kind]
+    columns = dict(zip(traits.columns, _PUBLISHED[label_kind].columns(scores), strict=True))
+    if traits.is_class and class_names:
+        every = [*class_names, *map(str, range(len(class_names), scores.shape[1]))]
+        columns[CLASS_COLUMN] = pa.array(every, pa.string()).take(pa.array(columns[traits.columns[0]]))
+    return columns
 
 
 def _likeliest_class(scores: FloatArray) -> tuple[Any, ...]:

@@ -99,7 +99,7 @@ def score(index: int, inbox: Inbox, *, job: InferJob, parity: tuple[int, ...]) -
     if len(broken):
         example = str(names["id"][int(broken[0])])
         return TaskOutput(counts={"rows": len(rows), "not_finite": len(broken), "example": example})
-    table = pa.table({**names, **prediction_columns(scores, job.row_kind)})
+    table = pa.table({**names, **prediction_columns(scores, job.row_kind, job.class_names)})
     if embedding is not None:
         table = table.append_column("embedding", from_matrix(embedding))
     # which of the scored rows the parity certificate samples, and their dense ids

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
@@ -61,11 +62,30 @@ def test_every_metric_of_a_kind_can_be_chosen(kind: LabelKind):
 def test_the_named_columns_are_published_scores_last(kind: LabelKind):
     outputs = torch.tensor([[0.5, -2.0], [3.0, 1.0]])[:, : 2 if LABEL_KINDS[kind].has_classes else 1]
     scores = scores_of(outputs, kind)
-    columns = prediction_columns(scores, kind)
+    columns = prediction_columns(scores, kind, ())
     assert tuple(columns) == LABEL_KINDS[kind].columns
     last = columns[LABEL_KINDS[kind].columns[-1]]
     published = np.array(last.to_pylist() if LABEL_KINDS[kind].has_classes else last, np.float32)
     assert np.array_equal(published.reshape(scores.shape), scores)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"), [(["ok", "fraud", "not sure"], ["not sure", "ok"]), (["ok"], ["2", "ok"]), ([], None)]
+)
+def test_a_predicted_class_is_named_beside_its_number(names: list[str], expected: list[str] | None):
+    columns = prediction_columns(np.array([[0.1, 0.2, 0.7], [0.8, 0.2, 0.0]], np.float32), "single", names)
+    assert columns["prediction"].tolist() == [2, 0]
+    assert (columns["class"].to_pylist() if "class" in columns else None) == expected
+
+
+@pytest.mark.parametrize("kind", sorted({*LABELLED} - {"single"}))
+def test_what_is_not_one_class_has_no_name(kind: LabelKind):
+    assert "class" not in prediction_columns(np.zeros((3, 2), np.float32), kind, ["ok", "fraud"])
+
+
+def test_a_partition_without_targets_has_columns_of_the_same_types():
+    some, none = (prediction_columns(np.ones((n, 2), np.float32), "single", ["ok", "fraud"]) for n in (1, 0))
+    assert pa.table(some).schema == pa.table(none).schema
 
 
 @pytest.mark.parametrize(

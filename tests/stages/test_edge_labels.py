@@ -55,7 +55,7 @@ def config_of(folder: Path, *, task: dict[str, Any] | None = None, **sections: A
 def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Any, Path]:
     folder = tmp_path_factory.mktemp("edges")
     write_labelled(folder)
-    config = config_of(folder)
+    config = config_of(folder, graph={"classes": ["legal", "illicit"]})
     return config, run_pipeline(StageContext.of(config)), folder
 
 
@@ -68,7 +68,9 @@ def test_a_run_learns_labels_of_edges_and_writes_a_row_for_each(done: tuple[Conf
     assert result.metrics["test.accuracy"] > 0.85
     assert result.metrics["infer.parity_max_difference"] < 1e-4
     found, given = predictions(result), pq.read_table(folder / "edges.parquet")
-    assert found.column_names == ["src", "dst", "prediction", "probabilities"]
+    assert found.column_names == ["src", "dst", "prediction", "probabilities", "class"]
+    names = {0: "legal", 1: "illicit"}
+    assert found["class"].to_pylist() == [names[number] for number in found["prediction"].to_pylist()]
     pairs = [sorted(zip(each["src"].to_pylist(), each["dst"].to_pylist(), strict=True)) for each in (found, given)]
     assert pairs[0] == pairs[1]
     rows = np.stack(found["probabilities"].to_numpy())

@@ -59,6 +59,20 @@ def test_a_number_per_node(tmp_path: Path) -> None:
     assert predictions(result)["value"].type == pa.float32()
 
 
+def test_classes_are_predicted_by_the_names_that_labels_have(tmp_path: Path) -> None:
+    write_graph(tmp_path, num_nodes=200, num_edges=300)
+    names = np.array(["low", "high"])
+    relabel(tmp_path, lambda x: pa.array(names[(x[:, 0] > 0).astype(np.int64)]))
+    config = graph_config(
+        tmp_path, graph={"classes": names.tolist()}, model={"kind": "sage", "layers": 1, "dropout": 0.0}, train=TRAIN
+    )
+    given = pq.read_table(tmp_path / "nodes.parquet", columns=["id", "label"])
+    table = predictions(pipeline.run_quietly(config)).drop(["probabilities"]).join(given, "id")
+    assert table.num_rows == 200
+    assert np.mean(table["class"].to_numpy() == table["label"].to_numpy()) > 0.9
+    assert np.array_equal(names[table["prediction"].to_numpy()], table["class"].to_numpy())
+
+
 def test_a_layer_of_ones_own_is_named_in_the_config(tmp_path: Path) -> None:
     write_graph(tmp_path)
     model = {"kind": "tests.contracts.own_layers:Gated", "head": "linear", "hidden": 8}
