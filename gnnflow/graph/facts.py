@@ -16,8 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from gnnflow.graph.arrays import IntArray
-from gnnflow.graph.book import PartitionBook
+from gnnflow.graph.book import ClusterBook, PartitionBook
 from gnnflow.graph.edges import Fanout
 from gnnflow.graph.labels import LabelKind, LabelUnit
 from gnnflow.graph.schema import UNTYPED, GraphSchema, Placement
@@ -101,14 +100,13 @@ class GraphFacts:
     are the graph's own facts. With types, features are those of type `target`, attribute_width is the widest,
     has_weight says that some relation has weights, and degrees are counted over all relations. splits: labelled nodes
     per split, and the other nodes as `none`. degree_bins[0] counts nodes without in-edges, degree_bins[b] those with
-    2^(b-1) to 2^b - 1. columns: how each feature column is distributed; tables: rows of the node and of the edge
-    table. targets: what labels and splits are of, so what labelled and splits count; where they are edges,
-    copies_left_out counts those that join the ends of an edge of a later split, and with types target_relation names
-    the relation whose edges they are; target is then the type that it leads to. has_time: edges of some relation have
-    times. leaves: as in `RelationFacts`, of a graph without types. clusters [P T C + 1]: where nodes are ordered by
-    cluster inside each partition and type, the cluster c of partition p has of type t the dense ids from
-    clusters[(p T + t) C + c] on, to the next of these numbers; its own number is p C + c. Empty: a partition is one
-    cluster. placement: where edges are computed together; the store then has them a second time, in that order.
+    2^(b-1) to 2^b - 1. columns: how each feature column is distributed; tables: rows of the node and of the edge table.
+    targets: what labels and splits are of, so what labelled and splits count; where they are edges, copies_left_out
+    counts those that join the ends of an edge of a later split, and with types target_relation names the relation whose
+    edges they are; target is then the type that it leads to. has_time: edges of some relation have times. leaves: as in
+    `RelationFacts`, of a graph without types. clusters: what `ClusterBook.starts` is made of, where nodes are ordered
+    by cluster; empty: a partition is one cluster. placement: where edges are computed together; the store then has them
+    a second time, in that order.
     label_unit: where labels are numbers to predict and some are in the train split.
     """
 
@@ -152,28 +150,11 @@ class GraphFacts:
         """Which partition owns which dense ids."""
         return PartitionBook(np.asarray(self.offsets, np.int64), max(len(self.types), 1))
 
-    @property
-    def num_clusters(self) -> int:
-        """How many clusters the nodes are in: runs of dense ids inside a partition, one for each type."""
-        return (len(self._cluster_starts) - 1) // self.book.num_types
-
     @cached_property
-    def _cluster_starts(self) -> IntArray:
-        return np.asarray(self.clusters or self.offsets, np.int64)
-
-    def cluster_of(self, nodes: IntArray) -> IntArray:
-        """Return the number of each node's cluster."""
-        place = np.searchsorted(self._cluster_starts, nodes, side="right") - 1
-        types, own = self.book.num_types, self.num_clusters // self.book.num_partitions
-        return place // (types * own) * own + place % own
-
-    def cluster_ranges(self, number: int) -> tuple[range, ...]:
-        """Return the dense ids of a cluster's nodes, those of each type; some of these ranges may be empty."""
-        types, own = self.book.num_types, self.num_clusters // self.book.num_partitions
-        partition, place = divmod(number, own)
-        starts = self._cluster_starts
-        at = [(partition * types + node_type) * own + place for node_type in range(types)]
-        return tuple(range(int(starts[each]), int(starts[each + 1])) for each in at)
+    def cluster_book(self) -> ClusterBook:
+        """Which cluster has which dense ids."""
+        starts = np.asarray(self.clusters or self.offsets, np.int64)
+        return ClusterBook(starts, self.book.num_partitions, self.book.num_types)
 
     @property
     def target_type(self) -> int:

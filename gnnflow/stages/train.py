@@ -112,7 +112,7 @@ def _trained_on(run: StageRun) -> _TrainedOn:
 
     neighbors, config = run.neighbors, run.config
     if isinstance(config.train, ClusterBatchConfig):
-        check_clusters(neighbors.store.facts.num_clusters, per_batch=config.train.clusters_per_batch)
+        check_clusters(neighbors.store.facts.cluster_book.num_clusters, per_batch=config.train.clusters_per_batch)
     if isinstance(config.train, MiniBatchConfig | ClusterBatchConfig):  # each rank holds the graph
         resamples, walks = _resamples(config), walks_anew(config)
         limit = config.cluster.memory_limit if isinstance(config.cluster, LocalCluster) else 0

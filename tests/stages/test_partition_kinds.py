@@ -97,15 +97,15 @@ def test_nodes_are_ordered_by_cluster_and_id_and_edges_by_their_ends(
     tmp_path: Path, graph: dict[str, Any], partition: dict[str, Any]
 ) -> None:
     store = store_of(stores(config_of(tmp_path, graph, partition=partition))[1])
-    facts, book = store.facts, store.book
-    assert facts.num_clusters == partition.get("clusters", 4)
+    clusters, book = store.facts.cluster_book, store.book
+    assert clusters.num_clusters == partition.get("clusters", 4)
     for part in range(store.num_partitions):
         for number in range(store.schema.num_types):
             nodes = store.nodes(part, ["node", "id"], node_type=number)
             rows = book.rows(part, number)
             dense = book.start(part) + np.arange(rows.start, rows.stop)
             np.testing.assert_array_equal(to_numpy(nodes["node"]), dense)
-            held = list(zip(facts.cluster_of(dense).tolist(), nodes["id"].to_pylist(), strict=True))
+            held = list(zip(clusters.number(dense).tolist(), nodes["id"].to_pylist(), strict=True))
             assert held == sorted(held)
     assert_edges_lie_at_their_targets(store)
 
@@ -114,15 +114,15 @@ def test_ranges_of_clusters_hold_each_node_once_in_its_partition(
     tmp_path: Path, graph: dict[str, Any], partition: dict[str, Any]
 ) -> None:
     store = store_of(stores(config_of(tmp_path, graph, partition=partition))[1])
-    facts, seen = store.facts, list[int]()
-    for number in range(facts.num_clusters):
-        for node_type, nodes in enumerate(facts.cluster_ranges(number)):
-            own = np.array(nodes, np.int64)
-            seen += nodes
-            assert np.all(facts.cluster_of(own) == number)
-            assert np.all(store.book.owner(own) == number * 4 // facts.num_clusters)
+    clusters, seen = store.facts.cluster_book, list[int]()
+    for number in range(clusters.num_clusters):
+        for node_type, (start, length) in enumerate(zip(*clusters.runs(np.array([number])), strict=True)):
+            own = np.arange(start, start + length)
+            seen += own.tolist()
+            assert np.all(clusters.number(own) == number)
+            assert np.all(store.book.owner(own) == number * 4 // clusters.num_clusters)
             assert np.all(store.book.type_of(own) == node_type)
-    assert sorted(seen) == list(range(facts.num_nodes))
+    assert sorted(seen) == list(range(store.facts.num_nodes))
 
 
 def test_the_artifact_says_what_is_cut_and_how_even_partitions_are(

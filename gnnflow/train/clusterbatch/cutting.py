@@ -45,12 +45,6 @@ class Clusters:
     boundary_hops: int
     scratch: RowArray
 
-    def members(self, clusters: IntArray) -> tuple[IntArray, IntArray]:
-        """Return where the runs of dense ids of some clusters begin, and how long they are."""
-        runs = [run for number in clusters.tolist() for run in self.facts.cluster_ranges(number)]
-        starts, stops = (np.array([getattr(run, end) for run in runs]) for end in ("start", "stop"))
-        return starts, stops - starts
-
     def batch(self, targets: IntArray, members: IntArray) -> MiniBatch:
         """Return the batch of some nodes, its targets first."""
         rows = cut_clusters(
@@ -80,7 +74,7 @@ class NodesOfClusters:
 
     def __call__(self, clusters: IntArray, epoch: int) -> ClusterTensors:
         """Return the batch of some clusters, which is the same in every epoch."""
-        starts, lengths = self.clusters.members(clusters)
+        starts, lengths = self.clusters.facts.cluster_book.runs(clusters)
         places = _within(self.train.nodes, starts, lengths)
         targets = self.train.nodes[places]
         batch = self.clusters.batch(targets, ragged_ranges(starts, lengths))
@@ -107,7 +101,7 @@ class PairsOfClusters:
 
     def __call__(self, clusters: IntArray, epoch: int) -> PairBatch:
         """Return the batch of some clusters, with the negatives of an epoch."""
-        starts, lengths = self.clusters.members(clusters)
+        starts, lengths = self.clusters.facts.cluster_book.runs(clusters)
         # the clusters' nodes, and which training pairs lead to one of them [B]
         members, places = ragged_ranges(starts, lengths), _within(self.train.targets, starts, lengths)
         sources, targets = self.train.sources[places], self.train.targets[places]

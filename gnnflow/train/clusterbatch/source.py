@@ -135,7 +135,7 @@ def open_cluster_source(job: TrainJob, *, edges: bool = True) -> ClusterBatchSou
         pairs = PairsInMemory(ShardsInMemory(job.neighbors, job.seed), job.task, job.seed)(entry)
         build, nodes = PairsOfClusters(clusters, pairs, graph.neighborhood.degrees, job.task, job.seed), pairs.targets
     plan = plan_clusters(
-        np.unique(facts.cluster_of(nodes)),
+        np.unique(facts.cluster_book.number(nodes)),
         per_batch=train.clusters_per_batch,
         seed=job.seed,
         rank=job.rank,

@@ -59,7 +59,7 @@ def test_a_pair_comes_once_per_epoch_with_the_cluster_of_its_target_and_without_
         other = list(source.steps(2, since=0))
     assert np.array_equal(np.sort(np.concatenate([step.targets for step in steps])), np.sort(pairs.targets))
     for group, step in zip(groups, steps, strict=True):
-        assert set(facts.cluster_of(step.targets).tolist()) <= set(group.tolist())
+        assert set(facts.cluster_book.number(step.targets).tolist()) <= set(group.tolist())
         batch = step.batch
         blocks = batch.tensors.blocks
         assert len({id(block) for block in blocks}) <= 2

@@ -62,7 +62,7 @@ def test_steps_have_the_training_targets_of_their_clusters_and_no_others(folder:
         later = list(source.steps(0, since=2))
     assert len(steps) == len(groups) == source.steps_per_epoch == 4
     for group, step in zip(groups, steps, strict=True):
-        assert set(facts.cluster_of(step.targets).tolist()) <= set(group.tolist())
+        assert set(facts.cluster_book.number(step.targets).tolist()) <= set(group.tolist())
         assert len(step.features) >= len(step.targets) == len(step.labels)
     taken = np.concatenate([step.targets for step in steps])
     np.testing.assert_array_equal(np.sort(taken), held.splits["train"].nodes)
