@@ -10,10 +10,15 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = Path("gnnflow/native/_native.so")
@@ -25,7 +30,6 @@ FLAGS = (
     "-fno-trapping-math",  # nobody asks for floating-point exceptions; choices then run in lanes on every processor
     "-mprefer-vector-width=512",
     "-fPIC",
-    "-shared",
     "-pthread",
 )
 
@@ -36,17 +40,28 @@ def compile_core(root: Path = ROOT) -> bool:
     if sys.platform != "linux" or compiler is None:
         print("gnnflow: no C compiler, so its native kernels are left out", file=sys.stderr)  # noqa: T201
         return False
-    sources = sorted(str(file) for file in (root / "native").glob("*.c"))
     # Beside its name first: a process that has the old library loaded keeps it.
     made = root / LIBRARY.with_suffix(".tmp")
     flags = [flag for flag in FLAGS if not flag.startswith("-m") or sysconfig.get_platform().endswith("x86_64")]
-    command = [compiler, *flags, "-o", str(made), *sources]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    if done.returncode:
-        print(f"gnnflow: its native kernels could not be compiled:\n{done.stderr}", file=sys.stderr)  # noqa: T201
+    try:
+        _compile([compiler, *flags], sorted((root / "native").glob("*.c")), made)
+    except subprocess.CalledProcessError as error:
+        print(f"gnnflow: its native kernels could not be compiled:\n{error.stderr}", file=sys.stderr)  # noqa: T201
         return False
     made.replace(root / LIBRARY)
     return True
+
+
+def _compile(compiler: Sequence[str], sources: Sequence[Path], made: Path) -> None:
+    """Compile the sources beside each other, on all cores, and link them. Raises CalledProcessError."""
+
+    def run(*arguments: str) -> None:
+        subprocess.run([*compiler, *arguments], capture_output=True, text=True, check=True)  # noqa: S603
+
+    with TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = [str(Path(folder, source.stem).with_suffix(".o")) for source in sources]
+        list(pool.map(lambda source, of: run("-c", str(source), "-o", of), sources, objects))
+        run("-shared", *objects, "-o", str(made))
 
 
 class NativeHook(BuildHookInterface[Any]):

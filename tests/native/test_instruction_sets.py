@@ -1,4 +1,4 @@
-"""The core compiled for one instruction set at a time: all of them give the same bits."""
+"""The core compiled for one instruction set at a time: each gives the bits of the one that is installed, for all."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ import pytest
 import torch
 
 from gnnflow.kernels import Csr, Halves, binary_cross_entropy, gated_sum, segment_max, softmax_sums, weighted_sum
+from gnnflow.kernels.native.library import kernels
 from gnnflow.native.library import load
 
 SOURCES = Path(__file__).resolve().parents[2] / "native"
 CPU = Path("/proc/cpuinfo")
-SETS = {"-mno-avx": "sse2", "-mavx2": "avx2", "-mavx512f": "avx512f"}
+# from the narrowest; of those that a processor knows the installed core takes the last
+SETS = {"sse2": "-mno-avx", "avx2": "-mavx2", "avx512f": "-mavx512f"}
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
@@ -37,7 +39,7 @@ def compiled(flag, folder):
     )
     made = folder / f"core{flag}.so"
     sources = sorted(map(str, SOURCES.glob("*.c")))
-    subprocess.run(["gcc", *flags, flag, "-DFOR_EVERY_PROCESSOR=", "-o", str(made), *sources], check=True)
+    subprocess.run(["gcc", *flags, flag, "-shared", "-DFOR_EVERY_PROCESSOR=", "-o", str(made), *sources], check=True)
     return load(made)
 
 
@@ -71,14 +73,13 @@ def results():
 
 
 def test_every_instruction_set_gives_the_same_bits(tmp_path, monkeypatch):
-    known = CPU.read_text().split()
-    each = {}
-    for flag, name in SETS.items():
-        if name in known:
-            library = compiled(flag, tmp_path)
-            for module in ("library", "losses"):
-                monkeypatch.setattr(f"gnnflow.kernels.native.{module}.kernels", lambda library=library: library)
-            each[name] = results()
-    assert "sse2" in each
-    for name, found in each.items():
-        assert all(torch.equal(*pair) for pair in zip(found, each["sse2"], strict=True)), name
+    assert kernels() is not None
+    installed, known = results(), CPU.read_text().split()
+    narrower = [name for name in SETS if name in known][:-1]
+    if not narrower:
+        pytest.skip("this processor knows one of the instruction sets alone")
+    for name in narrower:
+        library = compiled(SETS[name], tmp_path)
+        for module in ("library", "losses"):
+            monkeypatch.setattr(f"gnnflow.kernels.native.{module}.kernels", lambda library=library: library)
+        assert all(torch.equal(*pair) for pair in zip(results(), installed, strict=True)), name
