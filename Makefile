@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 AIRFLOW_VENV := .venv-airflow
 NATIVE := $(wildcard native/*)
 
-# What runs a suite, such as SUITE_LIMIT="timeout 40m".
+# What runs a suite, such as SUITE_LIMIT="timeout 60m".
 SUITE_LIMIT ?=
 
 # Benchmarks are scripts of one folder, and call peers' code that has no types.
@@ -34,11 +34,12 @@ quickstart: $(VENV)/.installed quickstart-data/edges/part-00000.parquet
 quickstart-data/edges/part-00000.parquet: | $(VENV)/.installed
 	$(BIN)/gnnflow generate payments --out quickstart-data
 
+# What keeps all cores busy gives way to what mostly waits beside it, such as a live Airflow, and to whoever works here.
 test: $(VENV)/.installed-dev
-	$(SUITE_LIMIT) $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+	nice $(SUITE_LIMIT) $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 test-slow: $(VENV)/.installed-dev
-	$(SUITE_LIMIT) $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "(robustness or slow) and not (distributed or s3)"
+	nice $(SUITE_LIMIT) $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "(robustness or slow) and not (distributed or s3)"
 
 # They mostly wait, and each process may have a cluster of four workers at work: two, however many cores there are. The
 # kills and the faults of S3 are counted at the end where their folder is named too.

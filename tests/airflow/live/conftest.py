@@ -69,8 +69,8 @@ def postgres_live(tmp_path: Path) -> Iterator[System]:
         yield system
 
 
-@pytest.fixture
-def graph(request: pytest.FixtureRequest, tmp_path: Path) -> LiveGraph:
+@pytest.fixture(scope="session")
+def graph(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LiveGraph:
     """Cora, or a generated graph where the public ones are not."""
     pytest.importorskip("airflow", reason=NEEDED)
     from tests.airflow.live.graphs import cora, generated
@@ -78,7 +78,7 @@ def graph(request: pytest.FixtureRequest, tmp_path: Path) -> LiveGraph:
     try:
         return cora(request.getfixturevalue("data_dir") / "cora")
     except pytest.skip.Exception:
-        return generated(tmp_path / "tables")
+        return generated(tmp_path_factory.mktemp("tables"))
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow.parquet as pq
 import pytest
 
@@ -17,12 +19,44 @@ from tests.typed_graphs import SIZES
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.filterwarnings("default"), pytest.mark.timeout(1500)]
 
 
+@pytest.fixture(scope="session")
+def runs(live_on_sqlite, graph: LiveGraph, imdb: dict[str, Any], tmp_path_factory) -> dict[str, PipelineRun]:
+    """The runs of these tests, ended. They go side by side: each mostly waits for a part of Airflow to hear another."""
+    kept = {key: value for key, value in graph.conf.items() if "batch_size" not in key}
+    whole = {**kept, "train.strategy": "global-batch", "partition.kind": "ldg"}
+    confs = {
+        "plain": in_bucket(graph.name, graph.tables, graph.conf),
+        "typed": typed_in_bucket("typed", tmp_path_factory.mktemp("typed")),
+        "whole": in_bucket(f"{graph.name}-whole", graph.tables, whole),
+        "imdb": imdb,
+    }
+    begun = {name: PipelineRun(live_on_sqlite, conf) for name, conf in confs.items() if conf}
+    live_on_sqlite.wait_until_healthy()
+    for run in begun.values():
+        run.trigger()
+    for run in begun.values():
+        run.wait(seconds=900)
+    return begun
+
+
+@pytest.fixture(scope="session")
+def imdb(request: pytest.FixtureRequest, live_on_sqlite) -> dict[str, Any]:
+    """The form's values for IMDB in a bucket, trained for a shorter time; nothing where it is not at hand."""
+    try:
+        folder = request.getfixturevalue("data_dir")
+    except pytest.skip.Exception:
+        return {}
+    text = (REPOSITORY / "configs" / "imdb.yaml").read_text()
+    graph = load_config(text, environment={"GNNFLOW_DATA": str(folder)}).model_dump(mode="json")["graph"]
+    shorter = {"graph.partitions": 2, "model.kind": "rgcn", "model.hidden": 16, "train.epochs": 8, "train.threads": 1}
+    return {**maps_in_bucket("imdb", graph), **shorter, "train.lr": 0.005, "train.batch_size": 400}
+
+
 def test_a_run_triggered_by_rest_gives_the_predictions_of_the_command_line_and_no_secret(
-    live, graph: LiveGraph, tmp_path
+    live, runs, graph: LiveGraph, tmp_path
 ):
-    run = PipelineRun(live, in_bucket(graph.name, graph.tables, graph.conf))
-    run.trigger()
-    assert run.wait(seconds=500) == "success", run.tasks()
+    run = runs["plain"]
+    assert run.state() == "success", run.tasks()
     assert graph.accuracy(run.predictions()) > graph.better_than
     assert run.predictions().equals(run.expected(tmp_path))
     assert "rows/s" in run.log("ingest")
@@ -30,33 +64,27 @@ def test_a_run_triggered_by_rest_gives_the_predictions_of_the_command_line_and_n
     assert objects_with(SECRET, f"live-{graph.name}") == []
 
 
-def test_a_typed_graph_given_as_maps_by_type_gives_the_predictions_of_the_command_line(live, tmp_path):
-    run = PipelineRun(live, typed_in_bucket("typed", tmp_path / "tables"))
-    run.trigger()
-    assert run.wait(seconds=500) == "success", run.tasks()
+def test_a_typed_graph_given_as_maps_by_type_gives_the_predictions_of_the_command_line(live, runs, tmp_path):
+    run = runs["typed"]
+    assert run.state() == "success", run.tasks()
     assert run.predictions().num_rows == SIZES["account"]
     assert run.predictions().equals(run.expected(tmp_path))
 
 
-def test_imdb_gives_the_predictions_of_the_command_line(live, tmp_path, data_dir):
-    text = (REPOSITORY / "configs" / "imdb.yaml").read_text()
-    graph = load_config(text, environment={"GNNFLOW_DATA": str(data_dir)}).model_dump(mode="json")["graph"]
-    shorter = {"graph.partitions": 2, "model.kind": "rgcn", "model.hidden": 16, "train.epochs": 8, "train.threads": 1}
-    run = PipelineRun(live, {**maps_in_bucket("imdb", graph), **shorter, "train.lr": 0.005, "train.batch_size": 400})
-    run.trigger()
-    assert run.wait(seconds=500) == "success", run.tasks()
-    assert run.predictions().num_rows == pq.read_metadata(graph["nodes"]["movie"]).num_rows
+@pytest.mark.usefixtures("data_dir", "live")
+def test_imdb_gives_the_predictions_of_the_command_line(runs, tmp_path):
+    run = runs["imdb"]
+    assert run.state() == "success", run.tasks()
+    assert run.predictions().num_rows == pq.read_table(run.conf["graph.nodes"]["movie"]).num_rows
     assert run.predictions().equals(run.expected(tmp_path))
 
 
+@pytest.mark.usefixtures("live")
 def test_the_whole_graph_as_one_batch_over_other_partitions_gives_the_predictions_of_the_command_line(
-    live, graph: LiveGraph, tmp_path
+    runs, graph: LiveGraph, tmp_path
 ):
-    kept = {key: value for key, value in graph.conf.items() if "batch_size" not in key}
-    conf = {**kept, "train.strategy": "global-batch", "partition.kind": "ldg"}
-    run = PipelineRun(live, in_bucket(f"{graph.name}-whole", graph.tables, conf))
-    run.trigger()
-    assert run.wait(seconds=500) == "success", run.tasks()
+    run = runs["whole"]
+    assert run.state() == "success", run.tasks()
     states = run.tasks()
     assert (states["partition"], states["flat"]) == ("success", "skipped")
     assert graph.accuracy(run.predictions()) > graph.better_than
