@@ -34,10 +34,11 @@ SAMPLED = {"sampling": {"kind": "weighted", "fanout": [4, 3]}, "hub_threshold": 
 
 
 def small(folder: Path, workspace: str, **cluster: Any) -> Config:
-    graph, kind, task = {"edge_features": ["amount", "hour"]}, "gat_e", {"kind": "node"}
+    graph, kind, task, batch = {"edge_features": ["amount", "hour"]}, "gat_e", {"kind": "node"}, 8
     if (section := folder / "graph.json").exists():
         graph, kind = json.loads(section.read_text()), "han"
-        task = {"kind": "edge", "split": {"kind": "random"}} if graph["target"] == PAYS else task
+        if graph["target"] == PAYS:
+            task, batch = {"kind": "edge", "split": {"kind": "random"}}, 32  # there are more edges than nodes
     return graph_config(
         folder,
         workspace=str(folder / workspace),
@@ -46,7 +47,7 @@ def small(folder: Path, workspace: str, **cluster: Any) -> Config:
         neighbors=SAMPLED,
         flat={"shard_size": 16},
         model={"kind": kind, "hidden": 4, "heads": 2},
-        train={"epochs": 3, "batch_size": 8, "checkpoint_steps": 1},
+        train={"epochs": 3, "batch_size": batch, "checkpoint_steps": 1},
         infer={"parity_samples": 20},
         cluster=cluster or {"kind": "synchronous"},
     )
