@@ -6,7 +6,18 @@ traceback. Our own broken invariants are `assert`s instead.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gnnflow.graph.secrets import without_secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def listed(names: Sequence[str], *, at_most: int = 5) -> str:
+    """Return names with commas between them, of many the first and how many more there are."""
+    more = f" and {len(names) - at_most} more" if len(names) > at_most else ""
+    return ", ".join(names[:at_most]) + more
 
 
 def _printable(text: str) -> str:

@@ -13,7 +13,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 import gnnflow
-from gnnflow.graph.errors import ClusterError
+from gnnflow.graph.errors import ClusterError, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -145,8 +145,4 @@ def _minor(version: str) -> str:
 
 
 def _said(found: Mapping[str, list[str]]) -> str:
-    parts = []
-    for problem, places in found.items():
-        more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
-        parts.append(f"{problem} on {', '.join(places[:_NAMED])}{more}")
-    return "; ".join(parts)
+    return "; ".join(f"{problem} on {listed(places, at_most=_NAMED)}" for problem, places in found.items())

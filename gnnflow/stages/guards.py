@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gnnflow.graph.errors import GuardError, StorageError
+from gnnflow.graph.errors import GuardError, StorageError, listed
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.schema import Relation
 from gnnflow.ingest.drift import Drift, drift_of
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from gnnflow.config import GraphConfig
     from gnnflow.stages.base import StageContext
-
-_NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,14 +235,14 @@ def _drifts(new: GraphFacts, old: GraphFacts) -> tuple[dict[str, Drift], list[st
 def _psi_breaches(limit: float, drifts: dict[str, Drift], only_one: list[str], config: GraphConfig) -> list[_Breach]:
     found = []
     if only_one:
-        text = f"the feature columns are others than before: {_listed(only_one)}"
+        text = f"the feature columns are others than before: {listed(only_one)}"
         found.append(_Breach("psi", text, _table_of(only_one[0], config)))
     over = {name: drift for name, drift in drifts.items() if drift.psi > limit + drift.chance}
     worst = sorted(over, key=lambda name: -over[name].psi)
     for name in worst[:1]:
         chance = f" (of which {over[name].chance:.3g} may be chance)" if over[name].chance > limit / 10 else ""
         text = f"column {name} has moved: PSI {over[name].psi:.3g}{chance}, and {limit:.3g} is allowed"
-        also = f"; over it are also {_listed(worst[1:])}" if worst[1:] else ""
+        also = f"; over it are also {listed(worst[1:])}" if worst[1:] else ""
         found.append(_Breach("psi", text + also, _table_of(name, config)))
     return found
 
@@ -254,11 +252,6 @@ def _table_of(column: str, config: GraphConfig) -> str:
     return config.node_tables.get(column.partition(TYPE_MARK)[0], "")
 
 
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
-
-
 def _error(breaches: list[_Breach], run: str, config: GraphConfig) -> GuardError:
     keys = " and ".join(f"guards.{key}" for key in dict.fromkeys(breach.key for breach in breaches))
     tables = list(dict.fromkeys(breach.table for breach in breaches if breach.table))
@@ -266,7 +259,7 @@ def _error(breaches: list[_Breach], run: str, config: GraphConfig) -> GuardError
         tables = [config.nodes]
     return GuardError(
         f"compared with {run}: {'; '.join(breach.text for breach in breaches)}",
-        where=_listed(tables),
+        where=listed(tables),
         fix=f"Look at the tables. If the change is meant, raise {keys} for one run (null turns it off): "
         "the next run is compared with that one.",
     )

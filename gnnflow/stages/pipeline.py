@@ -14,7 +14,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from gnnflow.graph.errors import StorageError
+from gnnflow.graph.errors import StorageError, listed
 from gnnflow.graph.run_facts import InferFacts, TrainFacts
 from gnnflow.stages.base import ArtifactResult, StageContext, StageResult
 from gnnflow.stages.check import check_run
@@ -29,9 +29,6 @@ from gnnflow.storage.writing import write_atomic, write_json
 
 if TYPE_CHECKING:
     from gnnflow.config import Config
-
-
-_NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +73,7 @@ def run(context: StageContext) -> RunResult:
         context.progress.message("nothing to do: this run is complete")
     else:
         if damaged:
-            context.progress.message(f"{_named(damaged)} of this run: gone or damaged, made again from the artifacts")
+            context.progress.message(f"{listed(damaged)} of this run: gone or damaged, made again from the artifacts")
         _commit_run(context, results)
     _point_at(uri, context)
     return RunResult(
@@ -133,11 +130,6 @@ def _reused(context: StageContext, results: dict[str, ArtifactResult]) -> dict[s
         held = None
     found = {name: result.reused for name, result in results.items()}
     return {**found, **held} if isinstance(held, dict) and held.keys() == found.keys() else found
-
-
-def _named(files: tuple[str, ...]) -> str:
-    more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
-    return ", ".join(files[:_NAMED]) + more
 
 
 def run_quietly(config: Config) -> RunResult:
