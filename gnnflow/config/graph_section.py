@@ -13,6 +13,8 @@ from gnnflow.graph.schema import NAME, UNTYPED, GraphSchema, Relation
 
 _TypedTables = Annotated[dict[str, Uri], Field(min_length=1)]
 _TypedColumns = Annotated[dict[str, tuple[Column, ...]], Field(min_length=1)]
+# Of keys that came later: what was made without them keeps its bytes.
+_LATER_DEFAULTS = (("target", None), ("classes", None), ("edge_normalize", "none"))
 _NAMING = "Use letters, digits, '.', '-' and single '_', starting with a letter or digit."
 
 
@@ -81,7 +83,12 @@ class GraphConfig(Section):
     )
     normalize: Literal["none", "row", "standard"] = Field(
         "none",
-        description="Scaling: row makes each row sum to one, standard each column mean 0 and variance 1.",
+        description="Scaling of node features: row makes each row sum to one, standard each column mean 0 and variance "
+        "1.",
+    )
+    edge_normalize: Literal["none", "standard"] = Field(
+        "none",
+        description="Scaling of edge attributes: standard makes each column of an edge table mean 0 and variance 1.",
     )
     partitions: Integer | None = Field(
         None,
@@ -162,9 +169,8 @@ class GraphConfig(Section):
 
     @model_serializer(mode="wrap")
     def _without_later_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Keys that came later: what was made without them keeps its bytes.
         values: dict[str, Any] = handler(self)
-        return {key: value for key, value in values.items() if key not in {"target", "classes"} or value is not None}
+        return {key: value for key, value in values.items() if (key, value) not in _LATER_DEFAULTS}
 
     @property
     def classes_given(self) -> int | None:

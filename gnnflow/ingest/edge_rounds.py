@@ -11,7 +11,7 @@ it were a partition: what is said of parts below. Without types a part is a part
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,9 @@ import pyarrow.compute as pc
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.errors import TableError
 from gnnflow.ingest.checks import Fault, place_of, separate
+from gnnflow.ingest.moments import moments_of
 from gnnflow.ingest.rows import read_rows, take_kept
+from gnnflow.ingest.sizes import size_of
 from gnnflow.ingest.source import (
     edge_column_names,
     edge_columns,
@@ -36,8 +38,12 @@ from gnnflow.storage.graph_store import edges_file
 from gnnflow.storage.tables import commit_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gnnflow.config import GraphConfig
     from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.ingest.job import IngestJob
+    from gnnflow.ingest.moments import Scale
     from gnnflow.ingest.schema import EdgeSchema
     from gnnflow.ingest.tables import EdgeTable
     from gnnflow.mapreduce.exchange import Inbox
@@ -64,11 +70,23 @@ def resolve_sources(index: int, inbox: Inbox, *, job: IngestJob, book: Partition
     keys = id_keys(rows["src_id"])
     rows = rows.drop_columns(["src_id"]).append_column("src", pa.array(dense)).append_column("src_key", pa.array(keys))
     home = job.home_of(combine(rows["dst_id"])) * len(job.tables.edges) + number
+    counts: dict[str, Any] = {"rows_quarantined": bad.num_rows}
+    if source.schema.attributes:
+        counts |= _attribute_counts(rows, job.config)
     return TaskOutput(
         emits=(Emit("edges_by_dst", rows, home),),
         files=job.set_aside(f"{source.stem}-src-{partition:05d}", bad),
-        counts={"rows_quarantined": bad.num_rows},
+        counts=counts,
     )
+
+
+def _attribute_counts(rows: pa.Table, config: GraphConfig) -> dict[str, Any]:
+    """Return what scales attributes, or what tells whether anything ought to."""
+    if config.edge_normalize == "none":
+        return {"size": size_of(to_matrix(rows["attributes"]))}
+    # each column in ascending order: a sum then does not depend on the order of the table's rows
+    ascending = np.sort(to_matrix(rows["attributes"], np.float64), axis=0)
+    return {"moments": asdict(moments_of(ascending))}
 
 
 def _resolve(
@@ -92,9 +110,14 @@ def _resolve(
     return take_kept(rows, kept), bad, local + book.start(part)
 
 
-def resolve_destinations(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> TaskOutput:
-    """Replace destination ids by dense ids and keys; build the in-edges, or first send edges both ways."""
-    rows, done = known_edges(index, inbox, job=job, book=book)
+def resolve_destinations(
+    index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Sequence[Scale | None]
+) -> TaskOutput:
+    """Replace destination ids by dense ids and keys; build the in-edges, or first send edges both ways.
+
+    scales: what is applied to the attributes of each table's edges.
+    """
+    rows, done = known_edges(index, inbox, job=job, book=book, scales=scales)
     source = job.tables.edges[index % len(job.tables.edges)]
     if source.reverse is not None:
         both, relation = both_ways(rows, source)
@@ -105,8 +128,10 @@ def resolve_destinations(index: int, inbox: Inbox, *, job: IngestJob, book: Part
     return replace(done, emits=built.emits, files=(*done.files, *built.files), counts={**built.counts, **done.counts})
 
 
-def known_edges(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook) -> tuple[pa.Table, TaskOutput]:
-    """Return a table's edges into a partition with dense ids and keys of both ends, and what became of the others."""
+def known_edges(
+    index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Sequence[Scale | None]
+) -> tuple[pa.Table, TaskOutput]:
+    """Return a table's scaled edges into a partition, with dense ids and keys of both ends; others are set aside."""
     num_tables = len(job.tables.edges)
     partition, number = divmod(index, num_tables)
     source = job.tables.edges[number]
@@ -116,6 +141,9 @@ def known_edges(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook
     rows, bad, dense = _resolve(arrived, inbox, job, book, source=source, part=part, column="dst_id")
     keys = id_keys(rows["dst_id"])
     rows = rows.drop_columns(["dst_id"]).append_column("dst", pa.array(dense)).append_column("dst_key", pa.array(keys))
+    if (scale := scales[number]) is not None:
+        scaled = from_matrix(scale.applied(to_matrix(rows["attributes"], np.float64)))
+        rows = rows.set_column(rows.column_names.index("attributes"), "attributes", scaled)
     files = job.set_aside(f"{source.stem}-dst-{partition:05d}", bad)
     counts = {"rows_out": rows.num_rows, "rows_quarantined": bad.num_rows}
     return rows, TaskOutput(files=files, counts=counts)

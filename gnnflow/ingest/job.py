@@ -119,7 +119,7 @@ def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
             "nodes_write",
             parts,
             send,
-            partial(node_rounds.write_nodes, job=job, book=book, scales=_scales(nodes, job)),
+            partial(node_rounds.write_nodes, job=job, book=book, scales=_scales(nodes, job.graph.num_types)),
             {"node_rows": "nodes_sort", "in_degree": _builder(job), "out_degree": _builder(job)},
         )
     )
@@ -145,9 +145,11 @@ def _edge_rounds(
     resolve = partial(links.sample_times if by_time else edge_rounds.resolve_sources, job=job, book=book)
     reads = {"edges_by_src": "edges_read", "node_rows": "nodes_sort"}
     sources = runner.run(Round("edges_src", tables, send, resolve, reads, frozenset({"edges_by_src"})))
-    split = partial(edge_rounds.resolve_destinations, job=job, book=book)
+    scales = _scales(sources, len(job.tables.edges))
+    split = partial(edge_rounds.resolve_destinations, job=job, book=book, scales=scales)
     if job.targets is not None:
-        split = partial(links.split_edges, job=job, book=book, bounds=_bounds(job, runner) if by_time else None)
+        bounds = _bounds(job, runner) if by_time else None
+        split = partial(links.split_edges, job=job, book=book, scales=scales, bounds=bounds)
     reads = {"edges_by_dst": "edges_src", "node_rows": "nodes_sort"}
     steps = [sources, runner.run(Round("edges_dst", tables, send, split, reads, frozenset({"edges_by_dst"})))]
     relations = job.partitions * job.graph.num_relations
@@ -196,14 +198,12 @@ def _check_edge_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
             )
 
 
-def _scales(records: Sequence[TaskRecord], job: IngestJob) -> list[Scale | None]:
-    """Return what each type's features are scaled by; None where they are not, or there are none."""
-    return [_scale(records[number :: job.graph.num_types], job) for number in range(job.graph.num_types)]
+def _scales(records: Sequence[TaskRecord], tables: int) -> list[Scale | None]:
+    """Return what the numbers of each table are scaled by; None where they are not, or there are none."""
+    return [_scale(records[number::tables]) for number in range(tables)]
 
 
-def _scale(records: Sequence[TaskRecord], job: IngestJob) -> Scale | None:
-    if job.config.normalize != "standard" or not any(record.counts["rows_out"] for record in records):
-        return None
+def _scale(records: Sequence[TaskRecord]) -> Scale | None:
     found = [Moments(**record.counts["moments"]) for record in records if "moments" in record.counts]
     return scale_of(found) if found else None
 

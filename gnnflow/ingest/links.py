@@ -33,9 +33,12 @@ from gnnflow.storage.graph_store import pairs_file
 from gnnflow.storage.tables import commit_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gnnflow.graph.arrays import Array, IntArray, KeyArray
     from gnnflow.graph.book import PartitionBook
     from gnnflow.ingest.job import IngestJob
+    from gnnflow.ingest.moments import Scale
     from gnnflow.ingest.tables import EdgeTable
     from gnnflow.mapreduce.exchange import Inbox
 
@@ -74,11 +77,17 @@ def bound_times(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
 
 
 def split_edges(
-    index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, bounds: TimeBounds | None
+    index: int,
+    inbox: Inbox,
+    *,
+    job: IngestJob,
+    book: PartitionBook,
+    scales: Sequence[Scale | None],
+    bounds: TimeBounds | None,
 ) -> TaskOutput:
     """Send a table's edges into a partition on: those that carry messages, and of targets these and held-out pairs."""
     assert job.targets is not None
-    rows, done = edge_rounds.known_edges(index, inbox, job=job, book=book)
+    rows, done = edge_rounds.known_edges(index, inbox, job=job, book=book, scales=scales)
     partition, number = divmod(index, len(job.tables.edges))
     table = job.tables.edges[number]
     if not table.schema.is_target:

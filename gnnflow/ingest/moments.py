@@ -32,6 +32,10 @@ class Scale:
     mean: FloatArray
     deviation: FloatArray
 
+    def applied(self, matrix: FloatArray) -> FloatArray:
+        """Return a float64 matrix [rows, width] scaled, as float32."""
+        return np.asarray((matrix - self.mean) / self.deviation, np.float32)
+
 
 def moments_of(matrix: FloatArray) -> Moments:
     """Return the moments of a float64 matrix [rows, width], in two passes."""
@@ -45,8 +49,10 @@ def moments_of(matrix: FloatArray) -> Moments:
 
 
 def scale_of(parts: Sequence[Moments]) -> Scale:
-    """Return the scale of all parts together. A column of one value becomes zeros."""
-    every = reduce(_merged, [part for part in parts if part.rows])
+    """Return the scale of all parts together. A column of one value becomes zeros; one without rows stays as it is."""
+    every = reduce(_merged, [part for part in parts if part.rows] or parts)
+    if not every.rows:
+        return Scale(np.zeros_like(every.mean), np.ones_like(every.mean))
     low, high = np.asarray(every.low), np.asarray(every.high)
     # Rounding may leave a little of a constant, which must not be blown up.
     varies = high > low

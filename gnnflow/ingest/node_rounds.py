@@ -19,6 +19,7 @@ from gnnflow.ingest.checks import Fault, separate
 from gnnflow.ingest.label_counts import label_counts
 from gnnflow.ingest.moments import moments_of
 from gnnflow.ingest.rows import read_rows, take_kept
+from gnnflow.ingest.sizes import size_of
 from gnnflow.ingest.source import (
     node_column_names,
     node_columns,
@@ -88,6 +89,8 @@ def _node_counts(rows: pa.Table, schema: NodeSchema, job: IngestJob) -> dict[str
         counts |= label_counts(rows, schema.label_kind)
     if job.config.normalize == "standard" and schema.has_features:
         counts["moments"] = asdict(moments_of(to_matrix(rows["x"], np.float64)))
+    elif job.config.normalize == "none" and schema.features:
+        counts["size"] = size_of(to_matrix(rows["x"]))
     return counts
 
 
@@ -106,8 +109,7 @@ def write_nodes(
         **{name: combine(rows[name]) for name in rows.column_names if name != "id"},
     }
     if (scale := scales[node_type]) is not None:
-        x = to_matrix(rows["x"], np.float64)
-        columns["x"] = from_matrix(((x - scale.mean) / scale.deviation).astype(np.float32))
+        columns["x"] = from_matrix(scale.applied(to_matrix(rows["x"], np.float64)))
     entry = commit_table(job.artifact, nodes_file(partition, job.graph, node_type=node_type), pa.table(columns))
     in_degree = degrees["in_degree"]
     total = in_degree.sum(1)

@@ -11,6 +11,7 @@ import numpy as np
 from gnnflow.graph.facts import ColumnCounts, FeatureFacts, GraphFacts, RelationFacts, RowCounts, TypeFacts
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.label_counts import label_unit_of, num_classes_of
+from gnnflow.ingest.sizes import large_attributes, large_features
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -108,6 +109,8 @@ def facts_of(job: IngestJob, book: PartitionBook, steps: Records, *, columns: tu
         target=job.graph.types[job.config.target_type] if job.graph.is_typed else "",
         target_relation=str(job.config.target_edges) if job.graph.is_typed and job.targets else "",
         label_unit=label_unit_of(steps.targets),
+        large_features=large_features(steps.nodes, job),
+        large_attributes=large_attributes(steps.edges[0], job),
     )
 
 

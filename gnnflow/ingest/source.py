@@ -58,7 +58,7 @@ def edge_column_names(schema: EdgeSchema, config: GraphConfig) -> list[str]:
 
 def node_faults(table: pa.Table, schema: NodeSchema, config: GraphConfig) -> list[Fault]:
     """Return every fault of a chunk of nodes."""
-    faults, exact = id_faults(table, config.id), read_as(config)
+    faults, exact = id_faults(table, config.id), read_as(config.normalize)
     if schema.sparse:
         width, has_value = schema.feature_width, schema.sparse_has_value
         faults += sparse_faults(table, schema.sparse, width, has_value=has_value, exact=exact)
@@ -83,12 +83,12 @@ def edge_faults(table: pa.Table, schema: EdgeSchema, config: GraphConfig) -> lis
         faults += split_faults(table, config.split, is_target)
     if schema.has_time:
         faults += time_faults(table, config.timestamp)
-    return faults + number_faults(table, schema.attributes, "edge attribute", exact=np.float32)
+    return faults + number_faults(table, schema.attributes, "edge attribute", exact=read_as(config.edge_normalize))
 
 
-def read_as(config: GraphConfig) -> FloatType:
-    """Return the type features are read as: scaling computes in float64 and rounds its result, not what it reads."""
-    return np.float32 if config.normalize == "none" else np.float64
+def read_as(scaling: str) -> FloatType:
+    """Return the type numbers are read as: scaling computes in float64 and rounds its result, not what it reads."""
+    return np.float32 if scaling == "none" else np.float64
 
 
 def node_columns(table: pa.Table, schema: NodeSchema, config: GraphConfig) -> dict[str, pa.Array]:
@@ -107,7 +107,7 @@ def node_columns(table: pa.Table, schema: NodeSchema, config: GraphConfig) -> di
     if not schema.has_features:
         return columns
     if not schema.sparse:
-        x = dense_matrix(table, schema.features, read_as(config))
+        x = dense_matrix(table, schema.features, read_as(config.normalize))
         if config.normalize == "row":
             # each row's sum of magnitudes [rows, 1]; a row of zeros stays zero
             total = np.abs(x).sum(1, keepdims=True)
@@ -132,7 +132,7 @@ def edge_columns(table: pa.Table, schema: EdgeSchema, config: GraphConfig) -> di
         weight = to_numpy(combine(table.column(config.weight)))
         columns["weight"] = pa.array(weight.astype(np.float32))
     if schema.attributes:
-        columns["attributes"] = from_matrix(dense_matrix(table, schema.attributes, np.float32))
+        columns["attributes"] = from_matrix(dense_matrix(table, schema.attributes, read_as(config.edge_normalize)))
     if schema.has_split:
         columns["split"] = pa.array(_split_codes(table, config.split))
     if schema.has_labels:
@@ -185,7 +185,7 @@ def _sparse_values(table: pa.Table, schema: NodeSchema, config: GraphConfig, off
     lengths = np.diff(offsets)
     value: FloatArray | None = None
     if schema.sparse_has_value:
-        value = to_ragged(table.column(f"{schema.sparse}_value"))[1].astype(read_as(config))
+        value = to_ragged(table.column(f"{schema.sparse}_value"))[1].astype(read_as(config.normalize))
     if config.normalize != "row":
         return value
     ones = np.ones(offsets[-1]) if value is None else value

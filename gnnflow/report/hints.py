@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 import numpy as np
 
+from gnnflow.graph.errors import listed
 from gnnflow.graph.labels import lower_is_better
 from gnnflow.graph.run_facts import has_stages
 from gnnflow.report.formats import count_text, metric_name, percent_text, ratio_text, score_text, seconds_text, sentence
@@ -55,6 +57,7 @@ def find_hints(inputs: ReportInputs) -> tuple[Hint, ...]:
         _rising_loss,
         _last_epoch,
         _lost_classes,
+        _large,
         _unread,
         _blow_up,
         _hubs,
@@ -197,13 +200,25 @@ def _lost_classes(inputs: ReportInputs) -> Hint | None:
     lost = np.flatnonzero((support >= LEAST_TARGETS) & (np.diag(confusion.counts) == 0))
     if not len(lost):
         return None
-    names = ", ".join(confusion.names[index] for index in lost[:3])
-    more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""  # noqa: PLR2004 three are named
+    names = listed([confusion.names[index] for index in lost], at_most=3)
     noun = "One class is" if len(lost) == 1 else f"{len(lost)} classes are"
     return Hint(
         "warning",
         f"{noun} never found",
-        f"Not one target of {names}{more} is predicted right. Try train.class_weight: balanced.",
+        f"Not one target of {names} is predicted right. Try train.class_weight: balanced.",
+    )
+
+
+def _large(inputs: ReportInputs) -> Hint | None:
+    found = {key: columns for key, columns in inputs.large.items() if columns}
+    if not found:
+        return None
+    columns = listed([*chain.from_iterable(found.values())])
+    keys = " and ".join(f"{key}: standard" for key in found)
+    return Hint(
+        "warning",
+        "Large numbers are not scaled",
+        f"Layers learn best from numbers near 1, and these columns are above 10: {columns}. Set {keys}.",
     )
 
 

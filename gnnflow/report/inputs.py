@@ -167,7 +167,8 @@ class ReportInputs:
     same classifier trained without edges. curves has one mapping per epoch: `epoch`, `train_loss`, `valid_<metric>`...,
     `seconds`. profiles has one per rank: `seconds` per epoch and those of its parts, `wait_seconds` and others. metric
     is the configured one (`accuracy`, `micro_f1`, `roc_auc`, `loss`); where it is empty the first of the test metrics
-    is the headline. unread: columns of edge attributes that neither a layer nor a decoder of the model reads.
+    is the headline. unread: columns of edge attributes that neither a layer nor a decoder of the model reads. large:
+    columns of large numbers, by the key that would scale them.
     """
 
     name: str
@@ -191,6 +192,7 @@ class ReportInputs:
     sent: str = ""
     quarantined: Mapping[str, int] = field(default_factory=dict)
     unread: Sequence[str] = ()
+    large: Mapping[str, Sequence[str]] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
 
     @property

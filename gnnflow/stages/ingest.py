@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gnnflow.graph.errors import TableError
+from gnnflow.graph.errors import TableError, listed
 from gnnflow.graph.labels import metrics_to_choose
 from gnnflow.ingest.job import IngestJob, run_rounds
 from gnnflow.ingest.tables import read_tables, without_features, without_times
@@ -40,6 +40,9 @@ def work(run: StageRun) -> Made:
         tell(f"column {graph.label!r} holds floats: numbers to predict. For classes set graph.num_classes.")
     result = run_rounds(IngestJob(run.artifact, graph, tables), run.rounds)
     _refuse_changed_tables(run.context.run)
+    for key, columns in result.facts.large_columns.items():
+        if columns:
+            tell(f"large numbers in {listed(columns)}: layers learn badly from such. Set {key}: standard.")
     return Made(
         result.files,
         rows_in=result.rows.rows_in,

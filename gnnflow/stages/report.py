@@ -108,6 +108,7 @@ def _inputs(
         parity=_parity(artifacts["infer"].facts(InferFacts).parity),
         sent=artifacts["infer"].facts(InferFacts).sent.text,
         unread=_unread(record["config"]),
+        large=graph.large_columns,
         quarantined={f"{name} rows": rows.rows_quarantined for name, rows in graph.tables.items()},
         versions={**stored.manifest.versions, **artifacts["train"].manifest.versions},
     )

@@ -78,6 +78,7 @@ KEYS: dict[str, list[Any]] = {
     "graph.reverse_edges": [True],
     "graph.normalize": ["row", "standard"],
     "graph.edge_features": [["amount"]],
+    "graph.edge_normalize": ["standard"],
     "flat.layout": ["inline"],
     "flat.targets": ["all"],
     "flat.shard_size": [10],
