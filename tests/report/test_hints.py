@@ -56,6 +56,7 @@ def never_rules() -> PredictionSample:
         ({"unread": ["amount", "hour"]}, "The model does not read the edge attributes"),
         ({"baseline": {"test.accuracy": 0.83}}, "The edges add little"),
         ({"baseline": {"test.accuracy": 0.9}}, "The model is worse than one without edges"),
+        ({"metrics": {"test.accuracy": 1.0}}, "Too good to be true?"),
         ({"metrics": {"train.accuracy": 0.99, "valid.accuracy": 0.8}}, "The model remembers the train split"),
         ({"metrics": {"valid.accuracy": 0.9, "test.accuracy": 0.7}}, "Test falls behind valid"),
         ({"curves": curves(0.9, 0.5, 0.4, 0.6)}, "The valid loss rises after epoch 3"),
@@ -86,6 +87,16 @@ def test_advice_follows_from_its_figure(make_inputs, changes, title):
 def test_advice_about_the_graph(make_inputs, changes, title):
     graph = dataclasses.replace(make_inputs().graph, **changes)
     assert titles(make_inputs(graph=graph)) == [title]
+
+
+@pytest.mark.parametrize(("baseline", "words"), [(1.0, "The features alone tell"), (0.6, "The model tells")])
+def test_a_perfect_score_is_asked_whether_it_was_told_the_label(make_inputs, baseline, words):
+    perfect = make_inputs(metrics={"test.accuracy": 0.9995}, baseline={"test.accuracy": baseline})
+    (hint,) = [hint for hint in find_hints(perfect) if hint.title == "Too good to be true?"]
+    assert words in hint.text
+    few = dataclasses.replace(perfect, graph=dataclasses.replace(perfect.graph, split_counts={"test": 9}))
+    assert "Too good to be true?" not in titles(few)
+    assert "Too good to be true?" not in titles(dataclasses.replace(perfect, metrics={"test.accuracy": 0.99}))
 
 
 def test_an_inline_blow_up_points_to_the_shared_layout(make_inputs):

@@ -1,0 +1,83 @@
+"""Advice on the certificate, and on what takes the time and the space."""
+
+from __future__ import annotations
+
+from gnnflow.graph.run_facts import has_stages
+from gnnflow.report.formats import percent_text, ratio_text, seconds_text, sentence
+from gnnflow.report.hints.hint import Hint
+from gnnflow.report.inputs import ReportInputs
+from gnnflow.report.pictures.pipeline import waiting_share, waiting_text
+
+MOST_BLOW_UP = 10.0
+LONG_RUN = 60.0  # seconds
+MOST_OF_TIME = 0.6  # share of one stage
+MOST_WAITING = 0.2  # share of an epoch for which the trainer waits for its reader
+LONG_WAIT = 5.0  # seconds of all epochs
+LEAST_STAGES = 3  # before the share of one says anything
+
+
+def _parity(inputs: ReportInputs) -> Hint | None:
+    parity = inputs.parity
+    if parity is None or parity.passed:
+        return None
+    return Hint(
+        "problem",
+        "The parity certificate failed",
+        f"Predictions differ by up to {parity.max_difference:.1e} from the k-hop path, and {parity.limit:.0e} is "
+        "allowed. Do not publish them; check that training and inference sample the same way (infer.sampling).",
+    )
+
+
+def _blow_up(inputs: ReportInputs) -> Hint | None:
+    blow_up = inputs.blow_up
+    if blow_up is None or not blow_up.ratio > MOST_BLOW_UP:
+        return None
+    advice = "Lower the fan-out (neighbors.sampling) or the number of hops"
+    if blow_up.layout == "inline":
+        advice = "Use flat.layout: shared, which stores a node once per shard, or lower neighbors.sampling's fan-out"
+    return Hint(
+        "idea",
+        f"GraphFlat writes {ratio_text(blow_up.ratio)} what it reads",
+        f"{advice}. Larger shards (flat.shard_size) also let more targets share their neighbours.",
+    )
+
+
+def _waiting(inputs: ReportInputs) -> Hint | None:
+    slowest = max(inputs.profiles, key=waiting_share, default=None)
+    if slowest is None or has_stages(slowest) or waiting_share(slowest) < MOST_WAITING:
+        return None
+    if slowest.get("wait_seconds", 0.0) * len(inputs.curves) < LONG_WAIT:
+        return None
+    stored, built = (
+        sum(slowest.get(f"{part}_seconds", 0.0) for part in parts) for parts in (("read", "decode"), ("build", "sums"))
+    )
+    advice = (
+        "Most of the reader's time is reading and decoding shards: raise train.cache until it holds all of them, or "
+        "train.prefetch where the store answers slowly."
+        if stored > built
+        else "Most of the reader's time is building blocks: lower neighbors.sampling's fan-out, or raise "
+        "train.workers, whose ranks have a reader each. A train.prefetch of 0 prepares batches in turn; 2 or more "
+        "overlap."
+    )
+    return Hint("idea", "Training waits for its batches", f"{waiting_text(slowest)} {advice}")
+
+
+def _slow_stage(inputs: ReportInputs) -> Hint | None:
+    done = [stage for stage in inputs.stages if not stage.reused]
+    total = sum(stage.seconds for stage in done)
+    slowest = max(done, key=lambda stage: stage.seconds, default=None)
+    if slowest is None or len(done) < LEAST_STAGES or total < LONG_RUN:
+        return None
+    if slowest.seconds < MOST_OF_TIME * total:
+        return None
+    advice = "The timeline shows which of its rounds; more cluster.workers help where rounds have many tasks."
+    if not slowest.rounds:
+        advice = "It runs in one process: train.threads and train.batch_size decide how fast, train.epochs how long."
+    return Hint(
+        "idea",
+        f"{sentence(slowest.name)} took {percent_text(slowest.seconds / total)} of the time",
+        f"{seconds_text(slowest.seconds)} of {seconds_text(total)}. {advice}",
+    )
+
+
+RULES = (_parity, _blow_up, _waiting, _slow_stage)

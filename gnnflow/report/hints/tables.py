@@ -1,0 +1,89 @@
+"""Advice on what the tables hold."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from gnnflow.graph.errors import listed
+from gnnflow.report.formats import count_text, percent_text
+from gnnflow.report.hints.hint import Hint
+from gnnflow.report.inputs import ReportInputs
+
+MOST_ISOLATED = 0.2  # share of nodes without in-edges
+
+
+def _quarantine(inputs: ReportInputs) -> Hint | None:
+    total = sum(inputs.quarantined.values())
+    if not total:
+        return None
+    parts = ", ".join(f"{count_text(number)} {name}" for name, number in inputs.quarantined.items() if number)
+    return Hint(
+        "warning",
+        f"{count_text(total)} rows were quarantined",
+        f"Not used: {parts}. The quarantine tables name each row and its reason.",
+    )
+
+
+def _missing_split(inputs: ReportInputs) -> Hint | None:
+    splits = inputs.graph.split_counts
+    empty = [name for name in ("valid", "test") if splits and not splits.get(name)]
+    if not empty:
+        return None
+    names = " and no ".join(empty)
+    why = "the best epoch cannot be told" if "valid" in empty else "the score on unseen nodes is unknown"
+    return Hint(
+        "warning", f"No {names} split", f"Without it {why}. Mark some targets in graph.split, or draw them: task.split."
+    )
+
+
+def _large(inputs: ReportInputs) -> Hint | None:
+    found = {key: columns for key, columns in inputs.large.items() if columns}
+    if not found:
+        return None
+    columns = listed([*chain.from_iterable(found.values())])
+    keys = " and ".join(f"{key}: standard" for key in found)
+    return Hint(
+        "warning",
+        "Large numbers are not scaled",
+        f"Layers learn best from numbers near 1, and these columns are above 10: {columns}. Set {keys}.",
+    )
+
+
+def _unread(inputs: ReportInputs) -> Hint | None:
+    if not inputs.unread:
+        return None
+    columns = ", ".join(inputs.unread)
+    return Hint(
+        "idea",
+        "The model does not read the edge attributes",
+        f"graph.edge_features names {columns}, and of the layers gat_e alone reads them. Try model.kind: gat_e.",
+    )
+
+
+def _hubs(inputs: ReportInputs) -> Hint | None:
+    graph = inputs.graph
+    if not graph.num_hubs:
+        return None
+    noun = "One hub" if graph.num_hubs == 1 else f"{count_text(graph.num_hubs)} hubs"
+    return Hint(
+        "idea",
+        f"{noun} beyond {count_text(graph.hub_threshold)} in-edges",
+        "Their neighbourhoods dominate size and time wherever they are reached. A fan-out (neighbors.sampling) bounds "
+        "them, and leaves training and inference with the same neighbours.",
+    )
+
+
+def _isolated(inputs: ReportInputs) -> Hint | None:
+    alone = sum(nodes for low, _, nodes in inputs.graph.in_degree_histogram if low == 0)
+    share = alone / max(inputs.graph.num_nodes, 1)
+    if share <= MOST_ISOLATED:
+        return None
+    return Hint(
+        "idea",
+        f"{percent_text(share)} of the nodes have no in-edges",
+        "They are predicted from their own features alone. If edges mean the same both ways, set "
+        "graph.reverse_edges: true.",
+    )
+
+
+RULES = (_quarantine, _missing_split, _large, _unread, _hubs, _isolated)
