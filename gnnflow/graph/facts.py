@@ -9,7 +9,7 @@ per shard.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
 from typing import Literal
@@ -107,8 +107,8 @@ class GraphFacts:
     `RelationFacts`, of a graph without types. clusters: what `ClusterBook.starts` is made of, where nodes are ordered
     by cluster; empty: a partition is one cluster. placement: where edges are computed together; the store then has them
     a second time, in that order.
-    label_unit: where labels are numbers to predict and some are in the train split. large_features and
-    large_attributes: columns of large numbers that nothing scales (see `gnnflow.ingest.sizes`).
+    label_unit: where labels are numbers to predict and some are in the train split. large_columns:
+    those of large numbers that nothing scales, by the key of the config that would (see `gnnflow.ingest.sizes`).
     """
 
     num_nodes: int
@@ -138,8 +138,7 @@ class GraphFacts:
     placement: Placement = ""
     target_relation: str = ""
     label_unit: LabelUnit | None = None
-    large_features: tuple[str, ...] = ()
-    large_attributes: tuple[str, ...] = ()
+    large_columns: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def schema(self) -> GraphSchema:
@@ -152,11 +151,6 @@ class GraphFacts:
     def book(self) -> PartitionBook:
         """Which partition owns which dense ids."""
         return PartitionBook(np.asarray(self.offsets, np.int64), max(len(self.types), 1))
-
-    @property
-    def large_columns(self) -> dict[str, tuple[str, ...]]:
-        """The columns of large numbers, by the key that would scale them."""
-        return {"graph.normalize": self.large_features, "graph.edge_normalize": self.large_attributes}
 
     @cached_property
     def cluster_book(self) -> ClusterBook:

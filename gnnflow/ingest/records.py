@@ -11,7 +11,7 @@ import numpy as np
 from gnnflow.graph.facts import ColumnCounts, FeatureFacts, GraphFacts, RelationFacts, RowCounts, TypeFacts
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.label_counts import label_unit_of, num_classes_of
-from gnnflow.ingest.sizes import large_attributes, large_features
+from gnnflow.ingest.sizes import large_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -109,9 +109,21 @@ def facts_of(job: IngestJob, book: PartitionBook, steps: Records, *, columns: tu
         target=job.graph.types[job.config.target_type] if job.graph.is_typed else "",
         target_relation=str(job.config.target_edges) if job.graph.is_typed and job.targets else "",
         label_unit=label_unit_of(steps.targets),
-        large_features=large_features(steps.nodes, job),
-        large_attributes=large_attributes(steps.edges[0], job),
+        large_columns=_large_columns(job, steps),
     )
+
+
+def _large_columns(job: IngestJob, steps: Records) -> dict[str, tuple[str, ...]]:
+    """Return the columns of large numbers, with the type or relation where there are several, by what scales them."""
+    types, relations = ([str(each) for each in of] for of in (job.graph.types, job.config.edge_tables))
+    if not job.graph.is_typed:
+        types, relations = [""], [""]
+    features = [table.schema.features for table in job.tables.nodes]
+    attributes = [table.schema.attributes for table in job.tables.edges]
+    return {
+        "graph.normalize": large_columns(types, features, steps.nodes),
+        "graph.edge_normalize": large_columns(relations, attributes, steps.edges[0]),
+    }
 
 
 def _features(job: IngestJob, schema: NodeSchema) -> FeatureFacts:

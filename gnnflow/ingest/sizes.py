@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from gnnflow.graph.arrays import FloatArray
     from gnnflow.ingest.fields import ColumnPart
-    from gnnflow.ingest.job import IngestJob
     from gnnflow.mapreduce.rounds import TaskRecord
 
 LARGE = 10.0
@@ -29,35 +28,23 @@ def size_of(matrix: FloatArray) -> dict[str, Any]:
     return {"rows": len(matrix), "squares": np.einsum("rc,rc->c", matrix, matrix, dtype=np.float64).tolist()}
 
 
-def large_features(nodes: Sequence[TaskRecord], job: IngestJob) -> tuple[str, ...]:
-    """Return the feature columns that are large, with their type's name where there are several types."""
-    types = job.graph.types
-    return _named(
-        (types[number] if job.graph.is_typed else "", table.schema.features, nodes[number :: len(types)])
-        for number, table in enumerate(job.tables.nodes)
-    )
+def large_columns(
+    names: Sequence[str], parts: Sequence[Sequence[ColumnPart]], records: Sequence[TaskRecord]
+) -> tuple[str, ...]:
+    """Return the columns that are large, behind their table's name where it has one.
 
-
-def large_attributes(sources: Sequence[TaskRecord], job: IngestJob) -> tuple[str, ...]:
-    """Return the columns of edge attributes that are large, with their relation's name where there are several."""
-    tables, relations = job.tables.edges, job.graph.relations
-    return _named(
-        (str(relations[table.relation]) if job.graph.is_typed else "", table.schema.attributes, sources[number::width])
-        for width in [len(tables)]
-        for number, table in enumerate(tables)
-    )
-
-
-def _named(tables: Any) -> tuple[str, ...]:
+    names: of the tables; parts: what each is read as. records: of the tasks that counted, of each partition its tables.
+    """
     return tuple(
-        f"{of}{TYPE_MARK}{name}" if of else name
-        for of, parts, records in tables
-        for name in _large(parts, [record.counts["size"] for record in records if "size" in record.counts])
+        f"{name}{TYPE_MARK}{column}" if name else column
+        for number, (name, held) in enumerate(zip(names, parts, strict=True))
+        for column in _large(held, records[number :: len(names)])
     )
 
 
-def _large(parts: Sequence[ColumnPart], counted: Sequence[dict[str, Any]]) -> list[str]:
+def _large(parts: Sequence[ColumnPart], records: Sequence[TaskRecord]) -> list[str]:
     """Return the columns of a table of which some number is large; a list of numbers is one column."""
+    counted = [record.counts["size"] for record in records if "size" in record.counts]
     rows = sum(each["rows"] for each in counted)
     if not rows:
         return []

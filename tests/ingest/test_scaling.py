@@ -92,8 +92,10 @@ def test_each_relation_is_scaled_by_its_own_edges(tmp_path: Path) -> None:
     pays = tables["account__pays__merchant"]
     amounts = pa.array(7.0 * np.arange(pays.num_rows) + 1e5)
     tables["account__pays__merchant"] = pays.set_column(pays.column_names.index("amount"), "amount", amounts)
-    section = {**write_tables(tmp_path, tables), "edge_features": ["amount"], "edge_normalize": "standard"}
-    result = ingested(tmp_path, graph=section)
+    section = {**write_tables(tmp_path, tables), "edge_features": ["amount"]}
+    as_given = ingested(tmp_path, graph=section).facts(GraphFacts)
+    assert as_given.large_columns["graph.edge_normalize"] == ("account__pays__merchant: amount",)
+    result = ingested(tmp_path, graph={**section, "edge_normalize": "standard"})
     facts = result.facts(GraphFacts)
     scaled = [number for number, each in enumerate(facts.relations) if each.attribute_width]
     assert scaled
