@@ -45,9 +45,12 @@ def score_pairs(run: str, table: str, *, out: str) -> FileEntry:
     """
     record = read_run(run)
     graph, artifacts = record["config"]["graph"], record["artifacts"]
-    if record["config"].get("task", {}).get("kind", "node") != "link":
+    kind = record["config"].get("task", {}).get("kind", "node")
+    if kind != "link":
         raise ScoringError(
-            "the run's model scores nodes, not pairs", where=run, fix="Give a run whose config has task.kind: link."
+            f"the run's task.kind is {kind}, whose model scores no pairs of nodes",
+            where=run,
+            fix="Give a run whose config has task.kind: link.",
         )
     chunks = scan(absolute(table))
     _refuse_taken(out, files={chunk.uri for chunk in chunks}, folders=(run, *artifacts.values()))
