@@ -48,7 +48,7 @@ from gnnflow.train.ranks.gradients import AllReduce
 from gnnflow.train.ranks.group import RankGroup, find_store, join_group, open_store
 from gnnflow.train.ranks.operations import Place, Position
 from gnnflow.train.ranks.rows import open_rows
-from gnnflow.train.reproducible import compute_settings, seed_weights
+from gnnflow.train.reproducible import compute_settings
 from gnnflow.train.updater import LocalUpdater
 
 HOST, SECONDS = "127.0.0.1", 300.0
@@ -99,8 +99,7 @@ def train(folder: Path, exchange: Exchange, chosen: argparse.Namespace, *, layer
     assert isinstance(part.features, Features)
     config = GlobalBatchConfig(lr=0.01)
     kind = {"kind": "gcn", "hidden": chosen.hidden, "layers": layers, "dropout": DROPOUT}
-    seed_weights(0)
-    model = build_model(model_from_dict(kind), ModelInputs(part.features.width, classes)).train()
+    model = build_model(model_from_dict(kind), ModelInputs(part.features.width, classes), seed=0).train()
     source = GlobalBatchSource(
         part, [Block(part.edges, num_nodes)] * layers, bounds, model, exchange, ("train",), 0, chosen.recompute, CPU
     )

@@ -43,7 +43,6 @@ from gnnflow.train.objective import Objective
 from gnnflow.train.ranks.gradients import AllReduce
 from gnnflow.train.ranks.group import RankGroup
 from gnnflow.train.ranks.rows import open_rows
-from gnnflow.train.reproducible import seed_weights
 from gnnflow.train.updater import LocalUpdater
 
 MIB = 1 << 20
@@ -124,8 +123,7 @@ def trained(config: Any, *, ranks: int, model: str) -> dict[str, float]:
 def epochs_of(group: RankGroup, *, job: TrainJob) -> dict[str, float]:
     """Train as one of several ranks; return seconds per epoch, bytes sent, and how many layers send states."""
     exchange = Counted(open_rows(group))
-    seed_weights(0)
-    model = build_model(job.model, job.inputs).train()
+    model = build_model(job.model, job.inputs, seed=0).train()
     updater = LocalUpdater(model, job.train, exchange=AllReduce(model, group, is_joint=True))
     objective, seconds, moved, states = Objective(job.label_kind), [], 0, 0
     with open_source(job, exchange=exchange) as source:

@@ -51,6 +51,7 @@ from gnnflow.executions.tensors import (
     BlockTensors,
     TypedBlockTensors,
 )
+from gnnflow.kernels.draws import repeated_draws
 from gnnflow.layers import (
     Layer,
     Model,
@@ -94,7 +95,7 @@ def layer_outputs(
         if recompute and torch.is_grad_enabled():
             # An early stop would leave out the end of an exchange that other ranks wait in.
             with set_checkpoint_early_stop(False):
-                h = checkpoint(compute, h, use_reentrant=False)
+                h = checkpoint(compute, h, use_reentrant=False, context_fn=repeated_draws)
         else:
             h = compute(h)
         outputs.append(h)

@@ -37,6 +37,7 @@ from gnnflow.kernels import (
     gather_targets,
     identity,
 )
+from gnnflow.kernels.draws import repeated_draws
 from gnnflow.layers import EdgeContext, Layer, Mean, Messages, State, Sum
 from gnnflow.layers.phases import Phases, phases_of
 from gnnflow.layers.terms import GatheredTerms
@@ -238,7 +239,7 @@ def _message_state(layer: Layer, source: TermRows, target: TermRows, block: Bloc
         own = {name: rows[piece.targets] for name, rows in target.items()}
         how = functools.partial(_piece_state, message=message, scale=scale, instances=held)
         run = functools.partial(how, layer, source, own, csr, edge)
-        state: State = checkpoint(run, use_reentrant=False) if recompute else run()
+        state: State = checkpoint(run, use_reentrant=False, context_fn=repeated_draws) if recompute else run()
         return state
 
     # a state per run of targets, which follow each other: side by side they are the state of all T

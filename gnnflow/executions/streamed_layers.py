@@ -29,7 +29,8 @@ from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.errors import LayerError
 from gnnflow.graph.hashing import mix_one, seed_word
 from gnnflow.kernels import Csr, identity
-from gnnflow.kernels.device import generator_of
+from gnnflow.kernels.device import CPU
+from gnnflow.kernels.draws import generator_of, seed_draws
 from gnnflow.layers import FeatureTensors, Layer, Model, NodeContext, State, Terms
 
 _PLACES = 0x9E3779B97F4A7C15  # odd: places in a graph give different numbers
@@ -57,7 +58,7 @@ class StreamedLayers:
         for layer in (each.layers[0] for each in self.layers):
             if (reason := not_streamed(layer)) is not None:
                 raise LayerError(reason, where=type(layer).__name__, fix="Train without train.memory.")
-        self.seed = int(torch.randint(2**62, ()))
+        self.seed = int(torch.randint(2**62, (), generator=generator_of(CPU)))
 
     @cached_property
     def device(self) -> torch.device:
@@ -106,7 +107,7 @@ class StreamedLayers:
                 number = (number * _PLACES + each + 1) % 2**64
             word = mix_one(mix_one(self.seed ^ _word(phase)) ^ number)
             # of one generator alone: `torch.manual_seed` asks every kind of device, at a millisecond each time
-            generator_of(self.device).manual_seed(word >> 1)
+            seed_draws(word, self.device)
 
     def needs_gradient(self, index: int) -> bool:
         """Return whether the input rows of a layer depend on a parameter."""

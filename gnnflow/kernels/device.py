@@ -32,11 +32,6 @@ def find_device(name: Device, *, where: str, number: int = 0) -> torch.device:
     return torch.device("cuda", number % torch.cuda.device_count())
 
 
-def generator_of(device: torch.device) -> torch.Generator:
-    """Return the generator that random draws on a device read."""
-    return torch.cuda.default_generators[device.index or 0] if device.type == "cuda" else torch.default_generator
-
-
 def lock_pages(held: torch.Tensor) -> None:
     """Lock memory of this process, from and to which cards then copy beside the processor. Nothing where is no card.
 

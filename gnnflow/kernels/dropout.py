@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from gnnflow.kernels.draws import generator_of
 from gnnflow.kernels.native.dropping import PER_WORD, dropped, drops
 
 _LEVELS = 1 << 16
@@ -20,7 +21,7 @@ _LEVELS = 1 << 16
 def dropout(rows: Tensor, rate: float) -> Tensor:
     """Return rows with each element zeroed with probability `rate` < 1 and the others scaled up to the same mean.
 
-    Reads torch's global generator: seed it to repeat the draw. A rate of 0 draws nothing and returns `rows` itself.
+    Reads `generator_of` their device: seed it to repeat the draw. A rate of 0 draws nothing and returns `rows` itself.
     """
     if not 0.0 <= rate < 1.0:
         raise ValueError(f"a dropout rate is at least 0 and below 1, not {rate}")
@@ -34,7 +35,8 @@ def dropout(rows: Tensor, rate: float) -> Tensor:
         return dropped(rows, least, scale)
     size = rows.numel()
     # random words, four elements each, and each element's signed level of 16 bits, in the shape of rows
-    words = torch.empty(-(-size // PER_WORD), dtype=torch.int64).random_(-(2**63), None)
+    words = torch.empty(-(-size // PER_WORD), dtype=torch.int64)
+    words.random_(-(2**63), None, generator=generator_of(rows.device))
     levels = words.view(torch.int16)[:size].view(rows.shape)
     kept = levels >= least
     # What is kept is scaled in float32: in half precision the scale itself would be rounded, and with it the mean.

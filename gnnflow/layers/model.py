@@ -23,9 +23,11 @@ from torch import Tensor, nn
 
 from gnnflow.config import ModelConfig
 from gnnflow.graph.errors import LayerError
+from gnnflow.graph.hashing import seed_word
 from gnnflow.graph.labels import LabelUnit
 from gnnflow.graph.schema import UNTYPED, GraphSchema
 from gnnflow.kernels import Map, affine, dropout
+from gnnflow.kernels.draws import initial_draws
 from gnnflow.layers.activations import ACTIVATIONS
 from gnnflow.layers.base import Layer
 from gnnflow.layers.decoders import DecoderInputs, build_decoder
@@ -69,7 +71,7 @@ class ModelInputs:
 
 
 class Model(nn.Module):
-    """Encoder, layers and head. Build it with `build_model`; parameters come from torch's global generator."""
+    """Encoder, layers and head. Build it with `build_model`."""
 
     def __init__(
         self,
@@ -239,11 +241,16 @@ class Model(nn.Module):
         return dropout(h, self.config.dropout) if self.drops else h
 
 
-def build_model(config: ModelConfig, inputs: ModelInputs) -> Model:
+def build_model(config: ModelConfig, inputs: ModelInputs, *, seed: int | None = None) -> Model:
     """Return a model with fresh parameters. Raises LayerError where it cannot be built.
 
-    Seed torch beforehand: initialisation reads its global generator.
+    seed: what the parameters are a function of; without one they follow torch's global generator.
     """
+    with initial_draws(None if seed is None else int(seed_word("weights", seed))):
+        return _built(config, inputs)
+
+
+def _built(config: ModelConfig, inputs: ModelInputs) -> Model:
     for name in ("num_outputs",) if inputs.typed else ("feature_width", "num_outputs"):
         if getattr(inputs, name) < 1:
             raise LayerError(f"{name} is {getattr(inputs, name)}", where="model", fix="It must be at least 1.")

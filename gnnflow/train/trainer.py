@@ -28,7 +28,7 @@ from gnnflow.train.metrics import Metrics
 from gnnflow.train.objective import Objective, balanced_weights
 from gnnflow.train.profile import mean_profile
 from gnnflow.train.rank import OnlyRank, Rank
-from gnnflow.train.reproducible import compute_settings, seed_weights
+from gnnflow.train.reproducible import compute_settings
 from gnnflow.train.source import OpenSource, Source
 from gnnflow.train.state import Row
 
@@ -96,8 +96,7 @@ def train(
 def _train_one(
     job: TrainJob, name: str, *, source: Source, rank: Rank, progress: Progress, log: EpochLog | None
 ) -> tuple[Fitted, dict[str, Metrics]]:
-    seed_weights(job.seed)
-    model = build_model(job.model, job.inputs)
+    model = build_model(job.model, job.inputs, seed=job.seed)
     # A baseline shows what the graph adds, so it must not begin with what another model learned from a graph.
     if job.start is not None and name == "train":
         progress.message(f"{name}: {start_from(model, job.start)}")

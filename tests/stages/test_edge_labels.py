@@ -169,7 +169,7 @@ def test_classes_are_weighed_and_lists_and_numbers_are_labels_too(tmp_path: Path
 
 def test_pairs_are_not_scored_with_a_model_of_labels(done: tuple[Config, Any, Path]) -> None:
     _, result, folder = done
-    with pytest.raises(ScoringError, match="task.kind is edge, whose model scores no pairs"):
+    with pytest.raises(ScoringError, match=r"task\.kind is edge, whose model scores no pairs"):
         score_pairs(result.uri, str(folder / "edges.parquet"), out=str(folder / "out.parquet"))
 
 

@@ -25,7 +25,7 @@ from gnnflow.train.fit import Fitted, fit
 from gnnflow.train.fit_run import FitOptions
 from gnnflow.train.objective import Objective
 from gnnflow.train.outputs import Outputs
-from gnnflow.train.reproducible import seed_step, seed_weights
+from gnnflow.train.reproducible import seed_step
 from gnnflow.train.updater import LocalUpdater, StepLoss
 from tests.train.planted import Recording, job_for, planted
 
@@ -111,8 +111,7 @@ class Interrupted(LocalUpdater):
 
 def run(source: WholeGraph, *, uri: str = "", steps: int | None = None) -> Fitted:
     job = job_for(GRAPH)
-    seed_weights(job.seed)
-    model = build_model(job.model, job.inputs)
+    model = build_model(job.model, job.inputs, seed=job.seed)
     updater = LocalUpdater(model, job.train) if steps is None else Interrupted(model, job.train, steps=steps)
     options = FitOptions("fit", epochs=6, metric="accuracy", lr=job.train.lr, checkpoint_steps=1, checkpoint_uri=uri)
     objective = Objective("single")

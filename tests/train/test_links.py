@@ -16,7 +16,6 @@ from gnnflow.train.metrics import metrics_of
 from gnnflow.train.minibatch import pair_blocks
 from gnnflow.train.minibatch.pair_loader import PairBatch
 from gnnflow.train.objective import Objective
-from gnnflow.train.reproducible import seed_weights
 from gnnflow.train.trainer import TrainResult, train
 from tests.train.planted import Recording
 from tests.train.planted_links import Links, link_job, links, message_graph
@@ -59,8 +58,7 @@ def test_a_held_out_edge_that_carries_messages_is_caught() -> None:
 
 def test_a_score_does_not_depend_on_whether_the_graph_has_the_edge() -> None:
     job = link_job(GRAPH)
-    seed_weights(0)
-    model = build_model(job.model, job.inputs).eval()
+    model = build_model(job.model, job.inputs, seed=0).eval()
     x = GRAPH.neighborhood.features.dense
     assert x is not None
     edges = GRAPH.pairs["train"]

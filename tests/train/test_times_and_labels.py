@@ -12,7 +12,6 @@ from gnnflow.graphfeature.times import ALL_EARLIER, TimedBatch, build_before
 from gnnflow.layers.model import Model, build_model
 from gnnflow.train.job import TrainJob
 from gnnflow.train.minibatch import pair_blocks
-from gnnflow.train.reproducible import seed_weights
 from gnnflow.train.trainer import TrainResult, train
 from tests.train.planted import Recording
 from tests.train.planted_links import Links, link_job, links, message_graph
@@ -27,8 +26,7 @@ def trained(graph: Edges, job: TrainJob) -> TrainResult:
 
 
 def fresh(job: TrainJob) -> Model:
-    seed_weights(0)
-    return build_model(job.model, job.inputs).eval()
+    return build_model(job.model, job.inputs, seed=0).eval()
 
 
 def scores(graph: Edges, job: TrainJob, split: str) -> np.ndarray:

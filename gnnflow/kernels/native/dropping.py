@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from gnnflow.kernels.draws import generator_of
 from gnnflow.kernels.memory import empty_rows
 from gnnflow.kernels.native.library import kernels
 
@@ -40,10 +41,11 @@ class _Dropped(torch.autograd.Function):
         # a byte per number says for the backward pass whether it was kept; without one nothing is noted
         kept = empty_rows(-(-size // PER_WORD)).view(torch.uint8) if ctx.needs_input_grad[0] else None
         # random words, of which each serves four numbers; drawn a run at a time, so that they stay in the cache
+        generator = generator_of(rows.device)
         words = torch.empty(min(_RUN, -(-size // PER_WORD)), dtype=torch.int64)
         for first in range(0, size, _RUN * PER_WORD):
             count = min(size - first, _RUN * PER_WORD)
-            words[: -(-count // PER_WORD)].random_(-(2**63), None)
+            words[: -(-count // PER_WORD)].random_(-(2**63), None, generator=generator)
             noted = None if kept is None else kept.data_ptr() + first
             given = [rows.data_ptr() + 4 * first, words.data_ptr(), least, scale, noted, out.data_ptr() + 4 * first]
             native.gnnflow_dropout(count, *given, threads)

@@ -8,7 +8,6 @@ from threading import Lock
 
 from gnnflow.layers.model import build_model
 from gnnflow.train.ranks.source import open_shares
-from gnnflow.train.reproducible import seed_weights
 
 _SEEDING = Lock()  # ranks that are threads share torch's generator: none seeds it while another one draws weights
 
@@ -24,8 +23,7 @@ def opened(open_source, job, group) -> Iterator:
 def fresh(job):
     """Return a model at the weights that a job begins with."""
     with _SEEDING:
-        seed_weights(job.seed)
-        return build_model(job.model, job.inputs).train()
+        return build_model(job.model, job.inputs, seed=job.seed).train()
 
 
 def stepped(source, model, objective, updater, *, epochs):

@@ -9,7 +9,6 @@ import pytest
 
 from gnnflow.layers.model import build_model
 from gnnflow.train.globalbatch import logits_of, open_source
-from gnnflow.train.reproducible import seed_weights
 from tests.train.globalbatch.stored import job_for, write
 
 SAMPLES = {"every edge": None, "uniform": {"kind": "uniform", "fanout": [3, 2]}}
@@ -19,8 +18,7 @@ SAMPLES = {"every edge": None, "uniform": {"kind": "uniform", "fanout": [3, 2]}}
 def test_scores_are_those_of_a_source(tmp_path: Path, sample: str):
     write(tmp_path)
     job = job_for(tmp_path, sampling=SAMPLES[sample])
-    seed_weights(1)
-    model = build_model(job.model, job.inputs)
+    model = build_model(job.model, job.inputs, seed=1)
     with open_source(job) as source:
         expected = source.outputs(model, "test")
     some = expected.targets[2:9:3]

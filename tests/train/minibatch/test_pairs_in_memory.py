@@ -20,7 +20,6 @@ from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.train.minibatch import open_store_pairs, open_task_source, outputs_on_pairs, pairs_in_memory
 from gnnflow.train.minibatch.preparing import Sample
-from gnnflow.train.reproducible import seed_weights
 from gnnflow.train.trainer import train
 from tests.train.on_stores import job_of, resumes_to_the_same_weights
 from tests.train.pairs_on_stores import CASES, config_of
@@ -36,8 +35,7 @@ SAMPLED = {"neighbors": {"sampling": {"kind": "uniform", "fanout": [4, 3]}}}
 def test_scores_are_those_of_shards(tmp_path: Path, case: str, sections: dict[str, Any]) -> None:
     config = config_of(tmp_path, case, train=STORE, **sections)
     job = job_of(config)
-    seed_weights(0)
-    model = build_model(job.model, job.inputs)
+    model = build_model(job.model, job.inputs, seed=0)
     with open_store_pairs(job) as source:
         found = {split: source.outputs(model, split) for split in ("valid", "test")}
     context = StageContext.of(config_of(tmp_path, case, **sections))
