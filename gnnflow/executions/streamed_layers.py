@@ -106,7 +106,6 @@ class StreamedLayers:
             for each in place:
                 number = (number * _PLACES + each + 1) % 2**64
             word = mix_one(mix_one(self.seed ^ _word(phase)) ^ number)
-            # of one generator alone: `torch.manual_seed` asks every kind of device, at a millisecond each time
             seed_draws(word, self.device)
 
     def needs_gradient(self, index: int) -> bool:

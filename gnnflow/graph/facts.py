@@ -106,9 +106,9 @@ class GraphFacts:
     edges they are; target is then the type that it leads to. has_time: edges of some relation have times. leaves: as in
     `RelationFacts`, of a graph without types. clusters: what `ClusterBook.starts` is made of, where nodes are ordered
     by cluster; empty: a partition is one cluster. placement: where edges are computed together; the store then has them
-    a second time, in that order.
-    label_unit: where labels are numbers to predict and some are in the train split. large_columns:
-    those of large numbers that nothing scales, by the key of the config that would (see `gnnflow.ingest.sizes`).
+    a second time, in that order. label_unit: where labels are numbers to predict and some are in the train split.
+    large_columns: those of large numbers that nothing scales, by the key of the config that would
+    (`gnnflow.ingest.sizes`).
     """
 
     num_nodes: int

@@ -11,7 +11,7 @@ it were a partition: what is said of parts below. Without types a part is a part
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +22,8 @@ import pyarrow.compute as pc
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.errors import TableError
 from gnnflow.ingest.checks import Fault, place_of, separate
-from gnnflow.ingest.moments import moments_of
 from gnnflow.ingest.rows import read_rows, take_kept
-from gnnflow.ingest.sizes import size_of
+from gnnflow.ingest.sizes import count_numbers
 from gnnflow.ingest.source import (
     edge_column_names,
     edge_columns,
@@ -40,7 +39,6 @@ from gnnflow.storage.tables import commit_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gnnflow.config import GraphConfig
     from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.ingest.job import IngestJob
     from gnnflow.ingest.moments import Scale
@@ -72,21 +70,12 @@ def resolve_sources(index: int, inbox: Inbox, *, job: IngestJob, book: Partition
     home = job.home_of(combine(rows["dst_id"])) * len(job.tables.edges) + number
     counts: dict[str, Any] = {"rows_quarantined": bad.num_rows}
     if source.schema.attributes:
-        counts |= _attribute_counts(rows, job.config)
+        counts |= count_numbers(rows["attributes"], job.config.edge_normalize, in_order=False)
     return TaskOutput(
         emits=(Emit("edges_by_dst", rows, home),),
         files=job.set_aside(f"{source.stem}-src-{partition:05d}", bad),
         counts=counts,
     )
-
-
-def _attribute_counts(rows: pa.Table, config: GraphConfig) -> dict[str, Any]:
-    """Return what scales attributes, or what tells whether anything ought to."""
-    if config.edge_normalize == "none":
-        return {"size": size_of(to_matrix(rows["attributes"]))}
-    # each column in ascending order: a sum then does not depend on the order of the table's rows
-    ascending = np.sort(to_matrix(rows["attributes"], np.float64), axis=0)
-    return {"moments": asdict(moments_of(ascending))}
 
 
 def _resolve(
@@ -142,8 +131,7 @@ def known_edges(
     keys = id_keys(rows["dst_id"])
     rows = rows.drop_columns(["dst_id"]).append_column("dst", pa.array(dense)).append_column("dst_key", pa.array(keys))
     if (scale := scales[number]) is not None:
-        scaled = from_matrix(scale.applied(to_matrix(rows["attributes"], np.float64)))
-        rows = rows.set_column(rows.column_names.index("attributes"), "attributes", scaled)
+        rows = rows.set_column(rows.column_names.index("attributes"), "attributes", scale.applied(rows["attributes"]))
     files = job.set_aside(f"{source.stem}-dst-{partition:05d}", bad)
     counts = {"rows_out": rows.num_rows, "rows_quarantined": bad.num_rows}
     return rows, TaskOutput(files=files, counts=counts)

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
+import pyarrow as pa
 
 from gnnflow.graph.arrays import FloatArray
+from gnnflow.storage.columns import from_matrix, to_matrix
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,10 @@ class Scale:
     mean: FloatArray
     deviation: FloatArray
 
-    def applied(self, matrix: FloatArray) -> FloatArray:
-        """Return a float64 matrix [rows, width] scaled, as float32."""
-        return np.asarray((matrix - self.mean) / self.deviation, np.float32)
+    def applied(self, column: pa.ChunkedArray) -> pa.Array:
+        """Return rows of float64 scaled, as float32."""
+        scaled = (to_matrix(column, np.float64) - self.mean) / self.deviation
+        return from_matrix(scaled.astype(np.float32))
 
 
 def moments_of(matrix: FloatArray) -> Moments:

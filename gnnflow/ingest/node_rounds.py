@@ -6,7 +6,7 @@ row order. Tasks are numbered as `gnnflow.ingest.edge_rounds` says.
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,8 @@ import pyarrow.compute as pc
 from gnnflow.graph.book import PartitionBook
 from gnnflow.ingest.checks import Fault, separate
 from gnnflow.ingest.label_counts import label_counts
-from gnnflow.ingest.moments import moments_of
 from gnnflow.ingest.rows import read_rows, take_kept
-from gnnflow.ingest.sizes import size_of
+from gnnflow.ingest.sizes import count_numbers
 from gnnflow.ingest.source import (
     node_column_names,
     node_columns,
@@ -28,7 +27,7 @@ from gnnflow.ingest.source import (
 from gnnflow.ingest.statistics import count_rows
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
-from gnnflow.storage.columns import combine, from_matrix, id_keys, take_rows, to_matrix, to_numpy
+from gnnflow.storage.columns import combine, from_matrix, id_keys, take_rows, to_numpy
 from gnnflow.storage.graph_store import nodes_file
 from gnnflow.storage.tables import commit_table
 
@@ -87,10 +86,8 @@ def _node_counts(rows: pa.Table, schema: NodeSchema, job: IngestJob) -> dict[str
         counts["labelled"] = int(to_numpy(rows["labelled"]).sum())
     if schema.has_labels:
         counts |= label_counts(rows, schema.label_kind)
-    if job.config.normalize == "standard" and schema.has_features:
-        counts["moments"] = asdict(moments_of(to_matrix(rows["x"], np.float64)))
-    elif job.config.normalize == "none" and schema.features:
-        counts["size"] = size_of(to_matrix(rows["x"]))
+    if schema.features:
+        counts |= count_numbers(rows["x"], job.config.normalize, in_order=True)
     return counts
 
 
@@ -109,7 +106,7 @@ def write_nodes(
         **{name: combine(rows[name]) for name in rows.column_names if name != "id"},
     }
     if (scale := scales[node_type]) is not None:
-        columns["x"] = from_matrix(scale.applied(to_matrix(rows["x"], np.float64)))
+        columns["x"] = scale.applied(rows["x"])
     entry = commit_table(job.artifact, nodes_file(partition, job.graph, node_type=node_type), pa.table(columns))
     in_degree = degrees["in_degree"]
     total = in_degree.sum(1)

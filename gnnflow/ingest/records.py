@@ -120,10 +120,11 @@ def _large_columns(job: IngestJob, steps: Records) -> dict[str, tuple[str, ...]]
         types, relations = [""], [""]
     features = [table.schema.features for table in job.tables.nodes]
     attributes = [table.schema.attributes for table in job.tables.edges]
-    return {
+    found = {
         "graph.normalize": large_columns(types, features, steps.nodes),
         "graph.edge_normalize": large_columns(relations, attributes, steps.edges[0]),
     }
+    return {key: columns for key, columns in found.items() if columns}
 
 
 def _features(job: IngestJob, schema: NodeSchema) -> FeatureFacts:

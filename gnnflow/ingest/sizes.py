@@ -1,4 +1,4 @@
-"""Which columns of features and edge attributes hold large numbers that nothing scales.
+"""How large features and edge attributes are: what scales their columns, or which are large and nothing scales them.
 
 Layers are initialised for inputs near 1. On a generated graph (4,000 accounts) test accuracy fell from 0.80 to 0.59
 with features ten times as large, and to 0.32, below a model without edges, with a single column of 10,000.
@@ -6,16 +6,20 @@ with features ten times as large, and to 0.32, below a model without edges, with
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gnnflow.ingest.moments import moments_of
 from gnnflow.ingest.statistics import TYPE_MARK
+from gnnflow.storage.columns import to_matrix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gnnflow.graph.arrays import FloatArray
+    import pyarrow as pa
+
     from gnnflow.ingest.fields import ColumnPart
     from gnnflow.mapreduce.rounds import TaskRecord
 
@@ -23,9 +27,20 @@ LARGE = 10.0
 """The root mean square from which on a column counts as large."""
 
 
-def size_of(matrix: FloatArray) -> dict[str, Any]:
-    """Return what a task counts of a matrix [rows, width] whose columns nothing scales."""
-    return {"rows": len(matrix), "squares": np.einsum("rc,rc->c", matrix, matrix, dtype=np.float64).tolist()}
+def count_numbers(column: pa.ChunkedArray, scaling: str, *, in_order: bool) -> dict[str, Any]:
+    """Return what a task counts of rows of numbers: what scales them, or what tells whether anything ought to.
+
+    scaling: what the config asks for. in_order: the rows do not lie in the order of the user's table.
+    """
+    if scaling == "row":
+        return {}
+    if scaling == "none":
+        matrix = to_matrix(column)
+        squares = np.einsum("rc,rc->c", matrix, matrix, dtype=np.float64)
+        return {"size": {"rows": len(matrix), "squares": squares.tolist()}}
+    matrix = to_matrix(column, np.float64)
+    # each column in ascending order: a sum then does not depend on the order of the rows
+    return {"moments": asdict(moments_of(matrix if in_order else np.sort(matrix, axis=0)))}
 
 
 def large_columns(

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from gnnflow.kernels.device import CPU
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
@@ -32,16 +34,17 @@ def seed_draws(word: int, device: torch.device) -> None:
 
     The generator of all threads is seeded too: a layer of somebody else's may draw from no other.
     """
-    generator_of(device).manual_seed(word >> 1)
-    if device.type == "cpu":
-        with _OF_ALL:
+    # of these alone: `torch.manual_seed` asks every kind of device, at a millisecond each time
+    with _OF_ALL:
+        generator_of(device).manual_seed(word >> 1)
+        if device.type == "cpu":
             torch.default_generator.manual_seed(word >> 1)
 
 
 @contextmanager
 def own_draws() -> Iterator[None]:
     """Have this thread draw from a generator of its own for the length of a block; that of all is restored after it."""
-    before = generator_of(torch.device("cpu"))
+    before = generator_of(CPU)
     with _OF_ALL:
         state = torch.default_generator.get_state()
     _OWN.generator = torch.Generator()
@@ -74,12 +77,12 @@ def repeated_draws() -> tuple[AbstractContextManager[None], AbstractContextManag
 
     @contextmanager
     def first() -> Iterator[None]:
-        states.append(generator_of(torch.device("cpu")).get_state())
+        states.append(generator_of(CPU).get_state())
         yield
 
     @contextmanager
     def again() -> Iterator[None]:
-        generator = generator_of(torch.device("cpu"))
+        generator = generator_of(CPU)
         before = generator.get_state()
         generator.set_state(states[0])
         try:

@@ -41,8 +41,7 @@ def work(run: StageRun) -> Made:
     result = run_rounds(IngestJob(run.artifact, graph, tables), run.rounds)
     _refuse_changed_tables(run.context.run)
     for key, columns in result.facts.large_columns.items():
-        if columns:
-            tell(f"large numbers in {listed(columns)}: layers learn badly from such. Set {key}: standard.")
+        tell(f"large numbers in {listed(columns)}: layers learn badly from such. Set {key}: standard.")
     return Made(
         result.files,
         rows_in=result.rows.rows_in,

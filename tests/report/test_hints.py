@@ -52,7 +52,7 @@ def never_rules() -> PredictionSample:
         ({"parity": Parity(10, 2e-4, 1e-4)}, "The parity certificate failed"),
         ({"curves": [{"epoch": 3, "train_loss": float("nan")}]}, "The loss stopped being a number at epoch 3"),
         ({"quarantined": {"nodes": 2, "edges": 5}}, "7 rows were quarantined"),
-        ({"large": {"graph.normalize": ["age"], "graph.edge_normalize": []}}, "Large numbers are not scaled"),
+        ({"large": {"graph.normalize": ["age"]}}, "Large numbers are not scaled"),
         ({"unread": ["amount", "hour"]}, "The model does not read the edge attributes"),
         ({"baseline": {"test.accuracy": 0.83}}, "The edges add little"),
         ({"baseline": {"test.accuracy": 0.9}}, "The model is worse than one without edges"),

@@ -25,7 +25,6 @@ JOBS = [
 
 
 def weights_of(job):
-
     return train(job, progress=Silent(), open_source=GRAPH.open_source).weights
 
 

@@ -37,11 +37,10 @@ def _missing_split(inputs: ReportInputs) -> Hint | None:
 
 
 def _large(inputs: ReportInputs) -> Hint | None:
-    found = {key: columns for key, columns in inputs.large.items() if columns}
-    if not found:
+    if not inputs.large:
         return None
-    columns = listed([*chain.from_iterable(found.values())])
-    keys = " and ".join(f"{key}: standard" for key in found)
+    columns = listed([*chain.from_iterable(inputs.large.values())])
+    keys = " and ".join(f"{key}: standard" for key in inputs.large)
     return Hint(
         "warning",
         "Large numbers are not scaled",

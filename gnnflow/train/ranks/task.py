@@ -31,7 +31,7 @@ from gnnflow.train.trainer import TrainResult, train
 BEAT_SECONDS = 0.5
 _BEATS = 400  # of all ranks together per second, at most: the scheduler passes each on
 _LEFT = ("cancelled", "released", "forgotten")
-_one_rank = threading.Lock()  # torch's generator, threads and deterministic mode belong to the whole process
+_one_rank = threading.Lock()  # a card's generator, and what others' layers draw from, belong to the whole process
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Lock
 
 from gnnflow.layers.model import build_model
 from gnnflow.train.ranks.source import open_shares
-
-_SEEDING = Lock()  # ranks that are threads share torch's generator: none seeds it while another one draws weights
 
 
 @contextmanager
@@ -22,8 +19,7 @@ def opened(open_source, job, group) -> Iterator:
 
 def fresh(job):
     """Return a model at the weights that a job begins with."""
-    with _SEEDING:
-        return build_model(job.model, job.inputs, seed=job.seed).train()
+    return build_model(job.model, job.inputs, seed=job.seed).train()
 
 
 def stepped(source, model, objective, updater, *, epochs):
@@ -31,8 +27,7 @@ def stepped(source, model, objective, updater, *, epochs):
     losses = []
     for epoch in range(epochs):
         for step in source.steps(epoch, since=0):
-            with _SEEDING:
-                step.seed()
+            step.seed()
             loss, count = objective.loss(step.logits(model), step.labels)
             taken = updater.step(loss, num_targets=count, weight=objective.weight(step.labels))
             losses.append([taken.mean, taken.num_targets])
