@@ -16,6 +16,7 @@ NATIVE := $(wildcard native/*)
 
 # What runs a suite, such as SUITE_LIMIT="timeout 60m".
 SUITE_LIMIT ?=
+GIVING_WAY := nice -n 5
 
 # Benchmarks are scripts of one folder, and call peers' code that has no types.
 LOOSELY := --allow-untyped-calls --no-warn-return-any --allow-subclassing-any
@@ -34,17 +35,18 @@ quickstart: $(VENV)/.installed quickstart-data/edges/part-00000.parquet
 quickstart-data/edges/part-00000.parquet: | $(VENV)/.installed
 	$(BIN)/gnnflow generate payments --out quickstart-data
 
-# What keeps all cores busy gives way to what mostly waits beside it, such as a live Airflow, and to whoever works here.
+# What keeps all cores busy gives way to a live Airflow beside it, and to whoever works here: a third of their share of a
+# core, not nice's default of a tenth, of which a test may starve. All suites alike, or one starves the other.
 test: $(VENV)/.installed-dev
-	nice $(SUITE_LIMIT) $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+	$(GIVING_WAY) $(SUITE_LIMIT) $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 test-slow: $(VENV)/.installed-dev
-	nice $(SUITE_LIMIT) $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "(robustness or slow) and not (distributed or s3)"
+	$(GIVING_WAY) $(SUITE_LIMIT) $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "(robustness or slow) and not (distributed or s3)"
 
 # They mostly wait, and each process may have a cluster of four workers at work: two, however many cores there are. The
 # kills and the faults of S3 are counted at the end where their folder is named too.
 test-workers: $(VENV)/.installed-dev
-	$(SUITE_LIMIT) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "distributed or s3" tests tests/robustness
+	$(GIVING_WAY) $(SUITE_LIMIT) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "distributed or s3" tests tests/robustness
 
 test-all: test test-slow test-workers
 

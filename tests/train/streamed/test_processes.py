@@ -76,7 +76,7 @@ def finished(called: list[str]) -> str:
 def kill_within_an_epoch(called: list[str], kept: Path, *, after: int, pick: random.Random) -> int:
     """Kill a training some time after its checkpoint of an epoch, and return the epoch it would go on from."""
     process = subprocess.Popen(called, cwd=REPOSITORY, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240  # beside other suites a start alone may take a minute
     while process.poll() is None and time.monotonic() < deadline:
         found = read_checkpoint(str(kept / "train.safetensors"))
         if found is not None and found.state["epoch"] >= after:
