@@ -17,8 +17,8 @@ from gnnflow.config.cluster_section import AddressCluster
 from gnnflow.config.deployment import Deployment, anchored
 from gnnflow.config.environment import apply_overrides, expand
 from gnnflow.config.messages import explain
+from gnnflow.config.published import published_name
 from gnnflow.config.root import Config
-from gnnflow.config.train_keys import published_name
 from gnnflow.config.yaml_text import read_yaml, refuse_oversized
 from gnnflow.graph.errors import ConfigError
 

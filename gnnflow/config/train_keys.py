@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, model_validator
@@ -39,15 +38,6 @@ def _installed(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def _strategies(schema: dict[str, Any]) -> None:
     schema["enum"] = list(PIPELINES)
-
-
-_PUBLISHED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:/([^/]+))?")
-
-
-def published_name(start: str) -> tuple[str, str] | None:
-    """Return name and version (a number or an alias) of a `train.start` that names a published model, else None."""
-    found = _PUBLISHED.fullmatch(start)
-    return None if found is None else (found[1], found[2] or "champion")
 
 
 RANKS_PLACE_ONLY = frozenset({"elastic", "restarts", "start_seconds", "step_seconds"})

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gnnflow import registry
-from gnnflow.config.train_keys import published_name
+from gnnflow.config.published import published_name
 from gnnflow.graph.errors import ConfigError, LayerError, RegistryError
 from gnnflow.registry.versions import CONFIG
 from gnnflow.storage.documents import read_document
