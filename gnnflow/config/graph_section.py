@@ -9,12 +9,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from gnnflow.config.base import Column, Integer, Section, Uri, problem
+from gnnflow.config.published import PublishedName
 from gnnflow.graph.schema import NAME, UNTYPED, GraphSchema, Relation
 
 _TypedTables = Annotated[dict[str, Uri], Field(min_length=1)]
 _TypedColumns = Annotated[dict[str, tuple[Column, ...]], Field(min_length=1)]
 # Of keys that came later: what was made without them keeps its bytes.
-_LATER_DEFAULTS = (("target", None), ("classes", None), ("edge_normalize", "none"))
+_LATER_DEFAULTS = (("target", None), ("classes", None), ("edge_normalize", "none"), ("scaled_as", None))
 _NAMING = "Use letters, digits, '.', '-' and single '_', starting with a letter or digit."
 
 
@@ -89,6 +90,11 @@ class GraphConfig(Section):
     edge_normalize: Literal["none", "standard"] = Field(
         "none",
         description="Scaling of edge attributes: standard makes each column of an edge table mean 0 and variance 1.",
+    )
+    scaled_as: PublishedName | None = Field(
+        None,
+        description="A published model (NAME, NAME/VERSION): standard then scales columns as they were scaled for it, "
+        "not by these tables' own means and variances.",
     )
     partitions: Integer | None = Field(
         None,

@@ -35,8 +35,10 @@ _TRAIN_SPEED_ONLY = {
 
 def ingest(config: Config) -> Keys:
     """Return what the tables are read as and, of pairs, which are held out."""
-    # Where the tables lie is no part of what they hold: a copy elsewhere has its own stamps.
-    keys: Keys = {"graph": config.graph.model_dump(mode="json", exclude={"nodes", "edges", "timestamp"})}
+    # Where the tables lie is no part of what they hold: a copy elsewhere has its own stamps. By which model's scales
+    # columns are scaled is none of what these are, which are an input.
+    apart = {"nodes", "edges", "timestamp", "scaled_as"}
+    keys: Keys = {"graph": config.graph.model_dump(mode="json", exclude=apart)}
     if config.task.kind == "node" and config.task.split.kind == "column":
         return keys
     # Which nodes are held out is in the store, and which edges are decides which it has.

@@ -19,6 +19,7 @@ import numpy as np
 from gnnflow.graph.book import ClusterBook, PartitionBook
 from gnnflow.graph.edges import Fanout
 from gnnflow.graph.labels import LabelKind, LabelUnit
+from gnnflow.graph.scales import ColumnScale
 from gnnflow.graph.schema import UNTYPED, GraphSchema, Placement
 
 IdType = Literal["int64", "string"]
@@ -108,7 +109,7 @@ class GraphFacts:
     by cluster; empty: a partition is one cluster. placement: where edges are computed together; the store then has them
     a second time, in that order. label_unit: where labels are numbers to predict and some are in the train split.
     large_columns: those of large numbers that nothing scales, by the key of the config that would
-    (`gnnflow.ingest.sizes`).
+    (`gnnflow.ingest.sizes`). scales: by what the columns of each table are scaled that has such.
     """
 
     num_nodes: int
@@ -139,6 +140,7 @@ class GraphFacts:
     target_relation: str = ""
     label_unit: LabelUnit | None = None
     large_columns: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    scales: dict[str, ColumnScale] = field(default_factory=dict)
 
     @cached_property
     def schema(self) -> GraphSchema:

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.errors import TableError
 from gnnflow.ingest.checks import Fault, place_of, separate
+from gnnflow.ingest.moments import scaled
 from gnnflow.ingest.rows import read_rows, take_kept
 from gnnflow.ingest.sizes import count_numbers
 from gnnflow.ingest.source import (
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gnnflow.graph.arrays import FloatArray, IntArray
+    from gnnflow.graph.scales import ColumnScale
     from gnnflow.ingest.job import IngestJob
-    from gnnflow.ingest.moments import Scale
     from gnnflow.ingest.schema import EdgeSchema
     from gnnflow.ingest.tables import EdgeTable
     from gnnflow.mapreduce.exchange import Inbox
@@ -100,7 +101,7 @@ def _resolve(
 
 
 def resolve_destinations(
-    index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Sequence[Scale | None]
+    index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Sequence[ColumnScale | None]
 ) -> TaskOutput:
     """Replace destination ids by dense ids and keys; build the in-edges, or first send edges both ways.
 
@@ -118,7 +119,7 @@ def resolve_destinations(
 
 
 def known_edges(
-    index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Sequence[Scale | None]
+    index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Sequence[ColumnScale | None]
 ) -> tuple[pa.Table, TaskOutput]:
     """Return a table's scaled edges into a partition, with dense ids and keys of both ends; others are set aside."""
     num_tables = len(job.tables.edges)
@@ -131,7 +132,7 @@ def known_edges(
     keys = id_keys(rows["dst_id"])
     rows = rows.drop_columns(["dst_id"]).append_column("dst", pa.array(dense)).append_column("dst_key", pa.array(keys))
     if (scale := scales[number]) is not None:
-        rows = rows.set_column(rows.column_names.index("attributes"), "attributes", scale.applied(rows["attributes"]))
+        rows = rows.set_column(rows.column_names.index("attributes"), "attributes", scaled(rows["attributes"], scale))
     files = job.set_aside(f"{source.stem}-dst-{partition:05d}", bad)
     counts = {"rows_out": rows.num_rows, "rows_quarantined": bad.num_rows}
     return rows, TaskOutput(files=files, counts=counts)

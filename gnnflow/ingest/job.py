@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from gnnflow.graph.errors import TableError
 from gnnflow.graph.facts import GraphFacts, RowCounts
 from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.ingest import edge_rounds, links, node_rounds
-from gnnflow.ingest.moments import Moments, Scale, scale_of
+from gnnflow.ingest.moments import scales_of
 from gnnflow.ingest.records import Records, count_splits, facts_of, total
 from gnnflow.ingest.statistics import CHANNEL, TYPE_MARK, column_names, merge_counts, statistics_of
 from gnnflow.mapreduce.rounds import Round
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from gnnflow.config import GraphConfig
     from gnnflow.graph.arrays import IntArray
+    from gnnflow.graph.scales import Scales
     from gnnflow.graph.schema import GraphSchema
     from gnnflow.ingest.tables import EdgeTable, NodeTable, Tables
     from gnnflow.ingest.targets import EdgeTargets
@@ -39,11 +40,15 @@ _FEW_CLASSES = 1000
 
 @dataclass(frozen=True)
 class IngestJob:
-    """What every ingest task knows: where to write, and the tables, whose chunks an error may have to name."""
+    """What every ingest task knows: where to write, and the tables, whose chunks an error may have to name.
+
+    scales: what columns are scaled by where that is not for the tables to say (`graph.scaled_as`).
+    """
 
     artifact: str
     config: GraphConfig
     tables: Tables
+    scales: Scales = field(default_factory=dict)
 
     @cached_property
     def graph(self) -> GraphSchema:
@@ -65,6 +70,24 @@ class IngestJob:
     def destinations(self) -> int:
         """How many tasks rows are sent to at most: those of the round that has most."""
         return self.partitions * max(self.graph.num_types, self.graph.num_relations)
+
+    @property
+    def table_names(self) -> tuple[list[str], list[str]]:
+        """What the node tables and the edge tables are called in facts, in the order of `tables`."""
+        if not self.graph.is_typed:
+            return ["nodes"], ["edges"]
+        return [f"nodes/{name}" for name in self.graph.types], [f"edges/{name}" for name in self.config.edge_tables]
+
+    @property
+    def scaled_tables(self) -> list[tuple[str, str, int]]:
+        """Name, place and number of columns of each table that has such to scale by `standard`."""
+        found: list[tuple[str, str, int]] = []
+        nodes, edges = self.table_names
+        if self.config.normalize == "standard":
+            found += [(name, t.uri, t.schema.feature_width) for name, t in zip(nodes, self.tables.nodes, strict=True)]
+        if self.config.edge_normalize == "standard":
+            found += [(name, t.uri, t.schema.attribute_width) for name, t in zip(edges, self.tables.edges, strict=True)]
+        return [(name, uri, width) for name, uri, width in found if width]
 
     def node_table(self, task: int) -> tuple[int, NodeTable]:
         """Return the number of a type and its table, one of whose chunks a task reads."""
@@ -114,12 +137,13 @@ def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
     # its parts are the nodes of each type in each partition
     book = PartitionBook(offsets_of(np.array([record.counts["rows_out"] for record in nodes], np.int64)))
     edge_read, edges = _edge_rounds(job, runner, book)
+    scales = scales_of(job.table_names[0], nodes, given=job.scales)
     written = runner.run(
         Round(
             "nodes_write",
             parts,
             send,
-            partial(node_rounds.write_nodes, job=job, book=book, scales=_scales(nodes, job.graph.num_types)),
+            partial(node_rounds.write_nodes, job=job, book=book, scales=scales),
             {"node_rows": "nodes_sort", "in_degree": _builder(job), "out_degree": _builder(job)},
         )
     )
@@ -145,7 +169,7 @@ def _edge_rounds(
     resolve = partial(links.sample_times if by_time else edge_rounds.resolve_sources, job=job, book=book)
     reads = {"edges_by_src": "edges_read", "node_rows": "nodes_sort"}
     sources = runner.run(Round("edges_src", tables, send, resolve, reads, frozenset({"edges_by_src"})))
-    scales = _scales(sources, len(job.tables.edges))
+    scales = scales_of(job.table_names[1], sources, given=job.scales)
     split = partial(edge_rounds.resolve_destinations, job=job, book=book, scales=scales)
     if job.targets is not None:
         bounds = _bounds(job, runner) if by_time else None
@@ -196,16 +220,6 @@ def _check_edge_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
                 where=job.tables.labelled.uri,
                 fix="Training needs train and valid edges: see task.split.",
             )
-
-
-def _scales(records: Sequence[TaskRecord], tables: int) -> list[Scale | None]:
-    """Return what the numbers of each table are scaled by; None where they are not, or there are none."""
-    return [_scale(records[number::tables]) for number in range(tables)]
-
-
-def _scale(records: Sequence[TaskRecord]) -> Scale | None:
-    found = [Moments(**record.counts["moments"]) for record in records if "moments" in record.counts]
-    return scale_of(found) if found else None
 
 
 def _column_names(job: IngestJob) -> list[str]:

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from gnnflow.graph.arrays import Array, IntArray, KeyArray
     from gnnflow.graph.book import PartitionBook
+    from gnnflow.graph.scales import ColumnScale
     from gnnflow.ingest.job import IngestJob
-    from gnnflow.ingest.moments import Scale
     from gnnflow.ingest.tables import EdgeTable
     from gnnflow.mapreduce.exchange import Inbox
 
@@ -82,7 +82,7 @@ def split_edges(
     *,
     job: IngestJob,
     book: PartitionBook,
-    scales: Sequence[Scale | None],
+    scales: Sequence[ColumnScale | None],
     bounds: TimeBounds | None,
 ) -> TaskOutput:
     """Send a table's edges into a partition on: those that carry messages, and of targets these and held-out pairs."""

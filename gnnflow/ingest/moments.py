@@ -8,12 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from gnnflow.graph.arrays import FloatArray
+from gnnflow.graph.scales import ColumnScale
 from gnnflow.storage.columns import from_matrix, to_matrix
+
+if TYPE_CHECKING:
+    from gnnflow.graph.scales import Scales
+    from gnnflow.mapreduce.rounds import TaskRecord
 
 
 @dataclass(frozen=True)
@@ -27,17 +33,10 @@ class Moments:
     high: Sequence[float]
 
 
-@dataclass(frozen=True)
-class Scale:
-    """What `normalize: standard` takes off each column and divides it by."""
-
-    mean: FloatArray
-    deviation: FloatArray
-
-    def applied(self, column: pa.ChunkedArray) -> pa.Array:
-        """Return rows of float64 scaled, as float32."""
-        scaled = (to_matrix(column, np.float64) - self.mean) / self.deviation
-        return from_matrix(scaled.astype(np.float32))
+def scaled(column: pa.ChunkedArray, scale: ColumnScale) -> pa.Array:
+    """Return rows of float64 scaled, as float32."""
+    rows = (to_matrix(column, np.float64) - np.asarray(scale.mean)) / np.asarray(scale.deviation)
+    return from_matrix(rows.astype(np.float32))
 
 
 def moments_of(matrix: FloatArray) -> Moments:
@@ -51,16 +50,30 @@ def moments_of(matrix: FloatArray) -> Moments:
     return Moments(rows, mean.tolist(), squares.tolist(), matrix.min(0).tolist(), matrix.max(0).tolist())
 
 
-def scale_of(parts: Sequence[Moments]) -> Scale:
+def scale_of(parts: Sequence[Moments]) -> ColumnScale:
     """Return the scale of all parts together. A column of one value becomes zeros; one without rows stays as it is."""
     every = reduce(_merged, [part for part in parts if part.rows] or parts)
     if not every.rows:
-        return Scale(np.zeros_like(every.mean), np.ones_like(every.mean))
+        return ColumnScale((0.0,) * len(every.mean), (1.0,) * len(every.mean))
     low, high = np.asarray(every.low), np.asarray(every.high)
     # Rounding may leave a little of a constant, which must not be blown up.
     varies = high > low
     deviation = np.sqrt(np.asarray(every.squares) / every.rows)
-    return Scale(np.where(varies, every.mean, low), np.where(varies & (deviation > 0), deviation, 1.0))
+    mean = np.where(varies, every.mean, low)
+    return ColumnScale(tuple(mean.tolist()), tuple(np.where(varies & (deviation > 0), deviation, 1.0).tolist()))
+
+
+def scales_of(names: Sequence[str], records: Sequence[TaskRecord], *, given: Scales) -> list[ColumnScale | None]:
+    """Return by what the numbers of each table are scaled; None where they are not, or there are none.
+
+    records: of the tasks that counted, of each partition its tables. given: taken in place of the tables' own scales.
+    """
+    found: list[ColumnScale | None] = []
+    for number, name in enumerate(names):
+        counted = [record.counts["moments"] for record in records[number :: len(names)] if "moments" in record.counts]
+        own = scale_of([Moments(**each) for each in counted]) if counted else None
+        found.append(given.get(name, own) if counted else None)
+    return found
 
 
 def _merged(one: Moments, other: Moments) -> Moments:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from gnnflow.graph.book import PartitionBook
 from gnnflow.ingest.checks import Fault, separate
 from gnnflow.ingest.label_counts import label_counts
+from gnnflow.ingest.moments import scaled
 from gnnflow.ingest.rows import read_rows, take_kept
 from gnnflow.ingest.sizes import count_numbers
 from gnnflow.ingest.source import (
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gnnflow.graph.arrays import Array, IntArray
+    from gnnflow.graph.scales import ColumnScale
     from gnnflow.ingest.job import IngestJob
-    from gnnflow.ingest.moments import Scale
     from gnnflow.ingest.schema import NodeSchema
     from gnnflow.mapreduce.exchange import Inbox
 
@@ -92,7 +93,7 @@ def _node_counts(rows: pa.Table, schema: NodeSchema, job: IngestJob) -> dict[str
 
 
 def write_nodes(
-    index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Sequence[Scale | None]
+    index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Sequence[ColumnScale | None]
 ) -> TaskOutput:
     """Write a part's node rows with their degrees. scales: what is applied to each type's dense features."""
     partition, node_type = divmod(index, job.graph.num_types)
@@ -106,7 +107,7 @@ def write_nodes(
         **{name: combine(rows[name]) for name in rows.column_names if name != "id"},
     }
     if (scale := scales[node_type]) is not None:
-        columns["x"] = scale.applied(rows["x"])
+        columns["x"] = scaled(rows["x"], scale)
     entry = commit_table(job.artifact, nodes_file(partition, job.graph, node_type=node_type), pa.table(columns))
     in_degree = degrees["in_degree"]
     total = in_degree.sum(1)

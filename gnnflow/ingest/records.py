@@ -11,12 +11,14 @@ import numpy as np
 from gnnflow.graph.facts import ColumnCounts, FeatureFacts, GraphFacts, RelationFacts, RowCounts, TypeFacts
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.label_counts import label_unit_of, num_classes_of
+from gnnflow.ingest.moments import scales_of
 from gnnflow.ingest.sizes import large_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gnnflow.graph.book import PartitionBook
+    from gnnflow.graph.scales import ColumnScale
     from gnnflow.ingest.job import IngestJob
     from gnnflow.ingest.schema import NodeSchema
     from gnnflow.mapreduce.rounds import TaskRecord
@@ -37,10 +39,7 @@ class Records:
     @property
     def tables(self) -> dict[str, RowCounts]:
         """The rows of each table; edges added in reverse are not counted."""
-        tables, graph = self.job.tables, self.job.graph
-        names = ["nodes"], ["edges"]
-        if graph.is_typed:
-            names = [f"nodes/{name}" for name in graph.types], [f"edges/{name}" for name in self.job.config.edge_tables]
+        tables, graph, names = self.job.tables, self.job.graph, self.job.table_names
         counts = {}
         for number, (name, table) in enumerate(zip(names[0], tables.nodes, strict=True)):
             read, sort = _of(self.node_read, table.tasks), self.nodes[number :: graph.num_types]
@@ -110,7 +109,17 @@ def facts_of(job: IngestJob, book: PartitionBook, steps: Records, *, columns: tu
         target_relation=str(job.config.target_edges) if job.graph.is_typed and job.targets else "",
         label_unit=label_unit_of(steps.targets),
         large_columns=_large_columns(job, steps),
+        scales=_scales(job, steps),
     )
+
+
+def _scales(job: IngestJob, steps: Records) -> dict[str, ColumnScale]:
+    """Return by what the columns of each table are scaled that has such."""
+    found: dict[str, ColumnScale] = {}
+    for names, records in zip(job.table_names, (steps.nodes, steps.edges[0]), strict=True):
+        scales = zip(names, scales_of(names, records, given=job.scales), strict=True)
+        found |= {name: scale for name, scale in scales if scale is not None}
+    return found
 
 
 def _large_columns(job: IngestJob, steps: Records) -> dict[str, tuple[str, ...]]:

@@ -10,13 +10,14 @@ died is completed by the next.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
 from gnnflow.graph.errors import RegistryError, StorageError
 from gnnflow.graph.facts import GraphFacts, SelectFacts
+from gnnflow.graph.scales import ColumnScale
 from gnnflow.registry.names import model_folder, numbered
 from gnnflow.registry.signature import Signature, signature_of
 from gnnflow.storage.documents import encode_document, read_document, write_document
@@ -40,6 +41,8 @@ class Version:
     """A published model. uri is its folder, run the run it came from.
 
     fingerprints and digests are those of every stage's artifact, revision the git revision of the config's folder.
+    scales: by what the columns of its tables were scaled; empty where they were not, or it was published before this
+    was kept.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Version:
     artifacts: dict[str, str]
     tables: dict[str, Any]
     files: tuple[FileEntry, ...]
+    scales: dict[str, ColumnScale] = field(default_factory=dict)
 
     @property
     def predictions(self) -> str:
@@ -131,21 +135,20 @@ def _write(uri: str, name: str, number: int, *, claim: dict[str, Any], record: d
     }
     files = tuple(write_atomic(join(uri, file), content) for file, content in documents.items())
     graph = record["config"]["graph"]
+    facts = read_facts(store, manifests[record["store"]], GraphFacts)
     version = Version(
         name=name,
         version=number,
         uri=uri,
         **claim,
-        signature=signature_of(
-            read_facts(store, manifests[record["store"]], GraphFacts),
-            read_facts(select, manifests["select"], SelectFacts),
-        ),
+        signature=signature_of(facts, read_facts(select, manifests["select"], SelectFacts)),
         metrics=metrics,
         fingerprints={stage: manifest.fingerprint for stage, manifest in manifests.items()},
         digests={stage: manifest.digest for stage, manifest in manifests.items()},
         artifacts=dict(record["artifacts"]),
         tables={side: graph[side] for side in ("nodes", "edges")},
         files=files,
+        scales=facts.scales,
     )
     write_document(join(uri, VERSION), {key: held for key, held in asdict(version).items() if key != "uri"})
 
@@ -168,13 +171,18 @@ def read_version(workspace: str, name: str, number: int) -> Version:
             **content,
             "signature": Signature(**content["signature"]),
             "files": entries_of(content["files"], where=where, fix=_DAMAGED),
+            "scales": {name: _scale(each) for name, each in content.get("scales", {}).items()},
         }
         version = Version(**held, uri=uri)
-    except (TypeError, KeyError) as error:
+    except (TypeError, KeyError, AttributeError) as error:
         raise StorageError(f"is not a version ({error})", where=where, fix=_DAMAGED) from error
     if (version.name, version.version) != (name, number):
         raise StorageError(f"says it is {version.name} {version.version}", where=where, fix=_DAMAGED)
     return version
+
+
+def _scale(held: dict[str, list[float]]) -> ColumnScale:
+    return ColumnScale(mean=tuple(held["mean"]), deviation=tuple(held["deviation"]))
 
 
 def list_versions(workspace: str, name: str) -> tuple[int, ...]:

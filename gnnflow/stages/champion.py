@@ -1,8 +1,11 @@
-"""Two published models on the same targets: the test split of one run, in its shards or in its graph store."""
+"""Two published models on the same targets: the test split of one run, in its shards or in its graph store.
+
+Where the champion's columns were scaled by other figures, it reads the targets from the same tables scaled by those.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,6 +14,8 @@ from gnnflow.graph.facts import FlatFacts, GraphFacts
 from gnnflow.graph.labels import lower_is_better
 from gnnflow.registry.signature import misfits
 from gnnflow.stages.base import neighbors_of
+from gnnflow.stages.rescaled import make_inputs, scaled_for
+from gnnflow.stages.resolve import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,12 +68,25 @@ def compare(context: StageContext, *, candidate: Version, champion: Version, met
         return Comparison(metric, obstacle="; ".join(found))
     from gnnflow.layers.saved import ModelFormatError
 
-    score = partial(_score, context=context, targets=targets, metric=metric)
+    score = partial(_score, context=context, metric=metric)
+    as_they_read_them = _test_targets(_scaled_for(context, champion))
+    assert as_they_read_them is not None, "the same targets, with columns scaled otherwise"
     try:
-        theirs = score(champion)
+        theirs = score(champion, targets=as_they_read_them)
     except (LayerError, TrainingError, ModelFormatError) as error:
         return Comparison(metric, obstacle=str(error).rstrip("."))
-    return Comparison(metric, score(candidate), theirs)
+    return Comparison(metric, score(candidate, targets=targets), theirs)
+
+
+def _scaled_for(context: StageContext, version: Version) -> StageContext:
+    """Return the run of the same tables with columns scaled as they were for a version: this one where they are."""
+    config = scaled_for(context, version)
+    if config == context.config:
+        return context
+    train = config.train.model_copy(update={"start": None})  # nothing is trained
+    theirs = replace(context, run=resolve(config.model_copy(update={"train": train}), tables=context.run.tables))
+    make_inputs(theirs, version, shards=True)
+    return theirs
 
 
 def _test_targets(context: StageContext) -> _TestTargets | None:

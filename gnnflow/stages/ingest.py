@@ -11,6 +11,7 @@ from gnnflow.ingest.tables import read_tables, without_features, without_times
 from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 from gnnflow.stages.base import Made
 from gnnflow.stages.resolve import FEWEST_PARTITIONS, stamps_of, tables_by_name
+from gnnflow.stages.scaling import check_scales
 from gnnflow.storage.filesystem import absolute
 from gnnflow.storage.table_files import find_table_files
 
@@ -38,7 +39,11 @@ def work(run: StageRun) -> Made:
     _check_metric(run, tables.labelled)
     if schema.label_kind == "regression":
         tell(f"column {graph.label!r} holds floats: numbers to predict. For classes set graph.num_classes.")
-    result = run_rounds(IngestJob(run.artifact, graph, tables), run.rounds)
+    job = IngestJob(run.artifact, graph, tables, run.context.run.scales)
+    if job.scales:
+        check_scales(job)
+        tell(f"columns are scaled as for {graph.scaled_as}")
+    result = run_rounds(job, run.rounds)
     _refuse_changed_tables(run.context.run)
     for key, columns in result.facts.large_columns.items():
         tell(f"large numbers in {listed(columns)}: layers learn badly from such. Set {key}: standard.")

@@ -102,10 +102,11 @@ class PeakMemory:
 def rehearsed(config: Config, graph: GraphConfig, *, one_in: int, workspace: str) -> Config:
     """Return a config as it is rehearsed on a graph of one node in so many, in a workspace of its own.
 
-    It starts from no other model, and nobody else hears of its curves. A shard has fewer targets, as the graph has, so
+    It has nothing of other models, and nobody else hears of its curves. A shard has fewer targets, as the graph has, so
     that these share as many of their neighbours; but those of a batch, which is never of two shards.
     """
     train = config.train.model_copy(update={"epochs": 1, "start": None, "log": ()})
+    graph = graph.model_copy(update={"scaled_as": None})
     batch = train.batch_size if isinstance(train, MiniBatchConfig) else 1
     size = min(config.flat.shard_size, max(config.flat.shard_size // one_in, batch))
     flat = config.flat.model_copy(update={"shard_size": size})

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from gnnflow.config.cluster_section import LocalCluster
 from gnnflow.config.deployment import Deployment
 from gnnflow.config.stages import needs_of, stages_of
 from gnnflow.graph.errors import ConfigError
+from gnnflow.stages.scaling import find_scales
 from gnnflow.stages.start import find_start, start_of_version
 from gnnflow.storage.filesystem import absolute, has_pattern, join, stamp
 from gnnflow.storage.manifest import fingerprint_of
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gnnflow.config import Config, GraphConfig
+    from gnnflow.graph.scales import Scales
+    from gnnflow.stages.scaling import FoundScales
     from gnnflow.stages.start import FoundStart
     from gnnflow.storage.filesystem import Stamp
 
@@ -43,11 +46,15 @@ _USUAL_MEMORY = 2 << 30
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """One config on the tables as they were when it was resolved. fingerprints: of its strategy's stages, in order."""
+    """One config on the tables as they were when it was resolved.
+
+    fingerprints: of its strategy's stages, in order. scales: what columns are scaled by where a model says it.
+    """
 
     config: Config
     tables: Tables
     fingerprints: Mapping[str, str]
+    scales: Scales = field(default_factory=dict)
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -96,29 +103,36 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
     """Return the run of a config. tables: the stamps to go by, where another run of the same tables has read them.
 
     Raises StorageError for tables that are not there, ConfigError for what no stage can do yet, RegistryError where no
-    such model as `train.start` names is published.
+    such model as `train.start` or `graph.scaled_as` names is published.
     """
     if tables is None:
         tables = stamps_of(config.graph)
         _refuse_own_files(config)
     config = _with_partitions(config, tables)
+    scales: Scales = {}
+    if (scaled := find_scales(config)) is not None:
+        config, scales = _with_scales(config, scaled), scaled.scales
     start = find_start(config)
     if start is None:
-        return ResolvedRun(config, tables, _fingerprints(config, tables, None))
+        return ResolvedRun(config, tables, _fingerprints(config, tables, None, scales), scales)
     # A version that this very run gave may be what the alias stands for by now: the run is still the one it was.
     earlier = None if start.version is None else start_of_version(config, start.version)
     if start.version is not None and earlier is not None:
-        found = _fingerprints(config, tables, earlier)
+        found = _fingerprints(config, tables, earlier, scales)
         if start.version.fingerprints.get("train") == found["train"]:
-            return ResolvedRun(_with_start(config, earlier), tables, found)
-    return ResolvedRun(_with_start(config, start), tables, _fingerprints(config, tables, start))
+            return ResolvedRun(_with_start(config, earlier), tables, found, scales)
+    return ResolvedRun(_with_start(config, start), tables, _fingerprints(config, tables, start, scales), scales)
 
 
 def _with_start(config: Config, start: FoundStart) -> Config:
     return config.model_copy(update={"train": config.train.model_copy(update={"start": start.name})})
 
 
-def _fingerprints(config: Config, tables: Tables, start: FoundStart | None) -> dict[str, str]:
+def _with_scales(config: Config, scaled: FoundScales) -> Config:
+    return config.model_copy(update={"graph": config.graph.model_copy(update={"scaled_as": scaled.name})})
+
+
+def _fingerprints(config: Config, tables: Tables, start: FoundStart | None, scales: Scales) -> dict[str, str]:
     """Return the fingerprints of the run's stages, in order."""
     found: dict[str, str] = {}
     stages = stages_of(config)
@@ -128,6 +142,7 @@ def _fingerprints(config: Config, tables: Tables, start: FoundStart | None) -> d
         inputs: dict[str, Any] = {need: found[need] for need in needs_of(name, stages)}
         if stage.reads_tables:
             inputs |= {table: [asdict(each) for each in stamps] for table, stamps in tables.items()}
+            inputs |= {"scales": {table: asdict(each) for table, each in scales.items()}} if scales else {}
         if stage.starts_from_model and start is not None:
             inputs["start"] = start.digest
         if own := stage.own_code(config):

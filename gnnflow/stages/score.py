@@ -20,8 +20,9 @@ from gnnflow.graph.facts import GraphFacts, SelectFacts
 from gnnflow.registry.versions import CONFIG
 from gnnflow.stages.base import StageResult
 from gnnflow.stages.infer import score_graph
+from gnnflow.stages.rescaled import make_inputs, scaled_for
 from gnnflow.stages.resolve import resolve
-from gnnflow.stages.running import do_once, make_artifact
+from gnnflow.stages.running import do_once
 from gnnflow.storage.filesystem import exists, join
 from gnnflow.storage.manifest import committed, fingerprint_of
 from gnnflow.storage.run_folder import check_run
@@ -90,6 +91,8 @@ def is_quick(context: StageContext) -> bool:
         return False
     if _is_of_this_run(context, version):
         return committed(context.run.artifact("infer"))
+    if not committed(context.run.artifact(context.run.store_stage)):
+        return False
     theirs = _theirs(context, version)
     scored = theirs.run.workspace.artifact("score", _fingerprint(theirs, version))
     return committed(scored) and all(map(committed, _reads(theirs, version)[:-1]))
@@ -107,8 +110,9 @@ def _is_of_this_run(context: StageContext, version: Version) -> bool:
 
 
 def _theirs(context: StageContext, version: Version) -> StageContext:
-    """Return the run that the version's own sampling makes of today's tables."""
-    return replace(context, run=resolve(_as_trained(context.config, version), tables=context.run.tables))
+    """Return the run that the version's own sampling makes of today's tables, scaled as the version knows them."""
+    config = _as_trained(scaled_for(context, version), version)
+    return replace(context, run=resolve(config, tables=context.run.tables))
 
 
 def _reads(context: StageContext, version: Version) -> tuple[str, ...]:
@@ -136,8 +140,7 @@ def _score(context: StageContext, name: str, version: Version) -> ArtifactResult
     # what it aggregates is known once its neighbours are selected
     _check_fits(version, replace(registry.signature_of(graph), neighbors=version.signature.neighbors), name)
     theirs = _theirs(context, version)
-    for stage in (theirs.run.store_stage, "select"):
-        make_artifact(theirs, stage)
+    make_inputs(theirs, version)
     _check_fits(version, registry.signature_of(graph, theirs.artifact("select").facts(SelectFacts)), name)
     inputs = {stage: theirs.artifact(stage) for stage in (theirs.run.store_stage, "select")}
     work = partial(score_graph, model=version.uri)

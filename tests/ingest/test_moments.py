@@ -16,7 +16,9 @@ def test_merged_parts_are_the_whole(parts: int, offset: float) -> None:
     empty = np.zeros((0, 3))
     scale = scale_of([moments_of(part) for part in (empty, *np.array_split(matrix, parts), empty)])
     centred = matrix - offset
-    assert np.allclose(scale.mean - offset, centred.mean(0), atol=1e-3)  # the last bits of float64 near 1e12
+    assert np.allclose(
+        np.asarray(scale.mean) - offset, centred.mean(0), atol=1e-3
+    )  # the last bits of float64 near 1e12
     assert np.allclose(scale.deviation, centred.std(0), rtol=1e-5)
 
 

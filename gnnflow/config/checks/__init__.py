@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gnnflow.config.checks import neighbors, partitions, tasks, training
+from gnnflow.config.checks import neighbors, partitions, tables, tasks, training
 
 if TYPE_CHECKING:
     from gnnflow.config.root import Config
 
 CHECKS: tuple[Callable[[Config], None], ...] = (
+    tables.what_is_scaled_as_a_model_is_scaled,
     neighbors.hops_reach_layers,
     tasks.links_have_their_own_keys,
     tasks.labels_of_edges_have_their_own_keys,

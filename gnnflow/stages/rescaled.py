@@ -1,0 +1,52 @@
+"""Today's tables as a published version reads them: with columns scaled as they were when it was trained.
+
+Where that is how the run scales them anyway (the same figures, or none) nothing is made.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from gnnflow.config import STAGES
+from gnnflow.graph.facts import GraphFacts
+from gnnflow.graph.scales import agree
+from gnnflow.registry.versions import CONFIG
+from gnnflow.stages.running import make_artifact
+from gnnflow.storage.manifest import committed
+
+if TYPE_CHECKING:
+    from gnnflow.config import Config
+    from gnnflow.registry import Version
+    from gnnflow.stages.base import StageContext
+
+_KEYS = ("normalize", "edge_normalize")
+
+
+def scaled_for(context: StageContext, version: Version) -> Config:
+    """Return a run's config with columns scaled as they were for a version.
+
+    Raises StorageError where the run has no graph store yet.
+    """
+    today = context.artifact(context.run.store_stage).facts(GraphFacts).scales
+    graph, held = context.config.graph, json.loads(version.read(CONFIG))["graph"]
+    scaling = {key: held.get(key, "none") for key in _KEYS}
+    named = graph.scaled_as if "standard" in scaling.values() else None
+    if version.scales and not agree(version.scales, today):
+        named = f"{version.name}/{version.version}"
+    return context.config.model_copy(update={"graph": graph.model_copy(update={**scaling, "scaled_as": named})})
+
+
+def make_inputs(context: StageContext, version: Version, *, shards: bool = False) -> None:
+    """Make what a version's scores are computed from where it is not there: the graph store, neighbours, also shards.
+
+    context: of a run of a `scaled_for` config.
+    """
+    if context.run.scales and not committed(context.run.artifact("ingest")):
+        context.progress.message(
+            f"the columns of version {version.version} were scaled by other figures than these tables': they are "
+            f"ingested once more by those. With graph.scaled_as: {version.name} runs scale by them from the start."
+        )
+    for stage in context.run.stages:
+        if STAGES[stage].writes_store or stage == "select" or (shards and stage == "flat"):
+            make_artifact(context, stage)

@@ -1,0 +1,60 @@
+"""By what a run scales columns where a published model says it (`graph.scaled_as`).
+
+A model learns what a number means at its own tables' mean and deviation. On later tables `normalize: standard` would
+take a shift of a whole column out, and the model would not see it. What enters the fingerprint of ingest are the
+figures, not the version they were found in: another version with the same ones is no reason to ingest again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gnnflow import registry
+from gnnflow.config.published import published_name
+from gnnflow.graph.errors import ConfigError, TableError
+
+if TYPE_CHECKING:
+    from gnnflow.config import Config
+    from gnnflow.graph.scales import Scales
+    from gnnflow.ingest.job import IngestJob
+
+_KEY = "graph.scaled_as"
+
+
+@dataclass(frozen=True)
+class FoundScales:
+    """By what a published model's columns were scaled. name: as the config would name just this version."""
+
+    name: str
+    scales: Scales
+
+
+def find_scales(config: Config) -> FoundScales | None:
+    """Return what scales the columns of a config's tables, None where they do so themselves.
+
+    Raises RegistryError where no such version is published, ConfigError where it was trained on unscaled columns.
+    """
+    named = None if config.graph.scaled_as is None else published_name(config.graph.scaled_as)
+    if named is None:
+        return None
+    version = registry.find_version(config.workspace, *named)
+    if not version.scales:
+        raise ConfigError(
+            f"{config.graph.scaled_as!r}: version {version.version} does not say by what its columns were scaled",
+            where=_KEY,
+            fix="Leave it out, publish a run whose columns are scaled by standard, and name that.",
+        )
+    return FoundScales(f"{version.name}/{version.version}", version.scales)
+
+
+def check_scales(job: IngestJob) -> None:
+    """Raise TableError where a table whose columns are to be scaled has others than were scaled for the model."""
+    for name, uri, width in job.scaled_tables:
+        known = job.scales.get(name)
+        if known is None or known.width != width:
+            raise TableError(
+                f"{name} has {width} columns to scale, {job.config.scaled_as} has {known.width if known else 'none'}",
+                where=uri,
+                fix=f"Name a model that was trained on these columns, or leave {_KEY} out.",
+            )
