@@ -7,12 +7,13 @@ files enters the fingerprint of training. A copy elsewhere is the same start, an
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gnnflow import registry
 from gnnflow.config.published import published_name
 from gnnflow.graph.errors import ConfigError, LayerError, RegistryError
+from gnnflow.graph.scales import agree
 from gnnflow.registry.versions import CONFIG
 from gnnflow.storage.documents import read_document
 from gnnflow.storage.filesystem import absolute, exists, join
@@ -23,7 +24,10 @@ from gnnflow.storage.verified import entries_of, read_verified, remedy
 from gnnflow.storage.workspace import MANIFEST, RUN, VERSION
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gnnflow.config import Config
+    from gnnflow.graph.scales import Scales
     from gnnflow.layers.model import ModelInputs
     from gnnflow.layers.start import Start
     from gnnflow.storage.writing import FileEntry
@@ -35,13 +39,15 @@ _KEY = "train.start"
 class FoundStart:
     """A model that a config starts from. name: as the config would name just this one; digest: over its two files.
 
-    version: where it is a published one of this workspace that an alias stood for.
+    version: where it is a published one of this workspace that an alias stood for. scales: by what its columns were
+    scaled, where it is published and says so.
     """
 
     name: str
     folder: str
     digest: str
     version: registry.Version | None = None
+    scales: Scales = field(default_factory=dict)
 
 
 def find_start(config: Config) -> FoundStart | None:
@@ -58,7 +64,8 @@ def find_start(config: Config) -> FoundStart | None:
         version = registry.find_version(config.workspace, name, which)
         pinned = f"{name}/{version.version}"
         digest = _digest(version.files, where=version.uri)
-        return FoundStart(pinned, version.uri, digest, version=None if which.isdecimal() else version)
+        alias_of = None if which.isdecimal() else version
+        return FoundStart(pinned, version.uri, digest, version=alias_of, scales=version.scales)
     folder = absolute(start)
     if exists(join(folder, RUN)):
         folder = str(read_run(folder)["artifacts"]["train"])
@@ -97,12 +104,19 @@ def check_start(config: Config, *, inputs: ModelInputs | None = None) -> FoundSt
     return found
 
 
-def load_start(config: Config, *, inputs: ModelInputs) -> Start | None:
-    """Return the weights that training starts from. Raises as `check_start`, and StorageError for damaged weights."""
+def load_start(config: Config, *, inputs: ModelInputs, scales: Scales, tell: Callable[[str], None]) -> Start | None:
+    """Return the weights that training starts from. Raises as `check_start`, and StorageError for damaged weights.
+
+    scales: by what this graph's columns are scaled; tell hears of it where a published model knows them otherwise.
+    """
     from gnnflow.layers.start import Start
 
     found = check_start(config, inputs=inputs)
-    return None if found is None else Start(found.name, found.digest, read_verified(found.folder, WEIGHTS))
+    if found is None:
+        return None
+    if found.scales and not agree(found.scales, scales):
+        tell(f"{_KEY}: columns were scaled by other figures for {found.name}. Set graph.scaled_as: {found.name}.")
+    return Start(found.name, found.digest, read_verified(found.folder, WEIGHTS))
 
 
 def _listed(folder: str) -> tuple[FileEntry, ...]:

@@ -228,6 +228,16 @@ def test_each_table_of_a_typed_graph_is_scaled_as_its_own_was(tmp_path: Path) ->
     assert make_artifact(again, "ingest").facts(GraphFacts) == facts
 
 
+@pytest.mark.parametrize("scaled_as", [None, "small"])
+@pytest.mark.usefixtures("first")
+def test_going_on_from_a_model_that_knows_columns_otherwise_is_told(tmp_path: Path, scaled_as: str | None) -> None:
+    shift(tmp_path)
+    later = context_of(tmp_path, graph={"scaled_as": scaled_as}, train={"start": "small", "epochs": 1})
+    pipeline.run(later)
+    told = [text for text in later.progress.messages if "other figures for small/1. Set graph.scaled_as" in text]
+    assert len(told) == (scaled_as is None)
+
+
 def test_a_rehearsal_looks_for_no_model(tmp_path: Path, first: StageContext) -> None:
     config = context_of(tmp_path, graph={"scaled_as": "small"}).config
     elsewhere = rehearsed(config, config.graph, one_in=4, workspace=str(tmp_path / "elsewhere"))
