@@ -25,6 +25,7 @@ from gnnflow.graph.splits import SPLITS
 from gnnflow.kernels.memory import give_back, return_memory
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model, build_model
+from gnnflow.storage.graph_store import GraphStore
 from gnnflow.train.globalbatch.graph import blocks_of, bounds_of, labelled, partitions_of, read_part
 from gnnflow.train.job import TrainJob
 from gnnflow.train.outputs import Outputs
@@ -36,7 +37,7 @@ from gnnflow.train.streamed.card import Card, CardGraph
 from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.graph import FileGraph
 from gnnflow.train.streamed.numbering import Numbering, by_id, even_sizes, numbered
-from gnnflow.train.streamed.place import ON_CARD, ON_CPU
+from gnnflow.train.streamed.place import ON_CARD, ON_CPU, Place
 from gnnflow.train.streamed.plan import Plan, plan
 from gnnflow.train.streamed.reach import depths
 from gnnflow.train.streamed.size import graph_size, of_all_ranks
@@ -140,37 +141,18 @@ def open_streamed(job: TrainJob, *, edges: bool = True, exchange: Exchange | Non
     neighbors, train = job.neighbors, job.train
     assert neighbors is not None
     assert isinstance(train, GlobalBatchConfig)
-    assert train.memory is not None
-    if job.device != "cpu" and neighbors.store.schema.is_typed:  # where the config knows the relations it says so
-        raise TrainingError(
-            "a card takes chunks of one relation, and the graph has several, or several types of nodes",
-            where="train.device",
-            fix="Set it to cpu, or leave train.memory out.",
-        )
+    _refuse_relations_on_a_card(job)
     card = None if job.device == "cpu" else Card(torch.device(job.device))
     watch = Stopwatch()
     watch.start()
-    folder = train.scratch or (None if card else tempfile.gettempdir())
-    exchange, book = exchange or OneRank(), neighbors.store.book
-    partitions = partitions_of(exchange.rank, exchange.size, book)
-    held = [labelled(neighbors.store, number) for number in partitions]
-    ids, splits, labels = (np.concatenate(column) for column in zip(*held, strict=True))
-    counts = np.bincount(splits, minlength=len(SPLITS))
-    size, sharing, copies = graph_size(neighbors, int(counts.max()), partitions), 1, False
-    scratch = Scratch(folder)
+    exchange = exchange or OneRank()
+    nodes = _Labelled.of(neighbors.store, partitions_of(exchange.rank, exchange.size, neighbors.store.book))
+    scratch = Scratch(train.scratch or (None if card else tempfile.gettempdir()))
     try:
-        if folder is not None and exchange.size > 1:
-            copies = keeps_copies(measured(scratch, exchange), np.diff(bounds_of(exchange.size, book)))
-            size, sharing = of_all_ranks(size, counts, folder, exchange)
-        # torch imports it, and SymPy with it, for the first gradient of a part: 30 MiB that are no part of the budget
-        importlib.import_module("torch.fx.experimental.symbolic_shapes")
-        model, place = build_model(job.model, job.inputs), ON_CARD if card else ON_CPU
-        made = plan(model, size, budget=int(train.memory), copies=copies, place=place)
-        check_disk(made.disk_bytes, folder, ranks=sharing)
-        return_memory(most=made.row_bytes)
-        told_by_all(exchange, np.zeros(1, np.int64))  # nobody writes before all have looked
+        made = _planned(job, nodes, scratch, exchange, place=ON_CARD if card else ON_CPU)
         watch.lap("read")
-        numbering = _numbering(job, made, exchange, targets=ids[splits == SPLITS.index("train")], edges=edges)
+        targets = nodes.ids[nodes.splits == SPLITS.index("train")]
+        numbering = _numbering(job, made, exchange, targets=targets, edges=edges)
         files = _written(job, made, numbering, scratch, exchange, edges=edges)
         graph = files if card is None else CardGraph.of(files, card)
         training = files.pruned.sorted() if card is None else graph
@@ -178,10 +160,69 @@ def open_streamed(job: TrainJob, *, edges: bool = True, exchange: Exchange | Non
         scratch.close()
         raise
     watch.lap("build")
-    rows = numbering.rows_of(ids).astype(np.int64)
+    rows = numbering.rows_of(nodes.ids).astype(np.int64)
     order = np.argsort(rows)
-    rows, ids, splits, labels = (each[order] for each in (rows, ids, splits, labels))
-    return StreamedSource(graph, training, made, rows, ids, splits, labels, job.splits, job.seed, watch)
+    return StreamedSource(
+        graph,
+        training,
+        made,
+        rows=rows[order],
+        ids=nodes.ids[order],
+        row_splits=nodes.splits[order],
+        labels=nodes.labels[order],
+        splits=job.splits,
+        seed=job.seed,
+        watch=watch,
+    )
+
+
+def _refuse_relations_on_a_card(job: TrainJob) -> None:
+    """Raise TrainingError where a card is to compute several relations; where the config knows them it says so."""
+    if job.device != "cpu" and job.neighbors is not None and job.neighbors.store.schema.is_typed:
+        raise TrainingError(
+            "a card takes chunks of one relation, and the graph has several, or several types of nodes",
+            where="train.device",
+            fix="Set it to cpu, or leave train.memory out.",
+        )
+
+
+@dataclass(frozen=True)
+class _Labelled:
+    """A rank's labelled nodes that have a split: dense ids, splits and labels [L], in dense id order."""
+
+    ids: IntArray
+    splits: IntArray
+    labels: Array
+
+    @staticmethod
+    def of(store: GraphStore, partitions: range) -> _Labelled:
+        held = [labelled(store, number) for number in partitions]
+        return _Labelled(*(np.concatenate(column) for column in zip(*held, strict=True)))
+
+
+def _planned(job: TrainJob, nodes: _Labelled, scratch: Scratch, exchange: Exchange, *, place: Place) -> Plan:
+    """Return how the graph is cut to keep the budget, the same on all ranks, once the disk is known to have the space.
+
+    Raises TrainingError where the budget cannot be kept or the disk has not the space.
+    """
+    neighbors, train = job.neighbors, job.train
+    assert neighbors is not None
+    assert isinstance(train, GlobalBatchConfig)
+    assert train.memory is not None
+    book, folder, sharing, copies = neighbors.store.book, scratch.folder, 1, False
+    counts = np.bincount(nodes.splits, minlength=len(SPLITS))
+    size = graph_size(neighbors, int(counts.max()), partitions_of(exchange.rank, exchange.size, book))
+    if folder is not None and exchange.size > 1:
+        copies = keeps_copies(measured(scratch, exchange), np.diff(bounds_of(exchange.size, book)))
+        size, sharing = of_all_ranks(size, counts, folder, exchange)
+    # torch imports it, and SymPy with it, for the first gradient of a part: 30 MiB that are no part of the budget
+    importlib.import_module("torch.fx.experimental.symbolic_shapes")
+    model = build_model(job.model, job.inputs)
+    made = plan(model, size, budget=int(train.memory), copies=copies, place=place)
+    check_disk(made.disk_bytes, folder, ranks=sharing)
+    return_memory(most=made.row_bytes)
+    told_by_all(exchange, np.zeros(1, np.int64))  # nobody writes before all have looked
+    return made
 
 
 def _numbering(job: TrainJob, made: Plan, exchange: Exchange, *, targets: IntArray, edges: bool) -> Numbering:
@@ -235,7 +276,6 @@ def _written(
         part = read_part(neighbors, [number])
         part = part if edges else part.without_edges
         blocks = blocks_of(part, neighbors, fanouts, num_layers=num_layers)
-
         graph.add(part.first, blocks=blocks, features=part.features, nodes=part.nodes)
         del part, blocks
     pa.default_memory_pool().release_unused()

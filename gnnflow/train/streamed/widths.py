@@ -147,59 +147,94 @@ def layer_widths(model: Model, index: int, asked: Asked) -> list[TypeWidths]:
     passes = [_pass_widths(of, number, asked) for number in range(len(of.layers))]
     return [
         TypeWidths(
-            [passes[number] for number in schema.relations_into(node_type)],
-            [each for number, each in enumerate(passes) if of.source_type(number) in (None, node_type)],
-            joined is not None and joined.merges_states,
-            in_width if index else max(in_width, columns),
-            of.out_width if Key("own", node_type) in of.keys_at(node_type) else 0,
-            of.out_width,
-            DEGREES * schema.num_relations,
-            of.has_shortcut,
-            of.reads_rows,
+            into=[passes[number] for number in schema.relations_into(node_type)],
+            out_of=[each for number, each in enumerate(passes) if of.source_type(number) in (None, node_type)],
+            merges=joined is not None and joined.merges_states,
+            h=in_width if index else max(in_width, columns),
+            own=of.out_width if Key("own", node_type) in of.keys_at(node_type) else 0,
+            out=of.out_width,
+            degrees=DEGREES * schema.num_relations,
+            has_shortcut=of.has_shortcut,
+            writes_rows=of.reads_rows,
         )
         for node_type, columns in enumerate(asked.features)
     ]
 
 
-def _pass_widths(of: LayerRelations, relation: int, asked: Asked) -> PassWidths:
-    model, index, layer, none = of.model, of.index, of.layers[relation], torch.zeros(0)
-    nodes, learned = NodeContext(none, none, none), index > 0 or model.encoder is not None
+@dataclass(frozen=True)
+class _Way:
+    """What a layer makes, of no rows, in one of the ways in which the execution may compute it.
+
+    added: what is added to in place and, beside the state, kept for the backward pass.
+    """
+
+    terms: Terms
+    state: Mapping[str, Tensor]
+    added: Mapping[str, Tensor]
+
+    @property
+    def source(self) -> int:
+        """Numbers of a source's terms."""
+        return _width(self.terms.source)
+
+    @property
+    def learns(self) -> bool:
+        """Whether a gradient reaches its terms or its state."""
+        tensors = (*self.terms.source.values(), *self.terms.target.values(), *self.state.values())
+        return any(rows.requires_grad for rows in tensors)
+
+
+def _made(of: LayerRelations, relation: int, asked: Asked, block: BlockTensors) -> list[_Way]:
+    """Return what a relation's layer makes in each way."""
+    layer, none = of.layers[relation], torch.zeros(0)
+    nodes, learned = NodeContext(none, none, none), of.index > 0 or of.model.encoder is not None
     h = none.new_zeros(0, layer.in_width).requires_grad_(learned)
-    ways = _ways(layer, asked, learned=learned, is_typed=model.is_typed)
-    either = [terms_of(layer, h, nodes=nodes, num_targets=0, map_first=first) for first in ways]
-    columns = model.inputs.attribute_width
+    found = []
+    for first in _ways(layer, asked, learned=learned, is_typed=of.model.is_typed):
+        terms = terms_of(layer, h, nodes=nodes, num_targets=0, map_first=first)
+        state = partial_state(layer, source=terms.source, target=terms.target, block=block)
+        adding = added(layer, None, source=terms.source, target=terms.target, block=block, with_slopes=True)
+        found.append(_Way(terms, state, adding))
+    return found
+
+
+def _pass_widths(of: LayerRelations, relation: int, asked: Asked) -> PassWidths:
+    layer, inputs, block = of.layers[relation], of.model.inputs, _no_edges(of.model, asked)
+    ways, adds = _made(of, relation, asked, block), layer.levels.instance.adds
+    source = max(way.source for way in ways)
+    # what may be made of features as it goes by lies in no file
+    by_features = [asked.makes_terms and are_features(of, way.terms.source) for way in ways]
+    has_gates = any(SLOPE in way.added for way in ways)
+    attends = not asked.has_leaves and not asked.exact
+    attends = attends and all(attended(layer, *way.terms, block) is not None for way in ways)
+    plain_sum = adds and layer.uses_coefficients and not layer.coefficient_dropout
+    heads = max(way.terms.source["value"].shape[-2] for way in ways)
+    several = of.comes_from_several(relation)
+    return PassWidths(
+        source=source,
+        target=max(_width(way.terms.target) for way in ways),
+        state=max(_width(way.state) for way in ways),
+        kept=max(_width(way.added) for way in ways),
+        heads=heads if any(_has_numbers(layer, way.terms, block) for way in ways) else 0,
+        passed=source if asked.goes_round else 0,
+        adds=adds,
+        in_place=has_gates or attends or plain_sum,
+        learns=any(way.learns for way in ways),
+        apart=source if of.has_self(relation) else 0,
+        spread=asked.spread * (not asked.picks) if several else 1,
+        instance=source // layer.positions if several else 0,
+        read_back=max(_read_back(layer, way.terms, block, asked) for way in ways),
+        filed=max(0 if made else way.source for way, made in zip(ways, by_features, strict=True)),
+        made_of=inputs.feature_width + DEGREES if any(by_features) else 0,
+    )
+
+
+def _no_edges(model: Model, asked: Asked) -> BlockTensors:
+    """Return a block without edges, of a graph as asked."""
+    none, columns = torch.zeros(0), model.inputs.attribute_width
     edge = EdgeContext(0, none if asked.weighted else None, torch.zeros(0, columns) if columns else None)
     csr = Csr(torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), 0)
-    block = BlockTensors(csr, edge, None)
-    states = [partial_state(layer, source=each.source, target=each.target, block=block) for each in either]
-    # what each way adds to in place, and keeps for the backward pass beside its state
-    adding = [
-        added(layer, None, source=each.source, target=each.target, block=block, with_slopes=True) for each in either
-    ]
-    made = [asked.makes_terms and are_features(of, each.source) for each in either]
-    aggregation = layer.levels.instance
-    has_gates = any(SLOPE in each for each in adding)
-    attends = not asked.has_leaves and not asked.exact
-    attends = attends and all(attended(layer, *each, block) is not None for each in either)
-    return PassWidths(
-        max(_width(each.source) for each in either),
-        max(_width(each.target) for each in either),
-        max(map(_width, states)),
-        max(map(_width, adding)),
-        max(each.source["value"].shape[-2] for each in either)
-        * any(_has_numbers(layer, each, block) for each in either),
-        max(_width(each.source) for each in either) if asked.goes_round else 0,
-        aggregation.adds,
-        has_gates or attends or (aggregation.adds and layer.uses_coefficients and not layer.coefficient_dropout),
-        any(rows.requires_grad for each in either for held in each for rows in held.values())
-        or any(rows.requires_grad for each in states for rows in each.values()),
-        max(_width(each.source) for each in either) if of.has_self(relation) else 0,
-        asked.spread * (not asked.picks) if of.comes_from_several(relation) else 1,
-        max(_width(each.source) for each in either) // layer.positions * of.comes_from_several(relation),
-        max(_read_back(layer, each, block, asked) for each in either),
-        max(_width(each.source) * (not is_made) for each, is_made in zip(either, made, strict=True)),
-        any(made) * (model.inputs.feature_width + DEGREES),
-    )
+    return BlockTensors(csr, edge, None)
 
 
 def _read_back(layer: Layer, terms: Terms, block: BlockTensors, asked: Asked) -> int:
