@@ -46,8 +46,8 @@ class EdgeColumns(TypedDict):
 class InferJob:
     """targets: "all", or the split codes to score. model: URI of the trained model's folder.
 
-    label_kind: of the targets. scores_edges: these are edges, scored from the embeddings of their ends; all nodes are
-    then computed.
+    label_kind: of what the model learned, class_names: of its classes, where they have names. scores_edges: targets are
+    edges, scored from the embeddings of their ends; all nodes are then computed.
     device: where slices are computed, see `infer.device`. A device of the model that it loads computes its slices.
     exchange: how partitions send to each other.
     """
@@ -61,6 +61,7 @@ class InferJob:
     embeddings: bool
     parity_samples: int
     seed: int
+    class_names: tuple[str, ...] = ()
     scores_edges: bool = False
     device: Device = "cpu"
     exchange: Exchange = field(default_factory=Exchange)
@@ -69,11 +70,6 @@ class InferJob:
     def row_kind(self) -> LabelKind:
         """What the model gives for a node: its scores, or where edges are scored its embedding."""
         return "link" if self.scores_edges else self.label_kind
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The names of the classes, where they have names."""
-        return self.neighbors.store.facts.class_names
 
     @property
     def node_targets(self) -> str | tuple[int, ...]:

@@ -207,7 +207,8 @@ def _check_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
             raise TableError(
                 f"{found} split {name!r} (counts: {counts})",
                 where=labelled.uri,
-                fix=f"Training needs train and valid rows with labels{': see task.split' if is_drawn else ''}.",
+                fix=f"Training needs train and valid rows with labels{': see task.split' if is_drawn else ''}. "
+                "What is only to be scored has no label column.",
             )
 
 

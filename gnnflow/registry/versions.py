@@ -41,8 +41,8 @@ class Version:
     """A published model. uri is its folder, run the run it came from.
 
     fingerprints and digests are those of every stage's artifact, revision the git revision of the config's folder.
-    scales: by what the columns of its tables were scaled; empty where they were not, or it was published before this
-    was kept.
+    scales: by what the columns of its tables were scaled, class_names: of its classes; empty where they were not, these
+    have no names, or it was published before this was kept.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Version:
     tables: dict[str, Any]
     files: tuple[FileEntry, ...]
     scales: dict[str, ColumnScale] = field(default_factory=dict)
+    class_names: tuple[str, ...] = ()
 
     @property
     def predictions(self) -> str:
@@ -149,6 +150,7 @@ def _write(uri: str, name: str, number: int, *, claim: dict[str, Any], record: d
         tables={side: graph[side] for side in ("nodes", "edges")},
         files=files,
         scales=facts.scales,
+        class_names=facts.class_names,
     )
     write_document(join(uri, VERSION), {key: held for key, held in asdict(version).items() if key != "uri"})
 
@@ -172,6 +174,7 @@ def read_version(workspace: str, name: str, number: int) -> Version:
             "signature": Signature(**content["signature"]),
             "files": entries_of(content["files"], where=where, fix=_DAMAGED),
             "scales": {name: _scale(each) for name, each in content.get("scales", {}).items()},
+            "class_names": tuple(content.get("class_names", ())),
         }
         version = Version(**held, uri=uri)
     except (TypeError, KeyError, AttributeError) as error:

@@ -141,7 +141,8 @@ def _check_labels(run: ResolvedRun) -> None:
         raise TrainingError(
             f"{table} has no label column {config.graph.label!r}, so nothing can be trained",
             where="graph.label",
-            fix=f"Name the column{other}, or run the stages that need no labels: ingest, select, flat.",
+            fix=f"Name the column{other}, or run the stages that need no labels: ingest, select, flat, "
+            "and score with a published model.",
         )
     if not has_split:
         raise TrainingError(

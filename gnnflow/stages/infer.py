@@ -10,7 +10,7 @@ a number, nothing is published. Both paths read the same neighbours: training's 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gnnflow.graph.arrays import FloatArray, IntArray
+    from gnnflow.graph.facts import GraphFacts
+    from gnnflow.graph.labels import LabelKind
     from gnnflow.graph.run_facts import Compared
     from gnnflow.infer.job import InferJob
     from gnnflow.stages.base import StageRun
@@ -45,14 +47,27 @@ def work(run: StageRun) -> Made:
 
     Raises ScoringError where a score is not finite, ParityError where the two paths disagree.
     """
-    return score_graph(run, model=run.inputs["train"].uri)
+    return score_graph(run, model=run.inputs["train"].uri, learned=Learned.of(run.store.facts))
 
 
-def score_graph(run: StageRun, *, model: str) -> Made:
-    """Score the config's targets with the model in a folder."""
+@dataclass(frozen=True)
+class Learned:
+    """What a model learned to give: the kind of its labels, and the names of its classes where they have names."""
+
+    label_kind: LabelKind
+    class_names: tuple[str, ...]
+
+    @staticmethod
+    def of(graph: GraphFacts) -> Learned:
+        """Return what a model that is trained on a graph learns."""
+        return Learned(graph.label_kind, graph.class_names)
+
+
+def score_graph(run: StageRun, *, model: str, learned: Learned) -> Made:
+    """Score the config's targets with the model in a folder, whether or not the graph has labels."""
     from gnnflow.infer.job import run_rounds
 
-    job = _job(run, model)
+    job = _job(run, model, learned)
     begin = time.monotonic()
     result = run_rounds(job, run.rounds)
     seconds = time.monotonic() - begin
@@ -75,7 +90,7 @@ def score_graph(run: StageRun, *, model: str) -> Made:
     return Made(result.files, rows_in=targets, rows_out=targets, facts=facts)
 
 
-def _job(run: StageRun, model: str) -> InferJob:
+def _job(run: StageRun, model: str, learned: Learned) -> InferJob:
     from gnnflow.infer.job import InferJob
     from gnnflow.layers.saved import read_description
 
@@ -88,7 +103,8 @@ def _job(run: StageRun, model: str) -> InferJob:
         neighbors=neighbors,
         model=model,
         num_layers=read_description(model).config.layers,
-        label_kind=neighbors.store.facts.label_kind,
+        label_kind=learned.label_kind,
+        class_names=learned.class_names,
         targets="all" if infer.targets == "all" else tuple(SPLITS.index(split) for split in infer.targets),
         embeddings=infer.embeddings,
         parity_samples=infer.parity_samples,

@@ -47,6 +47,13 @@ def make_inputs(context: StageContext, version: Version, *, shards: bool = False
             f"the columns of version {version.version} were scaled by other figures than these tables': they are "
             f"ingested once more by those. With graph.scaled_as: {version.name} runs scale by them from the start."
         )
+    make_store(context)
+    for stage in ("select", "flat") if shards and "flat" in context.run.stages else ("select",):
+        make_artifact(context, stage)
+
+
+def make_store(context: StageContext) -> None:
+    """Make a run's graph store where it is not there."""
     for stage in context.run.stages:
-        if STAGES[stage].writes_store or stage == "select" or (shards and stage == "flat"):
+        if STAGES[stage].writes_store and not committed(context.run.artifact(stage)):
             make_artifact(context, stage)

@@ -2,7 +2,8 @@
 
 Where the champion is the version of this config's own run, GraphInfer has scored everything already and those
 predictions are the answer. Otherwise the champion's weights and its own sampling score today's graph store, under the
-same parity certificate as any run. After a rollback the stage gives the restored model's predictions.
+same parity certificate as any run; where that store is not there it is made, and it needs no labels. After a rollback
+the stage gives the restored model's predictions.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ import json
 import time
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from gnnflow import registry
 from gnnflow.config import STAGES, Config, config_from_dict
 from gnnflow.graph.errors import ConfigError, RegistryError
 from gnnflow.graph.facts import GraphFacts, SelectFacts
+from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.registry.versions import CONFIG
 from gnnflow.stages.base import StageResult
-from gnnflow.stages.infer import score_graph
-from gnnflow.stages.rescaled import make_inputs, scaled_for
+from gnnflow.stages.infer import Learned, score_graph
+from gnnflow.stages.rescaled import make_inputs, make_store, scaled_for
 from gnnflow.stages.resolve import resolve
 from gnnflow.stages.running import do_once
 from gnnflow.storage.filesystem import exists, join
@@ -28,8 +30,12 @@ from gnnflow.storage.manifest import committed, fingerprint_of
 from gnnflow.storage.run_folder import check_run
 
 if TYPE_CHECKING:
+    from gnnflow.graph.labels import LabelKind
     from gnnflow.registry import Signature, Version
     from gnnflow.stages.base import ArtifactResult, StageContext
+
+
+_LABELS_OF_NODES = {kind for kind, traits in LABEL_KINDS.items() if traits.has_labels}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +142,7 @@ def _fingerprint(theirs: StageContext, version: Version) -> str:
 
 def _score(context: StageContext, name: str, version: Version) -> ArtifactResult:
     """Score the current graph store with a version's weights, sampling and seed."""
+    make_store(context)
     graph = context.artifact(context.run.store_stage).facts(GraphFacts)
     # what it aggregates is known once its neighbours are selected
     _check_fits(version, replace(registry.signature_of(graph), neighbors=version.signature.neighbors), name)
@@ -143,11 +150,21 @@ def _score(context: StageContext, name: str, version: Version) -> ArtifactResult
     make_inputs(theirs, version)
     _check_fits(version, registry.signature_of(graph, theirs.artifact("select").facts(SelectFacts)), name)
     inputs = {stage: theirs.artifact(stage) for stage in (theirs.run.store_stage, "select")}
-    work = partial(score_graph, model=version.uri)
+    work = partial(score_graph, model=version.uri, learned=_learned(version, graph))
     return do_once(theirs, "score", work, fingerprint=_fingerprint(theirs, version), inputs=inputs)
 
 
+def _learned(version: Version, graph: GraphFacts) -> Learned:
+    """Return what a version gives: by its own signature, where the graph has no labels to tell it."""
+    kind = graph.label_kind if graph.label_kind != "none" else cast("LabelKind", version.signature.label_kind)
+    return Learned(kind, version.class_names or graph.class_names)
+
+
 def _check_fits(version: Version, graph: Signature, name: str) -> None:
+    """Raise RegistryError where a version cannot score a graph. Nodes without labels are not asked for them."""
+    known = version.signature
+    if graph.label_kind == "none" and known.label_kind in _LABELS_OF_NODES:
+        graph = replace(graph, label_kind=known.label_kind, num_classes=known.num_classes)
     if found := registry.misfits(version.signature, graph):
         raise RegistryError(
             f"version {version.version} cannot score this graph: {'; '.join(found)}",

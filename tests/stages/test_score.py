@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from gnnflow import registry
-from gnnflow.graph.errors import RegistryError, StorageError
+from gnnflow.graph.errors import RegistryError, StorageError, TrainingError
 from gnnflow.layers import saved
 from gnnflow.stages import pipeline, publish, score
 from gnnflow.stages.base import StageContext
@@ -58,6 +59,58 @@ def test_a_model_of_another_format_says_to_train_again(tmp_path: Path, monkeypat
     monkeypatch.setattr(saved, "FORMAT", 99)
     with pytest.raises(StorageError, match=r"model\.json: is of format 1, .* reads format 99\. Train again"):
         score.run(context)
+
+
+@pytest.mark.parametrize(
+    ("named", "train"),
+    [(False, TRAIN), (True, TRAIN), (True, {"strategy": "global-batch", "epochs": 2})],
+    ids=["numbers", "names", "global-batch"],
+)
+def test_later_tables_are_scored_by_one_command_and_need_no_labels(
+    tmp_path: Path, train: dict[str, Any], *, named: bool
+) -> None:
+    write_graph(tmp_path)
+    nodes = pq.read_table(tmp_path / "nodes.parquet")
+    names = ["low", "mid", "high", "top"]
+    if named:
+        label = pa.array([names[each] for each in nodes["label"].to_pylist()])
+        pq.write_table(nodes.set_column(2, "label", label), tmp_path / "nodes.parquet")
+    sections: dict[str, Any] = {"train": train, "graph": {"classes": names} if named else {}}
+    context = StageContext.of(graph_config(tmp_path, **sections))
+    pipeline.run(context)
+    expected = pq.read_table(publish.run(context).predictions).sort_by("id")
+    pq.write_table(nodes.drop_columns(["label", "split"]), tmp_path / "nodes.parquet")
+    later = StageContext.of(graph_config(tmp_path, **sections))
+    found = score.run(later)
+    assert pq.read_table(found.predictions).sort_by("id").equals(expected)
+    assert ("class" in expected.column_names) == named
+    assert score.is_quick(later)
+    with pytest.raises(TrainingError, match="nothing can be trained"):
+        pipeline.run(later)
+
+
+def test_numbers_are_predicted_without_any(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    nodes = pq.read_table(tmp_path / "nodes.parquet")
+    amounts = pa.array([1e6 * each + 0.5 for each in nodes["label"].to_pylist()])
+    pq.write_table(nodes.set_column(2, "label", amounts), tmp_path / "nodes.parquet")
+    train = {**TRAIN, "metric": "mae"}
+    context = StageContext.of(graph_config(tmp_path, train=train))
+    pipeline.run(context)
+    expected = pq.read_table(publish.run(context).predictions).sort_by("id")
+    pq.write_table(nodes.drop_columns(["label", "split"]), tmp_path / "nodes.parquet")
+    found = score.run(StageContext.of(graph_config(tmp_path, train=train)))
+    assert pq.read_table(found.predictions).sort_by("id").equals(expected)
+
+
+def test_other_labels_than_the_model_learned_are_refused(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    published(tmp_path)
+    nodes = pq.read_table(tmp_path / "nodes.parquet")
+    more = pa.array([each + (each == 3) for each in nodes["label"].to_pylist()])
+    pq.write_table(nodes.set_column(2, "label", more), tmp_path / "nodes.parquet")
+    with pytest.raises(RegistryError, match="num classes is 5, the model was trained on 4"):
+        score.run(StageContext.of(graph_config(tmp_path, train=TRAIN)))
 
 
 def test_nothing_in_service_is_said(tmp_path: Path) -> None:
