@@ -31,10 +31,10 @@ class GraphConfig(Section):
     id: Column = Field("id", description="Node table column that identifies a node (int64 or string).")
     src: Column = Field("src", description="Edge table column with the id of the node an edge starts at.")
     dst: Column = Field("dst", description="Edge table column with the id of the node an edge points to.")
-    label: Column = Field(
+    label: Column | None = Field(
         "label",
         description="Node table column with the label: int, float, or a list for multi-label. Where task.kind is edge, "
-        "of the edge table.",
+        "of the edge table. null: none is read, for a graph that is scored alone.",
     )
     split: Column = Field(
         "split",
@@ -179,6 +179,11 @@ class GraphConfig(Section):
         return {key: value for key, value in values.items() if (key, value) not in _LATER_DEFAULTS}
 
     @property
+    def label_column(self) -> str:
+        """The column that labels are read from; empty, which is no column's name, where none are."""
+        return self.label or ""
+
+    @property
     def classes_given(self) -> int | None:
         """How many classes there are, where the config says it."""
         return self.num_classes if self.classes is None else len(self.classes)
@@ -198,7 +203,7 @@ class GraphConfig(Section):
     @model_validator(mode="after")
     def _columns_mean_one_thing(self) -> Self:
         for kind, taken, features in (
-            ("features", {"id": self.id, "label": self.label, "split": self.split}, self.features),
+            ("features", {"id": self.id, "label": self.label_column, "split": self.split}, self.features),
             ("edge_features", {"src": self.src, "dst": self.dst}, self.edge_features),
         ):
             for key, listed in ({kind: features} if isinstance(features, tuple) else _below(kind, features)).items():

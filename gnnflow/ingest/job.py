@@ -208,7 +208,7 @@ def _check_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
                 f"{found} split {name!r} (counts: {counts})",
                 where=labelled.uri,
                 fix=f"Training needs train and valid rows with labels{': see task.split' if is_drawn else ''}. "
-                "What is only to be scored has no label column.",
+                "What is scored alone needs none: set graph.label to null.",
             )
 
 
@@ -241,7 +241,7 @@ def _check_classes(records: Sequence[TaskRecord], job: IngestJob) -> None:
     limit = max(_FEW_CLASSES, total(records, "labelled"))
     if largest >= limit:
         raise TableError(
-            f"column {job.config.label!r}: the largest class is {largest:,}, "
+            f"column {job.config.label_column!r}: the largest class is {largest:,}, "
             f"of {total(records, 'labelled'):,} labelled rows",
             where=job.tables.labelled.uri,
             fix=f"Number classes from 0 without gaps. Above {limit:,} set graph.num_classes.",

@@ -35,24 +35,24 @@ _CLASS_NAMES = b"label_classes"
 
 
 def label_of(schema: pa.Schema, nodes: Sequence[Chunk], config: GraphConfig) -> tuple[LabelKind, int]:
-    """Return the kind and the width of the label column; none and 0 where the table has none."""
-    if config.label not in schema.names:
-        if "label" in config.model_fields_set:
-            field_of(schema, nodes[0], config.label, "graph.label")
+    """Return the kind and the width of the label column; none and 0 where the table has none, or none is to be read."""
+    if config.label_column not in schema.names:
+        if config.label is not None and "label" in config.model_fields_set:
+            field_of(schema, nodes[0], config.label_column, "graph.label")
         return "none", 0
-    found = schema.field(config.label).type
+    found = schema.field(config.label_column).type
     if pa.types.is_floating(found) and config.classes_given is not None:
         return "single", 1
     if holds_text(found) and config.classes is not None:
         return "single", 1
     for kind, is_of_kind in _LABEL_TYPES.items():
         if is_of_kind(found):
-            width = list_width(found, nodes, config.label) if LABEL_KINDS[kind].is_list else 1
+            width = list_width(found, nodes, config.label_column) if LABEL_KINDS[kind].is_list else 1
             _check_names(width, nodes[0], config, kind)
             return kind, width
     named = "List the names of classes in graph.classes. " if holds_text(found) else ""
     raise TableError(
-        f"column {config.label!r} is {found}, not a label{text_at(schema.field(config.label))}",
+        f"column {config.label_column!r} is {found}, not a label{text_at(schema.field(config.label_column))}",
         where=nodes[0].uri,
         fix=f"{named}Write classes as integers from 0, targets as floats, or several labels as lists of 0/1.",
     )
@@ -69,7 +69,7 @@ _LABEL_TYPES: dict[LabelKind, Callable[[pa.DataType], bool]] = {
 def _check_names(width: int, chunk: Chunk, config: GraphConfig, kind: LabelKind) -> None:
     if LABEL_KINDS[kind].is_list and config.classes is not None and len(config.classes) != width:
         raise TableError(
-            f"column {config.label!r} holds lists of {width}, and graph.classes names {len(config.classes)}",
+            f"column {config.label_column!r} holds lists of {width}, and graph.classes names {len(config.classes)}",
             where=chunk.uri,
             fix="Name each place of the lists, in their order.",
         )

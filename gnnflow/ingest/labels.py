@@ -42,7 +42,7 @@ class _LabelColumn:
 
 def label_faults(table: pa.Table, schema: TableSchema, config: GraphConfig) -> list[Fault]:
     """Return the faults of the label column, which the table has."""
-    column = combine(table.column(config.label))
+    column = combine(table.column(config.label_column))
     if config.classes is not None and holds_text(column.type):
         return _name_faults(column, config)
     return _COLUMNS[schema.label_kind].faults(column, schema, config)
@@ -60,7 +60,7 @@ def label_column(table: pa.Table, schema: TableSchema, config: GraphConfig) -> p
 
 def _labels(table: pa.Table, config: GraphConfig) -> Column:
     """Return the label column of a table [R]; of names of classes their numbers, null where there is none."""
-    column = combine(table.column(config.label))
+    column = combine(table.column(config.label_column))
     return column if config.classes is None or not holds_text(column.type) else _numbers_of(column, config.classes)
 
 
@@ -73,7 +73,7 @@ def _name_faults(column: Column, config: GraphConfig) -> list[Fault]:
     unknown = pc.and_(pc.is_valid(column), pc.is_null(_numbers_of(column, config.classes)))
     reason = f"label is none of {', '.join(config.classes[:_SHOWN])}{' ...' if len(config.classes) > _SHOWN else ''}"
     fix = "List every class in graph.classes, or leave the label null."
-    return [Fault(reason, config.label, np.flatnonzero(to_numpy(unknown)), fix)]
+    return [Fault(reason, config.label_column, np.flatnonzero(to_numpy(unknown)), fix)]
 
 
 def _class_numbers(column: Column) -> IntArray:
@@ -97,12 +97,12 @@ def _class_faults(column: Column, schema: TableSchema, config: GraphConfig) -> l
     rows = np.flatnonzero((label < UNLABELLED) | (label > high))
     allowed = "-1 (unlabelled) or more" if most is None else f"-1 (unlabelled) to {most - 1}"
     reason = f"label out of range: allowed is {allowed}"
-    faults = [Fault(reason, config.label, rows, "Number classes from 0.")]
+    faults = [Fault(reason, config.label_column, rows, "Number classes from 0.")]
     if pa.types.is_floating(column.type):
         numbers = _float_labels(column)
         broken = np.flatnonzero(~np.isnan(numbers) & (numbers != np.rint(numbers)))
         fix = "Write whole numbers, or leave graph.num_classes out where the label is a number to predict."
-        faults.append(Fault("label is no class number", config.label, broken, fix))
+        faults.append(Fault("label is no class number", config.label_column, broken, fix))
     return faults
 
 
@@ -114,9 +114,10 @@ def _list_faults(column: Column, schema: TableSchema, config: GraphConfig) -> li
     parents = to_numpy(pc.list_parent_indices(column))
     outside = np.unique(parents[(values != 0) & (values != 1)]).astype(np.int64)
     ragged = np.flatnonzero(lengths != schema.label_width)
+    name = config.label_column
     return [
-        Fault(f"label list is not {schema.label_width} long", config.label, ragged, "Write lists of one length."),
-        Fault("label out of range: several labels are a list of 0 and 1", config.label, outside, "Write 0 or 1."),
+        Fault(f"label list is not {schema.label_width} long", name, ragged, "Write lists of one length."),
+        Fault("label out of range: several labels are a list of 0 and 1", name, outside, "Write 0 or 1."),
     ]
 
 
@@ -136,7 +137,7 @@ def _label_matrix(column: Column, schema: TableSchema) -> Column:
 def _number_faults(column: Column, schema: TableSchema, config: GraphConfig) -> list[Fault]:
     rows = np.flatnonzero(~np.isnan(_float_labels(column)) & ~fits_float32(column))
     reason = "label is infinite or beyond what float32 holds (3.4e38)"
-    return [Fault(reason, config.label, rows, "Scale the label, or leave it null.")]
+    return [Fault(reason, config.label_column, rows, "Scale the label, or leave it null.")]
 
 
 def _has_class(column: Column) -> Array:

@@ -125,7 +125,7 @@ def read_node_schema(
     role = _role("graph.features", config.features, config.schema.types[node_type])
     dense = () if sparse else tuple(part_of(found, chunks, name, role) for name in features)
     is_target = node_type in config.target_types
-    is_labelled = is_target and targets is None
+    is_labelled = is_target and targets is None and config.label is not None
     kind, width = label_of(found, chunks, config) if is_labelled else ("none", 0)
     drawn = drawn if is_labelled and LABEL_KINDS[kind].has_labels else None
     return NodeSchema(
@@ -210,7 +210,7 @@ def _label_of_edges(
         split_is_text(found, edges[0], config.split)
     if not targets.have_labels:
         return "link", 0
-    field_of(found, edges[0], config.label, "graph.label, where task.kind is edge")
+    field_of(found, edges[0], config.label_column, "graph.label, where task.kind is edge")
     return label_of(found, edges, config)
 
 

@@ -44,14 +44,14 @@ def node_column_names(schema: NodeSchema, config: GraphConfig) -> list[str]:
     if schema.sparse:
         names += [f"{schema.sparse}_index"] + ([f"{schema.sparse}_value"] if schema.sparse_has_value else [])
     if schema.has_labels:
-        names.append(config.label)
+        names.append(config.label_column)
     return names + ([config.split] if schema.reads_split else [])
 
 
 def edge_column_names(schema: EdgeSchema, config: GraphConfig) -> list[str]:
     """Return the columns of the edge table that are read."""
     names = [config.src, config.dst] + ([config.weight] if schema.has_weight else [])
-    asked = {config.label: schema.has_labels, config.split: schema.has_split, config.timestamp: schema.has_time}
+    asked = {config.label_column: schema.has_labels, config.split: schema.has_split, config.timestamp: schema.has_time}
     names += [name for name, is_read in asked.items() if is_read]
     return list(dict.fromkeys([*names, *(part.name for part in schema.attributes)]))
 

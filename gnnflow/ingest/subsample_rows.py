@@ -142,7 +142,7 @@ def read_held(source: SourceTable, schema: pa.Schema, reading: Reading, *, share
         {name: np.concatenate(each) for name, each in zip(source.ids, zip(*keys, strict=True), strict=True)},
         _first_features(source, [name for name in schema.names if name in wide], sum(map(len, kept))),
         examples,
-        (config.label, config.split),
+        (config.label_column, config.split),
         num_rows,
         len(source.chunks),
         is_text=any(chunk.csv for chunk in source.chunks),

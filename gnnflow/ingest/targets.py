@@ -79,7 +79,7 @@ class EdgeTargets:
         """Return the columns of an edge table that are read for the task: of others than the targets' its times."""
         is_target = table == self.table
         asked = {
-            graph.label: is_target and self.have_labels,
+            graph.label_column: is_target and self.have_labels,
             graph.split: is_target and self.by_column,
             graph.timestamp: self.have_times,
         }

@@ -48,7 +48,7 @@ def node_source(chunks: Sequence[Chunk], config: GraphConfig, *, node_type: int 
     numbers = frozenset([*features, *(f"{feature}_value" for feature in features)])
     columns = numbers.union([config.id], (f"{feature}_index" for feature in features))
     if node_type == config.target_type:
-        columns = columns.union([config.label, config.split])
+        columns = columns.union([config.label_column, config.split])
     key = "graph.nodes" if isinstance(config.nodes, str) else f"graph.nodes.{name}"
     return SourceTable(uri, key, tuple(chunks), columns, {config.id: node_type}, numbers)
 

@@ -137,9 +137,11 @@ def _check_labels(run: ResolvedRun) -> None:
         return
     table = node_table(config.graph, config.graph.target_type)
     if not LABEL_KINDS[kind].has_labels:
+        named = config.graph.label
+        has = "null" if named is None else f"{table} has no label column {named!r}"
         other = ", set graph.target to the type that is labelled" if config.graph.schema.is_typed else ""
         raise TrainingError(
-            f"{table} has no label column {config.graph.label!r}, so nothing can be trained",
+            f"{has}, so nothing can be trained",
             where="graph.label",
             fix=f"Name the column{other}, or run the stages that need no labels: ingest, select, flat, "
             "and score with a published model.",

@@ -85,8 +85,29 @@ def test_later_tables_are_scored_by_one_command_and_need_no_labels(
     assert pq.read_table(found.predictions).sort_by("id").equals(expected)
     assert ("class" in expected.column_names) == named
     assert score.is_quick(later)
-    with pytest.raises(TrainingError, match="nothing can be trained"):
+    with pytest.raises(TrainingError, match="no label column 'label', so nothing can be trained"):
         pipeline.run(later)
+
+
+@pytest.mark.parametrize("labels", ["nulls", "labels and splits", "nonsense"])
+def test_labels_that_are_there_are_not_read_where_none_are_asked_for(tmp_path: Path, labels: str) -> None:
+    write_graph(tmp_path)
+    nodes = pq.read_table(tmp_path / "nodes.parquet").rename_columns(["id", "x", "risk", "part"])
+    pq.write_table(nodes, tmp_path / "nodes.parquet")
+    columns = {"label": "risk", "split": "part"}
+    context = StageContext.of(graph_config(tmp_path, train=TRAIN, graph=columns))
+    pipeline.run(context)
+    expected = pq.read_table(publish.run(context).predictions).sort_by("id")
+    if labels != "labels and splits":
+        held = {"nulls": pa.nulls(60, pa.int64()), "nonsense": pa.array(["?"] * 60)}[labels]
+        split = {"nulls": pa.nulls(60, pa.string()), "nonsense": pa.array(range(60))}[labels]
+        nodes = nodes.set_column(2, "risk", held).set_column(3, "part", split)
+        pq.write_table(nodes, tmp_path / "nodes.parquet")
+    unread = {**columns, "label": None}
+    found = score.run(StageContext.of(graph_config(tmp_path, train=TRAIN, graph=unread)))
+    assert pq.read_table(found.predictions).sort_by("id").equals(expected)
+    with pytest.raises(TrainingError, match=r"graph\.label: null, so nothing can be trained"):
+        pipeline.run(StageContext.of(graph_config(tmp_path, train=TRAIN, graph=unread)))
 
 
 def test_numbers_are_predicted_without_any(tmp_path: Path) -> None:
