@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
+import dask
 import pytest
 
 from gnnflow.cluster import Cluster
@@ -14,7 +15,10 @@ WORKERS = 3
 
 @pytest.fixture(scope="module")
 def shared_client():
-    with Cluster(LocalCluster(workers=WORKERS, memory_limit="2GiB")) as cluster:
+    # Some seconds after a worker was lost Dask looks whether it is back, and replaces it where it is not. Nannies bring
+    # workers back; what Dask would find is one that the next test has just killed, and it would end the one come back.
+    patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"})
+    with patient, Cluster(LocalCluster(workers=WORKERS, memory_limit="2GiB")) as cluster:
         yield cluster.dask_client()
 
 
