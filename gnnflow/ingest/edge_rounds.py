@@ -38,10 +38,8 @@ from gnnflow.storage.graph_store import edges_file
 from gnnflow.storage.tables import commit_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gnnflow.graph.arrays import FloatArray, IntArray
-    from gnnflow.graph.scales import ColumnScale
+    from gnnflow.graph.scales import Scales
     from gnnflow.ingest.job import IngestJob
     from gnnflow.ingest.schema import EdgeSchema
     from gnnflow.ingest.tables import EdgeTable
@@ -101,7 +99,7 @@ def _resolve(
 
 
 def resolve_destinations(
-    index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Sequence[ColumnScale | None]
+    index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Scales
 ) -> TaskOutput:
     """Replace destination ids by dense ids and keys; build the in-edges, or first send edges both ways.
 
@@ -119,7 +117,7 @@ def resolve_destinations(
 
 
 def known_edges(
-    index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Sequence[ColumnScale | None]
+    index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Scales
 ) -> tuple[pa.Table, TaskOutput]:
     """Return a table's scaled edges into a partition, with dense ids and keys of both ends; others are set aside."""
     num_tables = len(job.tables.edges)
@@ -131,7 +129,7 @@ def known_edges(
     rows, bad, dense = _resolve(arrived, inbox, job, book, source=source, part=part, column="dst_id")
     keys = id_keys(rows["dst_id"])
     rows = rows.drop_columns(["dst_id"]).append_column("dst", pa.array(dense)).append_column("dst_key", pa.array(keys))
-    if (scale := scales[number]) is not None:
+    if (scale := scales.get(job.table_names[1][number])) is not None:
         rows = rows.set_column(rows.column_names.index("attributes"), "attributes", scaled(rows["attributes"], scale))
     files = job.set_aside(f"{source.stem}-dst-{partition:05d}", bad)
     counts = {"rows_out": rows.num_rows, "rows_quarantined": bad.num_rows}

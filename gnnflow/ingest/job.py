@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gnnflow.config.table_names import edge_tables_by_name, node_tables_by_name
 from gnnflow.graph.arrays import offsets_of
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.errors import TableError
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from gnnflow.config import GraphConfig
     from gnnflow.graph.arrays import IntArray
-    from gnnflow.graph.scales import Scales
+    from gnnflow.graph.scales import ColumnScale, Scales
     from gnnflow.graph.schema import GraphSchema
     from gnnflow.ingest.tables import EdgeTable, NodeTable, Tables
     from gnnflow.ingest.targets import EdgeTargets
@@ -74,9 +75,7 @@ class IngestJob:
     @property
     def table_names(self) -> tuple[list[str], list[str]]:
         """What the node tables and the edge tables are called in facts, in the order of `tables`."""
-        if not self.graph.is_typed:
-            return ["nodes"], ["edges"]
-        return [f"nodes/{name}" for name in self.graph.types], [f"edges/{name}" for name in self.config.edge_tables]
+        return [*node_tables_by_name(self.config)], [*edge_tables_by_name(self.config)]
 
     @property
     def scaled_tables(self) -> list[tuple[str, str, int]]:
@@ -136,7 +135,7 @@ def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
     counted = statistics_of(runner.run(merge), _column_names(job))
     # its parts are the nodes of each type in each partition
     book = PartitionBook(offsets_of(np.array([record.counts["rows_out"] for record in nodes], np.int64)))
-    edge_read, edges = _edge_rounds(job, runner, book)
+    edge_read, edges, edge_scales = _edge_rounds(job, runner, book)
     scales = scales_of(job.table_names[0], nodes, given=job.scales)
     written = runner.run(
         Round(
@@ -151,7 +150,9 @@ def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
     if job.targets is not None:
         _check_edge_splits(edges[-1], job)
         _check_classes(edges[-1], job)
-    return IngestResult(steps.files, steps.rows, facts_of(job, book, steps, columns=counted))
+    return IngestResult(
+        steps.files, steps.rows, facts_of(job, book, steps, columns=counted, scales=scales | edge_scales)
+    )
 
 
 def _builder(job: IngestJob) -> str:
@@ -160,7 +161,8 @@ def _builder(job: IngestJob) -> str:
 
 def _edge_rounds(
     job: IngestJob, runner: RoundRunner, book: PartitionBook
-) -> tuple[list[TaskRecord], list[list[TaskRecord]]]:
+) -> tuple[list[TaskRecord], list[list[TaskRecord]], dict[str, ColumnScale]]:
+    """Return the records of the reading and of each round after it, and by what attributes are scaled."""
     tables, send = job.partitions * len(job.tables.edges), job.destinations
     read = runner.run(
         Round("edges_read", job.tables.edges[-1].tasks.stop, send, partial(edge_rounds.read_edges, job=job))
@@ -185,7 +187,7 @@ def _edge_rounds(
         build = partial(edge_rounds.build_both_ways, job=job, book=book)
         reads = {"edges_both": "edges_dst"}
         steps.append(runner.run(Round("edges_build", relations, send, build, reads, frozenset(reads))))
-    return read, steps
+    return read, steps, scales
 
 
 def _bounds(job: IngestJob, runner: RoundRunner) -> links.TimeBounds:

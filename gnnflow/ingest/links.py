@@ -33,11 +33,9 @@ from gnnflow.storage.graph_store import pairs_file
 from gnnflow.storage.tables import commit_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gnnflow.graph.arrays import Array, IntArray, KeyArray
     from gnnflow.graph.book import PartitionBook
-    from gnnflow.graph.scales import ColumnScale
+    from gnnflow.graph.scales import Scales
     from gnnflow.ingest.job import IngestJob
     from gnnflow.ingest.tables import EdgeTable
     from gnnflow.mapreduce.exchange import Inbox
@@ -82,7 +80,7 @@ def split_edges(
     *,
     job: IngestJob,
     book: PartitionBook,
-    scales: Sequence[ColumnScale | None],
+    scales: Scales,
     bounds: TimeBounds | None,
 ) -> TaskOutput:
     """Send a table's edges into a partition on: those that carry messages, and of targets these and held-out pairs."""

@@ -63,16 +63,16 @@ def scale_of(parts: Sequence[Moments]) -> ColumnScale:
     return ColumnScale(tuple(mean.tolist()), tuple(np.where(varies & (deviation > 0), deviation, 1.0).tolist()))
 
 
-def scales_of(names: Sequence[str], records: Sequence[TaskRecord], *, given: Scales) -> list[ColumnScale | None]:
-    """Return by what the numbers of each table are scaled; None where they are not, or there are none.
+def scales_of(names: Sequence[str], records: Sequence[TaskRecord], *, given: Scales) -> dict[str, ColumnScale]:
+    """Return by what the numbers of each table are scaled, of those whose numbers are.
 
     records: of the tasks that counted, of each partition its tables. given: taken in place of the tables' own scales.
     """
-    found: list[ColumnScale | None] = []
+    found = {}
     for number, name in enumerate(names):
         counted = [record.counts["moments"] for record in records[number :: len(names)] if "moments" in record.counts]
-        own = scale_of([Moments(**each) for each in counted]) if counted else None
-        found.append(given.get(name, own) if counted else None)
+        if counted:
+            found[name] = given[name] if name in given else scale_of([Moments(**each) for each in counted])
     return found
 
 

@@ -33,10 +33,8 @@ from gnnflow.storage.graph_store import nodes_file
 from gnnflow.storage.tables import commit_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gnnflow.graph.arrays import Array, IntArray
-    from gnnflow.graph.scales import ColumnScale
+    from gnnflow.graph.scales import Scales
     from gnnflow.ingest.job import IngestJob
     from gnnflow.ingest.schema import NodeSchema
     from gnnflow.mapreduce.exchange import Inbox
@@ -92,10 +90,8 @@ def _node_counts(rows: pa.Table, schema: NodeSchema, job: IngestJob) -> dict[str
     return counts
 
 
-def write_nodes(
-    index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Sequence[ColumnScale | None]
-) -> TaskOutput:
-    """Write a part's node rows with their degrees. scales: what is applied to each type's dense features."""
+def write_nodes(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook, scales: Scales) -> TaskOutput:
+    """Write a part's node rows with their degrees. scales: what is applied to dense features, by table."""
     partition, node_type = divmod(index, job.graph.num_types)
     rows = inbox.read("node_rows", tasks=[index])
     degrees = _degrees(index, inbox, job=job, book=book)
@@ -106,7 +102,7 @@ def write_nodes(
         **{name: from_matrix(held) if job.graph.is_typed else held[:, 0].copy() for name, held in degrees.items()},
         **{name: combine(rows[name]) for name in rows.column_names if name != "id"},
     }
-    if (scale := scales[node_type]) is not None:
+    if (scale := scales.get(job.table_names[0][node_type])) is not None:
         columns["x"] = scaled(rows["x"], scale)
     entry = commit_table(job.artifact, nodes_file(partition, job.graph, node_type=node_type), pa.table(columns))
     in_degree = degrees["in_degree"]

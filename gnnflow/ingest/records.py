@@ -11,7 +11,6 @@ import numpy as np
 from gnnflow.graph.facts import ColumnCounts, FeatureFacts, GraphFacts, RelationFacts, RowCounts, TypeFacts
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.label_counts import label_unit_of, num_classes_of
-from gnnflow.ingest.moments import scales_of
 from gnnflow.ingest.sizes import large_columns
 
 if TYPE_CHECKING:
@@ -78,7 +77,14 @@ def _of(records: Sequence[TaskRecord], tasks: range) -> Sequence[TaskRecord]:
     return records[tasks.start : tasks.stop]
 
 
-def facts_of(job: IngestJob, book: PartitionBook, steps: Records, *, columns: tuple[ColumnCounts, ...]) -> GraphFacts:
+def facts_of(
+    job: IngestJob,
+    book: PartitionBook,
+    steps: Records,
+    *,
+    columns: tuple[ColumnCounts, ...],
+    scales: dict[str, ColumnScale],
+) -> GraphFacts:
     """Return what there is to know of the graph store that the rounds wrote."""
     labelled, nodes = job.tables.labelled.schema, job.tables.nodes
     edges = [table.schema for table in job.tables.edges]
@@ -109,17 +115,8 @@ def facts_of(job: IngestJob, book: PartitionBook, steps: Records, *, columns: tu
         target_relation=str(job.config.target_edges) if job.graph.is_typed and job.targets else "",
         label_unit=label_unit_of(steps.targets),
         large_columns=_large_columns(job, steps),
-        scales=_scales(job, steps),
+        scales=scales,
     )
-
-
-def _scales(job: IngestJob, steps: Records) -> dict[str, ColumnScale]:
-    """Return by what the columns of each table are scaled that has such."""
-    found: dict[str, ColumnScale] = {}
-    for names, records in zip(job.table_names, (steps.nodes, steps.edges[0]), strict=True):
-        scales = zip(names, scales_of(names, records, given=job.scales), strict=True)
-        found |= {name: scale for name, scale in scales if scale is not None}
-    return found
 
 
 def _large_columns(job: IngestJob, steps: Records) -> dict[str, tuple[str, ...]]:

@@ -62,6 +62,11 @@ class Version:
     class_names: tuple[str, ...] = ()
 
     @property
+    def pinned(self) -> str:
+        """What a config calls just this version."""
+        return f"{self.name}/{self.version}"
+
+    @property
     def predictions(self) -> str:
         """Folder of the predictions the version's run wrote."""
         return join(self.run, "predictions")

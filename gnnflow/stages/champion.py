@@ -81,10 +81,9 @@ def compare(context: StageContext, *, candidate: Version, champion: Version, met
 def _scaled_for(context: StageContext, version: Version) -> StageContext:
     """Return the run of the same tables with columns scaled as they were for a version: this one where they are."""
     config = scaled_for(context, version)
-    if config == context.config:
+    if config.graph == context.config.graph:
         return context
-    train = config.train.model_copy(update={"start": None})  # nothing is trained
-    theirs = replace(context, run=resolve(config.model_copy(update={"train": train}), tables=context.run.tables))
+    theirs = replace(context, run=resolve(config, tables=context.run.tables))
     make_inputs(theirs, version, shards=True)
     return theirs
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gnnflow.config.table_names import tables_by_name
 from gnnflow.graph.errors import TableError, listed
 from gnnflow.graph.labels import metrics_to_choose
 from gnnflow.ingest.job import IngestJob, run_rounds
 from gnnflow.ingest.tables import read_tables, without_features, without_times
 from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 from gnnflow.stages.base import Made
-from gnnflow.stages.resolve import FEWEST_PARTITIONS, stamps_of, tables_by_name
+from gnnflow.stages.resolve import FEWEST_PARTITIONS, stamps_of
 from gnnflow.stages.scaling import check_scales
 from gnnflow.storage.filesystem import absolute
 from gnnflow.storage.table_files import find_table_files

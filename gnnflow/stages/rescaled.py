@@ -24,7 +24,7 @@ _KEYS = ("normalize", "edge_normalize")
 
 
 def scaled_for(context: StageContext, version: Version) -> Config:
-    """Return a run's config with columns scaled as they were for a version.
+    """Return a run's config with columns scaled as they were for a version, which is scored and not trained.
 
     Raises StorageError where the run has no graph store yet.
     """
@@ -33,8 +33,13 @@ def scaled_for(context: StageContext, version: Version) -> Config:
     scaling = {key: held.get(key, "none") for key in _KEYS}
     named = graph.scaled_as if "standard" in scaling.values() else None
     if version.scales and not agree(version.scales, today):
-        named = f"{version.name}/{version.version}"
-    return context.config.model_copy(update={"graph": graph.model_copy(update={**scaling, "scaled_as": named})})
+        named = version.pinned
+    sections = {
+        "graph": graph.model_copy(update={**scaling, "scaled_as": named}),
+        # where training began changes no score, and may be gone
+        "train": context.config.train.model_copy(update={"start": None}),
+    }
+    return context.config.model_copy(update=sections)
 
 
 def make_inputs(context: StageContext, version: Version, *, shards: bool = False) -> None:
@@ -42,7 +47,7 @@ def make_inputs(context: StageContext, version: Version, *, shards: bool = False
 
     context: of a run of a `scaled_for` config.
     """
-    if context.run.scales and not committed(context.run.artifact("ingest")):
+    if context.run.scales and not _has_store(context):
         context.progress.message(
             f"the columns of version {version.version} were scaled by other figures than these tables': they are "
             f"ingested once more by those. With graph.scaled_as: {version.name} runs scale by them from the start."
@@ -54,6 +59,10 @@ def make_inputs(context: StageContext, version: Version, *, shards: bool = False
 
 def make_store(context: StageContext) -> None:
     """Make a run's graph store where it is not there."""
-    for stage in context.run.stages:
-        if STAGES[stage].writes_store and not committed(context.run.artifact(stage)):
+    if not _has_store(context):
+        for stage in (each for each in context.run.stages if STAGES[each].writes_store):
             make_artifact(context, stage)
+
+
+def _has_store(context: StageContext) -> bool:
+    return committed(context.run.artifact(context.run.store_stage))

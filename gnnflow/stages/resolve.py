@@ -19,6 +19,7 @@ from gnnflow.config import STAGES
 from gnnflow.config.cluster_section import LocalCluster
 from gnnflow.config.deployment import Deployment
 from gnnflow.config.stages import needs_of, stages_of
+from gnnflow.config.table_names import tables_by_name
 from gnnflow.graph.errors import ConfigError
 from gnnflow.stages.scaling import find_scales
 from gnnflow.stages.start import find_start, start_of_version
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from gnnflow.config import Config, GraphConfig
     from gnnflow.graph.scales import Scales
-    from gnnflow.stages.scaling import FoundScales
     from gnnflow.stages.start import FoundStart
     from gnnflow.storage.filesystem import Stamp
 
@@ -111,7 +111,8 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
     config = _with_partitions(config, tables)
     scales: Scales = {}
     if (scaled := find_scales(config)) is not None:
-        config, scales = _with_scales(config, scaled), scaled.scales
+        graph = config.graph.model_copy(update={"scaled_as": scaled.pinned})
+        config, scales = config.model_copy(update={"graph": graph}), scaled.scales
     start = find_start(config)
     if start is None:
         return ResolvedRun(config, tables, _fingerprints(config, tables, None, scales), scales)
@@ -126,10 +127,6 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
 
 def _with_start(config: Config, start: FoundStart) -> Config:
     return config.model_copy(update={"train": config.train.model_copy(update={"start": start.name})})
-
-
-def _with_scales(config: Config, scaled: FoundScales) -> Config:
-    return config.model_copy(update={"graph": config.graph.model_copy(update={"scaled_as": scaled.name})})
 
 
 def _fingerprints(config: Config, tables: Tables, start: FoundStart | None, scales: Scales) -> dict[str, str]:
@@ -179,15 +176,6 @@ def stamps_of(graph: GraphConfig) -> Tables:
         name: tuple(replace(stamp(file.uri), name=file.name) for file in find_table_files(absolute(uri)).files)
         for name, uri in tables_by_name(graph).items()
     }
-
-
-def tables_by_name(graph: GraphConfig) -> dict[str, str]:
-    """Return where each table lies: nodes and edges, or nodes/<type> and edges/<relation> where there are several."""
-    nodes, edges = graph.node_tables, graph.edge_tables
-    if not graph.schema.is_typed:
-        return {"nodes": next(iter(nodes.values())), "edges": next(iter(edges.values()))}
-    found = {f"nodes/{name}": uri for name, uri in nodes.items()}
-    return found | {f"edges/{relation}": uri for relation, uri in edges.items()}
 
 
 def _refuse_own_files(config: Config) -> None:

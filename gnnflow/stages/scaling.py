@@ -7,7 +7,6 @@ figures, not the version they were found in: another version with the same ones 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gnnflow import registry
@@ -16,27 +15,19 @@ from gnnflow.graph.errors import ConfigError, TableError
 
 if TYPE_CHECKING:
     from gnnflow.config import Config
-    from gnnflow.graph.scales import Scales
     from gnnflow.ingest.job import IngestJob
+    from gnnflow.registry import Version
 
 _KEY = "graph.scaled_as"
 
 
-@dataclass(frozen=True)
-class FoundScales:
-    """By what a published model's columns were scaled. name: as the config would name just this version."""
-
-    name: str
-    scales: Scales
-
-
-def find_scales(config: Config) -> FoundScales | None:
-    """Return what scales the columns of a config's tables, None where they do so themselves.
+def find_scales(config: Config) -> Version | None:
+    """Return the version that says what scales the columns of a config's tables, None where these do so themselves.
 
     Raises RegistryError where no such version is published, ConfigError where it was trained on unscaled columns.
     """
-    named = None if config.graph.scaled_as is None else published_name(config.graph.scaled_as)
-    if named is None:
+    named = config.graph.scaled_as and published_name(config.graph.scaled_as)
+    if not named:
         return None
     version = registry.find_version(config.workspace, *named)
     if not version.scales:
@@ -45,7 +36,7 @@ def find_scales(config: Config) -> FoundScales | None:
             where=_KEY,
             fix="Leave it out, publish a run whose columns are scaled by standard, and name that.",
         )
-    return FoundScales(f"{version.name}/{version.version}", version.scales)
+    return version
 
 
 def check_scales(job: IngestJob) -> None:

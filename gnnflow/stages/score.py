@@ -187,10 +187,8 @@ def _as_trained(config: Config, version: Version) -> Config:
     trained = {"model": model.model_dump(mode="json"), **{key: held[key] for key in ("neighbors", "flat", "seed")}}
     # Partitions are balanced by what its own neighbours cost.
     trained["partition"] = held.get("partition", {"kind": "hash"})
-    ours = config.model_dump(mode="json")
-    ours["train"]["start"] = None  # where training began changes no score, and may be gone
     try:
-        return config_from_dict({**ours, **trained})
+        return config_from_dict({**config.model_dump(mode="json"), **trained})
     except ConfigError as error:
         raise RegistryError(
             f"version {version.version} cannot score this graph: as it was trained, {error.where}: {error.problem}",

@@ -62,10 +62,9 @@ def find_start(config: Config) -> FoundStart | None:
     if (named := published_name(start)) is not None:
         name, which = named
         version = registry.find_version(config.workspace, name, which)
-        pinned = f"{name}/{version.version}"
         digest = _digest(version.files, where=version.uri)
         alias_of = None if which.isdecimal() else version
-        return FoundStart(pinned, version.uri, digest, version=alias_of, scales=version.scales)
+        return FoundStart(version.pinned, version.uri, digest, version=alias_of, scales=version.scales)
     folder = absolute(start)
     if exists(join(folder, RUN)):
         folder = str(read_run(folder)["artifacts"]["train"])
