@@ -148,7 +148,7 @@ def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
     )
     steps = Records(job, read, nodes, edge_read, edges, written)
     if job.targets is not None:
-        _check_edge_splits(edges[-1], job)
+        _check_edge_splits(edges[-1], job, targets=job.targets)
         _check_classes(edges[-1], job)
     return IngestResult(
         steps.files, steps.rows, facts_of(job, book, steps, columns=counted, scales=scales | edge_scales)
@@ -167,7 +167,7 @@ def _edge_rounds(
     read = runner.run(
         Round("edges_read", job.tables.edges[-1].tasks.stop, send, partial(edge_rounds.read_edges, job=job))
     )
-    by_time = job.targets is not None and job.targets.task.split.kind == "time"
+    by_time = job.targets is not None and job.targets.by_time
     resolve = partial(links.sample_times if by_time else edge_rounds.resolve_sources, job=job, book=book)
     reads = {"edges_by_src": "edges_read", "node_rows": "nodes_sort"}
     sources = runner.run(Round("edges_src", tables, send, resolve, reads, frozenset({"edges_by_src"})))
@@ -214,14 +214,17 @@ def _check_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
             )
 
 
-def _check_edge_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
+def _check_edge_splits(records: Sequence[TaskRecord], job: IngestJob, *, targets: EdgeTargets) -> None:
+    if not targets.are_split:
+        return
     counts = count_splits(records)
+    alone = " What is scored alone needs none: set graph.label to null." if targets.have_labels else ""
     for name in ("train", "valid"):
         if not counts[name]:
             raise TableError(
                 f"no edge is in split {name!r} (counts: {counts})",
                 where=job.tables.labelled.uri,
-                fix="Training needs train and valid edges: see task.split.",
+                fix=f"Training needs train and valid edges{' with labels' if alone else ''}: see task.split.{alone}",
             )
 
 

@@ -96,12 +96,12 @@ def split_edges(
     src, dst = to_numpy(rows["src"]), to_numpy(rows["dst"])
     # split code of each edge [E]; one without a label is no target, nor is a loop where edges are what is looked for
     is_target = _are_targets(rows, src, dst, job=job)
-    codes = _codes(rows, job, bounds)
+    codes = _codes(rows, job, bounds) if job.targets.are_split else np.full(len(is_target), -1)
     split = np.where(is_target, codes, -1).astype(np.int8)
     # Labels of edges are published for all; links are told from pairs that are none.
-    pairs = _without(rows, ("split", "weight") if job.targets.have_labels else ("split", "weight", "attributes"))
+    pairs = _without(rows, ("split", "weight") if job.targets.are_all_edges else ("split", "weight", "attributes"))
     pairs = pairs.append_column("split", pa.array(split))
-    pairs = take_rows(pairs, np.flatnonzero((split >= 0) | job.targets.have_labels))
+    pairs = take_rows(pairs, np.flatnonzero((split >= 0) | job.targets.are_all_edges))
     # Where the last edges are held out, none as late as these carries messages, whether it is a target or not.
     carries = ((codes if bounds is not None else split) <= _TRAIN) | job.targets.held_out_carry
     held = (split > _TRAIN) & job.targets.hides_copies
@@ -117,8 +117,8 @@ def split_edges(
 def _are_targets(rows: pa.Table, source: Array, target: Array, *, job: IngestJob) -> Array:
     """Return which edges of the targets' table may be targets [E]. source, target: what tells nodes of a type apart."""
     assert job.targets is not None
-    if job.targets.have_labels:
-        return to_numpy(rows["labelled"])
+    if job.targets.are_all_edges:
+        return to_numpy(rows["labelled"]) if job.targets.have_labels else np.zeros(rows.num_rows, bool)
     table = job.tables.edges[job.targets.table]
     return source != target if table.source == table.target else np.ones(rows.num_rows, bool)
 

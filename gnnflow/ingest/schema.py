@@ -208,9 +208,17 @@ def _label_of_edges(
     if targets.by_column:
         field_of(found, edges[0], config.split, "graph.split, where task.split.kind is column")
         split_is_text(found, edges[0], config.split)
+    if not targets.are_split:
+        return "none", 0
     if not targets.have_labels:
         return "link", 0
-    field_of(found, edges[0], config.label_column, "graph.label, where task.kind is edge")
+    if config.label_column not in found.names:
+        raise TableError(
+            f"has no column {config.label_column!r} (graph.label, where task.kind is edge); it has "
+            f"{', '.join(found.names)}",
+            where=edges[0].uri,
+            fix="Set graph.label to one of them, or to null where edges are scored alone.",
+        )
     return label_of(found, edges, config)
 
 

@@ -32,28 +32,47 @@ class DrawnSplit:
 
 @dataclass(frozen=True)
 class EdgeTargets:
-    """A task of links or of labels of edges, the seed of its random split, and the number of the table of its edges."""
+    """A task of links or of labels of edges, the seed of its random split, and the number of the table of its edges.
+
+    label: the column of labels that the config names, None where none are to be read: such edges are scored alone.
+    """
 
     task: PairTask
     seed: int
     table: int = 0
+    label: str | None = "label"
 
     @staticmethod
     def of(task: TaskConfig, graph: GraphConfig, *, seed: int) -> EdgeTargets | None:
         """Return what a task asks of the edge tables; None where targets are nodes."""
         if task.kind == "node":
             return None
-        return EdgeTargets(task, seed, list(graph.edge_tables).index(graph.target_edges))
+        return EdgeTargets(task, seed, list(graph.edge_tables).index(graph.target_edges), graph.label)
 
     @property
     def have_labels(self) -> bool:
-        """Whether the edge table has labels; else what is learned is which pairs are edges."""
+        """Whether labels are read from the edge table."""
+        return self.are_all_edges and self.label is not None
+
+    @property
+    def are_all_edges(self) -> bool:
+        """Whether what a model gives is of each edge of the table; else it tells edges from pairs that are none."""
         return self.task.kind == "edge"
+
+    @property
+    def are_split(self) -> bool:
+        """Whether edges are in splits: those that are scored alone are in none, and none is held out."""
+        return self.have_labels or not self.are_all_edges
 
     @property
     def by_column(self) -> bool:
         """Whether a column says which split an edge is in."""
-        return self.task.split.kind == "column"
+        return self.are_split and self.task.split.kind == "column"
+
+    @property
+    def by_time(self) -> bool:
+        """Whether the last edges by time are held out."""
+        return self.are_split and self.task.split.kind == "time"
 
     @property
     def have_times(self) -> bool:
@@ -73,7 +92,7 @@ class EdgeTargets:
     @property
     def are_pairs(self) -> bool:
         """Whether parallel edges are one target; with labels or times of their own each is one."""
-        return not self.have_labels and not self.have_times
+        return not self.are_all_edges and not self.have_times
 
     def columns(self, graph: GraphConfig, *, table: int) -> tuple[str, ...]:
         """Return the columns of an edge table that are read for the task: of others than the targets' its times."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, cast
+
+from gnnflow.graph.labels import LABEL_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gnnflow.graph.facts import GraphFacts, RelationFacts, SelectFacts, TypeFacts
+    from gnnflow.graph.labels import LabelKind
+
+_OF_EDGES = " of edges"
 
 
 @dataclass(frozen=True)
@@ -32,17 +37,29 @@ class Signature:
     neighbors: str = ""
     target: str = ""
 
+    @property
+    def learned(self) -> LabelKind:
+        """The kind of the labels, be they of nodes or of edges."""
+        return cast("LabelKind", self.label_kind.removesuffix(_OF_EDGES))
+
+    def labelled_as(self, model: Signature) -> Signature:
+        """Return the signature with a model's labels where the graph has none: what is scored alone needs none."""
+        unlabelled = self.learned == "none" and LABEL_KINDS[model.learned].has_labels
+        if not unlabelled or self.label_kind.endswith(_OF_EDGES) != model.label_kind.endswith(_OF_EDGES):
+            return self
+        return replace(self, label_kind=model.label_kind, num_classes=model.num_classes)
+
 
 def signature_of(graph: GraphFacts, selected: SelectFacts | None = None) -> Signature:
     """Return the signature of a graph, and of what was selected of it where that is known."""
-    of_edges = graph.targets == "edges" and graph.label_kind != "link"
+    of_edges = _OF_EDGES if graph.targets == "edges" and graph.label_kind != "link" else ""
     return Signature(
         feature_kind=graph.features.kind,
         feature_width=graph.features.width,
         id_type=graph.id_type,
         edge_attributes=graph.attribute_width,
         edge_weights=graph.has_weight,
-        label_kind=f"{graph.label_kind} of edges" if of_edges else graph.label_kind,
+        label_kind=f"{graph.label_kind}{of_edges}",
         num_classes=graph.num_classes,
         types=", ".join(_described(each) for each in graph.types),
         relations=_listed(graph.relations),

@@ -132,9 +132,6 @@ def _check_labels(run: ResolvedRun) -> None:
     kind, has_split, rows = known
     if rows is not None and isinstance(config.model, MAGNNConfig):
         config.model.check_turned(rows)
-    if config.task.kind == "edge":  # what its table lacks was said when its columns were read
-        _check_choices(config, kind)
-        return
     table = node_table(config.graph, config.graph.target_type)
     if not LABEL_KINDS[kind].has_labels:
         named = config.graph.label
@@ -146,7 +143,8 @@ def _check_labels(run: ResolvedRun) -> None:
             fix=f"Name the column{other}, or run the stages that need no labels: ingest, select, flat, "
             "and score with a published model.",
         )
-    if not has_split:
+    # what a table of edges that are targets lacks was said when its columns were read
+    if not has_split and config.task.kind == "node":
         raise TrainingError(
             f"{table} has no split column {config.graph.split!r}, so no node is marked as train",
             where="graph.split",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gnnflow.config import PIPELINES
-from gnnflow.graph.errors import ParityError
+from gnnflow.graph.errors import ParityError, ScoringError, listed
 from gnnflow.graph.run_facts import InferFacts, Parity
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.shards import Shard, read_shard
@@ -67,6 +67,7 @@ def score_graph(run: StageRun, *, model: str, learned: Learned) -> Made:
     """Score the config's targets with the model in a folder, whether or not the graph has labels."""
     from gnnflow.infer.job import run_rounds
 
+    _check_targets(run)
     job = _job(run, model, learned)
     begin = time.monotonic()
     result = run_rounds(job, run.rounds)
@@ -88,6 +89,20 @@ def score_graph(run: StageRun, *, model: str, learned: Learned) -> Made:
         run.context.progress.message(f"sent: {result.sent.text}")
     facts = InferFacts(metrics, parity, result.sent)
     return Made(result.files, rows_in=targets, rows_out=targets, facts=facts)
+
+
+def _check_targets(run: StageRun) -> None:
+    """Raise ScoringError where the config asks for the targets of splits and none is in them."""
+    asked, facts = run.config.infer.targets, run.store.facts
+    if asked == "all" or any(facts.splits[split] for split in asked):
+        return
+    are = facts.targets if facts.label_kind in {"none", "link"} else f"labelled {facts.targets}"
+    counts = ", ".join(f"{split} {number:,}" for split, number in facts.splits.items())
+    raise ScoringError(
+        f"none of the {are} is in {listed(asked)} ({counts}), so nothing would be scored",
+        where="infer.targets",
+        fix="Set it to all; without labels, nothing is in a split.",
+    )
 
 
 def _job(run: StageRun, model: str, learned: Learned) -> InferJob:

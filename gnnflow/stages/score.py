@@ -12,13 +12,12 @@ import json
 import time
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from gnnflow import registry
 from gnnflow.config import STAGES, Config, config_from_dict
 from gnnflow.graph.errors import ConfigError, RegistryError
 from gnnflow.graph.facts import GraphFacts, SelectFacts
-from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.registry.versions import CONFIG
 from gnnflow.stages.base import StageResult
 from gnnflow.stages.infer import Learned, score_graph
@@ -30,12 +29,8 @@ from gnnflow.storage.manifest import committed, fingerprint_of
 from gnnflow.storage.run_folder import check_run
 
 if TYPE_CHECKING:
-    from gnnflow.graph.labels import LabelKind
     from gnnflow.registry import Signature, Version
     from gnnflow.stages.base import ArtifactResult, StageContext
-
-
-_LABELS_OF_NODES = {kind for kind, traits in LABEL_KINDS.items() if traits.has_labels}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,16 +151,13 @@ def _score(context: StageContext, name: str, version: Version) -> ArtifactResult
 
 def _learned(version: Version, graph: GraphFacts) -> Learned:
     """Return what a version gives: by its own signature, where the graph has no labels to tell it."""
-    kind = graph.label_kind if graph.label_kind != "none" else cast("LabelKind", version.signature.label_kind)
+    kind = version.signature.learned if graph.label_kind == "none" else graph.label_kind
     return Learned(kind, version.class_names or graph.class_names)
 
 
 def _check_fits(version: Version, graph: Signature, name: str) -> None:
-    """Raise RegistryError where a version cannot score a graph. Nodes without labels are not asked for them."""
-    known = version.signature
-    if graph.label_kind == "none" and known.label_kind in _LABELS_OF_NODES:
-        graph = replace(graph, label_kind=known.label_kind, num_classes=known.num_classes)
-    if found := registry.misfits(version.signature, graph):
+    """Raise RegistryError where a version cannot score a graph, labelled or not."""
+    if found := registry.misfits(version.signature, graph.labelled_as(version.signature)):
         raise RegistryError(
             f"version {version.version} cannot score this graph: {'; '.join(found)}",
             where=name,

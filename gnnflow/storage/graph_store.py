@@ -106,7 +106,9 @@ class GraphStore:
         if self.facts.targets == "nodes":
             return ()
         labels = ("label",) if LABEL_KINDS[self.facts.label_kind].has_labels else ()
-        attributes = ("attributes",) if labels and self.facts.pair_attribute_width else ()
+        # links are told from pairs that are no edges and have no attributes
+        of_edges = self.facts.label_kind != "link"
+        attributes = ("attributes",) if of_edges and self.facts.pair_attribute_width else ()
         return (*labels, *attributes, "time") if self.facts.has_time else (*labels, *attributes)
 
     @property

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnnflow.config import Config, NodeTask
-from gnnflow.graph.errors import ConfigError, RegistryError, ScoringError
+from gnnflow.graph.errors import ConfigError, RegistryError, ScoringError, TrainingError
+from gnnflow.graph.facts import GraphFacts
 from gnnflow.stages import publish, score
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.pairs import score_pairs
@@ -165,6 +166,43 @@ def test_classes_are_weighed_and_lists_and_numbers_are_labels_too(tmp_path: Path
         result = run_pipeline(StageContext.of(config_of(tmp_path, train={"epochs": 2, **train})))
         assert names <= result.metrics.keys()
         assert predictions(result).num_rows == table.num_rows
+
+
+@pytest.mark.parametrize(
+    "split",
+    [SHARES, {"kind": "random", "valid": 0.2, "test": 0.2}, {"kind": "column"}],
+    ids=lambda split: split["kind"],
+)
+def test_later_edges_are_scored_without_labels_or_splits(tmp_path: Path, split: dict[str, Any]) -> None:
+    edges = write_labelled(tmp_path)
+    names = np.array(["train", "valid", "test"])[np.arange(edges.num_rows) % 3]
+    names = pa.array(names, mask=edges["label"].is_null().to_numpy())
+    pq.write_table(edges.append_column("split", names), tmp_path / "edges.parquet")
+    task = {"split": split}
+    context = StageContext.of(config_of(tmp_path, task=task, graph={"classes": ["legal", "illicit"]}))
+    run_pipeline(context)
+    expected = predictions(publish.run(context))
+    unread = {"graph": {"label": None}, "task": task}
+    for later in (edges.drop_columns(["label"]), edges.set_column(2, "label", pa.nulls(edges.num_rows))):
+        pq.write_table(later, tmp_path / "edges.parquet")
+        assert predictions(score.run(StageContext.of(config_of(tmp_path, **unread)))).equals(expected)
+    with pytest.raises(TrainingError, match=r"graph\.label: null, so nothing can be trained"):
+        run_pipeline(StageContext.of(config_of(tmp_path, **unread)))
+    with pytest.raises(ScoringError, match=r"none of the edges is in test \(none .*Set it to all"):
+        score.run(StageContext.of(config_of(tmp_path, **unread, infer={"targets": ["test"]})))
+
+
+def test_an_edge_that_is_scored_alone_is_not_held_out_whatever_its_model_was_trained_on(tmp_path: Path) -> None:
+    edges = write_labelled(tmp_path)
+    task = {"messages": False}
+    context = StageContext.of(config_of(tmp_path, task=task))
+    run_pipeline(context)
+    publish.run(context)
+    pq.write_table(edges.drop_columns(["label"]), tmp_path / "edges.parquet")
+    later = StageContext.of(config_of(tmp_path, task=task, graph={"label": None}))
+    assert score.run(later).rows == edges.num_rows
+    assert later.artifact("ingest").facts(GraphFacts).num_edges == edges.num_rows
+    assert context.artifact("ingest").facts(GraphFacts).num_edges < edges.num_rows
 
 
 def test_pairs_are_not_scored_with_a_model_of_labels(done: tuple[Config, Any, Path]) -> None:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnnflow import registry
-from gnnflow.graph.errors import RegistryError, StorageError, TrainingError
+from gnnflow.graph.errors import RegistryError, ScoringError, StorageError, TrainingError
 from gnnflow.layers import saved
 from gnnflow.stages import pipeline, publish, score
 from gnnflow.stages.base import StageContext
@@ -108,6 +108,14 @@ def test_labels_that_are_there_are_not_read_where_none_are_asked_for(tmp_path: P
     assert pq.read_table(found.predictions).sort_by("id").equals(expected)
     with pytest.raises(TrainingError, match=r"graph\.label: null, so nothing can be trained"):
         pipeline.run(StageContext.of(graph_config(tmp_path, train=TRAIN, graph=unread)))
+
+
+def test_targets_of_a_split_that_none_is_in_are_not_quietly_nothing(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    published(tmp_path)
+    asked: dict[str, Any] = {"train": TRAIN, "graph": {"label": None}, "infer": {"targets": ["valid", "test"]}}
+    with pytest.raises(ScoringError, match=r"infer\.targets: none of the nodes is in valid, test .*so nothing would"):
+        score.run(StageContext.of(graph_config(tmp_path, **asked)))
 
 
 def test_numbers_are_predicted_without_any(tmp_path: Path) -> None:

@@ -42,8 +42,6 @@ def labels_of_edges_have_their_own_keys(config: Config) -> None:
             fix="Set it to a metric of classes or numbers.",
         )
     _needs(config, "infer.embeddings", config.infer.embeddings, needed=False, why="predictions are those of edges")
-    if config.graph.label is None:
-        raise problem("null, and task.kind is edge", key="graph.label", fix="Name the column of the edge table.")
     columns = config.graph.edge_features_of(config.graph.target_edges)
     for role in ("label", "split"):
         if getattr(config.graph, role) in columns:
