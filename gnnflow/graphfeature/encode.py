@@ -34,15 +34,7 @@ def encode_rows(rows: NeighborhoodRows) -> pa.LargeBinaryArray:
         *_packed(Field.IN_EDGES, held.lengths, "<u4", nodes * held.num_relations),
         *_packed(Field.SOURCES, _local(held.sources, nodes, sources), "<i4", sources),
     ]
-    if held.weight is not None:
-        fields += _packed(Field.EDGE_WEIGHT, held.weight, "<f4", edges)
-    if held.attributes is not None:
-        fields.append(integer_field(Field.EDGE_ATTRIBUTE_WIDTH, held.attributes.shape[1]))
-        fields += _packed(Field.EDGE_ATTRIBUTES, held.attributes, "<f4", edges)
-    if held.next_arrival is not None:
-        fields += _packed(Field.EDGE_NEXT_ARRIVAL, held.next_arrival, "<f8", edges)
-    if held.time is not None:
-        fields += _packed(Field.EDGE_TIME, held.time, "<i8", edges)
+    fields += _columns_of_edges(held, edges)
     if isinstance(graph.features, TypedFeatures):
         fields += [
             integer_field(Field.NUM_RELATIONS, held.num_relations),
@@ -57,6 +49,21 @@ def encode_rows(rows: NeighborhoodRows) -> pa.LargeBinaryArray:
         fields += _leaf_fields(held, nodes)
         written = LEAVES_FORMAT
     return join_fields([*fields, integer_field(Field.FORMAT, written)])
+
+
+def _columns_of_edges(held: InEdges, edges: IntArray) -> list[pa.Array]:
+    """Return the columns that edges have, of those that not all graphs have. edges: each message's offsets [n + 1]."""
+    fields: list[pa.Array] = []
+    if held.weight is not None:
+        fields += _packed(Field.EDGE_WEIGHT, held.weight, "<f4", edges)
+    if held.attributes is not None:
+        fields.append(integer_field(Field.EDGE_ATTRIBUTE_WIDTH, held.attributes.shape[1]))
+        fields += _packed(Field.EDGE_ATTRIBUTES, held.attributes, "<f4", edges)
+    if held.next_arrival is not None:
+        fields += _packed(Field.EDGE_NEXT_ARRIVAL, held.next_arrival, "<f8", edges)
+    if held.time is not None:
+        fields += _packed(Field.EDGE_TIME, held.time, "<i8", edges)
+    return fields
 
 
 def _leaf_fields(held: InEdges, nodes: IntArray) -> list[pa.Array]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnnflow.graph.arrays import BoolArray, IntArray, distinct
-from gnnflow.graph.batch import MiniBatch, sampled_block
+from gnnflow.graph.batch import Block, Degrees, MiniBatch, sampled_block
 from gnnflow.graph.edges import Fanout, Picked, SamplingKind
 from gnnflow.graphfeature.blocks import edges_of_hop, hop_limits
 from gnnflow.graphfeature.exclusion import keeping
@@ -68,7 +68,7 @@ def build_before(
     (row, time) are distinct. Other arguments as `build_minibatch` has them.
     """
     assert neighborhood.edges.time is not None, "edges have times"
-    size, taken = neighborhood.num_nodes, "none" if fanouts is None else sampling
+    size = neighborhood.num_nodes
     moments, group = np.unique(before, return_inverse=True)
     # each (time, node) as one integer: at first the targets, then also what they were computed from
     keys = group * size + rows
@@ -80,17 +80,10 @@ def build_before(
     nodes = keys % size
     degrees = neighborhood.degrees.take(nodes)
     sizes = [hop.num_targets for hop in hops[1:]] + [len(keys)]
+    taken: SamplingKind = "none" if fanouts is None else sampling
     blocks = [
-        keeping(
-            sampled_block(
-                neighborhood.edges.take(hop.picked.positions, offsets=hop.picked.offsets, sources=hop.sources),
-                num_sources=num_sources,
-                in_degree=degrees.in_degree[: hop.num_targets],
-                sampling=taken,
-            ),
-            hop.earlier,
-        )
-        for hop, num_sources in zip(hops, sizes, strict=True)
+        hop.block(neighborhood, degrees, num_sources=number, sampling=taken)
+        for hop, number in zip(hops, sizes, strict=True)
     ]
     batch = MiniBatch(
         blocks=tuple(reversed(blocks)),
@@ -113,6 +106,14 @@ class _TimedHop:
     picked: Picked
     sources: IntArray
     earlier: BoolArray
+
+    def block(self, neighborhood: Neighborhood, degrees: Degrees, *, num_sources: int, sampling: SamplingKind) -> Block:
+        """Return the layer's block, of the earlier edges alone. degrees: of its sources, its targets first."""
+        edges = neighborhood.edges.take(self.picked.positions, offsets=self.picked.offsets, sources=self.sources)
+        in_degree = degrees.in_degree[: self.num_targets]
+        return keeping(
+            sampled_block(edges, num_sources=num_sources, in_degree=in_degree, sampling=sampling), self.earlier
+        )
 
 
 def _hop_before(

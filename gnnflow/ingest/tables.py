@@ -150,7 +150,6 @@ def tables_of(
     drawn: DrawnSplit | None = None,
 ) -> Tables:
     """Return how each of these tables is read, the types of whose text are settled."""
-    graph, names = config.schema, list(config.edge_tables)
     schemas = [
         read_node_schema(table, config, node_type=number, targets=targets, drawn=drawn)
         for number, table in enumerate(nodes)
@@ -160,31 +159,38 @@ def tables_of(
         for number, table in enumerate(edges)
     ]
     _refuse_unknown_columns(config, schemas, edge_schemas)
-    kinds, places = _stems("nodes", graph.types, config), _stems("edges", names, config)
-    firsts, edge_firsts = (_firsts(tables) for tables in (nodes, edges))
-    owns = [graph.types.index(relation.source) for relation in names]
-    leads = [graph.types.index(relation.target) for relation in names]
+    stems, firsts = _stems("nodes", config.schema.types, config), _firsts(nodes)
     return Tables(
         tuple(
-            NodeTable(kinds[number], table.uri, schemas[number], table.chunks, firsts[number])
+            NodeTable(stems[number], table.uri, schemas[number], table.chunks, firsts[number])
             for number, table in enumerate(nodes)
         ),
-        tuple(
-            EdgeTable(
-                places[number],
-                table.uri,
-                edge_schemas[number],
-                table.chunks,
-                number,
-                graph.relations.index(names[number]),
-                _reverse(config, names[number]),
-                owns[number],
-                leads[number],
-                (node_table(config, owns[number]), node_table(config, leads[number])),
-                edge_firsts[number],
-            )
-            for number, table in enumerate(edges)
-        ),
+        _edge_tables(edges, edge_schemas, config),
+    )
+
+
+def _edge_tables(
+    edges: Sequence[SourceTable], schemas: Sequence[EdgeSchema], config: GraphConfig
+) -> tuple[EdgeTable, ...]:
+    graph, names = config.schema, list(config.edge_tables)
+    stems, firsts = _stems("edges", names, config), _firsts(edges)
+    # the types of both ends of each table's edges
+    ends = [(graph.types.index(each.source), graph.types.index(each.target)) for each in names]
+    return tuple(
+        EdgeTable(
+            stem=stems[number],
+            uri=table.uri,
+            schema=schemas[number],
+            chunks=table.chunks,
+            number=number,
+            relation=graph.relations.index(names[number]),
+            reverse=_reverse(config, names[number]),
+            source=source,
+            target=target,
+            ends=(node_table(config, source), node_table(config, target)),
+            first=firsts[number],
+        )
+        for number, (table, (source, target)) in enumerate(zip(edges, ends, strict=True))
     )
 
 
