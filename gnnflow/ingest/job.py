@@ -88,6 +88,11 @@ class IngestJob:
             found += [(name, t.uri, t.schema.attribute_width) for name, t in zip(edges, self.tables.edges, strict=True)]
         return [(name, uri, width) for name, uri, width in found if width]
 
+    @cached_property
+    def given_scales(self) -> Scales:
+        """By what the tables are scaled that have columns to scale, where it is not for these to say."""
+        return {name: self.scales[name] for name, _, _ in self.scaled_tables if name in self.scales}
+
     def node_table(self, task: int) -> tuple[int, NodeTable]:
         """Return the number of a type and its table, one of whose chunks a task reads."""
         return next((number, table) for number, table in enumerate(self.tables.nodes) if task in table.tasks)
@@ -136,7 +141,7 @@ def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
     # its parts are the nodes of each type in each partition
     book = PartitionBook(offsets_of(np.array([record.counts["rows_out"] for record in nodes], np.int64)))
     edge_read, edges, edge_scales = _edge_rounds(job, runner, book)
-    scales = scales_of(job.table_names[0], nodes, given=job.scales)
+    scales = scales_of(job.table_names[0], nodes, given=job.given_scales)
     written = runner.run(
         Round(
             "nodes_write",
@@ -171,7 +176,7 @@ def _edge_rounds(
     resolve = partial(links.sample_times if by_time else edge_rounds.resolve_sources, job=job, book=book)
     reads = {"edges_by_src": "edges_read", "node_rows": "nodes_sort"}
     sources = runner.run(Round("edges_src", tables, send, resolve, reads, frozenset({"edges_by_src"})))
-    scales = scales_of(job.table_names[1], sources, given=job.scales)
+    scales = scales_of(job.table_names[1], sources, given=job.given_scales)
     split = partial(edge_rounds.resolve_destinations, job=job, book=book, scales=scales)
     if job.targets is not None:
         bounds = _bounds(job, runner) if by_time else None

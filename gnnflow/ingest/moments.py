@@ -66,13 +66,13 @@ def scale_of(parts: Sequence[Moments]) -> ColumnScale:
 def scales_of(names: Sequence[str], records: Sequence[TaskRecord], *, given: Scales) -> dict[str, ColumnScale]:
     """Return by what the numbers of each table are scaled, of those whose numbers are.
 
-    records: of the tasks that counted, of each partition its tables. given: taken in place of the tables' own scales.
+    records: of the tasks that counted, of each partition its tables. given: of those whose own were not counted.
     """
-    found = {}
+    found = {name: given[name] for name in names if name in given}
     for number, name in enumerate(names):
         counted = [record.counts["moments"] for record in records[number :: len(names)] if "moments" in record.counts]
         if counted:
-            found[name] = given[name] if name in given else scale_of([Moments(**each) for each in counted])
+            found[name] = scale_of([Moments(**each) for each in counted])
     return found
 
 

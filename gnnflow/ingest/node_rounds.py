@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from gnnflow.graph.arrays import Array, IntArray
     from gnnflow.graph.scales import Scales
     from gnnflow.ingest.job import IngestJob
-    from gnnflow.ingest.schema import NodeSchema
     from gnnflow.mapreduce.exchange import Inbox
 
 
@@ -74,19 +73,20 @@ def sort_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
             count_rows(rows, source.schema, partitions=job.partitions, first=job.first_column(node_type)),
         ),
         files=job.set_aside(f"{source.stem}-sort-{partition:05d}", bad),
-        counts={"rows_out": rows.num_rows, "rows_quarantined": bad.num_rows, **_node_counts(rows, source.schema, job)},
+        counts={"rows_out": rows.num_rows, "rows_quarantined": bad.num_rows, **_node_counts(rows, node_type, job)},
     )
 
 
-def _node_counts(rows: pa.Table, schema: NodeSchema, job: IngestJob) -> dict[str, Any]:
-    counts: dict[str, Any] = {}
+def _node_counts(rows: pa.Table, node_type: int, job: IngestJob) -> dict[str, Any]:
+    schema, counts = job.tables.nodes[node_type].schema, dict[str, Any]()
     if schema.is_target:
         counts["splits"] = np.bincount(to_numpy(rows["split"]) + 1, minlength=4).tolist()
         counts["labelled"] = int(to_numpy(rows["labelled"]).sum())
     if schema.has_labels:
         counts |= label_counts(rows, schema.label_kind)
     if schema.features:
-        counts |= count_numbers(rows["x"], job.config.normalize, in_order=True)
+        is_given = job.table_names[0][node_type] in job.given_scales
+        counts |= count_numbers(rows["x"], job.config.normalize, in_order=True, is_given=is_given)
     return counts
 
 
