@@ -131,11 +131,35 @@ def watched(*, as_json: bool) -> Iterator[None]:
         yield
         return
     _stop.as_json, _stop.kept, _stop.raises = as_json, "", True
+    with _quiet_processes(), _signals():
+        try:
+            yield
+        except Interrupted:
+            _stop.end()
+        finally:
+            _stop.raises = False
+
+
+@contextmanager
+def _quiet_processes() -> Iterator[None]:
+    """Have processes that are started in the block not warn of what an end at once leaves behind."""
+    said = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = f"{said},{_QUIET}" if said else _QUIET
+    try:
+        yield
+    finally:
+        if said is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = said
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """Raise the first signal in the block as Interrupted; a thread that none of them interrupts watches for more."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     done = threading.Event()
-    said = os.environ.get("PYTHONWARNINGS")
-    os.environ["PYTHONWARNINGS"] = f"{said},{_QUIET}" if said else _QUIET
     for number in _NAMES:
         signal.signal(number, _raise_interrupted)
     wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -144,16 +168,9 @@ def watched(*, as_json: bool) -> Iterator[None]:
     watcher.start()
     try:
         yield
-    except Interrupted:
-        _stop.end()
     finally:
-        _stop.raises = False
         done.set()
         watcher.join()
-        if said is None:
-            del os.environ["PYTHONWARNINGS"]
-        else:
-            os.environ["PYTHONWARNINGS"] = said
         for number in _NAMES:
             signal.signal(number, signal.SIG_IGN)
         signal.set_wakeup_fd(wakeup)
