@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from gnnflow.graph.figures import metric_text
 from gnnflow.graph.labels import BOUNDS, is_bound
 from gnnflow.graph.splits import SPLITS
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
 _NAME_WIDTH = 28
 _WIDTH = 9
-_LARGE = 1000
 
 
 def show_metrics(metrics: Mapping[str, float]) -> None:
@@ -31,13 +31,14 @@ def show_metrics(metrics: Mapping[str, float]) -> None:
         for name in names
     }
     # of each score, by its key: what is printed
-    cells = {key: _score(metrics[key]) for row in rows for split in present if (key := row.format(split)) in metrics}
+    asked = [row.format(split) for row in rows for split in present]
+    cells = {key: metric_text(metrics[key]) for key in asked if key in metrics}
     width = max([_WIDTH, *(len(cell) + 2 for cell in cells.values())])
     typer.echo(" " * _NAME_WIDTH + "".join(f"{split:>{width}}" for split in present))
     for row, name in rows.items():
         keys = [row.format(split) for split in present]
         if any(key in cells for key in keys):
-            bounds = [_score(metrics[key]) for side in BOUNDS if (key := row.format("test") + side) in metrics]
+            bounds = [metric_text(metrics[key]) for side in BOUNDS if (key := row.format("test") + side) in metrics]
             interval = f"  ({' to '.join(bounds)})" if bounds else ""
             line = "".join(cells.get(key, "").rjust(width) for key in keys)
             typer.echo(f"{name:<{_NAME_WIDTH}}{line}{interval}")
@@ -45,8 +46,3 @@ def show_metrics(metrics: Mapping[str, float]) -> None:
         if key not in cells and not is_bound(key):
             left = max(0, _NAME_WIDTH + _WIDTH - len(key) - 2)  # a long name stands apart from its figure too
             typer.echo(f"{key}  {value:>{left},.4g}")
-
-
-def _score(value: float) -> str:
-    """Write a score with four digits behind the point, or one where it is an error in a unit that large."""
-    return f"{value:,.1f}" if abs(value) >= _LARGE else f"{value:.4f}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gnnflow import registry
+from gnnflow.graph.figures import metric_text
 from gnnflow.graph.labels import is_bound
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def _row(version: registry.Version, aliases: registry.Aliases) -> dict[str, Any]
         "version": version.version,
         "aliases": list(aliases.of(version.version)),
         "created": version.created,
-        "test": ", ".join(f"{key.removeprefix('test.')} {held:.4f}" for key, held in tested[:2]),
+        "test": ", ".join(f"{key.removeprefix('test.')} {metric_text(held)}" for key, held in tested[:2]),
         "run": version.run,
     }
 

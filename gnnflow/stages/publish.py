@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow import registry
 from gnnflow.graph.errors import RegistryError, StorageError
+from gnnflow.graph.figures import metric_text
 from gnnflow.graph.run_facts import InferFacts
 from gnnflow.registry.mlflow import log_version
 from gnnflow.stages import pipeline
@@ -198,8 +199,8 @@ def _compared(context: StageContext, version: Version, champion: int) -> _Verdic
         if context.config.publish.incomparable == "promote":
             return _Verdict(f"promoted: {why}, and publish.incomparable is promote", champion, found, promote=True)
         return _Verdict(f"version {champion} stays: {why}; {_by_hand(version)}", champion, found, nominate=True)
-    ours, theirs = found.values
-    figures = f"test.{found.metric} is {ours:.4f}, that of version {champion} {theirs:.4f} on the same targets"
+    ours, theirs = map(metric_text, found.values)
+    figures = f"test.{found.metric} is {ours}, that of version {champion} {theirs} on the same targets"
     if found.candidate_holds:
         return _Verdict(f"promoted: {figures}", champion, found, promote=True)
     return _Verdict(f"version {champion} stays: {figures}", champion, found, nominate=True)
