@@ -5,9 +5,10 @@ A union tagged by `kind`. What follows from it, stage by stage, is docs/decision
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from gnnflow.config.base import Fraction, Integer, Number, Section, problem
 
@@ -197,6 +198,14 @@ class EdgeTask(Section):
     )
 
 
-TaskConfig = Annotated[NodeTask | LinkTask | EdgeTask, Field(discriminator="kind")]
+def _tag(value: Any) -> str | None:
+    """Return which member of the union reads a value, by default that of nodes; None for what is not a mapping."""
+    return value.get("kind", "node") if isinstance(value, Mapping) else getattr(value, "kind", None)
+
+
+TaskConfig = Annotated[
+    Annotated[NodeTask, Tag("node")] | Annotated[LinkTask, Tag("link")] | Annotated[EdgeTask, Tag("edge")],
+    Field(discriminator=Discriminator(_tag)),
+]
 PairTask = LinkTask | EdgeTask
 """The tasks whose targets are pairs of nodes."""
