@@ -84,8 +84,8 @@ class GraphConfig(Section):
     )
     normalize: Literal["none", "row", "standard"] = Field(
         "none",
-        description="Scaling of node features: row makes each row sum to one, standard each column mean 0 and variance "
-        "1.",
+        description="Scaling of node features: row divides each row by the sum of its magnitudes, standard makes each "
+        "column mean 0 and variance 1.",
     )
     edge_normalize: Literal["none", "standard"] = Field(
         "none",

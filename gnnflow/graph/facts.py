@@ -109,7 +109,8 @@ class GraphFacts:
     by cluster; empty: a partition is one cluster. placement: where edges are computed together; the store then has them
     a second time, in that order. label_unit: where labels are numbers to predict and some are in the train split.
     large_columns: those of large numbers that nothing scales, by the key of the config that would
-    (`gnnflow.ingest.sizes`). scales: by what the columns of each table are scaled that has such.
+    (`gnnflow.ingest.sizes`). scales: by what the columns of each table are scaled that has such. columns_read: of each
+    table the columns that its features or attributes were read from, in their order.
     """
 
     num_nodes: int
@@ -141,6 +142,7 @@ class GraphFacts:
     label_unit: LabelUnit | None = None
     large_columns: dict[str, tuple[str, ...]] = field(default_factory=dict)
     scales: dict[str, ColumnScale] = field(default_factory=dict)
+    columns_read: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def schema(self) -> GraphSchema:

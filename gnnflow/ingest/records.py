@@ -116,7 +116,16 @@ def facts_of(
         label_unit=label_unit_of(steps.targets),
         large_columns=_large_columns(job, steps),
         scales=scales,
+        columns_read=columns_read(job),
     )
+
+
+def columns_read(job: IngestJob) -> dict[str, tuple[str, ...]]:
+    """Return of each table the columns that its features or attributes are read from, in their order."""
+    nodes, edges = job.table_names
+    read = [table.schema.columns_read for table in job.tables.nodes]
+    read += [table.schema.columns_read for table in job.tables.edges]
+    return {name: columns for name, columns in zip((*nodes, *edges), read, strict=True) if columns}
 
 
 def _large_columns(job: IngestJob, steps: Records) -> dict[str, tuple[str, ...]]:

@@ -82,6 +82,11 @@ class NodeSchema(TableSchema):
         """Whether the type's nodes have features."""
         return self.sparse is not None or bool(self.features)
 
+    @property
+    def columns_read(self) -> tuple[str, ...]:
+        """The columns of features as the config names them."""
+        return (self.sparse,) if self.sparse else tuple(part.name for part in self.features)
+
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeSchema(TableSchema):
@@ -98,6 +103,11 @@ class EdgeSchema(TableSchema):
     targets: EdgeTargets | None = None
     is_target: bool = False
     has_time: bool = False
+
+    @property
+    def columns_read(self) -> tuple[str, ...]:
+        """The columns of attributes."""
+        return tuple(part.name for part in self.attributes)
 
     @property
     def attribute_width(self) -> int:

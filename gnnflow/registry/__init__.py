@@ -22,7 +22,7 @@ from gnnflow.registry.aliases import (
     rollback,
 )
 from gnnflow.registry.revision import git_revision
-from gnnflow.registry.signature import Signature, misfits, signature_of
+from gnnflow.registry.signature import Signature, misfits, other_columns, signature_of
 from gnnflow.registry.versions import Version, list_models, read_version, register
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "list_models",
     "misfits",
     "nominate",
+    "other_columns",
     "promote",
     "published_versions",
     "read_aliases",

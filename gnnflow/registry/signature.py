@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, cast
 
 from gnnflow.graph.labels import LABEL_KINDS
@@ -22,7 +24,8 @@ class Signature:
 
     types: the node types with their features, and relations: those with their edge attributes; empty without types.
     neighbors: the relations that were selected instead of the graph's own; empty where neighbours are direct ones.
-    target: with types the relation whose edges are scored; empty where nodes are.
+    target: with types the relation whose edges are scored; empty where nodes are. columns: of each table those that
+    features or attributes were read from, in their order; empty where it was written before this was kept.
     """
 
     feature_kind: str
@@ -36,6 +39,7 @@ class Signature:
     relations: str = ""
     neighbors: str = ""
     target: str = ""
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def learned(self) -> LabelKind:
@@ -65,6 +69,7 @@ def signature_of(graph: GraphFacts, selected: SelectFacts | None = None) -> Sign
         relations=_listed(graph.relations),
         neighbors="" if selected is None else _listed(selected.relations),
         target=graph.target_relation,
+        columns=graph.columns_read,
     )
 
 
@@ -79,12 +84,30 @@ def _described(node_type: TypeFacts) -> str:
 
 def misfits(model: Signature, graph: Signature) -> tuple[str, ...]:
     """Return what keeps a model from reading a graph, one phrase each; empty where it fits."""
-    return tuple(
-        f"{field.name.replace('_', ' ')} is {_shown(graph, field.name)}, the model was trained on "
-        f"{_shown(model, field.name)}"
-        for field in fields(Signature)
-        if getattr(model, field.name) != getattr(graph, field.name)
+    differ = tuple(
+        f"{each.name.replace('_', ' ')} is {_shown(graph, each.name)}, the model was trained on "
+        f"{_shown(model, each.name)}"
+        for each in fields(Signature)
+        if each.name != "columns" and getattr(model, each.name) != getattr(graph, each.name)
     )
+    return differ or other_columns(model.columns, graph.columns)
+
+
+def other_columns(trained_on: Mapping[str, Sequence[str]], columns: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Return where a graph has another column than a model was trained on, one phrase per table: the first such place.
+
+    A model knows columns by their place, so the same ones in another order are others. Both by table; empty: not known.
+    """
+    if not trained_on or not columns:
+        return ()
+    found = []
+    for table in dict.fromkeys((*trained_on, *columns)):
+        pairs = zip_longest(trained_on.get(table, ()), columns.get(table, ()), fillvalue="none")
+        for place, (theirs, own) in enumerate(pairs, 1):
+            if theirs != own:
+                found.append(f"column {place} of {table} is {own}, the model was trained on {theirs}")
+                break
+    return tuple(found)
 
 
 def _shown(signature: Signature, name: str) -> object:

@@ -64,7 +64,7 @@ def compare(context: StageContext, *, candidate: Version, champion: Version, met
     targets = _test_targets(context)
     if targets is None:
         return Comparison(metric, obstacle="no target is in the test split")
-    if found := misfits(champion.signature, candidate.signature):
+    if found := misfits(champion.signature, candidate.signature) + _other_classes(champion, candidate):
         return Comparison(metric, obstacle="; ".join(found))
     from gnnflow.layers.saved import ModelFormatError
 
@@ -76,6 +76,13 @@ def compare(context: StageContext, *, candidate: Version, champion: Version, met
     except (LayerError, TrainingError, ModelFormatError) as error:
         return Comparison(metric, obstacle=str(error).rstrip("."))
     return Comparison(metric, score(candidate, targets=targets), theirs)
+
+
+def _other_classes(champion: Version, candidate: Version) -> tuple[str, ...]:
+    """Return where a class of today's labels is another one to the champion: its outputs are told by their numbers."""
+    names = zip(champion.class_names, candidate.class_names, strict=False)
+    differ = ((number, *pair) for number, pair in enumerate(names) if pair[0] != pair[1])
+    return tuple(f"class {number} is {own}, the model was trained on {theirs}" for number, theirs, own in differ)[:1]
 
 
 def _scaled_for(context: StageContext, version: Version) -> StageContext:

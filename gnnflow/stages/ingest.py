@@ -12,7 +12,7 @@ from gnnflow.ingest.tables import read_tables, without_features, without_times
 from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 from gnnflow.stages.base import Made
 from gnnflow.stages.resolve import FEWEST_PARTITIONS, stamps_of
-from gnnflow.stages.scaling import check_scales
+from gnnflow.stages.scaling import check_scales, find_scales
 from gnnflow.storage.filesystem import absolute
 from gnnflow.storage.table_files import find_table_files
 
@@ -41,8 +41,8 @@ def work(run: StageRun) -> Made:
     if schema.label_kind == "regression":
         tell(f"column {graph.label!r} holds floats: numbers to predict. For classes set graph.num_classes.")
     job = IngestJob(run.artifact, graph, tables, run.context.run.scales)
-    if job.scales:
-        check_scales(job)
+    if (version := find_scales(run.config)) is not None:
+        check_scales(job, version)
         tell(f"columns are scaled as for {graph.scaled_as}")
     result = run_rounds(job, run.rounds)
     _refuse_changed_tables(run.context.run)

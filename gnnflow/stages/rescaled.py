@@ -24,18 +24,20 @@ _KEYS = ("normalize", "edge_normalize")
 
 
 def scaled_for(context: StageContext, version: Version) -> Config:
-    """Return a run's config with columns scaled as they were for a version, which is scored and not trained.
+    """Return a run's config with tables read as they were for a version, which is scored and not trained.
 
     Raises StorageError where the run has no graph store yet.
     """
     today = context.artifact(context.run.store_stage).facts(GraphFacts).scales
     graph, held = context.config.graph, json.loads(version.read(CONFIG))["graph"]
     scaling = {key: held.get(key, "none") for key in _KEYS}
+    # a model of edges both ways is one of other neighbours
+    turned = {"reverse_edges": held.get("reverse_edges", False)}
     named = graph.scaled_as if "standard" in scaling.values() else None
     if version.scales and not agree(version.scales, today):
         named = version.pinned
     sections = {
-        "graph": graph.model_copy(update={**scaling, "scaled_as": named}),
+        "graph": graph.model_copy(update={**scaling, **turned, "scaled_as": named}),
         # where training began changes no score, and may be gone
         "train": context.config.train.model_copy(update={"start": None}),
     }

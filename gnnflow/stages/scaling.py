@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gnnflow import registry
 from gnnflow.config.published import published_name
 from gnnflow.graph.errors import ConfigError, TableError
+from gnnflow.ingest.records import columns_read
 
 if TYPE_CHECKING:
     from gnnflow.config import Config
@@ -39,8 +40,13 @@ def find_scales(config: Config) -> Version | None:
     return version
 
 
-def check_scales(job: IngestJob) -> None:
+def check_scales(job: IngestJob, version: Version) -> None:
     """Raise TableError where a table whose columns are to be scaled has others than were scaled for the model."""
+    columns = columns_read(job)
+    scaled = {name for name, _, _ in job.scaled_tables}
+    trained_on = {name: held for name, held in version.signature.columns.items() if name in scaled}
+    if found := registry.other_columns(trained_on, {name: columns[name] for name in scaled}):
+        raise TableError("; ".join(found), where=_KEY, fix="Name the same columns in the same order, or leave it out.")
     for name, uri, width in job.scaled_tables:
         known = job.scales.get(name)
         if known is None or known.width != width:

@@ -24,9 +24,10 @@ from gnnflow.storage.verified import entries_of, read_verified, remedy
 from gnnflow.storage.workspace import MANIFEST, RUN, VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from gnnflow.config import Config
+    from gnnflow.graph.facts import GraphFacts
     from gnnflow.graph.scales import Scales
     from gnnflow.layers.model import ModelInputs
     from gnnflow.layers.start import Start
@@ -40,7 +41,7 @@ class FoundStart:
     """A model that a config starts from. name: as the config would name just this one; digest: over its two files.
 
     version: where it is a published one of this workspace that an alias stood for. scales: by what its columns were
-    scaled, where it is published and says so.
+    scaled, and columns: which these were, where it is published and says so.
     """
 
     name: str
@@ -48,6 +49,7 @@ class FoundStart:
     digest: str
     version: registry.Version | None = None
     scales: Scales = field(default_factory=dict)
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def find_start(config: Config) -> FoundStart | None:
@@ -64,7 +66,8 @@ def find_start(config: Config) -> FoundStart | None:
         version = registry.find_version(config.workspace, name, which)
         digest = _digest(version.files, where=version.uri)
         alias_of = None if which.isdecimal() else version
-        return FoundStart(version.pinned, version.uri, digest, version=alias_of, scales=version.scales)
+        columns = version.signature.columns
+        return FoundStart(version.pinned, version.uri, digest, alias_of, version.scales, columns)
     folder = absolute(start)
     if exists(join(folder, RUN)):
         folder = str(read_run(folder)["artifacts"]["train"])
@@ -103,17 +106,19 @@ def check_start(config: Config, *, inputs: ModelInputs | None = None) -> FoundSt
     return found
 
 
-def load_start(config: Config, *, inputs: ModelInputs, scales: Scales, tell: Callable[[str], None]) -> Start | None:
+def load_start(config: Config, *, inputs: ModelInputs, graph: GraphFacts, tell: Callable[[str], None]) -> Start | None:
     """Return the weights that training starts from. Raises as `check_start`, and StorageError for damaged weights.
 
-    scales: by what this graph's columns are scaled; tell hears of it where a published model knows them otherwise.
+    tell hears of it where a published model knows the graph's columns otherwise.
     """
     from gnnflow.layers.start import Start
 
     found = check_start(config, inputs=inputs)
     if found is None:
         return None
-    if found.scales and not agree(found.scales, scales):
+    for other in registry.other_columns(found.columns, graph.columns_read):
+        tell(f"{_KEY}: {other}. {found.name} learned by their places.")
+    if found.scales and not agree(found.scales, graph.scales):
         tell(f"{_KEY}: columns were scaled by other figures for {found.name}. Set graph.scaled_as: {found.name}.")
     return Start(found.name, found.digest, read_verified(found.folder, WEIGHTS))
 

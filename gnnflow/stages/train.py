@@ -142,7 +142,7 @@ def _job(run: StageRun, trained_on: _TrainedOn) -> TrainJob:
         seed=config.seed,
         sampling=run.neighbors.sampling,
         checkpoint_uri=join(run.rounds.work, "checkpoints"),
-        start=load_start(config, inputs=inputs, scales=graph.scales, tell=run.context.progress.message),
+        start=load_start(config, inputs=inputs, graph=graph, tell=run.context.progress.message),
         task=config.task,
         failures=FailureFolder(run.failed, run.store),
         neighbors=trained_on.neighbors,

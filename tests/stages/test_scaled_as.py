@@ -207,8 +207,8 @@ def test_models_that_are_not_there_or_scaled_nothing_are_refused(tmp_path: Path)
 @pytest.mark.parametrize(
     ("graph", "message"),
     [
-        ({"edge_features": ["amount", "hour"]}, "edges has 2 columns to scale, small/1 has 1"),
-        ({"features": ["y"]}, "nodes has 1 columns to scale, small/1 has 5"),
+        ({"edge_features": ["amount", "hour"]}, "column 2 of edges is hour, the model was trained on none"),
+        ({"features": ["y"]}, "column 1 of nodes is y, the model was trained on x"),
     ],
 )
 @pytest.mark.usefixtures("first")
