@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gnnflow.graph.errors import TableError
 from gnnflow.graph.labels import LABEL_KINDS, LabelUnit
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.moments import Moments, moments_of, scale_of
@@ -22,13 +23,19 @@ if TYPE_CHECKING:
     from gnnflow.mapreduce.rounds import TaskRecord
 
 _TRAIN = SPLITS.index("train")
+_MANY_CLASSES = 4096
+_MOST_LOST = 0.01  # of the deviation: an error that a model's own hides
 
 
 def label_counts(rows: pa.Table, kind: LabelKind) -> dict[str, Any]:
     """Return what a task counts of the labels of its targets, rows with our columns label and split."""
     traits, label = LABEL_KINDS[kind], rows["label"]
     if traits.is_class:
-        return {"label_max": int(to_numpy(label).max(initial=-1))}
+        numbers = np.unique(to_numpy(label))
+        held = numbers[numbers >= 0]
+        # more than a person would look for are not told apart
+        few = {} if len(held) > _MANY_CLASSES else {"classes": held.tolist()}
+        return {"label_max": int(held.max(initial=-1)), **few}
     if traits.has_classes:
         return {}
     trained_on = np.asarray(to_numpy(label), np.float64)[to_numpy(rows["split"]) == _TRAIN]
@@ -41,6 +48,30 @@ def num_classes_of(records: Sequence[TaskRecord], job: IngestJob) -> int:
         return job.tables.labelled.schema.label_width
     largest = max(record.counts.get("label_max", -1) for record in records)
     return job.config.classes_given or max(largest + 1, 2)
+
+
+def missing_classes(records: Sequence[TaskRecord], job: IngestJob) -> tuple[int, ...]:
+    """Return the numbers of the classes that no target has; none where there are very many, or no classes."""
+    counted = [record.counts["classes"] for record in records if "classes" in record.counts]
+    if len(counted) < sum("label_max" in record.counts for record in records):
+        return ()
+    held = {number for each in counted for number in each}
+    return tuple(number for number in range(num_classes_of(records, job)) if number not in held) if held else ()
+
+
+def check_digits(read: Sequence[TaskRecord], targets: Sequence[TaskRecord], job: IngestJob) -> None:
+    """Raise TableError where float32, in which labels are stored, loses of numbers to predict what tells them apart.
+
+    read: of the tasks that read the tables, targets: of those that counted labels.
+    """
+    lost, unit = max((record.counts.get("label_rounding", 0.0) for record in read), default=0.0), label_unit_of(targets)
+    if unit is not None and lost > _MOST_LOST * unit.deviation:
+        raise TableError(
+            f"column {job.config.label_column!r}: float32 misses its numbers by up to {lost:.3g}, and they lie within "
+            f"about {unit.deviation:.3g} of {unit.mean:.6g}",
+            where=job.tables.labelled.uri,
+            fix="Take a constant off them, such as the smallest, and add it to what is predicted.",
+        )
 
 
 def label_unit_of(records: Sequence[TaskRecord]) -> LabelUnit | None:

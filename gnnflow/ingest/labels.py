@@ -58,6 +58,15 @@ def label_column(table: pa.Table, schema: TableSchema, config: GraphConfig) -> p
     return _COLUMNS[schema.label_kind].stored(_labels(table, config), schema)
 
 
+def rounding(table: pa.Table, schema: TableSchema, config: GraphConfig) -> dict[str, float]:
+    """Return by how much a number to predict is missed at most where it is stored; nothing for other labels."""
+    if schema.label_kind != "regression":
+        return {}
+    numbers = _float_labels(combine(table.column(config.label_column)))
+    apart = np.abs(numbers - numbers.astype(np.float32))
+    return {"label_rounding": float(np.max(apart, initial=0, where=~np.isnan(apart)))}
+
+
 def _labels(table: pa.Table, config: GraphConfig) -> Column:
     """Return the label column of a table [R]; of names of classes their numbers, null where there is none."""
     column = combine(table.column(config.label_column))

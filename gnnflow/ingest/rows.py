@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from gnnflow.ingest.checks import Fault, input_positions, separate
+from gnnflow.ingest.labels import rounding
 from gnnflow.mapreduce.rounds import TaskOutput
 from gnnflow.storage.columns import take_rows
 from gnnflow.storage.user_tables import read_chunk
@@ -33,11 +34,13 @@ def read_rows(
     # an integer per row that says which chunk and row it came from [n]
     place = input_positions(number, np.arange(table.num_rows))
     kept, bad = separate(table, faults(table), chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
+    rows = take_kept(table, kept)
+    lost = rounding(rows, source.schema, job.config)
     done = TaskOutput(
         files=job.set_aside(f"{source.stem}-read-{number:05d}", bad),
-        counts={"rows_in": table.num_rows, "rows_quarantined": bad.num_rows},
+        counts={"rows_in": table.num_rows, "rows_quarantined": bad.num_rows, **lost},
     )
-    return take_kept(table, kept), place[kept], done
+    return rows, place[kept], done
 
 
 def take_kept(table: pa.Table, kept: IntArray) -> pa.Table:

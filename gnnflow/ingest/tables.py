@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from gnnflow.storage.table_files import TableFiles
     from gnnflow.storage.user_tables import Chunk
 
+_WEIGHT = "weight"  # of a table that has it; a name that is given is meant
+
 
 @dataclass(frozen=True)
 class NodeTable:
@@ -210,7 +212,13 @@ def _reverse(config: GraphConfig, relation: Relation) -> int | None:
 
 
 def _refuse_unknown_columns(config: GraphConfig, nodes: Sequence[NodeSchema], edges: Sequence[EdgeSchema]) -> None:
-    """Raise TableError where a list of columns for all tables of a typed graph holds one that none of them has."""
+    """Raise TableError where a column that is named for all tables is in none of them."""
+    if config.weight != _WEIGHT and not any(schema.has_weight for schema in edges):
+        raise TableError(
+            f"no edge table has a column {config.weight!r}",
+            where="graph.weight",
+            fix="Name the column of weights, or leave the key out where edges have none.",
+        )
     if not config.schema.is_typed:
         return
     has_none = not any(schema.has_features for schema in nodes)

@@ -200,7 +200,7 @@ def _known_of_tables(run: ResolvedRun) -> tuple[LabelKind, bool, int | None] | N
         )
     targets = EdgeTargets.of(run.config.task, graph, seed=run.config.seed)
     nodes, edges = sources_of(graph, targets=targets)
-    if any(chunk.csv for table in (*nodes, *edges) for chunk in table.chunks):
+    if any(chunk.text_columns for table in (*nodes, *edges) for chunk in table.chunks):
         return None
     drawn = DrawnSplit.of(run.config.task, seed=run.config.seed)
     labelled = tables_of(nodes, edges, graph, targets=targets, drawn=drawn).labelled.schema

@@ -13,10 +13,13 @@ from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
 from gnnflow.stages.base import Made
 from gnnflow.stages.resolve import FEWEST_PARTITIONS, stamps_of
 from gnnflow.stages.scaling import check_scales, find_scales
-from gnnflow.storage.filesystem import absolute
+from gnnflow.storage.filesystem import absolute, join
 from gnnflow.storage.table_files import find_table_files
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gnnflow.ingest.job import IngestResult
     from gnnflow.ingest.tables import EdgeTable, NodeTable, Tables
     from gnnflow.stages.base import StageRun
     from gnnflow.stages.resolve import ResolvedRun
@@ -46,6 +49,7 @@ def work(run: StageRun) -> Made:
         tell(f"columns are scaled as for {graph.scaled_as}")
     result = run_rounds(job, run.rounds)
     _refuse_changed_tables(run.context.run)
+    _tell_of_rows(result, run.artifact, tell)
     for key, columns in result.facts.large_columns.items():
         tell(f"large numbers in {listed(columns)}: layers learn badly from such. Set {key}: standard.")
     return Made(
@@ -55,6 +59,19 @@ def work(run: StageRun) -> Made:
         rows_quarantined=result.rows.rows_quarantined,
         facts=result.facts,
     )
+
+
+def _tell_of_rows(result: IngestResult, artifact: str, tell: Callable[[str], None]) -> None:
+    """Say what was set aside of each table, and which classes no row has."""
+    for name, rows in result.facts.tables.items():
+        if rows.rows_quarantined:
+            place = join(artifact, "quarantine")
+            tell(f"{name}: {rows.rows_quarantined:,} of {rows.rows_in:,} rows were set aside, see {place}")
+    if result.missing_classes:
+        names = dict(enumerate(result.facts.class_names))
+        shown = listed([names.get(number, str(number)) for number in result.missing_classes])
+        what = "row has class" if len(result.missing_classes) == 1 else "row has any of the classes"
+        tell(f"no {what} {shown}: a model has an output for each of {result.facts.num_classes:,} all the same")
 
 
 def _check_partitions(run: StageRun, tables: Tables) -> None:
