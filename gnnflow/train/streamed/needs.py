@@ -18,7 +18,8 @@ from gnnflow.train.streamed.widths import NUMBER, Asked, TypeWidths, layer_width
 
 _SHARE_OF_EDGES = 0.25  # of what is left for intervals and pieces: more intervals rather than less for pieces
 _LEAST_EDGES = 65_536  # of a piece: what layers that define `message` take at once
-_LEAST_WITH_LEAVES = 16_384  # the same of edges with leaves, which take several times the memory
+_LEAST_OF_MANY_BYTES = 16_384  # the same of edges that take several times the memory: with leaves, or many numbers
+_MANY_BYTES = 512  # of an edge
 _PER_LEAF = 100  # bytes of a leaf in three pieces by edge, and in one by source
 _PER_STORED_LEAF = 40  # bytes per leaf of a partition beyond an edge's first, while it is put into chunks
 _PER_STORED_EDGE = 120  # bytes per edge of a partition while it is read and put into chunks
@@ -52,6 +53,7 @@ class Needs:
         if size.typed is not None:
             fixed += _PER_RELATION * max(0, *(len(each.into) + len(each.out_of) - 2 for each in layers[0]))
         columns = 3 * NUMBER * size.edge_columns
+        columns += max((each.own_bytes for layer in layers for of in layer for each in of.into), default=0)
         if size.has_leaves:
             rows = max(each.instance for layer in layers for of in layer for each in of.into)
             columns += size.leaves * (_PER_LEAF + NUMBER * heads) + 6 * NUMBER * heads + 3 * NUMBER * rows
@@ -72,7 +74,11 @@ class Needs:
     def edges(self, cut: Cut, budget: int) -> int:
         """Return the edges that a piece should have: those of a chunk, where they are no large share of a budget."""
         enough = int((budget - self.resident - self.fixed) * _SHARE_OF_EDGES) // self.per_edge
-        return max(least_edges(cut.size), min(enough, cut.chunk * 21 // 20))
+        return max(self.least_edges(cut.size), min(enough, cut.chunk * 21 // 20))
+
+    def least_edges(self, size: GraphSize) -> int:
+        """Return the fewest edges that a piece may be bounded by."""
+        return _LEAST_OF_MANY_BYTES if size.has_leaves or self.per_edge > _MANY_BYTES else _LEAST_EDGES
 
 
 def widths_of(model: Model, size: GraphSize, place: Place, *, picks: bool) -> list[list[TypeWidths]]:
@@ -91,11 +97,6 @@ def widths_of(model: Model, size: GraphSize, place: Place, *, picks: bool) -> li
         makes_terms=size.ranks == 1 and place.makes_terms,
     )
     return [layer_widths(model, index, asked) for index in range(model.num_layers)]
-
-
-def least_edges(size: GraphSize) -> int:
-    """Return the fewest edges that a piece may be bounded by."""
-    return _LEAST_WITH_LEAVES if size.has_leaves else _LEAST_EDGES
 
 
 def filing_bytes(size: GraphSize, place: Place) -> dict[str, int]:

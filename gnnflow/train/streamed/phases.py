@@ -54,7 +54,7 @@ def forward_phase(of: PassWidths, layer: TypeWidths, following: TypeWidths | Non
     # a state that relations have in common is read again for each of them
     read = own + (layer.states - of.kept if not layer.merges else layer.states * (len(layer.into) > 1))
     # where pieces are not added in place: a part's state and what the two are merged with
-    parts = 0 if of.in_place else 4 * of.state
+    parts = of.at_self if of.in_place else 4 * of.state + of.at_self
     # what is computed on and the next; where rows are picked, the intervals that two threads pick them from
     sources = place.sources * (of.spread or 1) * of.source
     if of.made_of:
@@ -69,6 +69,7 @@ def backward_phase(of: PassWidths) -> EdgePhase:
     # gradients of terms
     differentiated = 0 if of.in_place else 5 * of.state + 2 * (of.spread * of.source + of.target)
     differentiated += 0 if of.in_place or of.adds else 3 * of.kept
+    differentiated += of.at_self
     # attention keeps of each target what it needs of all its edges, and reads and writes the gradients of target terms
     attended = 4 * of.heads + 2 * of.target if of.in_place and not of.adds else 0
     # terms that are read, and gradients that are added to and, before that, written; where rows are picked of an

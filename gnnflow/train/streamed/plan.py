@@ -27,7 +27,7 @@ from gnnflow.layers import Model
 from gnnflow.train.streamed.coding import ROWS_OF_TWO_BYTES
 from gnnflow.train.streamed.cut import Cut
 from gnnflow.train.streamed.groups import Groups, as_large_as_fit, row_bytes_of
-from gnnflow.train.streamed.needs import Needs, filing_bytes, least_edges, widths_of
+from gnnflow.train.streamed.needs import Needs, filing_bytes, widths_of
 from gnnflow.train.streamed.phases import of_one_rank
 from gnnflow.train.streamed.place import ON_CPU, Place
 from gnnflow.train.streamed.size import GraphSize
@@ -129,7 +129,7 @@ def _check_least(search: _Search) -> None:
     """Raise TrainingError where the budget is too small for what takes memory however the graph is cut."""
     size, needs = search.size, search.needs
     what = f"{mib(needs.fixed)} whatever the graph, pieces of edges, and weights with logits and labels of "
-    needed = {f"{what}{size.num_targets:,} targets": needs.in_all(0, 2 * least_edges(size))}
+    needed = {f"{what}{size.num_targets:,} targets": needs.in_all(0, 2 * needs.least_edges(size))}
     needed |= filing_bytes(size, search.place) if search.place.reads else {}
     if search.budget < max(needed.values()):
         raise _too_small(search.budget, needed)
@@ -184,7 +184,7 @@ def _picking_cut(search: _Search) -> Plan:
         what = f"{needs.per_row:,} bytes for each node of an interval, of which there can be {search.most}, and "
         what += f"{needs.per_picked:,} for each row that a piece of edges with leaves reads"
         row_bytes = search.cut(search.most)[0].rows * needs.per_row
-        raise _too_small(search.budget, {what: needs.in_all(row_bytes, least_edges(search.size), least)})
+        raise _too_small(search.budget, {what: needs.in_all(row_bytes, needs.least_edges(search.size), least)})
     _, cut, edges, picked = min(found, key=lambda each: each[0])  # of several the one of fewest intervals
     return Plan(
         sum(cut.of_types),

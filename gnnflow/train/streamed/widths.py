@@ -21,6 +21,7 @@ from gnnflow.executions.streamed_rooms import Key, LayerRelations
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import Csr, native
 from gnnflow.layers import EdgeContext, Layer, Model, NodeContext, Sum, Terms
+from gnnflow.train.streamed import own_edges
 
 NUMBER = 4  # bytes
 DEGREES = 3  # numbers per relation
@@ -40,7 +41,8 @@ class PassWidths:
     spread: how many times as many rows the sources are as the largest type has, where they are of all types; 0 where
     pieces pick theirs. instance: per edge with leaves, of the row that these make. read_back: of a source's terms what
     gradients depend on. filed: of a source's terms in a file. made_of: what is read for them where they may be made as
-    they go by, else 0; values are then made where features lie.
+    they go by, else 0; values are then made where features lie. own_bytes: of an edge, what the layer's own Python
+    makes of it; at_self: per target, of the same for its message to itself.
     """
 
     source: int
@@ -58,6 +60,8 @@ class PassWidths:
     read_back: int = 0
     filed: int = 0
     made_of: int = 0
+    own_bytes: int = 0
+    at_self: int = 0
 
 
 @dataclass(frozen=True)
@@ -209,6 +213,7 @@ def _pass_widths(of: LayerRelations, relation: int, asked: Asked) -> PassWidths:
     attends = attends and all(attended(layer, *way.terms, block) is not None for way in ways)
     plain_sum = adds and layer.uses_coefficients and not layer.coefficient_dropout
     heads = max(way.terms.source["value"].shape[-2] for way in ways)
+    own = _own_bytes(of, relation, asked)
     several = of.comes_from_several(relation)
     return PassWidths(
         source=source,
@@ -226,7 +231,23 @@ def _pass_widths(of: LayerRelations, relation: int, asked: Asked) -> PassWidths:
         read_back=max(_read_back(layer, way.terms, block, asked) for way in ways),
         filed=max(0 if made else way.source for way, made in zip(ways, by_features, strict=True)),
         made_of=inputs.feature_width + DEGREES if any(by_features) else 0,
+        own_bytes=own,
+        at_self=own // NUMBER if layer.include_self else 0,
     )
+
+
+def _own_bytes(of: LayerRelations, relation: int, asked: Asked) -> int:
+    """Return the bytes per edge that a relation's layer makes by its own Python; those of leaves are counted apart."""
+    if asked.has_leaves:
+        return 0
+    layer, attributes = of.layers[relation], of.model.inputs.attribute_width
+    nodes = NodeContext(*[torch.ones(own_edges.NODES)] * 3)
+    h = torch.zeros(own_edges.NODES, layer.in_width, requires_grad=True)
+    found = []
+    for first in _ways(layer, asked, learned=True, is_typed=of.model.is_typed):
+        terms = terms_of(layer, h, nodes=nodes, num_targets=own_edges.NODES, map_first=first)
+        found.append(own_edges.own_bytes_per_edge(layer, terms, attributes=attributes, weighted=asked.weighted))
+    return max(found)
 
 
 def _no_edges(model: Model, asked: Asked) -> BlockTensors:
