@@ -6,6 +6,7 @@ boolean where a number belongs is not, because `epochs: true` is never what was 
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
@@ -13,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from gnnflow.config.deployment import location_problem
 
+_SIZE = re.compile(r"\d+(\.\d+)?\s*[A-Za-z]*")
 LARGEST_INTEGER = 10**12  # no count of ours comes near it, and NumPy, Arrow and torch hold it
 MAX_SEED = 2**32 - 1  # the most that every library we seed accepts
 
@@ -58,9 +60,22 @@ def _refuse_huge(value: int) -> int:
     return value
 
 
+def _refuse_more_than_a_size(value: Any) -> Any:
+    # pydantic reads what a text begins with and drops the rest
+    if isinstance(value, str) and not _SIZE.fullmatch(value.strip()):
+        raise problem("is not allowed: must be a size such as 512MiB or 2GiB")
+    return value
+
+
 Uri = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_refuse_unusable)]
 Column = Annotated[str, Field(min_length=1, max_length=1024)]
 Integer = Annotated[int, BeforeValidator(_refuse_boolean), AfterValidator(_refuse_huge)]
 Number = Annotated[float, BeforeValidator(_refuse_boolean)]
 Fraction = Annotated[Number, Field(ge=0, lt=1)]
-Size = Annotated[ByteSize, BeforeValidator(_refuse_boolean), Field(ge=0)]
+Size = Annotated[
+    ByteSize,
+    BeforeValidator(_refuse_boolean),
+    BeforeValidator(_refuse_more_than_a_size),
+    AfterValidator(_refuse_huge),
+    Field(ge=0),
+]

@@ -134,10 +134,8 @@ def test_hops_are_the_number_of_layers(text, hops):
 
 def test_overrides_workspace_and_environment_are_applied_in_that_order():
     text = "name: a\nworkspace: ${NOPE}\ngraph: {nodes: '${DATA}/n', edges: e}\ntrain: {workers: '${W:-1}'}\n"
-    config = load_config(
-        text, overrides=["graph.edges=${DATA}/e"], workspace="memory://runs", environment={"DATA": "d"}
-    )
-    assert config.workspace == "memory://runs"
+    config = load_config(text, overrides=["graph.edges=${DATA}/e"], workspace="file:///runs", environment={"DATA": "d"})
+    assert config.workspace == "file:///runs"
     assert config.graph.nodes == "d/n"
     assert config.graph.edges == "d/e"
     assert config.train.workers == 1

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gnnflow.config.root import Config
 
 CHECKS: tuple[Callable[[Config], None], ...] = (
+    tables.processes_share_what_lies_in_memory,
     tables.what_is_scaled_as_a_model_is_scaled,
     neighbors.hops_reach_layers,
     tasks.links_have_their_own_keys,
