@@ -11,6 +11,7 @@ import typer
 from gnnflow import registry
 from gnnflow.graph.figures import metric_text
 from gnnflow.graph.labels import is_bound
+from gnnflow.storage.filesystem import exists
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,6 +63,8 @@ def list_models(
     for model in registry.list_models(workspace) if name is None else (name,):
         aliases = registry.read_aliases(workspace, model)
         numbers = registry.published_versions(workspace, model)
+        if name is not None and not numbers:
+            raise registry.unknown_version(workspace, name, "1")
         rows += [_row(registry.read_version(workspace, model, number), aliases) for number in numbers]
     if as_json:
         typer.echo(json.dumps(rows, sort_keys=True))
@@ -128,4 +131,5 @@ def _print_champion(version: registry.Version, *, as_json: bool) -> None:
         typer.echo(json.dumps(champion, sort_keys=True))
         return
     typer.echo(f"version {version.version} of {version.name} is in service")
-    typer.echo(f"predictions  {version.predictions}")
+    gone = "" if exists(version.predictions) else "  gone, with its run: `gnnflow score CONFIG` makes them again"
+    typer.echo(f"predictions  {version.predictions}{gone}")

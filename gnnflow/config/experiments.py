@@ -130,6 +130,13 @@ def _choices(matrix: Any, source: str, most_runs: int) -> Iterator[list[tuple[st
             where=source,
             fix="Write `matrix: {model.kind: [gcn, sage]}`.",
         )
+    for key, other in itertools.permutations(matrix, 2):
+        if f"{other}.".startswith(f"{key}."):
+            raise ConfigError(
+                f"matrix varies {key} and {other}, which is part of it: one of the two would be lost",
+                where=source,
+                fix=f"Write the values of {key} with all of its keys, or vary its keys one by one.",
+            )
     combinations = list(itertools.product(*matrix.values()))
     if len(combinations) > most_runs:
         raise ConfigError(

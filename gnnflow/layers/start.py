@@ -11,12 +11,13 @@ from dataclasses import dataclass, fields
 from torch import Tensor
 
 from gnnflow.config import ModelConfig
-from gnnflow.graph.errors import LayerError
+from gnnflow.graph.errors import LayerError, listed
 from gnnflow.layers.model import Model, ModelInputs
 from gnnflow.layers.saved import SavedModel, decode_weights
+from gnnflow.layers.typed import TypedInputs, TypeInputs
 
 _TRAINING_ONLY = {"dropout", "attention_dropout"}
-_OF_THE_SCORES = {"num_outputs", "unit"}
+_NOT_SHOWN = {"num_outputs", "unit", "typed"}  # the first two are of the scores, the last has a phrase of its own
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,22 @@ def differences(config: ModelConfig, saved: SavedModel, *, inputs: ModelInputs |
         found += [
             f"{name.replace('_', ' ')} is {getattr(inputs, name)}, there {getattr(saved.inputs, name)}"
             for name in (field.name for field in fields(ModelInputs))
-            if name not in _OF_THE_SCORES and getattr(inputs, name) != getattr(saved.inputs, name)
+            if name not in _NOT_SHOWN and getattr(inputs, name) != getattr(saved.inputs, name)
         ]
+        found += _other_types(inputs.typed, saved.inputs.typed)
     return tuple(found)
+
+
+def _other_types(ours: TypedInputs | None, theirs: TypedInputs | None) -> list[str]:
+    """Return the types of nodes, with the columns they have, and the relations that only one of two graphs has."""
+    held = [set() if each is None else {*map(_type_text, each.types), *each.relations} for each in (ours, theirs)]
+    here, there = sorted(held[0] - held[1]), sorted(held[1] - held[0])
+    found = [f"only this graph has {listed(here)}"] if here else []
+    return [*found, f"only that of the model has {listed(there)}"] if there else found
+
+
+def _type_text(node_type: TypeInputs) -> str:
+    return f"{node_type.name} ({node_type.feature_width} {'sparse ' if node_type.sparse else ''}columns)"
 
 
 def start_from(model: Model, start: Start) -> str:

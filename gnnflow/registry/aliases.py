@@ -126,6 +126,8 @@ def rollback(workspace: str, name: str, *, reason: str = "rolled back by hand") 
     """
 
     def change(state: Aliases) -> Aliases:
+        if state.champion is None and not list_versions(workspace, name):
+            raise unknown_version(workspace, name, "champion")
         if state.champion is None or not state.former:
             raise RegistryError(
                 "there is no former champion to go back to",

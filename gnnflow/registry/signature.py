@@ -90,6 +90,8 @@ def misfits(model: Signature, graph: Signature) -> tuple[str, ...]:
         for each in fields(Signature)
         if each.name != "columns" and getattr(model, each.name) != getattr(graph, each.name)
     )
+    if 0 < graph.num_classes < model.num_classes:
+        differ = (*differ, f"where classes have no rows any more graph.num_classes: {model.num_classes} says so")
     return differ or other_columns(model.columns, graph.columns)
 
 

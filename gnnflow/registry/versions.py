@@ -118,8 +118,8 @@ def _claim(folder: str, run_uri: str, revision: str | None) -> tuple[int, dict[s
         if number not in taken:
             # looked at in this order: another registration may have claimed and written it since the claims were listed
             if exists(join(folder, str(number), VERSION)) and not exists(where):
-                raise StorageError("is missing, and its version is there", where=where, fix=_DAMAGED)
-            if create_exclusive(where, encode_document({**own, "version": number})):
+                create_exclusive(where, encode_document({**_claim_of(folder, number), "version": number}))
+            elif create_exclusive(where, encode_document({**own, "version": number})):
                 return number, own
         claim = read_document(where, fix=_DAMAGED)
         if claim.pop("version", number) != number or claim.keys() != own.keys():
@@ -127,6 +127,15 @@ def _claim(folder: str, run_uri: str, revision: str | None) -> tuple[int, dict[s
         if claim["run"] == run_uri:
             return number, claim
     raise AssertionError("numbers do not end")
+
+
+def _claim_of(folder: str, number: int) -> dict[str, Any]:
+    """Return the claim of a version whose claim was lost, from its document. Raises StorageError where that is damaged.
+
+    A claim is written before its version, so without one nobody else is about to write this number.
+    """
+    version = _read(folder, number)
+    return {"run": version.run, "created": version.created, "revision": version.revision}
 
 
 def _write(uri: str, name: str, number: int, *, claim: dict[str, Any], record: dict[str, Any]) -> None:
@@ -166,12 +175,21 @@ def read_version(workspace: str, name: str, number: int) -> Version:
     Raises RegistryError where there is none, naming those there are, and StorageError where its document is damaged.
     """
     folder = model_folder(workspace, name)
-    uri = join(folder, str(number))
-    where = join(uri, VERSION)
+    where = join(folder, str(number), VERSION)
     if not exists(where):
         if not exists(join(folder, _CLAIMS, f"{number}.json")):
             raise unknown_version(workspace, name, str(number))
         raise StorageError("is missing: its publication was cut short, or the file was deleted", where=where, fix=_GONE)
+    version = _read(folder, number)
+    if (version.name, version.version) != (name, number):
+        raise StorageError(f"says it is {version.name} {version.version}", where=where, fix=_DAMAGED)
+    return version
+
+
+def _read(folder: str, number: int) -> Version:
+    """Return the version that a document says. Raises StorageError where it is damaged."""
+    uri = join(folder, str(number))
+    where = join(uri, VERSION)
     content = read_document(where, fix=_DAMAGED)
     try:
         held = {
@@ -181,12 +199,9 @@ def read_version(workspace: str, name: str, number: int) -> Version:
             "scales": {name: _scale(each) for name, each in content.get("scales", {}).items()},
             "class_names": tuple(content.get("class_names", ())),
         }
-        version = Version(**held, uri=uri)
+        return Version(**held, uri=uri)
     except (TypeError, KeyError, AttributeError) as error:
         raise StorageError(f"is not a version ({error})", where=where, fix=_DAMAGED) from error
-    if (version.name, version.version) != (name, number):
-        raise StorageError(f"says it is {version.name} {version.version}", where=where, fix=_DAMAGED)
-    return version
 
 
 def _scale(held: dict[str, list[float]]) -> ColumnScale:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -50,7 +51,9 @@ def compare_runs(
     found = [ComparedRun(label, uri, read_metrics(uri)) for label, uri in runs.items()]
     first = read_run(found[0].uri)["config"]
     metric = _metric(found, first["train"]["metric"])
-    key = hashlib.sha256("\n".join(sorted(runs.values())).encode()).hexdigest()[:16]
+    # what was tried and failed is part of what the page says
+    what = json.dumps([sorted(runs.items()), sorted(failed or {})])
+    key = hashlib.sha256(what.encode()).hexdigest()[:16]
     folder = join(absolute(workspace), "comparisons", name, key)
     page, table, plot = (join(folder, f"comparison.{kind}") for kind in ("html", "csv", "svg"))
     others = dict(failed or {})
@@ -71,11 +74,11 @@ def _metric(runs: Sequence[ComparedRun], wanted: str) -> str:
 def _csv(runs: Sequence[ComparedRun], metric: str, failed: Mapping[str, str]) -> str:
     columns, text = columns_of(runs, metric), io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["run", *columns, "uri"])
+    writer.writerow(["run", *columns, "uri", "failed"])
     writer.writerows(
-        [run.label, *(run.metrics.get(key, "") for key in columns), run.uri] for run in ranked(runs, metric)
+        [run.label, *(run.metrics.get(key, "") for key in columns), run.uri, ""] for run in ranked(runs, metric)
     )
-    writer.writerows([label, *[""] * len(columns), ""] for label in failed)
+    writer.writerows([label, *[""] * len(columns), "", why] for label, why in failed.items())
     return text.getvalue()
 
 

@@ -101,7 +101,7 @@ def check_start(config: Config, *, inputs: ModelInputs | None = None) -> FoundSt
         raise LayerError(
             f"{config.train.start!r} is a model of another architecture: {'; '.join(unfit)}",
             where=_KEY,
-            fix="Set these keys as they are there, name another model, or set train.start to null.",
+            fix="Set keys of model as they are there, name a model of such a graph, or set train.start to null.",
         )
     return found
 

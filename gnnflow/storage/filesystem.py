@@ -26,6 +26,7 @@ from gnnflow.storage.refusals import located
 _SMALL_BYTES = 1 << 20
 _PATTERN = "*?["
 _MISSING = "Check the path, or run the stage that makes it."
+_TIMES = ("mtime", "created", "LastModified", "Last-Modified")
 
 
 @dataclass(frozen=True)
@@ -149,15 +150,13 @@ def read_bytes(uri: str) -> bytes:
         return stream.read()
 
 
-def read_json(uri: str) -> Any:
-    """Return a JSON document. Raises StorageError where it is missing or broken."""
+def read_json(uri: str, *, fix: str = "The file is damaged: delete its folder and run again.") -> Any:
+    """Return a JSON document. Raises StorageError where it is missing or broken; fix: what to do about the latter."""
     content = read_bytes(uri)
     try:
         return json.loads(content)
     except ValueError as error:
-        raise StorageError(
-            f"not valid JSON ({error})", where=uri, fix="The file is damaged: delete its folder and run again."
-        ) from error
+        raise StorageError(f"not valid JSON ({error})", where=uri, fix=fix) from error
 
 
 def has_pattern(text: str) -> bool:
@@ -173,7 +172,7 @@ def stamp(uri: str) -> Stamp:
         found = fs.info(path)
     except FileNotFoundError as error:
         raise StorageError("no such file", where=uri, fix="Check the path in the config.") from error
-    version = next(
-        (str(found[key]) for key in ("ETag", "etag", "mtime", "LastModified", "created") if found.get(key)), ""
-    )
+    tag = found.get("ETag") or found.get("etag")
+    # A local file's `created` is when its inode last changed, which copying with the old time of change does not keep.
+    version = str(tag) if tag else " ".join(str(found[key]) for key in _TIMES if found.get(key))
     return Stamp(path.rsplit("/", 1)[-1], int(found["size"]), version)

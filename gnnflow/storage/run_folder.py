@@ -29,11 +29,10 @@ def latest_run(workspace: Workspace, name: str) -> str | None:
     where = workspace.latest(name)
     if not exists(where):
         return None
-    held = read_json(where)
+    fix = "It is damaged: `gnnflow run CONFIG` writes it again."
+    held = read_json(where, fix=fix)
     if not isinstance(held, dict) or not isinstance(held.get("run"), str):
-        raise StorageError(
-            "does not name a run", where=where, fix="It is damaged: `gnnflow run CONFIG` writes it again."
-        )
+        raise StorageError("does not name a run", where=where, fix=fix)
     return str(held["run"])
 
 
