@@ -19,7 +19,9 @@ def _named(out: str) -> str:
     return out
 
 
-Out = Annotated[str, typer.Option("--out", callback=_named, help="Folder or URL for the tables.")]
+Out = Annotated[
+    str, typer.Option("--out", callback=_named, help="Folder or URL for the tables; a graph that is there is replaced.")
+]
 
 generate_app = typer.Typer(help="Make a graph to try things on.", no_args_is_help=True)
 

@@ -162,7 +162,9 @@ def read_edge_schema(
     targets: EdgeTargets | None = None,
 ) -> EdgeSchema:
     """Return how to read an edge table, as `read_node_schema` does. nodes: the schemas of the types, in their order."""
-    _refuse_empty(table)
+    own = targets if targets is not None and targets.table == number else None
+    if own is not None or not config.schema.is_typed:  # of several relations one may have no edges today
+        _refuse_empty(table)
     found, chunks = agreed_schema(table), table.chunks
     for role, column in (("graph.src", config.src), ("graph.dst", config.dst)):
         held = id_type_of(found, chunks[0], column, role)
@@ -173,7 +175,6 @@ def read_edge_schema(
     if config.schema.is_typed and not isinstance(config.edge_features, Mapping):
         asked = tuple(name for name in asked if name in found.names)
     role = _role("graph.edge_features", config.edge_features, str(relation))
-    own = targets if targets is not None and targets.table == number else None
     kind, width = _label_of_edges(found, chunks, config, own)
     return EdgeSchema(
         src_type=nodes[table.ids[config.src]].id_type,

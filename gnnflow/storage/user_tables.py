@@ -68,7 +68,8 @@ class Survey:
 def scan(table: str | TableFiles) -> list[Chunk]:
     """Return the chunks of a user's table, in file and row order. Raises TableError for a file that cannot be read."""
     found = find_table_files(table) if isinstance(table, str) else table
-    return [chunk for file in found.files for chunk in _chunks_of(file)]
+    chunks = [chunk for file in found.files for chunk in _chunks_of(file)]
+    return chunks or [_without_rows(file) for file in found.files]
 
 
 def schema_of(chunk: Chunk) -> pa.Schema:
@@ -107,6 +108,9 @@ def read_chunk(chunk: Chunk, columns: Sequence[str] | None = None) -> pa.Table:
 
 
 def _read_typed(chunk: Chunk, columns: Sequence[str] | None) -> pa.Table:
+    if chunk.num_rows == 0:
+        own = schema_of(replace(chunk, keys=()))
+        return own.empty_table() if not columns else own.empty_table().select(list(columns))
     with _decoding(chunk.place, chunk.format), open_input(chunk.uri) as stream:
         if chunk.format == "parquet":
             file = pq.ParquetFile(stream)
@@ -180,6 +184,13 @@ def csv_chunks(file: CsvFile, keys: Keys = ()) -> Iterator[Chunk]:
     """Yield the blocks of a CSV file."""
     for part, span in enumerate(file.spans):
         yield Chunk(file.uri, "csv", part, 0, None, file, span, keys)
+
+
+def _without_rows(file: TableFile) -> Chunk:
+    """Return the one chunk of a file that has no row group and no batch: what its columns are is known all the same."""
+    found = format_of(file.name)
+    assert found is not None, "its chunks were looked for"
+    return Chunk(file.uri, found, 0, 0, 0, keys=file.keys)
 
 
 def _chunks_of(file: TableFile) -> Iterator[Chunk]:

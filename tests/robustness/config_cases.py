@@ -153,7 +153,7 @@ def _ranks() -> Iterator[Case]:
 
 def _links() -> Iterator[Case]:
     link = {"kind": "link"}
-    for value in ("link", {}, 5, {"kind": "edges"}, {"kind": "node", "width": 8}):
+    for value in ("link", 5, {"kind": "edges"}, {"kind": "node", "width": 8}):
         yield refused(f"config task is {value}", key("task", value), "task")
     yield refused("config links by accuracy", key("task", link), "train.metric", "mrr")
     for name, value in (

@@ -48,7 +48,7 @@ def _edges() -> Iterator[Case]:
         ("a negative weight in one relation", LIKES, _put("weight", 2, -1.0), "'weight'", "row 2", "zero or more"),
         ("a null end in one relation", FOLLOWS, _put("src", 11, None), "null id", "'src'", "row 11", "Give every row"),
         ("NaN in one relation's attributes", LIKES, _put("stars", 5, float("nan")), "'stars'", "row 5", "Fill"),
-        ("a relation without rows", FOLLOWS, _no_rows, "no rows", f"graph.edges.{FOLLOWS}"),
+        ("a relation without rows or types", FOLLOWS, _no_rows, "'src'", "is null, not an id"),
         ("a relation without one end", FOLLOWS, _drop("dst"), "'dst'", "graph.dst"),
         ("ends as text where ids are numbers", LIKES, _column("dst", texts), "'dst'", "node table of item"),
         ("an attribute that its relation lacks", LIKES, _drop("stars"), "'stars'", stars),
