@@ -68,9 +68,8 @@ def resolve_sources(index: int, inbox: Inbox, *, job: IngestJob, book: Partition
     rows = rows.drop_columns(["src_id"]).append_column("src", pa.array(dense)).append_column("src_key", pa.array(keys))
     home = job.home_of(combine(rows["dst_id"])) * len(job.tables.edges) + number
     counts: dict[str, Any] = {"rows_quarantined": bad.num_rows}
-    if source.schema.attributes:
-        is_given = job.table_names[1][number] in job.given_scales
-        counts |= count_numbers(rows["attributes"], job.config.edge_normalize, in_order=False, is_given=is_given)
+    if source.schema.attributes and job.table_names[1][number] not in job.given_scales:
+        counts |= count_numbers(rows["attributes"], job.config.edge_normalize, in_order=False)
     return TaskOutput(
         emits=(Emit("edges_by_dst", rows, home),),
         files=job.set_aside(f"{source.stem}-src-{partition:05d}", bad),

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from gnnflow.mapreduce.rounds import RoundRunner, TaskRecord
     from gnnflow.storage.writing import FileEntry
 
+_ALONE = "What is scored alone needs none: set graph.label to null."
 _FEW_CLASSES = 1000
 
 
@@ -220,7 +221,7 @@ def _check_splits(records: Sequence[TaskRecord], job: IngestJob) -> None:
                 f"{found} split {name!r} (counts: {counts})",
                 where=labelled.uri,
                 fix=f"Training needs train and valid rows with labels{': see task.split' if is_drawn else ''}. "
-                "What is scored alone needs none: set graph.label to null.",
+                + _ALONE,
             )
 
 
@@ -228,7 +229,7 @@ def _check_edge_splits(records: Sequence[TaskRecord], job: IngestJob, *, targets
     if not targets.are_split:
         return
     counts = count_splits(records)
-    alone = " What is scored alone needs none: set graph.label to null." if targets.have_labels else ""
+    alone = f" {_ALONE}" if targets.have_labels else ""
     for name in ("train", "valid"):
         if not counts[name]:
             raise TableError(

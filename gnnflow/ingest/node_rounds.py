@@ -84,9 +84,8 @@ def _node_counts(rows: pa.Table, node_type: int, job: IngestJob) -> dict[str, An
         counts["labelled"] = int(to_numpy(rows["labelled"]).sum())
     if schema.has_labels:
         counts |= label_counts(rows, schema.label_kind)
-    if schema.features:
-        is_given = job.table_names[0][node_type] in job.given_scales
-        counts |= count_numbers(rows["x"], job.config.normalize, in_order=True, is_given=is_given)
+    if schema.features and job.table_names[0][node_type] not in job.given_scales:
+        counts |= count_numbers(rows["x"], job.config.normalize, in_order=True)
     return counts
 
 

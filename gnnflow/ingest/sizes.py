@@ -27,13 +27,12 @@ LARGE = 10.0
 """The root mean square from which on a column counts as large."""
 
 
-def count_numbers(column: pa.ChunkedArray, scaling: str, *, in_order: bool, is_given: bool) -> dict[str, Any]:
+def count_numbers(column: pa.ChunkedArray, scaling: str, *, in_order: bool) -> dict[str, Any]:
     """Return what a task counts of rows of numbers: what scales them, or what tells whether anything ought to.
 
-    scaling: what the config asks for. in_order: the rows do not lie in the order of the user's table. is_given: what
-    scales them is known.
+    scaling: what the config asks for. in_order: the rows do not lie in the order of the user's table.
     """
-    if scaling == "row" or is_given:
+    if scaling == "row":
         return {}
     if scaling == "none":
         matrix = to_matrix(column)
