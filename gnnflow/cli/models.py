@@ -64,7 +64,7 @@ def list_models(
         aliases = registry.read_aliases(workspace, model)
         numbers = registry.published_versions(workspace, model)
         if name is not None and not numbers:
-            raise registry.unknown_version(workspace, name, "1")
+            raise registry.unknown_model(workspace, name)
         rows += [_row(registry.read_version(workspace, model, number), aliases) for number in numbers]
     if as_json:
         typer.echo(json.dumps(rows, sort_keys=True))

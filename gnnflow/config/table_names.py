@@ -21,3 +21,8 @@ def edge_tables_by_name(graph: GraphConfig) -> dict[str, str]:
 def tables_by_name(graph: GraphConfig) -> dict[str, str]:
     """Return where each table lies."""
     return node_tables_by_name(graph) | edge_tables_by_name(graph)
+
+
+def table_key(name: str) -> str:
+    """Return the key of the config that says where a table lies."""
+    return f"graph.{name.replace('/', '.')}"

@@ -23,7 +23,7 @@ from gnnflow.registry.aliases import (
 )
 from gnnflow.registry.revision import git_revision
 from gnnflow.registry.signature import Signature, misfits, other_columns, signature_of
-from gnnflow.registry.versions import Version, list_models, read_version, register, unknown_version
+from gnnflow.registry.versions import Version, list_models, read_version, register, unknown_model
 
 __all__ = [
     "Aliases",
@@ -43,5 +43,5 @@ __all__ = [
     "register",
     "rollback",
     "signature_of",
-    "unknown_version",
+    "unknown_model",
 ]

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from gnnflow.graph.errors import RegistryError, StorageError
 from gnnflow.registry.names import model_folder, numbered
-from gnnflow.registry.versions import ALIASES, Version, list_versions, read_version, unknown_version
+from gnnflow.registry.versions import ALIASES, Version, list_versions, read_version, unknown_model, unknown_version
 from gnnflow.storage.documents import encode_document, read_document, write_document
 from gnnflow.storage.filesystem import exists, join
 from gnnflow.storage.writing import create_exclusive
@@ -127,7 +127,7 @@ def rollback(workspace: str, name: str, *, reason: str = "rolled back by hand") 
 
     def change(state: Aliases) -> Aliases:
         if state.champion is None and not list_versions(workspace, name):
-            raise unknown_version(workspace, name, "champion")
+            raise unknown_model(workspace, name)
         if state.champion is None or not state.former:
             raise RegistryError(
                 "there is no former champion to go back to",

@@ -221,13 +221,18 @@ def list_models(workspace: str) -> tuple[str, ...]:
     return tuple(name for name in names if list_names(join(root, name, ALIASES)) or list_versions(workspace, name))
 
 
+def unknown_model(workspace: str, name: str) -> RegistryError:
+    """Return the error for a model that was not published; it names those that there are."""
+    models = list_models(workspace)
+    fix = f"Models: {', '.join(models)}." if models else "Publish a run with `gnnflow publish CONFIG`."
+    return RegistryError(f"no model {name!r}", where=join(Workspace.at(workspace).uri, "registry"), fix=fix)
+
+
 def unknown_version(workspace: str, name: str, which: str) -> RegistryError:
     """Return the error for a version that was not published; it names those that there are."""
     versions = list_versions(workspace, name)
     if not versions:
-        models = list_models(workspace)
-        fix = f"Models: {', '.join(models)}." if models else "Publish a run with `gnnflow publish CONFIG`."
-        return RegistryError(f"no model {name!r}", where=join(Workspace.at(workspace).uri, "registry"), fix=fix)
+        return unknown_model(workspace, name)
     return RegistryError(
         f"model {name!r} has no version {which}",
         where=model_folder(workspace, name),

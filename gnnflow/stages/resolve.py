@@ -19,7 +19,7 @@ from gnnflow.config import STAGES
 from gnnflow.config.cluster_section import LocalCluster
 from gnnflow.config.deployment import Deployment
 from gnnflow.config.stages import needs_of, stages_of
-from gnnflow.config.table_names import tables_by_name
+from gnnflow.config.table_names import table_key, tables_by_name
 from gnnflow.graph.errors import ConfigError
 from gnnflow.stages.scaling import find_scales
 from gnnflow.stages.start import find_start, start_of_version
@@ -185,7 +185,7 @@ def _refuse_own_files(config: Config) -> None:
         # A folder that holds the workspace is refused where the config is read.
         if has_pattern(table) and any(workspace.owns(file.uri) for file in find_table_files(absolute(table)).files):
             raise ConfigError(
-                f"{config.workspace!r} lies among the files of graph.{name.replace('/', '.')} ({table}), which would "
+                f"{config.workspace!r} lies among the files of {table_key(name)} ({table}), which would "
                 "read it as a table",
                 where="workspace",
                 fix="Give a folder outside of the table's.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gnnflow.config.base import problem
-from gnnflow.config.table_names import tables_by_name
+from gnnflow.config.table_names import table_key, tables_by_name
 
 if TYPE_CHECKING:
     from gnnflow.config.root import Config
@@ -15,9 +15,8 @@ def processes_share_what_lies_in_memory(config: Config) -> None:
     """Raise where several processes are to read what lies in the memory of one."""
     if config.cluster.kind == "synchronous":
         return
-    tables = {f"graph.{name.replace('/', '.')}": uri for name, uri in tables_by_name(config.graph).items()}
-    places = {"workspace": config.workspace, **tables}
-    for key, uri in places.items():
+    tables = {table_key(name): uri for name, uri in tables_by_name(config.graph).items()}
+    for key, uri in {"workspace": config.workspace, **tables}.items():
         if uri.startswith("memory:"):
             raise problem(
                 f"{uri!r} lies in the memory of one process, and the workers of a {config.cluster.kind} cluster are "
