@@ -3,6 +3,7 @@
 # make test-slow    the odd inputs and the slow tests, likewise in several processes
 # make test-workers those that start worker processes or talk to S3, in two processes
 # make test-all     these three
+# make test-card    the programs for graphics cards, which Triton interprets and compiles without one
 # make test-helm    the Helm chart and the Dockerfile; needs Python 3.12
 # make test-airflow operators and DAGs, also on a live Airflow, in an environment of its own
 # make lint         style, types, import contracts, generated documentation
@@ -26,7 +27,7 @@ LOOSELY := --allow-untyped-calls --no-warn-return-any --allow-subclassing-any
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: quickstart test test-slow test-workers test-all test-airflow test-helm lint docs clean
+.PHONY: quickstart test test-slow test-workers test-all test-airflow test-card test-helm lint docs clean
 
 quickstart: $(VENV)/.installed quickstart-data/edges/part-00000.parquet
 	$(BIN)/gnnflow run configs/quickstart.yaml
@@ -52,6 +53,11 @@ test-all: test test-slow test-workers
 
 test-airflow: $(AIRFLOW_VENV)/.installed
 	$(SUITE_LIMIT) $(AIRFLOW_VENV)/bin/python -m pytest -m airflow tests/airflow
+
+# Beside what is installed and not among it: torch's builds for processors have no Triton, and it takes 600 MB.
+test-card: $(VENV)/card/.installed
+	TRITON_INTERPRET=1 PYTHONPATH=$(VENV)/card:. $(GIVING_WAY) $(SUITE_LIMIT) $(BIN)/python -m pytest --numprocesses 2 \
+		--dist worksteal tests/cuda/test_kernels.py tests/cuda/test_compiled.py
 
 test-helm:
 	$(SUITE_LIMIT) .ci/helm
@@ -85,6 +91,11 @@ $(VENV)/.installed: pyproject.toml $(NATIVE) | $(BIN)/python
 $(VENV)/.installed-dev: pyproject.toml $(NATIVE) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $(VENV)/.installed $@
+
+# The interpreter of 3.9.0 has `and` of two truth values as an integer, and that of 3.6 does not run beside numpy 2.4.
+$(VENV)/card/.installed: Makefile | $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet --no-deps --target $(VENV)/card triton==3.8.0
+	touch $@
 
 # An environment of its own: gnnflow must install, and pass its other tests, without Airflow. uv, because pip searches for
 # many minutes before it finds versions of Airflow's packages that agree. After the other, since both install into .venv

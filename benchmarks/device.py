@@ -82,6 +82,8 @@ def print_sums(num_nodes: int, degree: int) -> None:
     for skewed in (False, True):
         csr = random_graph(num_nodes, degree, skewed=skewed)
         for heads, width, dtype in (
+            (1, 8, torch.float32),
+            (1, 32, torch.float32),
             (1, 64, torch.float32),
             (1, 64, torch.bfloat16),
             (1, 256, torch.float32),
@@ -140,7 +142,7 @@ def tile(numbers: int, per_warp: int, columns: int) -> Iterator[None]:
 def print_tiles(num_nodes: int, degree: int) -> None:
     """Print the sum and the product per edge for other sizes of a program's tile."""
     csr = random_graph(num_nodes, degree, skewed=False)
-    shapes = ((1, 64), (4, 64), (8, 8))
+    shapes = ((1, 64), (4, 64), (8, 8))  # all above the columns up to which targets are added side by side
     names = " | ".join(f"{heads}x{width} sum, products ms" for heads, width in shapes)
     print(f"\n| tile | numbers of a warp | columns at most | {names} |")
     print("|---|---|---|" + "---|" * len(shapes))

@@ -1,8 +1,8 @@
 """Kernels for CUDA tensors, written in Triton: no atomics, so the same inputs give the same bits, and no row per edge.
 
-Each sum is computed by one program that walks its target's in-edges in their order; a target of very many edges is
-divided into pieces of a fixed length (`hubs.py`), whose sums are then added in order. Rows in float32 or half precision
-are read as they are and added up in float32.
+Each sum is computed by one program that walks its target's in-edges in their order, where rows are narrow those of
+several targets side by side; a target of very many edges is divided into pieces of a fixed length (`hubs.py`), whose
+sums are then added in order. Rows in float32 or half precision are read as they are and added up in float32.
 
 Read `sum_programs.py`, `largest_programs.py` and `softmax_programs.py` (what runs on the card), then `sums.py`,
 `maxima.py` and `attention.py` (what torch sees of each). Triton comes with torch's builds for CUDA on Linux; it is

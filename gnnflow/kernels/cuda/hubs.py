@@ -16,9 +16,6 @@ from torch import Tensor
 
 from gnnflow.kernels.csr import Csr
 
-LONGEST = 1024
-"""Edges that one program walks; also what decides the order in which a hub's edges are added."""
-
 
 @dataclass(frozen=True)
 class Hubs:
@@ -30,27 +27,30 @@ class Hubs:
     hub_targets: Tensor
 
 
-_found: WeakKeyDictionary[Csr, Hubs] = WeakKeyDictionary()
+_found: WeakKeyDictionary[Csr, dict[int, Hubs]] = WeakKeyDictionary()
 
 
-def hubs_of(csr: Csr) -> Hubs | None:
-    """Return the pieces of an adjacency's hubs, computed once; None where it is known to have none."""
-    most = csr.num_edges // LONGEST
-    if not most or (csr.longest is not None and csr.longest <= LONGEST):
+def hubs_of(csr: Csr, longest: int) -> Hubs | None:
+    """Return the pieces of targets of more than `longest` edges, computed once; None where there are known to be none.
+
+    longest: the edges that one program walks, which also decides the order in which a hub's edges are added.
+    """
+    if csr.num_edges <= longest or (csr.longest is not None and csr.longest <= longest):
         return None
-    if csr not in _found:
-        _found[csr] = _divided(csr, most)
-    return _found[csr]
+    found = _found.setdefault(csr, {})
+    if longest not in found:
+        found[longest] = _divided(csr, longest)
+    return found[longest]
 
 
-def _divided(csr: Csr, most: int) -> Hubs:
-    is_hub = csr.degree > LONGEST
+def _divided(csr: Csr, longest: int) -> Hubs:
+    is_hub, most = csr.degree > longest, csr.num_edges // longest
     # pieces of each target, none where one program walks all [T], and how many come up to each target [T]
-    num_pieces = torch.where(is_hub, (csr.degree + LONGEST - 1) // LONGEST, 0)
+    num_pieces = torch.where(is_hub, (csr.degree + longest - 1) // longest, 0)
     ends = num_pieces.cumsum(0)
     device = csr.offsets.device
     return Hubs(
-        # a target above LONGEST has fewer than 2 x degree / LONGEST pieces
+        # a target above the longest has fewer than 2 x degree / longest pieces
         piece_targets=torch.searchsorted(ends, torch.arange(2 * most, device=device), right=True),
         first_pieces=ends - num_pieces,
         num_pieces=num_pieces,

@@ -1,7 +1,8 @@
-"""The Triton programs of sums: each adds one block of one target's columns, or multiplies one block of edges.
+"""The Triton programs of sums: each adds columns of one target or of several, or multiplies one block of edges.
 
-A tile is [edges, columns] of float32 numbers. Columns of a target are its heads side by side: column k belongs to head
-k // width. Values of a single head serve every head; they are then `width` columns wide.
+A tile is [edges, columns] of float32 numbers, or [targets, columns] where rows are narrow. Columns of a target are its
+heads side by side: column k belongs to head k // width. Values of a single head serve every head; they are then `width`
+columns wide.
 
 Shapes: T targets, S sources, E edges, H heads, K = H x width columns, P pieces of hubs.
 """
@@ -78,6 +79,84 @@ def sum_rows(  # noqa: PLR0917 - Triton takes no keyword-only arguments
         else:
             total += tile.to(tl.float32)
     tl.store(out + column, tl.sum(total, axis=0), mask=within & is_there)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def sum_narrow_rows(  # noqa: PLR0917 - Triton takes no keyword-only arguments
+    offsets: tl.tensor,
+    sources: tl.tensor,
+    edges: tl.tensor,
+    coefficients: tl.tensor,
+    values: tl.tensor,
+    sums: tl.tensor,
+    piece_sums: tl.tensor,
+    piece_targets: tl.tensor,
+    first_pieces: tl.tensor,
+    num_targets: tl.tensor,
+    columns: tl.tensor,
+    width: tl.tensor,
+    heads: tl.tensor,
+    value_columns: tl.tensor,
+    ORDERED: tl.constexpr,
+    WEIGHTED: tl.constexpr,
+    DIVIDED: tl.constexpr,
+    LONGEST: tl.constexpr,
+    TILE_TARGETS: tl.constexpr,
+    TILE_EDGES: tl.constexpr,
+    TILE_COLUMNS: tl.constexpr,
+) -> None:
+    """Write what `sum_rows` does, of TILE_TARGETS targets side by side; each adds its edges one after the other.
+
+    A target of few edges and columns is not enough to do for a program: it would wait for memory four times, one read
+    being where the next has to look, for a few hundred bytes. TILE_EDGES: edges of a target that are read at once.
+    LONGEST is a multiple of TILE_TARGETS.
+    """
+    block = tl.program_id(0).to(tl.int64)
+    row = tl.arange(0, TILE_TARGETS)
+    target = block * TILE_TARGETS + row
+    is_there = target < num_targets
+    begin = tl.load(offsets + target, mask=is_there, other=0)
+    end = tl.load(offsets + target + 1, mask=is_there, other=0)
+    is_there = is_there & (end - begin <= LONGEST)
+    piece = block - tl.cdiv(num_targets, TILE_TARGETS)
+    if DIVIDED:  # noqa: SIM102 - the outer is decided when the program is compiled
+        # programs beyond the targets take a piece of a longer target each, and every row of the tile a share of it
+        if piece >= 0:
+            hub = tl.load(piece_targets + piece)
+            is_taken = hub < num_targets
+            first = tl.load(first_pieces + hub, mask=is_taken, other=0)
+            share = LONGEST // TILE_TARGETS
+            begin = tl.load(offsets + hub, mask=is_taken, other=0) + (piece - first) * LONGEST + row * share
+            end = tl.minimum(tl.load(offsets + hub + 1, mask=is_taken, other=0), begin + share)
+            is_there = (row >= 0) & is_taken
+    degree = tl.where(is_there, end - begin, 0).to(tl.int32)
+    # columns of the values, and the head of each [TILE_COLUMNS]
+    column = tl.program_id(1) * TILE_COLUMNS + tl.arange(0, TILE_COLUMNS)
+    within = column < columns
+    value_column = column % value_columns
+    head = column // width
+    total = tl.zeros((TILE_TARGETS, TILE_COLUMNS), tl.float32)
+    for start in range(0, tl.max(degree, axis=0), TILE_EDGES):
+        for ahead in tl.static_range(TILE_EDGES):
+            held = start + ahead < degree
+            edge = begin + start + ahead
+            source = tl.load(sources + edge, mask=held, other=0)
+            inside = held[:, None] & within[None, :]
+            tile = tl.load(values + source[:, None] * value_columns + value_column[None, :], mask=inside, other=0.0)
+            if WEIGHTED:
+                place = edge
+                if ORDERED:
+                    place = tl.load(edges + edge, mask=held, other=0)
+                factor = tl.load(coefficients + place[:, None] * heads + head[None, :], mask=inside, other=0.0)
+                total += tile.to(tl.float32) * factor
+            else:
+                total += tile.to(tl.float32)
+    if DIVIDED:  # noqa: SIM102 - the outer is decided when the program is compiled
+        if piece >= 0:
+            is_taken = tl.max(is_there.to(tl.int32), axis=0) > 0
+            tl.store(piece_sums + piece * columns + column, tl.sum(total, axis=0), mask=within & is_taken)
+            is_there = row < 0
+    tl.store(sums + target[:, None] * columns + column[None, :], total, mask=is_there[:, None] & within[None, :])
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -8,16 +8,24 @@ Shapes: T targets, S sources, E edges, H heads, D width of a head, K = H x D col
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import torch
 from torch import Tensor
 
 from gnnflow.kernels import gradients
 from gnnflow.kernels.csr import Csr, rows_of
-from gnnflow.kernels.cuda.hubs import LONGEST, hubs_of
+from gnnflow.kernels.cuda.hubs import Hubs, hubs_of
 from gnnflow.kernels.cuda.library import on_card_of, power_of_two, warps
 
 _TILE = 512  # numbers that a program adds at a time
 _MOST_COLUMNS = 256
+_LONGEST = 1024  # edges that one program walks
+_NARROW = 32
+"""Columns up to which targets are added side by side: one alone would leave a program with too little to do."""
+_NARROW_TILE = 256  # targets x columns of a program: four numbers for each of the threads of two warps
+_MOST_TARGETS = 64
+_LONGEST_NARROW = 256  # fewer: the other targets of a program wait for its longest
 
 
 def weighted_sum(csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
@@ -35,14 +43,35 @@ def tile_of(columns: int) -> tuple[int, int]:
     return min(max(_TILE // wide, 4), 32), wide
 
 
+class _Walk(NamedTuple):
+    """How a program goes over edges: of how many targets side by side, of at most how many each, in which tiles."""
+
+    program: Any
+    targets: int
+    longest: int
+    tile: dict[str, int]
+    num_warps: int
+
+    @staticmethod
+    def of(columns: int) -> _Walk:
+        from gnnflow.kernels.cuda.sum_programs import sum_narrow_rows, sum_rows
+
+        if columns > _NARROW:
+            high, wide = tile_of(columns)
+            tile = {"TILE_EDGES": high, "TILE_COLUMNS": wide}
+            return _Walk(sum_rows, 1, _LONGEST, tile, warps(high * wide))
+        wide = power_of_two(columns)
+        targets = min(_NARROW_TILE // wide, _MOST_TARGETS)
+        tile = {"TILE_TARGETS": targets, "TILE_EDGES": 4, "TILE_COLUMNS": wide}
+        return _Walk(sum_narrow_rows, targets, _LONGEST_NARROW, tile, 2)
+
+
 def sums(csr: Csr, coefficient: Tensor | None, value: Tensor, *, edges: Tensor | None = None) -> Tensor:
     """Return the weighted sums [T, H, D] in float32, without a gradient.
 
     coefficient: float32. edges [E]: the row of each edge among the coefficients, where that is not its own. Raises
     IndexError where an operand has not as many rows as the adjacency.
     """
-    from gnnflow.kernels.cuda.sum_programs import sum_pieces, sum_rows
-
     value = rows_of(csr.num_sources, value)
     coefficient = None if coefficient is None else rows_of(csr.num_edges, coefficient)
     heads, width = value.shape[1] if coefficient is None else coefficient.shape[1], value.shape[2]
@@ -50,11 +79,12 @@ def sums(csr: Csr, coefficient: Tensor | None, value: Tensor, *, edges: Tensor |
     out = value.new_empty(csr.num_targets, heads, width, dtype=torch.float32)
     if not out.numel():
         return out
-    hubs, (high, wide) = hubs_of(csr), tile_of(columns)
+    walk = _Walk.of(columns)
+    hubs = hubs_of(csr, walk.longest)
     pieces = None if hubs is None else out.new_empty(len(hubs.piece_targets), columns)
-    blocks = -(-columns // wide)
     with on_card_of(value):
-        sum_rows[csr.num_targets + (0 if pieces is None else len(pieces)), blocks](
+        programs = -(-csr.num_targets // walk.targets) + (0 if pieces is None else len(pieces))
+        walk.program[programs, -(-columns // walk.tile["TILE_COLUMNS"])](
             csr.offsets,
             csr.sources,
             edges,
@@ -72,24 +102,31 @@ def sums(csr: Csr, coefficient: Tensor | None, value: Tensor, *, edges: Tensor |
             ORDERED=edges is not None,
             WEIGHTED=coefficient is not None,
             DIVIDED=hubs is not None,
-            LONGEST=LONGEST,
-            TILE_EDGES=high,
-            TILE_COLUMNS=wide,
-            num_warps=warps(high * wide),
+            LONGEST=walk.longest,
+            **walk.tile,
+            num_warps=walk.num_warps,
         )
-        if hubs is not None:
-            sum_pieces[len(hubs.hub_targets), blocks](
-                pieces,
-                hubs.first_pieces,
-                hubs.num_pieces,
-                hubs.hub_targets,
-                out,
-                csr.num_targets,
-                columns,
-                TILE_COLUMNS=wide,
-                num_warps=1,
-            )
+        if hubs is not None and pieces is not None:
+            _add_pieces(hubs, pieces, out.view(-1, columns), wide=walk.tile["TILE_COLUMNS"])
     return out
+
+
+def _add_pieces(hubs: Hubs, pieces: Tensor, out: Tensor, *, wide: int) -> None:
+    """Write the sums [T, K] of the targets whose edges were divided into pieces [P, K]."""
+    from gnnflow.kernels.cuda.sum_programs import sum_pieces
+
+    num_targets, columns = out.shape
+    sum_pieces[len(hubs.hub_targets), -(-columns // wide)](
+        pieces,
+        hubs.first_pieces,
+        hubs.num_pieces,
+        hubs.hub_targets,
+        out,
+        num_targets,
+        columns,
+        TILE_COLUMNS=wide,
+        num_warps=1,
+    )
 
 
 def products(csr: Csr, left: Tensor, right: Tensor) -> Tensor:
