@@ -289,6 +289,8 @@ def _piece_state(
 
 
 def _seen_from_edges(source: TermRows, target: TermRows, csr: Csr) -> tuple[GatheredTerms, GatheredTerms]:
+    if csr.is_identity:  # a gather would give the nodes' own rows, into which a layer may write as into an edge's
+        return GatheredTerms(source, torch.clone), GatheredTerms(target, torch.clone)
     by_source = GatheredTerms(source, functools.partial(gather_sources, csr))
     return by_source, GatheredTerms(target, functools.partial(gather_targets, csr))
 

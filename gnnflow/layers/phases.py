@@ -7,8 +7,8 @@ the last two missing, one kernel sums it without keeping anything per edge.
 
 Only steps that compute each row by itself and draw nothing move: those of `_BY_ROW` and linear maps. A message whose
 Python code depends on what is in tensors cannot be traced; it runs as it is written, and so does one that makes tensors
-of its own, whose numbers a trace would keep. What was found is kept for as long as the layer's own plain attributes,
-`training` among them, are what they were.
+of its own, whose numbers a trace would keep, or writes into what it is given: an edge has copies, a node does not. What
+was found is kept for as long as the layer's own plain attributes, `training` among them, are what they were.
 
 Shapes: S sources, T targets, E edges, H heads, D width of a head.
 """
@@ -75,7 +75,7 @@ class Phases:
     def terms(self, layer: Layer, side: str, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return a side's terms and those that its hoisted steps give, one row per node."""
         known = self._run(layer, side, {node: given[name] for node, (of, name) in self.inputs.items() if of == side})
-        return {**given, **{node.name: known[node] for node in self.hoisted[side]}}
+        return {**given, **{_term(node): known[node] for node in self.hoisted[side]}}
 
     def message(
         self, layer: Layer, source: Mapping[str, Tensor], target: Mapping[str, Tensor], edge: EdgeContext
@@ -88,7 +88,7 @@ class Phases:
                 known[node] = getattr(edge, name)
             elif any(_is_elsewhere(self.sides, user, side) for user in node.users):
                 known[node] = seen[side][name]
-        known |= {node: seen[side][node.name] for side, nodes in self.hoisted.items() for node in nodes}
+        known |= {node: seen[side][_term(node)] for side, nodes in self.hoisted.items() for node in nodes}
         message: Tensor = self._run(layer, _EDGE, known)[_output(self.graph)]
         return message
 
@@ -169,7 +169,7 @@ def _phases(layer: Layer, sources: list[str], targets: list[str], edge: EdgeCont
         made = [name for name in list(vars(layer)) if name.startswith(_CONSTANT)]
         for name in made:
             vars(layer).pop(name, None)
-    if made:
+    if made or any(_writes(node) for node in graph.nodes):
         return None
     sides: dict[fx.Node, str] = {}
     for node in graph.nodes:
@@ -184,6 +184,13 @@ def _phases(layer: Layer, sources: list[str], targets: list[str], edge: EdgeCont
     if fused is None and not any(hoisted.values()):
         return None
     return Phases(graph, inputs, sides, hoisted, fused)
+
+
+def _writes(node: fx.Node) -> bool:
+    """Return whether a step writes into a tensor that was there before: `relu_`, `inplace=True` or `out=`."""
+    called = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    into = node.op in {"call_function", "call_method"} and called.endswith("_") and not called.endswith("__")
+    return into or bool(node.kwargs.get("inplace")) or node.kwargs.get("out") is not None
 
 
 def _output(graph: fx.Graph) -> fx.Node:
@@ -223,7 +230,12 @@ def _fused(output: fx.Node, inputs: Mapping[fx.Node, tuple[str, str]], sides: Ma
 
 
 def _name(node: fx.Node, inputs: Mapping[fx.Node, tuple[str, str]]) -> str:
-    return inputs[node][1] if node in inputs else node.name
+    return inputs[node][1] if node in inputs else _term(node)
+
+
+def _term(node: fx.Node) -> str:
+    """Return the name of the term that a hoisted step gives: none that a layer would call a term of its own."""
+    return f"message().{node.name}"
 
 
 def _factors(node: fx.Node, sides: Mapping[fx.Node, str]) -> Iterator[fx.Node]:

@@ -238,7 +238,7 @@ def _moved(layer: Layer, phases: Phases | None) -> str:
     if not layer.uses_messages:
         return "transform()"
     if phases is None:
-        return "transform(); nothing of message(), which reads both ends, draws, or cannot be traced"
+        return "transform(); nothing of message(), which reads both ends, draws, writes in place, or cannot be traced"
     steps = [f"{node.name} of {side}s" for side, nodes in phases.hoisted.items() for node in nodes]
     return f"transform(); of message() {', '.join(steps)}" if steps else "transform(); nothing of message()"
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from gnnflow.executions.propagate import partial_state
+from gnnflow.executions.propagate import partial_state, self_state
 from gnnflow.executions.tensors import BlockTensors
 from gnnflow.kernels import Csr
 from gnnflow.layers import EdgeContext, Layer, Max, Sum, Terms
@@ -96,6 +96,37 @@ class Shares(Plain):
         return source["value"] / source["value"].sum(0)
 
 
+class Named(Plain):
+    """Has terms of the names that torch.fx gives to steps."""
+
+    def transform(self, h, node):
+        return Terms({"value": h[:, None], "exp": 10 * h[:, None], "linear": -h[:, None]}, {"h": h[:, None]})
+
+    def message(self, source, target, edge):
+        return torch.exp(source["value"]) * target["h"] * source["exp"] + self.a(source["value"]) - source["linear"]
+
+
+class Writes(Plain):
+    """Writes into what it is given of an edge, which is the edge's own."""
+
+    write = staticmethod(nn.ReLU(inplace=True))
+
+    def message(self, source, target, edge):
+        return source["value"] * self.write(torch.tanh(target["h"])) + self.write(target["h"])
+
+
+class WritesByMethod(Writes):
+    """The same, where it is a method."""
+
+    write = staticmethod(torch.Tensor.sigmoid_)
+
+
+class WritesByFunction(Writes):
+    """The same, by its last argument."""
+
+    write = staticmethod(lambda rows: nn.functional.leaky_relu(rows, 0.1, True))
+
+
 def block(weight):
     return BlockTensors(CSR, EdgeContext(CSR.num_edges, weight), None)
 
@@ -117,7 +148,8 @@ def test_maps_and_functions_of_one_end_run_per_node():
 
 def test_a_gate_is_found_whatever_its_halves_are_made_of():
     _, phases = found(GatedHere(), WEIGHT)
-    assert phases.fused == Fused("tanh", ("linear", "linear_1"), weighted=True)
+    steps = [f"message().{name}" for name in ("tanh", "linear", "linear_1")]
+    assert phases.fused == Fused(steps[0], (steps[1], steps[2]), weighted=True)
     _, phases = found(GatedHere())
     assert not phases.fused.weighted
 
@@ -127,7 +159,10 @@ def test_a_message_that_is_its_source_is_a_plain_sum():
     assert phases.fused == Fused("value", None, weighted=False)
 
 
-@pytest.mark.parametrize("kind", [Depends, Drops, Makes, Shares])
+WRITING = [Writes, WritesByMethod, WritesByFunction]
+
+
+@pytest.mark.parametrize("kind", [Depends, Drops, Makes, Shares, *WRITING])
 def test_what_may_not_move_stays(kind):
     _, phases = found(kind())
     assert phases is None or phases.fused is None
@@ -137,7 +172,7 @@ def test_what_may_not_move_stays(kind):
         assert phases is None
 
 
-@pytest.mark.parametrize("kind", [Plain, GatedHere, Differences, Depends, Largest, Makes, Settings, Shares])
+@pytest.mark.parametrize("kind", [Plain, GatedHere, Differences, Depends, Largest, Makes, Settings, Shares, Named])
 @pytest.mark.parametrize("weight", [None, WEIGHT])
 def test_states_and_gradients_are_those_of_messages_written_out(kind, weight):
     torch.manual_seed(0)
@@ -159,6 +194,17 @@ def test_states_and_gradients_are_those_of_messages_written_out(kind, weight):
         assert (one is None) == (other is None)
         if one is not None:
             torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("kind", WRITING)
+def test_what_a_message_writes_into_its_edges_is_not_in_the_terms_of_nodes(kind):
+    layer = kind()
+    terms, phases = found(layer)
+    assert phases is None
+    before = terms.target["h"].clone()
+    partial_state(layer, source=terms.source, target=terms.target, block=block(None))
+    self_state(layer, source=terms.source, target=terms.target, edge=EdgeContext(NODES))
+    assert torch.equal(terms.target["h"], before)
 
 
 @pytest.mark.parametrize("kind", [Makes, Settings])
