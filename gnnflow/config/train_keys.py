@@ -79,7 +79,8 @@ class TrainKeys(Section):
     patience: Integer = Field(
         0,
         ge=0,
-        description="Stop after this many epochs without a better validation metric; 0 never stops early.",
+        description="Stop after this many epochs without a better validation metric, or as good a one with a lower "
+        "validation loss; 0 never stops early.",
     )
     workers: Integer = Field(
         1,

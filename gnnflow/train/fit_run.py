@@ -220,6 +220,14 @@ class FitRun:
         metric = self.options.metric
         outputs = self.source.outputs(self.model, "valid")
         loss = outputs.loss(self.objective)
+        if not math.isfinite(loss):
+            # no weights are better or worse than others by that
+            raise TrainingError(
+                f"the validation loss is {loss} in epoch {self.state.epoch}",
+                where="train",
+                fix="A loss of your own has to give a number for the valid split; balanced weights need one of its "
+                "classes in the train split.",
+            )
         value = loss if metric == "loss" else outputs.metric(metric, self.objective.label_kind)
         height = -value if lower_is_better(metric) else value
         if self.state.is_better(value=height, loss=loss):

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import torch
@@ -222,6 +223,18 @@ def test_missing_splits_are_named(missing: str, where: str) -> None:
 def test_scores_that_are_not_finite_are_refused() -> None:
     with pytest.raises(TrainingError, match="train: the model's scores are not finite"):
         run(planted(train_shards=1), epochs=1, lr=1e38, optimizer="sgd", batch_size=120)
+
+
+@pytest.mark.parametrize("metric", ["loss", "accuracy"])
+def test_a_validation_loss_that_is_no_number_is_refused_and_not_taken_for_the_best(metric: str) -> None:
+    labels = GRAPH.labels.copy()
+    labels[:] = labels % 2
+    valid = np.concatenate([targets for name, targets in GRAPH.targets.items() if name.startswith("valid")])
+    labels[valid] = 2  # a class that no target of the train split has, so that its balanced weight is zero
+    graph = Planted(GRAPH.neighborhood, labels, GRAPH.targets)
+    with pytest.raises(TrainingError, match="the validation loss is nan in epoch 0") as caught:
+        run(graph, epochs=3, class_weight="balanced", metric=metric)
+    assert "balanced weights need one of its classes in the train split" in str(caught.value)
 
 
 @pytest.mark.parametrize("layout", ["shared", "inline"])
