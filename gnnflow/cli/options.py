@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
 from contextlib import contextmanager
@@ -94,17 +95,27 @@ def own_code_refused(config: Config) -> Iterator[None]:
 
 def _own_code_refusal(config: Config, error: Exception) -> LayerError | None:
     """Return what a layer class of the user's own raised as his matter; None for anything else."""
-    module = sys.modules.get(config.model.kind.partition(":")[0]) if ":" in config.model.kind else None
-    if isinstance(error, GnnflowError) or module is None:
+    if isinstance(error, GnnflowError) or ":" not in config.model.kind:
         return None
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == module.__file__]
+    own = _files_of(config.model.kind.partition(":")[0])
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(own)]
     if not frames:
         return None
     return LayerError(
         f"{config.model.kind} raised {type(error).__name__}: {error}",
         where=f"{frames[-1].filename}, line {frames[-1].lineno}",
-        fix="Mend the class there; GNNFLOW_DEBUG=1 shows the whole traceback.",
+        fix="Mend the class there, or give it other model.options; GNNFLOW_DEBUG=1 shows the whole traceback.",
     )
+
+
+def _files_of(name: str) -> tuple[str, ...]:
+    """Return how the paths of a module's files begin, and of all modules of the package that it is in."""
+    package = name.partition(".")[0]
+    module = sys.modules.get(package)
+    if module is None or package == "gnnflow":
+        return ()
+    folders = tuple(f"{each}{os.sep}" for each in getattr(module, "__path__", ()))
+    return folders or tuple(filter(None, [module.__file__]))
 
 
 def show(summary: Mapping[str, Any], *, as_json: bool) -> None:

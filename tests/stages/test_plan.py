@@ -157,21 +157,27 @@ def test_the_command_prints_a_line_per_stage_or_one_object(tmp_path: Path) -> No
     assert told["seconds"] > 0
 
 
-def test_what_a_layer_of_ones_own_raises_is_told_as_its_matter(tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", ["broken_layer.py", "broken_layers/inner.py"])
+def test_what_a_layer_of_ones_own_raises_is_told_as_its_matter(tmp_path: Path, file: str) -> None:
     write_graph(tmp_path)
-    (tmp_path / "broken_layer.py").write_text(
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(
         "from gnnflow.layers.gcn import GCN\n\n\n"
         "class Broken(GCN):\n"
         "    def update(self, own, aggregated):\n        return own / (1 // 0)\n"
     )
+    name = file.partition("/")[0].removesuffix(".py")
+    if path.parent != tmp_path:  # a package that passes on what a module of it has
+        path.with_name("__init__.py").write_text(f"from {name}.inner import Broken as Broken\n")
     config = graph_config(tmp_path, train={"epochs": 2}).model_dump(mode="json", exclude_unset=True)
-    config["model"] = {"kind": "broken_layer:Broken", "hidden": 4}
+    config["model"] = {"kind": f"{name}:Broken", "hidden": 4}
     (tmp_path / "c.yaml").write_text(json.dumps(config))
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(tmp_path))
         shown = run_cli(["plan", str(tmp_path / "c.yaml"), "--seconds", "0"])
-    assert "broken_layer:Broken raised ZeroDivisionError" in shown.message
-    assert "broken_layer.py, line 6" in shown.message
+    assert f"{name}:Broken raised ZeroDivisionError" in shown.message
+    assert f"{file}, line 6" in shown.message
 
 
 FIGURE = st.floats(0, 1e6)
