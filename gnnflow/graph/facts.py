@@ -110,7 +110,8 @@ class GraphFacts:
     a second time, in that order. label_unit: where labels are numbers to predict and some are in the train split.
     large_columns: those of large numbers that nothing scales, by the key of the config that would
     (`gnnflow.ingest.sizes`). scales: by what the columns of each table are scaled that has such. columns_read: of each
-    table the columns that its features or attributes were read from, in their order.
+    table the columns that its features or attributes were read from, in their order. class_counts: the labelled targets
+    of each class, where there are classes and not very many.
     """
 
     num_nodes: int
@@ -143,6 +144,7 @@ class GraphFacts:
     large_columns: dict[str, tuple[str, ...]] = field(default_factory=dict)
     scales: dict[str, ColumnScale] = field(default_factory=dict)
     columns_read: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    class_counts: tuple[int, ...] = ()
 
     @cached_property
     def schema(self) -> GraphSchema:

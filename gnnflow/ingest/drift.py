@@ -1,4 +1,4 @@
-"""How far a column has moved: the population stability index over deciles of the earlier table.
+"""How far a column has moved: the population stability index over deciles of the earlier table, or over classes.
 
 PSI = sum over bins of (p_new - p_old) ln(p_new / p_old). By custom 0.1 is worth a look and 0.25 is a shift.
 """
@@ -13,6 +13,8 @@ import numpy as np
 from gnnflow.ingest.statistics import rows_up_to
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.graph.facts import ColumnCounts
 
@@ -29,16 +31,29 @@ class Drift:
 
 
 def drift_of(before: ColumnCounts, after: ColumnCounts) -> Drift:
-    """Return how far a column moved. Equal columns give exactly 0.
+    """Return how far a column moved. Equal columns give exactly 0."""
+    cuts = _cuts(before)
+    return _moved(_rows(before, cuts), _rows(after, cuts))
+
+
+def class_drift(before: Sequence[int], after: Sequence[int]) -> Drift:
+    """Return how far labels moved, of the targets of each class: a class that either has is a bin."""
+    counts = np.zeros((2, max(len(before), len(after))))
+    counts[0, : len(before)], counts[1, : len(after)] = before, after
+    old, new = counts[:, counts.any(axis=0)]
+    return _moved(old, new)
+
+
+def _moved(old: FloatArray, new: FloatArray) -> Drift:
+    """Return the drift of rows by bin.
 
     Without a shift PSI is distributed as (1 / rows before + 1 / rows after) times chi-squared with bins - 1 degrees of
     freedom (Yurdakul, Statistical properties of the population stability index, 2018), which gives `chance`.
     """
-    cuts = _cuts(before)
-    old, new = _shares(before, cuts), _shares(after, cuts)
-    degrees = len(cuts)
-    chance = (degrees + 4 * np.sqrt(2 * degrees)) * (1 / max(before.rows, 1) + 1 / max(after.rows, 1))
-    return Drift(float(np.sum((new - old) * np.log(new / old))), float(chance))
+    degrees = len(old) - 1
+    chance = (degrees + 4 * np.sqrt(2 * degrees)) * (1 / max(old.sum(), 1) + 1 / max(new.sum(), 1))
+    before, after = ((held + _PRIOR) / (held + _PRIOR).sum() for held in (old, new))
+    return Drift(float(np.sum((after - before) * np.log(after / before))), float(chance))
 
 
 def _cuts(column: ColumnCounts) -> IntArray:
@@ -54,7 +69,6 @@ def _cuts(column: ColumnCounts) -> IntArray:
     return np.r_[codes[0] - 1, cuts] if cuts[0] == codes[0] else cuts
 
 
-def _shares(column: ColumnCounts, cuts: IntArray) -> FloatArray:
-    # rows of each bin, one more than there are cuts
-    counts = np.diff(np.r_[0.0, rows_up_to(column, cuts), float(column.rows)]) + _PRIOR
-    return np.asarray(counts / counts.sum())
+def _rows(column: ColumnCounts, cuts: IntArray) -> FloatArray:
+    """Return the rows of each bin, of which there is one more than there are cuts."""
+    return np.asarray(np.diff(np.r_[0.0, rows_up_to(column, cuts), float(column.rows)]))

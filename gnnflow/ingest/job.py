@@ -15,7 +15,7 @@ from gnnflow.graph.errors import TableError
 from gnnflow.graph.facts import GraphFacts, RowCounts
 from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.ingest import edge_rounds, links, node_rounds
-from gnnflow.ingest.label_counts import check_digits, missing_classes
+from gnnflow.ingest.label_counts import check_digits
 from gnnflow.ingest.moments import scales_of
 from gnnflow.ingest.records import Records, count_splits, facts_of, total
 from gnnflow.ingest.statistics import CHANNEL, TYPE_MARK, column_names, merge_counts, statistics_of
@@ -118,15 +118,11 @@ class IngestJob:
 
 @dataclass(frozen=True)
 class IngestResult:
-    """What ingest committed: its files in order, its rows in and out, and the facts later stages read.
-
-    missing_classes: the numbers of those that no target has.
-    """
+    """What ingest committed: its files in order, its rows in and out, and the facts later stages read."""
 
     files: tuple[FileEntry, ...]
     rows: RowCounts
     facts: GraphFacts
-    missing_classes: tuple[int, ...] = ()
 
 
 def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
@@ -163,7 +159,7 @@ def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
         _check_classes(edges[-1], job)
     check_digits((*read, *edge_read), steps.targets, job)
     facts = facts_of(job, book, steps, columns=counted, scales=scales | edge_scales)
-    return IngestResult(steps.files, steps.rows, facts, missing_classes(steps.targets, job))
+    return IngestResult(steps.files, steps.rows, facts)
 
 
 def _builder(job: IngestJob) -> str:

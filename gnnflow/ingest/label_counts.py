@@ -31,11 +31,12 @@ def label_counts(rows: pa.Table, kind: LabelKind) -> dict[str, Any]:
     """Return what a task counts of the labels of its targets, rows with our columns label and split."""
     traits, label = LABEL_KINDS[kind], rows["label"]
     if traits.is_class:
-        numbers = np.unique(to_numpy(label))
+        numbers = to_numpy(label)
         held = numbers[numbers >= 0]
+        largest = int(held.max(initial=-1))
         # more than a person would look for are not told apart
-        few = {} if len(held) > _MANY_CLASSES else {"classes": held.tolist()}
-        return {"label_max": int(held.max(initial=-1)), **few}
+        few = {} if largest >= _MANY_CLASSES else {"class_counts": np.bincount(held).tolist()}
+        return {"label_max": largest, **few}
     if traits.has_classes:
         return {}
     trained_on = np.asarray(to_numpy(label), np.float64)[to_numpy(rows["split"]) == _TRAIN]
@@ -50,13 +51,15 @@ def num_classes_of(records: Sequence[TaskRecord], job: IngestJob) -> int:
     return job.config.classes_given or max(largest + 1, 2)
 
 
-def missing_classes(records: Sequence[TaskRecord], job: IngestJob) -> tuple[int, ...]:
-    """Return the numbers of the classes that no target has; none where there are very many, or no classes."""
-    counted = [record.counts["classes"] for record in records if "classes" in record.counts]
-    if len(counted) < sum("label_max" in record.counts for record in records):
+def class_counts_of(records: Sequence[TaskRecord], job: IngestJob) -> tuple[int, ...]:
+    """Return how many targets each class has; nothing where there are very many, or no classes."""
+    counted = [record.counts["class_counts"] for record in records if "class_counts" in record.counts]
+    if not counted or len(counted) < sum("label_max" in record.counts for record in records):
         return ()
-    held = {number for each in counted for number in each}
-    return tuple(number for number in range(num_classes_of(records, job)) if number not in held) if held else ()
+    total = np.zeros(max(num_classes_of(records, job), *map(len, counted)), np.int64)
+    for each in counted:
+        total[: len(each)] += np.asarray(each, np.int64)
+    return tuple(total.tolist()) if total.any() else ()
 
 
 def check_digits(read: Sequence[TaskRecord], targets: Sequence[TaskRecord], job: IngestJob) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from gnnflow.graph.facts import ColumnCounts, FeatureFacts, GraphFacts, RelationFacts, RowCounts, TypeFacts
 from gnnflow.graph.splits import SPLITS
-from gnnflow.ingest.label_counts import label_unit_of, num_classes_of
+from gnnflow.ingest.label_counts import class_counts_of, label_unit_of, num_classes_of
 from gnnflow.ingest.sizes import large_columns
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ def facts_of(
         large_columns=_large_columns(job, steps),
         scales=scales,
         columns_read=columns_read(job),
+        class_counts=class_counts_of(steps.targets, job),
     )
 
 

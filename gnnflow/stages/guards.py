@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gnnflow.graph.errors import GuardError, StorageError, listed
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.schema import Relation
-from gnnflow.ingest.drift import Drift, drift_of
+from gnnflow.ingest.drift import Drift, class_drift, drift_of
 from gnnflow.ingest.statistics import TYPE_MARK
 from gnnflow.stages.base import Artifact, StageResult
 from gnnflow.storage.manifest import committed, read_manifest
@@ -33,7 +33,8 @@ class GuardResult(StageResult):
     """What was compared. previous is the run compared with, "" where there is none; reads are the graph stores.
 
     figures: `nodes`, `edges` and `label_rate` are relative changes, on typed graphs also `nodes.<type>` and
-    `edges.<relation>`; `psi.<column>` is the column's index. notes say what could not be checked.
+    `edges.<relation>`; `psi.<column>` is the column's index, of a feature or of labels that are classes. notes say what
+    could not be checked.
     """
 
     previous: str
@@ -156,8 +157,10 @@ def _compare(context: StageContext, new: GraphFacts, old: GraphFacts, run: str) 
     breaches = _size_breaches(guards.rows, parts or whole) + _rate_breaches(guards.label_rate, rates, config, new)
     if guards.psi is not None:
         drifts, gone = _drifts(new, old)
+        if new.class_counts and old.class_counts:
+            drifts[config.label_column] = class_drift(old.class_counts, new.class_counts)
         figures |= {f"psi.{name}": drift.psi for name, drift in drifts.items()}
-        breaches += _psi_breaches(guards.psi, drifts, gone, config)
+        breaches += _psi_breaches(guards.psi, drifts, gone, config, new)
     if breaches:
         raise _error(breaches, run, config)
     return figures
@@ -220,8 +223,13 @@ def _rate_breaches(
     typed = config.schema.is_typed and config.target is not None
     of = f"{graph.targets} of type {config.target}" if typed else graph.targets
     text = f"{rates[0]:.2%} of the {of} have a label, {rates[1]:.2%} before: {change:+.1%}, and {limit:.1%} is allowed"
-    table = config.node_tables[config.schema.types[config.target_type]]
-    return [_Breach("label_rate", text, table if graph.targets == "nodes" else config.edge_tables[config.target_edges])]
+    return [_Breach("label_rate", text, _labelled_table(config, graph))]
+
+
+def _labelled_table(config: GraphConfig, graph: GraphFacts) -> str:
+    if graph.targets == "edges":
+        return config.edge_tables[config.target_edges]
+    return config.node_tables[config.schema.types[config.target_type]]
 
 
 def _drifts(new: GraphFacts, old: GraphFacts) -> tuple[dict[str, Drift], list[str]]:
@@ -232,7 +240,9 @@ def _drifts(new: GraphFacts, old: GraphFacts) -> tuple[dict[str, Drift], list[st
     return {name: drift_of(before[name], after[name]) for name in shared}, only_one
 
 
-def _psi_breaches(limit: float, drifts: dict[str, Drift], only_one: list[str], config: GraphConfig) -> list[_Breach]:
+def _psi_breaches(
+    limit: float, drifts: dict[str, Drift], only_one: list[str], config: GraphConfig, graph: GraphFacts
+) -> list[_Breach]:
     found = []
     if only_one:
         text = f"the feature columns are others than before: {listed(only_one)}"
@@ -243,7 +253,8 @@ def _psi_breaches(limit: float, drifts: dict[str, Drift], only_one: list[str], c
         chance = f" (of which {over[name].chance:.3g} may be chance)" if over[name].chance > limit / 10 else ""
         text = f"column {name} has moved: PSI {over[name].psi:.3g}{chance}, and {limit:.3g} is allowed"
         also = f"; over it are also {listed(worst[1:])}" if worst[1:] else ""
-        found.append(_Breach("psi", text + also, _table_of(name, config)))
+        table = _labelled_table(config, graph) if name == config.label_column else _table_of(name, config)
+        found.append(_Breach("psi", text + also, table))
     return found
 
 

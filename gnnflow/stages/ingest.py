@@ -67,10 +67,10 @@ def _tell_of_rows(result: IngestResult, artifact: str, tell: Callable[[str], Non
         if rows.rows_quarantined:
             place = join(artifact, "quarantine")
             tell(f"{name}: {rows.rows_quarantined:,} of {rows.rows_in:,} rows were set aside, see {place}")
-    if result.missing_classes:
+    if missing := [number for number, held in enumerate(result.facts.class_counts) if not held]:
         names = dict(enumerate(result.facts.class_names))
-        shown = listed([names.get(number, str(number)) for number in result.missing_classes])
-        what = "row has class" if len(result.missing_classes) == 1 else "row has any of the classes"
+        shown = listed([names.get(number, str(number)) for number in missing])
+        what = "row has class" if len(missing) == 1 else "row has any of the classes"
         tell(f"no {what} {shown}: a model has an output for each of {result.facts.num_classes:,} all the same")
 
 

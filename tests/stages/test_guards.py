@@ -53,7 +53,8 @@ def test_the_same_tables_pass(graph: Path) -> None:
     report = check(graph)
     assert report.previous == read_json(str(graph / "runs/runs/small/latest.json"))["run"]
     assert set(report.figures.values()) == {0.0}
-    assert {name for name in report.figures if name.startswith("psi.")} == {f"psi.x[{place}]" for place in range(5)}
+    columns = {f"psi.x[{place}]" for place in range(5)} | {"psi.label"}
+    assert {name for name in report.figures if name.startswith("psi.")} == columns
 
 
 def test_without_an_earlier_run_everything_passes(tmp_path: Path) -> None:
@@ -136,6 +137,19 @@ def test_vanished_labels_are_named(graph: Path) -> None:
     with pytest.raises(GuardError, match=r"50.00% of the nodes have a label, 100.00% before: -50.0%, and 20.0%"):
         check(graph)
     assert check(graph, label_rate=0.6).figures["label_rate"] == -0.5
+
+
+@pytest.mark.parametrize("label", [lambda _: 0, lambda held: held + 1], ids=["one class", "another class each"])
+def test_labels_whose_classes_moved_are_named(graph: Path, label: Callable[[int], int]) -> None:
+    table = pq.read_table(graph / "nodes.parquet")
+    place = table.column_names.index("label")
+    moved = [label(held) for held in table["label"].to_pylist()]
+    pq.write_table(table.set_column(place, "label", [moved]), graph / "nodes.parquet")
+    with pytest.raises(GuardError, match=r"column label has moved: PSI .* and 0.25 is allowed") as caught:
+        check(graph)
+    assert caught.value.where == str(graph / "nodes.parquet")
+    assert "guards.psi" in caught.value.fix
+    assert check(graph, psi=100).figures["psi.label"] > 0.25
 
 
 def test_every_breach_is_told_at_once(graph: Path) -> None:
