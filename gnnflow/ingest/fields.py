@@ -203,14 +203,20 @@ def weight_is_number(schema: pa.Schema, chunk: Chunk, name: str) -> bool:
     return True
 
 
-def check_time(field: pa.Field, chunk: Chunk) -> None:
-    """Raise TableError where a column holds no times."""
+def time_of(field: pa.Field, chunk: Chunk) -> str:
+    """Return what the numbers of a column of times mean: integers of the user's own, or a unit, and whether of a zone.
+
+    Raises TableError where it holds no times.
+    """
     if not any(is_one(field.type) for is_one in (pa.types.is_integer, pa.types.is_timestamp, pa.types.is_date)):
         raise TableError(
             f"column {field.name!r} is {field.type}, not a time{text_at(field)}",
             where=chunk.uri,
             fix="Write times as integers, dates or timestamps.",
         )
+    if pa.types.is_timestamp(field.type) and field.type.tz:
+        return f"timestamp[{field.type.unit}] of a time zone"  # whichever: they are stored as moments of UTC
+    return _meaning(field.type, is_number=False)
 
 
 def shown(stated: bytes) -> str:

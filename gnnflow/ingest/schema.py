@@ -16,11 +16,11 @@ from gnnflow.graph.labels import LABEL_KINDS, LabelKind
 from gnnflow.ingest.fields import (
     ColumnPart,
     agreed_schema,
-    check_time,
     field_of,
     id_type_of,
     part_of,
     split_is_text,
+    time_of,
     weight_is_number,
 )
 from gnnflow.ingest.label_schema import class_names_of, label_of
@@ -93,7 +93,8 @@ class EdgeSchema(TableSchema):
     """How to read a relation's edge table.
 
     src_type, dst_type: of the ids of its ends. targets: where edges are, of this table or another one; is_target: of
-    this. has_time: edges have times; those of another table than the targets' have them where it has the column.
+    this. time: what edges' times are, "" without; those of another table than the targets' have them where it has the
+    column.
     """
 
     src_type: IdType = "int64"
@@ -102,7 +103,12 @@ class EdgeSchema(TableSchema):
     attributes: tuple[ColumnPart, ...] = ()
     targets: EdgeTargets | None = None
     is_target: bool = False
-    has_time: bool = False
+    time: str = ""
+
+    @property
+    def has_time(self) -> bool:
+        """Whether edges have times."""
+        return bool(self.time)
 
     @property
     def columns_read(self) -> tuple[str, ...]:
@@ -186,7 +192,7 @@ def read_edge_schema(
         label_width=width,
         is_target=own is not None,
         has_split=own is not None and own.by_column,
-        has_time=targets is not None and targets.have_times and _has_time(found, chunks, config, relation),
+        time=_time(found, chunks, config, relation) if targets is not None and targets.have_times else "",
         class_names=class_names_of(chunks, config) if LABEL_KINDS[kind].has_classes else (),
     )
 
@@ -233,8 +239,8 @@ def _label_of_edges(
     return label_of(found, edges, config)
 
 
-def _has_time(found: pa.Schema, edges: Sequence[Chunk], config: GraphConfig, relation: Relation) -> bool:
-    """Return whether a relation's table has times.
+def _time(found: pa.Schema, edges: Sequence[Chunk], config: GraphConfig, relation: Relation) -> str:
+    """Return what the times of a relation's table are, "" where it has none.
 
     Raises TableError where it has none and joins the types that targets join: its edges may be those of the targets
     once more, turned round perhaps, and without times a target would be scored from itself.
@@ -242,14 +248,13 @@ def _has_time(found: pa.Schema, edges: Sequence[Chunk], config: GraphConfig, rel
     target = config.target_edges
     if relation != target and config.timestamp not in found.names:
         if {relation.source, relation.target} != {target.source, target.target}:
-            return False
+            return ""
         raise TableError(
             f"has no column {config.timestamp!r} (graph.timestamp), and may list edges of {target} once more",
             where=edges[0].uri,
             fix="Write the column. An edge that was always there has the earliest time.",
         )
-    check_time(field_of(found, edges[0], config.timestamp, "graph.timestamp"), edges[0])
-    return True
+    return time_of(field_of(found, edges[0], config.timestamp, "graph.timestamp"), edges[0])
 
 
 def node_table(config: GraphConfig, node_type: int) -> str:

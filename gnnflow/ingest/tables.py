@@ -161,6 +161,8 @@ def tables_of(
         for number, table in enumerate(edges)
     ]
     _refuse_unknown_columns(config, schemas, edge_schemas)
+    if targets is not None:
+        _refuse_other_times(edges, edge_schemas, config, target=targets.table)
     stems, firsts = _stems("nodes", config.schema.types, config), _firsts(nodes)
     return Tables(
         tuple(
@@ -235,6 +237,19 @@ def _refuse_unknown_columns(config: GraphConfig, nodes: Sequence[NodeSchema], ed
                 f"no edge table has a column {missing[0]!r}",
                 where="graph.edge_features",
                 fix="Name columns of theirs, or give {relation: columns}.",
+            )
+
+
+def _refuse_other_times(
+    edges: Sequence[SourceTable], schemas: Sequence[EdgeSchema], config: GraphConfig, *, target: int
+) -> None:
+    """Raise TableError where times are not as those of the targets' table, to which they are compared as numbers."""
+    for table, schema in zip(edges, schemas, strict=True):
+        if schema.has_time and schema.time != schemas[target].time:
+            raise TableError(
+                f"column {config.timestamp!r} is {schema.time}, in {edges[target].uri} it is {schemas[target].time}",
+                where=table.uri,
+                fix="Write the column with one type in all tables.",
             )
 
 

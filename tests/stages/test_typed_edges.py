@@ -16,6 +16,7 @@ from gnnflow.config import config_from_dict, load_config
 from gnnflow.datasets import write_typed_payments
 from gnnflow.graph.errors import ConfigError, RegistryError, TableError
 from gnnflow.graph.facts import FlatFacts, GraphFacts
+from gnnflow.graph.schema import Relation
 from gnnflow.graphfeature.pairs import read_pair_shard
 from gnnflow.layers import load_model
 from gnnflow.stages import publish, score
@@ -42,6 +43,14 @@ from tests.typed_tasks import (
 
 EDGE = {"kind": "edge", "decoder": {"kind": "mlp", "hidden": 16}}
 EDGE_GRAPH = {"label": "illicit", "edge_features": {PAYS: ["amount"]}}
+MOMENTS = pa.array(np.arange(400) * 86_400).cast(pa.timestamp("s"))
+
+
+def with_times(pays: pa.Array, sends: pa.Array) -> dict[str, pa.Table]:
+    tables = labelled()
+    for relation, times in ((PAYS, pays), (SENDS, sends)):
+        tables[relation] = tables[relation].append_column("timestamp", times.slice(0, tables[relation].num_rows))
+    return tables
 
 
 def test_labels_of_a_relation_are_learned_and_every_edge_gets_a_row(tmp_path: Path) -> None:
@@ -200,3 +209,42 @@ def test_by_time_a_table_that_may_list_the_same_edges_must_have_times(tmp_path: 
     config = config_of(tmp_path, tables, task={"split": {"kind": "time"}}, graph=graph)
     with pytest.raises(TableError, match=r"paid_by__account.parquet: has no column 'timestamp'.*once more"):
         store_of(config)
+
+
+@pytest.mark.parametrize(
+    ("sends", "told"),
+    [
+        (MOMENTS.cast(pa.timestamp("us")), r"timestamp\[us\]"),
+        (MOMENTS.cast(pa.timestamp("ms")).cast(pa.date32()), r"date32\[day\]"),
+        (MOMENTS.cast(pa.timestamp("ms", "UTC")), r"timestamp\[ms\] of a time zone"),
+        (MOMENTS.cast(pa.int64()), "integer"),
+    ],
+    ids=["another unit", "days", "a zone", "numbers"],
+)
+def test_times_of_two_tables_that_cannot_be_compared_are_refused(tmp_path: Path, sends: pa.Array, told: str) -> None:
+    tables = with_times(MOMENTS.cast(pa.timestamp("ms")), sends)
+    config = config_of(tmp_path, tables, task={"split": {"kind": "time"}})
+    found = (
+        rf"sends__account.parquet: column 'timestamp' is {told}, in .*merchant.parquet it is timestamp\[ms\]\. Write"
+    )
+    with pytest.raises(TableError, match=found):
+        store_of(config)
+
+
+@pytest.mark.parametrize(
+    ("pays", "sends"),
+    [
+        (MOMENTS.cast(pa.int64()), MOMENTS.cast(pa.int64()).cast(pa.int32())),
+        (MOMENTS.cast(pa.timestamp("ms", "UTC")), MOMENTS.cast(pa.timestamp("ms", "Europe/Rome"))),
+    ],
+    ids=["integers of two widths", "two zones"],
+)
+def test_times_of_two_tables_may_be_written_in_two_ways(tmp_path: Path, pays: pa.Array, sends: pa.Array) -> None:
+    store = store_of(config_of(tmp_path, with_times(pays, sends), task={"split": {"kind": "time"}}))
+    sends = store.schema.relations.index(Relation.parse(SENDS))
+    parts = range(store.num_partitions)
+    carrying = pa.concat_tables([store.edges(part, ["time"], relation=sends) for part in parts])
+    pairs = pa.concat_tables([store.pairs(part, ["time", "split"]) for part in parts])
+    held = pairs.filter(pc.greater(pairs["split"], 0))
+    assert 0 < carrying.num_rows < 400
+    assert pc.max(carrying["time"]).as_py() < pc.min(held["time"]).as_py()
