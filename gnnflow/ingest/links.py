@@ -185,18 +185,24 @@ def build_links(index: int, inbox: Inbox, *, job: IngestJob, book: PartitionBook
     if relation != job.tables.edges[job.targets.table].relation:
         return replace(built, counts=counts)
     pairs = inbox.read("pairs", tasks=of_targets).combine_chunks()
-    # targets in (dst, src) order, those of one pair in the order of the table [P]
+    if job.targets.are_pairs:
+        copies = _split_of(_pair(pairs, book), held, split) > to_numpy(pairs["split"])
+        pairs = take_rows(pairs, np.flatnonzero(~copies))
+    pairs = _with_keys(pairs, relation, job=job, book=book)
+    stored = pairs.select([name for name in _STORED if name in pairs.column_names])
+    entry = commit_table(job.artifact, pairs_file(partition), stored)
+    return replace(built, files=(*built.files, entry), counts={**counts, **_counts(pairs, job)})
+
+
+def _with_keys(pairs: pa.Table, relation: int, *, job: IngestJob, book: PartitionBook) -> pa.Table:
+    """Return targets with their keys in (dst, src) order, those of one pair in the order of the table or as one [P]."""
+    assert job.targets is not None
     pairs = take_rows(pairs, np.lexsort((to_numpy(pairs["place"]), _pair(pairs, book))))
     number = edge_rounds.occurrences(to_numpy(pairs["dst"]), to_numpy(pairs["src"]))
     name = str(job.graph.relations[relation]) if job.graph.is_typed else ""
     keys = edge_keys(to_numpy(pairs["dst_key"]), to_numpy(pairs["src_key"]), number, relation=name)
     pairs = pairs.append_column("key", pa.array(keys))
-    if job.targets.are_pairs:
-        copies = _split_of(_pair(pairs, book), held, split) > to_numpy(pairs["split"])
-        pairs = take_rows(pairs, np.flatnonzero((number == 0) & ~copies))
-    stored = pairs.select([name for name in _STORED if name in pairs.column_names])
-    entry = commit_table(job.artifact, pairs_file(partition), stored)
-    return replace(built, files=(*built.files, entry), counts={**counts, **_counts(pairs, job)})
+    return take_rows(pairs, np.flatnonzero(number == 0)) if job.targets.are_pairs else pairs
 
 
 def _tasks(table: int, job: IngestJob) -> range:

@@ -104,6 +104,35 @@ def test_a_planted_reverse_of_a_test_edge_is_left_out_and_counted(tmp_path: Path
     assert degrees.sum() == len(edges)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_of_the_rows_of_a_pair_one_of_the_latest_split_is_the_target(tmp_path: Path, seed: int) -> None:
+    write_graph(tmp_path, num_nodes=8, num_edges=90, seed=seed)  # of 56 pairs
+    drawn = pairs_with_keys(ingested(graph_config(tmp_path, **LINK))[0])
+    rng = np.random.default_rng(seed)
+    splits = rng.choice(np.array([*SPLITS, None], dtype=object), 90, p=[0.6, 0.1, 0.1, 0.2]).tolist()
+    with_splits(tmp_path, splits)
+    config = graph_config(tmp_path, task={"kind": "link", "split": {"kind": "column"}}, train={"metric": "mrr"})
+    store, edges, pairs = ingested(config)
+    codes = [SPLITS.index(split) if split else -1 for split in splits]
+    rows = list(zip(table_edges(tmp_path), codes, strict=True))
+    latest: dict[frozenset[Any], int] = {}
+    for edge, code in rows:
+        between = frozenset(edge)
+        latest[between] = max(latest.get(between, -1), code if len(between) == 2 else -1)
+    targets = {(edge, code) for edge, code in rows if code >= 0 and code == latest[frozenset(edge)]}
+    assert sorted(targets) == sorted((pair, SPLITS.index(name)) for name, found in pairs.items() for pair in found)
+    assert sorted(edges) == sorted(edge for edge, _ in rows if latest[frozenset(edge)] <= 0)
+    keys = pairs_with_keys(store)
+    assert keys == {pair: drawn[pair] for pair in keys}
+
+
+def pairs_with_keys(store: GraphStore) -> dict[Edge, int]:
+    """The key of each pair, by dense ids, which a split does not change."""
+    tables = [store.pairs(part, ["src", "dst", "key"]) for part in range(store.num_partitions)]
+    columns = (pa.concat_tables(tables)[name].to_pylist() for name in ("src", "dst", "key"))
+    return {(src, dst): key for src, dst, key in zip(*columns, strict=True)}
+
+
 def test_a_column_that_is_not_there_is_named(tmp_path: Path) -> None:
     write_graph(tmp_path)
     config = graph_config(tmp_path, task={"kind": "link", "split": {"kind": "column"}}, train={"metric": "mrr"})
