@@ -95,7 +95,7 @@ def find_table_files(uri: str) -> TableFiles:
             where=uri,
             fix="Check the path and its rights.",
         ) from error
-    return _chosen(uri, base, sorted(found), asked=path)
+    return _chosen(uri, base, sorted(found), asked=path, local=isinstance(fs, LocalFileSystem))
 
 
 def require_file(uri: str) -> None:
@@ -164,7 +164,7 @@ def _refuse_special(path: str, mode: int) -> None:
         )
 
 
-def _chosen(uri: str, base: str, found: Sequence[str], *, asked: str) -> TableFiles:
+def _chosen(uri: str, base: str, found: Sequence[str], *, asked: str, local: bool) -> TableFiles:
     scheme = uri.split("://", 1)[0] + "://" if "://" in uri else ""
     files: list[TableFile] = []
     skipped: list[str] = []
@@ -174,7 +174,7 @@ def _chosen(uri: str, base: str, found: Sequence[str], *, asked: str) -> TableFi
         name = path[len(base) :].lstrip("/")
         hidden = any(part.startswith(("_", ".")) for part in name.split("/")) and not by_word
         left_out = hidden or path.endswith("/") or format_of(name) is None
-        if path != asked and (left_out or (not scheme and _linked_again(path, seen))):
+        if path != asked and (left_out or (local and _linked_again(path, seen))):
             skipped.append(name)
             continue
         keys = () if path == asked else _keys_of(name)

@@ -60,14 +60,18 @@ def test_a_glob_takes_each_file_once_and_nothing_hidden(tmp_path: Path) -> None:
     assert names(f"{tmp_path}/t/_*/*.csv") == ["_old/c.csv"]
 
 
-def test_links_lead_to_no_file_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheme", ["", "file://", "local://"])
+def test_links_lead_to_no_file_twice(tmp_path: Path, scheme: str) -> None:
     make(tmp_path, "t/day/a.csv")
     (tmp_path / "t/latest").symlink_to(tmp_path / "t/day")
     (tmp_path / "t/day/up").symlink_to(tmp_path / "t")
     (tmp_path / "t/day/b.csv").symlink_to("a.csv")
-    found = find_table_files(str(tmp_path / "t"))
-    assert [file.name for file in found.files] == ["day/a.csv"]
+    found = find_table_files(f"{scheme}{tmp_path}/t")
+    assert [(file.uri, file.name) for file in found.files] == [(f"{scheme}{tmp_path}/t/day/a.csv", "day/a.csv")]
     assert set(found.skipped) == {"latest/", "day/up/", "day/b.csv"}
+    (tmp_path / "t/c.csv").symlink_to("nothing.csv")
+    with pytest.raises(StorageError, match="is a link to a file that is not there"):
+        find_table_files(f"{scheme}{tmp_path}/t")
 
 
 @pytest.mark.parametrize("other", ["a.csv.gz", "b.parquet"])
@@ -86,7 +90,7 @@ def test_what_is_no_file_is_refused_and_never_opened(tmp_path: Path) -> None:
     for place in ("t", "pipe.csv", "link.csv"):
         with pytest.raises(StorageError, match="not a file"):
             find_table_files(str(tmp_path / place))
-    for place in ("/dev/zero", "/proc/self/environ", "/proc", f"file://{tmp_path}/pipe.csv"):
+    for place in ("/dev/zero", "/proc/self/environ", "/proc", f"file://{tmp_path}/pipe.csv", f"file://{tmp_path}/t"):
         with pytest.raises(StorageError, match="not a file"):
             find_table_files(place)
     for place in ("a\0b.csv", "x" * 5000):
