@@ -19,7 +19,7 @@ from gnnflow.graph.errors import ScoringError, StorageError, TableError
 from gnnflow.graph.schema import Relation
 from gnnflow.ingest.fields import id_type_of
 from gnnflow.storage.columns import combine, to_matrix, to_numpy
-from gnnflow.storage.filesystem import absolute
+from gnnflow.storage.filesystem import absolute, is_below
 from gnnflow.storage.manifest import read_manifest
 from gnnflow.storage.run_folder import read_run
 from gnnflow.storage.table_files import format_of
@@ -67,13 +67,12 @@ def score_pairs(run: str, table: str, *, out: str) -> FileEntry:
 
 def _refuse_taken(out: str, *, files: set[str], folders: Iterable[str]) -> None:
     """Raise StorageError where the scores would replace a file of the table, lie in the run, or pass for no Parquet."""
-    uri = absolute(out)
     reason, fix = "", "Name another file."
-    if uri in files:
+    if any(is_below(out, file) for file in files):
         reason = "is the table of pairs itself"
-    elif any(uri.startswith(f"{absolute(folder).rstrip('/')}/") for folder in folders):
+    elif any(is_below(out, folder) for folder in folders):
         reason = "lies in the run, whose files are its own"
-    elif format_of(uri) not in {"parquet", None}:
+    elif format_of(out) not in {"parquet", None}:
         reason, fix = "has a name of another format, and scores are written as Parquet", "Name it .parquet."
     if reason:
         raise StorageError(reason, where=f"--out {out}", fix=fix)

@@ -69,6 +69,17 @@ def absolute(uri: str) -> str:
     return os.path.abspath(os.path.expanduser(uri))  # noqa: PTH100, PTH111 - pathlib would resolve symlinks
 
 
+def is_below(uri: str, folder: str) -> bool:
+    """Return whether a URI is a folder or something below it, however the two are written, through links as well."""
+    (fs, path), (other, above) = _real(uri), _real(folder)
+    return fs.protocol == other.protocol and f"{path.rstrip('/')}/".startswith(f"{above.rstrip('/')}/")
+
+
+def _real(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    fs, path = resolve(absolute(uri))
+    return fs, os.path.realpath(path) if isinstance(fs, LocalFileSystem) else path
+
+
 @located
 def exists(uri: str) -> bool:
     """Return whether a file or folder is there."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gnnflow.graph.errors import StorageError
-from gnnflow.storage.filesystem import absolute, has_pattern, join, resolve
+from gnnflow.storage.filesystem import absolute, has_pattern, is_below, join
 
 # What lists the files of an artifact, of a run and of a published version: written last, it makes them exist.
 MANIFEST = "manifest.json"
@@ -46,7 +46,7 @@ class Workspace:
 
     def owns(self, file: str) -> bool:
         """Return whether a file lies where the workspace keeps what stages make."""
-        return any(_is_below(file, join(self.uri, area)) for area in _AREAS)
+        return any(is_below(file, join(self.uri, area)) for area in _AREAS)
 
     def artifact(self, stage: str, fingerprint: str) -> str:
         """Return the folder of a finished stage."""
@@ -71,9 +71,3 @@ class Workspace:
     def latest(self, name: str) -> str:
         """Return the pointer to the last completed run of a name."""
         return join(self.uri, "runs", name, "latest.json")
-
-
-def _is_below(uri: str, folder: str) -> bool:
-    """Return whether a URI is a folder or something below it, however the two are written."""
-    (fs, path), (other, above) = resolve(absolute(uri)), resolve(absolute(folder))
-    return fs.protocol == other.protocol and f"{path.rstrip('/')}/".startswith(f"{above.rstrip('/')}/")

@@ -162,8 +162,13 @@ def test_an_id_without_embedding_is_named(done: tuple[Config, Any, Path], tmp_pa
     ("out", "says"),
     [
         ("{table}/pairs.parquet", "is the table of pairs itself"),
+        ("file://{table}/pairs.parquet", "is the table of pairs itself"),
+        ("{table}/of/../link.parquet", "is the table of pairs itself"),
         ("{run}/predictions/part-00000.parquet", "lies in the run"),
+        ("file://{run}/metrics.json", "lies in the run"),
+        ("{table}/run/metrics.json", "lies in the run"),
         ("{infer}/predictions/more.parquet", "lies in the run"),
+        ("local://{infer}/manifest.json", "lies in the run"),
         ("{table}/scored.csv", "scores are written as Parquet"),
     ],
 )
@@ -174,10 +179,13 @@ def test_scores_replace_nothing_of_the_run_or_its_pairs(
     pairs = tmp_path / "pairs.parquet"
     pq.write_table(pa.table({"src": ["n1"], "dst": ["n2"]}), pairs)
     out = out.format(table=tmp_path, run=result.uri, infer=StageContext.of(config).artifact("infer").uri)
-    before = Path(out).read_bytes() if Path(out).exists() else None
+    (tmp_path / "link.parquet").symlink_to(pairs)
+    (tmp_path / "run").symlink_to(result.uri)
+    place = Path(out.rpartition("://")[2])
+    before = place.read_bytes() if place.exists() else None
     with pytest.raises(StorageError, match=says):
         score_pairs(result.uri, str(pairs), out=out)
-    assert before == (Path(out).read_bytes() if Path(out).exists() else None)
+    assert before == (place.read_bytes() if place.exists() else None)
 
 
 @pytest.mark.parametrize(
