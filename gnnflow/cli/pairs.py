@@ -6,14 +6,20 @@ from typing import Annotated
 
 import typer
 
+from gnnflow.cli.options import WorkspaceOption
+from gnnflow.config.deployment import default_workspace
+
 
 def score_pairs(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of a completed run whose task.kind is link.")],
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="A run whose task.kind is link: its URI, or its name in the workspace.")
+    ],
     pairs: Annotated[str, typer.Argument(metavar="TABLE", help="Table with a source and a target id in each row.")],
     out: Annotated[str, typer.Option("--out", metavar="FILE", help="Parquet file for the pairs with their scores.")],
+    workspace: WorkspaceOption = None,
 ) -> None:
     """Score pairs of nodes with the embeddings of a completed run."""
     from gnnflow.stages import pairs as scoring
 
-    scoring.score_pairs(run, pairs, out=out)
+    scoring.score_pairs(run, pairs, out=out, workspace=workspace or default_workspace())
     typer.echo(out)

@@ -21,10 +21,11 @@ from gnnflow.ingest.fields import id_type_of
 from gnnflow.storage.columns import combine, to_matrix, to_numpy
 from gnnflow.storage.filesystem import absolute, is_below
 from gnnflow.storage.manifest import read_manifest
-from gnnflow.storage.run_folder import read_run
+from gnnflow.storage.run_folder import find_run, read_run
 from gnnflow.storage.table_files import format_of
 from gnnflow.storage.tables import read_artifact_table, write_table
 from gnnflow.storage.user_tables import read_whole, scan
+from gnnflow.storage.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,14 +37,16 @@ if TYPE_CHECKING:
 _SLICE = 1 << 16  # pairs scored at a time
 
 
-def score_pairs(run: str, table: str, *, out: str) -> FileEntry:
+def score_pairs(run: str, table: str, *, out: str, workspace: str) -> FileEntry:
     """Score the pairs of a table and write them with their scores as Parquet, in the table's order.
 
-    run: the folder of a completed run. table: with the columns that the run's config calls graph.src and graph.dst. out
-    gets these two, `score` (above 0: rather an edge) and `probability`. Raises ScoringError where the run's task has no
-    pairs, TableError for an id that has no embedding, StorageError where out is the table or a file of the run.
+    run: a URI or a name in the workspace. table: with the columns that the run's config calls graph.src and graph.dst.
+    out gets these two, `score` (above 0: rather an edge) and `probability`. Raises ScoringError where the run's task
+    has no pairs, TableError for an id that has no embedding, StorageError where there is no such run, or out is the
+    table or a file of the run.
     """
-    record = read_run(run)
+    uri = find_run(run, workspace=Workspace.at(workspace))
+    record = read_run(uri)
     graph, artifacts = record["config"]["graph"], record["artifacts"]
     kind = record["config"].get("task", {}).get("kind", "node")
     if kind != "link":
@@ -53,7 +56,7 @@ def score_pairs(run: str, table: str, *, out: str) -> FileEntry:
             fix="Give a run whose config has task.kind: link.",
         )
     chunks = scan(absolute(table))
-    _refuse_taken(out, files={chunk.uri for chunk in chunks}, folders=(run, *artifacts.values()))
+    _refuse_taken(out, files={chunk.uri for chunk in chunks}, folders=(uri, *artifacts.values()))
     pairs = _read(chunks, table, graph["src"], graph["dst"])
     ends = [combine(pairs[graph[name]]) for name in ("src", "dst")]
     relation = Relation.parse(graph.get("target") or "")

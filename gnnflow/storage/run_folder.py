@@ -38,7 +38,7 @@ def latest_run(workspace: Workspace, name: str) -> str | None:
 
 def find_run(run: str, *, workspace: Workspace) -> str:
     """Return a run's folder. run: a URI, or a name in the workspace. Raises StorageError where there is no such run."""
-    uri = absolute(run)
+    uri = join(absolute(run))
     if exists(join(uri, RUN)):
         return uri
     latest = latest_run(workspace, run)
@@ -55,7 +55,8 @@ def read_run(run: str) -> dict[str, Any]:
     record = read_document(where, fix=fix)
     if missing := _KEYS - record.keys():
         raise StorageError(f"is not a run's record: it lacks {', '.join(sorted(missing))}", where=where, fix=fix)
-    if record.get("run", own := run.rsplit("/", 1)[1]) != own:  # an earlier version did not say whose record it is
+    own = join(absolute(run)).rsplit("/", 1)[1]
+    if record.get("run", own) != own:  # an earlier version did not say whose record it is
         raise StorageError(f"is the record of run {record['run']}", where=where, fix=fix)
     return record
 

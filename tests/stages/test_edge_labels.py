@@ -208,7 +208,7 @@ def test_an_edge_that_is_scored_alone_is_not_held_out_whatever_its_model_was_tra
 def test_pairs_are_not_scored_with_a_model_of_labels(done: tuple[Config, Any, Path]) -> None:
     _, result, folder = done
     with pytest.raises(ScoringError, match=r"task\.kind is edge, whose model scores no pairs"):
-        score_pairs(result.uri, str(folder / "edges.parquet"), out=str(folder / "out.parquet"))
+        score_pairs(result.uri, str(folder / "edges.parquet"), out=str(folder / "out.parquet"), workspace=str(folder))
 
 
 @pytest.mark.parametrize(

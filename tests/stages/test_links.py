@@ -20,8 +20,10 @@ from gnnflow.stages import publish, score
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.pairs import score_pairs
 from gnnflow.stages.pipeline import run as run_pipeline
+from gnnflow.stages.report import report_of
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.graph_store import GraphStore
+from gnnflow.storage.run_folder import read_run
 from gnnflow.train.minibatch import outputs_on_pairs
 from gnnflow.train.minibatch.preparing import Sample
 from tests.small_graphs import graph_config, write_graph
@@ -145,17 +147,38 @@ def test_scores_of_held_out_pairs_are_those_of_training(done: tuple[Config, Any,
         for side in ("sources", "targets")
     ]
     pq.write_table(pa.table({"src": ends[0], "dst": ends[1]}), tmp_path / "pairs.parquet")
-    score_pairs(result.uri, str(tmp_path / "pairs.parquet"), out=str(tmp_path / "scored.parquet"))
+    score_pairs(
+        result.uri, str(tmp_path / "pairs.parquet"), out=str(tmp_path / "scored.parquet"), workspace=str(tmp_path)
+    )
     scored = pq.read_table(tmp_path / "scored.parquet")
     np.testing.assert_allclose(scored["score"].to_numpy(), outputs.logits[:, 0], rtol=1e-4, atol=1e-5)
     assert scored["src"].to_pylist() == ends[0].tolist()
     assert np.all((scored["probability"].to_numpy() > 0.5) == (scored["score"].to_numpy() > 0))
 
 
+def test_a_run_is_found_however_it_is_named(
+    done: tuple[Config, Any, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, result, _ = done
+    pq.write_table(pa.table({"src": ["n1"], "dst": ["n2"]}), tmp_path / "pairs.parquet")
+    folder = Path(result.uri)
+    named = [(folder, "."), (folder.parent, folder.name), (tmp_path, f"{folder}/"), (tmp_path, f"file://{folder}/")]
+    for here, run in [*named, (tmp_path, config.name)]:
+        monkeypatch.chdir(here)
+        out = tmp_path / "scored.parquet"
+        score_pairs(run, str(tmp_path / "pairs.parquet"), out=str(out), workspace=config.workspace)
+        assert pq.read_table(out).num_rows == 1
+        out.unlink()
+        assert Path(report_of(run, workspace=config.workspace).removeprefix("file://")) == folder / "report.html"
+        assert read_run(run if run != config.name else result.uri) == read_run(result.uri)
+
+
 def test_an_id_without_embedding_is_named(done: tuple[Config, Any, Path], tmp_path: Path) -> None:
     pq.write_table(pa.table({"src": ["n1", "nobody"], "dst": ["n2", "n3"]}), tmp_path / "pairs.parquet")
     with pytest.raises(TableError, match="id nobody has no embedding"):
-        score_pairs(done[1].uri, str(tmp_path / "pairs.parquet"), out=str(tmp_path / "scored.parquet"))
+        score_pairs(
+            done[1].uri, str(tmp_path / "pairs.parquet"), out=str(tmp_path / "scored.parquet"), workspace=str(tmp_path)
+        )
 
 
 @pytest.mark.parametrize(
@@ -184,7 +207,7 @@ def test_scores_replace_nothing_of_the_run_or_its_pairs(
     place = Path(out.rpartition("://")[2])
     before = place.read_bytes() if place.exists() else None
     with pytest.raises(StorageError, match=says):
-        score_pairs(result.uri, str(pairs), out=out)
+        score_pairs(result.uri, str(pairs), out=out, workspace=str(tmp_path))
     assert before == (place.read_bytes() if place.exists() else None)
 
 
@@ -197,7 +220,9 @@ def test_ids_of_another_type_are_named(
 ) -> None:
     pq.write_table(pa.table({"src": ids, "dst": ids}), tmp_path / "pairs.parquet")
     with pytest.raises(TableError, match=says):
-        score_pairs(done[1].uri, str(tmp_path / "pairs.parquet"), out=str(tmp_path / "scored.parquet"))
+        score_pairs(
+            done[1].uri, str(tmp_path / "pairs.parquet"), out=str(tmp_path / "scored.parquet"), workspace=str(tmp_path)
+        )
 
 
 def test_text_is_no_integer_id(tmp_path: Path) -> None:
@@ -207,16 +232,18 @@ def test_text_is_no_integer_id(tmp_path: Path) -> None:
     pairs, out = tmp_path / "pairs.parquet", tmp_path / "scored.parquet"
     pq.write_table(pa.table({"src": ["1", "04"], "dst": ["7", "10"]}), pairs)
     with pytest.raises(TableError, match="ids are string, those of the run int64"):
-        score_pairs(result.uri, str(pairs), out=str(out))
+        score_pairs(result.uri, str(pairs), out=str(out), workspace=str(tmp_path))
     pq.write_table(pa.table({"src": pa.array([1, 4]).dictionary_encode(), "dst": pa.array([7, 10], pa.uint8())}), pairs)
-    score_pairs(result.uri, str(pairs), out=str(out))
+    score_pairs(result.uri, str(pairs), out=str(out), workspace=str(tmp_path))
     assert pq.read_table(out)["dst"].to_pylist() == [7, 10]
 
 
 def test_a_table_without_ends_is_named(done: tuple[Config, Any, Path], tmp_path: Path) -> None:
     pq.write_table(pa.table({"src": ["n1"], "to": ["n2"]}), tmp_path / "pairs.parquet")
     with pytest.raises(TableError, match=r"no column 'dst' \(graph.dst of the run\)"):
-        score_pairs(done[1].uri, str(tmp_path / "pairs.parquet"), out=str(tmp_path / "scored.parquet"))
+        score_pairs(
+            done[1].uri, str(tmp_path / "pairs.parquet"), out=str(tmp_path / "scored.parquet"), workspace=str(tmp_path)
+        )
 
 
 @pytest.mark.parametrize(

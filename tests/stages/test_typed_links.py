@@ -180,7 +180,9 @@ def test_ids_of_which_one_type_s_are_text_are_text_and_pairs_are_scored_all_the_
     assert set(table["id"].to_pylist()) == {
         str(each) for kind in ("account", "device") for each in tables[kind]["id"].to_pylist()
     }
-    score_pairs(result.uri, str(tmp_path / f"{USES}.parquet"), out=str(tmp_path / "scored.parquet"))
+    score_pairs(
+        result.uri, str(tmp_path / f"{USES}.parquet"), out=str(tmp_path / "scored.parquet"), workspace=str(tmp_path)
+    )
     assert pq.read_table(tmp_path / "scored.parquet").num_rows == tables[USES].num_rows
 
 
@@ -196,7 +198,7 @@ def test_pairs_are_scored_from_the_embedding_of_each_end_s_own_type(linked: tupl
     pairs = pq.read_table(folder / f"{PAYS}.parquet")
     # accounts and merchants share some ids
     assert {kind for kind, each in held if each == 31} == {"account", "merchant"}
-    score_pairs(result.uri, str(folder / f"{PAYS}.parquet"), out=str(folder / "scored.parquet"))
+    score_pairs(result.uri, str(folder / f"{PAYS}.parquet"), out=str(folder / "scored.parquet"), workspace=str(folder))
     scored = pq.read_table(folder / "scored.parquet")
     expected = [held["account", a] @ held["merchant", b] for a, b in ends_in(pairs)]
     np.testing.assert_allclose(scored["score"].to_numpy(), expected, rtol=1e-4, atol=1e-5)
@@ -207,7 +209,7 @@ def test_a_pair_of_the_wrong_type_is_refused_with_the_type(linked: tuple[Config,
     # 1 is an account, and no merchant
     pq.write_table(pa.table({"src": [1], "dst": [1]}), folder / "wrong.parquet")
     with pytest.raises(TableError, match="id 1 of type merchant has no embedding"):
-        score_pairs(result.uri, str(folder / "wrong.parquet"), out=str(folder / "out.parquet"))
+        score_pairs(result.uri, str(folder / "wrong.parquet"), out=str(folder / "out.parquet"), workspace=str(folder))
 
 
 def test_training_scores_a_held_out_pair_as_the_embeddings_of_graphinfer_do(linked: tuple[Config, Any, Path]) -> None:
