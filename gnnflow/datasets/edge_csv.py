@@ -14,9 +14,10 @@ import pyarrow.compute as pc
 from gnnflow.datasets.assemble import with_inputs
 from gnnflow.datasets.tables import GraphTables
 from gnnflow.graph.errors import ConfigError, TableError
+from gnnflow.storage.agreed_schema import agreed_schema
 from gnnflow.storage.csv_blocks import open_csv
 from gnnflow.storage.table_files import require_file
-from gnnflow.storage.user_tables import csv_chunks, read_whole, scan
+from gnnflow.storage.user_tables import csv_chunks, read_whole, scan, schema_of
 
 
 def from_edge_csv(
@@ -51,7 +52,9 @@ def from_edge_csv(
 
 
 def _node_table(uri: str, node_id: str) -> pa.Table:
-    table = read_whole(scan(uri), ids=[node_id])
+    chunks = scan(uri)
+    agreed_schema(chunks, columns=schema_of(chunks[0]).names)
+    table = read_whole(chunks, ids=[node_id])
     if node_id not in table.column_names:
         raise TableError(
             f"has no column {node_id!r}; it has {', '.join(table.column_names)}", where=uri, fix="Name its id column."

@@ -1,4 +1,4 @@
-"""What the columns of the user's tables hold, read from their schemas: the one place that interprets column types.
+"""What the columns of the user's tables hold, read from their schemas.
 
 Raises TableError with the file and column where a table breaks its contract.
 """
@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.errors import TableError
-from gnnflow.storage.user_tables import read_chunk, schema_of
+from gnnflow.storage.agreed_schema import holds_lists, holds_numbers, holds_text, meaning_of, plain
+from gnnflow.storage.user_tables import read_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gnnflow.graph.facts import IdType
-    from gnnflow.ingest.text import SourceTable
     from gnnflow.storage.user_tables import Chunk
 
 
@@ -29,67 +29,6 @@ class ColumnPart:
     name: str
     width: int
     is_list: bool
-
-
-def agreed_schema(table: SourceTable) -> pa.Schema:
-    """Return the schema of a table's files, each column with the first type that is one.
-
-    Raises TableError for files with other columns, for a column that is read and that a file has twice, and for one
-    whose type means something else in another file.
-    """
-    files = files_of(table.chunks)
-    first = schema_of(files[0])
-    types: dict[str, tuple[pa.Field, Chunk]] = {}
-    for chunk in files:
-        schema = schema_of(chunk)
-        read = [name for name in dict.fromkeys(schema.names) if name in table.columns]
-        for name in read:
-            _once(schema, name, chunk)
-        if sorted(schema.names) != sorted(first.names):
-            raise TableError(
-                f"has columns {schema.names}, the first file has {first.names}",
-                where=chunk.uri,
-                fix="Write all files of a table with the same columns.",
-            )
-        for name in read:
-            _same_meaning(types, schema.field(name), chunk, is_number=name in table.numbers)
-    fields = [types[field.name][0] if field.name in types else field for field in first]
-    return pa.schema(fields, metadata=first.metadata)
-
-
-def _once(schema: pa.Schema, name: str, chunk: Chunk) -> None:
-    if schema.names.count(name) > 1:
-        also = ", one of them from its folder's name" if name in dict(chunk.keys) else ""
-        raise TableError(
-            f"has {schema.names.count(name)} columns called {name!r}{also}", where=chunk.uri, fix="Keep or rename one."
-        )
-
-
-def _same_meaning(types: dict[str, tuple[pa.Field, Chunk]], field: pa.Field, chunk: Chunk, *, is_number: bool) -> None:
-    """Note the first type of a column that is one; raise TableError where a later file's means something else."""
-    before, file = types.setdefault(field.name, (field, chunk))
-    if pa.types.is_null(before.type):
-        types[field.name] = (field, chunk)
-    elif not pa.types.is_null(field.type) and _meaning(field.type, is_number) != _meaning(before.type, is_number):
-        raise TableError(
-            f"column {field.name!r} is {field.type}, in {file.uri} it is {before.type}",
-            where=chunk.uri,
-            fix="Write the column with one type in all files.",
-        )
-
-
-def _meaning(found: pa.DataType, is_number: bool) -> str:  # noqa: FBT001
-    found = _plain(found)
-    if holds_lists(found):
-        return f"list of {_meaning(found.value_type, is_number)}"
-    if holds_text(found):
-        return "text"
-    if is_number and holds_numbers(found):
-        return "number"
-    for name, is_one in (("integer", pa.types.is_integer), ("float", pa.types.is_floating)):
-        if is_one(found):
-            return name
-    return str(found)
 
 
 def field_of(schema: pa.Schema, chunk: Chunk, name: str, role: str) -> pa.Field:
@@ -103,29 +42,9 @@ def field_of(schema: pa.Schema, chunk: Chunk, name: str, role: str) -> pa.Field:
     return schema.field(name)
 
 
-def _plain(found: pa.DataType) -> pa.DataType:
-    return found.value_type if pa.types.is_dictionary(found) else found
-
-
-def holds_text(found: pa.DataType) -> bool:
-    """Return whether values are text, also where each distinct one is kept once."""
-    found = _plain(found)
-    return bool(pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found))
-
-
-def holds_numbers(found: pa.DataType) -> bool:
-    """Return whether values are numbers, or true and false."""
-    return bool(pa.types.is_integer(found) or pa.types.is_floating(found) or pa.types.is_boolean(found))
-
-
-def holds_lists(found: pa.DataType) -> bool:
-    """Return whether values are lists."""
-    return bool(pa.types.is_list(found) or pa.types.is_large_list(found) or pa.types.is_fixed_size_list(found))
-
-
 def id_type_of(schema: pa.Schema, chunk: Chunk, name: str, role: str) -> IdType:
     """Return of which type the ids of a column are."""
-    found = _plain(field_of(schema, chunk, name, role).type)
+    found = plain(field_of(schema, chunk, name, role).type)
     if pa.types.is_integer(found):
         return "int64"
     if holds_text(found):
@@ -140,11 +59,6 @@ def check_list_of(
     found = schema.field(name).type
     if not holds_lists(found) or not is_kind(found.value_type):
         raise TableError(f"column {name!r} is {found}", where=chunk.uri, fix=f"Write lists of {kind}.")
-
-
-def files_of(chunks: Sequence[Chunk]) -> list[Chunk]:
-    """Return one chunk of each file."""
-    return list({chunk.uri: chunk for chunk in chunks}.values())
 
 
 def part_of(schema: pa.Schema, chunks: Sequence[Chunk], name: str, role: str) -> ColumnPart:
@@ -183,7 +97,7 @@ def split_is_text(schema: pa.Schema, chunk: Chunk, name: str) -> bool:
     """Return whether there is a column of splits; raise TableError where it is no text."""
     if name not in schema.names:
         return False
-    found = _plain(schema.field(name).type)
+    found = plain(schema.field(name).type)
     if not holds_text(found) and not pa.types.is_null(found):
         raise TableError(f"column {name!r} is {found}", where=chunk.uri, fix="Write train, valid, test or null.")
     return True
@@ -216,7 +130,7 @@ def time_of(field: pa.Field, chunk: Chunk) -> str:
         )
     if pa.types.is_timestamp(field.type) and field.type.tz:
         return f"timestamp[{field.type.unit}] of a time zone"  # whichever: they are stored as moments of UTC
-    return _meaning(field.type, is_number=False)
+    return meaning_of(field.type)
 
 
 def shown(stated: bytes) -> str:

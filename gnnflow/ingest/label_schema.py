@@ -13,16 +13,8 @@ import pyarrow as pa
 
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.labels import LABEL_KINDS, LabelKind
-from gnnflow.ingest.fields import (
-    field_of,
-    files_of,
-    holds_lists,
-    holds_numbers,
-    holds_text,
-    list_width,
-    shown,
-    text_at,
-)
+from gnnflow.ingest.fields import field_of, list_width, shown, text_at
+from gnnflow.storage.agreed_schema import files_of, holds_lists, holds_numbers, holds_text
 from gnnflow.storage.user_tables import schema_of
 
 if TYPE_CHECKING:

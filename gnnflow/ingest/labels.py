@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from gnnflow.graph.labels import UNLABELLED
 from gnnflow.ingest.checks import Fault, fits_float32
-from gnnflow.ingest.fields import holds_text
+from gnnflow.storage.agreed_schema import holds_text
 from gnnflow.storage.columns import combine, from_matrix, to_numpy
 
 if TYPE_CHECKING:

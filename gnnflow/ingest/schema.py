@@ -15,7 +15,6 @@ from gnnflow.graph.errors import TableError
 from gnnflow.graph.labels import LABEL_KINDS, LabelKind
 from gnnflow.ingest.fields import (
     ColumnPart,
-    agreed_schema,
     field_of,
     id_type_of,
     part_of,
@@ -134,7 +133,7 @@ def read_node_schema(
     targets: where edges are, so that no label of a node is read. drawn: how labelled nodes are split without a column.
     """
     _refuse_empty(table)
-    found, chunks = agreed_schema(table), table.chunks
+    found, chunks = table.schema(), table.chunks
     features = _features_there(found, config, node_type)
     sparse = sparse_stem(found, table, features, config)
     id_type = id_type_of(found, chunks[0], config.id, "graph.id")
@@ -171,7 +170,7 @@ def read_edge_schema(
     own = targets if targets is not None and targets.table == number else None
     if own is not None or not config.schema.is_typed:  # of several relations one may have no edges today
         _refuse_empty(table)
-    found, chunks = agreed_schema(table), table.chunks
+    found, chunks = table.schema(), table.chunks
     for role, column in (("graph.src", config.src), ("graph.dst", config.dst)):
         held = id_type_of(found, chunks[0], column, role)
         ids = f"{config.id!r} of {node_table(config, table.ids[column])}"

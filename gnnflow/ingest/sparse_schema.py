@@ -12,12 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.errors import TableError
-from gnnflow.ingest.fields import (
-    check_list_of,
-    files_of,
-    holds_numbers,
-    shown,
-)
+from gnnflow.ingest.fields import check_list_of, shown
+from gnnflow.storage.agreed_schema import files_of, holds_numbers
 from gnnflow.storage.user_tables import read_chunk, schema_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from gnnflow.graph.hashing import combine, hash_integers
-from gnnflow.ingest.fields import agreed_schema
 from gnnflow.ingest.subsample_rows import Reading, about_rows, read_held, settled, stays, types_of_text, write_held
 from gnnflow.ingest.tables import sources_of
 from gnnflow.storage.filesystem import join
@@ -125,7 +124,7 @@ def read_subsample(
     num_nodes = tuple(about_rows(each) for each in nodes)
     found = levels(sum(about_rows(each) for each in edges), smallest=smallest, largest=largest)
     finest, types = found[-1], config.schema.types
-    tables = [(each, agreed_schema(each)) for each in (*nodes, *edges)]
+    tables = [(each, each.schema()) for each in (*nodes, *edges)]
     reading = Reading.of(config, types_of_text(tables, len(types)), [*nodes, *edges], progress)
     node_tables, edge_tables = tables[: len(nodes)], tables[len(nodes) :]
     held_nodes = [

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from gnnflow.mapreduce.rounds import Round, TaskOutput
+from gnnflow.storage.agreed_schema import agreed_schema
 from gnnflow.storage.text_types import TextFacts
 from gnnflow.storage.user_tables import Chunk, Survey, schema_of, survey, with_types
 
@@ -39,6 +40,10 @@ class SourceTable:
     columns: frozenset[str]
     ids: Mapping[str, int]
     numbers: frozenset[str]
+
+    def schema(self) -> pa.Schema:
+        """Return the schema that its files agree on. Raises TableError where they do not."""
+        return agreed_schema(self.chunks, columns=self.columns, numbers=self.numbers)
 
 
 def node_source(chunks: Sequence[Chunk], config: GraphConfig, *, node_type: int = 0) -> SourceTable:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from gnnflow.graph.errors import ScoringError, StorageError, TableError
 from gnnflow.graph.schema import Relation
 from gnnflow.ingest.fields import id_type_of
+from gnnflow.storage.agreed_schema import agreed_schema
 from gnnflow.storage.columns import combine, to_matrix, to_numpy
 from gnnflow.storage.filesystem import absolute, is_below
 from gnnflow.storage.manifest import read_manifest
@@ -82,16 +83,16 @@ def _refuse_taken(out: str, *, files: set[str], folders: Iterable[str]) -> None:
 
 
 def _read(chunks: Sequence[Chunk], table: str, src: str, dst: str) -> pa.Table:
-    pairs = read_whole(chunks, ids=(src, dst))
+    found = agreed_schema(chunks, columns=(src, dst))
     for name, key in ((src, "graph.src"), (dst, "graph.dst")):
-        if name not in pairs.column_names:
+        if name not in found.names:
             raise TableError(
-                f"has no column {name!r} ({key} of the run); it has {', '.join(pairs.column_names)}",
+                f"has no column {name!r} ({key} of the run); it has {', '.join(found.names)}",
                 where=table,
                 fix="Rename the columns that hold the two ends.",
             )
-        id_type_of(pairs.schema, chunks[0], name, key)
-    return pairs
+        id_type_of(found, chunks[0], name, key)
+    return read_whole(chunks, columns=(src, dst), ids=(src, dst))
 
 
 def _rows_of(

@@ -168,16 +168,44 @@ def with_types(chunks: Sequence[Chunk], surveys: Sequence[Survey], ids: Mapping[
     return [replace(chunk, types=types) for chunk in placed]
 
 
-def read_whole(chunks: Sequence[Chunk], *, ids: Sequence[str] = (), text_ids: bool = False) -> pa.Table:
-    """Return a whole table, read in this process. Text columns of ids are integers where all ids of all of them are.
+def read_whole(
+    chunks: Sequence[Chunk],
+    *,
+    columns: Sequence[str] | None = None,
+    ids: Sequence[str] = (),
+    text_ids: bool = False,
+) -> pa.Table:
+    """Return a whole table whose files agree on their schema (`agreed_schema`), read in this process.
 
-    text_ids: they stay text in any case.
+    columns: those to read, or all. Text columns of ids are integers where all ids of all of them are; text_ids: they
+    stay text in any case. A column that has more bits in one file than in another gets the more. Raises TableError for
+    a chunk that does not decode, and for types of two files that have none for both.
     """
     surveys = [survey(chunk, chunk.text_columns) for chunk in chunks]
     exact = all(found.columns[name].exact for found in surveys for name in ids if name in found.columns)
     typed = with_types(chunks, surveys, dict.fromkeys(ids, exact and not text_ids))
-    with _decoding(chunks[0].uri, chunks[0].format):
-        return pa.concat_tables([read_chunk(chunk) for chunk in typed]).combine_chunks()
+    parts = [read_chunk(chunk, columns) for chunk in typed]
+    if any(part.schema != parts[0].schema for part in parts):
+        parts = [_with_plain_text(part) for part in parts]
+    try:
+        return pa.concat_tables(parts, promote_options="permissive").combine_chunks()
+    except pa.ArrowException as error:  # integers beyond int64 in one of them, or kinds of lists
+        raise TableError(
+            "a column has values in one of the table's files that its type in another cannot hold",
+            where=chunks[0].uri,
+            fix="Write the column with one type in all files.",
+        ) from error
+
+
+def _with_plain_text(table: pa.Table) -> pa.Table:
+    """Return a table without the types that Arrow does not join with others: each value once, and views of text."""
+    fields = [field.with_type(_joinable(field.type)) for field in table.schema]
+    return table.cast(pa.schema(fields, metadata=table.schema.metadata))
+
+
+def _joinable(found: pa.DataType) -> pa.DataType:
+    found = found.value_type if pa.types.is_dictionary(found) else found
+    return pa.large_string() if pa.types.is_string_view(found) else found
 
 
 def csv_chunks(file: CsvFile, keys: Keys = ()) -> Iterator[Chunk]:

@@ -67,6 +67,16 @@ def test_lines_that_do_not_fit_are_refused(write, text, options, message):
         from_edge_csv(write(text), **options)
 
 
+def test_a_node_table_may_have_files_of_two_widths_and_none_with_other_columns(write, tmp_path):
+    nodes = str(tmp_path / "nodes")
+    for number, kind in enumerate((pa.int32(), pa.int64())):
+        write_table(f"{nodes}/{number}.parquet", pa.table({"id": pa.array([2**31 * number + 1], kind)}))
+    assert from_edge_csv(write("a,b\n1,1\n"), nodes=nodes).nodes["id"].to_pylist() == [1, 2**31 + 1]
+    write_table(f"{nodes}/2.parquet", pa.table({"id": [3], "x": [1.0]}))
+    with pytest.raises(TableError, match=r"2.parquet: has columns \['id', 'x'\], the first file has \['id'\]"):
+        from_edge_csv(write("a,b\n1,1\n"), nodes=nodes)
+
+
 def test_text_ids_do_not_match_integer_nodes(write, tmp_path):
     nodes = str(tmp_path / "nodes.parquet")
     write_table(nodes, pa.table({"id": [1, 2]}))

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnnflow.config import Config
-from gnnflow.graph.errors import ConfigError, StorageError, TableError
+from gnnflow.graph.errors import ConfigError
 from gnnflow.graph.facts import FlatFacts
 from gnnflow.graphfeature.pairs import PairShard, read_pair_shard
 from gnnflow.layers import load_model
@@ -20,42 +20,11 @@ from gnnflow.stages import publish, score
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.pairs import score_pairs
 from gnnflow.stages.pipeline import run as run_pipeline
-from gnnflow.stages.report import report_of
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.graph_store import GraphStore
-from gnnflow.storage.run_folder import read_run
 from gnnflow.train.minibatch import outputs_on_pairs
 from gnnflow.train.minibatch.preparing import Sample
-from tests.small_graphs import graph_config, write_graph
-
-TASK = {"kind": "link", "width": 8, "split": {"kind": "random", "valid": 0.15, "test": 0.15}}
-
-
-def write_groups(folder: Path, *, num_nodes: int = 90) -> None:
-    """Write a graph whose edges join nodes of one of three groups, which the features show; ids are text."""
-    rng = np.random.default_rng(0)
-    groups = rng.integers(0, 3, num_nodes)
-    src, dst = rng.integers(0, num_nodes, (2, 4000))
-    kept = groups[src] == groups[dst]
-    x = rng.normal(0, 0.5, (num_nodes, 6)).astype(np.float32)
-    x[:, :3] += np.eye(3, dtype=np.float32)[groups]
-    ids = np.array([f"n{number}" for number in range(num_nodes)])
-    folder.mkdir(parents=True, exist_ok=True)
-    columns = {"id": ids, "x": pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), 6)}
-    pq.write_table(pa.table(columns), folder / "nodes.parquet")
-    pq.write_table(pa.table({"src": ids[src[kept]], "dst": ids[dst[kept]]}), folder / "edges.parquet")
-
-
-def config_of(folder: Path, *, task: dict[str, Any] | None = None, **sections: Any) -> Config:
-    train = {"epochs": 6, "batch_size": 256, "lr": 0.02, "metric": "mrr", **sections.pop("train", {})}
-    negatives = {"kind": "uniform", "pool": 64, "evaluation": 30}
-    return graph_config(
-        folder,
-        task={**TASK, "negatives": negatives, **(task or {})},
-        model={"kind": "sage", "hidden": 12, "dropout": 0.0},
-        train=train,
-        **sections,
-    )
+from tests.small_links import config_of, write_groups
 
 
 @pytest.fixture(scope="module")
@@ -154,96 +123,6 @@ def test_scores_of_held_out_pairs_are_those_of_training(done: tuple[Config, Any,
     np.testing.assert_allclose(scored["score"].to_numpy(), outputs.logits[:, 0], rtol=1e-4, atol=1e-5)
     assert scored["src"].to_pylist() == ends[0].tolist()
     assert np.all((scored["probability"].to_numpy() > 0.5) == (scored["score"].to_numpy() > 0))
-
-
-def test_a_run_is_found_however_it_is_named(
-    done: tuple[Config, Any, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config, result, _ = done
-    pq.write_table(pa.table({"src": ["n1"], "dst": ["n2"]}), tmp_path / "pairs.parquet")
-    folder = Path(result.uri)
-    named = [(folder, "."), (folder.parent, folder.name), (tmp_path, f"{folder}/"), (tmp_path, f"file://{folder}/")]
-    for here, run in [*named, (tmp_path, config.name)]:
-        monkeypatch.chdir(here)
-        out = tmp_path / "scored.parquet"
-        score_pairs(run, str(tmp_path / "pairs.parquet"), out=str(out), workspace=config.workspace)
-        assert pq.read_table(out).num_rows == 1
-        out.unlink()
-        assert Path(report_of(run, workspace=config.workspace).removeprefix("file://")) == folder / "report.html"
-        assert read_run(run if run != config.name else result.uri) == read_run(result.uri)
-
-
-def test_an_id_without_embedding_is_named(done: tuple[Config, Any, Path], tmp_path: Path) -> None:
-    pq.write_table(pa.table({"src": ["n1", "nobody"], "dst": ["n2", "n3"]}), tmp_path / "pairs.parquet")
-    with pytest.raises(TableError, match="id nobody has no embedding"):
-        score_pairs(
-            done[1].uri, str(tmp_path / "pairs.parquet"), out=str(tmp_path / "scored.parquet"), workspace=str(tmp_path)
-        )
-
-
-@pytest.mark.parametrize(
-    ("out", "says"),
-    [
-        ("{table}/pairs.parquet", "is the table of pairs itself"),
-        ("file://{table}/pairs.parquet", "is the table of pairs itself"),
-        ("{table}/of/../link.parquet", "is the table of pairs itself"),
-        ("{run}/predictions/part-00000.parquet", "lies in the run"),
-        ("file://{run}/metrics.json", "lies in the run"),
-        ("{table}/run/metrics.json", "lies in the run"),
-        ("{infer}/predictions/more.parquet", "lies in the run"),
-        ("local://{infer}/manifest.json", "lies in the run"),
-        ("{table}/scored.csv", "scores are written as Parquet"),
-    ],
-)
-def test_scores_replace_nothing_of_the_run_or_its_pairs(
-    out: str, says: str, done: tuple[Config, Any, Path], tmp_path: Path
-) -> None:
-    config, result, _ = done
-    pairs = tmp_path / "pairs.parquet"
-    pq.write_table(pa.table({"src": ["n1"], "dst": ["n2"]}), pairs)
-    out = out.format(table=tmp_path, run=result.uri, infer=StageContext.of(config).artifact("infer").uri)
-    (tmp_path / "link.parquet").symlink_to(pairs)
-    (tmp_path / "run").symlink_to(result.uri)
-    place = Path(out.rpartition("://")[2])
-    before = place.read_bytes() if place.exists() else None
-    with pytest.raises(StorageError, match=says):
-        score_pairs(result.uri, str(pairs), out=out, workspace=str(tmp_path))
-    assert before == (place.read_bytes() if place.exists() else None)
-
-
-@pytest.mark.parametrize(
-    ("ids", "says"),
-    [([1.0, 2.0], "is double, not an id"), ([True, False], "is bool, not an id"), ([7, 8], "id 7 has no embedding")],
-)
-def test_ids_of_another_type_are_named(
-    ids: list[Any], says: str, done: tuple[Config, Any, Path], tmp_path: Path
-) -> None:
-    pq.write_table(pa.table({"src": ids, "dst": ids}), tmp_path / "pairs.parquet")
-    with pytest.raises(TableError, match=says):
-        score_pairs(
-            done[1].uri, str(tmp_path / "pairs.parquet"), out=str(tmp_path / "scored.parquet"), workspace=str(tmp_path)
-        )
-
-
-def test_text_is_no_integer_id(tmp_path: Path) -> None:
-    write_graph(tmp_path)
-    config = graph_config(tmp_path, task=TASK, train={"epochs": 1, "metric": "mrr", "batch_size": 64})
-    result = run_pipeline(StageContext.of(config))
-    pairs, out = tmp_path / "pairs.parquet", tmp_path / "scored.parquet"
-    pq.write_table(pa.table({"src": ["1", "04"], "dst": ["7", "10"]}), pairs)
-    with pytest.raises(TableError, match="ids are string, those of the run int64"):
-        score_pairs(result.uri, str(pairs), out=str(out), workspace=str(tmp_path))
-    pq.write_table(pa.table({"src": pa.array([1, 4]).dictionary_encode(), "dst": pa.array([7, 10], pa.uint8())}), pairs)
-    score_pairs(result.uri, str(pairs), out=str(out), workspace=str(tmp_path))
-    assert pq.read_table(out)["dst"].to_pylist() == [7, 10]
-
-
-def test_a_table_without_ends_is_named(done: tuple[Config, Any, Path], tmp_path: Path) -> None:
-    pq.write_table(pa.table({"src": ["n1"], "to": ["n2"]}), tmp_path / "pairs.parquet")
-    with pytest.raises(TableError, match=r"no column 'dst' \(graph.dst of the run\)"):
-        score_pairs(
-            done[1].uri, str(tmp_path / "pairs.parquet"), out=str(tmp_path / "scored.parquet"), workspace=str(tmp_path)
-        )
 
 
 @pytest.mark.parametrize(
