@@ -21,7 +21,7 @@ from gnnflow.graph.scales import ColumnScale
 from gnnflow.registry.names import model_folder, numbered
 from gnnflow.registry.signature import Signature, signature_of
 from gnnflow.storage.documents import encode_document, read_document, write_document
-from gnnflow.storage.filesystem import exists, join, list_names, read_bytes
+from gnnflow.storage.filesystem import absolute, exists, join, list_names, read_bytes
 from gnnflow.storage.manifest import read_facts, read_manifest
 from gnnflow.storage.model_files import MODEL_FILES
 from gnnflow.storage.run_folder import METRICS, check_run, read_metrics, read_run
@@ -124,7 +124,7 @@ def _claim(folder: str, run_uri: str, revision: str | None) -> tuple[int, dict[s
         claim = read_document(where, fix=_DAMAGED)
         if claim.pop("version", number) != number or claim.keys() != own.keys():
             raise StorageError(f"is not the claim of version {number}", where=where, fix=_DAMAGED)
-        if claim["run"] == run_uri:
+        if absolute(claim["run"]) == absolute(run_uri):
             return number, claim
     raise AssertionError("numbers do not end")
 

@@ -63,10 +63,11 @@ def join(uri: str, *parts: str) -> str:
 
 
 def absolute(uri: str) -> str:
-    """Return a URI that means the same in every process: local paths become absolute."""
-    if "://" in uri:
+    """Return a URI that means the same in every process: local places, `file://` too, become absolute paths."""
+    scheme, mark, path = uri.partition("://")
+    if mark and not (path and scheme in LocalFileSystem.protocol):
         return uri
-    return os.path.abspath(os.path.expanduser(uri))  # noqa: PTH100, PTH111 - pathlib would resolve symlinks
+    return os.path.abspath(os.path.expanduser(path if mark else uri))  # noqa: PTH100, PTH111 - links stay
 
 
 def is_below(uri: str, folder: str) -> bool:

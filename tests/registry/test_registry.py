@@ -22,6 +22,7 @@ from gnnflow.storage.filesystem import join, list_names, read_bytes, read_json
 from gnnflow.storage.manifest import Manifest, commit
 from gnnflow.storage.model_files import DESCRIPTION, WEIGHTS
 from gnnflow.storage.removal import remove_file
+from gnnflow.storage.workspace import Workspace
 from gnnflow.storage.writing import FileEntry, write_atomic, write_json
 from tests.storage.test_filesystem import s3_folder
 
@@ -124,6 +125,15 @@ def test_a_run_is_registered_once(workspace: str) -> None:
     first = registry.register(workspace, run, revision="abc")
     assert registry.register(workspace, completed_run(workspace, 2)).version == 2
     assert registry.register(workspace, run, revision="other") == first
+
+
+def test_a_run_is_one_version_however_its_workspace_is_written(tmp_path: Path) -> None:
+    places = [Workspace.at(uri) for uri in (str(tmp_path), f"file://{tmp_path}", f"local://{tmp_path}/", "memory://w")]
+    assert [place.uri for place in places] == [str(tmp_path)] * 3 + ["memory://w"]
+    first = registry.register(str(tmp_path), completed_run(str(tmp_path), 1))
+    for place in places[:3]:
+        assert registry.register(place.uri, first.run) == first
+    assert registry.register(str(tmp_path), f"file://{first.run}") == first
 
 
 def test_a_version_that_was_written_meanwhile_is_passed_over(workspace: str, monkeypatch: pytest.MonkeyPatch) -> None:
