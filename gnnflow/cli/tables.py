@@ -20,7 +20,10 @@ def _named(out: str) -> str:
 
 
 Out = Annotated[
-    str, typer.Option("--out", callback=_named, help="Folder or URL for the tables; a graph that is there is replaced.")
+    str,
+    typer.Option(
+        "--out", callback=_named, help="Folder or URL for the tables; a graph of the same tables there is replaced."
+    ),
 ]
 
 generate_app = typer.Typer(help="Make a graph to try things on.", no_args_is_help=True)

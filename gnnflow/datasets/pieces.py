@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from gnnflow.graph.errors import ConfigError, StorageError
-from gnnflow.storage.filesystem import join, list_names
+from gnnflow.datasets.tables import refuse_others
+from gnnflow.graph.errors import ConfigError
+from gnnflow.storage.filesystem import join
 from gnnflow.storage.removal import remove_tree
 from gnnflow.storage.tables import write_table
+from gnnflow.storage.writing import move_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,18 +54,21 @@ def collect(graph: Pieces) -> SyntheticGraph:
 def write_pieces(out: str, graph: Pieces) -> list[str]:
     """Write `nodes.parquet` and `edges/part-*.parquet` below a folder and return [node URI, edge folder URI].
 
-    An earlier graph there is replaced. Raises StorageError where `edges/` holds files this function did not write.
+    An earlier graph there stays until all edges are written, then is replaced. Raises StorageError where the folder
+    holds tables that are not of such a graph.
     """
-    nodes, edges = join(out, "nodes.parquet"), join(out, "edges")
-    foreign = [name for name in list_names(edges) if not name.startswith("part-")]
-    if foreign:
-        raise StorageError(
-            f"holds {foreign[0]!r}, which is not a generated file", where=edges, fix="Give an empty folder."
-        )
+    nodes, edges, unread = join(out, "nodes.parquet"), join(out, "edges"), join(out, "_edges")
+    refuse_others(out, ("nodes.parquet", "edges/part-*"))
+    remove_tree(unread)  # of one that was killed
+    try:
+        for number, piece in enumerate(graph):
+            write_table(join(unread, f"part-{number:05d}.parquet"), piece, row_group_size=_ROW_GROUP)
+    except BaseException:
+        remove_tree(unread)
+        raise
     remove_tree(edges)
     write_table(nodes, graph.nodes, row_group_size=_ROW_GROUP)
-    for number, piece in enumerate(graph):
-        write_table(join(edges, f"part-{number:05d}.parquet"), piece, row_group_size=_ROW_GROUP)
+    move_folder(unread, edges)
     return [nodes, edges]
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 import pyarrow as pa
 
 from gnnflow.graph.errors import StorageError, TableError
 from gnnflow.graph.schema import NAME
-from gnnflow.storage.filesystem import join
+from gnnflow.storage.filesystem import join, list_names
 from gnnflow.storage.tables import write_table
 
+_SIDES = ("nodes", "edges")
+_HALF_WRITTEN = "*/.*.tmp"  # what a killed process left of a file
 _ROW_GROUP = 1 << 18  # several row groups per file, so that ingest reads a large table in several tasks
 
 
@@ -54,11 +57,26 @@ def type_name(name: str, *, where: str) -> str:
     return name
 
 
+def refuse_others(out: str, names: Collection[str]) -> None:
+    """Raise StorageError where a folder holds tables of a graph that tables of these names would leave there.
+
+    names: below the folder, as patterns.
+    """
+    held = [name for name in list_names(out) if name in {f"{side}.parquet" for side in _SIDES}]
+    held += [f"{side}/{name}" for side in _SIDES for name in list_names(join(out, side))]
+    for name in held:
+        if not any(fnmatchcase(name, pattern) for pattern in (*names, _HALF_WRITTEN)):
+            raise StorageError(
+                f"holds {name!r}, which is of another graph and would stay", where=out, fix="Give an empty folder."
+            )
+
+
 def save_tables(tables: GraphTables | TypedGraphTables, out: str) -> list[str]:
     """Write tables below a folder and return their URIs, node tables first.
 
     One type: `nodes.parquet` and `edges.parquet`. Several: `nodes/TYPE.parquet` and
-    `edges/SOURCE__RELATION__TARGET.parquet`.
+    `edges/SOURCE__RELATION__TARGET.parquet`. A graph of the same tables there is replaced; raises StorageError where
+    others are there.
     """
     if isinstance(tables, GraphTables):
         placed = {join(out, "nodes.parquet"): tables.nodes, join(out, "edges.parquet"): tables.edges}
@@ -66,6 +84,7 @@ def save_tables(tables: GraphTables | TypedGraphTables, out: str) -> list[str]:
         uris = tables.uris(out)
         placed = {uri: tables.nodes[name] for name, uri in uris["nodes"].items()}
         placed |= {uri: tables.edges[name] for name, uri in uris["edges"].items()}
+    refuse_others(out, [uri.removeprefix(join(out, "")) for uri in placed])
     for uri, table in placed.items():
         try:
             write_table(uri, table, row_group_size=_ROW_GROUP)

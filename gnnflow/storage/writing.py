@@ -175,6 +175,18 @@ def _linked_where_free(target: Path, content: bytes) -> bool:
     raise StorageError("its folder is deleted again and again", where=str(target), fix="Try again.")
 
 
+@located
+def move_folder(uri: str, destination: str) -> None:
+    """Give the files of a folder to one that is not there yet: at once on local disks, else the first by name last."""
+    (fs, path), (_, target) = resolve(uri), resolve(destination)
+    if isinstance(fs, LocalFileSystem):
+        Path(path).rename(target)
+        return
+    for key in sorted(map(str, fs.find(path)), reverse=True):
+        fs.cp_file(key, f"{target.rstrip('/')}/{key.rsplit('/', 1)[1]}")
+        fs.rm_file(key)
+
+
 def encode_json(value: Any) -> bytes:
     """Return a JSON document's bytes, keys in order so that equal values are equal bytes."""
     return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()

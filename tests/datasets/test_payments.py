@@ -1,13 +1,15 @@
 import hashlib
+from functools import partial
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits
 
-from gnnflow.datasets import CLASSES, payments, pieces, write_payments
-from gnnflow.graph.errors import ConfigError, StorageError
+from gnnflow.datasets import CLASSES, import_graph, payments, pieces, write_payments, write_typed_payments
+from gnnflow.graph.errors import ConfigError, Interrupted, StorageError
 from gnnflow.storage.columns import to_matrix
 from gnnflow.storage.filesystem import list_names, read_bytes
 from gnnflow.storage.tables import read_table
@@ -118,6 +120,58 @@ def test_a_smaller_graph_replaces_a_larger_one(tmp_path, monkeypatch):
     write_payments(str(tmp_path), num_nodes=200, num_edges=2500)
     _, edges = write_payments(str(tmp_path), num_nodes=200, num_edges=900)
     assert list_names(edges) == ["part-00000.parquet"]
+
+
+@pytest.mark.parametrize("place", ["local", "memory"])
+def test_a_stopped_one_leaves_nothing_and_the_graph_that_was_there(tmp_path, monkeypatch, place):
+    monkeypatch.setattr(pieces, "PIECE_ROWS", 1000)
+    folder = str(tmp_path) if place == "local" else "memory://stopped"
+    write_payments(folder, num_nodes=200, num_edges=2500)
+    before, left = _digest(folder), list_names(folder)
+
+    def piece(number, edges):
+        if number:
+            raise Interrupted(2)
+        return pa.table({"src": ["a"] * len(edges), "dst": ["b"] * len(edges)})
+
+    with pytest.raises(Interrupted):
+        pieces.write_pieces(folder, pieces.Pieces(pa.table({"id": ["a", "b"]}), 2500, piece))
+    assert _digest(folder) == before
+    assert list_names(folder) == left
+
+
+def test_what_a_killed_one_left_is_no_part_of_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(pieces, "PIECE_ROWS", 1000)
+    for name in ("_edges/part-00009.parquet", "edges/.part-00000.parquet.0a.tmp"):
+        write_atomic(str(tmp_path / name), b"half")
+    _, edges = write_payments(str(tmp_path), num_nodes=200, num_edges=1500)
+    assert list_names(edges) == ["part-00000.parquet", "part-00001.parquet"]
+    assert list_names(str(tmp_path)) == ["edges", "nodes.parquet"]
+
+
+def _write_csv(out):
+    write_atomic(f"{out}.csv", b"src,dst\n1,2\n")
+    return import_graph(f"csv:{out}.csv", out=out)
+
+
+@pytest.mark.parametrize("first", ["payments", "typed", "csv"])
+@pytest.mark.parametrize("second", ["payments", "typed", "csv"])
+def test_a_graph_of_other_tables_is_not_replaced_in_part(tmp_path, first, second):
+    sizes = {"num_nodes": 200, "num_edges": 900}
+    writers = {
+        "payments": partial(write_payments, **sizes),
+        "typed": partial(write_typed_payments, **sizes),
+        "csv": _write_csv,
+    }
+    out = tmp_path / "graph"
+    writers[first](str(out))
+    before = {path: path.read_bytes() for path in out.rglob("*.parquet")}
+    if first == second:
+        writers[second](str(out))
+    else:
+        with pytest.raises(StorageError, match=r"graph: holds '.*\.parquet', which is of another graph"):
+            writers[second](str(out))
+    assert before == {path: path.read_bytes() for path in out.rglob("*.parquet")}
 
 
 def test_files_of_others_are_left_alone(tmp_path):

@@ -21,7 +21,7 @@ from gnnflow.storage.filesystem import exists, join, list_names, read_bytes, rea
 from gnnflow.storage.removal import remove_tree
 from gnnflow.storage.tables import read_table, write_table
 from gnnflow.storage.user_tables import scan
-from gnnflow.storage.writing import copy_file, create_exclusive, open_output, write_atomic, write_json
+from gnnflow.storage.writing import copy_file, create_exclusive, move_folder, open_output, write_atomic, write_json
 from tests.conftest import REPOSITORY
 from tests.small_graphs import graph_config, write_graph
 
@@ -61,6 +61,16 @@ def s3_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     yield f"s3://{bucket}/folder"
     s3fs.S3FileSystem.clear_instance_cache()
     server.stop()
+
+
+@pytest.mark.parametrize("folder", BACKENDS, indirect=True)
+def test_a_folder_is_moved_with_its_files(folder: str) -> None:
+    names = [f"part-{number}[*].bin" for number in range(3)]
+    for name in names:
+        write_atomic(join(folder, "_new", name), name.encode())
+    move_folder(join(folder, "_new"), join(folder, "there"))
+    assert {name: read_bytes(join(folder, "there", name)) for name in names} == {name: name.encode() for name in names}
+    assert list_names(join(folder, "_new")) == []
 
 
 @pytest.mark.parametrize("folder", BACKENDS, indirect=True)
