@@ -196,7 +196,7 @@ def filed(model: Model, chosen: argparse.Namespace, scratch: Scratch) -> tuple[F
     size = GraphSize(chosen.nodes, chosen.edges, len(targets_of(chosen)), chosen.width, 0, largest)
     with plans_by_target() if chosen.alone == "by target" else nullcontext():
         made = plan(model, size, budget=chosen.budget << 20, place=replace(ON_CPU, groups=not chosen.single))
-    return_memory(most=made.row_bytes)
+    return_memory(most=made.row_bytes, budget=made.num_bytes)
     numbering = numbering_of(chosen, chosen.intervals or made.intervals)
     graph = FileGraph.empty(
         scratch,

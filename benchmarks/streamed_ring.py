@@ -110,7 +110,7 @@ def steps(chosen: argparse.Namespace, group: RankGroup | None) -> dict[str, Any]
     disk = CountingDisk(0.0)
     labels = torch.from_numpy(np.random.default_rng(1).integers(0, CLASSES, chosen.nodes))
     with tempfile.TemporaryDirectory() as folder, compute_settings(1):
-        return_memory(most=row_bytes)
+        return_memory(most=row_bytes, budget=int(planned) or None)
         scratch = Scratch(folder, disk)
         told: dict[str, Any] = {"planned_mib": planned / 2**20}
         if exchange is not None:

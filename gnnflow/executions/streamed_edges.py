@@ -31,6 +31,7 @@ from gnnflow.executions.streamed_rooms import Key, Named, Room
 from gnnflow.executions.streamed_sources import Sources, fill_with_zeros
 from gnnflow.executions.streaming import EVERY, Held, Piece, WithoutValues, ahead
 from gnnflow.executions.tensors import BlockTensors
+from gnnflow.kernels.memory import give_back_if_full
 from gnnflow.layers import State, Terms
 
 K = TypeVar("K", bound=Hashable)
@@ -209,6 +210,7 @@ class EdgesBack:
         terms, gathered = (sources_in(read.block, each) for each in (of_source.terms, of_source.gathered))
         for leaf in target.values():
             leaf.requires_grad_()
+        give_back_if_full()
         run.seed_piece(index, relation, piece)
         with torch.enable_grad():
             state = partial_state(layer, source=terms, target=target, block=read.block)

@@ -18,6 +18,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -33,6 +34,9 @@ _RETURNED = {
 }
 _DEFAULTS = {malloc.TRIM_THRESHOLD: 128 * 1024, malloc.MMAP_THRESHOLD: 32 * 1024**2, malloc.MMAP_MAX: 65536}
 
+_STATM = Path("/proc/self/statm")
+_FULL = 0.75  # of a budget
+
 _LEAST = 16 * 1024**2  # bytes of a tensor that has a piece of its own
 _LEAST_OF_BUDGET = 256 * 1024  # the same under a budget, where tensors have the rows of an interval
 _WASTE = 1.25  # how much larger than a tensor its piece may be
@@ -43,12 +47,13 @@ class _Pieces:
     """Pieces of memory that tensors had and that the next ones get, while `users` is above zero.
 
     least: bytes of a tensor that has one. most: bytes of all together, those of living tensors included, above which
-    no free one is kept; None for any.
+    no free one is kept; None for any. full: bytes of the process above which it is tidied; None for any.
     """
 
     def __init__(self) -> None:
         self.users, self.least = 0, _LEAST
         self.most: int | None = None
+        self.full: int | None = None
         self._bytes = 0  # of all pieces, free or not
         self._taken = 0  # how many pieces were asked for
         self._free: list[tuple[int, mmap.mmap]] = []  # with how many had been when it was given back
@@ -107,7 +112,7 @@ class _Pieces:
                 self.users -= 1
                 if not self.users:
                     self.drop()
-                    self.least, self.most = _LEAST, None
+                    self.least, self.most, self.full = _LEAST, None, None
 
 
 _PIECES = _Pieces()
@@ -137,14 +142,35 @@ def empty_rows(*shape: int, device: torch.device | None = None) -> Tensor:
     return whole
 
 
-def return_memory(*, most: int) -> None:
+def return_memory(*, most: int, budget: int | None) -> None:
     """Give freed memory back to the system until `kept_memory` ends: for work within it that keeps a budget.
 
     Kept memory does not always serve again, so that a process may hold twice of what it uses at once. That of
-    `empty_rows` is kept where it and what is in use are no more than so many bytes.
+    `empty_rows` is kept where it and what is in use are no more than `most` bytes. budget: what this process may take
+    from here on, by which `give_back_if_full` goes; None for anything.
     """
     _PIECES.least, _PIECES.most = _LEAST_OF_BUDGET, most
+    _PIECES.full = None if budget is None else _own_bytes() + int(_FULL * budget)
     malloc.set_options(_RETURNED)
+
+
+def give_back_if_full() -> None:
+    """Give back what lies between others in use, where the process is about to fill its budget.
+
+    To be called between pieces of work that free much of what they take: that takes 20 us, and a millisecond or two
+    where something is given back, which the next piece then has to ask for.
+    """
+    if _PIECES.full is not None and _own_bytes() > _PIECES.full:
+        malloc.trim()
+
+
+def _own_bytes() -> int:
+    """Return the bytes that this process holds and shares with no file; 0 where the system does not say."""
+    try:
+        _, resident, shared, *_ = _STATM.read_text().split()
+    except OSError:
+        return 0
+    return (int(resident) - int(shared)) * mmap.PAGESIZE
 
 
 def give_back(*, pieces: bool = True) -> None:

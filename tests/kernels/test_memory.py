@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from gnnflow.kernels import cross_entropy
-from gnnflow.kernels.memory import _Pieces, empty_rows, kept_memory, return_memory
+from gnnflow.kernels.memory import _own_bytes, _Pieces, empty_rows, give_back_if_full, kept_memory, return_memory
 
 LARGE = 5 * 1024**2  # numbers
 
@@ -59,7 +59,7 @@ def test_memory_that_fits_no_tensor_for_long_is_given_up_before_more_is_taken():
 
 def test_under_a_budget_free_memory_is_given_up_for_what_is_asked_for():
     with kept_memory():
-        return_memory(most=6 * LARGE)
+        return_memory(most=6 * LARGE, budget=None)
         first = empty_rows(LARGE)
         first.fill_(1.0)
         place = first.data_ptr()
@@ -72,6 +72,22 @@ def test_under_a_budget_free_memory_is_given_up_for_what_is_asked_for():
         larger = empty_rows(2 * LARGE)
         larger.fill_(1.0)
         assert (empty_rows(LARGE) == 0.0).all(), "the system clears what it gives anew"
+
+
+@pytest.mark.skipif(not _own_bytes(), reason="the system does not say what a process holds")
+@pytest.mark.parametrize("is_full", [False, True])
+def test_what_lies_between_tensors_in_use_is_given_back_where_a_budget_is_full(is_full):
+    mib = 1024**2
+    with kept_memory():
+        return_memory(most=0, budget=(60 if is_full else 1000) * mib)
+        # each smaller than what is mapped apart, so that every second one leaves a hole
+        rows = [torch.ones(mib // 4) for _ in range(64)]
+        del rows[::2]
+        before = _own_bytes()
+        give_back_if_full()
+        given = (before - _own_bytes()) / mib
+        assert given > 24 if is_full else given < 8
+        assert all(bool((each == 1.0).all()) for each in rows)
 
 
 def test_the_piece_of_a_tensor_that_ends_while_others_are_given_up_is_not_lost():

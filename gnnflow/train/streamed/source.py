@@ -220,7 +220,7 @@ def _planned(job: TrainJob, nodes: _Labelled, scratch: Scratch, exchange: Exchan
     model = build_model(job.model, job.inputs)
     made = plan(model, size, budget=int(train.memory), copies=copies, place=place)
     check_disk(made.disk_bytes, folder, ranks=sharing)
-    return_memory(most=made.row_bytes)
+    return_memory(most=made.row_bytes, budget=made.num_bytes if place is ON_CPU else None)
     told_by_all(exchange, np.zeros(1, np.int64))  # nobody writes before all have looked
     return made
 
