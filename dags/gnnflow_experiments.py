@@ -38,8 +38,9 @@ def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
         known: dict[str, StageOperator] = {}
         runs: dict[str, str] = {}
         last: list[StageOperator] = []
+        told = {"labels": experiment.labels, "digest": experiment.digest}
         for number, variant in enumerate(experiment.variants, 1):
-            prepare = PrepareOperator(task_id=f"prepare_{number}", values=variant.values, retries=0)
+            prepare = PrepareOperator(task_id=f"prepare_{number}", values=variant.values, experiment=told, retries=0)
             before: PrepareOperator | StageOperator = prepare
             for stage in variant.stages:
                 key = variant.key(stage)
@@ -55,7 +56,7 @@ def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
                     before >> known[key]
                 before = known[key]
             last.append(known[variant.key("run")])
-            runs[variant.label] = f"{{{{ (ti.xcom_pull(task_ids='run_{number}') or {{}}).get('run', '') }}}}"
+            runs[prepare.task_id] = last[-1].task_id
         compare = CompareOperator(
             task_id="compare",
             name=experiment.name,

@@ -11,6 +11,7 @@ select and GraphFlat happen once. `gnnflow sweep` and the experiments' DAGs read
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
@@ -58,6 +59,17 @@ class Experiment:
     name: str
     variants: tuple[Variant, ...]
     refused: Mapping[str, ConfigError] = field(default_factory=dict)
+
+    @property
+    def labels(self) -> list[str]:
+        """What its runs are called, in order."""
+        return [variant.label for variant in self.variants]
+
+    @property
+    def digest(self) -> str:
+        """A hash over its runs, in order: readings of a file that give the same one are of one experiment."""
+        held = [[variant.label, variant.values] for variant in self.variants]
+        return hashlib.sha256(json.dumps(held, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def read_experiment(

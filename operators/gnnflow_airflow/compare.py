@@ -6,21 +6,26 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from gnnflow_airflow.links import ComparisonLink, web_address
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+EXPERIMENT = "gnnflow_experiment"
+"""XCom of a run's first task: the labels of all runs as its process read them, and the experiment's digest."""
+
 
 class CompareOperator(BaseOperator):
     """Write a comparison of completed runs into their workspace and return where it is.
 
-    runs maps a run's label to its URI; runs that failed have none and are listed last.
+    runs maps the task that prepares a run to the one that completes it, in the experiment's order. Each task's process
+    reads the experiment's file anew, so what the runs are called is what those that prepared them read. Runs that
+    failed are listed last.
     """
 
-    template_fields: Sequence[str] = ("runs", "workspace")
+    template_fields: Sequence[str] = ("workspace",)
     operator_extra_links = (ComparisonLink(),)
 
     def __init__(self, *, name: str, runs: Mapping[str, str], workspace: str, **options: Any) -> None:
@@ -34,13 +39,30 @@ class CompareOperator(BaseOperator):
         """Return the URIs of table, plot and page."""
         from gnnflow.stages.comparison import compare_runs
 
-        completed = {label: uri for label, uri in self.runs.items() if uri and uri != "None"}
-        failed = {label: "see the log of its tasks" for label in self.runs if label not in completed}
+        ti, completed, failed = context["ti"], dict[str, str](), dict[str, str]()
+        for label, task in zip(self._labels(ti), self.runs.values(), strict=True):
+            if uri := (ti.xcom_pull(task_ids=task) or {}).get("run"):
+                completed[label] = uri
+            else:
+                failed[label] = "see the log of its tasks"
         if not completed:
             raise AirflowException("no run of this experiment completed")
         result = compare_runs(completed, name=self.name, workspace=self.workspace, failed=failed)
         for line in result.lines:
             self.log.info(line)
         self.links[ComparisonLink.xcom_key] = result.page
-        context["ti"].xcom_push(key=ComparisonLink.xcom_key, value=web_address(result.page))
+        ti.xcom_push(key=ComparisonLink.xcom_key, value=web_address(result.page))
         return {"page": result.page, "table": result.table, "plot": result.plot, "runs": len(completed)}
+
+    def _labels(self, ti: Any) -> Sequence[str]:
+        """Return what the runs were called when they were prepared. Fails where they are not of one experiment."""
+        told = [said for task in self.runs if (said := ti.xcom_pull(task_ids=task, key=EXPERIMENT))]
+        if not told:
+            raise AirflowException("no run of this experiment was prepared: see the logs of its first tasks")
+        labels: Sequence[str] = told[0]["labels"]
+        if len(labels) == len(self.runs) and all(said["digest"] == told[0]["digest"] for said in told):
+            return labels
+        raise AirflowFailException(
+            f"the file of experiment {self.name} was edited while this DAG run was under way, so its runs are "
+            "not those of one experiment. Trigger the DAG again; work that is done is reused."
+        )

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
+from gnnflow_airflow.compare import EXPERIMENT
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
@@ -21,7 +23,8 @@ class PrepareOperator(BaseOperator):
     `config` is the path or URL of a YAML file, `values` nested keys and values of the DAG's author; with neither, the
     run's parameters are the config, as the trigger form names them. All are checked here in full, because Airflow's API
     accepts keys that no form has. Environment variables are read into files and values, never into what a person may
-    type: parameters, overrides, workspace. Fails without a retry.
+    type: parameters, overrides, workspace. experiment: what the run belongs to, told to its CompareOperator. Fails
+    without a retry.
     """
 
     template_fields: Sequence[str] = ("config", "overrides", "workspace")
@@ -33,6 +36,7 @@ class PrepareOperator(BaseOperator):
         values: Mapping[str, Any] | None = None,
         overrides: Sequence[str] = (),
         workspace: str | None = None,
+        experiment: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -40,12 +44,15 @@ class PrepareOperator(BaseOperator):
         self.values = values
         self.overrides = list(overrides)
         self.workspace = workspace
+        self.experiment = experiment
 
     def execute(self, context: Context) -> str:
         """Return the URI of the config's copy in the workspace."""
         from gnnflow.graph.errors import GnnflowError
         from gnnflow_airflow.reading import keep_config
 
+        if self.experiment is not None:
+            context["ti"].xcom_push(key=EXPERIMENT, value=dict(self.experiment))
         try:
             config = self._read(context)
             uri = keep_config(config)

@@ -10,6 +10,9 @@ import yaml
 
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
+from gnnflow.stages import pipeline
+from gnnflow.storage.run_folder import read_run
+from gnnflow_airflow.reading import read_config
 from tests.airflow.running import TRAIN, load
 from tests.conftest import REPOSITORY
 from tests.small_graphs import graph_config, write_graph
@@ -46,6 +49,68 @@ def test_an_experiment_ends_with_a_comparison(tmp_path, monkeypatch, airflow_db)
     assert float(rows[0]["valid.accuracy"]) >= float(rows[1]["valid.accuracy"])
     assert "is best of 2 runs" in table.with_name("comparison.html").read_text()
     assert table.with_name("comparison.svg").read_text().startswith("<svg")
+
+
+class Instance:
+    """A task of a DAG run whose every task parses the file anew: it finds what earlier ones told."""
+
+    def __init__(self, told, task_id):
+        self.told, self.task_id = told, task_id
+
+    def xcom_push(self, *, key, value):
+        self.told[self.task_id, key] = value
+
+    def xcom_pull(self, *, task_ids, key="return_value"):
+        return self.told.get((task_ids, key))
+
+
+def execute(told, *tasks):
+    """Run tasks of the experiment as its file is now."""
+    dag = load("gnnflow_experiments.edited")
+    for task in tasks:
+        told[task, "return_value"] = dag.get_task(task).execute({"ti": Instance(told, task)})
+
+
+@pytest.fixture
+def edited(tmp_path, monkeypatch, airflow_db):
+    """Return a function that writes the experiment with these kinds of layers."""
+    monkeypatch.setenv("GNNFLOW_EXPERIMENTS", str(tmp_path / "experiments"))
+    return lambda *kinds: written(tmp_path, "edited", matrix={"model.kind": list(kinds)})
+
+
+def test_runs_are_called_what_they_were_when_prepared_though_the_file_was_edited(tmp_path, edited):
+    told = {}
+    edited("gcn", "sage")
+    execute(told, "prepare_1", "prepare_2")
+    for number in (1, 2):
+        config = read_config(told[f"prepare_{number}", "return_value"])
+        told[f"run_{number}", "return_value"] = {"run": pipeline.run_quietly(config).uri}
+    edited("sage", "gcn")
+    execute(told, "compare")
+    (table,) = tmp_path.glob("runs/comparisons/small/*/comparison.csv")
+    rows = {row["run"]: row["uri"] for row in csv.DictReader(table.read_text().splitlines())}
+    assert set(rows) == {"kind=gcn", "kind=sage"}
+    assert all(read_run(uri)["config"]["model"]["kind"] == label.removeprefix("kind=") for label, uri in rows.items())
+
+
+@pytest.mark.parametrize(
+    ("kinds", "after"),
+    [
+        (("gcn",), ()),
+        (("gcn", "sage", "gin"), ()),
+        (("gcn", "sage", "gin"), ("prepare_3",)),
+        (("gcn", "gin"), ("prepare_2",)),
+    ],
+)
+def test_runs_that_are_not_of_one_experiment_are_not_compared(edited, kinds, after):
+    from airflow.sdk.exceptions import AirflowFailException
+
+    told = {}
+    edited("gcn", "sage")
+    execute(told, "prepare_1", "prepare_2")
+    edited(*kinds)
+    with pytest.raises(AirflowFailException, match="was edited"):
+        execute(told, *after, "compare")
 
 
 def test_a_broken_file_is_its_own_import_error(tmp_path, monkeypatch, airflow_db):
