@@ -160,9 +160,11 @@ class StageOperator(BaseOperator):
         from gnnflow.graph.errors import ClusterError, GnnflowError
         from gnnflow.remote.driver import run_here
         from gnnflow.remote.task_log import Stopped
+        from gnnflow_airflow.main_module import hidden_main_module
 
         try:
-            return run_here(self.stage, config, say=self.log.info, stopped=lambda: self._killed)
+            with hidden_main_module():
+                return run_here(self.stage, config, say=self.log.info, stopped=lambda: self._killed)
         except Stopped as order:
             raise AirflowException("stopped; the next attempt resumes at the last finished task") from order
         except ClusterError as error:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
@@ -128,6 +131,28 @@ def test_a_mapped_task_reads_its_own_link(monkeypatch):
     operator.execute_complete({"ti": MappedInstance(), "outlet_events": {}}, {"kind": "finished", "rows_out": 3})
     link = DashboardLink()
     assert link.get_link(operator, ti_key=None) == "http://second"
+
+
+# Stands for Airflow's own script, which cannot be imported again.
+SCRIPT = """
+if __name__ != "__main__":
+    raise SystemExit("a worker imported the script of its task")
+import sys
+from gnnflow_airflow.stages import IngestOperator
+print("rows", IngestOperator(task_id="ingest", config=sys.argv[1]).execute({"outlet_events": {}})["rows_out"])
+"""
+
+
+@pytest.mark.parametrize("as_module", [False, True])
+def test_workers_of_a_task_do_not_import_the_script_it_runs_in(tmp_path, as_module):
+    write_graph(tmp_path)
+    local = {"kind": "local", "workers": 1}
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(graph_config(tmp_path, cluster=local).model_dump(mode="json")))
+    (tmp_path / "script.py").write_text(SCRIPT)
+    asked = [sys.executable, *(["-m", "script"] if as_module else [str(tmp_path / "script.py")]), str(file)]
+    done = subprocess.run(asked, capture_output=True, text=True, cwd=tmp_path, timeout=200, check=False)
+    assert "rows 460" in done.stdout, done.stderr
 
 
 def test_a_bad_key_fails_before_any_stage_runs(dag, tmp_path):
