@@ -37,6 +37,7 @@ Result = TypeVar("Result")
 
 _STATE_KEY = "gnnflow_submission"
 _LOSSES = 3
+_STOPPED = "stopped; the next attempt resumes at the last finished task"
 
 
 class StageOperator(BaseOperator):
@@ -108,6 +109,8 @@ class StageOperator(BaseOperator):
             if event.get("trace"):
                 self.log.error("on the cluster:\n%s", event["trace"])
             raise (AirflowFailException if event["hopeless"] else AirflowException)(event["error"])
+        if self._killed:  # it was cancelled by us, not lost
+            raise AirflowException(_STOPPED)
         if losses >= _LOSSES:
             raise AirflowException(f"the stage was lost {losses + 1} times, last because {event['error']}")
         self.log.warning("%s; submitting it again, it resumes at its last finished task", event.get("error", "stopped"))
@@ -166,7 +169,7 @@ class StageOperator(BaseOperator):
             with hidden_main_module():
                 return run_here(self.stage, config, say=self.log.info, stopped=lambda: self._killed)
         except Stopped as order:
-            raise AirflowException("stopped; the next attempt resumes at the last finished task") from order
+            raise AirflowException(_STOPPED) from order
         except ClusterError as error:
             raise AirflowException(str(error)) from error
         except GnnflowError as error:
@@ -190,6 +193,8 @@ class StageOperator(BaseOperator):
         from gnnflow_airflow.submissions import Submission
 
         name = self._name_submission(context, endpoint)
+        if self._killed:
+            raise AirflowException(_STOPPED)
         submission = Submission(name, self.stage, config.model_dump(mode="json"))
         if self.deferrable:
             trigger = self._trigger(submission, endpoint)

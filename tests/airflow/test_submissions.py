@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import os
+import signal
+import threading
 import time
 
 import pytest
+import yaml
 
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
+
+from airflow.sdk.exceptions import AirflowException
 
 from gnnflow.graph.errors import ClusterError
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import run_stage
 from gnnflow_airflow import submissions
 from gnnflow_airflow.hook import DaskHook
+from gnnflow_airflow.stages import TrainOperator
 from gnnflow_airflow.trigger import StageTrigger
 from tests.airflow.running import TRAIN
 from tests.mapreduce.foreign_cluster import foreign_cluster
@@ -134,8 +142,63 @@ def test_a_connection_is_good_only_where_gnnflow_can_run(tmp_path, monkeypatch):
     assert "gnnflow is not installed on the scheduler" in told
 
 
+class Quiet:
+    """A task instance that nobody asks."""
+
+    map_index = -1
+
+    def xcom_pull(self, **_):
+        """Know nothing."""
+
+    def xcom_push(self, **_):
+        """Keep nothing."""
+
+
+@contextlib.contextmanager
+def waiting_task(folder):
+    """Yield a task that is about to wait for a long training on a cluster, what the cluster runs, and that cluster."""
+    write_graph(folder)
+    config = graph_config(folder, train={**TRAIN, "epochs": 10_000})
+    for stage in ("ingest", "select", "flat"):
+        run_stage(StageContext.of(config), stage)
+    file = folder / "config.yaml"
+    file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
+
+    async def ask(address):
+        async with submissions.connect(address) as client:
+            return [key for keys in (await client.processing()).values() for key in keys]
+
+    with foreign_cluster(folder) as cluster:
+        cluster.start_scheduler()
+        cluster.start_worker("good")
+        address = cluster.address
+        yield (
+            TrainOperator(task_id="train", config=str(file), cluster_address=address, deferrable=False, poll_seconds=1),
+            lambda: asyncio.run(ask(address)),
+        )
+
+
+def test_a_task_that_is_stopped_while_it_waits_starts_no_other_submission(tmp_path):
+    with waiting_task(tmp_path) as (task, running):
+
+        def stop():
+            while not running():
+                time.sleep(0.2)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        before = signal.signal(signal.SIGTERM, lambda *_: task.on_kill())  # as Airflow has it
+        stopping = threading.Thread(target=stop)
+        stopping.start()
+        try:
+            with pytest.raises(AirflowException, match="stopped; the next attempt resumes"):
+                task.execute({"ti": Quiet(), "outlet_events": {}})
+        finally:
+            stopping.join()
+            signal.signal(signal.SIGTERM, before)
+        assert running() == []
+
+
 def test_a_finished_stage_is_not_submitted(tmp_path, config, monkeypatch, airflow_db):
-    import yaml
     from airflow.sdk import DAG
 
     from gnnflow.config.stages import retraining_chain
