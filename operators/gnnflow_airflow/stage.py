@@ -262,14 +262,17 @@ class StageOperator(BaseOperator):
 
         from gnnflow.graph.errors import ClusterError
 
-        # In a thread, since this one may be a signal handler above a running event loop.
+        # In a thread, since this one may be a signal handler above a running event loop. Where this one is interrupted
+        # nothing waits for that thread: what it watches is stopped only after this has ended.
+        pool = ThreadPoolExecutor(1)
         try:
-            with ThreadPoolExecutor(1) as pool:
-                return pool.submit(asyncio.run, question).result()
+            return pool.submit(asyncio.run, question).result()
         except ClusterError as error:
             raise AirflowException(str(error)) from error
         except OSError as error:
             raise AirflowException(f"the Dask scheduler does not answer ({type(error).__name__}: {error})") from error
+        finally:
+            pool.shutdown(wait=False)
 
     def _done(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         self.outcome = {key: value for key, value in event.items() if key not in {"kind", "worker"}}

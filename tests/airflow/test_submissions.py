@@ -15,7 +15,8 @@ import yaml
 
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
+from airflow.sdk.execution_time.timeout import timeout
 
 from gnnflow.graph.errors import ClusterError
 from gnnflow.stages.base import StageContext
@@ -178,23 +179,43 @@ def waiting_task(folder):
         )
 
 
+@contextlib.contextmanager
+def signal_once(running, number):
+    """Send this process a signal when a cluster runs something."""
+
+    def send():
+        while not running():
+            time.sleep(0.2)
+        os.kill(os.getpid(), number)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        yield
+    finally:
+        sender.join()
+
+
 def test_a_task_that_is_stopped_while_it_waits_starts_no_other_submission(tmp_path):
     with waiting_task(tmp_path) as (task, running):
-
-        def stop():
-            while not running():
-                time.sleep(0.2)
-            os.kill(os.getpid(), signal.SIGTERM)
-
         before = signal.signal(signal.SIGTERM, lambda *_: task.on_kill())  # as Airflow has it
-        stopping = threading.Thread(target=stop)
-        stopping.start()
         try:
-            with pytest.raises(AirflowException, match="stopped; the next attempt resumes"):
+            with (
+                signal_once(running, signal.SIGTERM),
+                pytest.raises(AirflowException, match="stopped; the next attempt resumes"),
+            ):
                 task.execute({"ti": Quiet(), "outlet_events": {}})
         finally:
-            stopping.join()
             signal.signal(signal.SIGTERM, before)
+        assert running() == []
+
+
+def test_a_task_that_waits_for_a_cluster_ends_at_its_timeout_and_frees_it(tmp_path):
+    with waiting_task(tmp_path) as (task, running):
+        with pytest.raises(AirflowTaskTimeout), timeout(1000), signal_once(running, signal.SIGALRM):
+            task.execute({"ti": Quiet(), "outlet_events": {}})
+        assert running() != []  # it waited for no end of training
+        task.on_kill()  # as Airflow does then
         assert running() == []
 
 
