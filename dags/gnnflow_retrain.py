@@ -16,7 +16,6 @@ from pathlib import Path
 from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable
 
 from gnnflow.config.stages import retraining_chain
-from gnnflow_airflow.announce import asset_uri
 from gnnflow_airflow.build import default_args, stage_tasks
 from gnnflow_airflow.prepare import PrepareOperator
 from gnnflow_airflow.reading import read_config
@@ -27,8 +26,8 @@ CONFIG = os.environ.get(
 CRON = os.environ.get("GNNFLOW_RETRAIN_CRON", "0 3 * * 0")
 
 config = read_config(CONFIG)
-graph = Asset(name=f"{config.name}/graph", uri=asset_uri(str(config.graph.edges)))
-predictions = Asset(name=f"{config.name}/predictions", uri=f"{asset_uri(config.workspace)}/{config.name}/predictions")
+# By name alone, so that `Asset("NAME/graph")` in a DAG of a user's own is the same asset.
+graph, predictions = Asset(f"{config.name}/graph"), Asset(f"{config.name}/predictions")
 
 with DAG(
     dag_id="gnnflow_retrain",

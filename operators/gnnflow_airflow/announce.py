@@ -20,8 +20,3 @@ def announce(context: Context, outlets: Iterable[Any], outcome: dict[str, Any]) 
     for outlet in outlets:
         if isinstance(outlet, Asset):
             context["outlet_events"][outlet].extra.update(extra)
-
-
-def asset_uri(uri: str) -> str:
-    """Return a URI as assets and lineage write it: local paths with a scheme."""
-    return uri if "://" in uri else f"file://{uri}"

@@ -9,10 +9,14 @@ import yaml
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
 from gnnflow import registry
-from tests.airflow.running import TRAIN, load
+from tests.airflow.running import TRAIN, load, sync
 from tests.small_graphs import graph_config, write_graph
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
+
+
+def name_of(folder):
+    return folder.name.replace("_", "-")[:50]
 
 
 @pytest.fixture
@@ -22,7 +26,7 @@ def retrain(tmp_path, monkeypatch, airflow_db):
     def run(**train):
         config = graph_config(tmp_path, train={**TRAIN, **train}, model={"kind": "sage", "hidden": 16, "dropout": 0.0})
         # An asset's name means one place, and these tests share a database.
-        config = config.model_copy(update={"name": tmp_path.name.replace("_", "-")[:50]})
+        config = config.model_copy(update={"name": name_of(tmp_path)})
         file = tmp_path / "config.yaml"
         file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
         monkeypatch.setenv("GNNFLOW_RETRAIN_CONFIG", str(file))
@@ -68,3 +72,28 @@ def test_the_predictions_asset_names_what_to_read(retrain, tmp_path):
         event = session.scalars(select(AssetEvent).order_by(AssetEvent.id.desc())).first()
         assert event is not None
         assert pq.read_table(event.extra["predictions"]).num_rows == event.extra["rows_out"] == 60
+
+
+def test_dags_of_ones_own_know_the_assets_by_name(retrain, tmp_path):
+    from airflow.models.asset import AssetEvent
+    from airflow.providers.standard.operators.empty import EmptyOperator
+    from airflow.sdk import DAG, Asset
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    def told():
+        with create_session() as session:
+            event = session.scalars(select(AssetEvent).order_by(AssetEvent.id.desc())).first()
+            return [reference.dag_id for reference in event.asset.scheduled_dags]
+
+    write_graph(tmp_path)
+    name = name_of(tmp_path)
+    with DAG("acts", schedule=[Asset(f"{name}/predictions")]) as acts:
+        EmptyOperator(task_id="act")
+    sync(acts)
+    retrain()
+    assert told() == ["acts"]
+    with DAG("loads", schedule=None) as loads:
+        EmptyOperator(task_id="load", outlets=[Asset(f"{name}/graph")])
+    assert sync(loads).test().state == "success"
+    assert told() == ["gnnflow_retrain"]
