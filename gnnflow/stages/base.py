@@ -15,7 +15,7 @@ from gnnflow.native import malloc
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.progress import Silent
 from gnnflow.stages.resolve import ResolvedRun, resolve
-from gnnflow.storage.filesystem import join
+from gnnflow.storage.filesystem import join, list_names
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.storage.manifest import Manifest, committed, read_facts, read_manifest
 from gnnflow.storage.workspace import MANIFEST
@@ -71,12 +71,21 @@ class StageContext:
         """Return the committed artifact of a stage. Raises StorageError where there is none."""
         uri = self.run.artifact(stage)
         if not committed(uri):
-            raise StorageError(
-                f"stage {stage} has not run for this config",
-                where=uri,
-                fix=f"Run `gnnflow {stage} CONFIG` or `gnnflow run CONFIG`.",
-            )
+            raise _not_run(stage, uri)
         return Artifact(uri, read_manifest(uri))
+
+
+def _not_run(stage: str, uri: str) -> StorageError:
+    """Return what to say of a stage without its artifact: it may have run before the tables or the config changed."""
+    others, again = uri.rsplit("/", 1)[0], f"`gnnflow {stage} CONFIG` or `gnnflow run CONFIG`"
+    if any(committed(join(others, name)) for name in list_names(others)):
+        return StorageError(
+            f"stage {stage} has run in this workspace, but not for this config on its tables as they are now",
+            where=uri,
+            fix=f"If the config or a table has changed since, run it again: {again}; in Airflow clear its task with "
+            "those after it.",
+        )
+    return StorageError(f"stage {stage} has not run for this config", where=uri, fix=f"Run {again}.")
 
 
 @dataclass(frozen=True)

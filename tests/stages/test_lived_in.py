@@ -18,6 +18,7 @@ from gnnflow.registry.signature import Signature, misfits
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.comparison import compare_runs
 from gnnflow.stages.resolve import stamps_of
+from gnnflow.stages.running import run_stage
 from gnnflow.storage.run_folder import latest_run
 from gnnflow.storage.workspace import Workspace
 from tests.small_graphs import graph_config, write_graph
@@ -36,6 +37,17 @@ def test_a_table_rewritten_with_the_same_size_and_time_is_another(tmp_path: Path
     assert nodes.stat().st_mtime_ns == held.st_mtime_ns
     assert stamps_of(config)["nodes"] != before["nodes"]
     assert stamps_of(config)["edges"] == before["edges"]
+
+
+def test_a_stage_that_ran_before_a_table_was_rewritten_is_to_run_again(tmp_path: Path) -> None:
+    write_graph(tmp_path, seed=0)
+    with pytest.raises(StorageError, match=r"stage ingest has not run for this config\. Run `gnnflow ingest CONFIG`"):
+        run_stage(StageContext.of(graph_config(tmp_path)), "flat")
+    run_stage(StageContext.of(graph_config(tmp_path)), "ingest")
+    write_graph(tmp_path, seed=1)
+    changed = r"has run in this workspace, but not .* tables as they are now\. .*run it again: `gnnflow ingest CONFIG`"
+    with pytest.raises(StorageError, match=changed):
+        run_stage(StageContext.of(graph_config(tmp_path)), "flat")
 
 
 def test_a_damaged_pointer_does_not_ask_to_delete_all_runs(tmp_path: Path) -> None:
