@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 from gnnflow.config import Config, Section
 from gnnflow.config.messages import show
 from gnnflow.config.unions import common_fields, default_kind, is_free, tag_name, tagged_members
+from gnnflow.graph.errors import ConfigError
 
 _FIRST = "Experiment"
 # What the form itself keeps. Of any other rule that a value breaks the person sees "Bad Request" and no reason, so
@@ -51,7 +52,10 @@ def form_params() -> dict[str, Param]:
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a form's values as a config holds them: `train.lr` becomes lr in train. Unknown keys stay."""
+    """Return a form's values as a config holds them: `train.lr` becomes lr in train. Unknown keys stay.
+
+    Raises ConfigError where a key has a value and another key sets a part of it.
+    """
     droppable = {item.key for item in form_fields() if item.drops_none}
     tree: dict[str, Any] = {}
     for key, value in values.items():
@@ -59,10 +63,23 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
             continue
         *path, name = key.split(".")
         branch = tree
-        for part in path:
+        for depth, part in enumerate(path, 1):
             branch = branch.setdefault(part, {})
-        branch[name] = {**branch.get(name, {}), **value} if isinstance(value, Mapping) else value
+            if not isinstance(branch, dict):
+                raise _two_values(".".join(path[:depth]), part=key)
+        is_map = isinstance(value, Mapping)
+        if name in branch and isinstance(branch[name], Mapping) != is_map:
+            raise _two_values(key, part=key)
+        branch[name] = {**branch.get(name, {}), **value} if is_map else value
     return tree
+
+
+def _two_values(key: str, *, part: str) -> ConfigError:
+    return ConfigError(
+        f"has both a value of its own and parts of a map ({part})",
+        where=key,
+        fix=f"Give {key} once: as a value, or as a map where it takes one.",
+    )
 
 
 def form_fields() -> Iterator[FormField]:

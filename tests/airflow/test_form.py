@@ -144,6 +144,23 @@ def test_keys_no_form_has_are_refused():
         config_from_dict(nested(values(train__epoch=3)))
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"graph.nodes": "/x.parquet", "graph.nodes.account": "/y"}, r"graph\.nodes: .*\(graph\.nodes\.account\)"),
+        ({"graph.nodes.account": "/y", "graph.nodes": "/x.parquet"}, r"graph\.nodes: "),
+        ({"train.lr.x": 3}, r"train\.lr: .*\(train\.lr\.x\)"),
+        ({"graph.features": ["x"], "graph.features.account.x": 3}, r"graph\.features: "),
+        ({"graph": {"features": ["x"]}, "graph.features": {"account": ["x"]}}, r"graph\.features: "),
+        ({"train": 3}, r"train: "),
+        ({"name": "small", "name.x.y": {"z": 1}}, r"name: .*\(name\.x\.y\)"),
+    ],
+)
+def test_a_key_below_one_that_has_a_value_is_refused_by_name(given, told):
+    with pytest.raises(ConfigError, match=told):
+        nested({"train.lr": 0.01, **given})
+
+
 def test_a_choice_within_a_choice_is_one_field_of_json():
     field = form_params()["task.decoder"]
     assert field.schema["type"] == ["object", "null"]
