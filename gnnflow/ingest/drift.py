@@ -13,9 +13,9 @@ import numpy as np
 from gnnflow.ingest.statistics import rows_up_to
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Mapping
 
-    from gnnflow.graph.arrays import FloatArray, IntArray
+    from gnnflow.graph.arrays import Array, IntArray
     from gnnflow.graph.facts import ColumnCounts
 
 _DECILES = np.arange(1, 10) / 10
@@ -36,15 +36,14 @@ def drift_of(before: ColumnCounts, after: ColumnCounts) -> Drift:
     return _moved(_rows(before, cuts), _rows(after, cuts))
 
 
-def class_drift(before: Sequence[int], after: Sequence[int]) -> Drift:
-    """Return how far labels moved, of the targets of each class: a class that either has is a bin."""
-    counts = np.zeros((2, max(len(before), len(after))))
-    counts[0, : len(before)], counts[1, : len(after)] = before, after
-    old, new = counts[:, counts.any(axis=0)]
+def class_drift(before: Mapping[Hashable, int], after: Mapping[Hashable, int]) -> Drift:
+    """Return how far labels moved, of the targets of each class: a class that has any in either is a bin."""
+    held = [name for name in {**before, **after} if before.get(name) or after.get(name)]
+    old, new = (np.array([counts.get(name, 0) for name in held], np.float64) for counts in (before, after))
     return _moved(old, new)
 
 
-def _moved(old: FloatArray, new: FloatArray) -> Drift:
+def _moved(old: Array, new: Array) -> Drift:
     """Return the drift of rows by bin.
 
     Without a shift PSI is distributed as (1 / rows before + 1 / rows after) times chi-squared with bins - 1 degrees of
@@ -69,6 +68,6 @@ def _cuts(column: ColumnCounts) -> IntArray:
     return np.r_[codes[0] - 1, cuts] if cuts[0] == codes[0] else cuts
 
 
-def _rows(column: ColumnCounts, cuts: IntArray) -> FloatArray:
+def _rows(column: ColumnCounts, cuts: IntArray) -> Array:
     """Return the rows of each bin, of which there is one more than there are cuts."""
     return np.asarray(np.diff(np.r_[0.0, rows_up_to(column, cuts), float(column.rows)]))

@@ -21,7 +21,7 @@ from gnnflow.storage.manifest import committed, read_manifest
 from gnnflow.storage.run_folder import latest_run, read_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Hashable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from gnnflow.config import GraphConfig
@@ -158,9 +158,9 @@ def _compare(context: StageContext, new: GraphFacts, old: GraphFacts, run: str) 
     if guards.psi is not None:
         drifts, gone = _drifts(new, old)
         if new.class_counts and old.class_counts:
-            drifts[config.label_column] = class_drift(old.class_counts, new.class_counts)
+            drifts[config.label_column] = class_drift(*_targets_of_classes(old, new))
         figures |= {f"psi.{name}": drift.psi for name, drift in drifts.items()}
-        breaches += _psi_breaches(guards.psi, drifts, gone, config, new)
+        breaches += _psi_breaches(guards.psi, drifts, gone, config, new) + _kind_breaches(config, new, old)
     if breaches:
         raise _error(breaches, run, config)
     return figures
@@ -238,6 +238,21 @@ def _drifts(new: GraphFacts, old: GraphFacts) -> tuple[dict[str, Drift], list[st
     shared = [name for name in after if name in before]
     only_one = [name for name in (*before, *after) if name not in before or name not in after]
     return {name: drift_of(before[name], after[name]) for name in shared}, only_one
+
+
+def _targets_of_classes(*graphs: GraphFacts) -> Iterator[dict[Hashable, int]]:
+    """Yield how many targets of each graph every class has: by its name where all have names, else by its number."""
+    named = all(graph.class_names for graph in graphs)
+    for graph in graphs:
+        names: dict[int, Hashable] = dict(enumerate(graph.class_names)) if named else {}
+        yield {names.get(number, number): held for number, held in enumerate(graph.class_counts)}
+
+
+def _kind_breaches(config: GraphConfig, new: GraphFacts, old: GraphFacts) -> list[_Breach]:
+    if new.label_kind == old.label_kind or not (new.labelled and old.labelled):
+        return []
+    text = f"labels are of the kind {new.label_kind}, {old.label_kind} before"
+    return [_Breach("psi", text, _labelled_table(config, new))]
 
 
 def _psi_breaches(

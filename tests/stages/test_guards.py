@@ -152,6 +152,40 @@ def test_labels_whose_classes_moved_are_named(graph: Path, label: Callable[[int]
     assert check(graph, psi=100).figures["psi.label"] > 0.25
 
 
+def test_classes_are_compared_by_name_whatever_their_order(tmp_path: Path) -> None:
+    write_graph(tmp_path, num_nodes=NODES, num_edges=800)
+    table = pq.read_table(tmp_path / "nodes.parquet")
+    place = table.column_names.index("label")
+
+    def write(names: list[str]) -> None:
+        rare = [names[min(number % 8, 2)] for number in range(NODES)]
+        pq.write_table(table.set_column(place, "label", [rare]), tmp_path / "nodes.parquet")
+
+    def checked(classes: list[str]) -> dict[str, float]:
+        sections = {**CHEAP, "graph": {**CHEAP["graph"], "classes": classes}}
+        make_artifact(StageContext.of(graph_config(tmp_path, **sections)), "ingest")
+        return guards.check(StageContext.of(graph_config(tmp_path, **sections))).figures
+
+    write(["ok", "bad", "ugly"])
+    sections = {**CHEAP, "graph": {**CHEAP["graph"], "classes": ["ok", "bad", "ugly"]}}
+    pipeline.run_quietly(graph_config(tmp_path, **sections))
+    assert checked(["ugly", "ok", "bad"])["psi.label"] == 0.0
+    write(["ugly", "bad", "ok"])
+    with pytest.raises(GuardError, match="column label has moved"):
+        checked(["ugly", "bad", "ok"])
+
+
+def test_labels_of_another_kind_are_named(graph: Path) -> None:
+    table = pq.read_table(graph / "nodes.parquet")
+    place = table.column_names.index("label")
+    numbers = pa.array([held + 0.5 for held in table["label"].to_pylist()], pa.float32())
+    pq.write_table(table.set_column(place, "label", numbers), graph / "nodes.parquet")
+    config = graph_config(graph, **{**CHEAP, "train": {"epochs": 1, "metric": "loss"}})
+    make_artifact(StageContext.of(config), "ingest")
+    with pytest.raises(GuardError, match="labels are of the kind regression, single before"):
+        guards.check(StageContext.of(config))
+
+
 def test_every_breach_is_told_at_once(graph: Path) -> None:
     write_graph(graph, num_nodes=100, num_edges=900)
     with_features(graph, shifted)
