@@ -49,6 +49,8 @@ def _stages() -> Iterator[Case]:
         "-n {folder}/nodes.parquet": "-e|tables",
         "-e {folder}/edges.parquet": "-n|tables",
         "{folder}/config.yaml -n a -e b": "CONFIG",
+        "{folder}/config.yaml --hops 3": "flat.hops",
+        "{folder}/config.yaml --sampling none": "neighbors.sampling",
         "-n {folder}/none.parquet -e {folder}/edges.parquet": "none.parquet",
     }.items():
         yield refused(f"flat {words!r}", line("flat", *words.split()), word)
