@@ -86,7 +86,7 @@ class TaskRecord:
 
 @dataclass(frozen=True)
 class RoundTiming:
-    """When a round ran, in seconds since the runner started, and how long.
+    """When a round ran, in seconds since the runner's work began, and how long.
 
     exchanged_bytes is what its tasks sent, peak_bytes the largest resident size of a process that ran one, and
     task_seconds how long each task took, in their order.
@@ -105,11 +105,17 @@ class RoundRunner:
     """Runs the rounds of one stage in its work folder, resuming what an earlier attempt left.
 
     artifact: where the tasks commit files, which are looked at again where an earlier attempt wrote them; "" looks at
-    none.
+    none. earlier: the seconds that earlier attempts took; `started` is when the work would have begun without a break.
     """
 
     def __init__(
-        self, work: str, scheduler: Scheduler, progress: Progress | None = None, *, artifact: str = ""
+        self,
+        work: str,
+        scheduler: Scheduler,
+        progress: Progress | None = None,
+        *,
+        artifact: str = "",
+        earlier: float = 0.0,
     ) -> None:
         self.work = work
         self.artifact = artifact
@@ -118,7 +124,8 @@ class RoundRunner:
         self.timings: list[RoundTiming] = []
         self._sent: dict[str, list[dict[str, int]]] = {}
         self._forgotten: set[tuple[str, str]] = set()
-        self.started = time.monotonic()
+        self.earlier = earlier
+        self.started = time.monotonic() - earlier
 
     def run(self, step: Round) -> list[TaskRecord]:
         """Run a round's missing tasks and return all records in task order."""

@@ -71,7 +71,7 @@ def score_graph(run: StageRun, *, model: str, learned: Learned) -> Made:
     job = _job(run, model, learned)
     begin = time.monotonic()
     result = run_rounds(job, run.rounds)
-    seconds = time.monotonic() - begin
+    seconds = run.rounds.earlier + time.monotonic() - begin
     sampled = run.config.fanouts is not None
     is_joint = PIPELINES[run.config.train.strategy].is_joint
     again = partial(_score_on_store, job) if is_joint else partial(_score_by_neighborhood, job, run.rounds)

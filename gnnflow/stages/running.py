@@ -26,6 +26,7 @@ from gnnflow.mapreduce.exchange import ExchangeError
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.stages.base import Artifact, ArtifactResult, Made, StageContext, StageResult, StageRun
 from gnnflow.stages.check import check_run
+from gnnflow.stages.elapsed import ELAPSED, elapsed_before, keep_elapsed
 from gnnflow.storage.filesystem import list_names
 from gnnflow.storage.lease import LEASE, is_abandoned, sole_worker
 from gnnflow.storage.manifest import Manifest, commit, committed, read_manifest
@@ -110,7 +111,8 @@ def do_once(
         with sole_worker(folder, done=lambda: committed(artifact), progress=context.progress) as alone:
             reused = not alone or committed(artifact)
             if not reused:
-                rounds = RoundRunner(folder, context.scheduler, context.progress, artifact=artifact)
+                earlier = elapsed_before(folder)
+                rounds = RoundRunner(folder, context.scheduler, context.progress, artifact=artifact, earlier=earlier)
                 run = StageRun(stage, context, artifact, inputs, rounds)
                 reused = not _do(run, work, fingerprint=fingerprint)
     seconds = time.monotonic() - begin
@@ -132,9 +134,10 @@ def _do(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) ->
     """Do the work and commit it. Returns False where another run committed it before this one could."""
     run.context.progress.stage_started(run.stage)
     # An artifact's folder that holds files which no attempt of this work wrote is not ours to delete.
-    ours = not list_names(run.artifact) or any(LEASE not in name for name in list_names(run.rounds.work))
+    ours = not list_names(run.artifact) or any(_is_of_work(name) for name in list_names(run.rounds.work))
     try:
-        _make_whole(run, work, fingerprint=fingerprint)
+        with keep_elapsed(run.rounds.work, started=run.rounds.started):
+            _make_whole(run, work, fingerprint=fingerprint)
     except _REPEATABLE:
         done_elsewhere = committed(run.artifact)
         if ours and not done_elsewhere:
@@ -147,6 +150,11 @@ def _do(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) ->
     return True
 
 
+def _is_of_work(name: str) -> bool:
+    """Return whether a file or folder in a work folder says that tasks ran there."""
+    return LEASE not in name and ELAPSED not in name
+
+
 def _make_whole(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) -> None:
     """Do the work, once more from its start where files between its rounds are not what they were."""
     try:
@@ -156,12 +164,13 @@ def _make_whole(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint:
             raise  # another run was done first and removed them
         run.context.progress.message(f"{run.stage} starts anew: {error}")
         remove_tree(run.rounds.work, keep=(LEASE,))
-        rounds = RoundRunner(run.rounds.work, run.rounds.scheduler, run.rounds.progress, artifact=run.artifact)
+        held = run.rounds
+        earlier = time.monotonic() - held.started
+        rounds = RoundRunner(held.work, held.scheduler, held.progress, artifact=run.artifact, earlier=earlier)
         _make(replace(run, rounds=rounds), work, fingerprint=fingerprint)
 
 
 def _make(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) -> None:
-    begin = time.monotonic()
     made = work(run)
     rounds = [asdict(timing) for timing in run.rounds.timings]
     manifest = Manifest(
@@ -174,7 +183,7 @@ def _make(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) 
         rows_out=made.rows_out,
         rows_quarantined=made.rows_quarantined,
         facts=asdict(made.facts),
-        timings={"rounds": rounds, "seconds": time.monotonic() - begin},
+        timings={"rounds": rounds, "seconds": time.monotonic() - run.rounds.started},
         versions=dict(made.versions),
     )
     commit(run.artifact, manifest)

@@ -1,0 +1,55 @@
+"""For how long a stage's work has gone on, over all its attempts: each keeps its seconds in the work folder.
+
+They are written every few seconds and when an attempt ends, so that what a kill loses is little. No result depends on
+them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from gnnflow.graph.errors import StorageError
+from gnnflow.storage.documents import read_document, write_document
+from gnnflow.storage.filesystem import join
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ELAPSED = "elapsed.json"
+_WRITE_SECONDS = 5.0
+_KEY = "seconds"
+
+
+def elapsed_before(work: str) -> float:
+    """Return the seconds that earlier attempts took in a work folder; 0 where none tells."""
+    try:
+        return float(read_document(join(work, ELAPSED), fix="")[_KEY])
+    except (StorageError, KeyError, TypeError, ValueError):
+        return 0.0
+
+
+@contextmanager
+def keep_elapsed(work: str, *, started: float) -> Iterator[None]:
+    """Keep in a work folder how long it is since `started`, by `monotonic`, while the block runs and at its end."""
+    stop = threading.Event()
+    writer = threading.Thread(target=_write_until, args=(stop, work, started), daemon=True)
+    writer.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        writer.join()
+        _write(work, started)
+
+
+def _write_until(stop: threading.Event, work: str, started: float) -> None:
+    while not stop.wait(_WRITE_SECONDS):
+        _write(work, started)
+
+
+def _write(work: str, started: float) -> None:
+    with suppress(OSError, StorageError):  # a figure is no reason to fail
+        write_document(join(work, ELAPSED), {_KEY: time.monotonic() - started}, durable=False)
