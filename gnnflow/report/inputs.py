@@ -89,7 +89,7 @@ class GraphSummary:
     selected: the relations that neighbours other than direct ones are of, num_edges being instances.
     in_degree_histogram holds (low, high, nodes) with low <= in-degree < high: a bin (0, 1, nodes) for nodes
     without in-edges, then one bin per power of two. num_hubs counts nodes with more than hub_threshold
-    in-edges.
+    in-edges, where they are sampled. reads_all: nothing is sampled, every in-edge is read.
     """
 
     num_nodes: int
@@ -100,6 +100,8 @@ class GraphSummary:
     in_degree_histogram: Sequence[tuple[int, int, int]] = ()
     hub_threshold: int = 0
     num_hubs: int = 0
+    reads_all: bool = False
+    max_in_degree: int = 0
     partitions: str = ""
     types: Sequence[TypeRow] = ()
     relations: Sequence[RelationRow] = ()

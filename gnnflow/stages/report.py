@@ -151,6 +151,7 @@ def _blow_up(artifacts: Mapping[str, Artifact]) -> BlowUp | None:
 def _graph(graph: GraphFacts, selected: SelectFacts) -> GraphSummary:
     bins = [(0, 1, graph.degree_bins[0])]
     bins += [(2 ** (power - 1), 2**power, count) for power, count in enumerate(graph.degree_bins) if power > 0]
+    reads_all = selected.kind == "direct" and selected.kept is None
     return GraphSummary(
         num_nodes=graph.num_nodes,
         num_edges=graph.num_edges,
@@ -158,8 +159,10 @@ def _graph(graph: GraphFacts, selected: SelectFacts) -> GraphSummary:
         num_classes=graph.num_classes,
         split_counts=graph.splits,
         in_degree_histogram=bins,
-        hub_threshold=selected.hub_threshold,
+        hub_threshold=0 if reads_all else selected.hub_threshold,
         num_hubs=selected.num_hubs,
+        reads_all=reads_all,
+        max_in_degree=graph.max_in_degree,
         types=_types(graph),
         relations=_relations(graph, graph.relations),
         selected=_relations(graph, selected.relations),

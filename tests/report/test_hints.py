@@ -79,7 +79,7 @@ def test_advice_follows_from_its_figure(make_inputs, changes, title):
 @pytest.mark.parametrize(
     ("changes", "title"),
     [
-        ({"num_hubs": 1, "hub_threshold": 50}, "One hub beyond 50 in-edges"),
+        ({"reads_all": True, "max_in_degree": 12_999}, "A node has 12,999 in-edges, and all are read"),
         ({"in_degree_histogram": [(0, 1, 45), (1, 2, 55)]}, "45 % of the nodes have no in-edges"),
         ({"split_counts": {"train": 50, "test": 50}}, "No valid split"),
     ],
@@ -87,6 +87,13 @@ def test_advice_follows_from_its_figure(make_inputs, changes, title):
 def test_advice_about_the_graph(make_inputs, changes, title):
     graph = dataclasses.replace(make_inputs().graph, **changes)
     assert titles(make_inputs(graph=graph)) == [title]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"reads_all": True, "max_in_degree": 10_000}, {"num_hubs": 3, "max_in_degree": 12_999}]
+)
+def test_a_fan_out_is_advised_only_where_there_is_none(make_inputs, changes):
+    assert titles(make_inputs(graph=dataclasses.replace(make_inputs().graph, **changes))) == []
 
 
 @pytest.mark.parametrize(("baseline", "words"), [(1.0, "The features alone tell"), (0.6, "The model tells")])

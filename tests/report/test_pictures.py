@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import numpy as np
@@ -133,6 +134,13 @@ def test_without_hubs_nothing_is_drawn_as_one(make_inputs):
     picture = in_degree_histogram(make_inputs())
     assert "No node has more than 10,000 in-edges" in picture.caption
     assert "--warm" not in picture.svg
+
+
+def test_without_sampling_no_threshold_is_told(make_inputs):
+    graph = dataclasses.replace(make_inputs().graph, hub_threshold=0, reads_all=True, max_in_degree=12_999)
+    picture = in_degree_histogram(make_inputs(graph=graph))
+    assert picture.caption.startswith("Nothing is sampled: all in-edges of a node are read, 12,999 at most.")
+    assert not [text for text in texts(picture) if "hubs" in text]
 
 
 def test_blow_up_says_bytes_in_and_out(make_inputs):

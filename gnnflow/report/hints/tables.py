@@ -10,6 +10,7 @@ from gnnflow.report.hints.hint import Hint
 from gnnflow.report.inputs import ReportInputs
 
 MOST_ISOLATED = 0.2  # share of nodes without in-edges
+MOST_READ = 10_000  # in-edges of a node, where nothing is sampled
 
 
 def _quarantine(inputs: ReportInputs) -> Hint | None:
@@ -61,13 +62,12 @@ def _unread(inputs: ReportInputs) -> Hint | None:
 
 def _hubs(inputs: ReportInputs) -> Hint | None:
     graph = inputs.graph
-    if not graph.num_hubs:
+    if not graph.reads_all or graph.max_in_degree <= MOST_READ:
         return None
-    noun = "One hub" if graph.num_hubs == 1 else f"{count_text(graph.num_hubs)} hubs"
     return Hint(
         "idea",
-        f"{noun} beyond {count_text(graph.hub_threshold)} in-edges",
-        "Their neighbourhoods dominate size and time wherever they are reached. A fan-out (neighbors.sampling) bounds "
+        f"A node has {count_text(graph.max_in_degree)} in-edges, and all are read",
+        "Such neighbourhoods dominate size and time wherever they are reached. A fan-out (neighbors.sampling) bounds "
         "them, and leaves training and inference with the same neighbours.",
     )
 

@@ -67,6 +67,8 @@ def blow_up_bars(inputs: ReportInputs) -> Picture:
 
 
 def _hub_words(graph: GraphSummary) -> str:
+    if graph.reads_all:
+        return f"Nothing is sampled: all in-edges of a node are read, {count_text(graph.max_in_degree)} at most."
     threshold = count_text(graph.hub_threshold)
     if not graph.hub_threshold:
         return "No hub threshold was set."

@@ -1,0 +1,32 @@
+"""A report says what is true of its run: of its sampling, its training, its splits and its labels."""
+
+from __future__ import annotations
+
+from html import unescape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gnnflow.graph.facts import GraphFacts
+from gnnflow.stages import pipeline
+from gnnflow.stages.base import StageContext
+from tests.small_graphs import graph_config, write_graph
+
+if TYPE_CHECKING:
+    from gnnflow.config import Config
+
+
+def page_of(config: Config) -> str:
+    """Run a config and return its report."""
+    return unescape(Path(pipeline.run_quietly(config).report.removeprefix("file://")).read_text())
+
+
+def test_without_sampling_it_says_how_many_in_edges_are_read(tmp_path: Path) -> None:
+    write_graph(tmp_path, hub=3)
+    config = graph_config(tmp_path, neighbors={"hub_threshold": 20}, train={"epochs": 1})
+    page = page_of(config)
+    most = StageContext.of(config).artifact("ingest").facts(GraphFacts).max_in_degree
+    assert most > 20
+    assert f"Nothing is sampled: all in-edges of a node are read, {most} at most." in page
+    sampling = {"hub_threshold": 20, "sampling": {"kind": "uniform", "fanout": [3, 3]}}
+    page = page_of(graph_config(tmp_path, neighbors=sampling, train={"epochs": 1}))
+    assert "1 node has more than 20 in-edges" in page
