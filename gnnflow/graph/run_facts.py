@@ -26,7 +26,7 @@ READER_WAIT = "reader_wait"
 
 
 def has_reader(profile: Mapping[str, float]) -> bool:
-    """Return whether batches were made ready beside computing: the graph under `train.memory` is one, read within."""
+    """Return whether batches were made ready beside computing; none were where all of them are kept."""
     return any(profile.get(f"{part}_seconds", 0.0) > 0 for part in READER_PARTS)
 
 

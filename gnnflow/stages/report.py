@@ -101,6 +101,7 @@ def _inputs(
         curves=trained.history,
         best_epoch=trained.best_epoch,
         profiles=trained.profiles,
+        streamed=record["config"]["train"].get("memory") is not None,
         baseline=baseline or None,
         predictions=_predictions(table, graph.label_kind),
         predictions_uri=join(uri, PREDICTIONS),

@@ -294,12 +294,32 @@ def test_the_pipeline_names_the_side_that_waits(make_inputs):
 
 def test_a_graph_that_is_one_batch_has_no_reader_that_could_wait(make_inputs):
     profile = {"seconds": 0.25, "forward_seconds": 0.1, "backward_seconds": 0.13}
-    picture = pipeline_bars(make_inputs(profiles=[profile]))
+    picture = pipeline_bars(make_inputs(profiles=[profile], streamed=True))
     assert "reader" not in texts(picture)
     assert "wait" not in picture.caption
     assert "read from its files while it is computed on. Means of the epochs after the first, which also writes" in (
         picture.caption
     )
+
+
+def test_the_first_epoch_on_a_graph_in_files_has_no_reader_either(make_inputs):
+    profile = {"seconds": 0.25, "forward_seconds": 0.1, "read_seconds": 0.1, "reader_wait_seconds": 0.15}
+    picture = pipeline_bars(make_inputs(profiles=[profile], streamed=True, curves=[{"epoch": 0, "train_loss": 1.0}]))
+    assert "reader" not in texts(picture)
+    assert picture.caption.endswith("while it is computed on. It is the only epoch, which also writes those files.")
+
+
+def test_batches_that_are_kept_are_not_taken_for_a_graph_in_files(make_inputs):
+    picture = pipeline_bars(make_inputs(profiles=[{"seconds": 0.25, "forward_seconds": 0.1}]))
+    assert "reader" not in texts(picture)
+    assert picture.caption == (
+        "An epoch takes 250 ms. Its batches are kept in memory, so none had to be made ready. "
+        "Means of the epochs after the first, which also makes the batches."
+    )
+
+
+def test_an_only_epoch_is_no_mean_of_later_ones(make_inputs):
+    assert "after the first" not in pipeline_bars(make_inputs(curves=[{"epoch": 0, "train_loss": 1.0}])).caption
 
 
 def test_of_many_ranks_those_that_wait_longest_are_shown(make_inputs):

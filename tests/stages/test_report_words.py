@@ -30,3 +30,10 @@ def test_without_sampling_it_says_how_many_in_edges_are_read(tmp_path: Path) -> 
     sampling = {"hub_threshold": 20, "sampling": {"kind": "uniform", "fanout": [3, 3]}}
     page = page_of(graph_config(tmp_path, neighbors=sampling, train={"epochs": 1}))
     assert "1 node has more than 20 in-edges" in page
+
+
+def test_one_batch_that_is_kept_is_no_training_on_a_graph_in_files(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    assert "Its batches are kept in memory" in page_of(graph_config(tmp_path, train={"epochs": 3}))
+    train = {"strategy": "global-batch", "memory": "100MiB", "epochs": 2}
+    assert "Its one batch is the graph, which is read from its files" in page_of(graph_config(tmp_path, train=train))

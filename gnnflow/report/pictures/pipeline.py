@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gnnflow.graph.run_facts import READER_WAIT, STAGE_PARTS, TRAINER_PARTS, has_reader, has_stages
+from gnnflow.graph.run_facts import READER_PARTS, READER_WAIT, STAGE_PARTS, TRAINER_PARTS, has_reader, has_stages
 from gnnflow.report.formats import percent_text, seconds_text
 from gnnflow.report.inputs import ReportInputs
 from gnnflow.report.pictures.canvas import FULL_WIDTH, Picture, Swatch, Table, draw, plain_axes
@@ -25,6 +25,7 @@ Part = tuple[str, str, str, float]
 """Name, colour, shape and seconds."""
 Bar = tuple[str, list[Part]]
 
+_OF_READER = (*READER_PARTS, READER_WAIT)
 _BAR_HEIGHT = 24.0
 _AXIS_HEIGHT = 50.0
 _MOST_RANKS = 8
@@ -58,7 +59,7 @@ _STAGE_LOOKS = (
 def pipeline_bars(inputs: ReportInputs) -> Picture:
     """Return the seconds per epoch of the trainer and its reader, of each rank or of those that wait longest."""
     title = "Which side waits for which"
-    profiles = [row for row in inputs.profiles if row.get("seconds", 0.0) > 0]
+    profiles = profiles_of(inputs)
     if not profiles:
         return Picture(key="pipeline", title=title, missing="Training recorded no profile of its epochs.", wide=True)
     order = sorted(range(len(profiles)), key=lambda rank: -waiting_share(profiles[rank]))
@@ -67,21 +68,40 @@ def pipeline_bars(inputs: ReportInputs) -> Picture:
     used = {part[:3] for _, parts in bars for part in parts if part[3] > 0}
     looks = [look[1:] for look in (*_TRAINER_LOOKS, *_READER_LOOKS[:-1], *_STAGE_LOOKS) if look[1:] in used]
     worst = profiles[order[0]]
-    said = f"{waiting_text(worst)} {_meaning(worst)}"
+    said = f"{waiting_text(worst)} {_meaning(worst, streamed=inputs.streamed)}"
     more = f" Of {len(profiles)} ranks these {len(shown)} wait longest." if len(profiles) > len(shown) else ""
-    first = "checks the files" if has_reader(worst) else "writes those files"
-    first = "plans what is exchanged" if has_stages(worst) else first
     height = _AXIS_HEIGHT + _BAR_HEIGHT * len(bars)
     return Picture(
         key="pipeline",
         title=title,
         alt=f"Stacked bars of one epoch's seconds. {said}",
-        caption=f"{said}{more} Means of the epochs after the first, which also {first}.",
+        caption=f"{said}{more} {_epochs_text(inputs, worst)}",
         svg=draw("pipeline", partial(_paint, bars=bars), width=FULL_WIDTH, height=height),
         legend=[Swatch(role, shape, name) for name, role, shape in looks],
         table=_table(bars),
         wide=True,
     )
+
+
+def profiles_of(inputs: ReportInputs) -> list[Profile]:
+    """Return the profiles of ranks that recorded one, without a reader where the graph was read while computing."""
+    rows = [row for row in inputs.profiles if row.get("seconds", 0.0) > 0]
+    if not inputs.streamed:
+        return rows
+    return [{key: row[key] for key in row if key.removesuffix("_seconds") not in _OF_READER} for row in rows]
+
+
+def _epochs_text(inputs: ReportInputs, profile: Profile) -> str:
+    """Say which epochs a profile is of, and what else the first did."""
+    if has_stages(profile):
+        more = "plans what is exchanged"
+    elif inputs.streamed:
+        more = "writes those files"
+    else:
+        more = "checks the files" if has_reader(profile) else "makes the batches"
+    if len(inputs.curves) == 1:
+        return f"It is the only epoch, which also {more}."
+    return f"Means of the epochs after the first, which also {more}."
 
 
 def waiting_share(profile: Profile) -> float:
@@ -103,11 +123,13 @@ def waiting_text(profile: Profile) -> str:
     return f"Of an epoch's {seconds_text(profile['seconds'])} {shares}."
 
 
-def _meaning(profile: Profile) -> str:
+def _meaning(profile: Profile, *, streamed: bool) -> str:
     if has_stages(profile):
         return "A partition with fewer mirrors shortens the one, balanced partitions both."
-    if not has_reader(profile):
+    if streamed:
         return "Its one batch is the graph, which is read from its files while it is computed on."
+    if not has_reader(profile):
+        return "Its batches are kept in memory, so none had to be made ready."
     if waiting_share(profile) > profile.get(f"{READER_WAIT}_seconds", 0.0) / max(profile["seconds"], 1e-9):
         return "Making batches ready decides how long an epoch takes."
     return "Computing decides how long an epoch takes: more prefetch or cache would gain little."
