@@ -7,6 +7,7 @@ import pytest
 
 from gnnflow.report import BlowUp, Parity, PredictionSample, StageRow
 from gnnflow.report.hints import find_hints
+from gnnflow.report.pictures import pipeline_bars
 
 
 def titles(inputs) -> list[str]:
@@ -39,6 +40,16 @@ def test_a_trainer_that_waits_is_told_what_the_reader_does(make_inputs, profile,
     assert "the trainer waits 33 %" in hint.text
     assert advice in hint.text
     assert find_hints(make_inputs(profiles=[idle])) == ()
+
+
+def test_what_is_advised_and_what_is_said_of_the_picture_agree(make_inputs):
+    by_turns = waiting(build=1.0, reader_wait=2.0)
+    inputs = make_inputs(profiles=[by_turns])
+    assert titles(inputs) == ["Training waits for its batches"]
+    caption = pipeline_bars(inputs).caption
+    assert "the trainer waits 33 % and the reader 67 %. Batches are made ready and computed on in turn" in caption
+    assert "gain little" not in caption
+    assert titles(make_inputs(profiles=[by_turns], streamed=True)) == []
 
 
 def never_rules() -> PredictionSample:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from gnnflow.graph.run_facts import has_stages
 from gnnflow.report.formats import percent_text, ratio_text, seconds_text, sentence
 from gnnflow.report.hints.hint import Hint
 from gnnflow.report.inputs import ReportInputs
-from gnnflow.report.pictures.pipeline import waiting_share, waiting_text
+from gnnflow.report.pictures.pipeline import profiles_of, trainer_waits, waiting_share, waiting_text
 
 MOST_BLOW_UP = 10.0
 LONG_RUN = 60.0  # seconds
 MOST_OF_TIME = 0.6  # share of one stage
-MOST_WAITING = 0.2  # share of an epoch for which the trainer waits for its reader
 LONG_WAIT = 5.0  # seconds of all epochs
 LEAST_STAGES = 3  # before the share of one says anything
 
@@ -43,8 +41,8 @@ def _blow_up(inputs: ReportInputs) -> Hint | None:
 
 
 def _waiting(inputs: ReportInputs) -> Hint | None:
-    slowest = max(inputs.profiles, key=waiting_share, default=None)
-    if slowest is None or has_stages(slowest) or waiting_share(slowest) < MOST_WAITING:
+    slowest = max(profiles_of(inputs), key=waiting_share, default=None)
+    if slowest is None or not trainer_waits(slowest):
         return None
     if slowest.get("wait_seconds", 0.0) * len(inputs.curves) < LONG_WAIT:
         return None

@@ -25,6 +25,7 @@ Part = tuple[str, str, str, float]
 """Name, colour, shape and seconds."""
 Bar = tuple[str, list[Part]]
 
+MOST_WAITING = 0.2  # share of an epoch for which the trainer waits for its reader
 _OF_READER = (*READER_PARTS, READER_WAIT)
 _BAR_HEIGHT = 24.0
 _AXIS_HEIGHT = 50.0
@@ -110,6 +111,16 @@ def waiting_share(profile: Profile) -> float:
     return waited / max(profile["seconds"], 1e-9)
 
 
+def idle_share(profile: Profile) -> float:
+    """Return the share of an epoch for which the reader waits."""
+    return min(1.0, profile.get(f"{READER_WAIT}_seconds", 0.0) / max(profile["seconds"], 1e-9))
+
+
+def trainer_waits(profile: Profile) -> bool:
+    """Return whether an epoch would be notably shorter if its batches were ready sooner."""
+    return has_reader(profile) and not has_stages(profile) and waiting_share(profile) >= MOST_WAITING
+
+
 def waiting_text(profile: Profile) -> str:
     """Say for which shares of an epoch the two sides wait, or ranks for each other."""
     if has_stages(profile):
@@ -118,8 +129,8 @@ def waiting_text(profile: Profile) -> str:
         return f"Of an epoch's {seconds_text(profile['seconds'])} {shares} to the sum of gradients."
     if not has_reader(profile):
         return f"An epoch takes {seconds_text(profile['seconds'])}."
-    idle = min(1.0, profile.get(f"{READER_WAIT}_seconds", 0.0) / max(profile["seconds"], 1e-9))
-    shares = f"the trainer waits {percent_text(waiting_share(profile))} and the reader {percent_text(idle)}"
+    idle = percent_text(idle_share(profile))
+    shares = f"the trainer waits {percent_text(waiting_share(profile))} and the reader {idle}"
     return f"Of an epoch's {seconds_text(profile['seconds'])} {shares}."
 
 
@@ -130,8 +141,10 @@ def _meaning(profile: Profile, *, streamed: bool) -> str:
         return "Its one batch is the graph, which is read from its files while it is computed on."
     if not has_reader(profile):
         return "Its batches are kept in memory, so none had to be made ready."
-    if waiting_share(profile) > profile.get(f"{READER_WAIT}_seconds", 0.0) / max(profile["seconds"], 1e-9):
+    if waiting_share(profile) > idle_share(profile):
         return "Making batches ready decides how long an epoch takes."
+    if trainer_waits(profile):
+        return "Batches are made ready and computed on in turn, more than at once."
     return "Computing decides how long an epoch takes: more prefetch or cache would gain little."
 
 
