@@ -136,6 +136,22 @@ def test_without_hubs_nothing_is_drawn_as_one(make_inputs):
     assert "--warm" not in picture.svg
 
 
+@pytest.mark.parametrize(
+    ("bins", "labels"),
+    [
+        ([(4, 8, 100), (8, 16, 100)], ["4", "6", "8", "10"]),
+        ([(4, 8, 3)], ["4", "6"]),
+        ([(1, 2, 300)], ["1"]),
+        ([(1, 2, 9), (64, 128, 9)], ["1", "10", "100"]),
+    ],
+)
+def test_in_degrees_of_less_than_a_decade_are_labelled_with_whole_numbers(make_inputs, bins, labels):
+    graph = dataclasses.replace(make_inputs().graph, in_degree_histogram=bins, hub_threshold=0, reads_all=True)
+    shown = texts(in_degree_histogram(make_inputs(graph=graph)))
+    assert [text for text in shown[: shown.index("in-edges of a node (count, log)")] if text] == labels
+    assert not [text for text in shown if "$" in text]
+
+
 def test_without_sampling_no_threshold_is_told(make_inputs):
     graph = dataclasses.replace(make_inputs().graph, hub_threshold=0, reads_all=True, max_in_degree=12_999)
     picture = in_degree_histogram(make_inputs(graph=graph))

@@ -12,9 +12,11 @@ from gnnflow.report.pictures.palette import colour
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 _HEIGHT = 260.0
+_FEW_DECADES = 50.0  # how many times its low end the high end of an axis is
 _GAP = 0.96  # bars end a little before their bin does
 
 
@@ -89,8 +91,6 @@ def _degree_cells(entry: tuple[int, int, int], num_nodes: int) -> tuple[str, str
 
 
 def _paint_degrees(figure: Figure, *, graph: GraphSummary) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator
-
     axes = figure.add_subplot()
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -105,8 +105,18 @@ def _paint_degrees(figure: Figure, *, graph: GraphSummary) -> None:
     if graph.hub_threshold:
         _mark_threshold(axes, graph.hub_threshold)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(base=10, numticks=8))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: short_count(value)))
+        _label_counts(axis)
+
+
+def _label_counts(axis: Axis) -> None:
+    """Label whole numbers on a log axis: powers of ten, and numbers between them where few of those are in view."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    low, high = axis.get_view_interval()
+    between = (1.0, 2.0, 4.0, 6.0, 8.0) if high < _FEW_DECADES * low else (1.0,)
+    axis.set_major_locator(LogLocator(base=10, subs=between, numticks=8))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: short_count(value) if value == round(value) else ""))
+    axis.set_minor_formatter(NullFormatter())  # matplotlib's own is TeX
 
 
 def _bar(axes: Axes, low: float, high: float, nodes: int, *, role: str) -> None:
