@@ -258,15 +258,20 @@ def _rows_of(nodes: pa.Table, predicted: pa.Table) -> IntArray:
 
 
 def _predictions(table: pa.Table, label_kind: LabelKind) -> PredictionSample | None:
-    rows = np.flatnonzero((to_numpy(table["split"]) == SPLITS.index("test")) & to_numpy(table["labelled"]))
-    if not len(rows):
+    """Return labels and scores of the test split, of the valid split where no target of test was scored."""
+    splits, labelled = to_numpy(table["split"]), to_numpy(table["labelled"])
+    for split in ("test", "valid"):
+        rows = np.flatnonzero((splits == SPLITS.index(split)) & labelled)
+        if len(rows):
+            break
+    else:
         return None
     column = table["label"].combine_chunks()
     traits = LABEL_KINDS[label_kind]
     labels = to_matrix(column) if traits.is_list else to_numpy(column)
     scores = table[traits.columns[-1]]
     scores = to_matrix(scores) if traits.has_classes else to_numpy(scores)
-    return PredictionSample(labels[rows], scores[rows])
+    return PredictionSample(labels[rows], scores[rows], split)
 
 
 def _embeddings(table: pa.Table) -> EmbeddingSample | None:

@@ -203,6 +203,11 @@ def test_unlabelled_targets_do_not_count(make_inputs):
     assert "None of the test targets has a label" in prediction_picture(make_inputs(predictions=nobody)).missing
 
 
+@pytest.mark.parametrize(("kind", "words"), [("link", "under Scores"), ("single", "No labelled target outside")])
+def test_a_picture_that_is_missing_says_why(make_inputs, kind, words):
+    assert words in prediction_picture(make_inputs(label_kind=kind, predictions=None)).missing
+
+
 def test_pooling_rare_classes_loses_no_target(make_inputs):
     draw = np.random.default_rng(1)
     labels = np.concatenate([np.zeros(50, int), draw.integers(0, 30, 400)])

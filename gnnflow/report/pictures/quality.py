@@ -53,12 +53,16 @@ class Confusion:
 
 
 def prediction_picture(inputs: ReportInputs) -> Picture:
-    """Return the picture that fits the label kind; without labelled test targets it says so in words."""
+    """Return the picture that fits the label kind; without labelled targets beside training's it says so in words."""
     sample = inputs.predictions
     painter = _PAINTERS.get(inputs.label_kind)
-    if sample is None or len(sample.labels) == 0 or painter is None:
+    title = "Predictions against labels"
+    if painter is None:
+        words = f"There is no picture of {_UNDRAWN[inputs.label_kind]}."
+        return Picture(key="quality", title=title, missing=words)
+    if sample is None or len(sample.labels) == 0:
         words = "No labelled target outside the train split was scored, so there is nothing to check predictions on."
-        return Picture(key="quality", title="Predictions against labels", missing=words)
+        return Picture(key="quality", title=title, missing=words)
     return painter(inputs, sample)
 
 
@@ -285,6 +289,11 @@ _PAINTERS: dict[LabelKind, Callable[[ReportInputs, PredictionSample], Picture]] 
     "single": _class_picture,
     "multi": _pooled_roc_picture,
     "regression": _scatter_picture,
+}
+
+_UNDRAWN: dict[LabelKind, str] = {
+    "link": "pairs of nodes; how they rank among others is under Scores",
+    "none": "predictions without labels",
 }
 
 
