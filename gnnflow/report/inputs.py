@@ -169,9 +169,9 @@ class ReportInputs:
     same classifier trained without edges. curves has one mapping per epoch: `epoch`, `train_loss`, `valid_<metric>`...,
     `seconds`. profiles has one per rank: `seconds` per epoch and those of its parts, `wait_seconds` and others. metric
     is the configured one (`accuracy`, `micro_f1`, `roc_auc`, `loss`); where it is empty the first of the test metrics
-    is the headline. streamed: training read the graph from files while it computed (`train.memory`). unread: columns
-    of edge attributes that neither a layer nor a decoder of the model reads. large: columns of large numbers, by the
-    key that would scale them.
+    is the headline. task: the `task.kind`. streamed: training read the graph from files while it computed
+    (`train.memory`). unread: columns of edge attributes that neither a layer nor a decoder of the model reads. large:
+    columns of large numbers, by the key that would scale them.
     """
 
     name: str
@@ -181,6 +181,7 @@ class ReportInputs:
     stages: Sequence[StageRow]
     graph: GraphSummary
     label_kind: LabelKind = "single"
+    task: str = "node"
     metric: str = ""
     blow_up: BlowUp | None = None
     curves: Sequence[Mapping[str, float]] = ()

@@ -95,6 +95,7 @@ def _inputs(
         stages=[_stage_row(stage, artifact.manifest, record) for stage, artifact in artifacts.items()],
         graph=replace(_graph(graph, artifacts["select"].facts(SelectFacts)), partitions=_partitions(record, stored)),
         label_kind=graph.label_kind,
+        task=record["config"].get("task", {}).get("kind", "node"),
         class_names=graph.class_names,
         metric=record["config"]["train"]["metric"],
         blow_up=_blow_up(artifacts),

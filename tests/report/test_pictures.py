@@ -283,6 +283,11 @@ def test_narrow_embeddings_still_have_a_map(make_inputs, width):
     assert embedding_map(make_inputs(embeddings=EmbeddingSample(sample.rows[:, :width]))).svg
 
 
+def test_a_map_is_advised_only_where_the_config_allows_one(make_inputs):
+    assert "Set infer.embeddings: true" in embedding_map(make_inputs(embeddings=None)).missing
+    assert "infer.embeddings" not in embedding_map(make_inputs(embeddings=None, task="edge")).missing
+
+
 def test_collapsed_embeddings_are_said_in_words(make_inputs):
     same = EmbeddingSample(np.ones((50, 8), np.float32), np.zeros(50, int))
     assert "too few finite, different" in embedding_map(make_inputs(embeddings=same)).missing

@@ -92,6 +92,7 @@ def test_the_report_shows_predictions_of_edges(done: tuple[Config, Any, Path]) -
     page = Path(done[1].report).read_text()
     assert "ROC" in page
     assert "so there is nothing to check predictions on" not in page
+    assert "infer.embeddings" not in page
 
 
 def test_only_edges_of_the_splits_asked_for_are_scored(done: tuple[Config, Any, Path]) -> None:

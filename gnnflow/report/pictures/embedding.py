@@ -43,6 +43,9 @@ def embedding_map(inputs: ReportInputs) -> Picture:
     """Return the 2-D map of up to 2,000 embeddings, coloured by label where nodes have one."""
     title = "Map of the embeddings"
     sample = inputs.embeddings
+    if inputs.task == "edge":
+        words = "Edges are scored, which have no embeddings of their own to draw a map of."
+        return Picture(key="map", title=title, missing=words)
     if sample is None:
         words = "This run kept no embeddings. Set infer.embeddings: true to store them and see their map here."
         return Picture(key="map", title=title, missing=words)
