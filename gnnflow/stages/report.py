@@ -158,7 +158,7 @@ def _graph(graph: GraphFacts, selected: SelectFacts) -> GraphSummary:
         num_nodes=graph.num_nodes,
         num_edges=graph.num_edges,
         feature_width=graph.features.width,
-        num_classes=graph.num_classes,
+        num_classes=graph.num_classes if LABEL_KINDS[graph.label_kind].has_classes else 0,
         split_counts=graph.splits,
         in_degree_histogram=bins,
         hub_threshold=0 if reads_all else selected.hub_threshold,

@@ -6,6 +6,10 @@ from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
@@ -44,3 +48,12 @@ def test_predictions_are_checked_on_valid_where_no_test_target_was_scored(tmp_pa
     assert "sampled test targets are right" in page_of(graph_config(tmp_path, train={"epochs": 1}))
     page = page_of(graph_config(tmp_path, train={"epochs": 1}, infer={"targets": ["valid"]}))
     assert "sampled valid targets are right" in page
+
+
+def test_numbers_to_predict_are_no_class(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    assert "<dt>classes</dt><dd>4</dd>" in page_of(graph_config(tmp_path, train={"epochs": 1}))
+    nodes = pq.read_table(tmp_path / "nodes.parquet")
+    numbers = pa.array(np.linspace(0, 1, nodes.num_rows))
+    pq.write_table(nodes.set_column(nodes.column_names.index("label"), "label", numbers), tmp_path / "nodes.parquet")
+    assert "<dt>classes</dt>" not in page_of(graph_config(tmp_path, train={"epochs": 1, "metric": "mae"}))
