@@ -23,6 +23,8 @@ from gnnflow.graph.run_facts import Compared
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.floating[Any]]
 
+_TURNS = dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)))  # Unicode's controls of direction
+
 
 @dataclass(frozen=True)
 class RoundRow:
@@ -223,5 +225,6 @@ class ReportInputs:
         return None
 
     def class_name(self, index: int) -> str:
-        """Return the name of a class, or its number where it has none."""
-        return str(self.class_names[index]) if 0 <= index < len(self.class_names) else str(index)
+        """Return the name of a class without what would turn round the text behind it, or its number."""
+        name = str(self.class_names[index]) if 0 <= index < len(self.class_names) else ""
+        return name.translate(_TURNS) or str(index)

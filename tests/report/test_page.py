@@ -133,6 +133,13 @@ def test_anything_in_names_and_labels_stays_text(make_inputs):
     assert "49" not in page.figures["quality"]
 
 
+def test_a_class_does_not_turn_round_the_words_behind_it(make_inputs):
+    turned = make_inputs(class_names=("\u202etheory", "\u2067rules", "networks"))
+    page = render_report(turned)
+    assert "rules is taken for networks" in page
+    assert not re.search("[\u202a-\u202e\u2066-\u2069]", page)
+
+
 def test_page_needs_no_network_and_no_other_file(html):
     page = Page(html)
     addresses = [value for _, name, value in page.attributes if name in {"src", "href", "xlink:href", "action"}]
