@@ -16,7 +16,7 @@ def test_the_guide_runs_as_printed(monkeypatch):
     module = ModuleType("my_layers")
     monkeypatch.setitem(sys.modules, "my_layers", module)
     exec(layer, vars(module))
-    exec(trial, dict(vars(module)))
+    exec(trial, {})
 
 
 def test_the_layer_of_instances_in_the_guide_runs_on_the_graph_of_the_guide(monkeypatch):
@@ -27,4 +27,4 @@ def test_the_layer_of_instances_in_the_guide_runs_on_the_graph_of_the_guide(monk
     trial = trial.replace("DynamicAttention", "LoudestLeaf").replace(', options={"heads": 4}', "")
     # each in-edge has a second leaf
     leaves = "sources=np.array([1, 3, 2, 0, 0, 0, 2, 1]), leaves=np.array([0, 2, 4, 6, 8])"
-    exec(trial.replace("sources=np.array([1, 2, 0, 2])", leaves), dict(vars(module)))
+    exec(trial.replace("sources=np.array([1, 2, 0, 2])", leaves), {})
