@@ -2,9 +2,9 @@
 
     GNNFLOW_DATA=data python benchmarks/convergence.py [--ranks 1,2,4] [--plot docs/images/convergence.png]
 
-`configs/facebook_pages.yaml`, with --batch-size targets per step over all ranks and no early stop. Ranks draw their
-dropout each on their own, so curves meet within the noise of training; with --dropout 0 they meet to rounding. Prints a
-table and the largest difference between two curves in any of the last --last epochs.
+`configs/facebook_pages.yaml`, with --batch-size targets per step over all ranks and no early stop. Ranks deal the
+targets to other batches of the same size and draw their dropout each on their own, so curves meet within the noise of
+training. Prints a table and the largest difference between two curves in any of the last --last epochs.
 """
 
 from __future__ import annotations
