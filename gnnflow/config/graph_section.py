@@ -203,7 +203,7 @@ class GraphConfig(Section):
     @model_validator(mode="after")
     def _columns_mean_one_thing(self) -> Self:
         for kind, taken, features in (
-            ("features", {"id": self.id, "label": self.label_column, "split": self.split}, self.features),
+            ("features", {"id": self.id}, self.features),  # labels and splits are of a task: `checks.tasks`
             ("edge_features", {"src": self.src, "dst": self.dst}, self.edge_features),
         ):
             for key, listed in ({kind: features} if isinstance(features, tuple) else _below(kind, features)).items():

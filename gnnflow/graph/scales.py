@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+SCALING_KEYS = ("normalize", "edge_normalize")
+"""Keys of a config's graph that say how columns are scaled."""
+
 _SAME = 1e-6
 
 

@@ -1,7 +1,7 @@
 """Starting to train from another model's weights: what must fit, and what may not.
 
 The architecture must be the same; what acts in training alone, such as dropout, need not be. The part that gives the
-scores may have another width, because the task may be another one: it then starts from the seed.
+scores may have another width or be of other classes, because the task may be another one: it then starts from the seed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,15 @@ _NOT_SHOWN = {"num_outputs", "unit", "typed"}  # the first two are of the scores
 
 @dataclass(frozen=True)
 class Start:
-    """A model to start from: its name for messages, the digest of its files, its weights as a safetensors file."""
+    """A model to start from: its name for messages, the digest of its files, its weights as a safetensors file.
+
+    other_classes: whether its scores are of classes of other names, or of these in another order.
+    """
 
     name: str
     digest: str
     weights: bytes
+    other_classes: bool = False
 
 
 def differences(config: ModelConfig, saved: SavedModel, *, inputs: ModelInputs | None = None) -> tuple[str, ...]:
@@ -65,8 +69,8 @@ def _type_text(node_type: TypeInputs) -> str:
 def start_from(model: Model, start: Start) -> str:
     """Put a model's weights into this one, which has the same architecture, and return what was done.
 
-    Where the part that gives the scores has other shapes it keeps the weights it has. Raises LayerError where any other
-    weight is missing, left over or of another shape, StorageError where the weights cannot be read.
+    Where the part that gives the scores has other shapes or classes it keeps the weights it has. Raises LayerError
+    where any other weight is missing, left over or of another shape, StorageError where the weights cannot be read.
     """
     theirs, ours = decode_weights(start.weights, where=start.name), model.state_dict()
     head = "head." if model.head is not None else f"layers.{model.num_layers - 1}."
@@ -78,9 +82,10 @@ def start_from(model: Model, start: Start) -> str:
             where="train.start",
             fix="A layer's class has changed since. Start from another model, or set train.start to null.",
         )
-    taken = {name: held for name, held in theirs.items() if not (unequal and name.startswith(head))}
+    differs = "has another width there" if unequal else "knows other classes there" if start.other_classes else ""
+    taken = {name: held for name, held in theirs.items() if not (differs and name.startswith(head))}
     model.load_state_dict({**ours, **taken})
-    fresh = "; the part that gives the scores has another width there and starts from the seed" if unequal else ""
+    fresh = f"; the part that gives the scores {differs} and starts from the seed" if differs else ""
     return f"starts from the weights of {start.name} (digest {start.digest[:12]}){fresh}"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gnnflow.config import STAGES
 from gnnflow.graph.facts import GraphFacts
-from gnnflow.graph.scales import agree
+from gnnflow.graph.scales import SCALING_KEYS, agree
 from gnnflow.registry.versions import CONFIG
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.manifest import committed
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from gnnflow.registry import Version
     from gnnflow.stages.base import StageContext
 
-_KEYS = ("normalize", "edge_normalize")
-
 
 def scaled_for(context: StageContext, version: Version) -> Config:
     """Return a run's config with tables read as they were for a version, which is scored and not trained.
@@ -30,7 +28,7 @@ def scaled_for(context: StageContext, version: Version) -> Config:
     """
     today = context.artifact(context.run.store_stage).facts(GraphFacts).scales
     graph, held = context.config.graph, json.loads(version.read(CONFIG))["graph"]
-    scaling = {key: held.get(key, "none") for key in _KEYS}
+    scaling = {key: held.get(key, "none") for key in SCALING_KEYS}
     # a model of edges both ways is one of other neighbours
     turned = {"reverse_edges": held.get("reverse_edges", False)}
     named = graph.scaled_as if "standard" in scaling.values() else None

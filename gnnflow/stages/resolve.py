@@ -141,7 +141,7 @@ def _fingerprints(config: Config, tables: Tables, start: FoundStart | None, scal
             inputs |= {table: [asdict(each) for each in stamps] for table, stamps in tables.items()}
             inputs |= {"scales": {table: asdict(each) for table, each in scales.items()}} if scales else {}
         if stage.starts_from_model and start is not None:
-            inputs["start"] = start.digest
+            inputs["start"] = start.key
         if own := stage.own_code(config):
             inputs["code"] = {name: _source_digest(name) for name in own}
         found[name] = fingerprint_of(name, keys=stage.keys(config), inputs=inputs, format_version=stage.version)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gnnflow import registry
 from gnnflow.config.published import published_name
 from gnnflow.graph.errors import ConfigError, LayerError, RegistryError
-from gnnflow.graph.scales import agree
+from gnnflow.graph.scales import SCALING_KEYS, agree
 from gnnflow.registry.versions import CONFIG
 from gnnflow.storage.documents import read_document
 from gnnflow.storage.filesystem import absolute, exists, join
@@ -24,7 +24,7 @@ from gnnflow.storage.verified import entries_of, read_verified, remedy
 from gnnflow.storage.workspace import MANIFEST, RUN, VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gnnflow.config import Config
     from gnnflow.graph.facts import GraphFacts
@@ -41,7 +41,9 @@ class FoundStart:
     """A model that a config starts from. name: as the config would name just this one; digest: over its two files.
 
     version: where it is a published one of this workspace that an alias stood for. scales: by what its columns were
-    scaled, and columns: which these were, where it is published and says so.
+    scaled, and columns: which these were, where it is published and says so. graph: that section of the config that it
+    was trained with, empty where that is not known; other_classes: whether it names other classes than this config, or
+    these in another order.
     """
 
     name: str
@@ -50,6 +52,13 @@ class FoundStart:
     version: registry.Version | None = None
     scales: Scales = field(default_factory=dict)
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    graph: Mapping[str, Any] = field(default_factory=dict)
+    other_classes: bool = False
+
+    @property
+    def key(self) -> str:
+        """What of the start decides what is trained."""
+        return f"{self.digest}, other classes" if self.other_classes else self.digest
 
 
 def find_start(config: Config) -> FoundStart | None:
@@ -66,12 +75,22 @@ def find_start(config: Config) -> FoundStart | None:
         version = registry.find_version(config.workspace, name, which)
         digest = _digest(version.files, where=version.uri)
         alias_of = None if which.isdecimal() else version
-        columns = version.signature.columns
-        return FoundStart(version.pinned, version.uri, digest, alias_of, version.scales, columns)
-    folder = absolute(start)
+        columns, graph = version.signature.columns, json.loads(version.read(CONFIG))["graph"]
+        other = _other_classes(config, graph)
+        return FoundStart(version.pinned, version.uri, digest, alias_of, version.scales, columns, graph, other)
+    folder, graph = absolute(start), {}
     if exists(join(folder, RUN)):
-        folder = str(read_run(folder)["artifacts"]["train"])
-    return FoundStart(start, folder, _digest(_listed(folder), where=start))
+        record = read_run(folder)
+        folder, graph = str(record["artifacts"]["train"]), record["config"]["graph"]
+    elif exists(join(folder, VERSION)):
+        graph = read_document(join(folder, CONFIG), fix=remedy(folder, CONFIG))["graph"]
+    digest = _digest(_listed(folder), where=start)
+    return FoundStart(start, folder, digest, graph=graph, other_classes=_other_classes(config, graph))
+
+
+def _other_classes(config: Config, graph: Mapping[str, Any]) -> bool:
+    theirs, ours = graph.get("classes") or (), config.graph.classes or ()
+    return bool(theirs and ours) and [*theirs] != [*ours]
 
 
 def start_of_version(config: Config, version: registry.Version) -> FoundStart | None:
@@ -109,18 +128,29 @@ def check_start(config: Config, *, inputs: ModelInputs | None = None) -> FoundSt
 def load_start(config: Config, *, inputs: ModelInputs, graph: GraphFacts, tell: Callable[[str], None]) -> Start | None:
     """Return the weights that training starts from. Raises as `check_start`, and StorageError for damaged weights.
 
-    tell hears of it where a published model knows the graph's columns otherwise.
+    tell hears of it where the model knows the graph's columns otherwise.
     """
     from gnnflow.layers.start import Start
 
     found = check_start(config, inputs=inputs)
     if found is None:
         return None
+    for text in _known_otherwise(found, config, graph):
+        tell(f"{_KEY}: {text}")
+    weights = read_verified(found.folder, WEIGHTS)
+    return Start(found.name, found.digest, weights, other_classes=found.other_classes)
+
+
+def _known_otherwise(found: FoundStart, config: Config, graph: GraphFacts) -> Iterator[str]:
+    """Yield what of the graph's columns is otherwise than the model has learned it, a sentence or two each."""
     for other in registry.other_columns(found.columns, graph.columns_read):
-        tell(f"{_KEY}: {other}. {found.name} learned by their places.")
-    if found.scales and not agree(found.scales, graph.scales):
-        tell(f"{_KEY}: columns were scaled by other figures for {found.name}. Set graph.scaled_as: {found.name}.")
-    return Start(found.name, found.digest, read_verified(found.folder, WEIGHTS))
+        yield f"{other}. {found.name} learned by their places."
+    pairs = {key: (getattr(config.graph, key), found.graph.get(key, "none")) for key in SCALING_KEYS if found.graph}
+    differ = {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+    for key, (ours, theirs) in differ.items():
+        yield f"graph.{key} is {ours}, and {found.name} learned with {theirs}."
+    if not differ and found.scales and not agree(found.scales, graph.scales):
+        yield f"columns were scaled by other figures for {found.name}. Set graph.scaled_as: {found.name}."
 
 
 def _listed(folder: str) -> tuple[FileEntry, ...]:

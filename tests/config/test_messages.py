@@ -247,9 +247,10 @@ def test_impossible_combinations_are_refused(extra, where, problem):
 @pytest.mark.parametrize(
     ("override", "where", "problem"),
     [
-        ("graph.features=[x, label]", "graph.features", "'label' is the column of graph.label"),
-        ("graph.features=[x, split]", "graph.features", "'split' is the column of graph.split"),
+        ("graph.features=[x, label]", "graph.features", "'label' is the column of graph.label, and task.kind is node"),
+        ("graph.features=[x, split]", "graph.features", "'split' is the column of graph.split, and task.kind is node"),
         ("graph.features=[x, x]", "graph.features", "['x', 'x'] names a column twice"),
+        ("graph.features=[x, id]", "graph.features", "'id' is the column of graph.id"),
         ("graph.edge_features=[dst]", "graph.edge_features", "'dst' is the column of graph.dst"),
         ("graph.src=dst", "graph.dst", "'dst' is the column of graph.src too"),
         ("graph.label=id", "graph.label", "'id' is the column of graph.id too"),

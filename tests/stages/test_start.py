@@ -106,6 +106,47 @@ def other_tables(folder: Path, **shape: int) -> dict[str, str]:
     return {name: str(folder / f"{name}.parquet") for name in ("nodes", "edges")}
 
 
+def test_a_head_of_other_classes_starts_fresh_and_the_rest_does_not(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    table = pq.read_table(tmp_path / "nodes.parquet")
+    words = pa.array(["abc"[held % 3] if held is not None else None for held in table["label"].to_pylist()])
+    pq.write_table(table.set_column(table.column_names.index("label"), "label", words), tmp_path / "nodes.parquet")
+    first = published(tmp_path, graph={"classes": ["a", "b", "c"]})
+    theirs = load_model(first.artifact("train").uri).state_dict()
+    for epochs, start in enumerate(("small/1", first.run.uri), 1):  # else the second one's run is that of the first
+        same, turned = (
+            context_of(tmp_path, graph={"classes": names}, start=start, epochs=epochs, lr=1e-6)
+            for names in (["a", "b", "c"], ["b", "a", "c"])
+        )
+        kept = []
+        for context in (same, turned):
+            pipeline.run(context)
+            ours = load_model(context.artifact("train").uri).state_dict()
+            kept.append({name for name, held in ours.items() if torch.allclose(held, theirs[name], atol=1e-4)})
+        assert kept[0] == theirs.keys()
+        assert kept[1] == {name for name in theirs if name.startswith("layers.0.")}
+        assert any("knows other classes there and starts from the seed" in each for each in turned.progress.messages)
+        assert not any("other classes" in each for each in same.progress.messages)
+
+
+@pytest.mark.parametrize(
+    ("normalize", "told"),
+    [
+        ("none", None),
+        ("row", "graph.normalize is row, and {start} learned with none."),
+        ("standard", "graph.normalize is standard, and {start} learned with none."),
+    ],
+)
+def test_columns_that_are_scaled_otherwise_than_the_model_learned_are_told(
+    tmp_path: Path, first: StageContext, normalize: str, told: str | None
+) -> None:
+    for epochs, start in enumerate(("small/1", first.run.uri), 1):  # else the second one's run is that of the first
+        context = context_of(tmp_path, graph={"normalize": normalize}, start=start, epochs=epochs)
+        pipeline.run(context)
+        found = [text.removeprefix("train: ") for text in context.progress.messages if "train.start" in text]
+        assert found == ([f"train.start: {told.format(start=start)}"] if told else [])
+
+
 def test_a_start_that_is_not_there_is_refused(tmp_path: Path, first: StageContext) -> None:
     for start, error, message in (
         ("other", RegistryError, "no model 'other'. Models: small"),

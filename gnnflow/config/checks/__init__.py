@@ -33,5 +33,6 @@ CHECKS: tuple[Callable[[Config], None], ...] = (
     tasks.pairs_have_direct_neighbors,
     neighbors.layers_find_what_they_read_of_edges,
     tasks.target_is_of_the_task,
+    tasks.inputs_are_no_labels,
     neighbors.targets_have_neighbors,
 )

@@ -42,12 +42,22 @@ def labels_of_edges_have_their_own_keys(config: Config) -> None:
             fix="Set it to a metric of classes or numbers.",
         )
     _needs(config, "infer.embeddings", config.infer.embeddings, needed=False, why="predictions are those of edges")
-    columns = config.graph.edge_features_of(config.graph.target_edges)
+
+
+def inputs_are_no_labels(config: Config) -> None:
+    """Raise where the table that labels are read from has them, or splits, among its features."""
+    graph, kind = config.graph, config.task.kind
+    if kind == "link":  # its labels are its edges
+        return
+    target = graph.schema.types[graph.target_type]
+    key, of, columns = "features", target, graph.features_of(target)
+    if kind == "edge":
+        key, of, columns = "edge_features", str(graph.target_edges), graph.edge_features_of(graph.target_edges)
     for role in ("label", "split"):
-        if getattr(config.graph, role) in columns:
+        if getattr(graph, role) in columns:
             raise problem(
-                f"{getattr(config.graph, role)!r} is the column of graph.{role}, and task.kind is edge",
-                key="graph.edge_features",
+                f"{getattr(graph, role)!r} is the column of graph.{role}, and task.kind is {kind}",
+                key=f"graph.{key}.{of}" if isinstance(getattr(graph, key), dict) else f"graph.{key}",
                 fix="Take it out of the list: a label would be its own input.",
             )
 
