@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gnnflow.config import Config
+from gnnflow.stages.base import StageContext
+from gnnflow.stages.pipeline import run as run_pipeline
 from tests.small_graphs import graph_config
 
 TASK = {"kind": "link", "width": 8, "split": {"kind": "random", "valid": 0.15, "test": 0.15}}
@@ -40,3 +42,10 @@ def config_of(folder: Path, *, task: dict[str, Any] | None = None, **sections: A
         train=train,
         **sections,
     )
+
+
+def run_groups(folder: Path) -> tuple[Config, Any, Path]:
+    """Write the graph and run its config, and return that, what the run gave, and the folder."""
+    write_groups(folder)
+    config = config_of(folder)
+    return config, run_pipeline(StageContext.of(config)), folder

@@ -24,15 +24,12 @@ from gnnflow.stages.running import make_artifact
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.train.minibatch import outputs_on_pairs
 from gnnflow.train.minibatch.preparing import Sample
-from tests.small_links import config_of, write_groups
+from tests.small_links import config_of, run_groups, write_groups
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Any, Path]:
-    folder = tmp_path_factory.mktemp("links")
-    write_groups(folder)
-    config = config_of(folder)
-    return config, run_pipeline(StageContext.of(config)), folder
+    return run_groups(tmp_path_factory.mktemp("links"))
 
 
 def shards_of(config: Config) -> tuple[str, FlatFacts, GraphStore, dict[str, list[PairShard]]]:

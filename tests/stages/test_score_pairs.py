@@ -17,15 +17,12 @@ from gnnflow.stages.pipeline import run as run_pipeline
 from gnnflow.stages.report import report_of
 from gnnflow.storage.run_folder import read_run
 from tests.small_graphs import graph_config, write_graph
-from tests.small_links import TASK, config_of, write_groups
+from tests.small_links import TASK, run_groups
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Any, Path]:
-    folder = tmp_path_factory.mktemp("links")
-    write_groups(folder)
-    config = config_of(folder)
-    return config, run_pipeline(StageContext.of(config)), folder
+    return run_groups(tmp_path_factory.mktemp("links"))
 
 
 def test_a_run_is_found_however_it_is_named(

@@ -14,6 +14,35 @@ from triton import language as tl
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def messages_of(  # noqa: PLR0917 - Triton takes no keyword-only arguments
+    edge: tl.tensor,
+    held: tl.tensor,
+    value_column: tl.tensor,
+    head: tl.tensor,
+    within: tl.tensor,
+    sources: tl.tensor,
+    edges: tl.tensor,
+    coefficients: tl.tensor,
+    values: tl.tensor,
+    heads: tl.tensor,
+    value_columns: tl.tensor,
+    ORDERED: tl.constexpr,
+    WEIGHTED: tl.constexpr,
+) -> tl.tensor:
+    """Return the messages of the edges that are held [edges, columns], in float32; zeros of the others."""
+    source = tl.load(sources + edge, mask=held, other=0)
+    inside = held[:, None] & within[None, :]
+    tile = tl.load(values + source[:, None] * value_columns + value_column[None, :], mask=inside, other=0.0)
+    if WEIGHTED:
+        place = edge
+        if ORDERED:
+            place = tl.load(edges + edge, mask=held, other=0)
+        factor = tl.load(coefficients + place[:, None] * heads + head[None, :], mask=inside, other=0.0)
+        return tile.to(tl.float32) * factor
+    return tile.to(tl.float32)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def sum_rows(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     offsets: tl.tensor,
     sources: tl.tensor,
@@ -67,17 +96,10 @@ def sum_rows(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     for start in range(begin, end, TILE_EDGES):
         edge = start + tl.arange(0, TILE_EDGES)
         held = edge < end
-        source = tl.load(sources + edge, mask=held, other=0)
-        inside = held[:, None] & within[None, :]
-        tile = tl.load(values + source[:, None] * value_columns + value_column[None, :], mask=inside, other=0.0)
-        if WEIGHTED:
-            place = edge
-            if ORDERED:
-                place = tl.load(edges + edge, mask=held, other=0)
-            factor = tl.load(coefficients + place[:, None] * heads + head[None, :], mask=inside, other=0.0)
-            total += tile.to(tl.float32) * factor
-        else:
-            total += tile.to(tl.float32)
+        total += messages_of(
+            edge, held, value_column, head, within,
+            sources, edges, coefficients, values, heads, value_columns, ORDERED, WEIGHTED,
+        )  # fmt: skip
     tl.store(out + column, tl.sum(total, axis=0), mask=within & is_there)
 
 
@@ -140,17 +162,10 @@ def sum_narrow_rows(  # noqa: PLR0917 - Triton takes no keyword-only arguments
         for ahead in tl.static_range(TILE_EDGES):
             held = start + ahead < degree
             edge = begin + start + ahead
-            source = tl.load(sources + edge, mask=held, other=0)
-            inside = held[:, None] & within[None, :]
-            tile = tl.load(values + source[:, None] * value_columns + value_column[None, :], mask=inside, other=0.0)
-            if WEIGHTED:
-                place = edge
-                if ORDERED:
-                    place = tl.load(edges + edge, mask=held, other=0)
-                factor = tl.load(coefficients + place[:, None] * heads + head[None, :], mask=inside, other=0.0)
-                total += tile.to(tl.float32) * factor
-            else:
-                total += tile.to(tl.float32)
+            total += messages_of(
+                edge, held, value_column, head, within,
+                sources, edges, coefficients, values, heads, value_columns, ORDERED, WEIGHTED,
+            )  # fmt: skip
     if DIVIDED:  # noqa: SIM102 - the outer is decided when the program is compiled
         if piece >= 0:
             is_taken = tl.max(is_there.to(tl.int32), axis=0) > 0
