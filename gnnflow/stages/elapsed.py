@@ -1,7 +1,7 @@
 """For how long a stage's work has gone on, over all its attempts: each keeps its seconds in the work folder.
 
-They are written every few seconds and when an attempt ends, so that what a kill loses is little. No result depends on
-them.
+They are written every few seconds and when an attempt ends, so that what a kill loses is little, once there is anything
+that the next attempt goes on from. No result depends on them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from gnnflow.graph.errors import StorageError
 from gnnflow.storage.documents import read_document, write_document
-from gnnflow.storage.filesystem import join
+from gnnflow.storage.filesystem import join, list_names
+from gnnflow.storage.lease import LEASE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +30,11 @@ def elapsed_before(work: str) -> float:
         return float(read_document(join(work, ELAPSED), fix="")[_KEY])
     except (StorageError, KeyError, TypeError, ValueError):
         return 0.0
+
+
+def has_work(work: str) -> bool:
+    """Return whether tasks left anything in a work folder."""
+    return any(LEASE not in name and ELAPSED not in name for name in list_names(work))
 
 
 @contextmanager
@@ -52,4 +58,5 @@ def _write_until(stop: threading.Event, work: str, started: float) -> None:
 
 def _write(work: str, started: float) -> None:
     with suppress(OSError, StorageError):  # a figure is no reason to fail
-        write_document(join(work, ELAPSED), {_KEY: time.monotonic() - started}, durable=False)
+        if has_work(work):
+            write_document(join(work, ELAPSED), {_KEY: time.monotonic() - started}, durable=False)

@@ -26,7 +26,7 @@ from gnnflow.mapreduce.exchange import ExchangeError
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.stages.base import Artifact, ArtifactResult, Made, StageContext, StageResult, StageRun
 from gnnflow.stages.check import check_run
-from gnnflow.stages.elapsed import ELAPSED, elapsed_before, keep_elapsed
+from gnnflow.stages.elapsed import elapsed_before, has_work, keep_elapsed
 from gnnflow.storage.filesystem import list_names
 from gnnflow.storage.lease import LEASE, is_abandoned, sole_worker
 from gnnflow.storage.manifest import Manifest, commit, committed, read_manifest
@@ -134,7 +134,7 @@ def _do(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) ->
     """Do the work and commit it. Returns False where another run committed it before this one could."""
     run.context.progress.stage_started(run.stage)
     # An artifact's folder that holds files which no attempt of this work wrote is not ours to delete.
-    ours = not list_names(run.artifact) or any(_is_of_work(name) for name in list_names(run.rounds.work))
+    ours = not list_names(run.artifact) or has_work(run.rounds.work)
     try:
         with keep_elapsed(run.rounds.work, started=run.rounds.started):
             _make_whole(run, work, fingerprint=fingerprint)
@@ -148,11 +148,6 @@ def _do(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) ->
         raise
     remove_tree(run.rounds.work, keep=(LEASE,))
     return True
-
-
-def _is_of_work(name: str) -> bool:
-    """Return whether a file or folder in a work folder says that tasks ran there."""
-    return LEASE not in name and ELAPSED not in name
 
 
 def _make_whole(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) -> None:

@@ -206,7 +206,7 @@ def _types() -> Iterator[Case]:
         ("graph.target", "c", "graph.target", "'c' is not known", "has a, b"),
         ("graph.features", {"c": ["x"]}, "graph.features.c", "has a, b"),
         ("graph.features", {"a": ["x", "x"]}, "graph.features.a", "twice"),
-        ("graph.features", {"b": ["x", "label"]}, "graph.features.b", "graph.label"),
+        ("graph.features", {"a": ["x", "label"]}, "graph.features.a", "graph.label"),
         ("graph.features", {"a": "x"}, "graph.features.a", "a list"),
         ("graph.edge_features", {"b__to__a": ["w"]}, "graph.edge_features.b__to__a", "has a__to__b, b__rev_to__a"),
         ("graph.edge_features", {"a__to__b": ["src"]}, "graph.edge_features.a__to__b", "graph.src"),

@@ -46,6 +46,8 @@ def test_a_resumed_stage_took_what_all_its_attempts_took(tmp_path: Path) -> None
 
 def test_an_attempt_that_is_killed_leaves_its_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elapsed, "_WRITE_SECONDS", 0.01)
+    (tmp_path / "slice_1").mkdir()
+    (tmp_path / "slice_1" / "0.json").write_text("{}")
     with elapsed.keep_elapsed(str(tmp_path), started=time.monotonic() - 7):
         deadline = time.monotonic() + 60
         while not elapsed.elapsed_before(str(tmp_path)) and time.monotonic() < deadline:
@@ -53,3 +55,9 @@ def test_an_attempt_that_is_killed_leaves_its_seconds(tmp_path: Path, monkeypatc
         assert elapsed.elapsed_before(str(tmp_path)) > 7
     (tmp_path / elapsed.ELAPSED).write_text('{"seconds": 12}x')
     assert elapsed.elapsed_before(str(tmp_path)) == 0
+
+
+def test_an_attempt_that_did_nothing_leaves_nothing(tmp_path: Path) -> None:
+    with elapsed.keep_elapsed(str(tmp_path / "work"), started=time.monotonic() - 7):
+        pass
+    assert not (tmp_path / "work").exists()
