@@ -54,16 +54,14 @@ class Confusion:
 
 def prediction_picture(inputs: ReportInputs) -> Picture:
     """Return the picture that fits the label kind; without labelled targets beside training's it says so in words."""
-    sample = inputs.predictions
-    painter = _PAINTERS.get(inputs.label_kind)
-    title = "Predictions against labels"
+    sample, painter = inputs.predictions, _PAINTERS.get(inputs.label_kind)
     if painter is None:
         words = f"There is no picture of {_UNDRAWN[inputs.label_kind]}."
-        return Picture(key="quality", title=title, missing=words)
-    if sample is None or len(sample.labels) == 0:
+    elif sample is None or len(sample.labels) == 0:
         words = "No labelled target outside the train split was scored, so there is nothing to check predictions on."
-        return Picture(key="quality", title=title, missing=words)
-    return painter(inputs, sample)
+    else:
+        return painter(inputs, sample)
+    return Picture(key="quality", title="Predictions against labels", missing=words)
 
 
 def _class_picture(inputs: ReportInputs, sample: PredictionSample) -> Picture:
