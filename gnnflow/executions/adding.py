@@ -31,6 +31,7 @@ from gnnflow.kernels import (
     empty_rows,
     fuses_gates,
 )
+from gnnflow.kernels.memory import give_back_if_full
 from gnnflow.layers import EdgeContext, Layer, Mean, Messages, SoftmaxAttention, State, Sum, Terms
 from gnnflow.layers.phases import Fused, phases_of
 
@@ -61,6 +62,8 @@ def added(
         add_gated_sum(state["sum"], state.get(SLOPE), gates)
         return state
     kind = layer.levels.instance
+    if not (layer.uses_coefficients and (kind.adds or layer.logit_slope is not None)):
+        give_back_if_full()  # what Python made of the edges before: kernels that add in place make nothing of an edge
     if state is None:
         state = partial_state(layer, source=source, target=target, block=block)
         # a message to oneself may be the source's own row, which other pieces still read

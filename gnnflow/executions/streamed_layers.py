@@ -31,7 +31,6 @@ from gnnflow.graph.hashing import mix_one, seed_word
 from gnnflow.kernels import Csr, identity
 from gnnflow.kernels.device import CPU
 from gnnflow.kernels.draws import generator_of, seed_draws
-from gnnflow.kernels.memory import give_back_if_full
 from gnnflow.layers import FeatureTensors, Layer, Model, NodeContext, State, Terms
 
 _PLACES = 0x9E3779B97F4A7C15  # odd: places in a graph give different numbers
@@ -253,7 +252,6 @@ class StreamedLayers:
         terms: source terms of the piece's sources, target terms of its targets.
         """
         layer = self.layers[index].layers[relation]
-        give_back_if_full()
         self.seed_piece(index, relation, piece)
         source = sources_in(block, terms.source)
         return added(layer, state, source=source, target=terms.target, block=block, with_slopes=self.keeps)
