@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.errors import TableError
-from gnnflow.storage.agreed_schema import holds_lists, holds_numbers, holds_text, meaning_of, plain
-from gnnflow.storage.user_tables import read_chunk
+from gnnflow.storage.agreed_schema import holds_lists, holds_numbers, holds_text, meaning_of
+from gnnflow.storage.user_tables import plain, read_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from gnnflow.graph.errors import TableError
-from gnnflow.storage.user_tables import schema_of
+from gnnflow.storage.user_tables import plain, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -87,11 +87,6 @@ def meaning_of(found: pa.DataType, *, is_number: bool = False) -> str:
 def files_of(chunks: Sequence[Chunk]) -> list[Chunk]:
     """Return one chunk of each file."""
     return list({chunk.uri: chunk for chunk in chunks}.values())
-
-
-def plain(found: pa.DataType) -> pa.DataType:
-    """Return the type of values, also where each distinct one is kept once."""
-    return found.value_type if pa.types.is_dictionary(found) else found
 
 
 def holds_text(found: pa.DataType) -> bool:

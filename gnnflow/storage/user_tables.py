@@ -204,8 +204,12 @@ def _with_plain_text(table: pa.Table) -> pa.Table:
 
 
 def _joinable(found: pa.DataType) -> pa.DataType:
-    found = found.value_type if pa.types.is_dictionary(found) else found
-    return pa.large_string() if pa.types.is_string_view(found) else found
+    return pa.large_string() if pa.types.is_string_view(plain(found)) else plain(found)
+
+
+def plain(found: pa.DataType) -> pa.DataType:
+    """Return the type of values, also where each distinct one is kept once."""
+    return found.value_type if pa.types.is_dictionary(found) else found
 
 
 def csv_chunks(file: CsvFile, keys: Keys = ()) -> Iterator[Chunk]:
