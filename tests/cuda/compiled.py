@@ -12,38 +12,63 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from gnnflow.kernels.cuda import largest_programs, softmax_programs, sum_programs
-from gnnflow.kernels.cuda.attention import _tile_of
-from gnnflow.kernels.cuda.sums import _Walk, tile_of
+from gnnflow.kernels.cuda.sums import Tile
 
-GENERATIONS = (80, 90)
+PLACES = (("fp32", 90), ("bf16", 80))  # rows, and the generation of a card
 INTEGERS = {
     "offsets", "sources", "edges", "targets", "begins", "piece_targets", "first_pieces", "num_pieces", "hub_targets"
 }  # fmt: skip
-NUMBERS = {"num_targets", "num_edges", "columns", "width", "heads", "value_columns", "right_columns"}
+NUMBERS = {"num_targets", "num_edges", "columns", "heads"}
+HEADS = (1, 4)
+FACTORS = ((False, False), (True, False), (True, True))  # whether there are coefficients, and whether in another order
+WIDTHS = (4, 7, 8, 64, 300)  # each kind of tile, and rows that are not read at once
 ROWS = {"values", "left", "right"}  # may be in half precision
 
 
 def choices(name, *, columns):
-    """Yield the constants that a program is compiled with, and its number of warps."""
+    """Yield the constants that a program is compiled with."""
     both = (False, True)
-    if name.startswith("sum_") and name != "sum_pieces":
-        walk = _Walk.of(columns)
-        for ordered, weighted, divided in product(both, both, both):
-            flags = {"ORDERED": ordered, "WEIGHTED": weighted, "DIVIDED": divided}
-            yield {**flags, "LONGEST": walk.longest, **walk.tile}, walk.num_warps
-    elif name == "sum_pieces":
-        yield {"TILE_COLUMNS": 64}, 1
+    if name == "sum_rows":
+        for heads, (weighted, ordered), divided in product(HEADS, FACTORS, both):
+            chosen = {"ORDERED": ordered, "WEIGHTED": weighted, "CHOSEN": ordered and divided}
+            yield {**rows_of(heads, columns), **chosen, "DIVIDED": divided, "LONGEST": 512}
+    elif name == "largest_rows":
+        for heads, weighted, divided in product(HEADS, both, both):
+            yield {**rows_of(heads, columns), "WEIGHTED": weighted, "DIVIDED": divided, "LONGEST": 512}
     elif name == "multiply_rows":
-        high, wide = tile_of(columns)
-        yield {"TILE_EDGES": high, "TILE_COLUMNS": wide}, 1
+        for heads in HEADS:
+            tile = Tile.multiplied(heads, columns // heads)
+            shape = {"HEADS": heads, "WIDTH": columns // heads, "RIGHT_HEADS": 1, "TILE_EDGES": tile.rows}
+            yield {**shape, "TILE_HEADS": tile.heads, "TILE_WIDTH": tile.width}
     elif name.startswith("softmax"):
-        high, wide = _tile_of(4)
+        yield from choices_of_softmax(name, heads=columns)
+    else:
+        tile = Tile.multiplied(1, columns)
+        yield {"TILE_PIECES": tile.rows, "TILE_COLUMNS": tile.width}
+
+
+def choices_of_softmax(name, *, heads):
+    """Yield the constants that a program of a softmax is compiled with."""
+    both = (False, True)
+    if name == "softmax_rows":
+        tile = Tile.added(1, heads)
+        for halves, scaled, divided in product(both, both, both):
+            flags = {"HALVES": halves, "SCALED": scaled, "DIVIDED": divided, "LONGEST": 512}
+            yield {"HEADS": heads, **flags, "TILE_TARGETS": tile.rows, "TILE_HEADS": tile.width}
+    elif name == "softmax_pieces":
+        tile = Tile.multiplied(1, heads)
+        yield {"TILE_PIECES": tile.rows, "TILE_HEADS": tile.width}
+    else:
         for halves, scaled, dropped in product(both, both, both):
             flags = {"HALVES": halves, "DROPPED": dropped} | ({} if name.endswith("gradient") else {"SCALED": scaled})
-            yield {**flags, "TILE_EDGES": high, "TILE_HEADS": wide}, 1
-    else:
-        for weighted in both:
-            yield {"WEIGHTED": weighted, "TILE_COLUMNS": 64}, 1
+            yield {"HEADS": heads, **flags, "TILE": 512}
+
+
+def rows_of(heads, columns):
+    """Return what a program that goes over edges is compiled with for rows of so many heads and columns."""
+    tile = Tile.added(heads, columns // heads)
+    shape = {"HEADS": heads, "WIDTH": columns // heads, "VALUE_HEADS": 1}
+    return {**shape, "TILE_TARGETS": tile.rows, "TILE_HEADS": tile.heads, "TILE_WIDTH": tile.width}
 
 
 def kind_of(name, rows):
@@ -54,37 +79,38 @@ def kind_of(name, rows):
         return "i32"
     if name == "slope":
         return "fp32"
-    if name == "places":
+    if name.endswith("places"):
         return "*i32"
     return f"*{rows}" if name in ROWS else "*fp32"
 
 
-def compile_program(program, constants, num_warps, *, generation, rows):
+def compile_program(program, constants, *, generation, rows):
     """Compile a program with these constants for cards of a generation."""
     names = program.arg_names
     signature = {name: "constexpr" if name in constants else kind_of(name, rows) for name in names}
     given = {(names.index(name),): held for name, held in constants.items()}
     source = ASTSource(program, signature, given)
-    triton.compile(source, target=GPUTarget("cuda", generation, 32), options={"num_warps": num_warps})
+    triton.compile(source, target=GPUTarget("cuda", generation, 32), options={"num_warps": 1})
 
 
 def main():
     """Compile all of them."""
     num_compiled = 0
     programs = {
-        "sum_rows": (sum_programs, 64),
-        "sum_narrow_rows": (sum_programs, 8),
-        "sum_pieces": (sum_programs, 64),
-        "multiply_rows": (sum_programs, 64),
-        "softmax_rows": (softmax_programs, 64),
-        "softmax_rows_gradient": (softmax_programs, 64),
-        "largest_rows": (largest_programs, 64),
-        "largest_rows_gradient": (largest_programs, 64),
+        "sum_rows": (sum_programs, WIDTHS),
+        "sum_pieces": (sum_programs, (64,)),
+        "multiply_rows": (sum_programs, WIDTHS),
+        "softmax_rows": (softmax_programs, (1, 4)),
+        "softmax_pieces": (softmax_programs, (4,)),
+        "softmax_edges": (softmax_programs, (4,)),
+        "softmax_edges_gradient": (softmax_programs, (4,)),
+        "largest_rows": (largest_programs, (7, 64)),
+        "largest_pieces": (largest_programs, (64,)),
     }
-    for name, (module, columns) in programs.items():
-        for (constants, num_warps), rows in product(list(choices(name, columns=columns)), ("fp32", "bf16")):
-            for generation in GENERATIONS:
-                compile_program(getattr(module, name), constants, num_warps, generation=generation, rows=rows)
+    for name, (module, widths) in programs.items():
+        for columns, (rows, generation) in product(widths, PLACES):
+            for constants in choices(name, columns=columns):
+                compile_program(getattr(module, name), constants, generation=generation, rows=rows)
                 num_compiled += 1
     print(num_compiled)  # noqa: T201 - what the test reads
 

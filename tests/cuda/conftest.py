@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from gnnflow.kernels import table
+from gnnflow.kernels.cuda import hubs
 from tests.cuda.card import INTERPRETED, IS_INTERPRETED, IS_THERE, NEED_NONE
 
 HERE = Path(__file__).parent
@@ -39,8 +40,7 @@ def interpreted(monkeypatch):
     ]
     monkeypatch.setattr(table, "TABLE", tuple(kernels))
     # it runs a thousand or so tiles per second: hubs are what has more edges than a tile has targets
-    monkeypatch.setattr(sums, "_LONGEST", sums._MOST_TARGETS)
-    monkeypatch.setattr(sums, "_LONGEST_NARROW", sums._MOST_TARGETS)
+    monkeypatch.setattr(hubs, "_LONGEST", sums._MOST_TARGETS)
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Softmax over in-edges and the mean it weighs: one program per target over its logits, then the weighted sum.
+"""Softmax over in-edges and the mean it weighs: over targets, then over edges, and the weighted sum.
 
 What is kept of an edge is a number per head, never a row.
 
@@ -14,13 +14,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from gnnflow.kernels.csr import Csr, rows_of
-from gnnflow.kernels.cuda.library import on_card_of, power_of_two, warps
-from gnnflow.kernels.cuda.sums import LOOPS, products, sums
+from gnnflow.kernels.cuda.hubs import Division, Hubs
+from gnnflow.kernels.cuda.library import on_card_of
+from gnnflow.kernels.cuda.sums import LOOPS, Tile, products, sums
 from gnnflow.kernels.fixed import Fixed
 from gnnflow.kernels.gradients import value_gradient
 from gnnflow.kernels.halves import Halves
 
-_TILE = 256  # logits that a program reads at a time
+_TILE = 512  # numbers of edges that a program goes over
 
 
 def softmax_sums(
@@ -80,30 +81,74 @@ class _Attention(torch.autograd.Function):
 
 
 def _softmax(fixed: Fixed, first: Tensor, second: Tensor | None, out: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
-    """Fill maximum, denominator, share and used."""
-    from gnnflow.kernels.cuda.softmax_programs import softmax_rows
+    """Fill maximum and denominator [T, H], share and used [E, H]."""
+    from gnnflow.kernels.cuda.softmax_programs import softmax_edges, softmax_rows
 
-    csr, heads = fixed.csr, first.shape[1]
+    csr, heads, (maximum, denominator, share, used) = fixed.csr, first.shape[1], out
     *logits, _ = fixed.logits(first, second)
     if not csr.num_targets or not heads:
         return
-    high, wide = _tile_of(heads)
+    division = Division.of(csr)
+    pieces = division.pieces(first, heads), division.pieces(first, heads)
+    tile = Tile.added(1, heads)
+    kinds = {"HEADS": heads, "HALVES": second is not None, "SCALED": fixed.factor is not None}
     with on_card_of(first):
-        softmax_rows[(csr.num_targets,)](
+        softmax_rows[division.programs(tile.rows), -(-heads // tile.width)](
             csr.offsets,
             csr.sources,
             *logits,
             fixed.factor,
-            fixed.kept,
-            *out,
-            heads,
-            HALVES=second is not None,
-            SCALED=fixed.factor is not None,
-            DROPPED=fixed.kept is not None,
-            TILE_EDGES=high,
-            TILE_HEADS=wide,
-            num_warps=warps(high * wide),
+            maximum,
+            denominator,
+            *pieces,
+            *division.tables,
+            csr.num_targets,
+            **kinds,
+            **division.options,
+            TILE_TARGETS=tile.rows,
+            TILE_HEADS=tile.width,
+            num_warps=1,
         )
+        if division.hubs is not None:
+            _add_pieces(division.hubs, pieces, (maximum, denominator))
+        if not csr.num_edges:
+            return
+        softmax_edges[(-(-share.numel() // _TILE),)](
+            csr.targets,
+            csr.sources,
+            *logits,
+            fixed.factor,
+            fixed.kept,
+            maximum,
+            denominator,
+            share,
+            used,
+            csr.num_edges,
+            **kinds,
+            DROPPED=fixed.kept is not None,
+            TILE=_TILE,
+            num_warps=4,
+        )
+
+
+def _add_pieces(hubs: Hubs, pieces: tuple[Tensor | None, Tensor | None], out: tuple[Tensor, Tensor]) -> None:
+    """Write maximum and denominator [T, H] of the targets whose edges were divided into pieces [P, H]."""
+    from gnnflow.kernels.cuda.softmax_programs import softmax_pieces
+
+    num_targets, heads = out[0].shape
+    tile = Tile.multiplied(1, heads)
+    softmax_pieces[len(hubs.hub_targets), -(-heads // tile.width)](
+        *pieces,
+        hubs.first_pieces,
+        hubs.num_pieces,
+        hubs.hub_targets,
+        *out,
+        num_targets,
+        heads,
+        TILE_PIECES=tile.rows,
+        TILE_HEADS=tile.width,
+        num_warps=1,
+    )
 
 
 def _softmax_gradient(
@@ -113,17 +158,15 @@ def _softmax_gradient(
 
     known: share [E, H], the gradient of used [E, H], and what is the same for all edges of a target [T, H].
     """
-    from gnnflow.kernels.cuda.softmax_programs import softmax_rows_gradient
+    from gnnflow.kernels.cuda.softmax_programs import softmax_edges_gradient
 
     csr, heads, (share, by_used, about) = fixed.csr, first.shape[1], known
     _, *halves, _ = fixed.logits(first, second)
     by_logit = torch.empty_like(share)
-    by_target = None if second is None else second.new_empty(second.shape)
-    if csr.num_targets and heads:
-        high, wide = _tile_of(heads)
+    if by_logit.numel():
         with on_card_of(first):
-            softmax_rows_gradient[(csr.num_targets,)](
-                csr.offsets,
+            softmax_edges_gradient[(-(-share.numel() // _TILE),)](
+                csr.targets,
                 csr.sources,
                 *halves,
                 fixed.kept,
@@ -131,19 +174,14 @@ def _softmax_gradient(
                 by_used,
                 about.contiguous(),
                 by_logit,
-                by_target,
-                heads,
+                csr.num_edges,
+                HEADS=heads,
                 HALVES=second is not None,
                 DROPPED=fixed.kept is not None,
-                TILE_EDGES=high,
-                TILE_HEADS=wide,
-                num_warps=warps(high * wide),
+                TILE=_TILE,
+                num_warps=4,
             )
     if second is None:
         return by_logit, None
-    return sums(csr.by_source, None, by_logit[:, None])[:, 0], by_target
-
-
-def _tile_of(heads: int) -> tuple[int, int]:
-    wide = power_of_two(heads)
-    return min(max(_TILE // wide, 4), 64), wide
+    rows = by_logit[:, None]
+    return sums(csr.by_source, None, rows)[:, 0], sums(csr.edges, None, rows)[:, 0]

@@ -1,9 +1,9 @@
-"""The Triton programs of maxima: each computes one block of one target's columns, or of one source's gradients.
+"""The Triton programs of maxima: each finds the largest messages of a few targets, and where these come from.
 
-Columns of a target are its heads side by side: column k belongs to head k // width. Values of a single head serve
-every head; they are then `width` columns wide.
+A tile is [targets, heads, width]. A place is the number of an edge among those of its target. Of equal messages the
+first is taken, and what is no number counts as the largest, as torch has it.
 
-Shapes: T targets, S sources, E edges, H heads, K = H x width columns.
+Shapes: T targets, S sources, E edges, H heads, P pieces of hubs.
 """
 
 from __future__ import annotations
@@ -11,77 +11,131 @@ from __future__ import annotations
 import triton
 from triton import language as tl
 
+from gnnflow.kernels.cuda.edge_programs import four_sources, message_of, span_of
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def larger_of(largest: tl.tensor, place: tl.tensor, message: tl.tensor, at: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
+    """Return the largest so far and its place, after messages that come behind."""
+    is_larger = (message > largest) | ((message != message) & (largest == largest))  # noqa: PLR0124 - what is no number is not itself
+    return tl.where(is_larger, message, largest), tl.where(is_larger, at, place)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def largest_along(found: tl.tensor, place: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
+    """Return the largest of each column of found [rows, ...], and the least of the places that have it."""
+    is_none = found != found  # noqa: PLR0124 - what is no number is not itself
+    has_none = tl.max(is_none.to(tl.int32), axis=0) > 0
+    largest = tl.max(tl.where(is_none, float("-inf"), found), axis=0)
+    has_it = tl.where(has_none[None, :], is_none, found == largest[None, :])
+    least = tl.min(tl.where(has_it, place, 2147483647), axis=0)
+    return tl.where(has_none, float("nan"), largest), least
+
 
 @triton.jit  # type: ignore[untyped-decorator]
 def largest_rows(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     offsets: tl.tensor,
     sources: tl.tensor,
-    coefficients: tl.tensor,
+    factors: tl.tensor,
     values: tl.tensor,
     maxima: tl.tensor,
     places: tl.tensor,
-    columns: tl.tensor,
-    width: tl.tensor,
-    heads: tl.tensor,
-    value_columns: tl.tensor,
+    piece_maxima: tl.tensor,
+    piece_places: tl.tensor,
+    piece_targets: tl.tensor,
+    first_pieces: tl.tensor,
+    num_targets: tl.tensor,
+    HEADS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    VALUE_HEADS: tl.constexpr,
     WEIGHTED: tl.constexpr,
-    TILE_COLUMNS: tl.constexpr,
+    DIVIDED: tl.constexpr,
+    LONGEST: tl.constexpr,
+    TILE_TARGETS: tl.constexpr,
+    TILE_HEADS: tl.constexpr,
+    TILE_WIDTH: tl.constexpr,
 ) -> None:
-    """Write the largest message of each column of a target, and the place among its edges of the first that has it."""
-    target = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * TILE_COLUMNS + tl.arange(0, TILE_COLUMNS)
-    within = column < columns
-    value_column = column % value_columns
-    head = column // width
-    begin, end = tl.load(offsets + target), tl.load(offsets + target + 1)
-    largest = tl.full((TILE_COLUMNS,), float("-inf"), tl.float32)
-    place = tl.zeros((TILE_COLUMNS,), tl.int32)
-    for edge in range(begin, end):
-        source = tl.load(sources + edge)
-        message = tl.load(values + source * value_columns + value_column, mask=within, other=0.0).to(tl.float32)
-        if WEIGHTED:
-            message *= tl.load(coefficients + edge * heads + head, mask=within, other=0.0)
-        # what is no number counts as the largest, as torch has it
-        is_larger = (message > largest) | ((message != message) & (largest == largest))  # noqa: PLR0124 - what is no number is not itself
-        largest = tl.where(is_larger, message, largest)
-        place = tl.where(is_larger, (edge - begin).to(tl.int32), place)
-    tl.store(maxima + target * columns + column, largest, mask=within)
-    tl.store(places + target * columns + column, place, mask=within)
+    """Write maxima[t] and places[t] of targets of at most LONGEST edges, or those of a piece of a longer one.
+
+    What the other arguments are, `span_of` and `message_of` say.
+    """
+    target, first, begin, end, is_there, piece = span_of(
+        offsets, piece_targets, first_pieces, num_targets, DIVIDED, LONGEST, TILE_TARGETS
+    )
+    head = tl.program_id(1) * TILE_HEADS + tl.arange(0, TILE_HEADS)
+    width = tl.program_id(2) * TILE_WIDTH + tl.arange(0, TILE_WIDTH)
+    largest = tl.full((TILE_TARGETS, TILE_HEADS, TILE_WIDTH), float("-inf"), tl.float32)
+    place = tl.zeros((TILE_TARGETS, TILE_HEADS, TILE_WIDTH), tl.int32)
+    # as in sum_rows; what is behind the end is larger than nothing
+    source_0, source_1, source_2, source_3 = four_sources(begin, end, sources)
+    for start in range(0, tl.max((end - begin).to(tl.int32), axis=0), 4):
+        edge = begin + start
+        # fmt: off
+        message_0 = message_of(
+            source_0, edge, end, head, width, None, factors, values, None, None,
+            HEADS, WIDTH, VALUE_HEADS, ORDERED=False, WEIGHTED=WEIGHTED, CHOSEN=False, BEHIND=float("-inf"),
+        )
+        message_1 = message_of(
+            source_1, edge + 1, end, head, width, None, factors, values, None, None,
+            HEADS, WIDTH, VALUE_HEADS, ORDERED=False, WEIGHTED=WEIGHTED, CHOSEN=False, BEHIND=float("-inf"),
+        )
+        message_2 = message_of(
+            source_2, edge + 2, end, head, width, None, factors, values, None, None,
+            HEADS, WIDTH, VALUE_HEADS, ORDERED=False, WEIGHTED=WEIGHTED, CHOSEN=False, BEHIND=float("-inf"),
+        )
+        message_3 = message_of(
+            source_3, edge + 3, end, head, width, None, factors, values, None, None,
+            HEADS, WIDTH, VALUE_HEADS, ORDERED=False, WEIGHTED=WEIGHTED, CHOSEN=False, BEHIND=float("-inf"),
+        )
+        # fmt: on
+        source_0, source_1, source_2, source_3 = four_sources(edge + 4, end, sources)
+        at = (edge - first).to(tl.int32)[:, None, None]
+        largest, place = larger_of(largest, place, message_0, at)
+        largest, place = larger_of(largest, place, message_1, at + 1)
+        largest, place = larger_of(largest, place, message_2, at + 2)
+        largest, place = larger_of(largest, place, message_3, at + 3)
+    # where a row's numbers lie [heads, width]
+    column, within = head[:, None] * WIDTH + width[None, :], (head < HEADS)[:, None] & (width < WIDTH)[None, :]
+    if DIVIDED:  # noqa: SIM102 - decided when the program is compiled
+        if piece >= 0:
+            piece_largest, piece_place = largest_along(largest, place)
+            tl.store(piece_maxima + piece * (HEADS * WIDTH) + column, piece_largest, mask=within)
+            tl.store(piece_places + piece * (HEADS * WIDTH) + column, piece_place, mask=within)
+            is_there = is_there & (piece < 0)
+    out = target[:, None, None] * (HEADS * WIDTH) + column[None, :, :]
+    tl.store(maxima + out, largest, mask=is_there[:, None, None] & within[None, :, :])
+    tl.store(places + out, place, mask=is_there[:, None, None] & within[None, :, :])
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def largest_rows_gradient(  # noqa: PLR0917 - Triton takes no keyword-only arguments
-    offsets: tl.tensor,
-    targets: tl.tensor,
-    edges: tl.tensor,
-    begins: tl.tensor,
-    coefficients: tl.tensor,
+def largest_pieces(  # noqa: PLR0917 - Triton takes no keyword-only arguments
+    piece_maxima: tl.tensor,
+    piece_places: tl.tensor,
+    first_pieces: tl.tensor,
+    num_pieces: tl.tensor,
+    hub_targets: tl.tensor,
+    maxima: tl.tensor,
     places: tl.tensor,
-    gradients: tl.tensor,
-    out: tl.tensor,
+    num_targets: tl.tensor,
     columns: tl.tensor,
-    width: tl.tensor,
-    heads: tl.tensor,
-    WEIGHTED: tl.constexpr,
+    TILE_PIECES: tl.constexpr,
     TILE_COLUMNS: tl.constexpr,
 ) -> None:
-    """Write of each source the gradients of those of its targets' columns that its message was the largest of.
-
-    offsets, targets and edges: the reversed adjacency, and the place of each of its edges in the adjacency; begins:
-    where each target's edges begin there.
-    """
-    source = tl.program_id(0).to(tl.int64)
+    """Write maxima[t] and places[t] of a target whose edges were divided, from those of its pieces."""
+    target = tl.load(hub_targets + tl.program_id(0))
     column = tl.program_id(1) * TILE_COLUMNS + tl.arange(0, TILE_COLUMNS)
+    is_there = target < num_targets
+    begin = tl.load(first_pieces + target, mask=is_there, other=0)
+    end = begin + tl.load(num_pieces + target, mask=is_there, other=0)
     within = column < columns
-    head = column // width
-    begin, end = tl.load(offsets + source), tl.load(offsets + source + 1)
-    total = tl.zeros((TILE_COLUMNS,), tl.float32)
-    for number in range(begin, end):
-        target = tl.load(targets + number)
-        edge = tl.load(edges + number)
-        place = tl.load(places + target * columns + column, mask=within, other=-1)
-        gradient = tl.load(gradients + target * columns + column, mask=within, other=0.0)
-        if WEIGHTED:
-            gradient *= tl.load(coefficients + edge * heads + head, mask=within, other=0.0)
-        total += tl.where(place == edge - tl.load(begins + target), gradient, 0.0)
-    tl.store(out + source * columns + column, total, mask=within)
+    largest = tl.full((TILE_PIECES, TILE_COLUMNS), float("-inf"), tl.float32)
+    place = tl.zeros((TILE_PIECES, TILE_COLUMNS), tl.int32)
+    for start in range(begin, end, TILE_PIECES):
+        piece = start + tl.arange(0, TILE_PIECES)
+        inside = (piece < end)[:, None] & within[None, :]
+        row = piece[:, None] * columns + column[None, :]
+        message = tl.load(piece_maxima + row, mask=inside, other=float("-inf"))
+        largest, place = larger_of(largest, place, message, tl.load(piece_places + row, mask=inside, other=0))
+    found, at = largest_along(largest, place)
+    tl.store(maxima + target * columns + column, found, mask=within & is_there)
+    tl.store(places + target * columns + column, at, mask=within & is_there)

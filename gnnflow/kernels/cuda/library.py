@@ -12,7 +12,6 @@ from torch import Tensor
 from gnnflow.kernels.csr import Csr
 
 _KINDS = frozenset({torch.float32, torch.bfloat16, torch.float16})
-_ELEMENTS_PER_WARP = 1024
 
 
 def accepts(_: Csr, rows: Tensor) -> bool:
@@ -33,8 +32,3 @@ def on_card_of(rows: Tensor) -> AbstractContextManager[None]:
 def power_of_two(number: int) -> int:
     """Return the smallest power of two that is not below a number of at least one."""
     return 1 << (number - 1).bit_length()
-
-
-def warps(elements: int) -> int:
-    """Return how many warps share so many elements of a program: a power of two."""
-    return min(max(elements // _ELEMENTS_PER_WARP, 1), 8)

@@ -1,8 +1,8 @@
-"""The Triton programs of a softmax over in-edges: each computes all heads of one target.
+"""The Triton programs of a softmax over in-edges: what all edges of a target share, then each edge's own.
 
-A tile is [edges, heads] of float32 numbers.
+A tile is [targets, heads] of float32 numbers, and of what is an edge's own a run of numbers of [E, H].
 
-Shapes: T targets, S sources, E edges, H heads.
+Shapes: T targets, S sources, E edges, H heads, P pieces of hubs.
 """
 
 from __future__ import annotations
@@ -10,33 +10,57 @@ from __future__ import annotations
 import triton
 from triton import language as tl
 
+from gnnflow.kernels.cuda.edge_programs import four_sources, span_of
+
 
 @triton.jit  # type: ignore[untyped-decorator]
-def logits_of(  # noqa: PLR0917 - Triton takes no keyword-only arguments
-    given: tl.tensor,
-    sources: tl.tensor,
-    of_sources: tl.tensor,
-    own: tl.tensor,
-    slope: tl.tensor,
+def logit_of(  # noqa: PLR0917 - Triton takes no keyword-only arguments
+    source: tl.tensor,
     edge: tl.tensor,
+    end: tl.tensor,
     head: tl.tensor,
-    heads: tl.tensor,
-    inside: tl.tensor,
+    own: tl.tensor,
+    given: tl.tensor,
+    of_sources: tl.tensor,
+    slope: tl.tensor,
+    HEADS: tl.constexpr,
     HALVES: tl.constexpr,
 ) -> tl.tensor:
-    """Return the logits of a tile [edges, heads], and where they are above zero before what LeakyReLU does.
+    """Return the logits of edges [targets, heads]; those behind the end have none.
 
     HALVES: a logit is LeakyReLU of a half of its source and one of its target; else it is given.
     """
+    inside = (edge < end)[:, None] & (head < HEADS)[None, :]
     if HALVES:
-        # a row without any head inside is behind the last edge, whose source must not be read
-        source = tl.load(sources + edge, mask=tl.max(inside.to(tl.int32), axis=1) > 0, other=0)
-        added = own[None, :] + tl.load(of_sources + source[:, None] * heads + head[None, :], mask=inside, other=0.0)
+        added = own + tl.load(of_sources + source[:, None] * HEADS + head[None, :], mask=inside, other=0.0)
         logit = tl.where(added > 0, added, added * slope)
     else:
-        added = tl.load(given + edge[:, None] * heads + head[None, :], mask=inside, other=0.0)
-        logit = added
-    return tl.where(inside, logit, float("-inf")), added > 0
+        logit = tl.load(given + edge[:, None] * HEADS + head[None, :], mask=inside, other=0.0)
+    return tl.where(inside, logit, float("-inf"))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def weight_of(  # noqa: PLR0917 - Triton takes no keyword-only arguments
+    logit: tl.tensor, shift: tl.tensor, edge: tl.tensor, end: tl.tensor, factors: tl.tensor, SCALED: tl.constexpr
+) -> tl.tensor:
+    """Return exp(logit - shift) x factor of edges [targets, heads]; zeros of those behind the end."""
+    weight = tl.exp(logit - shift)
+    if SCALED:
+        weight *= tl.load(factors + edge, mask=edge < end, other=0.0)[:, None]
+    return weight
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def number_of(largest: tl.tensor) -> tl.tensor:
+    """Return the largest logits, and zeros where there is none: a number that can be subtracted."""
+    return tl.where(largest == float("-inf"), 0.0, largest)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def added_along(largest: tl.tensor, total: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
+    """Return the largest logit of each column [rows, ...], and what the rows' weights add up to relative to that."""
+    larger = tl.max(largest, axis=0)
+    return larger, tl.sum(total * tl.exp(largest - number_of(larger)[None, :]), axis=0)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -48,65 +72,168 @@ def softmax_rows(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     of_targets: tl.tensor,
     slope: tl.tensor,
     factors: tl.tensor,
+    maxima: tl.tensor,
+    denominators: tl.tensor,
+    piece_maxima: tl.tensor,
+    piece_sums: tl.tensor,
+    piece_targets: tl.tensor,
+    first_pieces: tl.tensor,
+    num_targets: tl.tensor,
+    HEADS: tl.constexpr,
+    HALVES: tl.constexpr,
+    SCALED: tl.constexpr,
+    DIVIDED: tl.constexpr,
+    LONGEST: tl.constexpr,
+    TILE_TARGETS: tl.constexpr,
+    TILE_HEADS: tl.constexpr,
+) -> None:
+    """Write of targets of at most LONGEST edges the largest logits and what weights add up to, or those of a piece.
+
+    A weight is exp(logit - largest) x factor; both come in one pass (Milakov and Gimelshein, 2018): the sum so far is
+    rescaled whenever the largest grows.
+    """
+    target, _, begin, end, is_there, piece = span_of(
+        offsets, piece_targets, first_pieces, num_targets, DIVIDED, LONGEST, TILE_TARGETS
+    )
+    head = tl.program_id(1) * TILE_HEADS + tl.arange(0, TILE_HEADS)
+    within = head < HEADS
+    own = tl.zeros((TILE_TARGETS, TILE_HEADS), tl.float32)
+    if HALVES:
+        inside = is_there[:, None] & within[None, :]
+        own = tl.load(of_targets + target[:, None] * HEADS + head[None, :], mask=inside, other=0.0)
+    largest = tl.full((TILE_TARGETS, TILE_HEADS), float("-inf"), tl.float32)
+    total = tl.zeros((TILE_TARGETS, TILE_HEADS), tl.float32)
+    # as in sum_rows
+    source_0, source_1, source_2, source_3 = four_sources(begin, end, sources)
+    for start in range(0, tl.max((end - begin).to(tl.int32), axis=0), 4):
+        edge = begin + start
+        logit_0 = logit_of(source_0, edge, end, head, own, logits, of_sources, slope, HEADS, HALVES)
+        logit_1 = logit_of(source_1, edge + 1, end, head, own, logits, of_sources, slope, HEADS, HALVES)
+        logit_2 = logit_of(source_2, edge + 2, end, head, own, logits, of_sources, slope, HEADS, HALVES)
+        logit_3 = logit_of(source_3, edge + 3, end, head, own, logits, of_sources, slope, HEADS, HALVES)
+        source_0, source_1, source_2, source_3 = four_sources(edge + 4, end, sources)
+        larger = tl.maximum(tl.maximum(logit_0, logit_1), tl.maximum(logit_2, logit_3))
+        larger = tl.maximum(largest, larger)
+        shift = number_of(larger)
+        total = total * tl.exp(largest - shift) + weight_of(logit_0, shift, edge, end, factors, SCALED)
+        total += weight_of(logit_1, shift, edge + 1, end, factors, SCALED)
+        total += weight_of(logit_2, shift, edge + 2, end, factors, SCALED)
+        total += weight_of(logit_3, shift, edge + 3, end, factors, SCALED)
+        largest = larger
+    if DIVIDED:  # noqa: SIM102 - decided when the program is compiled
+        if piece >= 0:
+            piece_largest, piece_total = added_along(largest, total)
+            tl.store(piece_maxima + piece * HEADS + head, piece_largest, mask=within)
+            tl.store(piece_sums + piece * HEADS + head, piece_total, mask=within)
+            is_there = is_there & (piece < 0)
+    out = target[:, None] * HEADS + head[None, :]
+    tl.store(maxima + out, largest, mask=is_there[:, None] & within[None, :])
+    tl.store(denominators + out, total, mask=is_there[:, None] & within[None, :])
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def softmax_pieces(  # noqa: PLR0917 - Triton takes no keyword-only arguments
+    piece_maxima: tl.tensor,
+    piece_sums: tl.tensor,
+    first_pieces: tl.tensor,
+    num_pieces: tl.tensor,
+    hub_targets: tl.tensor,
+    maxima: tl.tensor,
+    denominators: tl.tensor,
+    num_targets: tl.tensor,
+    heads: tl.tensor,
+    TILE_PIECES: tl.constexpr,
+    TILE_HEADS: tl.constexpr,
+) -> None:
+    """Write the largest logits and what weights add up to of a target whose edges were divided, from its pieces'."""
+    target = tl.load(hub_targets + tl.program_id(0))
+    head = tl.program_id(1) * TILE_HEADS + tl.arange(0, TILE_HEADS)
+    is_there = target < num_targets
+    begin = tl.load(first_pieces + target, mask=is_there, other=0)
+    end = begin + tl.load(num_pieces + target, mask=is_there, other=0)
+    within = head < heads
+    largest = tl.full((TILE_PIECES, TILE_HEADS), float("-inf"), tl.float32)
+    total = tl.zeros((TILE_PIECES, TILE_HEADS), tl.float32)
+    for start in range(begin, end, TILE_PIECES):
+        piece = start + tl.arange(0, TILE_PIECES)
+        inside = (piece < end)[:, None] & within[None, :]
+        row = piece[:, None] * heads + head[None, :]
+        found = tl.load(piece_maxima + row, mask=inside, other=float("-inf"))
+        larger = tl.maximum(largest, found)
+        shift = number_of(larger)
+        total = total * tl.exp(largest - shift)
+        total += tl.load(piece_sums + row, mask=inside, other=0.0) * tl.exp(found - shift)
+        largest = larger
+    found, added = added_along(largest, total)
+    tl.store(maxima + target * heads + head, found, mask=within & is_there)
+    tl.store(denominators + target * heads + head, added, mask=within & is_there)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def logits_before(  # noqa: PLR0917 - Triton takes no keyword-only arguments
+    edge: tl.tensor,
+    row: tl.tensor,
+    head: tl.tensor,
+    inside: tl.tensor,
+    sources: tl.tensor,
+    of_sources: tl.tensor,
+    of_targets: tl.tensor,
+    HEADS: tl.constexpr,
+) -> tl.tensor:
+    """Return what LeakyReLU makes logits of: of each number a half of its source and one of its target."""
+    source = tl.load(sources + edge, mask=inside, other=0)
+    return tl.load(of_sources + source * HEADS + head, mask=inside, other=0.0) + tl.load(
+        of_targets + row, mask=inside, other=0.0
+    )
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def softmax_edges(  # noqa: PLR0917 - Triton takes no keyword-only arguments
+    targets: tl.tensor,
+    sources: tl.tensor,
+    logits: tl.tensor,
+    of_sources: tl.tensor,
+    of_targets: tl.tensor,
+    slope: tl.tensor,
+    factors: tl.tensor,
     kept: tl.tensor,
     maxima: tl.tensor,
     denominators: tl.tensor,
     shares: tl.tensor,
     used: tl.tensor,
-    heads: tl.tensor,
+    num_edges: tl.tensor,
+    HEADS: tl.constexpr,
     HALVES: tl.constexpr,
     SCALED: tl.constexpr,
     DROPPED: tl.constexpr,
-    TILE_EDGES: tl.constexpr,
-    TILE_HEADS: tl.constexpr,
+    TILE: tl.constexpr,
 ) -> None:
-    """Write of each head of a target the largest logit, the sum of its edges' weights and each edge's share of that.
+    """Write each edge's share of its target's weights, and where DROPPED used: the shares times kept.
 
-    A weight is exp(logit - largest) x factor. used: the shares times kept, where DROPPED. The largest and the sum come
-    in one pass over the edges (Milakov and Gimelshein, 2018), the shares in another.
+    A target whose weights are all zero has shares of zero.
     """
-    target = tl.program_id(0).to(tl.int64)
-    head = tl.arange(0, TILE_HEADS)
-    within = head < heads
-    begin, end = tl.load(offsets + target), tl.load(offsets + target + 1)
-    own = tl.zeros((TILE_HEADS,), tl.float32)
+    place = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
+    edge, head = place // HEADS, place % HEADS
+    inside = edge < num_edges
+    row = tl.load(targets + edge, mask=inside, other=0) * HEADS + head
     if HALVES:
-        own = tl.load(of_targets + target * heads + head, mask=within, other=0.0)
-    largest = tl.full((TILE_HEADS,), float("-inf"), tl.float32)
-    total = tl.zeros((TILE_HEADS,), tl.float32)
-    # first pass: the maximum and the sum so far [heads]; the sum is rescaled whenever the maximum grows
-    for start in range(begin, end, TILE_EDGES):
-        edge = start + tl.arange(0, TILE_EDGES)
-        inside = (edge < end)[:, None] & within[None, :]
-        logit, _ = logits_of(logits, sources, of_sources, own, slope, edge, head, heads, inside, HALVES)
-        larger = tl.maximum(largest, tl.max(logit, axis=0))
-        shift = tl.where(larger == float("-inf"), 0.0, larger)  # beside the heads there is no number to subtract
-        weight = tl.exp(logit - shift[None, :])
-        if SCALED:
-            weight = weight * tl.load(factors + edge, mask=edge < end, other=0.0)[:, None]
-        total = total * tl.exp(largest - shift) + tl.sum(weight, axis=0)
-        largest = larger
-    tl.store(maxima + target * heads + head, largest, mask=within)
-    tl.store(denominators + target * heads + head, total, mask=within)
-    # second pass: each edge's share; a target without edges, or whose weights are all zero, has shares of zero
-    shift = tl.where(largest == float("-inf"), 0.0, largest)
+        logit = logits_before(edge, row, head, inside, sources, of_sources, of_targets, HEADS)
+        logit = tl.where(logit > 0, logit, logit * slope)
+    else:
+        logit = tl.load(logits + place, mask=inside, other=0.0)
+    total = tl.load(denominators + row, mask=inside, other=0.0)
     inverse = tl.where(total == 0.0, 0.0, 1.0 / tl.where(total == 0.0, 1.0, total))
-    for start in range(begin, end, TILE_EDGES):
-        edge = start + tl.arange(0, TILE_EDGES)
-        inside = (edge < end)[:, None] & within[None, :]
-        place = edge[:, None] * heads + head[None, :]
-        logit, _ = logits_of(logits, sources, of_sources, own, slope, edge, head, heads, inside, HALVES)
-        share = tl.exp(logit - shift[None, :]) * inverse[None, :]
-        if SCALED:
-            share = share * tl.load(factors + edge, mask=edge < end, other=0.0)[:, None]
-        tl.store(shares + place, share, mask=inside)
-        if DROPPED:
-            tl.store(used + place, share * tl.load(kept + place, mask=inside, other=0.0), mask=inside)
+    share = tl.exp(logit - number_of(tl.load(maxima + row, mask=inside, other=0.0))) * inverse
+    if SCALED:
+        share *= tl.load(factors + edge, mask=inside, other=0.0)
+    tl.store(shares + place, share, mask=inside)
+    if DROPPED:
+        tl.store(used + place, share * tl.load(kept + place, mask=inside, other=0.0), mask=inside)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def softmax_rows_gradient(  # noqa: PLR0917 - Triton takes no keyword-only arguments
-    offsets: tl.tensor,
+def softmax_edges_gradient(  # noqa: PLR0917 - Triton takes no keyword-only arguments
+    targets: tl.tensor,
     sources: tl.tensor,
     of_sources: tl.tensor,
     of_targets: tl.tensor,
@@ -116,41 +243,27 @@ def softmax_rows_gradient(  # noqa: PLR0917 - Triton takes no keyword-only argum
     by_used: tl.tensor,
     about: tl.tensor,
     by_logits: tl.tensor,
-    by_targets: tl.tensor,
-    heads: tl.tensor,
+    num_edges: tl.tensor,
+    HEADS: tl.constexpr,
     HALVES: tl.constexpr,
     DROPPED: tl.constexpr,
-    TILE_EDGES: tl.constexpr,
-    TILE_HEADS: tl.constexpr,
+    TILE: tl.constexpr,
 ) -> None:
-    """Write each edge's gradient share x (by_used x kept + about), and where HALVES what those of a target add up to.
+    """Write each edge's gradient share x (by_used x kept + about).
 
     by_used [E, H]: the gradient of what an edge has in the mean; about [T, H]: what is the same for a target's edges.
     """
-    target = tl.program_id(0).to(tl.int64)
-    head = tl.arange(0, TILE_HEADS)
-    within = head < heads
-    begin, end = tl.load(offsets + target), tl.load(offsets + target + 1)
-    alike = tl.load(about + target * heads + head, mask=within, other=0.0)
-    own = tl.zeros((TILE_HEADS,), tl.float32)
+    place = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
+    edge, head = place // HEADS, place % HEADS
+    inside = edge < num_edges
+    row = tl.load(targets + edge, mask=inside, other=0) * HEADS + head
+    gradient = tl.load(by_used + place, mask=inside, other=0.0)
+    if DROPPED:
+        gradient *= tl.load(kept + place, mask=inside, other=0.0)
+    gradient += tl.load(about + row, mask=inside, other=0.0)
+    gradient *= tl.load(shares + place, mask=inside, other=0.0)
     if HALVES:
-        own = tl.load(of_targets + target * heads + head, mask=within, other=0.0)
-    # what the gradients of a target's edges add up to [heads]: that of its half of the logits
-    total = tl.zeros((TILE_HEADS,), tl.float32)
-    for start in range(begin, end, TILE_EDGES):
-        edge = start + tl.arange(0, TILE_EDGES)
-        inside = (edge < end)[:, None] & within[None, :]
-        # where the tile's numbers lie in [E, H], row by row
-        place = edge[:, None] * heads + head[None, :]
-        gradient = tl.load(by_used + place, mask=inside, other=0.0)
-        if DROPPED:
-            gradient = gradient * tl.load(kept + place, mask=inside, other=0.0)
-        gradient = (gradient + alike[None, :]) * tl.load(shares + place, mask=inside, other=0.0)
-        if HALVES:
-            # back through LeakyReLU: its slope where the sum of the halves was not above zero
-            _, above = logits_of(by_logits, sources, of_sources, own, slope, edge, head, heads, inside, HALVES)
-            gradient = tl.where(above, gradient, gradient * slope)
-            total += tl.sum(tl.where(inside, gradient, 0.0), axis=0)
-        tl.store(by_logits + place, gradient, mask=inside)
-    if HALVES:
-        tl.store(by_targets + target * heads + head, total, mask=within)
+        # back through LeakyReLU: its slope where the sum of the halves was not above zero
+        added = logits_before(edge, row, head, inside, sources, of_sources, of_targets, HEADS)
+        gradient = tl.where(added > 0, gradient, gradient * slope)
+    tl.store(by_logits + place, gradient, mask=inside)

@@ -8,24 +8,18 @@ Shapes: T targets, S sources, E edges, H heads, D width of a head, K = H x D col
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from gnnflow.kernels import gradients
 from gnnflow.kernels.csr import Csr, rows_of
-from gnnflow.kernels.cuda.hubs import Hubs, hubs_of
-from gnnflow.kernels.cuda.library import on_card_of, power_of_two, warps
+from gnnflow.kernels.cuda.hubs import Division, Hubs
+from gnnflow.kernels.cuda.library import on_card_of, power_of_two
 
-_TILE = 512  # numbers that a program adds at a time
-_MOST_COLUMNS = 256
-_LONGEST = 1024  # edges that one program walks
-_NARROW = 32
-"""Columns up to which targets are added side by side: one alone would leave a program with too little to do."""
-_NARROW_TILE = 256  # targets x columns of a program: four numbers for each of the threads of two warps
-_MOST_TARGETS = 64
-_LONGEST_NARROW = 256  # fewer: the other targets of a program wait for its longest
+_MOST_TARGETS = 16
+_MULTIPLIED, _MOST_MULTIPLIED = 512, 256  # numbers that a program multiplies at a time, and of one edge
 
 
 def weighted_sum(csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
@@ -37,94 +31,103 @@ def weighted_sum(csr: Csr, coefficient: Tensor | None, value: Tensor) -> Tensor:
     return gradients.weighted_sum(LOOPS, csr, coefficient, value)
 
 
-def tile_of(columns: int) -> tuple[int, int]:
-    """Return how many edges and how many columns a program adds at a time; both are powers of two."""
-    wide = min(power_of_two(columns), _MOST_COLUMNS)
-    return min(max(_TILE // wide, 4), 32), wide
+class Chosen(NamedTuple):
+    """Which edge each number of a source is for: of places [S, H, D] the one so far behind begins [S] ([S + 1])."""
+
+    places: Tensor
+    begins: Tensor
 
 
-class _Walk(NamedTuple):
-    """How a program goes over edges: of how many targets side by side, of at most how many each, in which tiles."""
+class Tile(NamedTuple):
+    """What a program adds or multiplies at a time: [rows, heads, width], powers of two. rows: targets, or edges."""
 
-    program: Any
-    targets: int
-    longest: int
-    tile: dict[str, int]
-    num_warps: int
+    rows: int
+    heads: int
+    width: int
 
     @staticmethod
-    def of(columns: int) -> _Walk:
-        from gnnflow.kernels.cuda.sum_programs import sum_narrow_rows, sum_rows
+    def added(heads: int, width: int) -> Tile:
+        """Return the tile of sums, for one warp: the fastest of those tried (docs/performance.md).
 
-        if columns > _NARROW:
-            high, wide = tile_of(columns)
-            tile = {"TILE_EDGES": high, "TILE_COLUMNS": wide}
-            return _Walk(sum_rows, 1, _LONGEST, tile, warps(high * wide))
-        wide = power_of_two(columns)
-        targets = min(_NARROW_TILE // wide, _MOST_TARGETS)
-        tile = {"TILE_TARGETS": targets, "TILE_EDGES": 4, "TILE_COLUMNS": wide}
-        return _Walk(sum_narrow_rows, targets, _LONGEST_NARROW, tile, 2)
+        Four numbers for each thread where it can read them at once, else two.
+        """
+        numbers = 32 * (4 if width % 4 == 0 else 2)
+        wide = min(power_of_two(width), numbers)
+        high = min(power_of_two(heads), numbers // wide)
+        return Tile(min(numbers // (high * wide), _MOST_TARGETS), high, wide)
+
+    @staticmethod
+    def multiplied(heads: int, width: int) -> Tile:
+        """Return the tile of products."""
+        wide = min(power_of_two(width), _MOST_MULTIPLIED)
+        high = min(power_of_two(heads), _MOST_MULTIPLIED // wide)
+        return Tile(min(max(_MULTIPLIED // (high * wide), 4), 64), high, wide)
 
 
-def sums(csr: Csr, coefficient: Tensor | None, value: Tensor, *, edges: Tensor | None = None) -> Tensor:
+def sums(
+    csr: Csr, coefficient: Tensor | None, value: Tensor, *, edges: Tensor | None = None, chosen: Chosen | None = None
+) -> Tensor:
     """Return the weighted sums [T, H, D] in float32, without a gradient.
 
     coefficient: float32. edges [E]: the row of each edge among the coefficients, where that is not its own. Raises
     IndexError where an operand has not as many rows as the adjacency.
     """
+    from gnnflow.kernels.cuda.sum_programs import sum_rows
+
     value = rows_of(csr.num_sources, value)
     coefficient = None if coefficient is None else rows_of(csr.num_edges, coefficient)
     heads, width = value.shape[1] if coefficient is None else coefficient.shape[1], value.shape[2]
-    columns = heads * width
     out = value.new_empty(csr.num_targets, heads, width, dtype=torch.float32)
     if not out.numel():
         return out
-    walk = _Walk.of(columns)
-    hubs = hubs_of(csr, walk.longest)
-    pieces = None if hubs is None else out.new_empty(len(hubs.piece_targets), columns)
+    division = Division.of(csr)
+    pieces = division.pieces(out, heads * width)
+    # without coefficients heads do not differ: they are one that is as wide as all
+    shape = (1, heads * width, 1) if coefficient is None else (heads, width, value.shape[1])
+    tile = Tile.added(*shape[:2])
     with on_card_of(value):
-        programs = -(-csr.num_targets // walk.targets) + (0 if pieces is None else len(pieces))
-        walk.program[programs, -(-columns // walk.tile["TILE_COLUMNS"])](
+        sum_rows[division.programs(tile.rows), -(-shape[0] // tile.heads), -(-shape[1] // tile.width)](
             csr.offsets,
             csr.sources,
             edges,
             coefficient,
             value,
+            *(chosen or (None, None)),
             out,
             pieces,
-            None if hubs is None else hubs.piece_targets,
-            None if hubs is None else hubs.first_pieces,
+            *division.tables,
             csr.num_targets,
-            columns,
-            width,
-            heads,
-            value.shape[1] * width,
+            *shape,
             ORDERED=edges is not None,
             WEIGHTED=coefficient is not None,
-            DIVIDED=hubs is not None,
-            LONGEST=walk.longest,
-            **walk.tile,
-            num_warps=walk.num_warps,
+            CHOSEN=chosen is not None,
+            **division.options,
+            TILE_TARGETS=tile.rows,
+            TILE_HEADS=tile.heads,
+            TILE_WIDTH=tile.width,
+            num_warps=1,
         )
-        if hubs is not None and pieces is not None:
-            _add_pieces(hubs, pieces, out.view(-1, columns), wide=walk.tile["TILE_COLUMNS"])
+        if division.hubs is not None:
+            _add_pieces(division.hubs, pieces, out)
     return out
 
 
-def _add_pieces(hubs: Hubs, pieces: Tensor, out: Tensor, *, wide: int) -> None:
-    """Write the sums [T, K] of the targets whose edges were divided into pieces [P, K]."""
+def _add_pieces(hubs: Hubs, pieces: Tensor | None, out: Tensor) -> None:
+    """Write the sums [T, H, D] of the targets whose edges were divided into pieces [P, H x D]."""
     from gnnflow.kernels.cuda.sum_programs import sum_pieces
 
-    num_targets, columns = out.shape
-    sum_pieces[len(hubs.hub_targets), -(-columns // wide)](
+    columns = out[0].numel()
+    tile = Tile.multiplied(1, columns)
+    sum_pieces[len(hubs.hub_targets), -(-columns // tile.width)](
         pieces,
         hubs.first_pieces,
         hubs.num_pieces,
         hubs.hub_targets,
         out,
-        num_targets,
+        len(out),
         columns,
-        TILE_COLUMNS=wide,
+        TILE_PIECES=tile.rows,
+        TILE_COLUMNS=tile.width,
         num_warps=1,
     )
 
@@ -144,21 +147,22 @@ def products(csr: Csr, left: Tensor, right: Tensor) -> Tensor:
         return out
     if not width:
         return out.zero_()
-    high, wide = tile_of(width)
+    tile = Tile.multiplied(heads, width)
     with on_card_of(left):
-        multiply_rows[-(-csr.num_edges // high), heads](
+        multiply_rows[-(-csr.num_edges // tile.rows), -(-heads // tile.heads)](
             csr.targets,
             csr.sources,
             left,
             right,
             out,
             csr.num_edges,
-            width,
-            heads,
-            right.shape[1] * width,
-            TILE_EDGES=high,
-            TILE_COLUMNS=wide,
-            num_warps=warps(high * wide),
+            HEADS=heads,
+            WIDTH=width,
+            RIGHT_HEADS=right.shape[1],
+            TILE_EDGES=tile.rows,
+            TILE_HEADS=tile.heads,
+            TILE_WIDTH=tile.width,
+            num_warps=1,
         )
     return out
 
