@@ -2,10 +2,11 @@
 
     python benchmarks/device.py --nodes 200000 --degree 10 --targets 20000 --epochs 3
 
-Three tables in Markdown. Epochs: seconds of each epoch after the first, which compiles the kernels, the least of them.
-Sums: the bytes that a sum must move at least (a row per edge, sources, coefficients, sums) per second, over those of a
-plain copy on the same card; in random order and, with sources in ascending order for each target, from the cache. The
-reference kernel stands beside it. Tiles: the same sum for other sizes of a program's tile.
+Tables in Markdown. Epochs: seconds of each epoch after the first, which compiles the kernels, the least of them. Sums:
+the bytes that a sum must move at least (a row per edge, sources, coefficients, sums) per second, over those of a plain
+copy on the same card; above one where rows come from the card's cache. The reference kernel stands beside it, and the
+maximum. Tiles: the same sum for other sizes of a program's tile, and for other lengths of pieces of targets of many
+edges.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from gnnflow.graph.edges import InEdges
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graphfeature.neighborhood import Neighborhood
 from gnnflow.graphfeature.shards import Shard
-from gnnflow.kernels import TABLE, Csr, softmax_sums
-from gnnflow.kernels.cuda import library
+from gnnflow.kernels import TABLE, Csr, segment_max, softmax_sums
+from gnnflow.kernels.cuda import hubs
 from gnnflow.layers.model import ModelInputs
 from gnnflow.progress import Silent
 from gnnflow.train.job import TrainJob
@@ -37,22 +38,23 @@ from gnnflow.train.minibatch import open_source
 from gnnflow.train.trainer import train
 
 KERNELS = {kernel.name: kernel for kernel in TABLE}
-REPEATS = 15
+REPEATS, IN_A_ROW = 5, 5  # in a row, so that the card waits for nobody
 cuda_sums: Any = import_module("gnnflow.kernels.cuda.sums")  # the package has a function of that name
 
 
 def seconds(function: Callable[[], object]) -> float:
-    """Return the least seconds of a few runs on the card, after two that compile and warm up."""
+    """Return the least seconds of a run on the card, of five one after the other, after two that compile."""
     for _ in range(2):
         function()
     least = float("inf")
     for _ in range(REPEATS):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
-        function()
+        for _ in range(IN_A_ROW):
+            function()
         end.record()
         torch.cuda.synchronize()
-        least = min(least, begin.elapsed_time(end) / 1e3)
+        least = min(least, begin.elapsed_time(end) / 1e3 / IN_A_ROW)
     return least
 
 
@@ -95,11 +97,17 @@ def print_sums(num_nodes: int, degree: int) -> None:
             print_row(csr, factor, value, rate, graph="skewed" if skewed else "uniform")
 
 
+def moved_by(csr: Csr, factor: torch.Tensor, value: torch.Tensor) -> int:
+    """Return the bytes that a weighted sum must move: a row, a source and coefficients per edge, sums per target."""
+    heads, width = value.shape[1:]
+    moved = csr.num_edges * (8 + 4 * heads + heads * width * value.element_size())
+    return moved + csr.num_targets * (8 + 4 * heads * width)
+
+
 def print_row(csr: Csr, factor: torch.Tensor, value: torch.Tensor, rate: float, *, graph: str) -> None:
     """Print one line for the weighted sum and one for attention."""
     heads, width = value.shape[1:]
-    moved = csr.num_edges * (8 + 4 * heads + heads * width * value.element_size())
-    moved += csr.num_targets * (8 + 4 * heads * width)
+    moved = moved_by(csr, factor, value)
     rows = f"{heads}x{width} {str(value.dtype).removeprefix('torch.')}"
     ours, plain = KERNELS["cuda"], KERNELS["reference"]
     detached = factor.detach(), value.detach()
@@ -123,50 +131,59 @@ def print_row(csr: Csr, factor: torch.Tensor, value: torch.Tensor, rate: float, 
     )
     forward, both = seconds(lambda: attention(backward=False)), seconds(lambda: attention(backward=True))
     print(
-        f"| {graph} | {rows} | attention | {forward * 1e3:.2f} | {moved / forward / rate:.0%} | | {both * 1e3:.2f} | |",
+        f"| {graph} | {rows} | attention | {forward * 1e3:.2f} | {moved / forward / rate:.0%} | | {both * 1e3:.2f} | |"
+    )
+    moved -= csr.num_edges * 4 * heads  # no coefficients
+
+    def largest(*, backward: bool) -> None:
+        found = segment_max(csr, None, value)
+        if backward:
+            torch.autograd.grad(found, value, torch.ones_like(found))
+
+    forward, both = seconds(lambda: largest(backward=False)), seconds(lambda: largest(backward=True))
+    print(
+        f"| {graph} | {rows} | maximum | {forward * 1e3:.2f} | {moved / forward / rate:.0%} | | {both * 1e3:.2f} | |",
         flush=True,
     )
 
 
 @contextmanager
-def tile(numbers: int, per_warp: int, columns: int) -> Iterator[None]:
-    """Compute sums with other sizes of a program."""
-    before = cuda_sums._TILE, library._ELEMENTS_PER_WARP, cuda_sums._MOST_COLUMNS  # noqa: SLF001 - what is compared
-    cuda_sums._TILE, library._ELEMENTS_PER_WARP, cuda_sums._MOST_COLUMNS = numbers, per_warp, columns  # noqa: SLF001
+def tiles(times: float, longest: int) -> Iterator[None]:
+    """Compute sums with tiles of so many times the targets, and pieces of so many edges."""
+    tile, before = cuda_sums.Tile, (cuda_sums.Tile.added, hubs._LONGEST)  # noqa: SLF001 - what is compared
+    tile.added = staticmethod(lambda *shape: resized(before[0](*shape), times))
+    hubs._LONGEST = longest  # noqa: SLF001
     try:
         yield
     finally:
-        cuda_sums._TILE, library._ELEMENTS_PER_WARP, cuda_sums._MOST_COLUMNS = before  # noqa: SLF001
+        tile.added, hubs._LONGEST = staticmethod(before[0]), before[1]  # noqa: SLF001
+
+
+def resized(tile: Any, times: float) -> Any:
+    """Return a tile of so many times the targets, one at least."""
+    return tile._replace(rows=max(1, int(tile.rows * times)))
 
 
 def print_tiles(num_nodes: int, degree: int) -> None:
-    """Print the sum and the product per edge for other sizes of a program's tile."""
-    csr = random_graph(num_nodes, degree, skewed=False)
-    shapes = ((1, 64), (4, 64), (8, 8))  # all above the columns up to which targets are added side by side
-    names = " | ".join(f"{heads}x{width} sum, products ms" for heads, width in shapes)
-    print(f"\n| tile | numbers of a warp | columns at most | {names} |")
+    """Print what share of the copy's bytes sums move for other tiles, and for other lengths of pieces."""
+    shapes, rate = ((1, 8), (1, 64), (4, 64), (8, 8)), copy_rate()
+    names = " | ".join(f"{heads}x{width}" for heads, width in shapes)
+    print(f"\n| graph | times the targets | edges of a piece | {names} |")
     print("|---|---|---|" + "---|" * len(shapes))
-    for numbers, per_warp, columns in (
-        (1024, 1024, 256),
-        (512, 512, 256),
-        (512, 256, 256),
-        (1024, 512, 256),
-        (1024, 256, 256),
-        (2048, 1024, 256),
-        (2048, 512, 256),
-        (1024, 1024, 64),
-        (1024, 1024, 128),
-        (2048, 2048, 128),
+    graphs = {kind: random_graph(num_nodes, degree, skewed=kind == "skewed") for kind in ("uniform", "skewed")}
+    for kind, times, longest in (
+        *(("uniform", times, 512) for times in (0.5, 1, 2, 4)),
+        *(("skewed", 1, longest) for longest in (128, 256, 512, 1024)),
     ):
-        cells = []
+        graph, cells = graphs[kind], []
+        csr = Csr(graph.offsets, graph.sources, graph.num_sources)  # whose pieces are of this length
         for heads, width in shapes:
             value = torch.randn(num_nodes, heads, width, device="cuda")
             factor = torch.randn(csr.num_edges, heads, device="cuda")
-            with tile(numbers, per_warp, columns):
-                summed = seconds(partial(cuda_sums.sums, csr, factor, value))
-                multiplied = seconds(partial(cuda_sums.products, csr, value, value))
-            cells.append(f"{summed * 1e3:.2f}, {multiplied * 1e3:.2f}")
-        print(f"| {numbers} | {per_warp} | {columns} | " + " | ".join(cells) + " |", flush=True)
+            with tiles(times, longest):
+                took = seconds(partial(cuda_sums.sums, csr, factor, value))
+            cells.append(f"{moved_by(csr, factor, value) / took / rate:.0%}")
+        print(f"| {kind} | {times} | {longest} | " + " | ".join(cells) + " |", flush=True)
 
 
 def planted(num_nodes: int, degree: int, num_targets: int, *, width: int = 64) -> Shard:
