@@ -171,14 +171,14 @@ def on_stream(model, case, *, folder=TEMPORARY, brought=None):
     """Chunks of one to three intervals in files, cut into pieces of few edges, and of leaves in few rows.
 
     Where nothing is drawn and edges have no leaves, on one to four ranks, of as many intervals each. brought: gives the
-    graph that the model computes on, on one rank then.
+    graph that the model computes on.
     """
     while _ENDED:
         _ENDED.pop().close()
     number = np.random.default_rng(case.seed).permutation(len(case.graph.nodes))
     places = np.argsort(number)[case.targets]
     order = np.sort(places)
-    size = 1 if model.training or brought or case.graph.adjacency.edges.leaves is not None else 1 + case.seed % 4
+    size = 1 if model.training or case.graph.adjacency.edges.leaves is not None else 1 + case.seed % 4
 
     lie: list[np.ndarray] = []  # the rows of the targets, the same on all ranks
 

@@ -138,10 +138,8 @@ def the_whole_graph_can_be_one_batch(config: Config) -> None:
 
 
 def _files_keep_the_budget(config: Config, train: GlobalBatchConfig) -> None:
-    workers = (train.workers,) if train.device == "cpu" else (1,)
     held: dict[str, tuple[object, tuple[object, ...], str]] = {
         "train.device": (train.device, ("cpu", "cuda"), "the budget is that of one device's memory"),
-        "train.workers": (train.workers, workers, f"the device is {train.device}, and one process computes on a card"),
         "train.precision": (train.precision, ("float32",), "files hold float32"),
         "task.kind": (config.task.kind, ("node",), "a step's rows are those of targets, and pairs have two ends"),
     }

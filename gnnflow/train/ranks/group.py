@@ -55,7 +55,7 @@ class RankGroup:
     own_cards: bool = False
     join: Join | None = None
     connections: int = 0
-    _devices: list[Any] = field(default_factory=list)
+    _between_cards: dict[str, Any] = field(default_factory=dict)
     _sum: Pending | None = None  # the last one that was begun in rounds
 
     @property
@@ -81,8 +81,8 @@ class RankGroup:
         if self.size == 1:
             return self.pending(iter(()), tensor)
         copied_to = tensor if tensor.is_cuda else None
-        if tensor.is_cuda and self.own_cards:
-            return self.pending(iter([self._between_devices().allreduce([tensor])]), tensor)
+        if self.is_between_cards(tensor):
+            return self.pending(iter([self.between_cards("sums").allreduce([tensor])]), tensor)
         held = tensor.cpu()  # itself, where it is there already
         if self.doubling is not None and is_cheaper(held.nbytes, self.size):
             begun = self.pending(self.doubling.sums(held), held, copied_to)
@@ -90,6 +90,10 @@ class RankGroup:
             self._sum = begun
             return begun
         return self.pending(iter([self.backend.allreduce([held])]), held, copied_to)
+
+    def is_between_cards(self, tensor: Tensor) -> bool:
+        """Return whether such a tensor goes from card to card."""
+        return tensor.is_cuda and self.own_cards
 
     def gather(self, arrays: Sequence[Array]) -> list[list[Array]]:
         """Return every rank's arrays, in rank order."""
@@ -135,14 +139,14 @@ class RankGroup:
         first, last = sorted((self.rank, other))
         return _meet(self.store, f"{name}/{first}/{last}", int(self.rank == last), patience=self.place.step_seconds)
 
-    def _between_devices(self) -> Any:
-        """Return NCCL's connection, made when the first tensor on a GPU is sent."""
-        if not self._devices:
+    def between_cards(self, name: str) -> Any:
+        """Return NCCL's connection of this name, made when it is first asked for; all ranks do."""
+        if name not in self._between_cards:
             options = dist.ProcessGroupNCCL.Options()
             options._timeout = _limit(self.place)  # noqa: SLF001 - torch's own names for them
-            store = dist.PrefixStore("devices", self.store)
-            self._devices.append(dist.ProcessGroupNCCL(store, self.place.rank, self.place.size, options))
-        return self._devices[0]
+            store = dist.PrefixStore(f"cards/{name}", self.store)
+            self._between_cards[name] = dist.ProcessGroupNCCL(store, self.place.rank, self.place.size, options)
+        return self._between_cards[name]
 
     def check(self) -> None:
         """Raise RankStoppedError where the training is no longer wanted."""

@@ -1,8 +1,8 @@
 """Rows that go between the ranks of a group within a step: what `gnnflow.executions.row_exchange.Exchange` asks for.
 
 Connections of their own carry them, so that sums of gradients may be under way beside them, in any order: between ranks
-of one host memory that both see (`shared_memory.py`), as long as that is all ranks, else gloo. Rows from a card go
-through the memory of the machine.
+of one host memory that both see (`shared_memory.py`), as long as that is all ranks, else gloo. Rows of a card go from
+card to card over NCCL where each rank has its own, and else through the memory of the machine.
 """
 
 from __future__ import annotations
@@ -32,15 +32,19 @@ def open_rows(group: RankGroup) -> RowExchange:
     pairs = tuple(None if other == group.rank else group.memory_with(other, name) for other in range(group.size))
     met = torch.tensor([sum(each is not None for each in pairs)])
     if group.all_reduce(met).wait().item() == group.size * (group.size - 1):
-        return RowExchange(group, pairs)
-    return RowExchange(group, backend=group.join(name, group.rank, group.size))
+        return RowExchange(group, name, pairs)
+    return RowExchange(group, name, backend=group.join(name, group.rank, group.size))
 
 
 @dataclass(frozen=True)
 class RowExchange:
-    """Moves rows between the ranks of a group: through pairs [ranks], None at its own place, or else the backend."""
+    """Moves rows between the ranks of a group: through pairs [ranks], None at its own place, or else the backend.
+
+    name: of its connections.
+    """
 
     group: RankGroup
+    name: str
     pairs: tuple[SharedPair | None, ...] = ()
     backend: Any = None
 
@@ -62,6 +66,8 @@ class RowExchange:
         Between two ranks the rows received are memory of the other one, which has it back when they are gone.
         """
         held, shape = rows.detach(), (sum(received), *rows.shape[1:])
+        if self.group.is_between_cards(rows):
+            return self._between_cards(held if places is None else held.index_select(0, places), shape, sent, received)
         if places is not None and (held.device.type != "cpu" or not self.pairs):
             held, places = held.index_select(0, places), None
         outgoing = Outgoing(held.cpu() if self.pairs else held.cpu().contiguous(), places)
@@ -69,17 +75,21 @@ class RowExchange:
         lends = len(self.pairs) == _TWO and not sent[self.rank] and sum(received) > 0
         found = torch.empty(shape, dtype=rows.dtype, device="meta" if lends else "cpu")
         work: Any = (
-            self._swaps(found, outgoing, received, sent) if self.pairs else self._sent(found, outgoing, received, sent)
+            self._swaps(found, outgoing, received, sent)
+            if self.pairs
+            else _sent(self.backend, found, outgoing.rows, received, sent)
         )
         pending = self.group.pending(iter([work]), found)
         return ArrivingRows(
             pending, work.parts[0] if lends else None, rows.device, None if self.pairs else outgoing.rows
         )
 
-    def _sent(self, found: Tensor, outgoing: Outgoing, received: Sequence[int], sent: Sequence[int]) -> Any:
-        width = found.element_size() * prod(found.shape[1:])
-        parts = ([count * width for count in received], [count * width for count in sent])
-        return self.backend.alltoall_base(_bytes_of(found), _bytes_of(outgoing.rows), *parts)
+    def _between_cards(
+        self, rows: Tensor, shape: tuple[int, ...], sent: Sequence[int], received: Sequence[int]
+    ) -> ArrivingRows:
+        outgoing, found = rows.contiguous(), rows.new_empty(shape)
+        work = _sent(self.group.between_cards(self.name), found, outgoing, received, sent)
+        return ArrivingRows(self.group.pending(iter([work]), found), None, rows.device, outgoing)
 
     def _swaps(self, found: Tensor, outgoing: Outgoing, received: Sequence[int], sent: Sequence[int]) -> _Swaps:
         there, here = (list(accumulate(each, initial=0)) for each in (sent, received))
@@ -91,6 +101,13 @@ class RowExchange:
             elif len(coming):
                 part.write(coming)
         return _Swaps(tuple(begun), begun)
+
+
+def _sent(backend: Any, found: Tensor, rows: Tensor, received: Sequence[int], sent: Sequence[int]) -> Any:
+    """Begin to send rows by a backend of torch's, and to receive others."""
+    width = found.element_size() * prod(found.shape[1:])
+    parts = ([count * width for count in received], [count * width for count in sent])
+    return backend.alltoall_base(_bytes_of(found), _bytes_of(rows), *parts)
 
 
 def _bytes_of(rows: Tensor) -> Tensor:
@@ -114,7 +131,7 @@ class _Swaps:
 
 @dataclass(frozen=True)
 class ArrivingRows:
-    """Rows under way. lent: the part that is read where it lies; held: what gloo sends, which must stay until then."""
+    """Rows under way. lent: the part that is read where it lies; held: what gloo or NCCL sends, until then."""
 
     pending: Pending
     lent: PairWork | None

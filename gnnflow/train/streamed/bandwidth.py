@@ -1,5 +1,7 @@
 """How fast each rank reads its disk and sends to the next one, and which of them therefore read source intervals.
 
+What a card reads is its machine's memory, where files lie there, and what it sends goes from card to card if it can.
+
 All ranks measure at once: what they share, such as a disk of one host, is then measured as each one's part of it. The
 tree of NGra's devices (a disk, the ranks below it, links between them) comes down to two numbers per rank.
 
@@ -17,6 +19,7 @@ import torch
 
 from gnnflow.executions.row_exchange import Exchange, told_by_all
 from gnnflow.graph.arrays import IntArray
+from gnnflow.train.streamed.card import Card
 from gnnflow.train.streamed.files import Scratch, bytes_of
 
 _BYTES = 8 << 20
@@ -31,20 +34,25 @@ class Bandwidths:
     links: IntArray
 
 
-def measured(scratch: Scratch, exchange: Exchange) -> Bandwidths:
-    """Measure. All ranks do together, and have the same numbers."""
-    run = torch.zeros(_BYTES // 4)
+def measured(scratch: Scratch, exchange: Exchange, card: Card | None = None) -> Bandwidths:
+    """Measure. All ranks do together, and have the same numbers. card: where what is read and sent lies; None: here."""
+    run = torch.zeros(_BYTES // 4, device=None if card is None else card.device)
     file = scratch.file()
-    file.append(bytes_of(run))
+    file.append(bytes_of(run.cpu()))
+    if card is not None:
+        file.lock()
 
     def read() -> None:
         file.drop_cache()
-        file.read(bytes_of(run), 0)
+        if card is None:
+            file.read(bytes_of(run), 0)
+        else:
+            card.fetched(file.lent(0, _BYTES))
 
     def pass_on() -> None:
         sent, received = [0] * exchange.size, [0] * exchange.size
         sent[(exchange.rank + 1) % exchange.size] = received[exchange.rank - 1] = len(run)
-        exchange.begin(run, sent=sent, received=received).wait()
+        exchange.begin(run, sent=sent, received=received).wait()[:1].cpu()  # and a card has to be done with it
 
     links = _per_second(pass_on)
     reads = _per_second(read)  # behind the links, after which all ranks are there

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from gnnflow.executions.moving import beside, mapped
+from gnnflow.executions.ring import Ring
 from gnnflow.executions.streaming import GroupSizes, Piece
 from gnnflow.layers import EdgeContext, FeatureTensors, NodeContext
 from gnnflow.train.streamed.files import NodeFile, Scratch, ScratchFile
@@ -137,8 +138,9 @@ class CardGraph:
         return self.files.scratch
 
     @property
-    def ring(self) -> None:
-        """None: one process computes on a card."""
+    def ring(self) -> Ring | None:
+        """Where only some intervals are here: those between which source intervals go round, from card to card."""
+        return self.files.ring
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -188,5 +190,5 @@ class CardGraph:
         return CardRows(self.files.rows(width, level=level, node_type=node_type), self.card)
 
     def source_rows(self, width: int, *, level: int, node_type: int | None = None) -> CardRows:
-        """Return the same: one process has all intervals."""
-        return self.rows(width, level=level, node_type=node_type)
+        """Return such room for what edges read of their sources: of all intervals, where ranks keep copies."""
+        return CardRows(self.files.source_rows(width, level=level, node_type=node_type), self.card)

@@ -40,6 +40,7 @@ class LocalDisk:
             done += os.pwritev(file, [held[done : done + _AT_ONCE]], at + done)
 
 
-def disk_of(folder: str) -> int:
-    """Return what tells the disk of a folder from those of other folders and hosts."""
-    return zlib.crc32(f"{platform.node()} {Path(folder).stat().st_dev}".encode())
+def disk_of(folder: str | None) -> int:
+    """Return what tells the disk of a folder, or for None a machine's memory, from those of others."""
+    place = "memory" if folder is None else Path(folder).stat().st_dev
+    return zlib.crc32(f"{platform.node()} {place}".encode())

@@ -85,10 +85,10 @@ def times_as_large(size: GraphSize, times: int, *, partitions: float) -> GraphSi
     )
 
 
-def of_all_ranks(own: GraphSize, counts: IntArray, folder: str, exchange: Exchange) -> tuple[GraphSize, int]:
+def of_all_ranks(own: GraphSize, counts: IntArray, folder: str | None, exchange: Exchange) -> tuple[GraphSize, int]:
     """Return the size that every rank plans for, and how many have their files on this rank's disk.
 
-    counts: this rank's targets by split.
+    counts: this rank's targets by split. folder: None where files lie in the memory of the machine.
     """
     of = own.by_type
     figures = [own.num_nodes, own.num_edges, own.num_targets, *own.largest, disk_of(folder), *counts]

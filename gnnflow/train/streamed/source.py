@@ -37,7 +37,7 @@ from gnnflow.train.streamed.card import Card, CardGraph
 from gnnflow.train.streamed.files import Scratch
 from gnnflow.train.streamed.graph import FileGraph
 from gnnflow.train.streamed.numbering import Numbering, by_id, even_sizes, numbered
-from gnnflow.train.streamed.place import ON_CARD, ON_CPU, Place
+from gnnflow.train.streamed.place import ON_CARD, ON_CPU
 from gnnflow.train.streamed.plan import Plan, plan
 from gnnflow.train.streamed.reach import depths
 from gnnflow.train.streamed.size import graph_size, of_all_ranks
@@ -149,7 +149,7 @@ def open_streamed(job: TrainJob, *, edges: bool = True, exchange: Exchange | Non
     nodes = _Labelled.of(neighbors.store, partitions_of(exchange.rank, exchange.size, neighbors.store.book))
     scratch = Scratch(train.scratch or (None if card else tempfile.gettempdir()))
     try:
-        made = _planned(job, nodes, scratch, exchange, place=ON_CARD if card else ON_CPU)
+        made = _planned(job, nodes, scratch, exchange, card)
         watch.lap("read")
         targets = nodes.ids[nodes.splits == SPLITS.index("train")]
         numbering = _numbering(job, made, exchange, targets=targets, edges=edges)
@@ -200,7 +200,7 @@ class _Labelled:
         return _Labelled(*(np.concatenate(column) for column in zip(*held, strict=True)))
 
 
-def _planned(job: TrainJob, nodes: _Labelled, scratch: Scratch, exchange: Exchange, *, place: Place) -> Plan:
+def _planned(job: TrainJob, nodes: _Labelled, scratch: Scratch, exchange: Exchange, card: Card | None) -> Plan:
     """Return how the graph is cut to keep the budget, the same on all ranks, once the disk is known to have the space.
 
     Raises TrainingError where the budget cannot be kept or the disk has not the space.
@@ -212,15 +212,15 @@ def _planned(job: TrainJob, nodes: _Labelled, scratch: Scratch, exchange: Exchan
     book, folder, sharing, copies = neighbors.store.book, scratch.folder, 1, False
     counts = np.bincount(nodes.splits, minlength=len(SPLITS))
     size = graph_size(neighbors, int(counts.max()), partitions_of(exchange.rank, exchange.size, book))
-    if folder is not None and exchange.size > 1:
-        copies = keeps_copies(measured(scratch, exchange), np.diff(bounds_of(exchange.size, book)))
+    if exchange.size > 1:
+        copies = keeps_copies(measured(scratch, exchange, card), np.diff(bounds_of(exchange.size, book)))
         size, sharing = of_all_ranks(size, counts, folder, exchange)
     # torch imports it, and SymPy with it, for the first gradient of a part: 30 MiB that are no part of the budget
     importlib.import_module("torch.fx.experimental.symbolic_shapes")
     model = build_model(job.model, job.inputs)
-    made = plan(model, size, budget=int(train.memory), copies=copies, place=place)
+    made = plan(model, size, budget=int(train.memory), copies=copies, place=ON_CARD if card else ON_CPU)
     check_disk(made.disk_bytes, folder, ranks=sharing)
-    return_memory(most=made.row_bytes, budget=made.num_bytes if place is ON_CPU else None)
+    return_memory(most=made.row_bytes, budget=None if card else made.num_bytes)
     told_by_all(exchange, np.zeros(1, np.int64))  # nobody writes before all have looked
     return made
 

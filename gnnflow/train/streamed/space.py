@@ -41,10 +41,10 @@ def bytes_of_files(layers: list[list[TypeWidths]], cut: Cut, *, copies: bool) ->
 def check_disk(disk_bytes: int, folder: str | None, *, ranks: int = 1) -> None:
     """Raise TrainingError where a folder, or the machine's memory for None, has not the space that a plan asks for.
 
-    ranks: that write to the folder's disk.
+    ranks: that write to the folder's disk, or to that memory.
     """
     if folder is None:
-        _check_memory(disk_bytes)
+        _check_memory(disk_bytes * ranks)
         return
     try:
         free = shutil.disk_usage(folder).free

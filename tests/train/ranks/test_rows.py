@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from gnnflow.train.ranks import group as groups
+from gnnflow.train.ranks.group import RankGroup
 from gnnflow.train.ranks.operations import RankLostError
 from gnnflow.train.ranks.rows import open_rows
 from tests.train.ranks.together import together
@@ -51,6 +52,24 @@ def test_every_rank_has_the_rows_that_were_sent_to_it(size, through_memory, monk
         assert has_pairs == (through_memory or size == 1)
         for arrived, expected in found:
             assert torch.equal(arrived, expected)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_so_has_every_card_what_was_sent_to_it(size, monkeypatch):
+    # gloo stands for NCCL: both take the same calls, and every rank would need a card
+    joined = {}
+
+    def between_cards(group, name):
+        if (group.rank, name) not in joined:
+            joined[group.rank, name] = group.join(f"cards/{name}", group.rank, group.size)
+        return joined[group.rank, name]
+
+    monkeypatch.setattr(RankGroup, "is_between_cards", lambda _, rows: rows.dim() > 1)
+    monkeypatch.setattr(RankGroup, "between_cards", between_cards)
+    for found, _ in together(exchanged, size):
+        for arrived, expected in found:
+            assert torch.equal(arrived, expected)
+    assert {name for _, name in joined} == {"rows/1"}
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bfloat16])

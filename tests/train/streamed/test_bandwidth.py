@@ -7,7 +7,9 @@ import time
 import numpy as np
 import pytest
 
+from gnnflow.kernels.device import CPU
 from gnnflow.train.streamed.bandwidth import Bandwidths, keeps_copies, measured
+from gnnflow.train.streamed.card import Card
 from gnnflow.train.streamed.disk import LocalDisk
 from gnnflow.train.streamed.files import Scratch
 from tests.contracts.in_process import on_ranks
@@ -33,6 +35,21 @@ def test_a_rank_with_most_of_the_nodes_is_what_the_ring_waits_for():
     assert not keeps_copies(found, np.array([10, 10, 10]))
     # all go over one link or another, four times as fast: as long as reading the one's own
     assert keeps_copies(Bandwidths(found.reads, found.links // 5), np.array([28, 1, 1]))
+
+
+@pytest.mark.parametrize("folder", [None, "a folder"])
+def test_ranks_of_cards_measure_what_cards_read_and_send(folder, tmp_path):
+    def run(exchange):
+        scratch = Scratch(folder and str(tmp_path))
+        try:
+            return measured(scratch, exchange, Card(CPU))
+        finally:
+            scratch.close()
+
+    first, other = on_ranks(2, run)
+    assert (first.reads > 0).all()
+    assert (first.links > 0).all()
+    assert (first.reads == other.reads).all()
 
 
 def test_all_ranks_measure_the_same_and_a_slow_disk_is_seen(tmp_path):
