@@ -57,6 +57,9 @@ from gnnflow.train.streamed.size import GraphSize
 DEVICE = torch.device("cuda", 0)
 WIDTH = HIDDEN = 64
 FORMS = ("edges", "csr")
+NUMBERS = {
+    "nodes": 2_000_000, "edges": 100_000_000, "budget": 1024, "repeats": 3, "threads": 16, "batch": 1024, "limit": 120
+}  # fmt: skip
 
 
 class PygNet(nn.Module):
@@ -318,9 +321,8 @@ def alone(chosen: argparse.Namespace) -> dict[str, Any]:
 def measured(chosen: argparse.Namespace, what: str) -> dict[str, Any]:
     """Return what a process of its own measured."""
     words = [sys.executable, __file__, "--alone", what]
-    for name, value in vars(chosen).items():
-        if name not in {"alone", "only", "width", "dropout"}:
-            words += [f"--{name}", str(value)]
+    for name in (*NUMBERS, "model", "head"):
+        words += [f"--{name}", str(getattr(chosen, name))]
     # the allocator's blocks grow in place, so that the limit is of what is used and not of how it lies
     environment = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
     try:
@@ -336,8 +338,7 @@ def measured(chosen: argparse.Namespace, what: str) -> dict[str, Any]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    defaults = {"nodes": 2_000_000, "edges": 100_000_000, "budget": 1024, "repeats": 3, "threads": 16, "batch": 1024}
-    for name, default in {**defaults, "limit": 120}.items():
+    for name, default in NUMBERS.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--model", default="gcn")
     parser.add_argument("--head", default="direct")
