@@ -6,7 +6,7 @@ Tables in Markdown. Epochs: seconds of each epoch after the first, which compile
 the bytes that a sum must move at least (a row per edge, sources, coefficients, sums) per second, over those of a plain
 copy on the same card; above one where rows come from the card's cache. The reference kernel stands beside it, and the
 maximum. Tiles: the same sum for other sizes of a program's tile, and for other lengths of pieces of targets of many
-edges.
+edges. Pieces: sums without coefficients over graphs of several sizes, replayed without Python.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -38,6 +39,7 @@ from gnnflow.train.minibatch import open_source
 from gnnflow.train.trainer import train
 
 KERNELS = {kernel.name: kernel for kernel in TABLE}
+PIECES = ((286_000, 1_500_000), (667_000, 4_000_000), (1_000_000, 10_000_000), (2_000_000, 100_000_000))
 REPEATS, IN_A_ROW = 5, 5  # in a row, so that the card waits for nobody
 cuda_sums: Any = import_module("gnnflow.kernels.cuda.sums")  # the package has a function of that name
 
@@ -65,10 +67,10 @@ def copy_rate() -> float:
     return 2 * held.nbytes / seconds(lambda: other.copy_(held))
 
 
-def random_graph(num_nodes: int, degree: int, *, skewed: bool) -> Csr:
+def random_graph(num_nodes: int, degree: float, *, skewed: bool) -> Csr:
     """Return a graph on the card; skewed: in-degrees follow a power law."""
     generator = torch.Generator().manual_seed(0)
-    drawn = torch.rand(num_nodes * degree, generator=generator)
+    drawn = torch.rand(round(num_nodes * degree), generator=generator)
     targets = ((drawn**3 if skewed else drawn) * num_nodes).long().clamp_(max=num_nodes - 1).sort().values
     offsets = torch.searchsorted(targets, torch.arange(num_nodes + 1))
     sources = torch.randint(num_nodes, (len(targets),), generator=generator)
@@ -102,6 +104,34 @@ def moved_by(csr: Csr, factor: torch.Tensor, value: torch.Tensor) -> int:
     heads, width = value.shape[1:]
     moved = csr.num_edges * (8 + 4 * heads + heads * width * value.element_size())
     return moved + csr.num_targets * (8 + 4 * heads * width)
+
+
+def print_pieces() -> None:
+    """Print the sums of graphs as large as pieces of a streamed one, replayed: Python's part is left out."""
+    rate, columns = copy_rate(), (8, 32, 64, 256)
+    names = " | ".join(f"{each} columns us, of the copy" for each in columns)
+    print(f"\n| targets and sources | edges | {names} |")
+    print("|---|---|" + "---|" * len(columns))
+    for num_nodes, num_edges in PIECES:
+        drawn, cells = random_graph(num_nodes, num_edges / num_nodes, skewed=False), []
+        csr = replace(drawn, longest=int(drawn.degree.max()))
+        for width in columns:
+            value = torch.randn(num_nodes, 1, width, device="cuda")
+            moved = csr.num_edges * (8 + 4 * width) + csr.num_targets * (8 + 4 * width)
+            asked = captured(partial(cuda_sums.sums, csr, None, value))
+            took = seconds(asked.replay)
+            cells.append(f"{took * 1e6:,.0f}, {moved / took / rate:.0%}")
+        print(f"| {num_nodes:,} | {csr.num_edges:,} | " + " | ".join(cells) + " |", flush=True)
+
+
+def captured(function: Callable[[], object]) -> torch.cuda.CUDAGraph:
+    """Return what a function asks of the card, to be asked again without it; after one run that compiles."""
+    function()
+    torch.cuda.synchronize()
+    asked = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(asked):
+        function()
+    return asked
 
 
 def print_row(csr: Csr, factor: torch.Tensor, value: torch.Tensor, rate: float, *, graph: str) -> None:
@@ -253,6 +283,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000, help="targets and sources of the graph of the sums")
     options = parser.parse_args()
     begin = time.monotonic()
+    print_pieces()
     print_sums(options.rows, options.degree)
     print_tiles(options.rows, options.degree)
     print_epochs(options.nodes, options.degree, options.targets, options.epochs)

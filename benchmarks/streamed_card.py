@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from device import captured
 from streamed import CLASSES, new_model, num_parts, parts_of
 from torch import nn
 from torch.nn import functional
@@ -228,16 +229,6 @@ def piece_rates(graph: CardGraph) -> dict[str, Any]:
             graph_of_ten = captured(partial(ten_sums, csr, value))
             found[f"{columns} columns {name}"] = 10 * moved / seconds(graph_of_ten.replay) / 1e9
     return {"edges": block.csr.num_edges, "targets": block.csr.num_targets, "gb_per_second": found}
-
-
-def captured(function: Callable[[], object]) -> torch.cuda.CUDAGraph:
-    """Return a graph of what a function asks of the card, which waits for no Python; after one that compiles."""
-    function()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        function()
-    return graph
 
 
 def ten_sums(csr: Csr, value: torch.Tensor) -> None:
