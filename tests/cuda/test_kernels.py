@@ -28,7 +28,7 @@ def graph(name):
         "no edges": (4, 3, 0),
     }[name]
     if IS_INTERPRETED and num_edges > FEW:  # see `interpreted`
-        num_targets, num_sources, num_edges = num_targets // 10, num_sources // 10, max(num_edges // 50, FEW)
+        num_targets, num_sources, num_edges = num_targets // 10, num_sources // 10, max(num_edges // 100, FEW)
     drawn = torch.rand(num_edges, generator=generator)
     targets = (drawn ** (8 if name == "hubs" else 1) * num_targets).long().sort().values
     offsets = torch.searchsorted(targets, torch.arange(num_targets + 1))
@@ -70,7 +70,7 @@ every_kind = pytest.mark.parametrize("dtype", KINDS, ids=str)
         (1, False, 5, True),
         (4, False, 16, True),
         (3, True, 7, True),
-        (2, False, 300, True),
+        (2, False, 140, True),
         (1, False, 1, True),
     ],
     ids=str,
