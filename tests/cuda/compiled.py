@@ -40,7 +40,7 @@ def choices(name, *, columns):
             tile = Tile.multiplied(heads, columns // heads)
             shape = {"HEADS": heads, "WIDTH": columns // heads, "RIGHT_HEADS": 1, "TILE_EDGES": tile.rows}
             yield {**shape, "TILE_HEADS": tile.heads, "TILE_WIDTH": tile.width}
-    elif name.startswith("softmax"):
+    elif name.startswith("softmax") and not name.endswith("pieces"):
         yield from choices_of_softmax(name, heads=columns)
     else:
         tile = Tile.multiplied(1, columns)
@@ -55,9 +55,6 @@ def choices_of_softmax(name, *, heads):
         for halves, scaled, divided in product(both, both, both):
             flags = {"HALVES": halves, "SCALED": scaled, "DIVIDED": divided, "LONGEST": 512}
             yield {"HEADS": heads, **flags, "TILE_TARGETS": tile.rows, "TILE_HEADS": tile.width}
-    elif name == "softmax_pieces":
-        tile = Tile.multiplied(1, heads)
-        yield {"TILE_PIECES": tile.rows, "TILE_HEADS": tile.width}
     else:
         for halves, scaled, dropped in product(both, both, both):
             flags = {"HALVES": halves, "DROPPED": dropped} | ({} if name.endswith("gradient") else {"SCALED": scaled})

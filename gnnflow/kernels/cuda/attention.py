@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from gnnflow.kernels.csr import Csr, rows_of
-from gnnflow.kernels.cuda.hubs import Division, Hubs
+from gnnflow.kernels.cuda.hubs import Division
 from gnnflow.kernels.cuda.library import on_card_of
-from gnnflow.kernels.cuda.sums import LOOPS, Tile, products, sums
+from gnnflow.kernels.cuda.sums import LOOPS, Tile, merge, products, sums
 from gnnflow.kernels.fixed import Fixed
 from gnnflow.kernels.gradients import value_gradient
 from gnnflow.kernels.halves import Halves
@@ -82,14 +82,14 @@ class _Attention(torch.autograd.Function):
 
 def _softmax(fixed: Fixed, first: Tensor, second: Tensor | None, out: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
     """Fill maximum and denominator [T, H], share and used [E, H]."""
-    from gnnflow.kernels.cuda.softmax_programs import softmax_edges, softmax_rows
+    from gnnflow.kernels.cuda.softmax_programs import softmax_edges, softmax_pieces, softmax_rows
 
     csr, heads, (maximum, denominator, share, used) = fixed.csr, first.shape[1], out
     *logits, _ = fixed.logits(first, second)
     if not csr.num_targets or not heads:
         return
     division = Division.of(csr)
-    pieces = division.pieces(first, heads), division.pieces(first, heads)
+    pieces = [division.pieces(each) for each in (maximum, denominator)]
     tile = Tile.added(1, heads)
     kinds = {"HEADS": heads, "HALVES": second is not None, "SCALED": fixed.factor is not None}
     with on_card_of(first):
@@ -110,7 +110,7 @@ def _softmax(fixed: Fixed, first: Tensor, second: Tensor | None, out: tuple[Tens
             num_warps=1,
         )
         if division.hubs is not None:
-            _add_pieces(division.hubs, pieces, (maximum, denominator))
+            merge(softmax_pieces, division.hubs, pieces, [maximum, denominator])
         if not csr.num_edges:
             return
         softmax_edges[(-(-share.numel() // _TILE),)](
@@ -129,26 +129,6 @@ def _softmax(fixed: Fixed, first: Tensor, second: Tensor | None, out: tuple[Tens
             TILE=_TILE,
             num_warps=4,
         )
-
-
-def _add_pieces(hubs: Hubs, pieces: tuple[Tensor | None, Tensor | None], out: tuple[Tensor, Tensor]) -> None:
-    """Write maximum and denominator [T, H] of the targets whose edges were divided into pieces [P, H]."""
-    from gnnflow.kernels.cuda.softmax_programs import softmax_pieces
-
-    num_targets, heads = out[0].shape
-    tile = Tile.multiplied(1, heads)
-    softmax_pieces[len(hubs.hub_targets), -(-heads // tile.width)](
-        *pieces,
-        hubs.first_pieces,
-        hubs.num_pieces,
-        hubs.hub_targets,
-        *out,
-        num_targets,
-        heads,
-        TILE_PIECES=tile.rows,
-        TILE_HEADS=tile.width,
-        num_warps=1,
-    )
 
 
 def _softmax_gradient(

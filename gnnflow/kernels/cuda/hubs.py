@@ -54,9 +54,9 @@ class Division(NamedTuple):
         """Return how many programs of so many targets there are, with those of pieces."""
         return -(-self.num_targets // rows) + (0 if self.hubs is None else len(self.hubs.piece_targets))
 
-    def pieces(self, like: Tensor, columns: int) -> Tensor | None:
-        """Return an uninitialised row [P, columns] for each piece; None without hubs."""
-        return None if self.hubs is None else like.new_empty(len(self.hubs.piece_targets), columns)
+    def pieces(self, out: Tensor) -> Tensor | None:
+        """Return an uninitialised row [P, ...] for each piece, of what targets have one in out [T, ...]; or None."""
+        return None if self.hubs is None else out.new_empty(len(self.hubs.piece_targets), *out.shape[1:])
 
     @property
     def tables(self) -> tuple[Tensor | None, Tensor | None]:
@@ -64,7 +64,7 @@ class Division(NamedTuple):
         return (None, None) if self.hubs is None else (self.hubs.piece_targets, self.hubs.first_pieces)
 
     @property
-    def options(self) -> dict[str, int | bool]:
+    def options(self) -> dict[str, int]:
         """What a program that goes over edges is compiled with."""
         return {"DIVIDED": self.hubs is not None, "LONGEST": 0 if self.hubs is None else self.hubs.longest}
 

@@ -141,23 +141,23 @@ def softmax_pieces(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     maxima: tl.tensor,
     denominators: tl.tensor,
     num_targets: tl.tensor,
-    heads: tl.tensor,
+    columns: tl.tensor,
     TILE_PIECES: tl.constexpr,
-    TILE_HEADS: tl.constexpr,
+    TILE_COLUMNS: tl.constexpr,
 ) -> None:
     """Write the largest logits and what weights add up to of a target whose edges were divided, from its pieces'."""
     target = tl.load(hub_targets + tl.program_id(0))
-    head = tl.program_id(1) * TILE_HEADS + tl.arange(0, TILE_HEADS)
+    column = tl.program_id(1) * TILE_COLUMNS + tl.arange(0, TILE_COLUMNS)
     is_there = target < num_targets
     begin = tl.load(first_pieces + target, mask=is_there, other=0)
     end = begin + tl.load(num_pieces + target, mask=is_there, other=0)
-    within = head < heads
-    largest = tl.full((TILE_PIECES, TILE_HEADS), float("-inf"), tl.float32)
-    total = tl.zeros((TILE_PIECES, TILE_HEADS), tl.float32)
+    within = column < columns
+    largest = tl.full((TILE_PIECES, TILE_COLUMNS), float("-inf"), tl.float32)
+    total = tl.zeros((TILE_PIECES, TILE_COLUMNS), tl.float32)
     for start in range(begin, end, TILE_PIECES):
         piece = start + tl.arange(0, TILE_PIECES)
         inside = (piece < end)[:, None] & within[None, :]
-        row = piece[:, None] * heads + head[None, :]
+        row = piece[:, None] * columns + column[None, :]
         found = tl.load(piece_maxima + row, mask=inside, other=float("-inf"))
         larger = tl.maximum(largest, found)
         shift = number_of(larger)
@@ -165,8 +165,8 @@ def softmax_pieces(  # noqa: PLR0917 - Triton takes no keyword-only arguments
         total += tl.load(piece_sums + row, mask=inside, other=0.0) * tl.exp(found - shift)
         largest = larger
     found, added = added_along(largest, total)
-    tl.store(maxima + target * heads + head, found, mask=within & is_there)
-    tl.store(denominators + target * heads + head, added, mask=within & is_there)
+    tl.store(maxima + target * columns + column, found, mask=within & is_there)
+    tl.store(denominators + target * columns + column, added, mask=within & is_there)
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -8,7 +8,8 @@ Shapes: T targets, S sources, E edges, H heads, D width of a head, K = H x D col
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -72,7 +73,7 @@ def sums(
     coefficient: float32. edges [E]: the row of each edge among the coefficients, where that is not its own. Raises
     IndexError where an operand has not as many rows as the adjacency.
     """
-    from gnnflow.kernels.cuda.sum_programs import sum_rows
+    from gnnflow.kernels.cuda.sum_programs import sum_pieces, sum_rows
 
     value = rows_of(csr.num_sources, value)
     coefficient = None if coefficient is None else rows_of(csr.num_edges, coefficient)
@@ -81,12 +82,10 @@ def sums(
     if not out.numel():
         return out
     division = Division.of(csr)
-    pieces = division.pieces(out, heads * width)
-    # without coefficients heads do not differ: they are one that is as wide as all
-    shape = (1, heads * width, 1) if coefficient is None else (heads, width, value.shape[1])
-    tile = Tile.added(*shape[:2])
+    pieces = division.pieces(out)
+    grid, constants = launch(division, coefficient, value)
     with on_card_of(value):
-        sum_rows[division.programs(tile.rows), -(-shape[0] // tile.heads), -(-shape[1] // tile.width)](
+        sum_rows[grid](
             csr.offsets,
             csr.sources,
             edges,
@@ -97,34 +96,44 @@ def sums(
             pieces,
             *division.tables,
             csr.num_targets,
-            *shape,
             ORDERED=edges is not None,
             WEIGHTED=coefficient is not None,
             CHOSEN=chosen is not None,
-            **division.options,
-            TILE_TARGETS=tile.rows,
-            TILE_HEADS=tile.heads,
-            TILE_WIDTH=tile.width,
-            num_warps=1,
+            **constants,
         )
         if division.hubs is not None:
-            _add_pieces(division.hubs, pieces, out)
+            merge(sum_pieces, division.hubs, [pieces], [out])
     return out
 
 
-def _add_pieces(hubs: Hubs, pieces: Tensor | None, out: Tensor) -> None:
-    """Write the sums [T, H, D] of the targets whose edges were divided into pieces [P, H x D]."""
-    from gnnflow.kernels.cuda.sum_programs import sum_pieces
+def launch(
+    division: Division, coefficient: Tensor | None, value: Tensor
+) -> tuple[tuple[int, int, int], dict[str, int]]:
+    """Return how many programs go over edges, and what these are compiled with.
 
-    columns = out[0].numel()
+    coefficient, value: as `sums` takes them.
+    """
+    _, value_heads, width = value.shape
+    heads = value_heads if coefficient is None else coefficient.shape[1]
+    if coefficient is None:  # then heads do not differ: they are one that is as wide as all
+        heads, width, value_heads = 1, heads * width, 1
+    tile = Tile.added(heads, width)
+    constants = {"HEADS": heads, "WIDTH": width, "VALUE_HEADS": value_heads, **division.options}
+    constants |= {"TILE_TARGETS": tile.rows, "TILE_HEADS": tile.heads, "TILE_WIDTH": tile.width, "num_warps": 1}
+    return (division.programs(tile.rows), -(-heads // tile.heads), -(-width // tile.width)), constants
+
+
+def merge(program: Any, hubs: Hubs, pieces: Sequence[Tensor | None], out: Sequence[Tensor]) -> None:
+    """Have a program write what of `out` [T, ...] is of targets whose edges were divided into pieces [P, ...]."""
+    columns = out[0][0].numel()
     tile = Tile.multiplied(1, columns)
-    sum_pieces[len(hubs.hub_targets), -(-columns // tile.width)](
-        pieces,
+    program[len(hubs.hub_targets), -(-columns // tile.width)](
+        *pieces,
         hubs.first_pieces,
         hubs.num_pieces,
         hubs.hub_targets,
-        out,
-        len(out),
+        *out,
+        len(out[0]),
         columns,
         TILE_PIECES=tile.rows,
         TILE_COLUMNS=tile.width,
