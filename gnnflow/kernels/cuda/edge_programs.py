@@ -54,6 +54,17 @@ def span_of(  # noqa: PLR0917 - Triton takes no keyword-only arguments
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def pieces_of(
+    first_pieces: tl.tensor, num_pieces: tl.tensor, hub_targets: tl.tensor, num_targets: tl.tensor
+) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
+    """Return this program's target whose edges were divided, its pieces from one to another, and whether it has one."""
+    target = tl.load(hub_targets + tl.program_id(0))
+    is_there = target < num_targets
+    begin = tl.load(first_pieces + target, mask=is_there, other=0)
+    return target, begin, begin + tl.load(num_pieces + target, mask=is_there, other=0), is_there
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def four_sources(
     edge: tl.tensor, end: tl.tensor, sources: tl.tensor
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 from triton import language as tl
 
-from gnnflow.kernels.cuda.edge_programs import four_sources, span_of
+from gnnflow.kernels.cuda.edge_programs import four_sources, pieces_of, span_of
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -146,11 +146,8 @@ def softmax_pieces(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     TILE_COLUMNS: tl.constexpr,
 ) -> None:
     """Write the largest logits and what weights add up to of a target whose edges were divided, from its pieces'."""
-    target = tl.load(hub_targets + tl.program_id(0))
+    target, begin, end, is_there = pieces_of(first_pieces, num_pieces, hub_targets, num_targets)
     column = tl.program_id(1) * TILE_COLUMNS + tl.arange(0, TILE_COLUMNS)
-    is_there = target < num_targets
-    begin = tl.load(first_pieces + target, mask=is_there, other=0)
-    end = begin + tl.load(num_pieces + target, mask=is_there, other=0)
     within = column < columns
     largest = tl.full((TILE_PIECES, TILE_COLUMNS), float("-inf"), tl.float32)
     total = tl.zeros((TILE_PIECES, TILE_COLUMNS), tl.float32)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 from triton import language as tl
 
-from gnnflow.kernels.cuda.edge_programs import four_sources, message_of, span_of
+from gnnflow.kernels.cuda.edge_programs import four_sources, message_of, pieces_of, span_of
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -99,11 +99,8 @@ def sum_pieces(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     TILE_COLUMNS: tl.constexpr,
 ) -> None:
     """Write sums[t] of a target whose edges were divided: every TILE_PIECES-th of its pieces in order, then those."""
-    target = tl.load(hub_targets + tl.program_id(0))
+    target, begin, end, is_there = pieces_of(first_pieces, num_pieces, hub_targets, num_targets)
     column = tl.program_id(1) * TILE_COLUMNS + tl.arange(0, TILE_COLUMNS)
-    is_there = target < num_targets
-    begin = tl.load(first_pieces + target, mask=is_there, other=0)
-    end = begin + tl.load(num_pieces + target, mask=is_there, other=0)
     within = column < columns
     total = tl.zeros((TILE_PIECES, TILE_COLUMNS), tl.float32)
     for start in range(begin, end, TILE_PIECES):
