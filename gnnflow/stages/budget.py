@@ -12,24 +12,30 @@ from gnnflow.stages.base import neighbors_of
 from gnnflow.stages.train import model_inputs
 
 if TYPE_CHECKING:
-    from gnnflow.config import Config
     from gnnflow.stages.base import StageContext
 
 
-def is_planned(config: Config) -> bool:
-    """Return whether a run has a budget that is planned for here: of one process, on the CPU."""
-    if not is_streamed(config.train) or config.train.workers > 1:
-        return False
-    from gnnflow.kernels.device import find_device
-
-    return find_device(config.train.device, where="train.device").type == "cpu"
+_NOT_PLANNED = (
+    "train.memory is planned for one process on the CPU alone: of several ranks, and on a card, training says whether "
+    "it can be kept before it writes the graph"
+)
 
 
-def budget_kept(rehearsed: StageContext, *, times: int, partitions: int) -> str:
-    """Return how training would cut a graph of so many times the nodes, or why it cannot, as a sentence.
+def about_budget(rehearsed: StageContext, *, times: int, partitions: int) -> str:
+    """Return what is known of a run's budget on a graph of so many times the nodes, as a sentence; empty without one.
 
     rehearsed: a run that has its graph store and its neighbours. partitions: of the larger graph.
     """
+    train = rehearsed.config.train
+    if not is_streamed(train):
+        return ""
+    if train.workers > 1 or train.device != "cpu":
+        return _NOT_PLANNED
+    return _kept(rehearsed, times=times, partitions=partitions)
+
+
+def _kept(rehearsed: StageContext, *, times: int, partitions: int) -> str:
+    """Return how training would cut the larger graph, or why it cannot."""
     from gnnflow.layers.model import build_model
     from gnnflow.train.streamed.plan import plan
     from gnnflow.train.streamed.size import graph_size, times_as_large
@@ -47,4 +53,5 @@ def budget_kept(rehearsed: StageContext, *, times: int, partitions: int) -> str:
     except TrainingError as error:
         return f"train would be refused: {error}"
     files = bytes_text(made.disk_bytes)
-    return f"train keeps train.memory with {made.intervals} intervals of nodes and {files} of files on a local disk"
+    intervals = "1 interval" if made.intervals == 1 else f"{made.intervals} intervals"
+    return f"train keeps train.memory with {intervals} of nodes and {files} of files on a local disk"

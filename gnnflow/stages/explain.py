@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from gnnflow.config import Config
+from gnnflow.config.train_section import is_streamed
 from gnnflow.executions.base import layer_terms
 from gnnflow.executions.levels import how_leaves_close
 from gnnflow.executions.propagate import EDGES_PER_PIECE
@@ -118,12 +119,13 @@ def explained(config: Config) -> Plan:
     model = build_model(config.model, inputs).eval()
     # a table may have weights, which are one more factor of what is summed
     edge = EdgeContext(0, attributes=torch.zeros(0, inputs.attribute_width) if inputs.attribute_width else None)
-    places = config.train.strategy == "global-batch" and bool(config.partition.placement)
+    in_files = is_streamed(config.train)  # then each edge lies with its target
+    places = config.train.strategy == "global-batch" and bool(config.partition.placement) and not in_files
     layers = tuple(
         replace(_layer(model, index, schema, leaves, edge), placed=_sent(model, index) if places else "")
         for index in range(model.num_layers)
     )
-    return Plan(layers, executions_of(config.train.strategy))
+    return Plan(layers, executions_of(config.train.strategy, is_streamed=in_files))
 
 
 def _inputs(config: Config, schema: GraphSchema, leaves: tuple[int, ...]) -> ModelInputs:

@@ -20,7 +20,7 @@ from gnnflow.ingest.subsample import STEP, read_subsample
 from gnnflow.ingest.targets import EdgeTargets
 from gnnflow.progress import Silent
 from gnnflow.stages.base import StageContext
-from gnnflow.stages.budget import budget_kept, is_planned
+from gnnflow.stages.budget import about_budget
 from gnnflow.stages.check import check_run
 from gnnflow.stages.forecast import Forecast, StageForecast, cost_of_all, growth_of
 from gnnflow.stages.model_size import machine_memory
@@ -94,8 +94,7 @@ class _Rehearsals:
         config = rehearsed(context.config, graph, one_in=one_in, workspace=join(own, "workspace"))
         smaller = StageContext.of(config, context.scheduler, Silent())
         rehearsal = rehearse(smaller, one_in=one_in)
-        if is_planned(config):
-            self.budget = budget_kept(smaller, times=one_in, partitions=context.run.partitions)
+        self.budget = about_budget(smaller, times=one_in, partitions=context.run.partitions)
         remove_tree(own)
         share = "all nodes" if one_in == 1 else f"one node in {one_in:,}"
         context.progress.message(f"rehearsed with {share}, {partitions} partitions: {rehearsal.seconds:.1f} s")

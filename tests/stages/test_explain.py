@@ -105,6 +105,14 @@ def test_json_has_the_same(config):
     assert plan["used"] == ["minibatch", "sliced"]
 
 
+def test_a_graph_in_files_is_trained_on_by_the_execution_of_files(config):
+    train = "train={strategy: global-batch, memory: 1GiB, workers: 2}"
+    text = explained(config, train, "partition.kind=vertex_cut", "model={kind: gat}")
+    assert "  on streamed          yes (used by this config)\n" in text
+    assert "  on globalbatch       yes\n" in text
+    assert "between ranks" not in text
+
+
 def test_a_function_of_ones_own_has_to_run_first(config):
     shown = run_cli(["explain", config, "--set", "neighbors={kind: 'mine:near'}"])
     assert shown.code == 2

@@ -18,6 +18,7 @@ from gnnflow.graph.errors import TableError, TrainingError
 from gnnflow.progress import Silent
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
+from gnnflow.stages.budget import about_budget
 from gnnflow.stages.forecast import Forecast, StageForecast, cost_of_all, growth_of
 from gnnflow.stages.plan import plan_run
 from gnnflow.stages.rehearsal import Cost, Rehearsal
@@ -83,6 +84,17 @@ def test_a_budget_that_training_would_refuse_is_refused_by_the_plan(tmp_path: Pa
     roomy = {**train, "memory": "1GiB"}
     context = StageContext.of(graph_config(tmp_path, graph=section, train=roomy))
     assert "train keeps train.memory with" in [*plan_run(context, limit=0).lines()][-1]
+
+
+def test_what_is_not_planned_of_a_budget_is_said(tmp_path: Path) -> None:
+    write_graph(tmp_path, num_nodes=10, num_edges=20)
+    for train, said in (({}, ""), ({"workers": 2}, "of several ranks"), ({"device": "cuda"}, "on a card")):
+        budget = {"memory": "1GiB", **train} if train else {}
+        cluster = {"kind": "local", "workers": 2}
+        config = graph_config(tmp_path, train={"strategy": "global-batch", **budget}, cluster=cluster)
+        found = about_budget(StageContext.of(config), times=1, partitions=4)
+        assert said in found
+        assert bool(found) == bool(said)
 
 
 def test_types_of_nodes_are_planned_as_well(tmp_path: Path) -> None:
