@@ -16,6 +16,8 @@ KERNELS = {kernel.name: kernel for kernel in TABLE}
 PLAIN = KERNELS["reference"]
 FEW = 50
 KINDS = [torch.float32, torch.bfloat16, torch.float16]
+if IS_INTERPRETED:
+    KINDS = KINDS[:2]  # it takes minutes, and both halves are read in the same way
 
 
 def graph(name):
