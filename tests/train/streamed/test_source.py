@@ -308,13 +308,19 @@ def test_ranks_of_one_disk_need_the_space_together(folder, tmp_path):
         check_disk(made, str(tmp_path), ranks=2)
 
 
+def test_ranks_may_each_have_a_card(folder):
+    document = config_of(folder).model_dump(mode="json")
+    document["train"] |= {"memory": "1GiB", "device": "cuda", "workers": 2}
+    document["cluster"] = {"kind": "local", "workers": 2}
+    assert config_from_dict(document).train.workers == 2
+
+
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
         ({"updater": {"kind": "parameter_server"}}, "parameter_server is not allowed where train.strategy is"),
         ({"workers": 5, "elastic": True}, "5 ranks share 4 partitions under global-batch, and each needs one"),
         ({"device": "auto"}, "auto is not allowed where train.memory is set"),
-        ({"device": "cuda", "workers": 2}, "2 is not allowed where train.memory is set: the device is cuda"),
         ({"precision": "bfloat16"}, "bfloat16 is not allowed where train.memory is set"),
         ({"memory": None, "scratch": "/tmp"}, "is not allowed without train.memory"),
         ({"memory": 0}, "train.memory"),
