@@ -30,7 +30,7 @@ def graph(name):
         "no edges": (4, 3, 0),
     }[name]
     if IS_INTERPRETED and num_edges > FEW:  # see `interpreted`
-        num_targets, num_sources, num_edges = num_targets // 10, num_sources // 10, max(num_edges // 100, FEW)
+        num_targets, num_sources, num_edges = num_targets // 10, num_sources // 10, max(num_edges // 200, FEW)
     drawn = torch.rand(num_edges, generator=generator)
     targets = (drawn ** (8 if name == "hubs" else 1) * num_targets).long().sort().values
     offsets = torch.searchsorted(targets, torch.arange(num_targets + 1))
