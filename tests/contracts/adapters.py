@@ -187,7 +187,8 @@ def on_stream(model, case, *, folder=TEMPORARY, brought=None):
         graph = filed(folder, case, number, exchange, targets=order, typed=typed, leaves=leaves)
         rows = graph.numbering.rows_of(order)
         lie.append(rows)
-        graph = brought(graph) if brought else graph.written().pruned
+        graph = graph.written()
+        graph = brought(graph) if brought else graph.pruned
         # its backward pass, which reads it, may come behind; and it may end in the midst of anything, where nobody can
         # wait for its threads
         weakref.finalize(graph, _ENDED.append, graph.scratch)
