@@ -118,3 +118,49 @@ def message_of(  # noqa: PLR0917 - Triton takes no keyword-only arguments
         factor = tl.load(factors + edge[:, None] * HEADS + head[None, :], mask=inside, other=1.0)
         message *= factor[:, :, None]
     return message
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def four_messages(  # noqa: PLR0917 - Triton takes no keyword-only arguments
+    source_0: tl.tensor,
+    source_1: tl.tensor,
+    source_2: tl.tensor,
+    source_3: tl.tensor,
+    edge: tl.tensor,
+    end: tl.tensor,
+    head: tl.tensor,
+    place: tl.tensor,
+    edges: tl.tensor,
+    factors: tl.tensor,
+    values: tl.tensor,
+    places: tl.tensor,
+    begins: tl.tensor,
+    HEADS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    VALUE_HEADS: tl.constexpr,
+    ORDERED: tl.constexpr,
+    WEIGHTED: tl.constexpr,
+    CHOSEN: tl.constexpr,
+    BEHIND: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
+    """Return the messages of an edge and of the three behind it, which come from these sources: see `message_of`."""
+    # fmt: off
+    return (
+        message_of(
+            source_0, edge, end, head, place, edges, factors, values, places, begins,
+            HEADS, WIDTH, VALUE_HEADS, ORDERED, WEIGHTED, CHOSEN, BEHIND,
+        ),
+        message_of(
+            source_1, edge + 1, end, head, place, edges, factors, values, places, begins,
+            HEADS, WIDTH, VALUE_HEADS, ORDERED, WEIGHTED, CHOSEN, BEHIND,
+        ),
+        message_of(
+            source_2, edge + 2, end, head, place, edges, factors, values, places, begins,
+            HEADS, WIDTH, VALUE_HEADS, ORDERED, WEIGHTED, CHOSEN, BEHIND,
+        ),
+        message_of(
+            source_3, edge + 3, end, head, place, edges, factors, values, places, begins,
+            HEADS, WIDTH, VALUE_HEADS, ORDERED, WEIGHTED, CHOSEN, BEHIND,
+        ),
+    )
+    # fmt: on

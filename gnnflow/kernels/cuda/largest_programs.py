@@ -11,7 +11,7 @@ from __future__ import annotations
 import triton
 from triton import language as tl
 
-from gnnflow.kernels.cuda.edge_programs import four_sources, message_of, pieces_of, span_of
+from gnnflow.kernels.cuda.edge_programs import four_messages, four_sources, pieces_of, span_of
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -71,20 +71,8 @@ def largest_rows(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     for start in range(0, tl.max((end - begin).to(tl.int32), axis=0), 4):
         edge = begin + start
         # fmt: off
-        message_0 = message_of(
-            source_0, edge, end, head, width, None, factors, values, None, None,
-            HEADS, WIDTH, VALUE_HEADS, ORDERED=False, WEIGHTED=WEIGHTED, CHOSEN=False, BEHIND=float("-inf"),
-        )
-        message_1 = message_of(
-            source_1, edge + 1, end, head, width, None, factors, values, None, None,
-            HEADS, WIDTH, VALUE_HEADS, ORDERED=False, WEIGHTED=WEIGHTED, CHOSEN=False, BEHIND=float("-inf"),
-        )
-        message_2 = message_of(
-            source_2, edge + 2, end, head, width, None, factors, values, None, None,
-            HEADS, WIDTH, VALUE_HEADS, ORDERED=False, WEIGHTED=WEIGHTED, CHOSEN=False, BEHIND=float("-inf"),
-        )
-        message_3 = message_of(
-            source_3, edge + 3, end, head, width, None, factors, values, None, None,
+        message_0, message_1, message_2, message_3 = four_messages(
+            source_0, source_1, source_2, source_3, edge, end, head, width, None, factors, values, None, None,
             HEADS, WIDTH, VALUE_HEADS, ORDERED=False, WEIGHTED=WEIGHTED, CHOSEN=False, BEHIND=float("-inf"),
         )
         # fmt: on

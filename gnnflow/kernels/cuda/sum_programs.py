@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 from triton import language as tl
 
-from gnnflow.kernels.cuda.edge_programs import four_sources, message_of, pieces_of, span_of
+from gnnflow.kernels.cuda.edge_programs import four_messages, four_sources, pieces_of, span_of
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -54,20 +54,8 @@ def sum_rows(  # noqa: PLR0917 - Triton takes no keyword-only arguments
     for start in range(0, tl.max((end - begin).to(tl.int32), axis=0), 4):
         edge = begin + start
         # fmt: off
-        message_0 = message_of(
-            source_0, edge, end, head, place, edges, factors, values, places, begins,
-            HEADS, WIDTH, VALUE_HEADS, ORDERED, WEIGHTED, CHOSEN, 0.0,
-        )
-        message_1 = message_of(
-            source_1, edge + 1, end, head, place, edges, factors, values, places, begins,
-            HEADS, WIDTH, VALUE_HEADS, ORDERED, WEIGHTED, CHOSEN, 0.0,
-        )
-        message_2 = message_of(
-            source_2, edge + 2, end, head, place, edges, factors, values, places, begins,
-            HEADS, WIDTH, VALUE_HEADS, ORDERED, WEIGHTED, CHOSEN, 0.0,
-        )
-        message_3 = message_of(
-            source_3, edge + 3, end, head, place, edges, factors, values, places, begins,
+        message_0, message_1, message_2, message_3 = four_messages(
+            source_0, source_1, source_2, source_3, edge, end, head, place, edges, factors, values, places, begins,
             HEADS, WIDTH, VALUE_HEADS, ORDERED, WEIGHTED, CHOSEN, 0.0,
         )
         # fmt: on
