@@ -56,8 +56,9 @@ test-airflow: $(AIRFLOW_VENV)/.installed
 
 # Beside what is installed and not among it: torch's builds for processors have no Triton, and it takes 600 MB each time.
 test-card: $(VENV)/card/.installed $(VENV)/card-3.6/.installed
-	TRITON_INTERPRET=1 GNNFLOW_TRITONS=$(VENV)/card:$(VENV)/card-3.6 PYTHONPATH=$(VENV)/card:. $(GIVING_WAY) $(SUITE_LIMIT) $(BIN)/python -m pytest --numprocesses 2 \
-		--dist worksteal tests/cuda/test_kernels.py tests/cuda/test_compiled.py
+	TRITON_INTERPRET=1 GNNFLOW_TRITONS=$(VENV)/card:$(VENV)/card-3.6 PYTHONPATH=$(VENV)/card:. \
+		$(GIVING_WAY) $(SUITE_LIMIT) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal \
+		tests/cuda/test_kernels.py tests/cuda/test_compiled.py
 
 test-helm:
 	$(SUITE_LIMIT) .ci/helm

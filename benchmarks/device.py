@@ -135,7 +135,7 @@ def captured(function: Callable[[], object]) -> torch.cuda.CUDAGraph:
 
 
 def print_row(csr: Csr, factor: torch.Tensor, value: torch.Tensor, rate: float, *, graph: str) -> None:
-    """Print one line for the weighted sum and one for attention."""
+    """Print a line each for the weighted sum, attention and the maximum."""
     heads, width = value.shape[1:]
     moved = moved_by(csr, factor, value)
     rows = f"{heads}x{width} {str(value.dtype).removeprefix('torch.')}"

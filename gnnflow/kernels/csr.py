@@ -100,8 +100,14 @@ class Csr:
     def edges(self) -> Csr:
         """The same targets over per-edge rows: source e is edge e itself."""
         rows = torch.arange(self.num_edges, device=self.sources.device)
-        kinds = {"is_identity": self.is_identity, "is_edgewise": True}
-        return Csr(self.offsets, rows, self.num_edges, **kinds, longest=self.longest)
+        return Csr(
+            self.offsets,
+            rows,
+            self.num_edges,
+            is_identity=self.is_identity,
+            is_edgewise=True,
+            longest=self.longest,
+        )
 
     @cached_property
     def by_source(self) -> Csr:
