@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import importlib.util
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import TypeGuard
 
@@ -37,6 +40,20 @@ def own_function(name: str, *, where: str, raises: type[GnnflowError]) -> Callab
 
 def _is_function(value: object) -> TypeGuard[Callable[..., object]]:
     return callable(value) and not isinstance(value, type)
+
+
+def source_digest(name: str) -> str:
+    """Return a hash of the module that `package.module:name` is in. One that cannot be found is refused where it runs.
+
+    Raises ConfigError where this place does not allow it.
+    """
+    Deployment.here().check_module(name)  # looking for a module imports the packages it lies in
+    try:
+        spec = importlib.util.find_spec(name.partition(":")[0])
+    except (ImportError, ValueError):
+        return ""
+    origin = Path(spec.origin) if spec and spec.origin else None
+    return hashlib.sha256(origin.read_bytes()).hexdigest() if origin and origin.is_file() else ""
 
 
 def own_module(name: str, *, where: str) -> ModuleType:

@@ -42,7 +42,8 @@ class Version:
 
     fingerprints and digests are those of every stage's artifact, revision the git revision of the config's folder.
     scales: by what the columns of its tables were scaled, class_names: of its classes; empty where they were not, these
-    have no names, or it was published before this was kept.
+    have no names, or it was published before this was kept. code: a hash of the source of each of the user's own
+    modules that its scores came from, likewise.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Version:
     files: tuple[FileEntry, ...]
     scales: dict[str, ColumnScale] = field(default_factory=dict)
     class_names: tuple[str, ...] = ()
+    code: dict[str, str] = field(default_factory=dict)
 
     @property
     def pinned(self) -> str:
@@ -165,6 +167,8 @@ def _write(uri: str, name: str, number: int, *, claim: dict[str, Any], record: d
         files=files,
         scales=facts.scales,
         class_names=facts.class_names,
+        # not what only training ran: a loss changes no score any more. Its layers are those that inference ran too.
+        code={name: held for stage, each in manifests.items() if stage != "train" for name, held in each.code.items()},
     )
     write_document(join(uri, VERSION), {key: held for key, held in asdict(version).items() if key != "uri"})
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gnnflow.config.own_code import source_digest
 from gnnflow.graph.errors import LayerError, RegistryError, TrainingError
 from gnnflow.graph.facts import FlatFacts, GraphFacts
 from gnnflow.graph.labels import lower_is_better
@@ -64,7 +65,11 @@ def compare(context: StageContext, *, candidate: Version, champion: Version, met
     targets = _test_targets(context)
     if targets is None:
         return Comparison(metric, obstacle="no target is in the test split")
-    if found := misfits(champion.signature, candidate.signature) + _other_classes(champion, candidate):
+    if found := (
+        *other_code(champion),
+        *misfits(champion.signature, candidate.signature),
+        *_other_classes(champion, candidate),
+    ):
         return Comparison(metric, obstacle="; ".join(found))
     from gnnflow.layers.saved import ModelFormatError
 
@@ -76,6 +81,18 @@ def compare(context: StageContext, *, candidate: Version, champion: Version, met
     except (LayerError, TrainingError, ModelFormatError) as error:
         return Comparison(metric, obstacle=str(error).rstrip("."))
     return Comparison(metric, score(candidate, targets=targets), theirs)
+
+
+def other_code(version: Version) -> tuple[str, ...]:
+    """Return which of the user's own code is not what a version was made with, one phrase each.
+
+    Weights mean what the code makes of them, so a version with other code is another model.
+    """
+    return tuple(
+        f"the source of {name} is not what the model was trained with"
+        for name, digest in version.code.items()
+        if source_digest(name) != digest
+    )
 
 
 def _other_classes(champion: Version, candidate: Version) -> tuple[str, ...]:

@@ -8,16 +8,13 @@ run does later it does under these names, also where a table is replaced meanwhi
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnflow.config import STAGES
 from gnnflow.config.cluster_section import LocalCluster
-from gnnflow.config.deployment import Deployment
+from gnnflow.config.own_code import source_digest
 from gnnflow.config.stages import needs_of, stages_of
 from gnnflow.config.table_names import table_key, tables_by_name
 from gnnflow.graph.errors import ConfigError
@@ -48,13 +45,15 @@ _USUAL_MEMORY = 2 << 30
 class ResolvedRun:
     """One config on the tables as they were when it was resolved.
 
-    fingerprints: of its strategy's stages, in order. scales: what columns are scaled by where a model says it.
+    fingerprints: of its strategy's stages, in order. scales: what columns are scaled by where a model says it. code: a
+    hash of the source of each of the user's own modules, by the name that the config has for what is in it.
     """
 
     config: Config
     tables: Tables
     fingerprints: Mapping[str, str]
     scales: Scales = field(default_factory=dict)
+    code: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -98,6 +97,10 @@ class ResolvedRun:
         """Return where a stage's artifact lies."""
         return self.workspace.artifact(stage, self.fingerprints[stage])
 
+    def code_of(self, stage: str) -> dict[str, str]:
+        """Return the hashes of the user's own code that a stage runs, by its name; a stage of no run has none."""
+        return {name: self.code[name] for name in STAGES[stage].own_code(self.config)}
+
 
 def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
     """Return the run of a config. tables: the stamps to go by, where another run of the same tables has read them.
@@ -113,38 +116,39 @@ def resolve(config: Config, *, tables: Tables | None = None) -> ResolvedRun:
     if (scaled := find_scales(config)) is not None:
         graph = config.graph.model_copy(update={"scaled_as": scaled.pinned})
         config, scales = config.model_copy(update={"graph": graph}), scaled.scales
+    code = {name: source_digest(name) for stage in stages_of(config) for name in STAGES[stage].own_code(config)}
+    run = ResolvedRun(config, tables, {}, scales, code)
     start = find_start(config)
-    if start is None:
-        return ResolvedRun(config, tables, _fingerprints(config, tables, None, scales), scales)
     # A version that this very run gave may be what the alias stands for by now: the run is still the one it was.
-    earlier = None if start.version is None else start_of_version(config, start.version)
-    if start.version is not None and earlier is not None:
-        found = _fingerprints(config, tables, earlier, scales)
+    if start is not None and start.version is not None and (earlier := start_of_version(config, start.version)):
+        found = _fingerprints(run, earlier)
         if start.version.fingerprints.get("train") == found["train"]:
-            return ResolvedRun(_with_start(config, earlier), tables, found, scales)
-    return ResolvedRun(_with_start(config, start), tables, _fingerprints(config, tables, start, scales), scales)
+            return replace(run, config=_with_start(config, earlier), fingerprints=found)
+    return replace(run, config=_with_start(config, start), fingerprints=_fingerprints(run, start))
 
 
-def _with_start(config: Config, start: FoundStart) -> Config:
+def _with_start(config: Config, start: FoundStart | None) -> Config:
+    if start is None:
+        return config
     return config.model_copy(update={"train": config.train.model_copy(update={"start": start.name})})
 
 
-def _fingerprints(config: Config, tables: Tables, start: FoundStart | None, scales: Scales) -> dict[str, str]:
-    """Return the fingerprints of the run's stages, in order."""
+def _fingerprints(run: ResolvedRun, start: FoundStart | None) -> dict[str, str]:
+    """Return the fingerprints of a run's stages, in order, where it has none yet."""
     found: dict[str, str] = {}
-    stages = stages_of(config)
+    stages = stages_of(run.config)
     for name in stages:
         stage = STAGES[name]
         assert stage.keys is not None, "the stages of a pipeline leave artifacts"
         inputs: dict[str, Any] = {need: found[need] for need in needs_of(name, stages)}
         if stage.reads_tables:
-            inputs |= {table: [asdict(each) for each in stamps] for table, stamps in tables.items()}
-            inputs |= {"scales": {table: asdict(each) for table, each in scales.items()}} if scales else {}
+            inputs |= {table: [asdict(each) for each in stamps] for table, stamps in run.tables.items()}
+            inputs |= {"scales": {table: asdict(each) for table, each in run.scales.items()}} if run.scales else {}
         if stage.starts_from_model and start is not None:
             inputs["start"] = start.key
-        if own := stage.own_code(config):
-            inputs["code"] = {name: _source_digest(name) for name in own}
-        found[name] = fingerprint_of(name, keys=stage.keys(config), inputs=inputs, format_version=stage.version)
+        if code := run.code_of(name):
+            inputs["code"] = code
+        found[name] = fingerprint_of(name, keys=stage.keys(run.config), inputs=inputs, format_version=stage.version)
     return found
 
 
@@ -190,14 +194,3 @@ def _refuse_own_files(config: Config) -> None:
                 where="workspace",
                 fix="Give a folder outside of the table's.",
             )
-
-
-def _source_digest(name: str) -> str:
-    """Return a hash of the module that `module:name` is in. One that cannot be found is refused where it runs."""
-    Deployment.here().check_module(name)  # looking for a module imports the packages it lies in
-    try:
-        spec = importlib.util.find_spec(name.partition(":")[0])
-    except (ImportError, ValueError):
-        return ""
-    origin = Path(spec.origin) if spec and spec.origin else None
-    return hashlib.sha256(origin.read_bytes()).hexdigest() if origin and origin.is_file() else ""

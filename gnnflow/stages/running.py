@@ -180,5 +180,6 @@ def _make(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) 
         facts=asdict(made.facts),
         timings={"rounds": rounds, "seconds": time.monotonic() - run.rounds.started},
         versions=dict(made.versions),
+        code=run.context.run.code_of(run.stage),
     )
     commit(run.artifact, manifest)

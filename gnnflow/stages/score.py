@@ -20,6 +20,7 @@ from gnnflow.graph.errors import ConfigError, RegistryError
 from gnnflow.graph.facts import GraphFacts, SelectFacts
 from gnnflow.registry.versions import CONFIG
 from gnnflow.stages.base import StageResult
+from gnnflow.stages.champion import other_code
 from gnnflow.stages.infer import Learned, score_graph
 from gnnflow.stages.rescaled import make_inputs, make_store, scaled_for
 from gnnflow.stages.resolve import resolve
@@ -124,19 +125,21 @@ def _reads(context: StageContext, version: Version) -> tuple[str, ...]:
 def _fingerprint(theirs: StageContext, version: Version) -> str:
     infer, run = STAGES["infer"], theirs.run
     assert infer.keys is not None
-    return fingerprint_of(
-        "score",
-        keys=infer.keys(theirs.config),
-        inputs={
-            **{stage: run.fingerprints[stage] for stage in (run.store_stage, "select")},
-            "train": version.fingerprints["train"],
-        },
-        format_version=infer.version,
-    )
+    inputs: dict[str, Any] = {stage: run.fingerprints[stage] for stage in (run.store_stage, "select")}
+    inputs["train"] = version.fingerprints["train"]
+    if code := run.code_of("infer"):
+        inputs["code"] = code
+    return fingerprint_of("score", keys=infer.keys(theirs.config), inputs=inputs, format_version=infer.version)
 
 
 def _score(context: StageContext, name: str, version: Version) -> ArtifactResult:
-    """Score the current graph store with a version's weights, sampling and seed."""
+    """Score the current graph store with a version's weights, code, sampling and seed."""
+    if found := other_code(version):
+        raise RegistryError(
+            f"version {version.version} cannot score this graph: {'; '.join(found)}",
+            where=name,
+            fix="Give the stages the code of that time, or train and publish a version with today's.",
+        )
     make_store(context)
     graph = context.artifact(context.run.store_stage).facts(GraphFacts)
     # what it aggregates is known once its neighbours are selected

@@ -30,6 +30,7 @@ class Manifest:
     """What a stage made.
 
     `facts` are the stage's own (see `gnnflow.graph.facts`); `timings` are seconds per round and never enter the digest.
+    `code` has a hash of the source of each of the user's own modules that the stage ran.
     """
 
     stage: str
@@ -43,6 +44,7 @@ class Manifest:
     facts: dict[str, Any] = field(default_factory=dict)
     timings: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    code: dict[str, str] = field(default_factory=dict)
     digest: str = ""
 
     @property
