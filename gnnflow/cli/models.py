@@ -100,7 +100,7 @@ def show(
     for key in ("tables", "signature", "fingerprints", "metrics"):
         typer.echo(key)
         for part, held in document[key].items():
-            typer.echo(f"  {part:32}{held:.6g}" if isinstance(held, float) else f"  {part:32}{held}")
+            typer.echo(f"  {part:31} {held:.6g}" if isinstance(held, float) else f"  {part:31} {held}")
     typer.echo("history")
     for move in document["history"]:
         typer.echo(f"  {move['at']}  {move['alias']}: {move['from']} -> {move['to']}  ({move['reason']})")

@@ -21,12 +21,12 @@ from gnnflow.graph.scales import ColumnScale
 from gnnflow.registry.names import model_folder, numbered
 from gnnflow.registry.signature import Signature, signature_of
 from gnnflow.storage.documents import encode_document, read_document, write_document
-from gnnflow.storage.filesystem import absolute, exists, join, list_names, read_bytes
+from gnnflow.storage.filesystem import exists, join, list_names, read_bytes
 from gnnflow.storage.manifest import read_facts, read_manifest
 from gnnflow.storage.model_files import MODEL_FILES
 from gnnflow.storage.run_folder import METRICS, check_run, read_metrics, read_run
 from gnnflow.storage.verified import entries_of, is_whole, read_verified
-from gnnflow.storage.workspace import VERSION, Workspace
+from gnnflow.storage.workspace import VERSION, Workspace, same_run
 from gnnflow.storage.writing import FileEntry, create_exclusive, encode_json, write_atomic
 
 CONFIG = "config.json"
@@ -38,7 +38,7 @@ _GONE = "Publish its run again with `gnnflow publish CONFIG`, or restore the fil
 
 @dataclass(frozen=True)
 class Version:
-    """A published model. uri is its folder, run the run it came from.
+    """A published model. uri is its folder, run the run it came from, where that lies now.
 
     fingerprints and digests are those of every stage's artifact, revision the git revision of the config's folder.
     scales: by what the columns of its tables were scaled, class_names: of its classes; empty where they were not, these
@@ -126,8 +126,8 @@ def _claim(folder: str, run_uri: str, revision: str | None) -> tuple[int, dict[s
         claim = read_document(where, fix=_DAMAGED)
         if claim.pop("version", number) != number or claim.keys() != own.keys():
             raise StorageError(f"is not the claim of version {number}", where=where, fix=_DAMAGED)
-        if absolute(claim["run"]) == absolute(run_uri):
-            return number, claim
+        if same_run(claim["run"], run_uri):
+            return number, {**claim, "run": run_uri}
     raise AssertionError("numbers do not end")
 
 
@@ -194,10 +194,12 @@ def _read(folder: str, number: int) -> Version:
     """Return the version that a document says. Raises StorageError where it is damaged."""
     uri = join(folder, str(number))
     where = join(uri, VERSION)
-    content = read_document(where, fix=_DAMAGED)
+    content, home = read_document(where, fix=_DAMAGED), Workspace.of(uri)
     try:
         held = {
             **content,
+            "run": home.now_at(content["run"]),
+            "artifacts": {stage: home.now_at(each) for stage, each in content["artifacts"].items()},
             "signature": Signature(**content["signature"]),
             "files": entries_of(content["files"], where=where, fix=_DAMAGED),
             "scales": {name: _scale(each) for name, each in content.get("scales", {}).items()},

@@ -23,6 +23,7 @@ from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageResult
 from gnnflow.stages.champion import Comparison, compare
 from gnnflow.storage.filesystem import exists
+from gnnflow.storage.workspace import same_run
 
 if TYPE_CHECKING:
     from gnnflow.registry import Aliases, Version
@@ -79,7 +80,7 @@ def is_quick(context: StageContext) -> bool:
     if champion is None or not exists(context.run.record):
         return False
     try:
-        return registry.read_version(config.workspace, name, champion).run == context.run.uri
+        return same_run(registry.read_version(config.workspace, name, champion).run, context.run.uri)
     except StorageError:
         return False  # publishing mends a version's damaged files, or says which is damaged
 

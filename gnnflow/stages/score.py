@@ -28,6 +28,7 @@ from gnnflow.stages.running import do_once
 from gnnflow.storage.filesystem import exists, join
 from gnnflow.storage.manifest import committed, fingerprint_of
 from gnnflow.storage.run_folder import check_run
+from gnnflow.storage.workspace import same_run
 
 if TYPE_CHECKING:
     from gnnflow.registry import Signature, Version
@@ -108,7 +109,7 @@ def _in_service(config: Config) -> tuple[str, Version | None]:
 
 
 def _is_of_this_run(context: StageContext, version: Version) -> bool:
-    return version.run == context.run.uri and exists(context.run.record)
+    return same_run(version.run, context.run.uri) and exists(context.run.record)
 
 
 def _theirs(context: StageContext, version: Version) -> StageContext:

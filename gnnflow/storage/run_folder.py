@@ -33,7 +33,7 @@ def latest_run(workspace: Workspace, name: str) -> str | None:
     held = read_json(where, fix=fix)
     if not isinstance(held, dict) or not isinstance(held.get("run"), str):
         raise StorageError("does not name a run", where=where, fix=fix)
-    return str(held["run"])
+    return workspace.now_at(str(held["run"]))
 
 
 def find_run(run: str, *, workspace: Workspace) -> str:
@@ -48,7 +48,7 @@ def find_run(run: str, *, workspace: Workspace) -> str:
 
 
 def read_run(run: str) -> dict[str, Any]:
-    """Return a run's record. Raises StorageError where there is none, or it is damaged."""
+    """Return a run's record with its artifacts where they lie now. Raises StorageError for none, or a damaged one."""
     where, fix = join(run, RUN), remedy(run, RUN)
     if not exists(where):
         raise StorageError("this run is not complete", where=run, fix="Run `gnnflow run CONFIG` first.")
@@ -58,7 +58,8 @@ def read_run(run: str) -> dict[str, Any]:
     own = join(absolute(run)).rsplit("/", 1)[1]
     if record.get("run", own) != own:  # an earlier version did not say whose record it is
         raise StorageError(f"is the record of run {record['run']}", where=where, fix=fix)
-    return record
+    home = Workspace.of(run)
+    return {**record, "artifacts": {stage: home.now_at(artifact) for stage, artifact in record["artifacts"].items()}}
 
 
 def read_metrics(run: str) -> dict[str, float]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gnnflow.graph.errors import StorageError
-from gnnflow.storage.filesystem import absolute, has_pattern, is_below, join
+from gnnflow.storage.filesystem import absolute, exists, has_pattern, is_below, join
 
 # What lists the files of an artifact, of a run and of a published version: written last, it makes them exist.
 MANIFEST = "manifest.json"
@@ -44,6 +44,20 @@ class Workspace:
             )
         return Workspace(absolute(uri))
 
+    @staticmethod
+    def of(uri: str) -> Workspace:
+        """Return the workspace of an artifact, a run or a version: each lies three levels below it."""
+        return Workspace(absolute(uri).rstrip("/").rsplit("/", 3)[0])
+
+    def now_at(self, recorded: str) -> str:
+        """Return where an artifact or a run lies that a document of this workspace names.
+
+        Documents name places in full. A workspace that was moved, copied or is reached through a link has what they
+        mean below itself; what it has not stays where it was recorded.
+        """
+        own = join(self.uri, *recorded.rstrip("/").split("/")[-3:])
+        return own if own != recorded and exists(own) else recorded
+
     def owns(self, file: str) -> bool:
         """Return whether a file lies where the workspace keeps what stages make."""
         return any(is_below(file, join(self.uri, area)) for area in _AREAS)
@@ -71,3 +85,8 @@ class Workspace:
     def latest(self, name: str) -> str:
         """Return the pointer to the last completed run of a name."""
         return join(self.uri, "runs", name, "latest.json")
+
+
+def same_run(first: str, second: str) -> bool:
+    """Return whether two places are one run's, written otherwise or copied: its name and fingerprint say what it is."""
+    return first.rstrip("/").split("/")[-2:] == second.rstrip("/").split("/")[-2:]
