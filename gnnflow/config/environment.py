@@ -20,6 +20,7 @@ _VARIABLE = re.compile(r"\$(?P<escape>\$)?\{(?P<body>[^}]*)\}")
 _BODY = re.compile(r"(?P<name>[A-Za-z_]\w*)(:-(?P<default>.*))?", re.DOTALL)
 
 
+_WHOLE = r"(?<!\w\.)(?!\B\w){}(?<!\w\B)(?!\.\w)"  # not in the middle of a word, nor of a key
 _DEEPEST = 16  # keys of one --set
 _LONGEST_SHOWN = 100
 _SHORTEST_MASKED = 4  # a shorter value stands in too many words of a message to be told from them
@@ -34,7 +35,7 @@ class Expanded(str):
     variables: dict[str, str]
 
     def __new__(cls, text: str, *, written: str, variables: dict[str, str]) -> Self:
-        """Return the text with how it was written and the values its variables had."""
+        """Return the text with how it was written and what the environment gave its variables, "" for a default."""
         made = super().__new__(cls, text)
         made.written, made.variables = written, variables
         return made
@@ -62,11 +63,18 @@ def expand(value: Any, environment: Mapping[str, str], *, where: str = "", deplo
 
 
 def without_values(text: str, values: Any) -> str:
-    """Return a message with the values of the variables that were replaced in `values` as `${NAME}` again."""
+    """Return a message with what the environment gave to `values` as `${NAME}` again.
+
+    A value is looked for as a whole text and as whole words that are no part of a key, as `train` is in `train.lr`: the
+    message's own words may hold it too.
+    """
     for expanded in _expanded(values):
-        for name, value in expanded.variables.items():
+        shown = {value: f"${{{name}}}" for name, value in expanded.variables.items()}
+        if any(shown):
+            shown = {expanded: expanded.written, **shown}
+        for value, written in shown.items():
             if len(value) >= _SHORTEST_MASKED:
-                text = text.replace(value, f"${{{name}}}")
+                text = re.sub(_WHOLE.format(re.escape(value)), written.replace("\\", r"\\"), text)
     return text
 
 
@@ -87,7 +95,7 @@ def _expand_text(text: str, environment: Mapping[str, str], where: str, deployme
         if match["escape"]:
             return match[0][1:]
         name, value = _lookup(match, environment, where, deployment)
-        variables[name] = value
+        variables[name] = environment.get(name, "")
         return value
 
     expanded = _VARIABLE.sub(lookup, text)

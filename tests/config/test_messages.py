@@ -381,3 +381,19 @@ def test_across_is_refused_where_nothing_is_joined():
     # rings are relations of their own, one per distance
     rings = "neighbors: {kind: rings, distance: 2}"
     assert load_config(f"{MINIMAL}\n{rings}\nmodel: {{kind: sage, across: mean}}").model.across == "mean"
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("train.epochs=${STAGE}", "'${STAGE}' is not allowed: must be a whole number"),
+        ("train.lr=${UNSET:-must}", "'${UNSET:-must}' is not allowed: must be a number"),
+        ("train.metric=${STAGE}/x", "'${STAGE}/x' is not allowed: must be 'accuracy'"),
+    ],
+)
+def test_a_message_keeps_its_own_words_where_a_variable_holds_one_of_them(override, problem):
+    with pytest.raises(ConfigError) as caught:
+        load_config(MINIMAL, overrides=[override], environment={"STAGE": "train"})
+    assert caught.value.problem.startswith(problem)
+    assert "${STAGE}" not in caught.value.fix
+    assert caught.value.where == override.partition("=")[0]
