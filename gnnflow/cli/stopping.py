@@ -116,13 +116,19 @@ def before_workers() -> None:
     """
     resource_tracker.ensure_running()
     if threading.current_thread() is threading.main_thread():
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT} & _heard())
+
+
+def _heard() -> set[signal.Signals]:
+    """Return which of the signals end this process: a script's `command &` starts it with SIGINT ignored."""
+    return {number for number in _NAMES if signal.getsignal(number) != signal.SIG_IGN}
 
 
 @contextmanager
 def watched(*, as_json: bool) -> Iterator[None]:
     """Turn SIGINT and SIGTERM in the block into Interrupted in this thread, and that into an exit, at once if need be.
 
+    One that the process was started to ignore it goes on ignoring.
     After the block they are ignored: what it did is done and said, and the process is about to end, which takes up to a
     second with all its libraries. as_json: whether stdout gets an error object. Outside the main thread nothing is
     changed: signals are not its own.
@@ -159,11 +165,12 @@ def _signals() -> Iterator[None]:
     """Raise the first signal in the block as Interrupted; a thread that none of them interrupts watches for more."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    done = threading.Event()
-    for number in _NAMES:
+    done, heard = threading.Event(), _heard()
+    for number in heard:
         signal.signal(number, _raise_interrupted)
     wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    # not one that is ignored: what is blocked is kept all the same, and the watcher would find it
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT} & heard)
     watcher = threading.Thread(target=_watch, args=(reader, done), daemon=True)
     watcher.start()
     try:

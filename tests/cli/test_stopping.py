@@ -120,6 +120,28 @@ def test_a_signal_after_the_last_word_changes_nothing() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "all is said\n", "")
 
 
+IGNORED = """
+import os, signal, time
+from gnnflow.cli import stopping
+
+with stopping.watched(as_json=False):
+    stopping.before_workers()
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.2)
+    print("goes on", flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)
+"""
+
+
+def test_what_a_script_started_in_its_background_hears_no_interrupt() -> None:
+    """A shell without job control starts `command &` with SIGINT ignored; ^C is for what is in front."""
+    command = [sys.executable, "-c", f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n{IGNORED}"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=50, check=False)
+    assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "goes on\n")
+    assert done.stderr.startswith("stopped by SIGTERM: ")
+
+
 @pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.timeout(600)
