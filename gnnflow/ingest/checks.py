@@ -156,13 +156,20 @@ def split_faults(table: pa.Table, column: str, labelled: Array) -> list[Fault]:
 def weight_faults(table: pa.Table, column: str) -> list[Fault]:
     """Fault weights that are negative, null, or not what float32 holds."""
     values = combine(table.column(column))
-    if values.null_count == len(values):
-        negative = np.zeros(0, np.int64)
-    else:
-        below = pc.less(values.cast(pa.float64(), safe=False), 0.0)
-        negative = np.flatnonzero(to_numpy(pc.fill_null(below, fill_value=False)))
+    negative = small = np.zeros(0, np.int64)
+    if values.null_count < len(values):  # a column of nulls alone may have no type to cast
+        known = to_numpy(values.cast(pa.float64(), safe=False).fill_null(0.0))
+        negative = np.flatnonzero(known < 0)
+        # as float32 it would be nothing, or so coarse that shares of a sum are not what they were
+        small = np.flatnonzero((known > 0) & (known < np.finfo(np.float32).tiny))
     return [
         Fault("weight is negative", column, negative, "Write weights of zero or more."),
+        Fault(
+            "weight is smaller than float32 holds (1.2e-38)",
+            column,
+            small,
+            "Multiply all weights by one number, or write 0.",
+        ),
         *_value_faults(values, column, "weight", is_list=False, exact=np.float32),
     ]
 

@@ -21,6 +21,7 @@ from gnnflow.train.checkpoint import Checkpoint, copied
 from gnnflow.train.curves import EpochLog
 from gnnflow.train.failed_batch import FailureFolder
 from gnnflow.train.objective import Objective
+from gnnflow.train.outputs import NOT_FINITE
 from gnnflow.train.profile import Stopwatch, added, longer_wait, profile_of, since
 from gnnflow.train.schedule import Schedule, build_schedule
 from gnnflow.train.source import Source, Step
@@ -170,8 +171,7 @@ class FitRun:
 
     def _not_finite(self, loss: float, *, kept: str) -> TrainingError:
         problem = f"the training loss is {loss} in epoch {self.state.epoch}, step {self.state.step}{kept}"
-        fix = "Lower train.lr, or set graph.normalize if features are large."
-        return TrainingError(problem, where="train", fix=fix)
+        return TrainingError(problem, where="train", fix=NOT_FINITE)
 
     def _descend(self, loss: Tensor, step: Step, num_targets: int) -> StepLoss:
         """Update the weights, or keep the loss for the update that ends its group of steps and tells of it."""

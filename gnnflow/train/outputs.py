@@ -16,6 +16,9 @@ from gnnflow.graph.labels import LabelKind
 from gnnflow.train.metrics import Metrics, metrics_of
 from gnnflow.train.objective import Objective
 
+# what to do where the numbers of a model grow beyond all bounds
+NOT_FINITE = "Lower train.lr, or set graph.normalize if features are large; large edge weights do it too."
+
 
 @dataclass(frozen=True)
 class Outputs:
@@ -33,7 +36,7 @@ class Outputs:
             raise TrainingError(
                 "the model's scores are not finite numbers",
                 where="train",
-                fix="Lower train.lr, or set graph.normalize if features are large.",
+                fix=NOT_FINITE,
             )
 
     def loss(self, objective: Objective) -> float:

@@ -156,6 +156,14 @@ def test_a_row_of_a_late_block_is_named_by_its_place_in_the_file(
         ingest(tmp_path, nodes, edges)
 
 
+@pytest.mark.parametrize("weight", [1e-39, 1e-300])
+def test_a_weight_that_float32_would_make_nothing_of_is_refused(tmp_path: Path, weight: float) -> None:
+    nodes = write(tmp_path / "n.csv", node_columns())
+    edges = write(tmp_path / "e.csv", edge_columns(weight=[0.0, 2e-38, *[weight] * (NUM_NODES - 2)]))
+    with pytest.raises(TableError, match=rf"smaller than float32 holds \(1.2e-38\) in 10 row\(s\).*\(row 2: {weight}"):
+        ingest(tmp_path, nodes, edges)
+
+
 def test_key_value_folders_become_columns(tmp_path: Path) -> None:
     for weight, rows in (("0.5", slice(0, 6)), ("2", slice(6, 12))):
         columns = {name: held[rows] for name, held in edge_columns().items()}
