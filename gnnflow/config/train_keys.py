@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.util
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from gnnflow.config.base import Integer, Number, Section, Size, Uri, problem
+from gnnflow.config.base import Integer, Number, Section, Uri, problem
 from gnnflow.config.loss_section import LossConfig, StandardLoss
 from gnnflow.config.pipelines import PIPELINES
 from gnnflow.config.schedule_section import ConstantSchedule, CosineSchedule, LinearSchedule, ScheduleConfig
@@ -118,11 +118,6 @@ class TrainKeys(Section):
     )
     checkpoint_steps: Integer = Field(
         0, ge=0, description="Steps between checkpoints; 0 writes one after an epoch, at most once per second."
-    )
-    cache: Size = Field(
-        ByteSize(512 * 1024**2),
-        description="Memory of the reader for decoded shards and finished batches, such as 512MiB; 0 decodes shards in "
-        "every epoch. Four shards are held whatever it says, since their targets are shuffled together.",
     )
     log: Annotated[tuple[Literal["tensorboard", "mlflow"], ...], AfterValidator(_installed)] = Field(
         (),

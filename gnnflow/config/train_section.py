@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import ByteSize, Discriminator, Field, Tag, model_validator
 
 from gnnflow.config.base import Integer, Size, problem
 from gnnflow.config.pipelines import PIPELINES
@@ -28,6 +28,11 @@ class BatchKeys(TrainKeys):
     )
     prefetch: Integer = Field(
         2, ge=0, le=64, description="Batches prepared ahead of the one in training; 0 prepares in turn."
+    )
+    cache: Size = Field(
+        ByteSize(512 * 1024**2),
+        description="Memory of the reader for decoded shards and finished batches, such as 512MiB; 0 decodes shards in "
+        "every epoch. Four shards are held whatever it says, since their targets are shuffled together.",
     )
 
     @model_validator(mode="after")
@@ -146,12 +151,18 @@ class GlobalBatchConfig(TrainKeys):
     )
 
     @model_validator(mode="after")
-    def _scratch_is_for_a_budget(self) -> Self:
+    def _keys_of_a_budget_go_with_it(self) -> Self:
         if self.scratch is not None and self.memory is None:
             raise problem(
                 "is not allowed without train.memory, whose files lie there",
                 key="scratch",
                 fix="Set train.memory, or leave it out.",
+            )
+        if self.recompute and self.memory is not None:
+            raise problem(
+                "true is not allowed where train.memory is set, whose backward pass computes each piece again anyway",
+                key="recompute",
+                fix="Leave it out.",
             )
         return self
 

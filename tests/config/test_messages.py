@@ -397,3 +397,19 @@ def test_a_message_keeps_its_own_words_where_a_variable_holds_one_of_them(overri
     assert caught.value.problem.startswith(problem)
     assert "${STAGE}" not in caught.value.fix
     assert caught.value.where == override.partition("=")[0]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        (["train.cache=0"], "unknown key"),
+        (["train.folds=2"], "2 is not allowed where task.kind is node"),
+        (["task.kind=edge", "train.folds=2"], "2 is not allowed where task.kind is edge with task.messages: true"),
+        (["train.memory=2GiB", "train.recompute=true"], "true is not allowed where train.memory is set"),
+        (["train.scratch=/tmp"], "is not allowed without train.memory"),
+    ],
+)
+def test_a_key_that_would_change_nothing_is_refused(overrides, problem):
+    error = refusal("train: {strategy: global-batch}\n", overrides=tuple(overrides))
+    assert error.problem.startswith(problem)
+    assert error.where == overrides[-1].partition("=")[0]

@@ -127,6 +127,8 @@ def the_whole_graph_can_be_one_batch(config: Config) -> None:
             key="train.updater.kind",
             fix="Leave train.updater out.",
         )
+    if train.folds != GlobalBatchConfig.model_fields["folds"].default:
+        _edges_are_held_out(config, train)
     if train.memory is not None:
         _files_keep_the_budget(config, train)
     if partitions is not None and partitions < train.workers:
@@ -134,6 +136,17 @@ def the_whole_graph_can_be_one_batch(config: Config) -> None:
             f"{train.workers} ranks share {partitions} partitions under global-batch, and each needs one",
             key="graph.partitions",
             fix=f"Set it to {train.workers} or more, or leave it out.",
+        )
+
+
+def _edges_are_held_out(config: Config, train: GlobalBatchConfig) -> None:
+    """Raise where no training edge is held out of the graph that scores it, so that an epoch is one step."""
+    if config.task.kind == "node" or (config.task.kind == "edge" and config.task.messages):
+        why = " with task.messages: true" if config.task.kind == "edge" else ""
+        raise problem(
+            f"{train.folds} is not allowed where task.kind is {config.task.kind}{why}: an epoch is one step then",
+            key="train.folds",
+            fix="Leave it out.",
         )
 
 

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from gnnflow.config.pipelines import PIPELINES
+from gnnflow.config.train_section import BatchKeys
 from gnnflow.graph.arrays import Array, IntArray
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model
@@ -208,7 +209,7 @@ def open_shares(
         part = joint(replace(job, rank=group.rank, num_ranks=group.size), edges=edges, exchange=open_rows(group))
         return SharedSource([part], group)
     numbers = range(group.rank, job.train.workers, group.size)
-    cache = job.train.cache // len(numbers)
-    train = job.train.model_copy(update={"cache": cache})
+    assert isinstance(job.train, BatchKeys), "ranks that compute their own share train on batches"
+    train = job.train.model_copy(update={"cache": job.train.cache // len(numbers)})
     shares = [replace(job, rank=number, num_ranks=job.train.workers, train=train) for number in numbers]
     return SharedSource([open_source(share, edges=edges) for share in shares], group, look_up, settle, take)
