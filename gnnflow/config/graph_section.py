@@ -109,9 +109,8 @@ class GraphConfig(Section):
     )
     reverse_edges: bool = Field(
         default=False,
-        description="Also add every edge in the opposite direction, with the same weight and attributes. A self-loop "
-        "stays one edge where there is one relation. In a typed graph those of a__likes__b become a relation of their "
-        "own, b__rev_likes__a.",
+        description="Also add every edge in the opposite direction, with the same weight and attributes; a self-loop "
+        "stays one. In a typed graph those of a__likes__b, loops too, become a relation b__rev_likes__a of their own.",
     )
 
     @property
