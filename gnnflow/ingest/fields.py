@@ -42,6 +42,11 @@ def field_of(schema: pa.Schema, chunk: Chunk, name: str, role: str) -> pa.Field:
     return schema.field(name)
 
 
+def is_unknown(field: pa.Field, chunks: Sequence[Chunk]) -> bool:
+    """Return whether nothing says what a column would hold: it is of a CSV file that is a header alone."""
+    return bool(pa.types.is_null(field.type)) and not any(chunk.num_rows for chunk in chunks)
+
+
 def id_type_of(schema: pa.Schema, chunk: Chunk, name: str, role: str) -> IdType:
     """Return of which type the ids of a column are."""
     found = plain(field_of(schema, chunk, name, role).type)
@@ -63,12 +68,13 @@ def check_list_of(
 
 def part_of(schema: pa.Schema, chunks: Sequence[Chunk], name: str, role: str) -> ColumnPart:
     """Return how a column of numbers or of lists of them is read."""
-    found = field_of(schema, chunks[0], name, role).type
-    if holds_numbers(found):
+    field = field_of(schema, chunks[0], name, role)
+    found = field.type
+    if holds_numbers(found) or is_unknown(field, chunks):
         return ColumnPart(name, 1, is_list=False)
     if not holds_lists(found) or not holds_numbers(found.value_type):
         raise TableError(
-            f"column {name!r} is {found}, not numbers{text_at(schema.field(name))}",
+            f"column {name!r} is {found}, not numbers{text_at(field)}",
             where=chunks[0].uri,
             fix="Write numbers or lists of numbers.",
         )
@@ -103,15 +109,15 @@ def split_is_text(schema: pa.Schema, chunk: Chunk, name: str) -> bool:
     return True
 
 
-def weight_is_number(schema: pa.Schema, chunk: Chunk, name: str) -> bool:
+def weight_is_number(schema: pa.Schema, chunks: Sequence[Chunk], name: str) -> bool:
     """Return whether there is a column of weights; raise TableError where it holds no numbers."""
     if name not in schema.names:
         return False
-    found: Any = schema.field(name).type
-    if not holds_numbers(found):
+    field: Any = schema.field(name)
+    if not holds_numbers(field.type) and not is_unknown(field, chunks):
         raise TableError(
-            f"column {name!r} is {found}, not a weight{text_at(schema.field(name))}",
-            where=chunk.uri,
+            f"column {name!r} is {field.type}, not a weight{text_at(field)}",
+            where=chunks[0].uri,
             fix="Write weights as numbers.",
         )
     return True

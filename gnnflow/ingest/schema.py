@@ -17,6 +17,7 @@ from gnnflow.ingest.fields import (
     ColumnPart,
     field_of,
     id_type_of,
+    is_unknown,
     part_of,
     split_is_text,
     time_of,
@@ -184,7 +185,7 @@ def read_edge_schema(
     return EdgeSchema(
         src_type=nodes[table.ids[config.src]].id_type,
         dst_type=nodes[table.ids[config.dst]].id_type,
-        has_weight=weight_is_number(found, chunks[0], config.weight),
+        has_weight=weight_is_number(found, chunks, config.weight),
         attributes=tuple(part_of(found, chunks, name, role) for name in asked),
         targets=targets,
         label_kind=kind,
@@ -253,7 +254,8 @@ def _time(found: pa.Schema, edges: Sequence[Chunk], config: GraphConfig, relatio
             where=edges[0].uri,
             fix="Write the column. An edge that was always there has the earliest time.",
         )
-    return time_of(field_of(found, edges[0], config.timestamp, "graph.timestamp"), edges[0])
+    field = field_of(found, edges[0], config.timestamp, "graph.timestamp")
+    return "" if is_unknown(field, edges) else time_of(field, edges[0])
 
 
 def node_table(config: GraphConfig, node_type: int) -> str:

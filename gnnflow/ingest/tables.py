@@ -258,7 +258,7 @@ def without_times(tables: Tables, config: GraphConfig, tell: Callable[[str], Non
     if not any(table.schema.has_time for table in tables.edges):
         return
     for name, table in zip(config.edge_tables, tables.edges, strict=True):
-        if not table.schema.has_time:
+        if not table.schema.has_time and any(chunk.num_rows for chunk in table.chunks):
             tell(f"{name}: its table has no column {config.timestamp}, so its edges are taken to be older than all")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -65,6 +66,37 @@ def test_a_model_scores_a_day_on_which_a_relation_has_no_edges(tmp_path: Path) -
     )
     assert found.num_rows == before.num_rows
     assert not found.equals(before)
+
+
+@pytest.mark.parametrize("kind", ["node", "link"])
+def test_a_csv_file_may_be_a_header_alone(tmp_path: Path, kind: str) -> None:
+    """Nothing says then what its columns would hold: weights, attributes and times are those of the other tables."""
+    tables = {
+        name: table.append_column("timestamp", pa.array(range(table.num_rows))) if "__" in name else table
+        for name, table in typed_tables().items()
+    }
+    graph = write_tables(tmp_path, tables)
+    header = tmp_path / "rare.csv"
+    header.write_text(",".join(tables[PAYS].column_names) + "\n")
+    graph["edges"] = {**graph["edges"], PAYS: str(header)}
+    document: dict[str, Any] = {
+        "name": "rare",
+        "workspace": str(tmp_path / "runs"),
+        "graph": {**graph, "edge_features": {PAYS: ["amount"]}, "partitions": 2},
+        "model": {"kind": "rgcn", "hidden": 8, "layers": 1},
+        "train": {"epochs": 1, "threads": 1},
+        "cluster": {"kind": "synchronous"},
+    }
+    if kind == "node":
+        document["graph"]["target"] = "account"
+    else:
+        document["graph"]["target"] = SENDS
+        document["task"] = {"kind": "link", "split": {"kind": "time", "valid": 0.1, "test": 0.1}}
+        document["train"]["metric"] = "mrr"
+    context = StageContext.of(config_from_dict(document))
+    assert pipeline.run(context).metrics["infer.parity_max_difference"] < 1e-5
+    edges = {each.name: each.num_edges for each in context.artifact("ingest").facts(GraphFacts).relations}
+    assert edges[PAYS] == 0 < edges[SENDS]
 
 
 def test_a_file_without_a_row_group_has_columns_all_the_same(tmp_path: Path) -> None:
