@@ -22,9 +22,18 @@ import torch
 from torch import Tensor
 
 from gnnflow.executions.adding import SLOPE, by_targets
-from gnnflow.executions.propagate import partial_state
 from gnnflow.executions.streamed import StreamedRun
-from gnnflow.executions.streamed_blame import INPUT, Blame, Name, below, flat, leaves_of, room_for, room_like
+from gnnflow.executions.streamed_blame import (
+    INPUT,
+    Blame,
+    Name,
+    below,
+    edges_learn,
+    flat,
+    leaves_of,
+    room_for,
+    room_like,
+)
 from gnnflow.executions.streamed_edges import EdgesBack
 from gnnflow.executions.streamed_rooms import Key, OfNodes, Own, Room, States, read, release, some
 from gnnflow.executions.streaming import ahead
@@ -98,7 +107,7 @@ class _Backward(EdgesBack):
         above: the gradients of the next layer's terms, which are given up; None behind the last layer.
         """
         run, of = self.run, self.run.layers[index]
-        blame = room_like(run.graph, of, run.rooms[index]) if self._terms_need_gradient(index) else None
+        blame = room_like(run.graph, of, run.rooms[index]) if edges_learn(run, index) else None
         self._last_phase(index, blame, above)
         run.tidy()
         if index in self.blames:
@@ -117,23 +126,6 @@ class _Backward(EdgesBack):
             width = self.run.layers[index].out_width
             self.blames[index] = Blame(self.run.graph.rows(width, level=index + 1), width)
         return self.blames[index]
-
-    def _terms_need_gradient(self, index: int) -> bool:
-        """Return whether a layer's terms, or what is sent of them along an edge, depend on a parameter."""
-        run = self.run
-        with torch.enable_grad():
-            terms = run.no_terms(index)
-            states = [
-                partial_state(
-                    layer,
-                    source=terms[Key("source", relation)],
-                    target=terms[Key("target", relation)],
-                    block=run.no_edges(index, relation),
-                )
-                for relation, layer in enumerate(run.layers[index].layers)
-            ]
-        learned = [*flat(terms).values(), *(each for state in states for each in state.values())]
-        return any(each.requires_grad for each in learned)
 
     def _last_phase(self, index: int, blame: Room | None, above: Room | None) -> None:
         run, room, of_rows = self.run, self.run.rooms[index], self.blames.get(index)

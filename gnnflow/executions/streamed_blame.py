@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from gnnflow.executions.adding import SLOPE
+from gnnflow.executions.propagate import partial_state
+from gnnflow.executions.streamed_layers import StreamedLayers
 from gnnflow.executions.streamed_rooms import Key, LayerRelations, OfNodes, Own, Room, States
 from gnnflow.executions.streaming import Held, Rows, StreamedGraph
 from gnnflow.kernels import empty_rows
@@ -20,6 +22,26 @@ Name = tuple[Hashable, str]
 """Names a tensor of what is held of nodes: its key and its name there."""
 INPUT: Name = ("input", "rows")
 """Names the input rows of a layer."""
+
+
+def edges_learn(run: StreamedLayers, index: int) -> bool:
+    """Return whether the backward pass goes over a layer's edges.
+
+    It does where the layer's terms, or what is sent of them along an edge, depend on a parameter.
+    """
+    with torch.enable_grad():
+        terms = run.no_terms(index)
+        states = [
+            partial_state(
+                layer,
+                source=terms[Key("source", relation)],
+                target=terms[Key("target", relation)],
+                block=run.no_edges(index, relation),
+            )
+            for relation, layer in enumerate(run.layers[index].layers)
+        ]
+    learned = [*flat(terms).values(), *(each for state in states for each in state.values())]
+    return any(each.requires_grad for each in learned)
 
 
 @dataclass

@@ -5,7 +5,8 @@ features and degrees do, which lie in files already. They are made of these as t
 no file, and are neither written nor read beside features. Draws are a function of interval and run of rows
 (`streamed_layers.py`), by which dropout keeps the same numbers every time.
 
-Terms with a parameter lie in files: a product per group costs more than reading what it gave.
+Terms with a parameter lie in files: a product per group costs more than reading what it gave. So do those of a layer
+whose edges learn in any other way, since the backward pass reads them for every piece.
 
 Shapes: n rows of an interval, W width.
 """
@@ -19,6 +20,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from gnnflow.executions.streamed_blame import edges_learn
 from gnnflow.executions.streamed_layers import StreamedLayers
 from gnnflow.executions.streamed_rooms import Key, LayerRelations, Named, OfNodes, Room, fill
 from gnnflow.executions.streaming import Columns, Held
@@ -28,15 +30,14 @@ _SOURCE = Key("source", 0)  # with several relations terms lie in files
 
 
 def are_features(of: LayerRelations, source: Named) -> bool:
-    """Return whether a layer's values are rows of features, which dropout at most has changed, and learn nothing.
+    """Return whether a layer's values are rows of features, which dropout at most has changed.
 
-    source: source terms of no nodes, from input rows without a gradient.
+    source: source terms of no nodes, of a layer whose edges learn nothing.
     """
     model, value = of.model, source.get("value")
     if of.index or model.encoder is not None or model.is_typed or of.comes_from_several(0) or value is None:
         return False
-    learned = any(rows.requires_grad for rows in source.values())
-    return not learned and value.shape[1:].numel() == of.layers[0].in_width
+    return value.shape[1:].numel() == of.layers[0].in_width
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,7 @@ class FirstTerms:
         run = self.run
         if run.graph.ring is not None or run.device.type != "cpu":
             return False
-        with torch.enable_grad():
-            return are_features(run.layers[0], run.no_terms(0).get(_SOURCE, {}))
+        return not edges_learn(run, 0) and are_features(run.layers[0], run.no_terms(0).get(_SOURCE, {}))
 
     def room(self) -> Room:
         """Return room for the terms that lie in files; of those that are made it knows how they lie in memory."""

@@ -207,7 +207,7 @@ def _pass_widths(of: LayerRelations, relation: int, asked: Asked) -> PassWidths:
     ways, adds = _made(of, relation, asked, block), layer.levels.instance.adds
     source = max(way.source for way in ways)
     # what may be made of features as it goes by lies in no file
-    by_features = [asked.makes_terms and are_features(of, way.terms.source) for way in ways]
+    by_features = [asked.makes_terms and not way.learns and are_features(of, way.terms.source) for way in ways]
     has_gates = any(SLOPE in way.added for way in ways)
     attends = not asked.has_leaves and not asked.exact
     attends = attends and all(attended(layer, *way.terms, block) is not None for way in ways)

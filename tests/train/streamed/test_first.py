@@ -6,9 +6,13 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+import torch
 
 from gnnflow.executions import streamed_first
 from gnnflow.executions.streamed_first import FirstTerms
+from gnnflow.layers.saved import decode_weights
+from gnnflow.progress import Silent
+from gnnflow.train.trainer import train
 from tests.train.globalbatch.stored import job_for, write
 from tests.train.streamed.cutting import trained_counted
 
@@ -59,3 +63,14 @@ def test_made_terms_give_the_same_bits_with_less_written(folder, model):
 def test_terms_with_a_parameter_lie_in_files(folder, model):
     *_, made = trained(folder, model)
     assert made == {False}
+
+
+@pytest.mark.parametrize("kind", ["TargetLearns", "GateLearns", "LogitLearns", "MessageLearns"])
+def test_features_that_learning_edges_read_lie_in_files_too(folder, kind):
+    model = {"kind": f"tests.train.streamed.raw_layers:{kind}", "hidden": 8, "dropout": 0.0}
+    weights, losses, _, made = trained(folder, model)
+    whole = train(job_for(folder, epochs=3, model=model), progress=Silent())
+    assert made == {False}
+    assert losses == pytest.approx([row["train_loss"] for row in whole.history], rel=1e-5)
+    for name, each in decode_weights(whole.weights).items():
+        torch.testing.assert_close(decode_weights(weights)[name], each, rtol=1e-4, atol=1e-5)
