@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gnnflow.config.own_code import source_digest
-from gnnflow.graph.errors import LayerError, RegistryError, TrainingError
+from gnnflow.graph.errors import ConfigError, LayerError, RegistryError, TrainingError
 from gnnflow.graph.facts import FlatFacts, GraphFacts
 from gnnflow.graph.labels import lower_is_better
 from gnnflow.registry.signature import misfits
@@ -65,11 +65,11 @@ def compare(context: StageContext, *, candidate: Version, champion: Version, met
     targets = _test_targets(context)
     if targets is None:
         return Comparison(metric, obstacle="no target is in the test split")
-    if found := (
-        *other_code(champion),
-        *misfits(champion.signature, candidate.signature),
-        *_other_classes(champion, candidate),
-    ):
+    try:
+        found = (*other_code(champion), *misfits(champion.signature, candidate.signature))
+    except ConfigError as error:  # its modules are none that may be imported here
+        return Comparison(metric, obstacle=str(error).rstrip("."))
+    if found := (*found, *_other_classes(champion, candidate)):
         return Comparison(metric, obstacle="; ".join(found))
     from gnnflow.layers.saved import ModelFormatError
 
@@ -86,7 +86,8 @@ def compare(context: StageContext, *, candidate: Version, champion: Version, met
 def other_code(version: Version) -> tuple[str, ...]:
     """Return which of the user's own code is not what a version was made with, one phrase each.
 
-    Weights mean what the code makes of them, so a version with other code is another model.
+    Weights mean what the code makes of them, so a version with other code is another model. Raises ConfigError where
+    this place does not allow its modules, or one has changed since this process imported it.
     """
     return tuple(
         f"the source of {name} is not what the model was trained with"

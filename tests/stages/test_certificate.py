@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -84,6 +85,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
 
 def _module() -> Any:
     module = ModuleType(Counting.__module__)
+    module.__spec__ = spec_from_file_location(Counting.__module__, __file__)
     vars(module).update(Counting=Counting)
     return module
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import yaml
@@ -16,12 +15,12 @@ from tests.train.planted import Planted, Recording, job_for, planted
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "objective.md"
 
 
-def test_the_guides_loss_misses_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_guides_loss_misses_fewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (loss,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     (config,) = re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-    module = ModuleType("my_losses")
-    monkeypatch.setitem(sys.modules, "my_losses", module)
-    exec(loss, vars(module))
+    (tmp_path / "my_losses.py").write_text(loss)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "my_losses", raising=False)
     graph = planted()
     rare = Planted(graph.neighborhood, (graph.labels == 0).astype("int64"), graph.targets)
     keys = {"epochs": 10, "kind": "gcn"}
