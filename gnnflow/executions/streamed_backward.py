@@ -37,12 +37,18 @@ from gnnflow.executions.streamed_blame import (
 from gnnflow.executions.streamed_edges import EdgesBack
 from gnnflow.executions.streamed_rooms import Key, OfNodes, Own, Room, States, read, release, some
 from gnnflow.executions.streaming import ahead
+from gnnflow.kernels.device import CPU
 from gnnflow.kernels.memory import give_back
 from gnnflow.layers import FeatureTensors, NodeContext, State, Terms
+from gnnflow.layers.encoders import BagEncoder
 
 
 def gradients(run: StreamedRun, gradient: Tensor) -> list[Tensor | None]:
     """Return the gradient of each learned parameter, in order. gradient [T, C]: that of the logits."""
+    for each in run.model.modules():
+        if isinstance(each, BagEncoder):
+            # a dense gradient of a whole table for each run of rows would cost more than all else
+            each.by_rows = run.device == CPU
     back = _Backward(run, gradient)
     back.head()
     above = None

@@ -95,12 +95,18 @@ class EdgesBack:
         found: tuple[Tensor | None, ...] = torch.autograd.grad(outs, wanted, blames, allow_unused=True)
         for place, each in enumerate(found[len(leaves) :]):
             if each is not None:
-                before = self.found[place]
-                self.found[place] = each if before is None else before + each
+                self._count(place, each)
         return {
             name: torch.zeros_like(leaf) if each is None else each
             for (name, leaf), each in zip(leaves.items(), found, strict=False)
         }
+
+    def _count(self, place: int, gradient: Tensor) -> None:
+        """Add to a parameter's gradient, in memory of its own: what autograd gives may be part of another one."""
+        before = self.found[place]
+        if before is None:
+            before = self.found[place] = torch.zeros_like(self.learned[place])
+        before.add_(gradient)
 
     def _sources(self, index: int, relation: int, blame: Room) -> Iterator[_Sources]:
         """Yield the sources of a relation's edges, and those of messages to oneself where these are other nodes."""

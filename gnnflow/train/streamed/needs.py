@@ -28,7 +28,7 @@ _PER_DEGREE = 100  # bytes per node of a partition and relation beyond the first
 _PER_RELATION = 8 * 2**20  # bytes that torch makes of a run of rows for each relation of a type beyond the first
 _OF_RING = 24 * 2**20  # bytes of a rank's connections, their threads, and small parts in memory that two ranks see
 _PER_TARGET = 3 * 8  # row, split and label
-_WEIGHTS = 4  # parameters, gradients and two moments
+_WEIGHTS = 12  # parameters, gradients, two moments and the best so far; 3 copies for a checkpoint, 4 in its file
 
 
 @dataclass(frozen=True)
