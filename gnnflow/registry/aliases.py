@@ -122,7 +122,8 @@ def promote(
 def rollback(workspace: str, name: str, *, reason: str = "rolled back by hand") -> Version:
     """Put the former champion back in service and return it, its predictions with it.
 
-    Rolling back again goes one further. Raises RegistryError where there is no former champion.
+    Rolling back again goes one further. Raises RegistryError where there is no former champion, StorageError where its
+    document is gone or damaged; nothing has moved then.
     """
 
     def change(state: Aliases) -> Aliases:
@@ -134,6 +135,7 @@ def rollback(workspace: str, name: str, *, reason: str = "rolled back by hand") 
                 where=model_folder(workspace, name),
                 fix="See `gnnflow models list` and promote a version instead.",
             )
+        read_version(workspace, name, state.former[-1])
         moved = replace(
             state,
             champion=state.former[-1],
