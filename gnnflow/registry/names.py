@@ -11,9 +11,14 @@ from gnnflow.storage.workspace import Workspace
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
+def is_name(text: str) -> bool:
+    """Return whether a model may have this name."""
+    return _NAME.fullmatch(text) is not None
+
+
 def model_folder(workspace: str, name: str) -> str:
     """Return the folder of a model. Raises RegistryError for a name that is not allowed."""
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         raise RegistryError(
             f"{name!r} is not a model name",
             where="registry",

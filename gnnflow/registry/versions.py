@@ -18,7 +18,7 @@ from typing import Any
 from gnnflow.graph.errors import RegistryError, StorageError
 from gnnflow.graph.facts import GraphFacts, SelectFacts
 from gnnflow.graph.scales import ColumnScale
-from gnnflow.registry.names import model_folder, numbered
+from gnnflow.registry.names import is_name, model_folder, numbered
 from gnnflow.registry.signature import Signature, signature_of
 from gnnflow.storage.documents import encode_document, read_document, write_document
 from gnnflow.storage.filesystem import exists, join, list_names, read_bytes
@@ -223,7 +223,7 @@ def list_versions(workspace: str, name: str) -> tuple[int, ...]:
 def list_models(workspace: str) -> tuple[str, ...]:
     """Return the names of all models that a version was published of."""
     root = join(Workspace.at(workspace).uri, "registry")
-    names = list_names(root)
+    names = filter(is_name, list_names(root))  # file managers leave files of their own, such as .DS_Store
     return tuple(name for name in names if list_names(join(root, name, ALIASES)) or list_versions(workspace, name))
 
 
