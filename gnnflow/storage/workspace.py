@@ -53,10 +53,11 @@ class Workspace:
         """Return where an artifact or a run lies that a document of this workspace names.
 
         Documents name places in full. A workspace that was moved, copied or is reached through a link has what they
-        mean below itself; what it has not stays where it was recorded.
+        mean below itself; what it has not, or not whole, stays where it was recorded.
         """
         own = join(self.uri, *recorded.rstrip("/").split("/")[-3:])
-        return own if own != recorded and exists(own) else recorded
+        whole = own != recorded and any(exists(join(own, listing)) for listing in (MANIFEST, RUN))
+        return own if whole else recorded
 
     def owns(self, file: str) -> bool:
         """Return whether a file lies where the workspace keeps what stages make."""

@@ -74,6 +74,15 @@ def test_what_a_workspace_has_not_stays_where_it_was_recorded(tmp_path: Path, co
     assert version.run == latest_run(Workspace.at(config.workspace), "small")
 
 
+def test_what_a_workspace_has_not_whole_stays_where_it_was_recorded(tmp_path: Path, config: Config) -> None:
+    shutil.copytree(tmp_path / "runs", tmp_path / "copy")
+    for listing in (tmp_path / "copy").glob("[ar]*/*/*/*.json"):  # as a run leaves it that is cut short
+        if listing.name in {"manifest.json", "run.json"}:
+            listing.unlink()
+    version = registry.read_version(str(tmp_path / "copy"), "small", 1)
+    assert all(place.startswith(f"{config.workspace}/") for place in (version.run, *version.artifacts.values()))
+
+
 def test_a_run_reached_through_a_link_is_the_version_it_was(tmp_path: Path, config: Config) -> None:
     second = config.model_copy(update={"train": config.train.model_copy(update={"epochs": 3})})
     pipeline.run_quietly(second)
