@@ -19,7 +19,7 @@ from gnnflow.graph.run_facts import InferFacts, TrainFacts
 from gnnflow.stages.base import ArtifactResult, StageContext, StageResult
 from gnnflow.stages.check import check_run
 from gnnflow.stages.report import write_report
-from gnnflow.stages.running import make_artifact
+from gnnflow.stages.running import do_alone, make_artifact
 from gnnflow.storage.documents import write_document
 from gnnflow.storage.filesystem import exists, join
 from gnnflow.storage.manifest import committed
@@ -67,19 +67,17 @@ def run(context: StageContext) -> RunResult:
     begin = time.monotonic()
     check_run(context.run)
     results = {stage: make_artifact(context, stage) for stage in context.run.stages}
-    uri, complete = context.run.uri, exists(context.run.record)
-    damaged = damaged_files(uri) if complete else ()
-    if complete and not damaged:
+    uri = context.run.uri
+    work = context.run.workspace.work("run", uri.rsplit("/", 1)[1])
+    # alone: no two reports are the same, so that one run's would not be the file that another's record lists
+    reused = not do_alone(context, work, lambda: _commit_run(context, results), done=lambda: not damaged_files(uri))
+    if reused:
         context.progress.message("nothing to do: this run is complete")
-    else:
-        if damaged:
-            context.progress.message(f"{listed(damaged)} of this run: gone or damaged, made again from the artifacts")
-        _commit_run(context, results)
     _point_at(uri, context)
     return RunResult(
         stage="run",
         seconds=time.monotonic() - begin,
-        reused=complete and not damaged,
+        reused=reused,
         uri=uri,
         metrics=read_metrics(uri),
         stages=results,
@@ -102,8 +100,12 @@ def is_quick(context: StageContext) -> bool:
     return exists(context.run.record) and all(committed(context.run.artifact(stage)) for stage in stages)
 
 
-def _commit_run(context: StageContext, results: dict[str, ArtifactResult]) -> None:
+def _commit_run(context: StageContext, results: dict[str, ArtifactResult]) -> bool:
+    """Write the run's files from its artifacts, its record last. Returns True."""
     uri, scored = context.run.uri, results["infer"]
+    if exists(context.run.record):
+        damaged = listed(damaged_files(uri))
+        context.progress.message(f"{damaged} of this run: gone or damaged, made again from the artifacts")
     files = [entry for entry in scored.manifest.files if entry.name.startswith(f"{PREDICTIONS}/")]
     for entry in files:
         write_atomic(join(uri, entry.name), read_verified(scored.artifact, entry.name))
@@ -120,6 +122,7 @@ def _commit_run(context: StageContext, results: dict[str, ArtifactResult]) -> No
     }
     files.append(write_report(uri, record, metrics))
     write_document(context.run.record, {**record, "files": [asdict(entry) for entry in files]})
+    return True
 
 
 def _reused(context: StageContext, results: dict[str, ArtifactResult]) -> dict[str, bool]:

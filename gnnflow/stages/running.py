@@ -104,22 +104,31 @@ def do_once(
     workspace = context.run.workspace
     artifact = workspace.artifact(stage, fingerprint)
     folder = workspace.work(stage, fingerprint)
-    reused = committed(artifact)
-    if reused and is_abandoned(folder):  # by a run that was killed between its commit and this
-        _clear(folder, context)
-    if not reused:
-        with sole_worker(folder, done=lambda: committed(artifact), progress=context.progress) as alone:
-            reused = not alone or committed(artifact)
-            if not reused:
-                earlier = elapsed_before(folder)
-                rounds = RoundRunner(folder, context.scheduler, context.progress, artifact=artifact, earlier=earlier)
-                run = StageRun(stage, context, artifact, inputs, rounds)
-                reused = not _do(run, work, fingerprint=fingerprint)
+
+    def make() -> bool:
+        earlier = elapsed_before(folder)
+        rounds = RoundRunner(folder, context.scheduler, context.progress, artifact=artifact, earlier=earlier)
+        return _do(StageRun(stage, context, artifact, inputs, rounds), work, fingerprint=fingerprint)
+
+    reused = not do_alone(context, folder, make, done=lambda: committed(artifact))
     seconds = time.monotonic() - begin
     context.progress.stage_finished(stage, seconds, reused=reused)
     return ArtifactResult(
         stage=stage, seconds=seconds, reused=reused, artifact=artifact, manifest=read_manifest(artifact)
     )
+
+
+def do_alone(context: StageContext, folder: str, work: Callable[[], bool], *, done: Callable[[], bool]) -> bool:
+    """Do work unless it is done or another run does it, which is waited for. Returns whether this run did it.
+
+    folder: where the lease lies while the work goes on; what work returns says whether it did anything.
+    """
+    if done():
+        if is_abandoned(folder):  # by a run that was killed between its commit and this
+            _clear(folder, context)
+        return False
+    with sole_worker(folder, done=done, progress=context.progress) as alone:
+        return alone and not done() and work()
 
 
 def _clear(folder: str, context: StageContext) -> None:

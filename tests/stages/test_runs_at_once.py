@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,6 +12,8 @@ from gnnflow.progress import Silent
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
 from gnnflow.storage import lease
+from gnnflow.storage.run_folder import damaged_files
+from tests.hearing import Heard
 from tests.small_graphs import graph_config, write_graph
 
 if TYPE_CHECKING:
@@ -61,3 +64,25 @@ def test_a_stage_ends_although_its_lease_is_renewed_meanwhile(tmp_path: Path, mo
     config = graph_config(tmp_path, train={"epochs": 1}, infer={"parity_samples": 5})
     assert pipeline.run_quietly(config).stages["infer"].manifest.rows_out == 60
     assert not [path for path in (tmp_path / "runs" / "work").rglob("*") if path.parent.parent.name == "work"]
+
+
+def test_a_run_that_another_completes_meanwhile_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_graph(tmp_path)
+    config = graph_config(tmp_path, train={"epochs": 1}, infer={"parity_samples": 5})
+    heard, results, write = Heard(), list[pipeline.RunResult](), pipeline.write_document
+    other = threading.Thread(target=lambda: results.append(pipeline.run(StageContext.of(config, progress=heard))))
+
+    def write_later(uri: str, value: Any) -> None:
+        """Write the record once the other run waits or has written its own report and record."""
+        monkeypatch.setattr(pipeline, "write_document", write)
+        other.start()
+        while other.is_alive() and not heard.messages:
+            time.sleep(0.01)
+        write(uri, value)
+
+    monkeypatch.setattr(pipeline, "write_document", write_later)
+    first = pipeline.run_quietly(config)
+    other.join()
+    assert damaged_files(first.uri) == ()
+    assert (first.reused, results[0].reused) == (False, True)
+    assert not [path for path in (tmp_path / "runs" / "work").rglob("*") if path.is_file()]
