@@ -41,10 +41,13 @@ class Stamp:
 def resolve(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
     """Return the filesystem of a URI and the path on it. Raises StorageError for an unknown scheme, or with a secret.
 
-    A library would tell of a secret in words of its own, where nobody knows it for one.
+    What holds `::` is a chain of fsspec's only with `://`. A library would tell of a secret in words of its own,
+    where nobody knows it for one.
     """
     if found := secret_in(uri):
         raise StorageError(f"holds {found}", where=uri, fix="Give it to the storage library through the environment.")
+    if "::" in uri and "://" not in uri:  # a file's name, which would be read as a chain: another file
+        return LocalFileSystem(use_listings_cache=False), absolute(uri)
     try:
         # A worker lives long: a listing it kept would hide new files, and give overwritten ones their old size.
         fs, path = url_to_fs(uri, use_listings_cache=False)

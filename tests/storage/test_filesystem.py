@@ -7,6 +7,7 @@ import contextlib
 import threading
 import time
 import uuid
+import zipfile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -71,6 +72,21 @@ def test_a_folder_is_moved_with_its_files(folder: str) -> None:
     move_folder(join(folder, "_new"), join(folder, "there"))
     assert {name: read_bytes(join(folder, "there", name)) for name in names} == {name: name.encode() for name in names}
     assert list_names(join(folder, "_new")) == []
+
+
+def test_two_colons_without_a_scheme_are_a_file_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scores").write_text("notes")
+    for place in ("scores::v2.parquet", f"{tmp_path}/cached::x", "runs::v2/one"):
+        write_atomic(place, place.encode())
+        assert read_bytes(place) == (tmp_path / place).read_bytes() == place.encode()
+    assert list_names(str(tmp_path)) == ["cached::x", "runs::v2", "scores", "scores::v2.parquet"]
+    assert (tmp_path / "scores").read_text() == "notes"
+    with pytest.raises(StorageError, match="no such file"):
+        read_bytes("scores::")
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("inner", "zipped")
+    assert read_bytes(f"zip://inner::{tmp_path}/a.zip") == b"zipped"
 
 
 @pytest.mark.parametrize("folder", BACKENDS, indirect=True)
