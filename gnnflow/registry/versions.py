@@ -42,7 +42,7 @@ class Version:
 
     fingerprints and digests are those of every stage's artifact, revision the git revision of the config's folder.
     scales: by what the columns of its tables were scaled, class_names: of its classes; empty where they were not, these
-    have no names, or it was published before this was kept. code: a hash of the source of each of the user's own
+    have no names, or its artifacts are older than this. code: a hash of the source of each of the user's own
     modules that its scores came from, likewise.
     """
 
