@@ -107,7 +107,7 @@ class MlflowCurves:
 
     def _open(self, client: MlflowClient) -> str:
         experiment = _experiment(client, self._name)
-        mine = f"tags.`gnnflow.artifact` = '{self._artifact}'"
+        mine = f"tags.`gnnflow.artifact` = {_quoted(self._artifact)}"
         begun = client.search_runs([experiment], filter_string=mine, max_results=1)
         if begun:
             self._last = dict(begun[0].data.metrics)
@@ -118,6 +118,12 @@ class MlflowCurves:
         return str(run.info.run_id)
 
 
+def _quoted(text: str) -> str:
+    """Return a text as MLflow's search takes it: in quotes of either kind. It knows no escape for a text with both."""
+    quote = '"' if "'" in text else "'"
+    return f"{quote}{text}{quote}"
+
+
 def _experiment(client: MlflowClient, name: str) -> str:
     found = client.get_experiment_by_name(name)
     return str(found.experiment_id if found else client.create_experiment(name))
@@ -125,7 +131,7 @@ def _experiment(client: MlflowClient, name: str) -> str:
 
 def _log(client: MlflowClient, version: Version) -> str:
     experiment = _experiment(client, version.name)
-    mine = f"tags.`gnnflow.uri` = '{version.uri}' and attributes.status = 'FINISHED'"
+    mine = f"tags.`gnnflow.uri` = {_quoted(version.uri)} and attributes.status = 'FINISHED'"
     logged = client.search_runs([experiment], filter_string=mine, max_results=1)
     if logged:
         return str(logged[0].info.run_id)

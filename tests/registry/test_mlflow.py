@@ -48,6 +48,19 @@ def test_a_version_is_logged_once_with_its_figures(tmp_path: Path, tracking_uri:
 
 
 @pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("name", ["it's", 'the "last"', "a%_`b"])
+def test_a_version_is_logged_once_wherever_it_lies(tmp_path: Path, tracking_uri: str, name: str) -> None:
+    workspace = str(tmp_path / name)
+    first, second = (registry.register(workspace, completed_run(workspace, number)) for number in (1, 2))
+    identities = [log_version(version, tracking_uri=tracking_uri) for version in (first, second, first)]
+    assert identities[0] == identities[2] != identities[1]
+    for _ in range(2):
+        curves = MlflowCurves(f"{workspace}/train", name="tiny", config={"seed": 1}, tracking_uri=tracking_uri)
+        curves.write([("train", {"epoch": 1.0, "loss": 0.5})])
+        curves.close(finished=True)
+
+
+@pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(
     "place", ["http://127.0.0.1:9", "http://user:s3cr3t@127.0.0.1:9", "foo://x", "http://", "sqlite:////proc/none.db"]
 )
