@@ -14,6 +14,7 @@ from pathlib import Path
 from airflow.sdk import DAG
 
 from gnnflow.config.experiments import Experiment, read_experiment
+from gnnflow.graph.errors import ConfigError
 from gnnflow_airflow.broken import BrokenDag
 from gnnflow_airflow.build import default_args, stage_options
 from gnnflow_airflow.compare import CompareOperator
@@ -69,11 +70,16 @@ def experiment_dag(experiment: Experiment, *, dag_id: str, doc: str) -> DAG:
 
 
 for uri in list_experiments(FOLDER):
-    name = uri.rsplit("/", 1)[-1].rsplit(".", 1)[0]
-    identifier = f"gnnflow_experiments.{name}"
+    file = uri.rsplit("/", 1)[-1]
+    identifier = f"gnnflow_experiments.{file.rsplit('.', 1)[0]}"
+    if identifier in globals():  # NAME.yml beside NAME.yaml, whose DAG stays: the error has an id of its own
+        twice = ConfigError("a file of the same name is this DAG already", where=uri, fix="Give one another name.")
+        identifier = f"gnnflow_experiments.{file}"
+        globals()[identifier] = BrokenDag(dag_id=identifier, path=f"experiments/{file}", problem=twice)
+        continue
     try:
         globals()[identifier] = experiment_dag(
             read_experiment(read_raw(uri), source=uri), dag_id=identifier, doc=__doc__ or ""
         )
     except Exception as problem:  # noqa: BLE001 - whatever is wrong with one file must not take the others along
-        globals()[identifier] = BrokenDag(dag_id=identifier, path=f"experiments/{name}.yaml", problem=problem)
+        globals()[identifier] = BrokenDag(dag_id=identifier, path=f"experiments/{file}", problem=problem)

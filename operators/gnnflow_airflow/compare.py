@@ -37,6 +37,7 @@ class CompareOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the URIs of table, plot and page."""
+        from gnnflow.graph.errors import GnnflowError
         from gnnflow.stages.comparison import compare_runs
 
         ti, completed, failed = context["ti"], dict[str, str](), dict[str, str]()
@@ -47,7 +48,10 @@ class CompareOperator(BaseOperator):
                 failed[label] = "see the log of its tasks"
         if not completed:
             raise AirflowException("no run of this experiment completed")
-        result = compare_runs(completed, name=self.name, workspace=self.workspace, failed=failed)
+        try:
+            result = compare_runs(completed, name=self.name, workspace=self.workspace, failed=failed)
+        except GnnflowError as error:
+            raise AirflowFailException(str(error)) from error
         for line in result.lines:
             self.log.info(line)
         self.links[ComparisonLink.xcom_key] = result.page

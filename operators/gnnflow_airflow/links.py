@@ -1,8 +1,8 @@
 """Buttons on a task: the run's report, Dask's dashboard, the predictions.
 
 A browser opens http addresses only, and a workspace is often a bucket or a folder. `GNNFLOW_LINKS` says how one
-becomes the other: `s3://bucket=https://files.example.com/bucket`, several separated by spaces. Without a match the URI
-itself is shown, to be copied.
+becomes the other: `s3://bucket=https://files.example.com/bucket`, several separated by spaces, of which the longest
+that is the URI or a folder above it counts. Without a match the URI itself is shown, to be copied.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 def web_address(uri: str) -> str:
     """Return where a browser finds a URI."""
-    for rule in os.environ.get("GNNFLOW_LINKS", "").split():
-        prefix, _, address = rule.partition("=")
-        if uri.startswith(prefix):
-            return address + uri.removeprefix(prefix)
+    rules = [rule.partition("=")[::2] for rule in os.environ.get("GNNFLOW_LINKS", "").split()]
+    for prefix, address in sorted(rules, key=lambda rule: len(rule[0]), reverse=True):
+        below = uri.removeprefix(prefix)
+        if uri.startswith(prefix) and (not below or prefix.endswith("/") or below.startswith("/")):
+            return address + below
     return uri
 
 

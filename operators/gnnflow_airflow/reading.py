@@ -19,11 +19,10 @@ def read_config(uri: str, *, overrides: Sequence[str] = (), workspace: str | Non
     """
     from gnnflow.config import load_config
     from gnnflow.config.loading import with_absolute_paths
-    from gnnflow.storage.filesystem import read_bytes
     from gnnflow_airflow.service import as_service
 
     refuse_variables(overrides=overrides, workspace=workspace)
-    text = read_bytes(uri).decode()
+    text = _read_text(uri)
     with as_service():
         config = load_config(text, overrides=overrides, workspace=workspace or None, source=uri)
     return with_absolute_paths(config)
@@ -68,9 +67,19 @@ def refuse_variables(*, overrides: Sequence[str], workspace: str | None) -> None
 def read_raw(uri: str) -> Any:
     """Return the values of a YAML file, unchecked. Raises ConfigError where it is not YAML."""
     from gnnflow.config.yaml_text import read_yaml
+
+    return read_yaml(_read_text(uri), source=uri)
+
+
+def _read_text(uri: str) -> str:
+    """Return what a file holds. Raises ConfigError where it is not UTF-8, StorageError where there is none."""
+    from gnnflow.graph.errors import ConfigError
     from gnnflow.storage.filesystem import read_bytes
 
-    return read_yaml(read_bytes(uri).decode(), source=uri)
+    try:
+        return read_bytes(uri).decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError("is not UTF-8 text", where=uri, fix="Save it as UTF-8; is it a YAML file?") from error
 
 
 def list_experiments(folder: str) -> list[str]:

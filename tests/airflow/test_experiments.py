@@ -93,6 +93,16 @@ def test_runs_are_called_what_they_were_when_prepared_though_the_file_was_edited
     assert all(read_run(uri)["config"]["model"]["kind"] == label.removeprefix("kind=") for label, uri in rows.items())
 
 
+def test_runs_that_are_gone_fail_the_comparison_readably(tmp_path, edited):
+    from airflow.sdk.exceptions import AirflowFailException
+
+    told = {("run_1", "return_value"): {"run": str(tmp_path / "runs/runs/small/gone")}}
+    edited("gcn", "sage")
+    execute(told, "prepare_1")
+    with pytest.raises(AirflowFailException, match=r"runs/small/gone: this run is not complete\. Run"):
+        execute(told, "compare")
+
+
 @pytest.mark.parametrize(
     ("kinds", "after"),
     [
@@ -126,6 +136,20 @@ def test_a_broken_file_is_its_own_import_error(tmp_path, monkeypatch, airflow_db
     assert [dag.dag_id for dag in dags] == ["gnnflow_experiments.good"]
     assert list(errors) == ["experiments/bad.yaml"]
     assert "gcm" in errors["experiments/bad.yaml"]
+
+
+def test_a_second_file_of_a_name_is_its_own_import_error(tmp_path, monkeypatch, airflow_db):
+    from airflow.dag_processing.dagbag import DagBag
+    from airflow.dag_processing.processor import _serialize_dags
+
+    written(tmp_path, "fraud")
+    written(tmp_path, "other")
+    (tmp_path / "experiments" / "other.yaml").rename(tmp_path / "experiments" / "fraud.yml")
+    monkeypatch.setenv("GNNFLOW_EXPERIMENTS", str(tmp_path / "experiments"))
+    dags, errors = _serialize_dags(DagBag(REPOSITORY / "dags" / "gnnflow_experiments.py"), logging.getLogger("test"))
+    assert [dag.dag_id for dag in dags] == ["gnnflow_experiments.fraud"]
+    assert list(errors) == ["experiments/fraud.yml"]
+    assert "a file of the same name is this DAG already" in errors["experiments/fraud.yml"]
 
 
 def test_a_run_that_fails_is_listed_and_the_others_are_compared(tmp_path, monkeypatch, airflow_db):

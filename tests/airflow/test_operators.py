@@ -68,6 +68,34 @@ def test_a_text_of_the_form_stays_what_was_typed(tmp_path, monkeypatch):
     assert read_config(kept).graph.features == ("${PLANTED_SECRET}",)
 
 
+def test_a_config_that_is_not_utf_8_is_said_by_the_first_task(tmp_path):
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from gnnflow_airflow.prepare import PrepareOperator
+
+    file = tmp_path / "config.yaml"
+    file.write_bytes("name: café".encode("latin-1"))
+    with pytest.raises(AirflowFailException, match=r"config\.yaml: is not UTF-8 text"):
+        PrepareOperator(task_id="prepare", config=str(file)).execute({})
+
+
+def test_a_link_is_that_of_the_longest_prefix_that_is_a_folder_above(monkeypatch):
+    from gnnflow_airflow.links import web_address
+
+    rules = "s3://data=http://a s3://data/eu=http://eu s3://data-eu/=http://b/ /srv=http://srv"
+    monkeypatch.setenv("GNNFLOW_LINKS", rules)
+    found = {
+        "s3://data/x": "http://a/x",
+        "s3://data": "http://a",
+        "s3://data/eu/x": "http://eu/x",
+        "s3://data/eure": "http://a/eure",
+        "s3://data-eu/x": "http://b/x",
+        "s3://data-us/x": "s3://data-us/x",
+        "/srv2/x": "/srv2/x",
+    }
+    assert {uri: web_address(uri) for uri in found} == found
+
+
 def test_overrides_and_workspace_of_a_task_read_no_variables(tmp_path, monkeypatch):
     from gnnflow.graph.errors import ConfigError
     from gnnflow_airflow.reading import read_config
