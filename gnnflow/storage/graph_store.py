@@ -20,7 +20,7 @@ from gnnflow.graph.facts import FeatureFacts, GraphFacts, RelationFacts, SelectF
 from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.storage.columns import to_matrix, to_numpy, to_ragged
 from gnnflow.storage.manifest import read_facts, read_manifest
-from gnnflow.storage.tables import iter_artifact_table, read_artifact_table
+from gnnflow.storage.tables import count_values, iter_artifact_table, read_artifact_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -127,6 +127,17 @@ class GraphStore:
         others = [each for each in columns if each not in held]
         nodes = read_artifact_table(self.artifact, name, others) if others else degrees
         return pa.table({each: (degrees if each in held else nodes)[each] for each in columns})
+
+    def num_entries(self, partition: int, *, node_type: int = 0) -> int:
+        """Return about how many entries the sparse features of a partition's nodes of one type have; 0 of others.
+
+        A row without an entry counts as one. No row is read.
+        """
+        features = self.facts.features_of_types[node_type]
+        if features is None or features.kind != "sparse":
+            return 0
+        name = nodes_file(partition, self.written or self.schema, node_type=node_type)
+        return count_values(self.artifact, name, "x_index")
 
     def edges(self, partition: int, columns: Sequence[str], *, relation: int = 0) -> pa.Table:
         """Return columns of a partition's in-edges in one relation, sorted by (dst, src, occurrence).

@@ -99,6 +99,15 @@ def read_artifact_table(artifact: str, name: str, columns: Sequence[str] | None 
         return _decode(stream, columns, where=join(artifact, name))
 
 
+def count_values(artifact: str, name: str, column: str) -> int:
+    """Return how many values the lists of a column have, by the file's footer alone; an empty list counts as one."""
+    with open_verified(artifact, name) as stream, _readable(join(artifact, name)):
+        held = pq.ParquetFile(stream).metadata
+        groups = [held.row_group(number) for number in range(held.num_row_groups)]
+        columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+        return sum(each.num_values for each in columns if each.path_in_schema.split(".")[0] == column)
+
+
 def iter_artifact_table(
     artifact: str, name: str, columns: Sequence[str] | None = None, *, batch_rows: int = 1 << 20
 ) -> Iterator[pa.Table]:

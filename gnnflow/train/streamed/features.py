@@ -9,10 +9,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gnnflow.graph.arrays import Array, IntArray, offsets_of
+from gnnflow.graph.arrays import Array, FloatArray, IntArray, offsets_of
 from gnnflow.graph.batch import Features
+from gnnflow.kernels import empty_rows
 from gnnflow.train.streamed.files import NodeFile, Scratch, bytes_of
 from gnnflow.train.streamed.numbering import Run
+
+_NUMBER = 4  # bytes of a number
 
 
 class FeatureFile:
@@ -51,20 +54,25 @@ class FeatureFile:
             return Features(self._width, dense=self.dense.read(interval, num_rows).view(-1, self._width).numpy())
         # an interval without nodes has no segment
         segments = sorted(self._segments[interval]) or [(0, 0, 0, 0, False)]
-        lengths, index, value = (
-            np.concatenate(column) for column in zip(*(self._read(*each[1:]) for each in segments), strict=True)
-        )
-        has_value = segments[0][4]
+        lengths = np.concatenate([self._numbers(at, rows) for _, at, rows, _, _ in segments])
         offsets = offsets_of(lengths[:num_rows])
-        return Features(
-            self._width,
-            offsets=offsets,
-            index=index[: offsets[-1]].astype(np.int64),
-            value=value.view(np.float32)[: offsets[-1]] if has_value else None,
-        )
+        index, value = _room(2 * offsets[-1]).view(np.int64), _room(offsets[-1]) if segments[0][4] else None
+        first = 0
+        for _, at, rows, entries, _ in segments:  # into their place, as entries are what there is most of
+            begin, last = at + _NUMBER * rows, min(first + entries, len(index))
+            index[first:last] = self._numbers(begin, last - first)
+            if value is not None:
+                self._sparse.read(bytes_of(value[first:last]), begin + _NUMBER * entries)
+            first = last
+        return Features(self._width, offsets=offsets, index=index, value=value)
 
-    def _read(self, at: int, num_rows: int, num_entries: int, has_value: bool) -> list[Array]:  # noqa: FBT001
-        bounds = np.cumsum([num_rows, num_entries, num_entries * has_value])
-        held = np.empty(int(bounds[-1]), np.int32)
+    def _numbers(self, at: int, number: int) -> Array:
+        """Read some numbers of a place in the file."""
+        held = _room(number).view(np.int32)
         self._sparse.read(bytes_of(held), at)
-        return np.split(held, bounds[:-1])
+        return held
+
+
+def _room(number: int) -> FloatArray:
+    """Return room for so many numbers of 4 bytes, in memory that serves again as that of dense features does."""
+    return empty_rows(int(number)).numpy()

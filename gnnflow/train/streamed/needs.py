@@ -24,6 +24,11 @@ _PER_LEAF = 100  # bytes of a leaf in three pieces by edge, and in one by source
 _PER_STORED_LEAF = 40  # bytes per leaf of a partition beyond an edge's first, while it is put into chunks
 _PER_STORED_EDGE = 120  # bytes per edge of a partition while it is read and put into chunks
 _PER_TYPED_EDGE = 24  # bytes more, and 8 per column: where relations are read one by one and put together
+# Of two intervals' sparse features half the numbers, which are 8 bytes of an index and 4 of a value: one is computed
+# on, and its entries are put in the order of columns for the gradient (16 bytes); the other is being read, whole and
+# once more as it lies in the file (16 at most). Where a row begins has 8 bytes.
+_PER_ENTRY, _PER_SPARSE_ROW = 6, 2
+_PER_STORED_ENTRY = 80  # bytes per entry of a partition's sparse features, while they are read and put into intervals
 _PER_DEGREE = 100  # bytes per node of a partition and relation beyond the first, likewise
 _PER_RELATION = 8 * 2**20  # bytes that torch makes of a run of rows for each relation of a type beyond the first
 _OF_RING = 24 * 2**20  # bytes of a rank's connections, their threads, and small parts in memory that two ranks see
@@ -85,8 +90,9 @@ def widths_of(model: Model, size: GraphSize, place: Place, *, picks: bool) -> li
     """Return the widths of each layer, by type. picks: pieces of edges with leaves name the rows that they read."""
     may_prune, of = size.may_prune or not size.num_edges, size.by_type
     spread = math.ceil(of.nodes_of_all / max(*of.nodes, 1))
+    sparse = [each and _PER_ENTRY * each + _PER_SPARSE_ROW for each in of.entries_of_node]
     asked = Asked(
-        of.features,
+        [*zip(of.features, sparse, strict=True)],
         spread,
         may_prune,
         size.has_leaves,
@@ -104,11 +110,13 @@ def filing_bytes(size: GraphSize, place: Place) -> dict[str, int]:
     nodes, edges = size.largest
     per_edge = _PER_STORED_EDGE + _PER_STORED_LEAF * (size.leaves - 1)
     stored = edges * per_edge + nodes * (size.feature_width * 3 * NUMBER + 200)
+    stored += size.entries[1] * _PER_STORED_ENTRY
     in_order, per_node = 0 if size.ranks > 1 or size.has_leaves else size.num_nodes, PER_NODE
     if size.typed is not None:
         stored += edges * (_PER_TYPED_EDGE + 8 * size.edge_columns) + nodes * _PER_DEGREE * len(size.typed.edges)
         in_order, per_node = size.typed.nodes_of_all, PER_NODE + PER_TYPED_NODE
     reading = f"reading a partition of {nodes:,} nodes and {edges:,} in-edges"
+    reading += f", {size.entries[1]:,} entries of sparse features" if size.entries[1] else ""
     ordering = f"putting {in_order:,} nodes in order"
     return {
         f"{reading}: a larger graph.partitions makes it less": place.fixed + stored + in_order * KEPT_PER_NODE,

@@ -119,7 +119,7 @@ def of_one_rank(layer: list[TypeWidths]) -> list[TypeWidths]:
 def _vertex_phases(layer: TypeWidths, following: TypeWidths | None) -> int:
     """Return the bytes per node of an interval of a type that the largest vertex phase about a layer holds."""
     own, behind = _own(layer, following), _behind(layer, following)
-    terms = 2 * (layer.h + layer.degrees + layer.made)
+    terms = 2 * (layer.read + layer.degrees + layer.made)
     last_back = 2 * (own + layer.states + behind)
     if layer.learns:
         last_back += 2 * (layer.summed + layer.target + layer.own + layer.h * layer.has_shortcut)
@@ -129,7 +129,7 @@ def _vertex_phases(layer: TypeWidths, following: TypeWidths | None) -> int:
 
 def _own(layer: TypeWidths, following: TypeWidths | None) -> int:
     """Return what the phase behind a layer reads of a target beside its state."""
-    return layer.target + layer.own + layer.h * layer.has_shortcut + layer.degrees * (following is not None)
+    return layer.target + layer.own + layer.read * layer.has_shortcut + layer.degrees * (following is not None)
 
 
 def _behind(layer: TypeWidths, following: TypeWidths | None) -> int:

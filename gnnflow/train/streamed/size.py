@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from gnnflow.train.streamed.disk import disk_of
 class TypedSize:
     """What is known of a typed graph: nodes and dense feature columns of each type, edges of each relation.
 
+    entries: of the sparse features of each type, in all; empty where no type has such.
     nodes_of_all: of all types and ranks together. Of several ranks, nodes and edges are those of the one with the most.
     """
 
@@ -26,6 +27,13 @@ class TypedSize:
     features: tuple[int, ...]
     edges: tuple[int, ...]
     nodes_of_all: int
+    entries: tuple[int, ...] = ()
+
+    @property
+    def entries_of_node(self) -> tuple[int, ...]:
+        """The mean number of entries of a node's sparse features, of each type, rounded up."""
+        held = self.entries or (0,) * len(self.nodes)
+        return tuple(math.ceil(entries / max(nodes, 1)) for entries, nodes in zip(held, self.nodes, strict=True))
 
 
 @dataclass(frozen=True)
@@ -35,7 +43,8 @@ class GraphSize:
     leaves: of an edge, the mean of the relation whose edges have most, rounded up; 1 where edges have none.
     largest: the most nodes and in-edges of a partition. every_edge: no layer samples them. Of several ranks, what the
     one with the most of each has; targets_of_all: those of all ranks together, whose outputs each of them is told.
-    typed: of a graph with types; feature_width is then that of the type with the most.
+    typed: of a graph with types; feature_width is then that of the type with the most. entries: of sparse features, in
+    all and the most of a partition.
     """
 
     num_nodes: int
@@ -49,11 +58,13 @@ class GraphSize:
     targets_of_all: int = 0
     every_edge: bool = True
     typed: TypedSize | None = None
+    entries: tuple[int, int] = (0, 0)
 
     @property
     def by_type(self) -> TypedSize:
         """The same of each type and relation; of a graph without types there is one."""
-        return self.typed or TypedSize((self.num_nodes,), (self.feature_width,), (self.num_edges,), self.num_nodes)
+        nodes, edges, entries = (self.num_nodes,), (self.num_edges,), self.entries[:1]
+        return self.typed or TypedSize(nodes, (self.feature_width,), edges, self.num_nodes, entries)
 
     @property
     def has_leaves(self) -> bool:
@@ -73,8 +84,9 @@ def times_as_large(size: GraphSize, times: int, *, partitions: float) -> GraphSi
     """
     typed = size.typed
     if typed is not None:
-        nodes, edges = (tuple(each * times for each in counts) for counts in (typed.nodes, typed.edges))
-        typed = replace(typed, nodes=nodes, edges=edges, nodes_of_all=typed.nodes_of_all * times)
+        counted = (typed.nodes, typed.edges, typed.entries)
+        nodes, edges, entries = (tuple(each * times for each in counts) for counts in counted)
+        typed = replace(typed, nodes=nodes, edges=edges, nodes_of_all=typed.nodes_of_all * times, entries=entries)
     return replace(
         size,
         num_nodes=size.num_nodes * times,
@@ -82,6 +94,7 @@ def times_as_large(size: GraphSize, times: int, *, partitions: float) -> GraphSi
         num_targets=size.num_targets * times,
         largest=(math.ceil(size.largest[0] * times / partitions), math.ceil(size.largest[1] * times / partitions)),
         typed=typed,
+        entries=(size.entries[0] * times, math.ceil(size.entries[1] * times / partitions)),
     )
 
 
@@ -92,10 +105,14 @@ def of_all_ranks(own: GraphSize, counts: IntArray, folder: str | None, exchange:
     """
     of = own.by_type
     figures = [own.num_nodes, own.num_edges, own.num_targets, *own.largest, disk_of(folder), *counts]
-    told = told_by_all(exchange, np.array([*figures, *of.nodes, *of.edges], np.int64))
-    told, by_type = told[:, : len(figures)], told[:, len(figures) :].max(0)
+    most_of = [*own.entries, *of.nodes, *of.edges, *of.entries]
+    told = told_by_all(exchange, np.array([*figures, *most_of], np.int64))
+    told, most_of = told[:, : len(figures)], told[:, len(figures) :].max(0).tolist()
     num_nodes, num_edges, num_targets, nodes, edges = told[:, :5].max(0).tolist()
-    most = (tuple(each.tolist()) for each in np.split(by_type, [len(of.nodes)]))
+    found = iter(most_of)
+    of_all, nodes_of, edges_of, entries_of = (
+        tuple(islice(found, len(each))) for each in (own.entries, of.nodes, of.edges, of.entries)
+    )
     size = replace(
         own,
         num_nodes=num_nodes,
@@ -104,7 +121,8 @@ def of_all_ranks(own: GraphSize, counts: IntArray, folder: str | None, exchange:
         largest=(nodes, edges),
         ranks=exchange.size,
         targets_of_all=int(told[:, 6:].sum(0).max()),
-        typed=own.typed and replace(own.typed, nodes=next(most), edges=next(most)),
+        typed=own.typed and replace(own.typed, nodes=nodes_of, edges=edges_of, entries=entries_of),
+        entries=(of_all[0], of_all[1]),
     )
     return size, int((told[:, 5] == told[exchange.rank, 5]).sum())
 
@@ -115,7 +133,10 @@ def graph_size(neighbors: Neighbors, num_targets: int, partitions: range) -> Gra
     book = store.book
     # of each partition in each relation
     in_edges = np.array([store.degrees(number).in_degree.sum(0).reshape(-1) for number in partitions])
-    typed = None if not store.schema.is_typed else _typed_size(store, partitions, in_edges.sum(0).tolist())
+    # of sparse features, of each partition in each type
+    types = range(store.schema.num_types)
+    entries = np.array([[store.num_entries(number, node_type=of) for of in types] for number in partitions])
+    typed = None if not store.schema.is_typed else _typed_size(store, partitions, in_edges.sum(0), entries.sum(0))
     dense = facts.features.width if facts.features.kind == "dense" else 0
     columns = facts.has_weight + facts.attribute_width + (neighbors.sampling == "weighted")
     return GraphSize(
@@ -128,18 +149,23 @@ def graph_size(neighbors: Neighbors, num_targets: int, partitions: range) -> Gra
         leaves=_most_leaves(neighbors, partitions),
         every_edge=neighbors.fanouts is None,
         typed=typed,
+        entries=(int(entries.sum()), int(entries.sum(1).max())),
     )
 
 
-def _typed_size(store: GraphStore, partitions: range, edges: Sequence[int]) -> TypedSize:
-    """Return what is known of a rank's part of a typed graph. edges: in-edges in each relation."""
+def _typed_size(store: GraphStore, partitions: range, edges: IntArray, entries: IntArray) -> TypedSize:
+    """Return what is known of a rank's part of a typed graph.
+
+    edges: in-edges in each relation. entries: of the sparse features of each type.
+    """
     sizes = np.diff(store.book.offsets).reshape(-1, store.schema.num_types)
     kinds = store.facts.features_of_types
     return TypedSize(
         tuple(sizes[partitions.start : partitions.stop].sum(0).tolist()),
         tuple(0 if each is None or each.kind != "dense" else each.width for each in kinds),
-        tuple(edges),
+        tuple(edges.tolist()),
         store.book.num_nodes,
+        tuple(entries.tolist()),
     )
 
 

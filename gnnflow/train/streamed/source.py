@@ -278,5 +278,5 @@ def _written(
         blocks = blocks_of(part, neighbors, fanouts, num_layers=num_layers)
         graph.add(part.first, blocks=blocks, features=part.features, nodes=part.nodes)
         del part, blocks
-    pa.default_memory_pool().release_unused()
+        pa.default_memory_pool().release_unused()  # what reading another takes beside it is counted once
     return graph.written()

@@ -19,7 +19,9 @@ def bytes_of_files(layers: list[list[TypeWidths]], cut: Cut, *, copies: bool) ->
     columns = 2 + size.edge_columns + orders * (3 + size.edge_columns)
     columns += 4 * size.leaves * size.has_leaves  # and which rows a piece picks
     own, rows, others = size.num_edges * columns * NUMBER, 0, 0
-    for node_type, (nodes, features) in enumerate(zip(size.by_type.nodes, size.by_type.features, strict=True)):
+    by_type = zip(size.by_type.nodes, size.by_type.features, size.by_type.entries_of_node, strict=True)
+    for node_type, (nodes, features, entries) in enumerate(by_type):
+        sparse = 2 * entries + (entries > 0)  # of an entry its column and value, and of a row how many it has
         of = [layer[node_type] for layer in layers]
         kept = sum(each.made + each.states + each.rows for each in of)
         passing = [each.made + each.summed + 2 * each.out + each.h for each in of]
@@ -31,7 +33,7 @@ def bytes_of_files(layers: list[list[TypeWidths]], cut: Cut, *, copies: bool) ->
             intervals[source] * (target == node_type) + intervals[target] * (source == node_type)
             for source, target in ends
         )
-        own += nodes * (features + DEGREES * schema.num_relations + orders * met * size.ranks) * NUMBER
+        own += nodes * (features + sparse + DEGREES * schema.num_relations + orders * met * size.ranks) * NUMBER
         others += (size.ranks - 1) * nodes * sum(each.source for each in of) * NUMBER
     # before there are rows, edges are merged from one file into another
     own += max(rows, size.num_edges * (2 + size.edge_columns) * NUMBER)

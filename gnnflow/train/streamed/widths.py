@@ -70,7 +70,7 @@ class TypeWidths:
 
     into and out_of: passes of the relations into the type and from it. own: what the type's own map gives. states: of
     whole states as they are kept. degrees: what the graph knows of a node. writes_rows: whether rows after the layer
-    are read again, and not only as they are computed.
+    are read again, and not only as they are computed. read: of input rows, or the features that they are made of.
     """
 
     into: Sequence[PassWidths]
@@ -82,6 +82,7 @@ class TypeWidths:
     degrees: int
     has_shortcut: bool
     writes_rows: bool
+    read: int
 
     @property
     def source(self) -> int:
@@ -126,14 +127,14 @@ class TypeWidths:
 class Asked:
     """What decides of a layer's terms beside the model.
 
-    features: dense columns of each node type. spread: how many times as many nodes there are as of the largest type.
-    may_prune: whether layers may compute fewer targets than they have sources. picks: pieces of edges with leaves name
-    the rows that they read. goes_round: whether source terms go from rank to rank. exact: layers are taken as the
-    execution computes them, and not in any way it could. weighted: edges have a weight. makes_terms: source terms that
-    are no more than features are made as they go by.
+    features: dense columns of each node type, and numbers of its sparse features as read. spread: how many times as
+    many nodes there are as of the largest type. may_prune: whether layers may compute fewer targets than they have
+    sources. picks: pieces of edges with leaves name the rows that they read. goes_round: whether source terms go from
+    rank to rank. exact: layers are taken as the execution computes them, and not in any way it could. weighted: edges
+    have a weight. makes_terms: source terms that are no more than features are made as they go by.
     """
 
-    features: Sequence[int]
+    features: Sequence[tuple[int, int]]
     spread: int
     may_prune: bool
     has_leaves: bool
@@ -160,8 +161,9 @@ def layer_widths(model: Model, index: int, asked: Asked) -> list[TypeWidths]:
             degrees=DEGREES * schema.num_relations,
             has_shortcut=of.has_shortcut,
             writes_rows=of.reads_rows,
+            read=in_width if index else max(in_width, columns, sparse),
         )
-        for node_type, columns in enumerate(asked.features)
+        for node_type, (columns, sparse) in enumerate(asked.features)
     ]
 
 
@@ -213,8 +215,7 @@ def _pass_widths(of: LayerRelations, relation: int, asked: Asked) -> PassWidths:
     attends = attends and all(attended(layer, *way.terms, block) is not None for way in ways)
     plain_sum = adds and layer.uses_coefficients and not layer.coefficient_dropout
     heads = max(way.terms.source["value"].shape[-2] for way in ways)
-    own = _own_bytes(of, relation, asked)
-    several = of.comes_from_several(relation)
+    own, several = _own_bytes(of, relation, asked), of.comes_from_several(relation)
     return PassWidths(
         source=source,
         target=max(_width(way.terms.target) for way in ways),
