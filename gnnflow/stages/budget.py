@@ -45,7 +45,7 @@ def _kept(rehearsed: StageContext, *, times: int, partitions: int) -> str:
     assert isinstance(train, GlobalBatchConfig)
     assert train.memory is not None
     own = facts.book.num_partitions
-    targets = max(facts.splits.get(split, 0) for split in SPLITS)
+    targets = [facts.splits.get(split, 0) for split in SPLITS]
     size = times_as_large(graph_size(neighbors, targets, range(own)), times, partitions=partitions / own)
     model = build_model(config.model, model_inputs(facts, config.task))
     try:

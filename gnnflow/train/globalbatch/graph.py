@@ -24,6 +24,8 @@ from gnnflow.neighbors.selected import Neighbors, edges_by_row
 from gnnflow.storage.columns import take_rows, to_numpy
 from gnnflow.storage.graph_store import GraphStore, features_of
 
+_NO_TARGETS = (np.empty(0, np.int64),) * 3
+
 
 @dataclass(frozen=True)
 class OwnPart:
@@ -72,10 +74,10 @@ def bounds_of(num_ranks: int, book: PartitionBook) -> IntArray:
     return np.array([*firsts, book.num_nodes], np.int64)
 
 
-def read_part(neighbors: Neighbors, partitions: Sequence[int]) -> OwnPart:
-    """Read a run of partitions, at least one."""
+def read_part(neighbors: Neighbors, partitions: Sequence[int], *, targets: bool = True) -> OwnPart:
+    """Read a run of partitions, at least one. targets: with the labelled nodes; else it says of none."""
     store = neighbors.store
-    rows, splits, labels = zip(*(labelled(store, each) for each in partitions), strict=True)
+    rows, splits, labels = zip(*(labelled(store, each) if targets else _NO_TARGETS for each in partitions), strict=True)
     return OwnPart(
         store.book.start(partitions[0]),
         join_edges([neighbors.in_edges(each) for each in partitions], [0] * len(partitions)),
@@ -131,13 +133,26 @@ def labelled(store: GraphStore, partition: int) -> tuple[IntArray, IntArray, Arr
     None where targets are pairs.
     """
     if store.facts.targets == "edges":
-        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
+        return _NO_TARGETS
     target_type = store.facts.target_type
     table = store.nodes(partition, ["split", "labelled", "label"], node_type=target_type)
-    rows = np.flatnonzero((to_numpy(table["split"]) >= 0) & to_numpy(table["labelled"]))
+    rows = _rows_of_targets(table)
     first = store.book.start(partition) + store.book.rows(partition, target_type).start
     held = take_rows(table, rows)
     return rows + first, to_numpy(held["split"]).astype(np.int64), labels_of(held["label"])
+
+
+def targets_by_split(store: GraphStore, partitions: Sequence[int]) -> IntArray:
+    """Return how many labelled nodes of some partitions are in each split [3], without reading a label."""
+    found = np.zeros(len(SPLITS), np.int64)
+    for partition in partitions:
+        table = store.nodes(partition, ["split", "labelled"], node_type=store.facts.target_type)
+        found += np.bincount(to_numpy(table["split"])[_rows_of_targets(table)], minlength=len(SPLITS))
+    return found
+
+
+def _rows_of_targets(table: pa.Table) -> IntArray:
+    return np.flatnonzero((to_numpy(table["split"]) >= 0) & to_numpy(table["labelled"]))
 
 
 def read_features(store: GraphStore, rows: Mapping[int, IntArray]) -> NodeFeatures:

@@ -32,7 +32,9 @@ _PER_STORED_ENTRY = 80  # bytes per entry of a partition's sparse features, whil
 _PER_DEGREE = 100  # bytes per node of a partition and relation beyond the first, likewise
 _PER_RELATION = 8 * 2**20  # bytes that torch makes of a run of rows for each relation of a type beyond the first
 _OF_RING = 24 * 2**20  # bytes of a rank's connections, their threads, and small parts in memory that two ranks see
-_PER_TARGET = 3 * 8  # row, split and label
+_PER_LABELLED = 3 * 8  # row, id and split, beside the label
+_PER_TARGET = 2 * 8  # row and id, of what is taken of them for a split
+_PER_READ_LABEL = 4  # copies of a partition's labels while they are read
 _WEIGHTS = 12  # parameters, gradients, two moments and the best so far; 3 copies for a checkpoint, 4 in its file
 
 
@@ -64,8 +66,8 @@ class Needs:
             columns += size.leaves * (_PER_LEAF + NUMBER * heads) + 6 * NUMBER * heads + 3 * NUMBER * rows
         return cls(
             fixed,
-            _resident(model, size, place.outputs),
-            _resident(model, size, place.at_loss),
+            _resident(model, size, place, place.outputs),
+            _resident(model, size, place, place.at_loss),
             bytes_per_row(layers, place),
             place.per_edge + columns + 6 * NUMBER * heads + place.per_number * bool(heads),
             max(map(bytes_per_picked, layers)),
@@ -117,17 +119,25 @@ def filing_bytes(size: GraphSize, place: Place) -> dict[str, int]:
         in_order, per_node = size.typed.nodes_of_all, PER_NODE + PER_TYPED_NODE
     reading = f"reading a partition of {nodes:,} nodes and {edges:,} in-edges"
     reading += f", {size.entries[1]:,} entries of sparse features" if size.entries[1] else ""
-    ordering = f"putting {in_order:,} nodes in order"
+    labels, beside = _label_bytes(size), place.fixed + _label_bytes(size)
     return {
-        f"{reading}: a larger graph.partitions makes it less": place.fixed + stored + in_order * KEPT_PER_NODE,
-        ordering: place.fixed + in_order * per_node,
+        f"{reading}: a larger graph.partitions makes it less": beside + stored + in_order * KEPT_PER_NODE,
+        f"putting {in_order:,} nodes in order": beside + in_order * per_node,
+        # where they lie in order is found when all is filed, and nothing else is there
+        f"labels of {size.labelled:,} nodes": beside + max(labels, nodes * size.label_bytes * _PER_READ_LABEL),
     }
 
 
-def _resident(model: Model, size: GraphSize, outputs: int) -> int:
+def _label_bytes(size: GraphSize) -> int:
+    """Return the bytes of labelled nodes, whatever their split, that are there throughout."""
+    return size.labelled * (_PER_LABELLED + size.label_bytes)
+
+
+def _resident(model: Model, size: GraphSize, place: Place, outputs: int) -> int:
     weights = sum(each.numel() for each in model.parameters()) * NUMBER * _WEIGHTS
     # logits, and while there is a loss what it keeps of them and their gradient
-    own = size.num_targets * (_PER_TARGET + outputs * NUMBER * model.inputs.num_outputs)
+    per_target, of_outputs = _PER_TARGET + size.label_bytes, NUMBER * model.inputs.num_outputs
+    own = size.num_targets * (per_target + outputs * of_outputs)
     # what ranks tell each other when a split is scored: as bytes, as arrays and joined
-    told = 3 * size.targets_of_all * (_PER_TARGET + NUMBER * model.inputs.num_outputs)
-    return weights + own + told
+    told = 3 * size.targets_of_all * (per_target + of_outputs)
+    return weights + own + told + _label_bytes(size) * place.reads

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from gnnflow.executions.row_exchange import Exchange, told_by_all
 from gnnflow.graph.arrays import IntArray
+from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.train.streamed.disk import disk_of
@@ -44,7 +46,7 @@ class GraphSize:
     largest: the most nodes and in-edges of a partition. every_edge: no layer samples them. Of several ranks, what the
     one with the most of each has; targets_of_all: those of all ranks together, whose outputs each of them is told.
     typed: of a graph with types; feature_width is then that of the type with the most. entries: of sparse features, in
-    all and the most of a partition.
+    all and the most of a partition. labelled: targets of all splits, label_bytes of each of which is its label.
     """
 
     num_nodes: int
@@ -59,6 +61,8 @@ class GraphSize:
     every_edge: bool = True
     typed: TypedSize | None = None
     entries: tuple[int, int] = (0, 0)
+    labelled: int = 0
+    label_bytes: int = 8
 
     @property
     def by_type(self) -> TypedSize:
@@ -94,6 +98,7 @@ def times_as_large(size: GraphSize, times: int, *, partitions: float) -> GraphSi
         num_targets=size.num_targets * times,
         largest=(math.ceil(size.largest[0] * times / partitions), math.ceil(size.largest[1] * times / partitions)),
         typed=typed,
+        labelled=size.labelled * times,
         entries=(size.entries[0] * times, math.ceil(size.entries[1] * times / partitions)),
     )
 
@@ -121,14 +126,15 @@ def of_all_ranks(own: GraphSize, counts: IntArray, folder: str | None, exchange:
         largest=(nodes, edges),
         ranks=exchange.size,
         targets_of_all=int(told[:, 6:].sum(0).max()),
+        labelled=int(told[:, 6:].sum(1).max()),
         typed=own.typed and replace(own.typed, nodes=nodes_of, edges=edges_of, entries=entries_of),
         entries=(of_all[0], of_all[1]),
     )
     return size, int((told[:, 5] == told[exchange.rank, 5]).sum())
 
 
-def graph_size(neighbors: Neighbors, num_targets: int, partitions: range) -> GraphSize:
-    """Return what is known of a rank's partitions before their edges are read. num_targets: of the largest split."""
+def graph_size(neighbors: Neighbors, targets: Sequence[int] | IntArray, partitions: range) -> GraphSize:
+    """Return what is known of a rank's partitions before their edges are read. targets: of each split."""
     store, facts = neighbors.store, neighbors.store.facts
     book = store.book
     # of each partition in each relation
@@ -142,7 +148,7 @@ def graph_size(neighbors: Neighbors, num_targets: int, partitions: range) -> Gra
     return GraphSize(
         num_nodes=sum(map(book.size, partitions)),
         num_edges=facts.num_edges if len(partitions) == book.num_partitions else int(in_edges.sum()),
-        num_targets=num_targets,
+        num_targets=int(max(targets)),
         feature_width=dense if typed is None else max(typed.features),
         edge_columns=columns,
         largest=(max(map(book.size, partitions)), int(in_edges.sum(1).max())),
@@ -150,6 +156,8 @@ def graph_size(neighbors: Neighbors, num_targets: int, partitions: range) -> Gra
         every_edge=neighbors.fanouts is None,
         typed=typed,
         entries=(int(entries.sum()), int(entries.sum(1).max())),
+        labelled=int(sum(targets)),
+        label_bytes=4 * facts.num_classes if LABEL_KINDS[facts.label_kind].is_list else 8,
     )
 
 

@@ -26,7 +26,14 @@ from gnnflow.kernels.memory import give_back, return_memory
 from gnnflow.layers import FeatureTensors
 from gnnflow.layers.model import Model, build_model
 from gnnflow.storage.graph_store import GraphStore
-from gnnflow.train.globalbatch.graph import blocks_of, bounds_of, labelled, partitions_of, read_part
+from gnnflow.train.globalbatch.graph import (
+    blocks_of,
+    bounds_of,
+    labelled,
+    partitions_of,
+    read_part,
+    targets_by_split,
+)
 from gnnflow.train.job import TrainJob
 from gnnflow.train.outputs import Outputs
 from gnnflow.train.profile import Stopwatch
@@ -146,10 +153,13 @@ def open_streamed(job: TrainJob, *, edges: bool = True, exchange: Exchange | Non
     watch = Stopwatch()
     watch.start()
     exchange = exchange or OneRank()
-    nodes = _Labelled.of(neighbors.store, partitions_of(exchange.rank, exchange.size, neighbors.store.book))
+    store = neighbors.store
+    partitions = partitions_of(exchange.rank, exchange.size, store.book)
+    counts = targets_by_split(store, partitions)
     scratch = Scratch(train.scratch or (None if card else tempfile.gettempdir()))
     try:
-        made = _planned(job, nodes, scratch, exchange, card)
+        made = _planned(job, counts, scratch, exchange, card)
+        nodes = _Labelled.of(store, partitions, int(counts.sum()))
         watch.lap("read")
         targets = nodes.ids[nodes.splits == SPLITS.index("train")]
         numbering = _numbering(job, made, exchange, targets=targets, edges=edges)
@@ -195,23 +205,31 @@ class _Labelled:
     labels: Array
 
     @staticmethod
-    def of(store: GraphStore, partitions: range) -> _Labelled:
-        held = [labelled(store, number) for number in partitions]
-        return _Labelled(*(np.concatenate(column) for column in zip(*held, strict=True)))
+    def of(store: GraphStore, partitions: range, number: int) -> _Labelled:
+        """Read those of some partitions, so many in all, each into its place: labels may be as large as features."""
+        made: list[Array] = []
+        first = 0
+        for partition in partitions:
+            held = labelled(store, partition)
+            made = made or [np.empty((number, *column.shape[1:]), column.dtype) for column in held]
+            for into, column in zip(made, held, strict=True):
+                into[first : first + len(column)] = column
+            first += len(held[0])
+        pa.default_memory_pool().release_unused()
+        return _Labelled(*made)
 
 
-def _planned(job: TrainJob, nodes: _Labelled, scratch: Scratch, exchange: Exchange, card: Card | None) -> Plan:
+def _planned(job: TrainJob, counts: IntArray, scratch: Scratch, exchange: Exchange, card: Card | None) -> Plan:
     """Return how the graph is cut to keep the budget, the same on all ranks, once the disk is known to have the space.
 
-    Raises TrainingError where the budget cannot be kept or the disk has not the space.
+    counts: this rank's targets by split. Raises TrainingError where the budget cannot be kept or the disk is too full.
     """
     neighbors, train = job.neighbors, job.train
     assert neighbors is not None
     assert isinstance(train, GlobalBatchConfig)
     assert train.memory is not None
     book, folder, sharing, copies = neighbors.store.book, scratch.folder, 1, False
-    counts = np.bincount(nodes.splits, minlength=len(SPLITS))
-    size = graph_size(neighbors, int(counts.max()), partitions_of(exchange.rank, exchange.size, book))
+    size = graph_size(neighbors, counts, partitions_of(exchange.rank, exchange.size, book))
     if exchange.size > 1:
         copies = keeps_copies(measured(scratch, exchange, card), np.diff(bounds_of(exchange.size, book)))
         size, sharing = of_all_ranks(size, counts, folder, exchange)
@@ -273,7 +291,7 @@ def _written(
         together=made.together,
     )
     for number in partitions_of(exchange.rank, exchange.size, book):
-        part = read_part(neighbors, [number])
+        part = read_part(neighbors, [number], targets=False)
         part = part if edges else part.without_edges
         blocks = blocks_of(part, neighbors, fanouts, num_layers=num_layers)
         graph.add(part.first, blocks=blocks, features=part.features, nodes=part.nodes)

@@ -65,7 +65,7 @@ def test_entries_are_counted_by_partition_as_they_are_stored(tmp_path):
     document["graph"]["feature_dim"] = 5
     job = job_of(config_from_dict(document))
     store = job.neighbors.store
-    size = graph_size(job.neighbors, 20, range(store.num_partitions))
+    size = graph_size(job.neighbors, [20, 20, 20], range(store.num_partitions))
     held = [store.nodes(each, ["x_index"])["x_index"].combine_chunks() for each in range(store.num_partitions)]
     assert size.entries == (lengths.sum(), max(len(each.flatten()) for each in held))
     assert size.by_type.entries_of_node == (3,)
