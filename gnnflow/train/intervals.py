@@ -47,8 +47,10 @@ def one_against_rest(logits: FloatArray, labels: Array) -> tuple[Array, Array]:
     """
     if logits.shape[1] == 2:  # noqa: PLR2004 - binary
         return logits[:, 1:] - logits[:, :1], labels[:, None] == 1
-    shifted = np.exp(logits - logits.max(axis=1, keepdims=True)) if len(logits) else logits
-    return shifted / shifted.sum(axis=1, keepdims=True), labels[:, None] == np.arange(logits.shape[1])
+    share = logits - logits.max(axis=1, keepdims=True, initial=-np.inf)
+    np.exp(share, out=share)
+    share /= share.sum(axis=1, keepdims=True)
+    return share, labels[:, None] == np.arange(logits.shape[1])
 
 
 def ranks_of(logits: FloatArray) -> Array:
@@ -218,5 +220,6 @@ def _influence(scores: Array, truth: Array) -> Array:
 
 def _share_below(others: Array, scores: Array) -> Array:
     """Return the share of others, which ascend, below each score."""
-    twice = np.searchsorted(others, scores, "left") + np.searchsorted(others, scores, "right")
+    twice = np.searchsorted(others, scores, "left")
+    twice += np.searchsorted(others, scores, "right")
     return np.asarray(twice / (2 * len(others)))

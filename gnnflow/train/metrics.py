@@ -70,7 +70,8 @@ def metrics_of(
     computed. With `intervals` each has its 95 % confidence interval.
     """
     kept = labelled_rows(labels)
-    logits, labels = logits[kept], labels[kept]
+    if not kept.all():  # they may be most of what a process holds
+        logits, labels = logits[kept], labels[kept]
     values: dict[str, float] = {}
     notes: list[str] = []
     measures = _MEASURES[label_kind]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -148,3 +149,18 @@ def test_metrics_of_numbers_are_those_of_scikit_learn() -> None:
 def test_training_does_not_import_scikit_learn() -> None:
     code = "import sys, gnnflow.train.trainer; sys.exit('sklearn' in sys.modules or 'scipy' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("kind", ["single", "multi"])
+def test_metrics_take_little_more_than_the_outputs_again(kind) -> None:
+    """Under a budget they have the memory that the loss had: that of three times the outputs, and of the labels."""
+    rng = np.random.default_rng(0)
+    logits = rng.standard_normal((20_000, 40)).astype(np.float32)
+    labels = {"single": rng.integers(0, 40, len(logits)), "multi": (rng.random(logits.shape) < 0.1).astype(np.float32)}
+    tracemalloc.start()
+    try:
+        metrics_of(logits, labels[kind], label_kind=kind)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2.5 * logits.nbytes

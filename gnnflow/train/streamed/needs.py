@@ -27,7 +27,7 @@ _PER_TYPED_EDGE = 24  # bytes more, and 8 per column: where relations are read o
 # Of two intervals' sparse features half the numbers, which are 8 bytes of an index and 4 of a value: one is computed
 # on, and its entries are put in the order of columns for the gradient (16 bytes); the other is being read, whole and
 # once more as it lies in the file (16 at most). Where a row begins has 8 bytes.
-_PER_ENTRY, _PER_SPARSE_ROW = 6, 2
+_PER_ENTRY, _PER_SPARSE_ROW = 7, 2
 _PER_STORED_ENTRY = 80  # bytes per entry of a partition's sparse features, while they are read and put into intervals
 _PER_DEGREE = 100  # bytes per node of a partition and relation beyond the first, likewise
 _PER_RELATION = 8 * 2**20  # bytes that torch makes of a run of rows for each relation of a type beyond the first
@@ -35,6 +35,8 @@ _OF_RING = 24 * 2**20  # bytes of a rank's connections, their threads, and small
 _PER_LABELLED = 3 * 8  # row, id and split, beside the label
 _PER_TARGET = 2 * 8  # row and id, of what is taken of them for a split
 _PER_READ_LABEL = 4  # copies of a partition's labels while they are read
+_ONE_LABEL = 8  # bytes of a number that is the label
+_OF_METRICS = 14  # numbers per output of a test target: logits, and what orders and ranks all of them at once
 _WEIGHTS = 12  # parameters, gradients, two moments and the best so far; 3 copies for a checkpoint, 4 in its file
 
 
@@ -42,7 +44,8 @@ _WEIGHTS = 12  # parameters, gradients, two moments and the best so far; 3 copie
 class Needs:
     """Bytes that training takes: fixed and of what is there throughout, per row of an interval and edge of a piece.
 
-    with_loss: while the loss is computed, when there are no rows and pieces. per_picked: of a row that a piece picks.
+    with_loss: while the loss or metrics are computed, when there are no rows and pieces. per_picked: of a row that a
+    piece picks.
     """
 
     fixed: int
@@ -67,7 +70,7 @@ class Needs:
         return cls(
             fixed,
             _resident(model, size, place, place.outputs),
-            _resident(model, size, place, place.at_loss),
+            max(_resident(model, size, place, place.at_loss), _measured(model, size, place)),
             bytes_per_row(layers, place),
             place.per_edge + columns + 6 * NUMBER * heads + place.per_number * bool(heads),
             max(map(bytes_per_picked, layers)),
@@ -133,11 +136,22 @@ def _label_bytes(size: GraphSize) -> int:
     return size.labelled * (_PER_LABELLED + size.label_bytes)
 
 
+def _measured(model: Model, size: GraphSize, place: Place) -> int:
+    """Return the bytes while metrics of the test split are computed; of one label they are fewer than of the loss."""
+    if not place.reads or size.label_bytes <= _ONE_LABEL:
+        return 0
+    own = size.tested * (_PER_TARGET + size.label_bytes + _OF_METRICS * NUMBER * model.inputs.num_outputs)
+    return _weights(model) + own + _label_bytes(size)
+
+
+def _weights(model: Model) -> int:
+    return sum(each.numel() for each in model.parameters()) * NUMBER * _WEIGHTS
+
+
 def _resident(model: Model, size: GraphSize, place: Place, outputs: int) -> int:
-    weights = sum(each.numel() for each in model.parameters()) * NUMBER * _WEIGHTS
     # logits, and while there is a loss what it keeps of them and their gradient
     per_target, of_outputs = _PER_TARGET + size.label_bytes, NUMBER * model.inputs.num_outputs
     own = size.num_targets * (per_target + outputs * of_outputs)
     # what ranks tell each other when a split is scored: as bytes, as arrays and joined
     told = 3 * size.targets_of_all * (per_target + of_outputs)
-    return weights + own + told + _label_bytes(size) * place.reads
+    return _weights(model) + own + told + _label_bytes(size) * place.reads

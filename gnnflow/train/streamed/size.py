@@ -12,9 +12,12 @@ import numpy as np
 from gnnflow.executions.row_exchange import Exchange, told_by_all
 from gnnflow.graph.arrays import IntArray
 from gnnflow.graph.labels import LABEL_KINDS
+from gnnflow.graph.splits import SPLITS
 from gnnflow.neighbors.selected import Neighbors
 from gnnflow.storage.graph_store import GraphStore
 from gnnflow.train.streamed.disk import disk_of
+
+_TEST = SPLITS.index("test")
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class GraphSize:
     one with the most of each has; targets_of_all: those of all ranks together, whose outputs each of them is told.
     typed: of a graph with types; feature_width is then that of the type with the most. entries: of sparse features, in
     all and the most of a partition. labelled: targets of all splits, label_bytes of each of which is its label.
+    tested: those of the test split, whose metrics have intervals; of several ranks those of all.
     """
 
     num_nodes: int
@@ -63,6 +67,7 @@ class GraphSize:
     entries: tuple[int, int] = (0, 0)
     labelled: int = 0
     label_bytes: int = 8
+    tested: int = 0
 
     @property
     def by_type(self) -> TypedSize:
@@ -99,6 +104,7 @@ def times_as_large(size: GraphSize, times: int, *, partitions: float) -> GraphSi
         largest=(math.ceil(size.largest[0] * times / partitions), math.ceil(size.largest[1] * times / partitions)),
         typed=typed,
         labelled=size.labelled * times,
+        tested=size.tested * times,
         entries=(size.entries[0] * times, math.ceil(size.entries[1] * times / partitions)),
     )
 
@@ -127,6 +133,7 @@ def of_all_ranks(own: GraphSize, counts: IntArray, folder: str | None, exchange:
         ranks=exchange.size,
         targets_of_all=int(told[:, 6:].sum(0).max()),
         labelled=int(told[:, 6:].sum(1).max()),
+        tested=int(told[:, 6 + _TEST].sum()),
         typed=own.typed and replace(own.typed, nodes=nodes_of, edges=edges_of, entries=entries_of),
         entries=(of_all[0], of_all[1]),
     )
@@ -157,6 +164,7 @@ def graph_size(neighbors: Neighbors, targets: Sequence[int] | IntArray, partitio
         typed=typed,
         entries=(int(entries.sum()), int(entries.sum(1).max())),
         labelled=int(sum(targets)),
+        tested=int(targets[_TEST]),
         label_bytes=4 * facts.num_classes if LABEL_KINDS[facts.label_kind].is_list else 8,
     )
 

@@ -40,6 +40,7 @@ def test_labels_of_all_splits_are_counted_as_they_are_read(folder):
     assert counts.tolist() == np.bincount(columns[1], minlength=3).tolist()
     size = graph_size(job.neighbors, counts, partitions)
     assert (size.num_targets, size.labelled, size.label_bytes) == (counts.max(), counts.sum(), 8)
+    assert size.tested == counts[2]
     assert times_as_large(size, 3, partitions=1).labelled == 3 * size.labelled
     with open_streamed(job) as found:
         order = np.argsort(found.ids)
@@ -60,3 +61,17 @@ def test_a_label_of_many_numbers_asks_for_as_many_bytes():
     assert needed[2] - needed[1] == pytest.approx((200_000 + 100_000) * 392 / 2**20, abs=1)
     with pytest.raises(TrainingError, match=r"labels of 20,000,000 nodes"):
         plan(model, replace(wide, labelled=20_000_000), budget=33 << 20)
+
+
+def test_metrics_of_a_test_split_of_many_numbers_count_where_they_are_more_than_the_loss():
+    model = build_model(model_from_dict({"kind": "sage", "hidden": 16}), ModelInputs(4, 100))
+    size = GraphSize(200_000, 100_000, 100_000, 4, 0, (12_500, 6_250), labelled=200_000, label_bytes=400)
+    plans = [plan(model, replace(size, tested=tested), budget=1 << 30).num_bytes for tested in (0, 10_000, 100_000)]
+    assert plans[0] == plans[1]
+    assert plans[2] > 100_000 * 100 * 4 * 14
+    single = replace(size, label_bytes=8, tested=100_000)
+    assert (
+        plan(model, single, budget=1 << 30).num_bytes
+        == plan(model, replace(single, tested=0), budget=1 << 30).num_bytes
+    )
+    assert times_as_large(single, 2, partitions=1).tested == 200_000
