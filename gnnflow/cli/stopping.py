@@ -61,13 +61,12 @@ class _Stop:
         """Say what was kept and end this process with its workers. Does not return."""
         if not self._ending.acquire(blocking=False):
             time.sleep(_GRACE_SECONDS)  # the other thread is ending it
-        for starting in _starting_children():
-            with suppress(ProcessLookupError):
-                os.kill(starting, signal.SIGKILL)
+        _kill_starting()
         for child in multiprocessing.active_children():
             child.kill()
             child.join(_LOOK_SECONDS)
         self._say()
+        _kill_starting()  # those that the main thread has begun meanwhile
         os._exit(_SHELL_OFFSET + self.number)
 
     def _say(self) -> None:
@@ -82,16 +81,24 @@ class _Stop:
             os.write(1, without_secrets(json.dumps({"error": parts}) + "\n").encode())
 
 
+def _kill_starting() -> None:
+    for starting in _starting_children():
+        with suppress(ProcessLookupError):
+            os.kill(starting, signal.SIGKILL)
+
+
 def _starting_children() -> list[int]:
     """Return the children that Python's multiprocessing started, also those it does not list yet.
 
-    A child that loses its parent while it starts would print a traceback. Empty where there is no /proc.
+    A child that loses its parent while it starts would print a traceback. One that has only just been forked has this
+    process's command line. Empty where there is no /proc.
     """
-    found: list[int] = []
+    own, found = _command_of(os.getpid()), list[int]()
     for listed in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):  # a thread that has ended meanwhile
             found += [int(number) for number in listed.read_text().split()]
-    return [number for number in found if b"spawn_main" in _command_of(number)]
+    commands = {number: _command_of(number) for number in found}
+    return [number for number, command in commands.items() if b"spawn_main" in command or command == own]
 
 
 def _command_of(process: int) -> bytes:
