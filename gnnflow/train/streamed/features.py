@@ -14,8 +14,7 @@ from gnnflow.graph.batch import Features
 from gnnflow.kernels import empty_rows
 from gnnflow.train.streamed.files import NodeFile, Scratch, bytes_of
 from gnnflow.train.streamed.numbering import Run
-
-_NUMBER = 4  # bytes of a number
+from gnnflow.train.streamed.widths import NUMBER
 
 
 class FeatureFile:
@@ -59,10 +58,10 @@ class FeatureFile:
         index, value = _room(2 * offsets[-1]).view(np.int64), _room(offsets[-1]) if segments[0][4] else None
         first = 0
         for _, at, rows, entries, _ in segments:  # into their place, as entries are what there is most of
-            begin, last = at + _NUMBER * rows, min(first + entries, len(index))
+            begin, last = at + NUMBER * rows, min(first + entries, len(index))
             index[first:last] = self._numbers(begin, last - first)
             if value is not None:
-                self._sparse.read(bytes_of(value[first:last]), begin + _NUMBER * entries)
+                self._sparse.read(bytes_of(value[first:last]), begin + NUMBER * entries)
             first = last
         return Features(self._width, offsets=offsets, index=index, value=value)
 

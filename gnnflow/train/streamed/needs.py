@@ -70,7 +70,7 @@ class Needs:
         return cls(
             fixed,
             _resident(model, size, place, place.outputs),
-            max(_resident(model, size, place, place.at_loss), _measured(model, size, place)),
+            max(_resident(model, size, place, place.at_loss), _at_metrics(model, size, place)),
             bytes_per_row(layers, place),
             place.per_edge + columns + 6 * NUMBER * heads + place.per_number * bool(heads),
             max(map(bytes_per_picked, layers)),
@@ -136,7 +136,7 @@ def _label_bytes(size: GraphSize) -> int:
     return size.labelled * (_PER_LABELLED + size.label_bytes)
 
 
-def _measured(model: Model, size: GraphSize, place: Place) -> int:
+def _at_metrics(model: Model, size: GraphSize, place: Place) -> int:
     """Return the bytes while metrics of the test split are computed; of one label they are fewer than of the loss."""
     if not place.reads or size.label_bytes <= _ONE_LABEL:
         return 0
