@@ -247,7 +247,7 @@ class StageOperator(BaseOperator):
         async def watch() -> dict[str, Any]:
             async with submissions.connect(endpoint.address, endpoint.security) as client:
                 event: dict[str, Any] = await submissions.run(
-                    client, submission, say=self.log.info, seconds=self.poll_seconds
+                    client, submission, say=self.log.info, seconds=self.poll_seconds, stopped=lambda: self._killed
                 )
                 return event
 

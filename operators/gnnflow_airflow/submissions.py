@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gnnflow.graph.errors import ClusterError
 from gnnflow.mapreduce import preflight
 from gnnflow.remote.driver import drive
-from gnnflow.remote.task_log import SECONDS_BETWEEN
+from gnnflow.remote.task_log import SECONDS_BETWEEN, never
 
 if TYPE_CHECKING:
     from distributed import Client, Security
@@ -41,6 +41,7 @@ _NO_WORKERS = {
     "error": f"the Dask cluster has had no workers for {_NO_WORKERS_SECONDS:.0f} s; start some, a retry resumes",
     "hopeless": False,
 }
+_STOPPED = {"kind": "stopped", "error": "it was stopped before it was submitted"}
 _UNANSWERED = {"kind": "lost", "error": "the Dask scheduler does not answer any more"}
 LOST = {"kind": "lost", "error": "the Dask cluster no longer knows this submission"}
 
@@ -100,19 +101,28 @@ class Drought:
 
 
 async def run(
-    client: Client, submission: Submission, *, say: Callable[[str], None], seconds: float = SECONDS_BETWEEN
+    client: Client,
+    submission: Submission,
+    *,
+    say: Callable[[str], None],
+    seconds: float = SECONDS_BETWEEN,
+    stopped: Callable[[], bool] = never,
 ) -> Any:
     """Submit it unless the cluster has it already, wait until it ends and return its last event.
 
-    Nothing of gnnflow is sent before every worker has said what it has installed.
+    Nothing of gnnflow is sent before every worker has said what it has installed, or once `stopped` is true.
     """
     try:
         if not await _answer(is_known(client, submission.name), say):
-            if not await _has_workers(client, say):
+            if not await _has_workers(client, say, stopped):
                 return _NO_WORKERS
             await preflight.refuse_unfit(client)
+            if stopped():
+                return _STOPPED
             await submit(client, submission)
             say(f"submitted {submission.name}")
+            if stopped():  # whoever stopped it may have looked for it before it had a name there
+                await cancel(client, submission.name, say=say)
         return await watch(client, submission.name, say=say, seconds=seconds)
     except ClusterError as error:
         return {"kind": "failed", "error": str(error), "hopeless": False}
@@ -170,11 +180,11 @@ async def _answer(question: Coroutine[Any, Any, Result], say: Callable[[str], No
         asked.cancel()
 
 
-async def _has_workers(client: Client, say: Callable[[str], None]) -> bool:
-    """Wait until the cluster has a worker; return False where none comes."""
+async def _has_workers(client: Client, say: Callable[[str], None], stopped: Callable[[], bool]) -> bool:
+    """Wait for the cluster's first worker, unless stopped; return False where none comes."""
     drought, probe = Drought(say), None
     try:
-        while not (workers := await _answer(_count_workers(client), say)):
+        while not (workers := await _answer(_count_workers(client), say)) and not stopped():
             if drought.is_over(workers=workers):
                 return False
             # A cluster that scales with its waiting tasks starts a worker for this one, which any worker can run.

@@ -49,10 +49,20 @@ def submission_of(config, stage="ingest"):
     return submissions.Submission(submissions.new_name(stage), stage, config.model_dump(mode="json"))
 
 
-def submit(cluster, submission, *, say):
+def submit(cluster, submission, *, say, **options):
     async def ask():
         async with submissions.connect(cluster.address) as client:
-            return await submissions.run(client, submission, say=say)
+            return await submissions.run(client, submission, say=say, **options)
+
+    return asyncio.run(ask())
+
+
+def running_on(cluster):
+    """Return the names of what a cluster's workers have to do."""
+
+    async def ask():
+        async with submissions.connect(cluster.address) as client:
+            return [key for keys in (await client.processing()).values() for key in keys]
 
     return asyncio.run(ask())
 
@@ -90,6 +100,37 @@ def test_a_stage_waits_for_the_first_worker_and_says_so(tmp_path, config, monkey
 
         assert submit(cluster, submission_of(config), say=say)["kind"] == "finished"
     assert sum("no workers" in line for line in said) == 1
+
+
+def test_nothing_is_submitted_for_a_task_that_was_stopped_while_it_waited_for_a_worker(tmp_path, config):
+    said = []
+    with foreign_cluster(tmp_path) as cluster:
+        cluster.start_scheduler()
+        stop = threading.Event()
+        threading.Timer(1.0, stop.set).start()
+        event = submit(cluster, submission_of(config), say=said.append, stopped=stop.is_set)
+        assert event["kind"] == "stopped"
+    assert said == []
+
+
+def test_a_submission_whose_task_was_stopped_before_it_had_a_name_there_is_cancelled(tmp_path, config, monkeypatch):
+    stop = threading.Event()
+    submit_it = submissions.submit
+
+    async def submit_as_it_is_stopped(client, submission):
+        assert not await submissions.is_known(client, submission.name)  # so whoever stops it finds nothing to stop
+        stop.set()
+        await submit_it(client, submission)
+
+    monkeypatch.setattr(submissions, "submit", submit_as_it_is_stopped)
+    said = []
+    submission = submission_of(config, "train")
+    with foreign_cluster(tmp_path) as cluster:
+        cluster.start_scheduler()
+        cluster.start_worker("good")
+        assert submit(cluster, submission, say=said.append, stopped=stop.is_set)["kind"] == "lost"
+        assert running_on(cluster) == []
+    assert any(line.startswith(f"stopped {submission.name}") for line in said)
 
 
 def test_a_lost_scheduler_is_said_in_the_log_and_ends_as_a_loss(tmp_path, config):
@@ -157,7 +198,7 @@ class Quiet:
 
 @contextlib.contextmanager
 def waiting_task(folder):
-    """Yield a task that is about to wait for a long training on a cluster, what the cluster runs, and that cluster."""
+    """Yield a task that is about to wait for a long training on a cluster, and how to ask what that cluster runs."""
     write_graph(folder)
     config = graph_config(folder, train={**TRAIN, "epochs": 10_000})
     for stage in ("ingest", "select", "flat"):
@@ -165,26 +206,21 @@ def waiting_task(folder):
     file = folder / "config.yaml"
     file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
 
-    async def ask(address):
-        async with submissions.connect(address) as client:
-            return [key for keys in (await client.processing()).values() for key in keys]
-
     with foreign_cluster(folder) as cluster:
         cluster.start_scheduler()
         cluster.start_worker("good")
-        address = cluster.address
-        yield (
-            TrainOperator(task_id="train", config=str(file), cluster_address=address, deferrable=False, poll_seconds=1),
-            lambda: asyncio.run(ask(address)),
+        task = TrainOperator(
+            task_id="train", config=str(file), cluster_address=cluster.address, deferrable=False, poll_seconds=1
         )
+        yield task, lambda: running_on(cluster)
 
 
 @contextlib.contextmanager
 def signal_once(running, number):
-    """Send this process a signal when a cluster runs something."""
+    """Send this process a signal when a cluster runs a training."""
 
     def send():
-        while not running():
+        while not any(name.startswith("gnnflow-train") for name in running()):
             time.sleep(0.2)
         os.kill(os.getpid(), number)
 
