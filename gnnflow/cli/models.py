@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gnnflow import registry
+from gnnflow.graph.errors import StorageError
 from gnnflow.graph.figures import metric_text
 from gnnflow.graph.labels import is_bound
 from gnnflow.storage.filesystem import exists
@@ -58,19 +59,28 @@ def list_models(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """List the versions, newest last, with their aliases and test scores."""
-    rows = []
+    """List the versions, newest last, with their aliases and test scores; damaged ones are named after the others."""
+    rows: list[dict[str, Any]] = []
+    damaged: list[StorageError] = []
     for model in registry.list_models(workspace) if name is None else (name,):
         aliases = registry.read_aliases(workspace, model)
         numbers = registry.published_versions(workspace, model)
         if name is not None and not numbers:
             raise registry.unknown_model(workspace, name)
-        rows += [_row(registry.read_version(workspace, model, number), aliases) for number in numbers]
+        for number in numbers:
+            try:
+                rows.append(_row(registry.read_version(workspace, model, number), aliases))
+            except StorageError as error:
+                damaged.append(error)
+    if rows and not as_json:
+        _print_table(rows, ("name", "version", "aliases", "created", "test"))
+    for each in damaged[:-1]:
+        typer.echo(f"error: {each}", err=True)
+    if damaged:  # a program gets all versions or none
+        raise damaged[-1]
     if as_json:
         typer.echo(json.dumps(rows, sort_keys=True))
-    elif rows:
-        _print_table(rows, ("name", "version", "aliases", "created", "test"))
-    else:
+    elif not rows:
         typer.echo("no models; publish a run with `gnnflow publish CONFIG`")
 
 

@@ -62,7 +62,12 @@ def expand(value: Any, environment: Mapping[str, str], *, where: str = "", deplo
     return _expand_text(value, environment, where, here) if isinstance(value, str) else value
 
 
-def without_values(text: str, values: Any) -> str:
+def without_values(error: ConfigError, values: Any) -> ConfigError:
+    """Return an error that shows what the environment gave to `values` by the variables' names."""
+    return ConfigError(_masked(error.problem, values), where=error.where, fix=_masked(error.fix, values))
+
+
+def _masked(text: str, values: Any) -> str:
     """Return a message with what the environment gave to `values` as `${NAME}` again.
 
     A value is looked for as a whole text and as whole words that are no part of a key, as `train` is in `train.lr`: the

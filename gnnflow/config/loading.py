@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from gnnflow.config.cluster_section import AddressCluster
 from gnnflow.config.deployment import Deployment, anchored
-from gnnflow.config.environment import apply_overrides, expand
+from gnnflow.config.environment import apply_overrides, expand, without_values
 from gnnflow.config.messages import explain
 from gnnflow.config.published import published_name
 from gnnflow.config.root import Config
@@ -79,7 +79,10 @@ def config_from_dict(
         config = Config.model_validate(values)
     except ValidationError as error:
         raise explain(error, values, model=Config, source=source) from None
-    return _as_allowed(config, Deployment.here())
+    try:
+        return _as_allowed(config, Deployment.here())
+    except ConfigError as error:
+        raise without_values(error, values) from None
 
 
 def _as_allowed(config: Config, deployment: Deployment) -> Config:

@@ -82,8 +82,7 @@ def explain(error: ValidationError, raw: Any, *, model: type[Section], source: s
 
     It shows variables by their names, never their values.
     """
-    found = _explain(error, raw, model=model, source=source)
-    return ConfigError(without_values(found.problem, raw), where=found.where, fix=without_values(found.fix, raw))
+    return without_values(_explain(error, raw, model=model, source=source), raw)
 
 
 def _explain(error: ValidationError, raw: Any, *, model: type[Section], source: str) -> ConfigError:

@@ -67,6 +67,14 @@ def test_a_message_names_the_variable_and_never_its_value(override):
     assert "${V}" in str(caught.value)
 
 
+@pytest.mark.parametrize("override", ["graph.nodes='https://${GNNFLOW_V}/n'", "model.kind='${GNNFLOW_V}:Gated'"])
+def test_a_message_of_what_is_not_allowed_here_names_the_variable_too(override, service):
+    with pytest.raises(ConfigError, match=r"allowed here|imported here") as caught:
+        load_config(TEXT, overrides=[override], environment={"GNNFLOW_V": "hunter2"})
+    assert "hunter2" not in str(caught.value)
+    assert "${GNNFLOW_V}" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "uri",
     [

@@ -255,3 +255,16 @@ def test_the_command_line_publishes_shows_and_rolls_back(graph: Path) -> None:
     refused = run_cli(["models", "show", "small", "3", *workspace])
     assert refused.code == 2
     assert "Versions: 1, 2" in refused.err
+
+
+def test_a_version_whose_record_is_gone_hides_no_other(graph: Path) -> None:
+    published(config_of(graph, BAD))
+    published(config_of(graph))
+    workspace = ["--workspace", str(graph / "runs")]
+    (graph / "runs/registry/small/1/version.json").unlink()
+    listed = run_cli(["models", "list", *workspace])
+    assert (listed.code, len(listed.out.splitlines())) == (2, 2)
+    assert listed.out.splitlines()[1].split()[:3] == ["small", "2", "champion"]
+    assert "registry/small/1/version.json: is missing" in listed.err
+    (document,) = map(json.loads, run_cli(["models", "list", *workspace, "--json"]).out.splitlines())
+    assert document["error"]["where"].endswith("registry/small/1/version.json")
