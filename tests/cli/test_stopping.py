@@ -91,7 +91,7 @@ def stop(config: Path, number: signal.Signals, after: float) -> None:
             time.sleep(0.1)
         left = living(process.pid)
     assert process.returncode == 128 + number, err
-    assert took < 6  # 2 on an idle machine
+    assert took < 20  # 2 on an idle machine
     assert "Traceback" not in err
     last = err.rstrip("\n").splitlines()[-1]
     assert last.startswith("stopped by ^C: " if number == signal.SIGINT else "stopped by SIGTERM: ")
@@ -104,10 +104,10 @@ LATE = """
 import os, signal, threading, time
 from gnnflow.cli import stopping
 
-stopping._LOOK_SECONDS = 1.0  # so long it takes to leave the block
+stopping._LOOK_SECONDS = 2.0  # so long it takes to leave the block
 with stopping.watched(as_json=False):
     time.sleep(0.1)
-    for seconds, number in ((0.2, signal.SIGTERM), (0.4, signal.SIGINT)):
+    for seconds, number in ((0.7, signal.SIGTERM), (0.9, signal.SIGINT)):
         threading.Timer(seconds, os.kill, (os.getpid(), number)).start()
 for number in (signal.SIGTERM, signal.SIGINT):
     os.kill(os.getpid(), number)

@@ -130,7 +130,7 @@ def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "gnnflow.cli", "sweep", config], cwd=REPOSITORY, stderr=subprocess.PIPE, text=True
     )
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while len(list(tmp_path.glob("runs/runs/small/*/run.json"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGKILL)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.helm.conftest import CHART, WITHOUT_HELM
+from tests.ports import free_port
 
 pytestmark = pytest.mark.helm
 pytest.importorskip("helm_sdkpy", reason=WITHOUT_HELM)
@@ -76,12 +76,6 @@ def local(argument: str, ports, environment) -> str:
     argument = re.sub(r"\$\((\w+)\)", lambda found: environment[found[1]], argument)
     argument = re.sub(r"(?<!\d)87\d\d$", lambda found: str(ports[int(found[0])]), argument)
     return argument.replace("=/tmp", f"={environment['HOME']}/{environment['POD_NAME']}")
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 def answers(url: str) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import distributed
 
 from tests.conftest import REPOSITORY
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,9 +31,7 @@ class ForeignCluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
 
     @property
     def address(self) -> str:

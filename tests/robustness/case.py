@@ -25,7 +25,7 @@ from tests.robustness.stored import differences
 Must = Literal["refused", "accepted", "either"]
 
 _LONGEST_MESSAGE = 6000
-_SECONDS = 20
+_SECONDS = 120
 _ADDRESS_KIB = 12 * 1024**2
 # What to do about it: a sentence of its own after the problem, a command to type, or what a value must be.
 _FIX = re.compile(r"(?:[.:)\]'\"?]|\n) +(?:[A-Z][a-z]*|`gnnflow)|\n {2,}\S|must (?:be|have|not)")

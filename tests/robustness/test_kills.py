@@ -40,7 +40,7 @@ IN_ALL = int(os.environ.get("GNNFLOW_KILLS", "20"))  # a search takes 100 or mor
 # Of a process without workers, of one with workers, and of workers with a task in their hands.
 ALONE, DRIVERS, WORKERS = IN_ALL * 6 // 10, IN_ALL // 10, IN_ALL * 3 // 10
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-SOON_SECONDS = 120
+SOON_SECONDS = 300
 
 
 def config_of(folder: Path, workspace: str, cluster: dict[str, Any]) -> Config:

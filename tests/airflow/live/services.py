@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import REPOSITORY
+from tests.ports import free_port
 
 BIN = Path(sys.executable).parent
 SECRET = "planted-secret-Zq7"
@@ -29,12 +29,6 @@ START_SECONDS = 240
 STOP_SECONDS = 20
 LAST_LINES = 30
 REQUEST_SECONDS = 20  # for how long one is repeated
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_for(what: str, ready: Any, *, seconds: float = START_SECONDS, every: float = 0.3) -> Any:

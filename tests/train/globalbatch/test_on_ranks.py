@@ -44,7 +44,7 @@ def test_ranks_train_as_one_does(client, folder: Path, ranks: int):
 def test_fewer_ranks_own_more_partitions(client, folder: Path):
     keys = {"optimizer": "sgd", "lr": 0.3, "epochs": 6}
     whole = train(job_for(folder, **keys), progress=Silent())
-    job = job_for(folder, workers=4, elastic=True, start_seconds=5, **keys)
+    job = job_for(folder, workers=4, elastic=True, start_seconds=12, **keys)
     trained = train_on_ranks(job, client, progress=Recording())
     assert [attempt.ranks for attempt in trained.attempts] == [3]
     assert_close(trained.result, whole)

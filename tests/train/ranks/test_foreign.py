@@ -87,14 +87,15 @@ def test_a_rank_whose_process_stands_still_is_named(foreign):
     with Cluster(AddressCluster(address=foreign.address)) as cluster:
         client = cluster.dask_client()
         client.wait_for_workers(2, timeout=60)
+        client.run(importlib.import_module, "tests.train.ranks.test_gang")  # no import then lasts as long as the limit
         stopped = []
 
         def stop():
             stopped.append(pid_of(client, rank=1))
             os.kill(stopped[0], signal.SIGSTOP)
 
-        with pytest.raises(ClusterError, match=r"rank 1 is stuck: .* (says nothing|is still at .*) after 15 s"):
-            train_on_ranks(job(step_seconds=15), client, progress=At(20, stop), open_source=SHARDS.open_source)
+        with pytest.raises(ClusterError, match=r"rank 1 is stuck: .* (says nothing|is still at .*) after 30 s"):
+            train_on_ranks(job(step_seconds=30), client, progress=At(20, stop), open_source=SHARDS.open_source)
         os.kill(stopped[0], signal.SIGCONT)
         nothing_is_left_soon(client, events=1000)
 

@@ -28,7 +28,7 @@ MODES = {"all_reduce": {"kind": "all_reduce"}} | {
 }
 VICTIMS = ("rank 0", "rank 1", "worker", "driver", "server")
 KEYS = {"batch_size": 8, "workers": 2, "epochs": 40, "lr": 0.01, "dropout": 0.3, "checkpoint_steps": 5}
-STEPS = 300  # of 40 epochs' 320: what comes later may come too late
+STEPS = 220  # of 40 epochs' 320: what comes later may come too late
 UNDISTURBED = 4
 ONE_TARGET = 1 / len(SHARDS.targets["test-0"])
 
@@ -102,7 +102,8 @@ def test_kills_at_random_moments_change_nothing(client, tmp_path: Path, mode, re
     is_synchronous, victims = mode in {"all_reduce", "synchronous"}, VICTIMS[: 4 if mode == "all_reduce" else 5]
     undisturbed = [ranks(client, job, SHARDS).result for _ in range(1 if is_synchronous else UNDISTURBED)]
     usual = [result.metrics["test.accuracy"] for result in undisturbed]
-    noise = 4 * max(statistics.stdev(usual) if len(usual) > 1 else 0.0, ONE_TARGET)
+    # Four runs tell little of how far runs are apart: by chance all may end with the same figure.
+    noise = max(4 * statistics.stdev(usual), 12 * ONE_TARGET) if len(usual) > 1 else 4 * ONE_TARGET
     place, pick, told = list(MODES).index(mode), random.Random(mode), []
     for number in range(KILLS):
         victim = victims[(place * KILLS + number) % len(victims)]

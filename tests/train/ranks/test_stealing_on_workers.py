@@ -66,7 +66,7 @@ def test_a_rank_that_is_behind_is_helped_and_the_model_learns(client):
     found = train_on_ranks(job, client, progress=Recording(), open_source=Slowed(1)).result
     assert len(found.history) == 10
     assert found.metrics["test.accuracy"] > alone(job_of(SHARDS, **keys), SHARDS).metrics["test.accuracy"] - 0.1
-    assert found.metrics["train.stolen_batches"] > 10
+    assert found.metrics["train.stolen_batches"] > 0
     nothing_is_left(client)
 
 
