@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow.sdk import BaseOperator
@@ -190,28 +191,29 @@ class StageOperator(BaseOperator):
 
     def _on_cluster(self, context: Context, config: Config, endpoint: DaskEndpoint, *, losses: int) -> dict[str, Any]:
         """Name the submission and let the trigger make it; without deferral, make it from here."""
-        from gnnflow_airflow.submissions import Submission
-
-        name = self._name_submission(context, endpoint)
+        submission = self._submission(context, config, endpoint)
         if self._killed:
             raise AirflowException(_STOPPED)
-        submission = Submission(name, self.stage, config.model_dump(mode="json"))
         if self.deferrable:
             trigger = self._trigger(submission, endpoint)
             self.defer(trigger=trigger, method_name="execute_complete", kwargs={"losses": losses})
         return self.execute_complete(context, self._watch_here(submission, endpoint), losses)
 
-    def _name_submission(self, context: Context, endpoint: DaskEndpoint) -> str:
-        """Return the name of what an earlier attempt left on the cluster, if it is still known there, or a new one."""
+    def _submission(self, context: Context, config: Config, endpoint: DaskEndpoint) -> Submission:
+        """Return what an earlier attempt left on the cluster, if it does as this one would, or a new one."""
         from gnnflow.mapreduce.preflight import refuse_unfit
         from gnnflow_airflow import submissions
 
+        new = submissions.Submission.new(self.stage, config.model_dump(mode="json"))
         store = context.get("task_state_store")
         earlier = store.get(_STATE_KEY) if store is not None else None
 
-        async def look() -> tuple[bool, str]:
+        async def look() -> tuple[str, str]:
             async with submissions.connect(endpoint.address, endpoint.security) as client:
-                known = isinstance(earlier, str) and await submissions.is_known(client, earlier)
+                known = earlier if isinstance(earlier, str) and await submissions.is_known(client, earlier) else ""
+                if known and not new.does_as(known):  # the config was edited since
+                    await submissions.cancel(client, known, say=self.log.info)
+                    known = ""
                 if not known and not await refuse_unfit(client):
                     self.log.warning("the Dask cluster %s has no workers yet", endpoint.address)
                 return known, str(client.dashboard_link or "")
@@ -219,13 +221,12 @@ class StageOperator(BaseOperator):
         known, dashboard = self._ask(look())
         self._link(context, DashboardLink.xcom_key, dashboard)
         if known:
-            self.log.info("waiting for %s, which an earlier attempt started", earlier)
-            return str(earlier)
-        name = submissions.new_name(self.stage)
+            self.log.info("waiting for %s, which an earlier attempt started", known)
+            return replace(new, name=known)
         if store is not None:
-            store.set(_STATE_KEY, name)
-        self.log.info("handing %s to the cluster; dashboard: %s", name, dashboard or "none")
-        return name
+            store.set(_STATE_KEY, new.name)
+        self.log.info("handing %s to the cluster; dashboard: %s", new.name, dashboard or "none")
+        return new
 
     def _trigger(self, submission: Submission, endpoint: DaskEndpoint) -> StageTrigger:
         from gnnflow_airflow.trigger import StageTrigger

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import time
 import uuid
 from collections.abc import Callable, Coroutine
@@ -19,15 +20,17 @@ from gnnflow.graph.errors import ClusterError
 from gnnflow.mapreduce import preflight
 from gnnflow.remote.driver import drive
 from gnnflow.remote.task_log import SECONDS_BETWEEN, never
+from gnnflow.storage.writing import encode_json
 
 if TYPE_CHECKING:
     from distributed import Client, Security
 
 Result = TypeVar("Result")
 
-_CONNECT_SECONDS = 15
+_PREFIX = "gnnflow-"
+_CONNECT_SECONDS = 15.0
 _LOOK_SECONDS = 0.5
-_GRACE_SECONDS = 4.0
+_GRACE_SECONDS = 3.0  # Airflow kills the process of a stopped task after 5
 _NO_WORKERS_SECONDS = 600.0  # time for an autoscaler to bring up the first
 _SILENT_SECONDS = 10.0  # without workers, or without an answer: then the log says so
 _LOST_SECONDS = 60.0  # a scheduler may be busy for a while
@@ -41,23 +44,27 @@ _NO_WORKERS = {
     "error": f"the Dask cluster has had no workers for {_NO_WORKERS_SECONDS:.0f} s; start some, a retry resumes",
     "hopeless": False,
 }
-_STOPPED = {"kind": "stopped", "error": "it was stopped before it was submitted"}
+_STOPPED = {"kind": "stopped", "error": "it was stopped"}
 _UNANSWERED = {"kind": "lost", "error": "the Dask scheduler does not answer any more"}
 LOST = {"kind": "lost", "error": "the Dask cluster no longer knows this submission"}
 
 
-def new_name(stage: str) -> str:
+def new_name(what: str) -> str:
     """Return a name never used before: a cleared task must not meet what its predecessor is just cancelling."""
-    return f"gnnflow-{stage}-{uuid.uuid4().hex[:12]}"
+    return f"{_PREFIX}{what}-{uuid.uuid4().hex[:12]}"
+
+
+def _digest(config: dict[str, Any]) -> str:
+    return hashlib.sha256(encode_json(config)).hexdigest()[:12]
 
 
 @contextlib.asynccontextmanager
-async def connect(address: str, security: Security | None = None) -> Any:
+async def connect(address: str, security: Security | None = None, *, seconds: float = _CONNECT_SECONDS) -> Any:
     """Connect to a Dask scheduler. Raises ClusterError where none answers."""
     from distributed import Client
 
     try:
-        client = await Client(address, asynchronous=True, timeout=_CONNECT_SECONDS, security=security)
+        client = await Client(address, asynchronous=True, timeout=seconds, security=security)
     except (OSError, TimeoutError, ValueError) as error:
         raise ClusterError(
             f"no Dask scheduler answers ({type(error).__name__})",
@@ -73,11 +80,20 @@ async def connect(address: str, security: Security | None = None) -> Any:
 
 @dataclass(frozen=True)
 class Submission:
-    """A stage's driver under a name: the config as plain values is all it needs."""
+    """A stage's driver under a name, which tells the stage and the config: its plain values are all that it needs."""
 
     name: str
     stage: str
     config: dict[str, Any]
+
+    @staticmethod
+    def new(stage: str, config: dict[str, Any]) -> Submission:
+        """Return one under a name never used before."""
+        return Submission(new_name(f"{stage}-{_digest(config)}"), stage, config)
+
+    def does_as(self, name: str) -> bool:
+        """Return whether the submission of a name runs this stage with this config."""
+        return name.startswith(f"{_PREFIX}{self.stage}-{_digest(self.config)}-")
 
 
 @dataclass
@@ -114,16 +130,14 @@ async def run(
     """
     try:
         if not await _answer(is_known(client, submission.name), say):
-            if not await _has_workers(client, say, stopped):
-                return _NO_WORKERS
-            await preflight.refuse_unfit(client)
+            while not stopped() and not await preflight.refuse_unfit(client):  # or those it had are gone again
+                if not await _has_workers(client, say, stopped):
+                    return _NO_WORKERS
             if stopped():
                 return _STOPPED
             await submit(client, submission)
             say(f"submitted {submission.name}")
-            if stopped():  # whoever stopped it may have looked for it before it had a name there
-                await cancel(client, submission.name, say=say)
-        return await watch(client, submission.name, say=say, seconds=seconds)
+        return await watch(client, submission.name, say=say, seconds=seconds, stopped=stopped)
     except ClusterError as error:
         return {"kind": "failed", "error": str(error), "hopeless": False}
     except OSError:
@@ -135,7 +149,8 @@ async def submit(client: Client, submission: Submission) -> None:
     """Start the stage's driver."""
     name = submission.name
     future = client.submit(drive, submission.stage, submission.config, name, key=name, pure=False)
-    await client.publish_dataset(future, name=name)
+    with contextlib.suppress(KeyError):  # another triggerer, which took this one for dead, was first
+        await client.publish_dataset(future, name=name)
 
 
 async def is_known(client: Client, name: str) -> bool:
@@ -143,14 +158,20 @@ async def is_known(client: Client, name: str) -> bool:
     return name in await client.list_datasets()
 
 
-async def watch(client: Client, name: str, *, say: Callable[[str], None], seconds: float = SECONDS_BETWEEN) -> Any:
+async def watch(
+    client: Client, name: str, *, say: Callable[[str], None], seconds: float, stopped: Callable[[], bool]
+) -> Any:
     """Wait until a submission ends and return its last event; its progress goes to `say` every few seconds.
 
-    One that the cluster does not know (a new scheduler, or it was cancelled) gives LOST. Raises OSError where the
-    scheduler does not answer.
+    It is cancelled once `stopped` is true: whoever stopped it may have looked for it before it had a name there. One
+    that the cluster does not know (a new scheduler, or it was cancelled) gives LOST. Raises OSError where the scheduler
+    does not answer.
     """
     said, spoken, drought = 0, 0.0, Drought(say)
     while (status := await _answer(_status(client, name), say)) in _UNDER_WAY:
+        if stopped():
+            await cancel(client, name, say=say)
+            return _STOPPED
         if not await _answer(is_known(client, name), say):
             break
         if time.monotonic() - spoken >= seconds:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from gnnflow_airflow.hook import DaskEndpoint
 
+_KILL_SECONDS = 20.0  # for connecting; Airflow waits 30 for all of it
+
 
 class StageTrigger(BaseTrigger):
     """Fires once, when a submission ends, is lost, or runs past its deadline.
@@ -79,10 +81,10 @@ class StageTrigger(BaseTrigger):
 
         endpoint = await self._endpoint()
         try:
-            async with submissions.connect(endpoint.address, endpoint.security) as client:
+            async with submissions.connect(endpoint.address, endpoint.security, seconds=_KILL_SECONDS) as client:
                 await submissions.cancel(client, self.submission, say=self.log.info)
         except ClusterError as error:
-            self.log.warning("nothing to stop: %s", error)
+            self.log.warning("%s was not stopped and runs on where its cluster does: %s", self.submission, error)
 
     async def _watch(self) -> dict[str, Any]:
         from gnnflow.graph.errors import ClusterError

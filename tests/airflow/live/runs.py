@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -16,7 +15,7 @@ import s3fs
 from gnnflow.config import config_from_dict
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
-from gnnflow.stages.running import run_stage
+from gnnflow.stages.running import is_done, run_stage
 from gnnflow_airflow import submissions
 from gnnflow_airflow.form import nested
 from tests.airflow.live.services import System, wait_for
@@ -161,6 +160,11 @@ class Case(PipelineRun):
             run_stage(context, stage)
         self.trigger()
 
+    def is_trained(self) -> bool:
+        """Say whether training has come to its end."""
+        config = config_from_dict(nested({**self.conf, "cluster.kind": "synchronous"}))
+        return is_done(StageContext.of(config), "train")
+
     def until_training(self) -> str:
         """Wait until training runs on the cluster and return the worker it runs on."""
         wait_for("deferred training", lambda: self.tasks().get("train") == "deferred", seconds=200)
@@ -207,11 +211,9 @@ def kill_worker(live: System, address: str) -> None:
     os.kill(asyncio.run(pid()), signal.SIGKILL)
 
 
-def seconds_until_free(live: System, *, limit: float) -> float:
-    """Return how long the cluster takes until no worker runs anything."""
-    begin = time.monotonic()
-    wait_for("a free cluster", lambda: not any(processing(live).values()), seconds=limit)
-    return time.monotonic() - begin
+def wait_until_free(live: System) -> None:
+    """Wait until no worker of the cluster runs anything."""
+    wait_for("a free cluster", lambda: not any(processing(live).values()), seconds=200)
 
 
 def grep(needle: str, folder: Path) -> list[str]:

@@ -19,6 +19,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+from gnnflow.graph.errors import ClusterError
 from tests.conftest import REPOSITORY
 from tests.ports import free_port
 
@@ -35,7 +36,7 @@ def wait_for(what: str, ready: Any, *, seconds: float = START_SECONDS, every: fl
     """Return what `ready()` returns once that is true. Raises TimeoutError naming what was waited for."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        with contextlib.suppress(OSError, urllib.error.URLError, KeyError):
+        with contextlib.suppress(OSError, urllib.error.URLError, KeyError, ClusterError):
             if found := ready():
                 return found
         time.sleep(every)

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("airflow", reason="needs apache-airflow: pip install 'gnnflow[airflow]'")
 
-from tests.airflow.live.runs import Case, kill_worker, seconds_until_free
+from tests.airflow.live.runs import Case, kill_worker, wait_until_free
 from tests.airflow.live.services import wait_for
 
 pytestmark = [
@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),
     pytest.mark.timeout(1500),
 ]
-LONG = {"epochs": 300}
+LONG = {"epochs": 1000}  # five seconds of training on an idle machine
 
 
 def test_values_the_form_would_not_allow_are_refused(live, tmp_path):
@@ -63,7 +63,8 @@ def test_marking_a_deferred_task_failed_frees_the_cluster_and_a_rerun_completes(
     case.begin_at_training()
     case.until_training()
     case.mark_failed("train")
-    assert seconds_until_free(live, limit=60) < 20
+    wait_until_free(live)
+    assert not case.is_trained()  # it was stopped, and did not end
     assert case.wait() == "failed"
     case.clear("train", only_failed=False)
     assert case.wait(seconds=500) == "success", case.tasks()
@@ -71,13 +72,13 @@ def test_marking_a_deferred_task_failed_frees_the_cluster_and_a_rerun_completes(
 
 
 def test_a_task_marked_failed_before_its_trigger_started_leaves_nothing_behind(live, tmp_path):
-    case = Case(live, tmp_path, "early", epochs=3000)
+    case = Case(live, tmp_path, "early", epochs=10_000)
     case.begin_at_training()
     wait_for("deferred training", lambda: case.tasks().get("train") == "deferred", seconds=200, every=0.05)
     case.mark_failed("train")
-    assert seconds_until_free(live, limit=60) < 20
     assert case.wait() == "failed"
-    assert seconds_until_free(live, limit=60) < 20
+    wait_until_free(live)
+    assert not case.is_trained()
 
 
 def test_clearing_a_deferred_task_runs_it_again(live, tmp_path):
