@@ -4,7 +4,8 @@
 the cluster the config names. For a Dask cluster it first looks whether the stage's result is there already, since then
 there is nothing to hand over. Otherwise it asks what the cluster's workers have installed, names a submission, keeps
 the name in the task's state store (which survives retries and clearing) and defers to a trigger that submits the stage
-and waits; a retry finds the name there and waits for the same submission instead of making a second.
+and waits; a retry finds the name there and, where the config is still the same, waits for that submission instead of
+making a second.
 
 A submission may be lost with its scheduler. What it finished lies in the workspace, so the stage is submitted again, a
 few times, and resumes there; after that the task fails, and its retry resumes there too.
