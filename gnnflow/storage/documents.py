@@ -21,7 +21,7 @@ CHECKSUM = "checksum"
 
 def encode_document(value: Mapping[str, Any]) -> bytes:
     """Return a document's bytes with its checksum; equal values are equal bytes."""
-    return encode_json({**value, CHECKSUM: _checksum(value)})
+    return encode_json({**value, CHECKSUM: digest_of(value)})
 
 
 def write_document(uri: str, value: Mapping[str, Any], *, durable: bool = True) -> FileEntry:
@@ -58,12 +58,13 @@ def load_document(uri: str, *, fix: str) -> dict[str, Any]:
 def check_document(held: Mapping[str, Any], *, uri: str, fix: str) -> None:
     """Raise StorageError where a document's values are not those its checksum was made of."""
     expected = held.get(CHECKSUM)
-    found = _checksum({key: value for key, value in held.items() if key != CHECKSUM})
+    found = digest_of({key: value for key, value in held.items() if key != CHECKSUM})
     if expected is not None and expected != found:
         raise StorageError(
             f"is damaged: its content has the checksum {found}, and it says {expected}", where=uri, fix=fix
         )
 
 
-def _checksum(value: Mapping[str, Any]) -> str:
+def digest_of(value: Mapping[str, Any]) -> str:
+    """Return the sha256 of values as a JSON document, the same for equal values."""
     return hashlib.sha256(encode_json(value)).hexdigest()

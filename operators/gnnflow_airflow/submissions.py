@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import time
 import uuid
 from collections.abc import Callable, Coroutine
@@ -20,7 +19,7 @@ from gnnflow.graph.errors import ClusterError
 from gnnflow.mapreduce import preflight
 from gnnflow.remote.driver import drive
 from gnnflow.remote.task_log import SECONDS_BETWEEN, never
-from gnnflow.storage.writing import encode_json
+from gnnflow.storage.documents import digest_of
 
 if TYPE_CHECKING:
     from distributed import Client, Security
@@ -55,7 +54,7 @@ def new_name(what: str) -> str:
 
 
 def _digest(config: dict[str, Any]) -> str:
-    return hashlib.sha256(encode_json(config)).hexdigest()[:12]
+    return digest_of(config)[:12]
 
 
 @contextlib.asynccontextmanager

@@ -31,6 +31,7 @@ _PRELOADED = [
     "matplotlib.figure",
 ]
 _POLL_SECONDS = 0.001
+_END_SECONDS = 300  # after which it hangs; the first in a process waits for what is preloaded
 
 
 @dataclass
@@ -58,9 +59,9 @@ class Running:
             time.sleep(_POLL_SECONDS)
         return False
 
-    def wait(self, seconds: float) -> int:
+    def wait(self) -> int:
         """Wait for its end and return its exit code, negative for a signal."""
-        self.process.join(seconds)
+        self.process.join(_END_SECONDS)
         assert not self.alive, f"hangs:\n{self.said}"
         return int(self.process.exitcode)
 

@@ -40,7 +40,6 @@ IN_ALL = int(os.environ.get("GNNFLOW_KILLS", "20"))  # a search takes 100 or mor
 # Of a process without workers, of one with workers, and of workers with a task in their hands.
 ALONE, DRIVERS, WORKERS = IN_ALL * 6 // 10, IN_ALL // 10, IN_ALL * 3 // 10
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-SOON_SECONDS = 300
 
 
 def config_of(folder: Path, workspace: str, cluster: dict[str, Any]) -> Config:
@@ -80,7 +79,7 @@ def left_in_work(workspace: Path) -> list[Path]:
 def whole(graph: Path, config: Config, name: str) -> tuple[Running, dict[str, Any]]:
     """Run a config to its end in a process of its own."""
     running = start(arguments(graph, config, name), graph, name)
-    code = running.wait(SOON_SECONDS)
+    code = running.wait()
     assert code == 0, running.said
     return running, json.loads(running.out.read_text())
 
@@ -99,7 +98,7 @@ def kill_at_random(graph: Path, config: Config, name: str, *, lines: int, pick: 
         time.sleep(pick.uniform(0, 0.05))
         with contextlib.suppress(ProcessLookupError):
             os.kill(running.process.pid, sent)
-    code = running.wait(SOON_SECONDS)
+    code = running.wait()
     assert not (left := running.orphans()), f"{sent.name} left {left} running"
     assert "Traceback" not in running.said, f"{sent.name}:\n{running.said}"
     if sent is signal.SIGINT and code != 0:

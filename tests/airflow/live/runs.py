@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from gnnflow.config import Config
+
 PIPELINE = "gnnflow_pipeline"
 ENDED = {"success", "failed"}
 
@@ -90,9 +92,11 @@ class PipelineRun(LiveRun):
 
     def expected(self, folder: Path) -> pa.Table:
         """Return what the command line gives for the same values, in a workspace of its own."""
-        elsewhere = {"workspace": str(folder / "cli"), "cluster.kind": "synchronous"}
-        config = config_from_dict(nested({**self.conf, **elsewhere}))
-        return pq.read_table(pipeline.run_quietly(config).predictions)
+        return pq.read_table(pipeline.run_quietly(self.config_here(workspace=str(folder / "cli"))).predictions)
+
+    def config_here(self, **keys: Any) -> Config:
+        """Return the config of the same values for this process, with other values of some keys."""
+        return config_from_dict(nested({**self.conf, "cluster.kind": "synchronous", **keys}))
 
 
 def in_bucket(name: str, tables: Path, conf: dict[str, Any]) -> dict[str, Any]:
@@ -154,16 +158,14 @@ class Case(PipelineRun):
 
     def begin_at_training(self) -> None:
         """Do by the command line what comes before training, and trigger the run, which finds it done."""
-        before = config_from_dict(nested({**self.conf, "cluster.kind": "synchronous"}))
-        context = StageContext.of(before)
+        context = StageContext.of(self.config_here())
         for stage in ("ingest", "select", "flat"):
             run_stage(context, stage)
         self.trigger()
 
     def is_trained(self) -> bool:
         """Say whether training has come to its end."""
-        config = config_from_dict(nested({**self.conf, "cluster.kind": "synchronous"}))
-        return is_done(StageContext.of(config), "train")
+        return is_done(StageContext.of(self.config_here()), "train")
 
     def until_training(self) -> str:
         """Wait until training runs on the cluster and return the worker it runs on."""

@@ -20,7 +20,7 @@ from tests.train.ranks.test_gang import SHARDS, Killing, alone, job_of, nothing_
 pytestmark = pytest.mark.distributed
 
 __all__ = ["client", "shared_client"]  # fixtures that pytest finds here
-SECONDS = 0.1
+SECONDS = 0.4  # far more than a step takes on a busy machine
 LOCAL = {"kind": "local", "workers": 2}
 
 
@@ -66,7 +66,7 @@ def test_a_rank_that_is_behind_is_helped_and_the_model_learns(client):
     found = train_on_ranks(job, client, progress=Recording(), open_source=Slowed(1)).result
     assert len(found.history) == 10
     assert found.metrics["test.accuracy"] > alone(job_of(SHARDS, **keys), SHARDS).metrics["test.accuracy"] - 0.1
-    assert found.metrics["train.stolen_batches"] > 0
+    assert found.metrics["train.stolen_batches"] > 10
     nothing_is_left(client)
 
 
