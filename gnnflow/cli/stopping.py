@@ -206,7 +206,11 @@ def _watch(reader: int, done: threading.Event) -> None:
     written = select.poll()  # and not select(), which takes no file with a number above 1023
     written.register(reader, select.POLLIN)
     while not done.is_set() and time.monotonic() < deadline:
-        if signal.sigtimedwait({signal.SIGINT}, _LOOK_SECONDS) is not None:
+        time.sleep(_LOOK_SECONDS)
+        # CPython 3.11's sigtimedwait returns a signal that never came where a pause (SIGSTOP, a debugger) interrupts it
+        # after its deadline. A signal that is pending came, and sigwait takes it at once.
+        if signal.SIGINT in signal.sigpending():
+            signal.sigwait({signal.SIGINT})
             if _stop.number:
                 break  # a second ^C: at once
             _stop.begin(signal.SIGINT)
