@@ -1,23 +1,25 @@
-# make quickstart   generate a small graph, train on it, score it and write the report
-# make test         the default tests, in as many processes as there are cores (eight minutes on two)
-# make test-slow    the odd inputs and the slow tests, likewise in several processes
-# make test-workers those that start worker processes or talk to S3, in two processes
-# make test-all     these three
-# make test-card    the programs for graphics cards, which Triton interprets and compiles without one
-# make test-helm    the Helm chart and the Dockerfile; needs Python 3.12
-# make test-airflow operators and DAGs, also on a live Airflow, in an environment of its own
-# make lint         style, types, import contracts, generated documentation
-# make clean        remove caches, runs and the generated graph
+# make quickstart        generate a small graph, train on it, score it and write the report
+# make test              every claim once, on its smallest case (three minutes on two cores)
+# make test-slice        a part of the exhaustive tests: odd inputs, layers on executions, damages, kills, faults of S3
+# make test-airflow      operators and DAGs, and four journeys and a kill on a live Airflow, in an environment of its own
+# make test-card         the programs for graphics cards, which Triton interprets and compiles without one
+# make test-helm         the Helm chart and the Dockerfile; needs Python 3.12
+# make test-all          everything, each property on all its examples: an hour or two
+# make mutants           seeded faults in the code, and which of the tests find them: a few hours
+# make lint              style, types, import contracts, generated documentation
+# make clean             remove caches, runs and the generated graph
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 AIRFLOW_VENV := .venv-airflow
+UV := $(BIN)/uv
+INSTALL := UV_FIND_LINKS="$$PIP_FIND_LINKS" $(UV) pip install --quiet --python
 NATIVE := $(wildcard native/*)
 
-# What runs a suite, such as SUITE_LIMIT="timeout 60m".
-SUITE_LIMIT ?=
-GIVING_WAY := nice -n 5
+# The part of the exhaustive tests that `test-slice` runs: K/N, or COMMIT/N for the one that the last commit chooses.
+SLICE ?= COMMIT/12
+EXHAUSTIVE := (drawn or exhaustive or robustness or slow or distributed or s3) and not (airflow or gpu or helm)
 
 # Benchmarks are scripts of one folder, and call peers' code that has no types.
 LOOSELY := --allow-untyped-calls --no-warn-return-any --allow-subclassing-any
@@ -27,7 +29,7 @@ LOOSELY := --allow-untyped-calls --no-warn-return-any --allow-subclassing-any
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: quickstart test test-slow test-workers test-all test-airflow test-card test-helm lint docs clean
+.PHONY: quickstart test test-slice test-airflow test-airflow-all test-card test-card-all test-helm test-all mutants lint docs clean
 
 quickstart: $(VENV)/.installed quickstart-data/edges/part-00000.parquet
 	$(BIN)/gnnflow run configs/quickstart.yaml
@@ -36,32 +38,38 @@ quickstart: $(VENV)/.installed quickstart-data/edges/part-00000.parquet
 quickstart-data/edges/part-00000.parquet: | $(VENV)/.installed
 	$(BIN)/gnnflow generate payments --out quickstart-data
 
-# What keeps all cores busy gives way to a live Airflow beside it, and to whoever works here: a third of their share of a
-# core, not nice's default of a tenth, of which a test may starve. All suites alike, or one starves the other.
 test: $(VENV)/.installed-dev
-	$(GIVING_WAY) $(SUITE_LIMIT) $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-test-slow: $(VENV)/.installed-dev
-	$(GIVING_WAY) $(SUITE_LIMIT) $(BIN)/python -m pytest --numprocesses auto --dist worksteal -m "(robustness or slow) and not (distributed or s3)"
-
-# They mostly wait, and each process may have a cluster of four workers at work: two, however many cores there are. The
-# kills and the faults of S3 are counted at the end where their folder is named too.
-test-workers: $(VENV)/.installed-dev
-	$(GIVING_WAY) $(SUITE_LIMIT) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m "distributed or s3" tests tests/robustness
-
-test-all: test test-slow test-workers
+test-slice: $(VENV)/.installed-dev
+	GNNFLOW_TESTS=all .ci/suite $(BIN)/python --numprocesses 2 --dist loadgroup -m "$(EXHAUSTIVE)" --slice $(SLICE)
 
 test-airflow: $(AIRFLOW_VENV)/.installed
-	$(SUITE_LIMIT) $(AIRFLOW_VENV)/bin/python -m pytest -m airflow tests/airflow
+	.ci/suite $(AIRFLOW_VENV)/bin/python -m "airflow and not exhaustive" tests/airflow
 
-# Beside what is installed and not among it: torch's builds for processors have no Triton, and it takes 600 MB each time.
-test-card: $(VENV)/card/.installed $(VENV)/card-3.6/.installed
-	TRITON_INTERPRET=1 GNNFLOW_TRITONS=$(VENV)/card:$(VENV)/card-3.6 PYTHONPATH=$(VENV)/card:. \
-		$(GIVING_WAY) $(SUITE_LIMIT) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal \
-		tests/cuda/test_kernels.py tests/cuda/test_compiled.py
+test-airflow-all: $(AIRFLOW_VENV)/.installed
+	.ci/suite $(AIRFLOW_VENV)/bin/python -m airflow tests/airflow
+
+# By Triton's interpreter where there is no card; all programs are compiled for one.
+test-card: $(VENV)/card/.installed
+	TRITON_INTERPRET=1 GNNFLOW_TRITONS=$(VENV)/card PYTHONPATH=$(VENV)/card:. \
+		$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --slice $(SLICE) tests/cuda/test_kernels.py tests/cuda/test_compiled.py
+
+test-card-all: $(VENV)/card/.installed $(VENV)/card-3.6/.installed
+	GNNFLOW_TESTS=all TRITON_INTERPRET=1 GNNFLOW_TRITONS=$(VENV)/card:$(VENV)/card-3.6 PYTHONPATH=$(VENV)/card:. \
+		$(BIN)/python -m pytest --numprocesses 2 --dist worksteal tests/cuda/test_kernels.py tests/cuda/test_compiled.py
 
 test-helm:
-	$(SUITE_LIMIT) .ci/helm
+	.ci/helm
+
+test-all: export GNNFLOW_TESTS := all
+test-all: $(VENV)/.installed-dev $(AIRFLOW_VENV)/.installed
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+	.ci/suite $(BIN)/python --numprocesses 2 --dist loadgroup -m "$(EXHAUSTIVE)"
+	$(MAKE) test-airflow-all test-card-all test-helm
+
+mutants: $(VENV)/.installed-dev
+	$(BIN)/python .ci/mutants.py
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -83,32 +91,34 @@ $(BIN)/python:
 		{ echo 'gnnflow needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...' >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
+# uv installs in a tenth of pip's time, and finds versions of Airflow's packages that agree; it reads none of pip's
+# settings, so it is told where pip would look.
+$(UV): | $(BIN)/python
+	$(BIN)/python -m pip install --quiet uv
+
 # The stamps are older than pyproject.toml exactly when what it asks for may not be installed, or than the native core's
 # sources when it may not be compiled from them.
-$(VENV)/.installed: pyproject.toml $(NATIVE) | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable .
+$(VENV)/.installed: pyproject.toml $(NATIVE) | $(UV)
+	$(INSTALL) $(BIN)/python --editable .
 	touch $@
 
-$(VENV)/.installed-dev: pyproject.toml $(NATIVE) | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+$(VENV)/.installed-dev: pyproject.toml $(NATIVE) | $(UV)
+	$(INSTALL) $(BIN)/python --editable '.[dev]'
 	touch $(VENV)/.installed $@
 
 # The interpreter of 3.9.0 has `and` of two truth values as an integer, and that of 3.6 does not run beside numpy 2.4.
 $(VENV)/card/.installed: Makefile | $(VENV)/.installed-dev
-	$(BIN)/python -m pip install --quiet --no-deps --target $(VENV)/card triton==3.8.0
+	$(INSTALL) $(BIN)/python --no-deps --target $(VENV)/card triton==3.8.0
 	touch $@
 
 # What came with torch 2.11, whose compiler refuses more than others do: all programs are compiled by both.
 $(VENV)/card-3.6/.installed: Makefile | $(VENV)/card/.installed
-	$(BIN)/python -m pip install --quiet --no-deps --target $(VENV)/card-3.6 triton==3.6.0
+	$(INSTALL) $(BIN)/python --no-deps --target $(VENV)/card-3.6 triton==3.6.0
 	touch $@
 
-# An environment of its own: gnnflow must install, and pass its other tests, without Airflow. uv, because pip searches for
-# many minutes before it finds versions of Airflow's packages that agree. After the other, since both install into .venv
-# and compile the native core.
+# An environment of its own: gnnflow must install, and pass its other tests, without Airflow. After the other, since both
+# compile the native core.
 $(AIRFLOW_VENV)/.installed: pyproject.toml tests/airflow/requirements.txt | $(VENV)/.installed-dev
 	$(BIN)/python -m venv $(AIRFLOW_VENV)
-	$(BIN)/python -m pip install --quiet uv
-	UV_FIND_LINKS="$$PIP_FIND_LINKS" $(BIN)/uv pip install --quiet --python $(AIRFLOW_VENV)/bin/python \
-		--editable '.[airflow,s3,dev]' --requirement tests/airflow/requirements.txt
+	$(INSTALL) $(AIRFLOW_VENV)/bin/python --editable '.[airflow,s3,dev]' --requirement tests/airflow/requirements.txt
 	touch $@

@@ -116,11 +116,24 @@ def _cluster_of_processes() -> Any:
     return Watching
 
 
-def _join(config: AddressCluster, stack: ExitStack) -> Any:
+def _client_class() -> Any:
+    """Return Dask's client, which ends its event loop and thread where nobody answers it."""
     from distributed import Client
 
+    class Joining(Client):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            try:
+                super().__init__(*given, **named)  # type: ignore[no-untyped-call]
+            except BaseException:
+                self._loop_runner.stop()
+                raise
+
+    return Joining
+
+
+def _join(config: AddressCluster, stack: ExitStack) -> Any:
     try:
-        return stack.enter_context(Client(config.address, timeout=_CONNECT_SECONDS))
+        return stack.enter_context(_client_class()(config.address, timeout=_CONNECT_SECONDS))
     except (OSError, TimeoutError, ValueError) as error:
         raise ClusterError(
             f"no Dask scheduler answers ({type(error).__name__})",

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from fsspec.asyn import get_loop
 from hypothesis import settings
+from pyarrow.csv import read_csv
+
+from tests.budget import examples, part_of
+from tests.leaks import held, left_behind
 
 if TYPE_CHECKING:
     from gnnflow.cluster import Cluster
@@ -21,9 +29,83 @@ ClusterOf = Callable[["LocalCluster"], "Cluster"]
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 # No deadline: the first call of a compiled kernel or a cold import would fail a test that is right.
-settings.register_profile("dev", deadline=None, max_examples=50)
-settings.register_profile("ci", deadline=None, max_examples=100, print_blob=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+settings.register_profile("few", deadline=None, max_examples=examples(100), print_blob=True)
+settings.load_profile("few")
+
+# Fixtures of clusters that outlive a test; all tests of one are run by one process.
+_SHARED_CLUSTERS = frozenset({"cluster_of", "shared_client"})
+_CASES = Counter[str]()  # of each table that were collected
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--slice",
+        default="1/1",
+        help="K/N: the K-th of N parts of the selected tests; COMMIT/N: the part that the last commit chooses",
+    )
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the cases of a table beyond those that stand for it, and the properties, whose examples have a budget."""
+    if table := item.get_closest_marker("table"):
+        name = item.nodeid.partition("[")[0]
+        _CASES[name] += 1
+        if (_CASES[name] - 1) % table.args[0]:
+            item.add_marker(pytest.mark.exhaustive)
+    if hasattr(getattr(item, "obj", None), "hypothesis"):
+        item.add_marker(pytest.mark.drawn)
+    for shared in _SHARED_CLUSTERS.intersection(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.xdist_group(shared))
+
+
+@pytest.hookimpl(trylast=True)  # once the markers have selected
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep one part of the tests: which one a test is in depends on its name alone."""
+    number, _, parts = config.getoption("--slice").partition("/")
+    chosen = int(_commit(), 16) if number == "COMMIT" else int(number) - 1
+    is_kept = [part_of(each.nodeid, int(parts)) == chosen % int(parts) for each in items]
+    config.hook.pytest_deselected(items=[each for each, is_in in zip(items, is_kept, strict=True) if not is_in])
+    items[:] = [each for each, is_in in zip(items, is_kept, strict=True) if is_in]
+
+
+def _commit() -> str:
+    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    return asked.stdout.strip()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Give the process, and those it starts, a temporary folder that nobody else writes to."""
+    get_loop()  # s3fs opens its event loop once, when it is first needed,
+    read_csv(BytesIO(b"a\n1\n"))  # and pyarrow the pipe by which ^C ends reading
+    before, folder = tempfile.tempdir, str(tmp_path_factory.mktemp("temporary"))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TMPDIR", folder)
+        tempfile.tempdir = folder
+        yield
+    tempfile.tempdir = before
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_crash_of_the_machine() -> Iterator[None]:
+    """Let the system write to the disk when it likes: a test may kill processes, which lose nothing by it."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves open what it opened: a user who calls the same has it open as well.
+
+    A cluster that tests share outlives them, with its connections and threads.
+    """
+    before = held()
+    yield
+    is_shared = not _SHARED_CLUSTERS.isdisjoint(request.fixturenames)
+    beside = {"descriptors", "threads", "processes"} if is_shared else ()
+    if found := left_behind(before, beside=beside):
+        pytest.fail("left behind: " + "; ".join(f"{kind}: {names[:5]}" for kind, names in found.items()), pytrace=False)
 
 
 @pytest.fixture(scope="session")
@@ -58,9 +140,15 @@ def cluster_of() -> Iterator[ClusterOf]:
         yield found
 
 
-@pytest.fixture
-def blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def _blank_pictures(
+    request: pytest.FixtureRequest,
+    _nothing_is_left_behind: None,  # which looks when the patches of a test are undone
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Leave the report's pictures blank: to render them is half of a small run, and tests/report does."""
+    if request.path.is_relative_to(REPOSITORY / "tests" / "report"):
+        return
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     def print_svg(_: FigureCanvasSVG, out: StringIO, **given: object) -> None:

@@ -7,11 +7,12 @@ document's own checksum covers all that the manifest says.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import platform
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -103,7 +104,7 @@ def read_manifest(artifact: str) -> Manifest:
 def read_facts(artifact: str, manifest: Manifest, kind: type[Facts]) -> Facts:
     """Return a manifest's facts as the frozen values they are. Raises StorageError where they are not of that kind."""
     try:
-        return TypeAdapter(kind).validate_python(manifest.facts)
+        facts: Facts = _adapter(cast("Any", kind)).validate_python(manifest.facts)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(step) for step in first["loc"])
@@ -112,6 +113,13 @@ def read_facts(artifact: str, manifest: Manifest, kind: type[Facts]) -> Facts:
             where=join(artifact, MANIFEST),
             fix=f"It was written by another version of gnnflow, or damaged. {remedy(artifact)}",
         ) from error
+    return facts
+
+
+@functools.cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    """Return what validates facts of a kind, made once: to make it takes longer than to read a manifest."""
+    return TypeAdapter(kind)
 
 
 def _check_files(artifact: str, files: tuple[FileEntry, ...]) -> None:

@@ -60,6 +60,7 @@ def test_states_of_few_targets_carry_little_more_than_half_the_bytes(tmp_path: P
     assert np.abs(first - second).max() < 1e-5
 
 
+@pytest.mark.slow
 def test_states_into_few_merchants_save_a_fifth_of_the_bytes(tmp_path: Path) -> None:
     paid = job(tmp_path, merchants=200)
     by_rows, _, first = scored(paid, "rows, fetched beside the block")
@@ -80,6 +81,7 @@ def both_at_once(job: InferJob, way: str) -> tuple[float, np.ndarray]:
     return float(both.clip(min=0).sum() / alone), scores
 
 
+@pytest.mark.slow
 def test_writing_beside_computing_hides_11_percent_of_both_by_bandwidth_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

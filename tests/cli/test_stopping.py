@@ -142,6 +142,23 @@ def test_what_a_script_started_in_its_background_hears_no_interrupt() -> None:
     assert done.stderr.startswith("stopped by SIGTERM: ")
 
 
+PAUSED = """
+import os, subprocess
+from gnnflow.cli import stopping
+
+with stopping.watched(as_json=False):
+    pauses = f"for i in $(seq 10); do kill -STOP {os.getpid()}; sleep 0.1; kill -CONT {os.getpid()}; sleep 0.03; done"
+    subprocess.run(["bash", "-c", pauses], check=True)
+    print("goes on", flush=True)
+"""
+
+
+def test_a_pause_is_no_interrupt() -> None:
+    """A laptop sleeps, a container is paused, a debugger attaches: each stops the process and lets it go on."""
+    done = subprocess.run([sys.executable, "-c", PAUSED], capture_output=True, text=True, cwd=REPOSITORY, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "goes on\n", "")
+
+
 @pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.timeout(600)

@@ -18,8 +18,6 @@ from tests.command_line import run_cli
 from tests.conftest import REPOSITORY
 from tests.small_graphs import write_graph
 
-pytestmark = pytest.mark.usefixtures("blank_pictures")
-
 TRAIN = {"epochs": 2, "batch_size": 16}
 
 

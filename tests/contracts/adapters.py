@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -163,18 +164,32 @@ def _on_ranks(model, case):
     return Ran(*outputs_on_ranks(model, of, size=size))
 
 
-_ENDED: list[Scratch] = []
-"""Files of graphs that nothing refers to any more."""
+_OPEN: list[Scratch] = []
+
+
+@contextmanager
+def closing_streams() -> Iterator[None]:
+    """Close the files of the graphs that were streamed in the block, whose backward passes are in it too."""
+    try:
+        yield
+    finally:
+        while _OPEN:
+            _OPEN.pop().close()
+
+
+@contextmanager
+def ran_on(execution: str, model: Any, case: Case) -> Iterator[Ran]:
+    """Run a case on an execution; what it holds open is closed after the block, which calls backward in it."""
+    with closing_streams():
+        yield ADAPTERS[execution](model, case)
 
 
 def on_stream(model, case, *, folder=TEMPORARY, brought=None):
     """Chunks of one to three intervals in files, cut into pieces of few edges, and of leaves in few rows.
 
     Where nothing is drawn and edges have no leaves, on one to four ranks, of as many intervals each. brought: gives the
-    graph that the model computes on.
+    graph that the model computes on. Call it within `closing_streams`.
     """
-    while _ENDED:
-        _ENDED.pop().close()
     number = np.random.default_rng(case.seed).permutation(len(case.graph.nodes))
     places = np.argsort(number)[case.targets]
     order = np.sort(places)
@@ -187,11 +202,9 @@ def on_stream(model, case, *, folder=TEMPORARY, brought=None):
         graph = filed(folder, case, number, exchange, targets=order, typed=typed, leaves=leaves)
         rows = graph.numbering.rows_of(order)
         lie.append(rows)
+        _OPEN.append(graph.scratch)
         graph = graph.written()
         graph = brought(graph) if brought else graph.pruned
-        # its backward pass, which reads it, may come behind; and it may end in the midst of anything, where nobody can
-        # wait for its threads
-        weakref.finalize(graph, _ENDED.append, graph.scratch)
         if exchange is not None:
             return outputs_of(model, graph, targets_of(graph, np.sort(rows)))
         return outputs_of(model, graph, np.sort(rows))

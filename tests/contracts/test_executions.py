@@ -22,7 +22,8 @@ from gnnflow.executions.tensors import BlockTensors, block_tensors, node_context
 from gnnflow.graph.batch import Block
 from gnnflow.graph.errors import LayerError
 from gnnflow.layers import EdgeContext, ModelInputs, build_model
-from tests.contracts.adapters import ADAPTERS, Case
+from tests.budget import examples
+from tests.contracts.adapters import ADAPTERS, Case, closing_streams, ran_on
 from tests.contracts.in_memory import (
     EDGE_WIDTH,
     FEATURE_WIDTH,
@@ -89,7 +90,7 @@ ARCHITECTURES = st.fixed_dictionaries(
     }
 )
 # Without the phase that traces why an example fails: every gap fails, and tracing takes seconds.
-FEW = settings(max_examples=20, phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink])
+FEW = settings(max_examples=examples(20), phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink])
 ONE_LAYER = {"head": "linear", "layers": 1}
 NO_EDGES = GraphShape(1, (), seed=0)
 PLAIN = {"head": "direct", "encoder": "none", "layers": 1, "norm": "none", "residual": False}
@@ -169,9 +170,9 @@ def test_scores_equal_reference(execution, layer, shape, architecture, sample):
         blocks = sampled_blocks(graph, num_layers=model.num_layers, seed=shape.seed)
     with torch.no_grad():
         outputs = [rows[targets] for rows in reference.layer_outputs(model, graph, sampled=blocks)]
-        ran = ADAPTERS[execution](model, Case(graph, blocks, targets, shape.seed))
-        assert_equal(ran.logits, model.predict(outputs))
-        assert_equal(ran.embedding, model.embedding(outputs))
+        with ran_on(execution, model, Case(graph, blocks, targets, shape.seed)) as ran:
+            assert_equal(ran.logits, model.predict(outputs))
+            assert_equal(ran.embedding, model.embedding(outputs))
 
 
 @every_layer_on(TRAINING)
@@ -180,9 +181,10 @@ def test_scores_equal_reference(execution, layer, shape, architecture, sample):
 def test_gradients_equal_reference(execution, layer, shape, architecture):
     graph, model, targets = whole_graph(shape), model_for(layer, architecture, shape), some_targets(shape)
     expected = reference.forward(model, graph)[targets]
-    actual = ADAPTERS[execution](model, Case(graph, [graph.adjacency] * model.num_layers, targets, shape.seed)).logits
     blame = torch.randn(expected.shape)
-    assert_gradients_equal(gradients(model, actual, blame), gradients(model, expected, blame))
+    with ran_on(execution, model, Case(graph, [graph.adjacency] * model.num_layers, targets, shape.seed)) as ran:
+        found = gradients(model, ran.logits, blame)
+    assert_gradients_equal(found, gradients(model, expected, blame))
 
 
 def test_every_execution_has_an_adapter():
@@ -317,7 +319,8 @@ def test_training_repeats_bit_for_bit_from_the_same_seed(execution, layer):
     for _ in range(2):
         model = model_for(layer, architecture, shape).train()
         torch.manual_seed(7)
-        ADAPTERS[execution](model, case).logits.square().sum().backward()
+        with ran_on(execution, model, case) as ran:
+            ran.logits.square().sum().backward()
         runs.append([parameter.grad for parameter in model.parameters() if parameter.grad is not None])
     assert all(torch.equal(first, second) for first, second in zip(*runs, strict=True))
 
@@ -336,7 +339,7 @@ def test_attention_drops_normalised_coefficients(execution):
     case = Case(graph, [graph.adjacency], np.array([0]), shape.seed)
     model.train()
     torch.manual_seed(0)
-    with torch.no_grad():
+    with torch.no_grad(), closing_streams():
         draws = torch.stack([ADAPTERS[execution](model, case).logits for _ in range(60)])
         model.eval()
         expected = ADAPTERS[execution](model, case).logits

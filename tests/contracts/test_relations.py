@@ -17,7 +17,8 @@ from gnnflow.executions.moving import mapped, tensors_of
 from gnnflow.executions.table import EXECUTIONS
 from gnnflow.executions.tensors import batch_tensors
 from gnnflow.layers import ModelInputs, build_model
-from tests.contracts.adapters import ADAPTERS, Case
+from tests.budget import examples
+from tests.contracts.adapters import Case, ran_on
 from tests.contracts.in_memory import EDGE_WIDTH, NUM_SETS, mini_batch
 from tests.contracts.test_executions import (
     TRAINING,
@@ -68,7 +69,7 @@ ARCHITECTURES = st.fixed_dictionaries(
 # for rounding, and which of them is the largest, and gets the gradient, is chance.
 TIED = {"han max", "magnn max", "magnn-rotate max"}
 UNIT_LENGTH = ("pgnn", "pinsage")  # kinds whose rows are divided by their length
-FEW = settings(max_examples=4, phases=[Phase.reuse, Phase.generate, Phase.shrink])
+FEW = settings(max_examples=examples(4), phases=[Phase.reuse, Phase.generate, Phase.shrink])
 
 
 def model_for(kind, architecture, shape):
@@ -101,6 +102,7 @@ def has_kink(rows):
     return bool(((rows.abs() < 1e-5) & (rows.abs().amax(1, keepdim=True) > 1e-3)).any())
 
 
+@pytest.mark.table(23)
 @pytest.mark.parametrize("execution", [name for name, row in EXECUTIONS.items() if row.is_typed])
 @pytest.mark.parametrize("kind", KINDS)
 @FEW
@@ -112,14 +114,15 @@ def test_scores_of_a_typed_graph_equal_reference(execution, kind, shape, archite
         blocks = sampled_relations(graph, num_layers=model.num_layers, seed=shape.seed)
     with torch.no_grad():
         outputs = [rows[targets] for rows in reference.layer_outputs(model, graph, sampled=blocks)]
-        ran = ADAPTERS[execution](model, Case(graph, blocks, targets, shape.seed))
         # of rows that are divided twice, weights another rounding apart give scores 3e-5 apart
         is_divided = kind.startswith(UNIT_LENGTH) and architecture["norm"] != "none"
         tolerance = 1e-4 if is_divided else 1e-5
-        assert_equal(ran.logits, model.predict(outputs), tolerance)
-        assert_equal(ran.embedding, model.embedding(outputs), tolerance)
+        with ran_on(execution, model, Case(graph, blocks, targets, shape.seed)) as ran:
+            assert_equal(ran.logits, model.predict(outputs), tolerance)
+            assert_equal(ran.embedding, model.embedding(outputs), tolerance)
 
 
+@pytest.mark.table(34)
 @pytest.mark.parametrize("execution", [name for name in TRAINING if EXECUTIONS[name].is_typed])
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in TIED])
 @FEW
@@ -135,12 +138,13 @@ def test_gradients_on_a_typed_graph_equal_reference(execution, kind, shape, arch
         handle.remove()
     assume(not any(has_short(call.args[0]) for call in normalize.call_args_list))
     assume(not any(has_kink(rows) for rows in normed))
-    actual = ADAPTERS[execution](model, Case(graph, [graph.adjacency] * model.num_layers, targets, shape.seed)).logits
     blame = torch.randn(expected.shape)
     # a norm divides by a row's deviation, unit length by its length, and rows may be drawn where these are small
     is_divided = architecture.get("norm", "none") != "none" or kind.startswith(UNIT_LENGTH)
     tolerance = 1e-3 if is_divided else 1e-4
-    assert_gradients_equal(gradients(model, actual, blame), gradients(model, expected, blame), tolerance)
+    with ran_on(execution, model, Case(graph, [graph.adjacency] * model.num_layers, targets, shape.seed)) as ran:
+        found = gradients(model, ran.logits, blame)
+    assert_gradients_equal(found, gradients(model, expected, blame), tolerance)
 
 
 def test_a_typed_batch_is_moved_whole():
@@ -163,6 +167,7 @@ def test_training_on_a_typed_graph_repeats_bit_for_bit_from_the_same_seed(kind):
     for _ in range(2):
         model = model_for(kind, {"layers": 2, "dropout": 0.5}, shape).train()
         torch.manual_seed(7)
-        ADAPTERS["minibatch"](model, case).logits.square().sum().backward()
+        with ran_on("minibatch", model, case) as ran:
+            ran.logits.square().sum().backward()
         runs.append([each.grad for each in model.parameters() if each.grad is not None])
     assert all(torch.equal(first, second) for first, second in zip(*runs, strict=True))

@@ -14,8 +14,6 @@ from gnnflow.datasets.payments import write_payments
 from gnnflow.stages import pipeline
 from tests.conftest import REPOSITORY
 
-pytestmark = pytest.mark.usefixtures("blank_pictures")
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

@@ -28,7 +28,8 @@ from gnnflow.train.streamed.place import ON_CARD
 from gnnflow.train.streamed.plan import Plan, plan
 from gnnflow.train.streamed.size import GraphSize
 from gnnflow.train.trainer import train
-from tests.contracts.adapters import Case, on_stream
+from tests.budget import examples
+from tests.contracts.adapters import Case, closing_streams, on_stream
 from tests.contracts.in_memory import graph_shapes, whole_graph
 from tests.contracts.test_executions import (
     ARCHITECTURES,
@@ -50,7 +51,7 @@ def brought(graph):
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-@settings(FEW, max_examples=4)
+@settings(FEW, max_examples=examples(4))
 @given(shape=graph_shapes(), architecture=ARCHITECTURES)
 def test_scores_and_gradients_on_the_card_equal_reference(layer, shape, architecture):
     graph, targets = whole_graph(shape), some_targets(shape)
@@ -60,10 +61,11 @@ def test_scores_and_gradients_on_the_card_equal_reference(layer, shape, architec
     wanted = gradients(model, expected, blame)
     case = Case(graph, [graph.adjacency] * model.num_layers, targets, shape.seed)
     model.to("cuda")
-    actual = on_stream(model, case, brought=brought, folder=None).logits
-    assert actual.device.type == "cuda"
-    assert_equal(actual.cpu(), expected)
-    found = gradients(model, actual, blame.cuda())
+    with closing_streams():
+        actual = on_stream(model, case, brought=brought, folder=None).logits
+        assert actual.device.type == "cuda"
+        assert_equal(actual.cpu(), expected)
+        found = gradients(model, actual, blame.cuda())
     assert_gradients_equal({name: None if each is None else each.cpu() for name, each in found.items()}, wanted)
 
 

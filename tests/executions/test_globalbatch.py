@@ -41,6 +41,7 @@ def chain(length):
     return GraphShape(length, tuple((node, node + 1) for node in range(length - 1)), seed=0)
 
 
+@pytest.mark.table(3)
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 @pytest.mark.parametrize("layer", RUN)
 def test_outputs_and_gradients_on_any_number_of_ranks_equal_reference(layer, ranks):
@@ -54,6 +55,7 @@ def test_outputs_and_gradients_on_any_number_of_ranks_equal_reference(layer, ran
     assert_gradients_equal(gradients(model, logits, blame), gradients(model, expected, blame))
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("layer", ["gcn", "gat", "own-median"])
@@ -73,6 +75,7 @@ def test_partitions_of_every_kind_equal_reference(layer, kind, ranks):
 PLACED = [name for name in RUN if takes_states(model_for(name, ONE_LAYER, NO_EDGES), 0) is None]
 
 
+@pytest.mark.table(5)
 @pytest.mark.parametrize(("ranks", "placement"), [(2, "source"), (4, "source"), (4, "grid")])
 @pytest.mark.parametrize("layer", PLACED)
 def test_states_of_placed_edges_equal_reference(layer, ranks, placement, monkeypatch):

@@ -16,6 +16,7 @@ from gnnflow.graphfeature.blocks import new_scratch
 from gnnflow.graphfeature.clusters import ClusterRows, cut_clusters
 from gnnflow.graphfeature.neighborhood import Neighborhood
 from gnnflow.layers import ModelInputs, build_model
+from tests.budget import examples
 from tests.contracts.in_memory import EDGE_WIDTH, FEATURE_WIDTH, GraphShape, graph_shapes, whole_graph
 
 
@@ -34,7 +35,7 @@ def cut(graph: Neighborhood, members, targets, hops: int = 0) -> ClusterRows:
     return rows
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(shape=graph_shapes(), hops=st.integers(0, 2), seed=st.integers(0, 99))
 def test_rows_are_targets_members_boundary_and_edges_are_those_among_them(shape: GraphShape, hops: int, seed: int):
     graph = neighborhood_of(whole_graph(shape))
@@ -62,7 +63,7 @@ def test_rows_are_targets_members_boundary_and_edges_are_those_among_them(shape:
             assert rows.block.sample_scale[row] == pytest.approx(len(places) / len(kept) if kept else 1)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(shape=graph_shapes(), seed=st.integers(0, 99), kind=st.sampled_from(["gcn", "sage", "gat", "gin"]))
 def test_a_boundary_as_deep_as_the_model_gives_the_targets_exactly(shape: GraphShape, seed: int, kind: str):
     whole = whole_graph(shape)

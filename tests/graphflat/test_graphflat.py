@@ -60,6 +60,7 @@ def expected_in_edges(edges: dict[str, np.ndarray], node: int, fanout: int | Non
     return mine if fanout is None else mine[:fanout]
 
 
+@pytest.mark.table(5)
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=lambda s: f"{s['kind']}-{s.get('fanout', '')}")
 @pytest.mark.parametrize("layout", ["shared", "inline"])
 def test_every_target_sees_its_sampled_neighbourhood(tmp_path: Path, sampling: dict[str, Any], layout: str) -> None:

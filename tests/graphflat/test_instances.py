@@ -59,6 +59,7 @@ def held_instances(edges: InEdges, row: int, node_ids: np.ndarray, attribute_wid
     return found
 
 
+@pytest.mark.table(3)
 @pytest.mark.parametrize("num_hops", [1, 2])
 @pytest.mark.parametrize("partitions", [1, 2, 3])
 @pytest.mark.parametrize("kind", KINDS)

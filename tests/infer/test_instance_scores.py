@@ -88,6 +88,7 @@ def by_definition(job: InferJob, selection: Selection) -> np.ndarray:
         return torch.softmax(model.predict(outputs), 1).numpy()
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize(("model", "partitions"), [*((model, 2) for model in MODELS), ("sage", 1), ("gat", 3)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_over_instances_equal_reference(tmp_path: Path, kind: Kind, model: str, partitions: int) -> None:

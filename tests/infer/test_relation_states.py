@@ -33,6 +33,7 @@ CASES += [(model, way, "uniform") for model in ("gat", "gat_e", "han", "hgt") fo
 CASES += [("han", "both", sampling) for sampling in ("none", "by relation", "weighted", "top_k")]
 
 
+@pytest.mark.table(40)
 @pytest.mark.parametrize(("model", "way", "sampling"), CASES)
 def test_either_choice_equals_reference(tmp_path: Path, model: str, way: str, sampling: str) -> None:
     job = prepare(tmp_path, (TAKE_STATES | KINDS)[model], sampling=sampling, partitions=3, exchange=WAYS[way])

@@ -28,6 +28,7 @@ def _small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sending, "_LEAST_PIECE_BYTES", 1)
 
 
+@pytest.mark.table(3)
 @pytest.mark.parametrize(("model", "sampling"), CASES)
 def test_runs_equal_reference(tmp_path: Path, model: str, sampling: str) -> None:
     graph = stored("graph")

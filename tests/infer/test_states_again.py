@@ -72,6 +72,7 @@ def test_killing_a_worker_in_every_round_changes_no_byte(
     assert len(progress.killed) == 7
 
 
+@pytest.mark.table(4)
 def test_a_second_attempt_sends_the_same_states(tmp_path: Path, both_ways: tuple[InferJob, list[FileEntry]]) -> None:
     job, files = both_ways
 

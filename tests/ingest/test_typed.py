@@ -22,6 +22,7 @@ from gnnflow.graph.schema import Relation
 from gnnflow.sampling import edge_keys
 from gnnflow.storage.columns import id_keys, to_matrix, to_numpy
 from gnnflow.storage.graph_store import GraphStore
+from tests.budget import examples
 from tests.small_graphs import write_graph
 from tests.typed_graphs import SIZES, ingested, typed_tables, write_tables
 
@@ -140,7 +141,7 @@ def check_nodes(store: GraphStore, tables: dict[str, pa.Table], dense: dict[tupl
             assert found["x_index"].to_pylist() == given["x_index"].to_pylist()
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(seed=st.integers(0, 10**6), partitions=st.integers(1, 5), reverse=st.booleans())
 def test_the_store_holds_the_graph_of_its_tables(seed: int, partitions: int, reverse: bool) -> None:
     tables = typed_tables(seed=seed)
@@ -171,7 +172,7 @@ def test_several_relations_of_one_type_are_a_typed_graph(tmp_path: Path) -> None
     check_edges(store, tables, naive_order(tables, 3))
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @given(seed=st.integers(0, 10**6), reverse=st.booleans())
 def test_the_bytes_ignore_row_order_and_chunks(seed: int, reverse: bool) -> None:
     tables = typed_tables(seed=seed, parallel=False)

@@ -13,6 +13,7 @@ from gnnflow.kernels import TABLE, Csr, Halves, Scales, binary_cross_entropy, ch
 from gnnflow.kernels import table as kernels
 from gnnflow.kernels.threads import compute_threads
 from gnnflow.native import core
+from tests.budget import examples
 
 needs_native = pytest.mark.skipif(core() is None, reason="the native core was not built: no C compiler")
 
@@ -190,7 +191,7 @@ def test_gathers_and_their_gradients_equal_the_definition(csr, trailing):
             torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(csr=adjacencies())
 def test_weighted_sum_gradients_equal_finite_differences(csr):
     coefficient, value = random(csr.num_edges, 2, seed=1), random(csr.num_sources, 2, 2, seed=2)
@@ -265,7 +266,7 @@ def test_logits_given_as_halves_equal_logits_per_edge_and_so_do_their_gradients(
             torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=2e-5)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(csr=adjacencies())
 def test_gradients_of_softmax_means_equal_finite_differences(csr):
     shapes = (csr.num_sources, 2), (csr.num_targets, 2), (csr.num_sources, 2, 2)

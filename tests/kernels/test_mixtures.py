@@ -26,6 +26,7 @@ def found_of(tensors, blame):
     return [mean.detach(), *torch.autograd.grad(mean, tensors, blame.to(mean))]
 
 
+@pytest.mark.table(3)
 @pytest.mark.parametrize(
     ("relations", "number", "width", "scored"),
     [(1, 5, 3, 2), (2, 0, 4, 3), (3, 2500, 48, 128), (4, 1025, 17, 5), (2, 300, 512, 128), (3, 70, 8, 1024)],

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from gnnflow.graph.errors import LayerError
 from gnnflow.kernels import Csr
 from gnnflow.layers import Max, Mean, Messages, SoftmaxAttention, Sum
+from tests.budget import examples
 
 AGGREGATIONS = pytest.mark.parametrize(
     "aggregation", [Sum(), Mean(), Max(), SoftmaxAttention()], ids=lambda a: type(a).__name__
 )
-FEW = settings(max_examples=20)
+FEW = settings(max_examples=examples(20))
 TARGETS, SOURCES, HEADS, WIDTH, ATTRIBUTES = 4, 6, 2, 3, 2
 
 

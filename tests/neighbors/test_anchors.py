@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gnnflow.config.neighbors_section import AnchorNeighbors
 from gnnflow.graph.hashing import combine, mix, seed_word
 from gnnflow.neighbors import anchors
+from tests.budget import examples
 from tests.neighbors.selections import SEED, Found, Plain, assert_degrees, payments, select
 from tests.typed_stores import BIPARTITE, KNOWN, random_tables, write_store
 
@@ -61,7 +62,7 @@ def test_anchors_equal_their_definition(tmp_path: Path, monkeypatch: pytest.Monk
     assert_degrees(made)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 3), st.integers(1, 4))
 def test_any_anchors_equal_their_definition(
     tmp_path_factory: pytest.TempPathFactory, copies: int, distance: int, seed: int, partitions: int

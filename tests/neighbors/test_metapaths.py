@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gnnflow.config.neighbors_section import MetapathNeighbors, relation_of
 from gnnflow.graph.hashing import combine, mix, seed_word
 from gnnflow.neighbors import metapaths
+from tests.budget import examples
 from tests.neighbors.selections import SEED, Found, Plain, assert_degrees, payments, select
 from tests.typed_stores import KNOWN, random_tables, write_store
 
@@ -86,7 +87,7 @@ def test_instances_equal_their_definition(tmp_path: Path, monkeypatch: pytest.Mo
     assert_degrees(made)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(st.sampled_from(PATHS), st.integers(1, 9), st.integers(0, 3), st.integers(1, 4))
 def test_any_metapath_equals_its_definition(
     tmp_path_factory: pytest.TempPathFactory, path: Any, most: int, seed: int, partitions: int

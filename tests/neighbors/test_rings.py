@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gnnflow.config.neighbors_section import RingNeighbors
 from gnnflow.graph.hashing import combine, mix, seed_word
 from gnnflow.neighbors import rings
+from tests.budget import examples
 from tests.neighbors.selections import SEED, Found, Plain, assert_degrees, payments, select
 from tests.typed_stores import BIPARTITE, random_tables, write_store
 
@@ -64,6 +65,7 @@ def defined(plain: Plain, distance: int, most: int) -> dict[str, dict[Any, list[
     return chosen
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("most", [1, 4, 1000])
 @pytest.mark.parametrize("schema", [None, BIPARTITE], ids=["payments", "one relation"])
 def test_rings_equal_their_definition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schema: Any, most: int) -> None:
@@ -76,7 +78,7 @@ def test_rings_equal_their_definition(tmp_path: Path, monkeypatch: pytest.Monkey
     assert_degrees(made)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(st.integers(1, 4), st.integers(1, 9), st.integers(0, 3), st.integers(1, 4))
 def test_any_rings_equal_their_definition(
     tmp_path_factory: pytest.TempPathFactory, distance: int, most: int, seed: int, partitions: int

@@ -39,6 +39,7 @@ def selected(store: GraphStore, folder: Path, kind: Any, fanouts: Any, threshold
     return Neighbors(store, str(folder / "selected"), kind, fanouts)
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("threshold", [1, 4, 10**6])
 @pytest.mark.parametrize("kind", ["uniform", "weighted", "top_k"])
 def test_each_node_keeps_the_first_edges_of_each_relation(tmp_path: Path, kind: Any, threshold: int) -> None:

@@ -16,6 +16,7 @@ from gnnflow.graph.hashing import combine, mix, seed_word
 from gnnflow.native.walks import occurrences
 from gnnflow.neighbors import walk_steps, walks
 from gnnflow.neighbors.walk_steps import begins
+from tests.budget import examples
 from tests.neighbors.selections import SEED, Found, Plain, assert_degrees, payments, select
 from tests.typed_stores import BIPARTITE, KNOWN, random_tables, write_store
 
@@ -67,6 +68,7 @@ def place_by_weight(edges: list[tuple[int, Any, float]], draw: int) -> int:
     return max(place for place, begin in enumerate(begins) if int(begin) <= draw)
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("section", [SECTION, WEIGHTED], ids=["uniform", "by weight"])
 @pytest.mark.parametrize(
     "way",
@@ -93,7 +95,7 @@ def test_walks_equal_their_definition(
     assert_degrees(made)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.builds(WalkNeighbors, walks=NUMBERS, length=NUMBERS, top_k=NUMBERS), st.integers(0, 3), st.integers(1, 4))
 def test_any_walks_equal_their_definition(
     tmp_path_factory: pytest.TempPathFactory, section: WalkNeighbors, seed: int, partitions: int

@@ -60,6 +60,7 @@ def test_a_version_is_logged_once_wherever_it_lies(tmp_path: Path, tracking_uri:
         curves.close(finished=True)
 
 
+@pytest.mark.table(5)
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(
     "place", ["http://127.0.0.1:9", "http://user:s3cr3t@127.0.0.1:9", "foo://x", "http://", "sqlite:////proc/none.db"]

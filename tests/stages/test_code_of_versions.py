@@ -151,6 +151,7 @@ def test_a_module_in_a_zip_file_has_a_source(tmp_path: Path, monkeypatch: pytest
     context, _ = published(tmp_path)
     source = hashlib.sha256(LAYER.encode()).hexdigest()
     assert context.run.code_of("infer") == {"layer_of_then:Mine": source}
+    importlib.invalidate_caches()  # it has opened the archive to look for packages
 
 
 def test_code_without_a_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,6 +164,7 @@ def test_code_without_a_file_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
         pipeline.run_quietly(config)
 
 
+@pytest.mark.slow
 def test_a_script_s_own_layer_is_known_by_the_script(tmp_path: Path) -> None:
     write_graph(tmp_path)
     (tmp_path / "script.py").write_text(SCRIPT)

@@ -44,6 +44,7 @@ def test_costs_of_a_run_are_keys_of_a_config(tmp_path: Path) -> None:
     assert json.loads(json.dumps(held.as_document())) == learned
 
 
+@pytest.mark.slow
 def test_costs_of_metapaths_balance_a_run_of_the_same_metapaths(tmp_path: Path) -> None:
     graph = {**write_tables(tmp_path, typed_tables(num_edges=300)), "partitions": 8, "reverse_edges": True}
     paths = [["merchant", "account", "merchant"], ["account", "device", "account"], ["account", "account"]]

@@ -12,7 +12,6 @@ from gnnflow.kernels.device import CPU, described, find_device
 from gnnflow.stages import pipeline
 from tests.small_graphs import graph_config, write_graph
 
-pytestmark = pytest.mark.usefixtures("blank_pictures")
 without_card = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a CUDA device")
 QUICK = {"train": {"epochs": 2}, "infer": {"parity_samples": 8}}
 

@@ -169,6 +169,7 @@ def test_classes_are_weighed_and_lists_and_numbers_are_labels_too(tmp_path: Path
         assert predictions(result).num_rows == table.num_rows
 
 
+@pytest.mark.table(3)
 @pytest.mark.parametrize(
     "split",
     [SHARES, {"kind": "random", "valid": 0.2, "test": 0.2}, {"kind": "column"}],

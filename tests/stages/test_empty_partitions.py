@@ -28,6 +28,7 @@ for kind in ("metis", "louvain", "ldg", "range", "balanced"):
     RUNS[kind] = {"train": train, "partition": {"kind": kind, **clusters}}
 
 
+@pytest.mark.table(10)
 @pytest.mark.parametrize("sections", RUNS.values(), ids=RUNS.keys())
 def test_a_partition_without_a_node_is_a_partition(tmp_path: Path, sections: dict[str, Any]) -> None:
     write_graph(tmp_path, num_nodes=12, num_edges=40)

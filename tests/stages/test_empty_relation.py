@@ -44,6 +44,7 @@ def context_of(folder: Path, *, model: dict[str, Any], train: dict[str, Any], em
     return StageContext.of(config_from_dict(document))
 
 
+@pytest.mark.table(9)
 @pytest.mark.parametrize("train", TRAIN.values(), ids=TRAIN)
 @pytest.mark.parametrize("kind", ["rgcn", "hgt", "sage"])
 def test_a_graph_with_an_empty_relation_is_trained_on_and_scored(

@@ -93,6 +93,7 @@ def test_the_chain_of_tasks_leaves_graphflat_out(folder: Path):
     assert config_from_dict(config_of(folder).model_dump(mode="json")) == config_of(folder)
 
 
+@pytest.mark.table(3)
 @pytest.mark.parametrize(
     "sections",
     [

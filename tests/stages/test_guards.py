@@ -112,6 +112,7 @@ def test_other_feature_columns_are_named(graph: Path) -> None:
         check(graph)
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize(
     ("sizes", "text"),
     [

@@ -72,6 +72,7 @@ def test_other_columns_of_the_same_width_are_not_scored(folder: Path, graph: dic
         score.run(context_of(folder, graph=graph))
 
 
+@pytest.mark.table(3)
 @pytest.mark.parametrize(("graph", "found"), OTHERS)
 def test_a_champion_is_not_compared_on_columns_it_does_not_know(
     folder: Path, graph: dict[str, Any], found: str

@@ -62,6 +62,7 @@ def values(result: pipeline.RunResult) -> np.ndarray:
     return to_numpy(table["value"]).astype(np.float64)
 
 
+@pytest.mark.table(4)
 @pytest.mark.parametrize("train", STRATEGIES.values(), ids=STRATEGIES)
 def test_a_model_learns_the_same_in_every_unit(tmp_path: Path, train: dict[str, Any]) -> None:
     near_one, prices = (

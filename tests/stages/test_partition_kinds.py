@@ -81,6 +81,7 @@ def ends_of(store: GraphStore) -> list[tuple[np.ndarray, np.ndarray]]:
     return found
 
 
+@pytest.mark.table(5)
 def test_the_graph_is_the_same_and_every_node_has_one_owner(
     tmp_path: Path, graph: dict[str, Any], partition: dict[str, Any]
 ) -> None:
@@ -93,6 +94,7 @@ def test_the_graph_is_the_same_and_every_node_has_one_owner(
         assert edge_rows(first, number).equals(edge_rows(second, number))
 
 
+@pytest.mark.table(3)
 def test_nodes_are_ordered_by_cluster_and_id_and_edges_by_their_ends(
     tmp_path: Path, graph: dict[str, Any], partition: dict[str, Any]
 ) -> None:
@@ -110,6 +112,7 @@ def test_nodes_are_ordered_by_cluster_and_id_and_edges_by_their_ends(
     assert_edges_lie_at_their_targets(store)
 
 
+@pytest.mark.table(3)
 def test_ranges_of_clusters_hold_each_node_once_in_its_partition(
     tmp_path: Path, graph: dict[str, Any], partition: dict[str, Any]
 ) -> None:
@@ -125,6 +128,7 @@ def test_ranges_of_clusters_hold_each_node_once_in_its_partition(
     assert sorted(seen) == list(range(store.facts.num_nodes))
 
 
+@pytest.mark.table(5)
 def test_the_artifact_says_what_is_cut_and_how_even_partitions_are(
     tmp_path: Path, graph: dict[str, Any], partition: dict[str, Any]
 ) -> None:
@@ -154,6 +158,7 @@ def test_the_artifact_says_what_is_cut_and_how_even_partitions_are(
     assert told["targets"] == train.tolist()
 
 
+@pytest.mark.table(12)
 def test_predictions_by_id_are_those_of_hash_partitions(
     tmp_path: Path, graph: dict[str, Any], partition: dict[str, Any]
 ) -> None:
@@ -164,11 +169,13 @@ def test_predictions_by_id_are_those_of_hash_partitions(
         np.testing.assert_allclose(found[key], score, atol=1e-4)
 
 
+@pytest.mark.table(7)
 def test_samples_are_those_of_hash_partitions(tmp_path: Path, graph: dict[str, Any], partition: dict[str, Any]) -> None:
     config = config_of(tmp_path, graph, partition=partition)
     assert selected(config) == selected(config_of(tmp_path, graph, partition={"kind": "hash"}))
 
 
+@pytest.mark.table(6)
 def test_other_neighbors_are_selected_in_such_partitions(tmp_path: Path, partition: dict[str, Any]) -> None:
     write_graph(tmp_path, num_nodes=90, num_edges=1200, hub=7)
     sections = {
@@ -198,6 +205,7 @@ def pair_rows(store: GraphStore) -> pa.Table:
     return table.sort_by("key")
 
 
+@pytest.mark.table(5)
 @pytest.mark.parametrize("kind", ["balanced", "metis", "louvain", "ldg", "range"])
 def test_pairs_that_are_predicted_move_with_their_nodes(tmp_path: Path, kind: str) -> None:
     partition = installed({"kind": kind})
@@ -208,6 +216,7 @@ def test_pairs_that_are_predicted_move_with_their_nodes(tmp_path: Path, kind: st
     assert pipeline.run_quietly(config).metrics["infer.parity_max_difference"] < 1e-4
 
 
+@pytest.mark.table(5)
 @pytest.mark.parametrize("kind", ["balanced", "metis", "louvain", "ldg", "range"])
 def test_labels_of_edges_by_id_are_those_of_hash_partitions(tmp_path: Path, kind: str) -> None:
     partition = installed({"kind": kind})

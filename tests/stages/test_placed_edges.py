@@ -91,6 +91,7 @@ def test_the_artifact_counts_copies_of_both_ends(tmp_path: Path, graph: dict[str
     assert told["edge_cut"] == told["before"]["edge_cut"]
 
 
+@pytest.mark.table(4)
 def test_predictions_by_id_are_those_of_hash_partitions(tmp_path: Path, graph: dict[str, Any], kind: str) -> None:
     hashed = predictions(config_of(tmp_path, graph, partition={"kind": "hash"}, neighbors={}))
     found = predictions(placed_config(tmp_path, graph, kind))

@@ -97,6 +97,7 @@ def test_what_is_not_planned_of_a_budget_is_said(tmp_path: Path) -> None:
         assert bool(found) == bool(said)
 
 
+@pytest.mark.slow
 def test_types_of_nodes_are_planned_as_well(tmp_path: Path) -> None:
     graph = write_tables(tmp_path, typed_tables(num_edges=300))
     context = StageContext.of(graph_config(tmp_path, graph=graph, train={"epochs": 2}))
@@ -155,6 +156,7 @@ def test_what_rehearsals_find_wrong_is_said_of_the_tables(tmp_path: Path) -> Non
     assert files(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_line_per_stage_or_one_object(tmp_path: Path) -> None:
     write_graph(tmp_path)
     config = graph_config(tmp_path, train={"epochs": 2})

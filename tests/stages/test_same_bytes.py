@@ -145,6 +145,7 @@ def test_killing_the_process_anywhere_and_running_again_gives_the_same_predictio
     assert interrupted >= kills // 2
 
 
+@pytest.mark.table(3)
 def test_the_second_run_does_nothing_and_says_so(graph: Path) -> None:
     config = small(graph, "twice")
     first = pipeline.run_quietly(config)

@@ -144,6 +144,7 @@ def test_a_model_scores_numbers_as_it_was_trained_where_the_config_scales_otherw
     assert not np.array_equal(probabilities(first), scaled)
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("train", [{}, {"source": "store"}, {"strategy": "global-batch"}], ids=str)
 def test_a_champion_is_compared_on_numbers_scaled_as_it_knows_them(tmp_path: Path, train: dict[str, Any]) -> None:
     """The same rows and a far away copy of them without labels: what the champion scores is what it scored before."""

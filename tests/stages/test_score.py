@@ -61,6 +61,7 @@ def test_a_model_of_another_format_says_to_train_again(tmp_path: Path, monkeypat
         score.run(context)
 
 
+@pytest.mark.table(3)
 @pytest.mark.parametrize(
     ("named", "train"),
     [(False, TRAIN), (True, TRAIN), (True, {"strategy": "global-batch", "epochs": 2})],
@@ -89,6 +90,7 @@ def test_later_tables_are_scored_by_one_command_and_need_no_labels(
         pipeline.run(later)
 
 
+@pytest.mark.table(3)
 @pytest.mark.parametrize("labels", ["nulls", "labels and splits", "nonsense"])
 def test_labels_that_are_there_are_not_read_where_none_are_asked_for(tmp_path: Path, labels: str) -> None:
     write_graph(tmp_path)

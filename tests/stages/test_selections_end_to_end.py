@@ -73,6 +73,7 @@ def digests(uri: str) -> dict[str, str]:
     return {each.name: hashlib.sha256(each.read_bytes()).hexdigest() for each in Path(uri).iterdir()}
 
 
+@pytest.mark.table(6)
 @pytest.mark.parametrize("name", RUNS)
 def test_predictions_are_certified_and_those_of_other_partitions_and_of_a_rerun(
     tmp_path: Path, tables: dict[str, Any], name: str
@@ -98,6 +99,7 @@ def published(config: Config) -> tuple[StageContext, publish.PublishResult]:
     return context, publish.run(context)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["metapaths", "rings"])
 def test_a_model_of_selected_neighbors_is_compared_and_scores_a_graph_that_changed(
     tmp_path: Path, tables: dict[str, Any], name: str

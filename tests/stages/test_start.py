@@ -106,6 +106,7 @@ def other_tables(folder: Path, **shape: int) -> dict[str, str]:
     return {name: str(folder / f"{name}.parquet") for name in ("nodes", "edges")}
 
 
+@pytest.mark.slow
 def test_a_head_of_other_classes_starts_fresh_and_the_rest_does_not(tmp_path: Path) -> None:
     write_graph(tmp_path)
     table = pq.read_table(tmp_path / "nodes.parquet")
@@ -129,6 +130,7 @@ def test_a_head_of_other_classes_starts_fresh_and_the_rest_does_not(tmp_path: Pa
         assert not any("other classes" in each for each in same.progress.messages)
 
 
+@pytest.mark.table(3)
 @pytest.mark.parametrize(
     ("normalize", "told"),
     [

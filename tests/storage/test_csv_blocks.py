@@ -16,6 +16,7 @@ from gnnflow.graph.errors import TableError
 from gnnflow.storage import csv_blocks
 from gnnflow.storage.csv_blocks import open_csv, read_text
 from gnnflow.storage.writing import write_atomic
+from tests.budget import examples
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +58,7 @@ def test_blocks_of_an_object_store_are_ranges(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(st.tuples(st.sampled_from(["1", "007"]), st.text('a,"\n', max_size=6)), min_size=1, max_size=8),
     block=st.integers(1, 40),

@@ -45,12 +45,14 @@ def digest(weights: bytes) -> str:
     return hashlib.sha256(weights).hexdigest()
 
 
+@pytest.mark.table(3)
 @pytest.mark.parametrize("kind", ["sage", "gat"])
 @pytest.mark.parametrize("checkpoint_steps", [1, 3, 7])
 def test_many_interruptions_change_nothing(tmp_path: Path, kind: str, checkpoint_steps: int) -> None:
     resumes_to_the_same_bytes(tmp_path, kind=kind, checkpoint_steps=checkpoint_steps)
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("checkpoint_steps", [1, 7])
 @pytest.mark.parametrize(
     "settings",
@@ -63,6 +65,7 @@ def test_interruptions_within_an_update_change_nothing(
     resumes_to_the_same_bytes(tmp_path, kind="sage", checkpoint_steps=checkpoint_steps, **settings)
 
 
+@pytest.mark.table(5)
 @pytest.mark.parametrize("checkpoint_steps", [1, 7, 16])
 @pytest.mark.parametrize(
     "schedule",

@@ -30,6 +30,7 @@ def clusters_of(folder: Path, case: str, *, train: dict[str, Any] | None = None,
     return config_from_dict({**content, "train": {**kept, **CLUSTERS, **(train or {})}})
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("case", CASES)
 def test_all_clusters_at_once_are_the_batch_of_all_pairs(tmp_path: Path, case: str) -> None:
     job = job_of(clusters_of(tmp_path, case, train={"clusters_per_batch": 4}))
@@ -45,6 +46,7 @@ def test_all_clusters_at_once_are_the_batch_of_all_pairs(tmp_path: Path, case: s
             assert np.array_equal(clusters.outputs(model, split).logits, batches.outputs(model, split).logits)
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("hops", [0, 1])
 @pytest.mark.parametrize("case", ["links", "typed links"])
 def test_a_pair_comes_once_per_epoch_with_the_cluster_of_its_target_and_without_its_edge(
@@ -102,6 +104,7 @@ def test_an_edge_that_stays_in_the_batch_would_be_seen(tmp_path: Path, monkeypat
     assert all(not torch.allclose(*each, atol=1e-3) for each in zip(*scores, strict=True))
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("case", ["links", "typed labels"])
 def test_a_run_is_certified(tmp_path: Path, case: str) -> None:
     metrics = pipeline.run_quietly(clusters_of(tmp_path, case)).metrics

@@ -83,6 +83,7 @@ def test_all_clusters_at_once_with_every_edge_are_the_batch_of_all_targets(folde
         torch.testing.assert_close(one.logits(model)[order], two.logits(model), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("graph", ["plain", "typed"])
 @pytest.mark.parametrize("edges", [True, False])
 def test_outputs_are_those_of_whole_neighbourhoods(folder: Path, graph: str, edges: bool) -> None:
@@ -112,6 +113,7 @@ def test_ranks_take_their_clusters_and_parts_of_each_split(folder: Path) -> None
     assert min(map(len, scored)) > 0
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("keys", [{}, {"clusters_per_batch": 3, "boundary_hops": 1}, {"prefetch": 0, "cache": 0}])
 def test_interruptions_change_no_weight(folder: Path, keys: dict[str, Any]) -> None:
     config = clusters_of(folder, checkpoint_steps=1, epochs=6, **keys)

@@ -15,12 +15,10 @@ from tests.train.globalbatch.stored import job_for, write
 from tests.train.on_stores import job_of
 from tests.train.pairs_on_stores import config_of
 from tests.train.planted import Recording
-from tests.train.ranks.shared_cluster import client, shared_client
 from tests.train.ranks.test_gang import Killing, assert_a_lost_rank_cost_no_bit, assert_close, nothing_is_left
 
 pytestmark = pytest.mark.distributed
 
-__all__ = ["client", "shared_client"]  # fixtures that pytest finds here
 DROPPED = {"kind": "gat", "hidden": 8, "heads": 2, "dropout": 0.4, "layers": 3, "norm": "layer", "residual": True}
 
 

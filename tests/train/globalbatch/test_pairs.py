@@ -72,6 +72,7 @@ def without_the_pairs(graph, source, target):
     return WholeGraph(block, graph.neighborhood.degrees, graph.neighborhood.features), int((~kept).sum())
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("case", CASES)
 def test_a_step_scores_its_pairs_in_the_graph_without_them(tmp_path: Path, case: str):
     job = job_of(whole_config(tmp_path, case))
@@ -136,6 +137,7 @@ def assert_ranks_step_as_one(job, size: int, *, is_placed: bool):
             np.testing.assert_allclose(found[2][split][2], logits, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.table(10)
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("case", CASES)
 def test_ranks_take_the_steps_of_one(tmp_path: Path, case: str, size: int):
@@ -143,6 +145,7 @@ def test_ranks_take_the_steps_of_one(tmp_path: Path, case: str, size: int):
     assert_ranks_step_as_one(job, size, is_placed=False)
 
 
+@pytest.mark.table(4)
 @pytest.mark.parametrize("partition", [{"kind": "edge_1d", "by": "source"}, {"kind": "vertex_cut"}])
 @pytest.mark.parametrize("size", [2, 4])
 def test_edges_of_a_fold_are_left_out_where_edges_are_placed_too(tmp_path: Path, partition, size: int, monkeypatch):
@@ -181,6 +184,7 @@ def test_the_same_seed_gives_the_same_bytes_and_a_killed_training_ends_on_them(t
     resumes_to_the_same_weights(config, str(tmp_path / "checkpoints"), open_source=open_task_source)
 
 
+@pytest.mark.slow
 def test_without_exclusion_training_learns_to_look_for_the_edge_itself(tmp_path: Path, monkeypatch):
     """The planted leak: on a graph of chance the only thing to learn is whether the edge is there."""
     negatives = {"kind": "uniform", "pool": 3000, "evaluation": 30}  # a small one could be learned by heart
@@ -208,6 +212,7 @@ def test_a_held_out_edge_that_carries_messages_is_caught(tmp_path: Path, case: s
         train(job_of(whole_config(tmp_path, case)), progress=Silent())
 
 
+@pytest.mark.table(4)
 @pytest.mark.parametrize("case", ["links", "labels", "typed links", "typed labels"])
 def test_a_run_is_certified_and_has_a_baseline(tmp_path: Path, case: str):
     config = whole_config(tmp_path, case, train={"baseline": True, "epochs": 4, "optimizer": "adam"})

@@ -75,6 +75,7 @@ def losses_and_weights(source, job, updater_of):
     return stepped(source, model, Objective("single", weights), updater_of(model), epochs=3)
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("size", [2, 3, 4])
 @pytest.mark.parametrize("model", MODELS)
 def test_ranks_take_the_steps_of_one(folder: Path, model: str, size: int):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.train.minibatch.batches import OPEN_SHARDS, PlannedBatch, plan_epoch, plan_evaluation
+from tests.budget import examples
 
 SIZES = st.lists(st.integers(1, 90), min_size=1, max_size=9)
 
@@ -33,7 +34,7 @@ def targets_of(batches: list[PlannedBatch]) -> list[tuple[str, int]]:
     return [(batch.entry.name, int(position)) for batch in batches for position in batch.positions]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(sizes=SIZES, batch_size=st.integers(2, 40), world_size=st.integers(1, 3))
 def test_every_target_is_trained_on_once_an_epoch(sizes: list[int], batch_size: int, world_size: int) -> None:
     entries = entries_of([2 * world_size, *sizes])
@@ -46,7 +47,7 @@ def test_every_target_is_trained_on_once_an_epoch(sizes: list[int], batch_size: 
     assert len({len(plan) for plan in plans}) == 1
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(sizes=SIZES, batch_size=st.integers(1, 40))
 def test_batches_stay_near_their_size(sizes: list[int], batch_size: int) -> None:
     plan = plan_epoch(entries_of(sizes), seed=0, epoch=0, batch_size=batch_size)

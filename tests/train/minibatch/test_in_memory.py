@@ -50,6 +50,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.table(3)
 @pytest.mark.parametrize("graph", ["plain", "typed"])
 @pytest.mark.parametrize("kind", NEIGHBORS)
 def test_targets_have_the_logits_that_they_have_from_shards(folder: Path, graph: str, kind: str) -> None:
@@ -175,6 +176,7 @@ def test_a_process_reads_the_graph_once_while_a_source_holds_it_and_nobody_can_c
             array[0] = 1
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize(("kind", "resample"), [("uniform", "never"), ("uniform", "epoch"), ("walks", "epoch")])
 def test_a_run_on_the_store_has_no_graphflat_and_is_certified(folder: Path, kind: str, resample: str) -> None:
     config = config_of(

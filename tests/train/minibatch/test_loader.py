@@ -141,6 +141,7 @@ def test_missing_labels_are_refused() -> None:
         list(loader.batches(plan_evaluation(VALID, batch_size=16)))
 
 
+@pytest.mark.table(3)
 @pytest.mark.parametrize("edges", [True, False])
 @pytest.mark.parametrize(("layers", "residual"), [(1, False), (2, True), (3, False)])
 @pytest.mark.parametrize("kind", ["gcn", "sage", "gin"])

@@ -29,6 +29,7 @@ TIMES = {"task": {"split": {"kind": "time", "valid": 0.15, "test": 0.15}}}
 SAMPLED = {"neighbors": {"sampling": {"kind": "uniform", "fanout": [4, 3]}}}
 
 
+@pytest.mark.table(7)
 @pytest.mark.parametrize(
     ("case", "sections"), [*((case, {}) for case in CASES), ("labels", TIMES), ("hidden labels", SAMPLED)]
 )
@@ -101,6 +102,7 @@ def test_a_held_out_edge_that_carries_messages_is_caught(tmp_path: Path, monkeyp
         train(job_of(config_of(tmp_path, "links", train=STORE)), progress=Silent())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["links", "typed labels"])
 def test_runs_are_certified_and_compared(tmp_path: Path, case: str) -> None:
     published = []

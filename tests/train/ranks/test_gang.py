@@ -26,13 +26,12 @@ from gnnflow.train.ranks.pushing import ServedUpdater
 from gnnflow.train.ranks.servers import Server
 from gnnflow.train.trainer import train
 from tests.train.planted import Planted, Recording, job_for, planted, without_times
-from tests.train.ranks.shared_cluster import WORKERS, client, shared_client
+from tests.train.ranks.shared_cluster import WORKERS
 from tests.train.ranks.test_gradients import model_of
 from tests.train.ranks.together import together
 
 pytestmark = pytest.mark.distributed
 
-__all__ = ["client", "shared_client"]  # fixtures that pytest finds here
 GRAPH = planted(train_shards=1)
 SHARDS = planted(train_shards=8)
 

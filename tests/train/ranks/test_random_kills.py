@@ -16,12 +16,11 @@ from distributed import Client
 
 from gnnflow.train.ranks.gang import train_on_ranks
 from tests.train.planted import Recording
-from tests.train.ranks.shared_cluster import WORKERS, client, shared_client
+from tests.train.ranks.shared_cluster import WORKERS
 from tests.train.ranks.test_gang import SHARDS, Killing, job_of, nothing_is_left_soon, ranks, rows_of, servers
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow, pytest.mark.timeout(3600)]
 
-__all__ = ["client", "shared_client"]  # fixtures that pytest finds here
 KILLS = int(os.environ.get("GNNFLOW_KILLS", "10")) // 10
 MODES = {"all_reduce": {"kind": "all_reduce"}} | {
     mode: servers(mode) for mode in ("synchronous", "bounded", "asynchronous")

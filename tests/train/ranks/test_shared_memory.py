@@ -27,7 +27,9 @@ def met(store):
 
 @pytest.fixture
 def pair():
-    return met(dist.HashStore())
+    made = met(dist.HashStore())
+    yield made
+    made.clear()  # pytest keeps it for longer than the test
 
 
 def sums(pair, tensors):

@@ -254,6 +254,7 @@ def test_a_checkpoint_is_of_one_moment_on_all_servers():
     assert any(0 < int(state["queue/done"].sum()) < SHARES * STEPS for _, _, state in told)
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_ranks_that_are_killed_lose_no_batch_and_repeat_none(seed: int):
     pick, ran, kills = random.Random(seed), Ran(), 0

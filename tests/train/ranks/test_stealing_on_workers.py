@@ -14,12 +14,10 @@ from tests.small_graphs import write_graph
 from tests.train.on_stores import config_of
 from tests.train.on_stores import job_of as store_job
 from tests.train.planted import Recording
-from tests.train.ranks.shared_cluster import client, shared_client
 from tests.train.ranks.test_gang import SHARDS, Killing, alone, job_of, nothing_is_left, servers
 
 pytestmark = pytest.mark.distributed
 
-__all__ = ["client", "shared_client"]  # fixtures that pytest finds here
 SECONDS = 0.4  # far more than a step takes on a busy machine
 LOCAL = {"kind": "local", "workers": 2}
 

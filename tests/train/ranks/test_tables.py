@@ -159,6 +159,7 @@ def alone(config, *, size, num_steps=12):
     return model.state_dict()
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize(("servers", "clip_norm"), [(1, None), (1, 0.3), (3, None)])
 @pytest.mark.parametrize(("optimizer", "decay"), OPTIMIZERS)
 def test_synchronous_servers_that_send_rows_give_the_weights_of_one_rank(optimizer, decay, servers, clip_norm):

@@ -14,7 +14,7 @@ from gnnflow.train.streamed.place import ON_CARD
 from gnnflow.train.streamed.plan import plan
 from gnnflow.train.streamed.size import GraphSize
 from gnnflow.train.streamed.space import check_disk
-from tests.contracts.adapters import Case, on_stream
+from tests.contracts.adapters import Case, closing_streams, on_stream
 from tests.contracts.in_memory import graph_shapes, sampled_blocks, whole_graph
 from tests.contracts.test_executions import ARCHITECTURES, FEW, NO_EDGES, gradients, model_for, some_targets
 
@@ -27,6 +27,7 @@ def in_files(graph):
     return graph
 
 
+@pytest.mark.table(5)
 @pytest.mark.parametrize("layer", ["gcn", "gat_e", "sage-max", "magnn", "ggcn"])
 @FEW
 @given(shape=graph_shapes(), architecture=ARCHITECTURES)
@@ -35,8 +36,9 @@ def test_chunks_written_for_a_card_give_the_bytes_of_those_read_from_files(layer
     blocks = sampled_blocks(graph, num_layers=model.num_layers, seed=shape.seed)
     case, found = Case(graph, blocks, some_targets(shape), shape.seed), []
     for keys in ({"brought": in_files}, {"brought": brought}, {"brought": brought, "folder": None}):
-        logits = on_stream(model, case, **keys).logits
-        found.append([logits, *gradients(model, logits, torch.ones_like(logits)).values()])
+        with closing_streams():
+            logits = on_stream(model, case, **keys).logits
+            found.append([logits, *gradients(model, logits, torch.ones_like(logits)).values()])
     for ours in found[1:]:
         for one, other in zip(ours, found[0], strict=True):
             assert (one is None) == (other is None)

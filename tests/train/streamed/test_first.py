@@ -49,6 +49,7 @@ def trained(folder, model):
         return *trained_counted(job_for(folder, memory="1GiB", epochs=3, model=model)), set(made)
 
 
+@pytest.mark.table(4)
 @pytest.mark.parametrize("model", MADE.values(), ids=MADE)
 def test_made_terms_give_the_same_bits_with_less_written(folder, model):
     *found, written, made = trained(folder, model)
@@ -59,12 +60,14 @@ def test_made_terms_give_the_same_bits_with_less_written(folder, model):
     assert written < more
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("model", FILED.values(), ids=FILED)
 def test_terms_with_a_parameter_lie_in_files(folder, model):
     *_, made = trained(folder, model)
     assert made == {False}
 
 
+@pytest.mark.table(4)
 @pytest.mark.parametrize("kind", ["TargetLearns", "GateLearns", "LogitLearns", "MessageLearns"])
 def test_features_that_learning_edges_read_lie_in_files_too(folder, kind):
     model = {"kind": f"tests.train.streamed.raw_layers:{kind}", "hidden": 8, "dropout": 0.0}

@@ -28,6 +28,7 @@ def trained(folder, model):
     return trained_counted(job_for(folder, memory="1GiB", epochs=3, model=model))
 
 
+@pytest.mark.table(3)
 @pytest.mark.parametrize("model", LAST_ALONE.values(), ids=LAST_ALONE)
 def test_rows_in_no_file_give_the_same_bits_with_less_written(folder, model):
     *found, written = trained(folder, model)

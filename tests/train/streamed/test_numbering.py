@@ -73,6 +73,7 @@ def test_what_is_active_lies_first_and_a_partition_in_runs(depth, intervals, cut
     assert sorted(seen) == list(range(number))
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("sampling", [None, {"kind": "uniform", "fanout": [3, 1]}])
 @pytest.mark.parametrize("num_targets", [1, 5, 30])
 def test_what_reaches_a_target_is_what_some_layer_reads_for_it(tmp_path, sampling, num_targets):

@@ -15,7 +15,6 @@ from gnnflow.train.ranks.gang import train_on_ranks
 from gnnflow.train.trainer import train
 from tests.train.globalbatch.stored import job_for, write
 from tests.train.planted import Recording
-from tests.train.ranks.shared_cluster import client, shared_client
 from tests.train.ranks.test_gang import (
     Killing,
     assert_a_lost_rank_cost_no_bit,
@@ -28,7 +27,6 @@ from tests.train.streamed.cutting import TOGETHER, open_cut
 
 pytestmark = pytest.mark.distributed
 
-__all__ = ["client", "shared_client"]  # fixtures that pytest finds here
 DROPPED = {"kind": "gat", "hidden": 8, "heads": 2, "dropout": 0.4, "attention_dropout": 0.3, "layers": 3}
 
 

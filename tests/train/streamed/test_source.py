@@ -88,6 +88,7 @@ def streamed(folder, **keys):
     return job_for(folder, memory="1GiB", **keys)
 
 
+@pytest.mark.table(7)
 @pytest.mark.parametrize(
     ("model", "sample"), [*((name, "every edge") for name in MODELS), ("gcn", "uniform"), ("gcn", "weighted")]
 )
@@ -104,6 +105,7 @@ def test_training_equals_global_batch(folder, cut, model, sample):
     )
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("columns", [["amount"], ["amount", "hour"]])
 def test_attributes_of_edges_are_read_as_they_were_filed(folder, cut, columns):
     document = config_of(folder, memory="1GiB").model_dump(mode="json")
@@ -120,6 +122,7 @@ def test_the_same_seed_gives_the_same_bytes(folder, cut):
     assert first == second
 
 
+@pytest.mark.table(6)
 @pytest.mark.parametrize("model", [*MODELS, "ggcn"])
 def test_what_stays_together_changes_no_byte(folder, monkeypatch, model):
     found = []

@@ -15,6 +15,7 @@ from gnnflow.graph.schema import UNTYPED
 from gnnflow.layers import TypedInputs, TypeInputs
 from gnnflow.train.streamed.numbering import numbered
 from gnnflow.train.streamed.typed_numbering import by_type, numbered_by_type, types_in
+from tests.budget import examples
 from tests.contracts.adapters import Case
 from tests.contracts.in_files import filed
 from tests.contracts.in_memory import FEATURE_WIDTH, GraphShape, rows_of, whole_graph
@@ -97,7 +98,7 @@ def assert_rows_are(graph, case, number, schema):
                 np.testing.assert_array_equal(getattr(read, name).numpy(), column)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(shape=typed_shapes(), sample=st.booleans(), targets=st.integers(0, 5))
 def test_all_edges_are_read_back_in_every_relation(shape, sample, targets):
     case, number = case_of(shape, sample=sample, num_targets=min(targets, 1))
@@ -128,7 +129,7 @@ def test_all_edges_are_read_back_in_every_relation(shape, sample, targets):
     with_depth.scratch.close()
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(shape=typed_shapes(), sample=st.booleans(), size=st.integers(2, 3))
 def test_ranks_have_the_edges_into_their_own_rows_of_each_type(shape, sample, size):
     assume(not shape.leaves)

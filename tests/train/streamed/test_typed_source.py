@@ -70,6 +70,7 @@ def blocks_in(job):
     return blocks_of(part, job.neighbors, job.fanouts, num_layers=job.model.layers)
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("case", CASES)
 def test_every_relation_is_filed_as_it_is_stored(tmp_path, case, monkeypatch):
     job = case_job(tmp_path, case)
@@ -206,6 +207,7 @@ def test_a_card_takes_no_relations_that_a_function_selects(tmp_path):
         open_streamed(replace(case_job(tmp_path, "every edge"), device="cuda"))
 
 
+@pytest.mark.table(8)
 @pytest.mark.parametrize(
     ("case", "kind"),
     [*((case, "rgcn") for case in CASES), ("every edge", "hgt"), ("every edge", "han"), ("metapaths", "magnn")],
@@ -224,6 +226,7 @@ def test_training_on_types_equals_global_batch(tmp_path, case, kind, monkeypatch
     np.testing.assert_allclose(*losses, rtol=1e-4)
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize(("case", "kind"), [("uniform", "han"), ("metapaths", "magnn")])
 def test_training_on_types_gives_the_same_bytes_again_with_dropout(tmp_path, case, kind, monkeypatch):
     monkeypatch.setattr(source, "plan", cut_to(0, 3))

@@ -1,0 +1,140 @@
+"""Resources a test may leave behind: descriptors, threads, processes, shared memory, files, variables."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+_SECONDS = 10  # until a thread or a process that is ending has ended; only a leak takes them
+_EVERY = 0.01
+_SHARED = Path("/dev/shm")
+# One a process, started when it is first needed and never ended: fsspec's event loop, the threads of its libraries.
+_LASTING_THREADS = ("fsspecIO", "Dask-Offload", "Profile", "asyncio_", "AsyncProcess", "pymp-", "QueueFeeder")
+# The tracker of named semaphores and the server that forks processes: one a process, both end with it.
+_LASTING_PROCESSES = (b"resource_tracker", b"forkserver")
+# Set when a library is first used: by pytest, OpenMP, torch's compiler and, as our docs say, for MLflow's client.
+_LASTING_VARIABLES = ("PYTEST_", "KMP_", "TORCHINDUCTOR_", "MLFLOW_HTTP_", "MLFLOW_SUPPRESS_")
+# Written or opened once by a library: PyG's functions, torch's compiler, matplotlib's fonts.
+_LASTING_FILES = re.compile(r"_propagate_|_edge_updater_|torchinductor_|/mpl-data/")
+
+
+@dataclass(frozen=True)
+class Held:
+    """Resources that this process holds, by name."""
+
+    descriptors: frozenset[str]
+    threads: frozenset[str]
+    processes: frozenset[str]
+    shared_memory: frozenset[str]
+    temporary_files: frozenset[str]
+    variables: frozenset[str]
+    folder: frozenset[str]
+
+    def more_than(self, before: Held) -> dict[str, list[str]]:
+        """Return, by kind, the resources that were not held before, or were and are not now where that is a change."""
+        found = {}
+        for field in fields(self):
+            now, then = getattr(self, field.name), getattr(before, field.name)
+            more = now ^ then if field.name == "variables" else now - then
+            if more:
+                found[field.name] = sorted(more)
+        return found
+
+
+def held() -> Held:
+    """List the resources of this process."""
+    children = _children()
+    return Held(
+        descriptors=frozenset(_descriptors()),
+        threads=frozenset(
+            f"{each.name} {each.ident}" for each in threading.enumerate() if not each.name.startswith(_LASTING_THREADS)
+        ),
+        processes=frozenset(f"{number} {command}" for number, command in children.items()),
+        shared_memory=frozenset(_listed(_SHARED)),
+        temporary_files=frozenset(
+            name for name in _listed(Path(tempfile.gettempdir())) if not _LASTING_FILES.search(name)
+        ),
+        variables=frozenset(
+            f"{name}={value}" for name, value in os.environ.items() if not name.startswith(_LASTING_VARIABLES)
+        ),
+        folder=frozenset([str(Path.cwd())]),
+    )
+
+
+def left_behind(before: Held, *, beside: Collection[str] = ()) -> dict[str, list[str]]:
+    """Return the resources held beyond `before`, once threads and processes that are ending had time to.
+
+    beside: kinds that are not compared.
+    """
+    if not _more(before, beside):
+        return {}
+    gc.collect()  # what only an error's traceback holds; Python warns of files that end so, which fails the test
+    deadline = time.monotonic() + _SECONDS
+    while (found := _more(before, beside)) and time.monotonic() < deadline:
+        time.sleep(_EVERY)
+    return found
+
+
+def _more(before: Held, beside: Collection[str]) -> dict[str, list[str]]:
+    found = {kind: names for kind, names in held().more_than(before).items() if kind not in beside}
+    if "shared_memory" in found and _are_mapped(found["shared_memory"]):
+        del found["shared_memory"]
+    return found
+
+
+def _are_mapped(names: Collection[str]) -> bool:
+    """Return whether a process that is not of this test has memory of these names: others share /dev/shm."""
+    family = {os.getpid(), *_children()}
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        try:
+            text = maps.read_text()
+        except OSError:  # it has ended
+            continue
+        if int(maps.parent.name) not in family and any(f"/dev/shm/{name}" in text for name in names):
+            return True
+    return False
+
+
+def _descriptors() -> list[str]:
+    """Name each open descriptor by its number and what it leads to, but not those of event loops that last."""
+    found = []
+    for opened in Path("/proc/self/fd").iterdir():
+        try:
+            target = str(opened.readlink())
+        except FileNotFoundError:  # that of the listing itself
+            continue
+        if not _LASTING_FILES.search(target):
+            found.append(f"{opened.name} {target}")
+    return found
+
+
+def _children() -> dict[int, str]:
+    """Return the command of each process that this one started and that still runs."""
+    found = {}
+    for listed in Path("/proc/self/task").glob("*/children"):
+        try:
+            numbers = listed.read_text().split()
+        except OSError:  # a thread that has ended
+            continue
+        for number in numbers:
+            try:
+                command = Path(f"/proc/{number}/cmdline").read_bytes()
+            except OSError:  # it has ended
+                continue
+            if command and not any(each in command for each in _LASTING_PROCESSES):
+                found[int(number)] = command.replace(b"\0", b" ").decode(errors="replace")[:120]
+    return found
+
+
+def _listed(folder: Path) -> list[str]:
+    try:
+        return [each.name for each in folder.iterdir()]
+    except FileNotFoundError:
+        return []
