@@ -6,6 +6,7 @@
 # make test-card    the programs for graphics cards, which Triton interprets and compiles without one
 # make test-helm    the Helm chart and the Dockerfile; needs Python 3.12
 # make test-airflow operators and DAGs, also on a live Airflow, in an environment of its own
+# make mutants      whether each ring of tests finds small faults that are made on purpose; takes hours
 # make lint         style, types, import contracts, generated documentation
 # make clean        remove caches, runs and the generated graph
 
@@ -27,7 +28,7 @@ LOOSELY := --allow-untyped-calls --no-warn-return-any --allow-subclassing-any
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: quickstart test test-slow test-workers test-all test-airflow test-card test-helm lint docs clean
+.PHONY: quickstart test test-slow test-workers test-all test-airflow test-card test-helm mutants lint docs clean
 
 quickstart: $(VENV)/.installed quickstart-data/edges/part-00000.parquet
 	$(BIN)/gnnflow run configs/quickstart.yaml
@@ -63,6 +64,17 @@ test-card: $(VENV)/card/.installed $(VENV)/card-3.6/.installed
 test-helm:
 	$(SUITE_LIMIT) .ci/helm
 
+# Stopped, it goes on where it was as long as no file has changed. MUTANT_RINGS=test leaves out the longer rings.
+MUTANT_RINGS ?= test ci all
+MUTANTS := $(BIN)/python .ci/mutants.py
+mutants: $(VENV)/.installed-dev
+	$(MUTANTS) choose
+	$(MUTANTS) instrument
+	for ring in $(MUTANT_RINGS); do \
+		$(GIVING_WAY) $(MUTANTS) reach --ring $$ring && $(GIVING_WAY) $(MUTANTS) kill --ring $$ring --budget 120 || exit; \
+	done
+	$(MUTANTS) table
+
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -75,7 +87,7 @@ docs: $(VENV)/.installed-dev
 	$(BIN)/python -m gnnflow.config > docs/config.md
 
 clean:
-	rm -rf build dist runs quickstart-data .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build dist runs quickstart-data .mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find gnnflow operators tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
