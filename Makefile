@@ -17,6 +17,10 @@ UV := $(BIN)/uv
 INSTALL := UV_FIND_LINKS="$$PIP_FIND_LINKS" $(UV) pip install --quiet --python
 NATIVE := $(wildcard native/*)
 
+MUTANT_RINGS ?= test ci all
+
+MUTANTS := $(BIN)/python .ci/mutants.py
+
 # The part of the exhaustive tests that `test-slice` runs: K/N, or COMMIT/N for the one that the last commit chooses.
 SLICE ?= COMMIT/12
 EXHAUSTIVE := (drawn or exhaustive or robustness or slow or distributed or s3) and not (airflow or gpu or helm)
@@ -69,7 +73,12 @@ test-all: $(VENV)/.installed-dev $(AIRFLOW_VENV)/.installed
 	$(MAKE) test-airflow-all test-card-all test-helm
 
 mutants: $(VENV)/.installed-dev
-	$(BIN)/python .ci/mutants.py
+	$(MUTANTS) choose
+	$(MUTANTS) instrument
+	for ring in $(MUTANT_RINGS); do \
+		$(MUTANTS) reach --ring $$ring && $(MUTANTS) kill --ring $$ring --budget 120 || exit; \
+	done
+	$(MUTANTS) table
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -83,7 +92,7 @@ docs: $(VENV)/.installed-dev
 	$(BIN)/python -m gnnflow.config > docs/config.md
 
 clean:
-	rm -rf build dist runs quickstart-data .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build dist runs quickstart-data .mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find gnnflow operators tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

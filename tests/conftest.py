@@ -30,7 +30,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 # No deadline: the first call of a compiled kernel or a cold import would fail a test that is right.
 settings.register_profile("few", deadline=None, max_examples=examples(100), print_blob=True)
-settings.load_profile("few")
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
 
 # Fixtures of clusters that outlive a test; all tests of one are run by one process.
 _SHARED_CLUSTERS = frozenset({"cluster_of", "shared_client"})
