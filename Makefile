@@ -5,7 +5,8 @@
 # make test-all     these three
 # make test-card    the programs for graphics cards, which Triton interprets and compiles without one
 # make test-helm    the Helm chart and the Dockerfile; needs Python 3.12
-# make test-airflow operators and DAGs, also on a live Airflow, in an environment of its own
+# make test-airflow operators and DAGs, four journeys and a kill on a live Airflow, in an environment of its own
+# make test-airflow-all  the same and everything else on a live Airflow: other graphs, PostgreSQL, what is killed or stopped
 # make lint         style, types, import contracts, generated documentation
 # make clean        remove caches, runs and the generated graph
 
@@ -27,7 +28,7 @@ LOOSELY := --allow-untyped-calls --no-warn-return-any --allow-subclassing-any
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: quickstart test test-slow test-workers test-all test-airflow test-card test-helm lint docs clean
+.PHONY: quickstart test test-slow test-workers test-all test-airflow test-airflow-all test-card test-helm lint docs clean
 
 quickstart: $(VENV)/.installed quickstart-data/edges/part-00000.parquet
 	$(BIN)/gnnflow run configs/quickstart.yaml
@@ -52,6 +53,9 @@ test-workers: $(VENV)/.installed-dev
 test-all: test test-slow test-workers
 
 test-airflow: $(AIRFLOW_VENV)/.installed
+	$(SUITE_LIMIT) $(AIRFLOW_VENV)/bin/python -m pytest -m "airflow and not exhaustive" tests/airflow
+
+test-airflow-all: $(AIRFLOW_VENV)/.installed
 	$(SUITE_LIMIT) $(AIRFLOW_VENV)/bin/python -m pytest -m airflow tests/airflow
 
 # Beside what is installed and not among it: torch's builds for processors have no Triton, and it takes 600 MB each time.
