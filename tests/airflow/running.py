@@ -10,13 +10,14 @@ if TYPE_CHECKING:
     from gnnflow.config import Config
 
 TRAIN = {"epochs": 3, "batch_size": 16, "threads": 1}
+_BUNDLE = "dags-folder"  # Airflow's name for its folder of DAGs, where `dag.test()` looks for a DAG it knows
 
 
 def load(dag_id: str) -> Any:
     """Return one of this repository's DAGs, known to the database as a running Airflow knows it."""
     from airflow.dag_processing.dagbag import DagBag
 
-    return sync(DagBag(REPOSITORY / "dags").dags[dag_id])
+    return sync(DagBag(REPOSITORY / "dags" / f"{dag_id.partition('.')[0]}.py").dags[dag_id])
 
 
 def sync(dag: Any) -> Any:
@@ -28,8 +29,8 @@ def sync(dag: Any) -> Any:
     bag = DagBag(REPOSITORY / "tests" / "airflow" / "none")
     bag.dags = {dag.dag_id: dag}
     with create_session() as session:
-        session.merge(DagBundleModel(name="testing"))
-    sync_bag_to_db(bag, "testing", None)
+        session.merge(DagBundleModel(name=_BUNDLE))
+    sync_bag_to_db(bag, _BUNDLE, None)
     return dag
 
 

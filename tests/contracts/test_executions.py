@@ -325,6 +325,7 @@ def test_training_repeats_bit_for_bit_from_the_same_seed(execution, layer):
     assert all(torch.equal(first, second) for first, second in zip(*runs, strict=True))
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("execution", TRAINING)
 def test_attention_drops_normalised_coefficients(execution):
     degree, rate = 1000, 0.25

@@ -94,6 +94,7 @@ def test_states_of_placed_edges_equal_reference(layer, ranks, placement, monkeyp
         assert_gradients_equal(gradients(model, logits, blame), wanted)
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("placement", ["source", "grid"])
 def test_ranks_without_edges_or_targets_take_part_where_edges_are_placed(placement, monkeypatch):
     monkeypatch.setattr(rank_batch, "is_fewer_bytes", lambda *_, **__: True)

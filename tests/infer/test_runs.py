@@ -39,6 +39,7 @@ def test_runs_equal_reference(tmp_path: Path, model: str, sampling: str) -> None
     assert np.abs(to_matrix(table["probabilities"]) - reference(graph, job)).max() < TOLERANCE
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("model", ["jumping head", "gat"])
 def test_runs_of_pruned_layers_carry_what_the_end_needs(tmp_path: Path, model: str) -> None:
     graph = stored("graph")

@@ -185,6 +185,7 @@ def test_one_relation_or_one_type_equals_reference(tmp_path: Path, kind: str, sc
     assert_as_defined(job, predictions(job, tmp_path))
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("sampling", ["none", "by relation"])
 def test_a_split_is_scored_alone_with_its_embeddings(tmp_path: Path, sampling: str) -> None:
     job = prepare(tmp_path, RICH, sampling=sampling, partitions=3, targets=(1, 2), embeddings=True)
@@ -198,7 +199,7 @@ def test_a_split_is_scored_alone_with_its_embeddings(tmp_path: Path, sampling: s
     assert np.abs(to_matrix(table["embedding"]) - embeddings[rows]).max() < TOLERANCE
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(3)
 @pytest.mark.parametrize("kind", ["sage", "han", "hgt"])
 def test_it_scores_as_a_batch_of_the_same_neighbourhoods(tmp_path: Path, kind: str) -> None:
     job = prepare(tmp_path, KINDS[kind], sampling="by relation", partitions=3, parity_samples=9)
@@ -212,6 +213,7 @@ def test_it_scores_as_a_batch_of_the_same_neighbourhoods(tmp_path: Path, kind: s
     assert not scored
 
 
+@pytest.mark.slow
 def test_partitions_may_lack_nodes_of_a_type_or_any(tmp_path: Path) -> None:
     job = prepare(tmp_path, KINDS["hgt"], sampling="uniform", partitions=16)
     sizes = np.diff(job.neighbors.store.facts.offsets).reshape(16, 3)

@@ -170,6 +170,7 @@ def test_a_run_trains_and_scores_with_one_under_certificate(tmp_path):
     assert parity.max_difference < 1e-5
 
 
+@pytest.mark.slow
 def test_pyg_is_imported_where_a_config_names_it_and_nowhere_else():
     code = "import sys, gnnflow.layers; sys.exit('torch_geometric' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import types
 import zipfile
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -152,7 +151,6 @@ def test_a_module_in_a_zip_file_has_a_source(tmp_path: Path, monkeypatch: pytest
     context, _ = published(tmp_path)
     source = hashlib.sha256(LAYER.encode()).hexdigest()
     assert context.run.code_of("infer") == {"layer_of_then:Mine": source}
-    metadata.FastPath.__new__.cache_clear()  # it has opened the archive to look for packages
 
 
 def test_code_without_a_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,6 +171,7 @@ def test_the_command_prints_a_line_per_stage_or_one_object(tmp_path: Path) -> No
     assert told["seconds"] > 0
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("file", ["broken_layer.py", "broken_layers/inner.py"])
 def test_what_a_layer_of_ones_own_raises_is_told_as_its_matter(tmp_path: Path, file: str) -> None:
     write_graph(tmp_path)

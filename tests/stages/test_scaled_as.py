@@ -229,6 +229,7 @@ def test_each_table_of_a_typed_graph_is_scaled_as_its_own_was(tmp_path: Path) ->
     assert make_artifact(again, "ingest").facts(GraphFacts) == facts
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("scaled_as", [None, "small"])
 @pytest.mark.usefixtures("first")
 def test_going_on_from_a_model_that_knows_columns_otherwise_is_told(tmp_path: Path, scaled_as: str | None) -> None:
@@ -246,6 +247,7 @@ def test_a_rehearsal_looks_for_no_model(tmp_path: Path, first: StageContext) -> 
     assert first.run.scales == {}
 
 
+@pytest.mark.slow
 def test_in_how_many_parts_tables_were_counted_is_no_other_scale(tmp_path: Path, first: StageContext) -> None:
     other = context_of(tmp_path, graph={"partitions": 7})
     pipeline.run(other)

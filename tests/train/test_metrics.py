@@ -146,6 +146,7 @@ def test_metrics_of_numbers_are_those_of_scikit_learn() -> None:
     assert found["rmse"] == pytest.approx(sk.root_mean_squared_error(labels, logits[:, 0]))
 
 
+@pytest.mark.slow
 def test_training_does_not_import_scikit_learn() -> None:
     code = "import sys, gnnflow.train.trainer; sys.exit('sklearn' in sys.modules or 'scipy' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

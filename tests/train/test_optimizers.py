@@ -59,6 +59,7 @@ def test_what_a_step_computes_has_no_graph_of_gradients() -> None:
     assert weight.is_leaf
 
 
+@pytest.mark.slow
 def test_training_does_not_import_the_compiler() -> None:
     found = subprocess.run([sys.executable, "-c", TRAINS], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

@@ -52,7 +52,7 @@ def test_many_interruptions_change_nothing(tmp_path: Path, kind: str, checkpoint
     resumes_to_the_same_bytes(tmp_path, kind=kind, checkpoint_steps=checkpoint_steps)
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(6)
 @pytest.mark.parametrize("checkpoint_steps", [1, 7])
 @pytest.mark.parametrize(
     "settings",

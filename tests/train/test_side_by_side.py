@@ -37,6 +37,7 @@ def often_switched():
     sys.setswitchinterval(before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("often_switched")
 def test_trainings_beside_each_other_and_beside_models_that_are_built_give_the_bytes_they_give_alone():
     alone = [weights_of(job) for job in JOBS]

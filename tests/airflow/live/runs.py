@@ -170,13 +170,17 @@ class Case(PipelineRun):
     def until_training(self) -> str:
         """Wait until training runs on the cluster and return the worker it runs on."""
         wait_for("deferred training", lambda: self.tasks().get("train") == "deferred", seconds=200)
-        return str(wait_for("a training worker", lambda: next(iter(self.workers_of("gnnflow-train")), None)))
+        return str(wait_for("a training worker", lambda: next(iter(self.training_workers()), None)))
 
-    def workers_of(self, prefix: str) -> list[str]:
-        """Return the workers that run a submission whose name starts with a prefix."""
-        return [
-            worker for worker, keys in processing(self.live).items() if any(str(k).startswith(prefix) for k in keys)
-        ]
+    def until_free(self) -> None:
+        """Wait until no worker of the cluster trains this run."""
+        wait_for("a free cluster", lambda: not self.training_workers(), seconds=200)
+
+    def training_workers(self) -> list[str]:
+        """Return the workers that run this run's training, which other runs may train beside."""
+        training = submissions.Submission.new("train", self.config_here().model_dump(mode="json"))
+        found = processing(self.live).items()
+        return [worker for worker, keys in found if any(training.does_as(str(key)) for key in keys)]
 
     def is_as_expected(self) -> bool:
         """Say whether the predictions are those of the command line."""
@@ -211,11 +215,6 @@ def kill_worker(live: System, address: str) -> None:
             return found[address]
 
     os.kill(asyncio.run(pid()), signal.SIGKILL)
-
-
-def wait_until_free(live: System) -> None:
-    """Wait until no worker of the cluster runs anything."""
-    wait_for("a free cluster", lambda: not any(processing(live).values()), seconds=200)
 
 
 def grep(needle: str, folder: Path) -> list[str]:

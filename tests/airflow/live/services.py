@@ -30,6 +30,13 @@ START_SECONDS = 240
 STOP_SECONDS = 20
 LAST_LINES = 30
 REQUEST_SECONDS = 20  # for how long one is repeated
+# Airflow's scheduler forks a process for each try of a task: what it has imported they find, which is half their work.
+IMPORTED_ONCE = """
+import sys
+if "scheduler" in sys.argv:
+    import distributed, s3fs
+    import gnnflow.remote.driver
+"""
 
 
 def wait_for(what: str, ready: Any, *, seconds: float = START_SECONDS, every: float = 0.3) -> Any:
@@ -62,14 +69,19 @@ class Service:
     def has_ended(self) -> bool:
         return self.process is not None and self.process.poll() is not None
 
+    def send(self, number: int) -> None:
+        """Send it and its children a signal."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
+
     def last_words(self) -> str:
         said = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
         return "\n".join([f"{self.name} has ended; the last it said:", *said])
 
     def kill(self, number: int = signal.SIGKILL) -> None:
+        self.send(number)
         if self.process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, number)
             try:
                 self.process.wait(timeout=STOP_SECONDS)
             except subprocess.TimeoutExpired:  # Airflow's scheduler waits for tasks that may never end
@@ -86,6 +98,7 @@ class System:
     ports: dict[str, int] = field(default_factory=lambda: {n: free_port() for n in ("api", "dask", "s3", "board")})
     services: dict[str, Service] = field(default_factory=dict)
     token: str = ""
+    started: time.struct_time = field(default_factory=time.gmtime)
 
     @property
     def retrain_config(self) -> Path:
@@ -126,8 +139,9 @@ class System:
             "GNNFLOW_LINKS": f"s3://={self.s3['AWS_ENDPOINT_URL']}/",
             "GNNFLOW_EXPERIMENTS": str(self.home / "experiments"),
             "GNNFLOW_RETRAIN_CONFIG": str(self.retrain_config),
-            # a DAG that starts its clock soon after its last date runs for that too; this one is days away
-            "GNNFLOW_RETRAIN_CRON": f"0 3 * * {(int(time.strftime('%w')) + 3) % 7}",
+            # Once a year, at the minute this system starts: a DAG that starts its clock soon after its last date runs
+            # for that at once, and then no more.
+            "GNNFLOW_RETRAIN_CRON": time.strftime("%M %H %d %m *", self.started),
             "PYTHONPATH": os.pathsep.join((str(REPOSITORY), str(REPOSITORY / "operators"))),
             "OMP_NUM_THREADS": "1",
             **self.s3,
@@ -156,7 +170,6 @@ class System:
         self.service("dask-scheduler", BIN / "dask", "scheduler", *where)
         for number in (1, 2):
             self.start_worker(number)
-        wait_for("S3", lambda: urllib.request.urlopen(self.s3["AWS_ENDPOINT_URL"], timeout=2).status == 200)
 
     def start_worker(self, number: int) -> None:
         address = f"tcp://127.0.0.1:{self.ports['dask']}"
@@ -164,14 +177,12 @@ class System:
         self.service(f"dask-worker-{number}", BIN / "dask", "worker", address, "--name", f"w{number}", *options)
 
     def start_airflow(self) -> None:
-        (self.home / "experiments").mkdir(exist_ok=True)
-        graph = {"nodes": "s3://live-retrain/nodes.parquet", "edges": "s3://live-retrain/edges"}
-        # the DAG's assets are made of these, so they are there when it is first read
-        config = {"name": "live-retrain", "workspace": "s3://live-retrain/runs", "graph": graph}
-        self.retrain_config.write_text(json.dumps(config))
+        (self.home / "config").mkdir()
+        (self.home / "config" / "airflow_local_settings.py").write_text(IMPORTED_ONCE)
         subprocess.run([BIN / "airflow", "db", "migrate"], env=self.environment, check=True, capture_output=True)
         for part in AIRFLOW_PARTS:
             self.service(part, BIN / "airflow", part)
+        wait_for("S3", lambda: urllib.request.urlopen(self.s3["AWS_ENDPOINT_URL"], timeout=2).status == 200)
         wait_for("a token", self._sign_in)
         self.wait_until_healthy()
 
@@ -224,5 +235,9 @@ class System:
                 return refused.code, refused.read()
 
     def stop(self) -> None:
+        """Stop all: Airflow's parts but its API server at once, since each takes seconds; then what they talked to."""
+        for part in AIRFLOW_PARTS[1:]:
+            if part in self.services:
+                self.services[part].send(signal.SIGTERM)
         for service in reversed(self.services.values()):  # what a service talks to outlives it
             service.kill(signal.SIGTERM if service.name in AIRFLOW_PARTS else signal.SIGKILL)

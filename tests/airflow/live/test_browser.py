@@ -15,8 +15,8 @@ pytest.importorskip("playwright", reason="needs playwright: pip install -r tests
 from playwright.sync_api import Page, expect, sync_playwright
 
 from tests.airflow.live.graphs import LiveGraph
-from tests.airflow.live.runs import PIPELINE, PipelineRun, in_bucket
-from tests.airflow.live.services import System, wait_for
+from tests.airflow.live.runs import PIPELINE, PipelineRun, grep, in_bucket, objects_with
+from tests.airflow.live.services import SECRET, System, wait_for
 
 pytestmark = [
     pytest.mark.airflow,
@@ -93,6 +93,8 @@ def test_a_person_runs_the_pipeline_from_the_form(live, page, graph: LiveGraph, 
     assert run.wait(seconds=500) == "success", run.tasks()
     assert graph.accuracy(run.predictions()) > graph.better_than
     assert run.predictions().equals(run.expected(tmp_path))
+    assert grep(SECRET, live.home) == []  # logs, and the database with XCom, triggers and rendered templates
+    assert objects_with(SECRET, f"live-{graph.name}-by-form") == []
 
     page.goto(f"{base}/dags/{PIPELINE}/runs/{run.run_id}")
     expect(page.get_by_text("Success").first).to_be_visible()

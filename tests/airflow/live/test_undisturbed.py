@@ -16,7 +16,13 @@ from tests.airflow.live.services import SECRET
 from tests.conftest import REPOSITORY
 from tests.typed_graphs import SIZES
 
-pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.filterwarnings("default"), pytest.mark.timeout(1500)]
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.exhaustive,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.timeout(1500),
+]
 
 
 @pytest.fixture(scope="session")

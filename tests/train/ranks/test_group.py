@@ -63,6 +63,7 @@ def alone_in_a_sum(group, over):
         over.set()
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_too_late_in_an_operation_ends_it():
     over = threading.Event()
     first, second = together(lambda group: alone_in_a_sum(group, over), 2, step_seconds=5.0)

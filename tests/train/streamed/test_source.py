@@ -227,6 +227,7 @@ def test_a_step_computes_the_rows_that_reach_a_target_and_an_evaluation_all(fold
         assert (np.diff(outputs.targets) > 0).all()
 
 
+@pytest.mark.slow
 def test_libraries_are_there_before_the_budget_is_planned(folder):
     done = subprocess.run([sys.executable, "-c", PLANNED, str(folder)], capture_output=True, text=True, check=True)
     planned, late = done.stdout.split()
