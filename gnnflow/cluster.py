@@ -5,6 +5,7 @@ A run whose stages are all reused never pays for a cluster.
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -12,7 +13,7 @@ from gnnflow.graph.errors import ClusterError, Interrupted
 from gnnflow.mapreduce.schedulers import Dask, Synchronous, say_nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from distributed import Client
@@ -82,6 +83,9 @@ def _local(config: LocalCluster, stack: ExitStack) -> Any:
     import dask
     from distributed import Client
 
+    # Nannies set for themselves what their workers shall find.
+    before = dict(os.environ)
+    stack.callback(_restore_environment, before)
     stack.enter_context(dask.config.set(_LOCAL_SETTINGS))
     cluster = stack.enter_context(
         _cluster_of_processes()(
@@ -98,6 +102,14 @@ def _local(config: LocalCluster, stack: ExitStack) -> Any:
     # A nanny whose worker dies while it starts gives up; keeping the number fixed replaces it.
     cluster.adapt(minimum=config.workers, maximum=config.workers, interval="1s")
     return stack.enter_context(Client(cluster))
+
+
+def _restore_environment(before: Mapping[str, str]) -> None:
+    """Undo the variables that nannies set in this process, where they found none."""
+    names = (name.rpartition(".")[2] for name in _LOCAL_SETTINGS if ".pre-spawn-environ." in name)
+    for name in (*names, "MALLOC_TRIM_THRESHOLD_", "PYTHONHASHSEED"):
+        os.environ.pop(name, None)
+        os.environ.update({name: before[name]} if name in before else {})
 
 
 def _cluster_of_processes() -> Any:

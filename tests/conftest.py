@@ -18,7 +18,7 @@ from hypothesis import settings
 from pyarrow.csv import read_csv
 
 from tests.budget import examples, part_of
-from tests.leaks import held, left_behind
+from tests.leaks import OF_CLUSTERS, SHARED, held, left_behind
 
 if TYPE_CHECKING:
     from gnnflow.cluster import Cluster
@@ -98,12 +98,11 @@ def _no_crash_of_the_machine() -> Iterator[None]:
 def _nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves open what it opened: a user who calls the same has it open as well.
 
-    A cluster that tests share outlives them, with its connections and threads.
+    A cluster that tests share outlives them, with its connections and threads, and so does Airflow.
     """
     before = held()
     yield
-    is_shared = not _SHARED_CLUSTERS.isdisjoint(request.fixturenames)
-    beside = {"descriptors", "threads", "processes"} if is_shared else ()
+    beside = OF_CLUSTERS if SHARED or "airflow" in request.keywords else ()
     if found := left_behind(before, beside=beside):
         pytest.fail("left behind: " + "; ".join(f"{kind}: {names[:5]}" for kind, names in found.items()), pytrace=False)
 
@@ -134,6 +133,7 @@ def cluster_of() -> Iterator[ClusterOf]:
             if [each.config for each in running] != [config]:
                 stack.close()
                 running[:] = [stack.enter_context(Cluster(config))]
+                SHARED[:] = [f"of {config.workers} workers"]
             running[0].dask_client().wait_for_workers(config.workers, timeout=120)
             return running[0]
 

@@ -22,8 +22,13 @@ _LASTING_PROCESSES = (b"resource_tracker", b"forkserver")
 # Set when a library is first used: by pytest, OpenMP, torch's compiler and, as our docs say, for MLflow's client.
 _LASTING_VARIABLES = ("PYTEST_", "KMP_", "TORCHINDUCTOR_", "MLFLOW_HTTP_", "MLFLOW_SUPPRESS_")
 # Written or opened once by a library: PyG's functions, torch's compiler, matplotlib's fonts, and archives on Python's
-# path, which what looks for installed packages keeps open.
-_LASTING_FILES = re.compile(r"_propagate_|_edge_updater_|torchinductor_|/mpl-data/|\.zip$")
+# path, which what looks for installed packages keeps open. Dask keeps the empty folder of its workers' folders.
+_LASTING_FILES = re.compile(r"_propagate_|_edge_updater_|torchinductor_|/mpl-data/|\.zip$|^dask-scratch-space$")
+
+
+SHARED: list[str] = []
+"""Clusters that outlive a test: while there is one, its connections, threads and workers come and go by themselves."""
+OF_CLUSTERS = ("descriptors", "threads", "processes", "variables", "shared_memory")
 
 
 @dataclass(frozen=True)
@@ -91,14 +96,13 @@ def _more(before: Held, beside: Collection[str]) -> dict[str, list[str]]:
 
 
 def _are_mapped(names: Collection[str]) -> bool:
-    """Return whether a process that is not of this test has memory of these names: others share /dev/shm."""
-    family = {os.getpid(), *_children()}
+    """Return whether another process has memory of these names: one of other tests, or one that is told of itself."""
     for maps in Path("/proc").glob("[0-9]*/maps"):
         try:
             text = maps.read_text()
         except OSError:  # it has ended
             continue
-        if int(maps.parent.name) not in family and any(f"/dev/shm/{name}" in text for name in names):
+        if int(maps.parent.name) != os.getpid() and any(f"/dev/shm/{name}" in text for name in names):
             return True
     return False
 

@@ -1,8 +1,8 @@
 """A Dask cluster that lives as long as a DAG run: a process of its own on this machine.
 
-`python -m gnnflow_airflow.local_cluster FILE` starts it and writes the scheduler's address to FILE. It ends when a
-client shuts it down, or when nothing happened for `idle_seconds`, so that a run without its teardown leaves nothing
-behind.
+`python -m gnnflow_airflow.local_cluster FOLDER` starts it and writes the scheduler's address to FOLDER/address. It ends
+when a client shuts it down, or when nothing happened for `idle_seconds`, and removes the folder, so that a run without
+its teardown leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,18 +19,19 @@ from pathlib import Path
 
 from gnnflow_airflow.service import VARIABLE
 
+_ADDRESS = "address"
 _START_SECONDS = 300.0  # a busy machine takes its time to start three processes
 
 
 def start(*, workers: int, memory_limit: str, idle_seconds: float) -> str:
     """Start a cluster and return its address. Raises TimeoutError where it does not come up, or ends."""
     folder = Path(tempfile.mkdtemp(prefix="gnnflow-cluster-"))
-    file = folder / "address"
+    file = folder / _ADDRESS
     options = ["--workers", str(workers), "--memory-limit", memory_limit, "--idle-seconds", str(idle_seconds)]
     with (folder / "log").open("wb") as log:
         # A session of its own: the task that starts it ends, the cluster stays.
         process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "gnnflow_airflow.local_cluster", str(file), *options],
+            [sys.executable, "-m", "gnnflow_airflow.local_cluster", str(folder), *options],
             stdout=log,
             stderr=log,
             env={**os.environ, VARIABLE: os.environ.get(VARIABLE, "1")},
@@ -43,7 +45,9 @@ def start(*, workers: int, memory_limit: str, idle_seconds: float) -> str:
         time.sleep(0.1)
     why = f"after {_START_SECONDS:.0f} s" if process.poll() is None else f"since it ended with {process.returncode}"
     process.kill()
-    raise TimeoutError(f"no cluster {why}: {(folder / 'log').read_text()[-2000:]}")
+    said = (folder / "log").read_text()[-2000:]
+    shutil.rmtree(folder)
+    raise TimeoutError(f"no cluster {why}: {said}")
 
 
 async def stop(address: str) -> None:
@@ -78,12 +82,13 @@ async def _serve(file: Path, workers: int, memory_limit: str, idle_seconds: floa
 def main() -> None:
     """Run a cluster until it is shut down."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("file", type=Path)
+    parser.add_argument("folder", type=Path)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--memory-limit", default="2GiB")
     parser.add_argument("--idle-seconds", type=float, default=3600)
     given = parser.parse_args()
-    asyncio.run(_serve(given.file, given.workers, given.memory_limit, given.idle_seconds))
+    asyncio.run(_serve(given.folder / _ADDRESS, given.workers, given.memory_limit, given.idle_seconds))
+    shutil.rmtree(given.folder)
 
 
 if __name__ == "__main__":

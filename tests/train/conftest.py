@@ -10,6 +10,7 @@ import pytest
 from gnnflow.cluster import Cluster
 from gnnflow.config import LocalCluster
 from gnnflow.train.ranks.group import open_store
+from tests.leaks import SHARED
 from tests.train.ranks.shared_cluster import WORKERS
 
 
@@ -25,6 +26,7 @@ def shared_client():
     # workers back; what Dask would find is one that the next test has just killed, and it would end the one come back.
     patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"})
     with patient, Cluster(LocalCluster(workers=WORKERS, memory_limit="2GiB")) as cluster:
+        SHARED.append("of ranks")
         yield cluster.dask_client()
 
 
