@@ -87,8 +87,12 @@ def main() -> None:
     parser.add_argument("--memory-limit", default="2GiB")
     parser.add_argument("--idle-seconds", type=float, default=3600)
     given = parser.parse_args()
-    asyncio.run(_serve(given.folder / _ADDRESS, given.workers, given.memory_limit, given.idle_seconds))
-    shutil.rmtree(given.folder)
+    address = given.folder / _ADDRESS
+    try:
+        asyncio.run(_serve(address, given.workers, given.memory_limit, given.idle_seconds))
+    finally:
+        if address.exists():  # else who starts it reads in the log why it did not
+            shutil.rmtree(given.folder)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import tempfile
 from urllib.parse import urlsplit
 
 import pytest
@@ -18,7 +19,9 @@ from tests.small_graphs import graph_config, write_graph
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
 
 
-def test_stages_defer_to_a_cluster_that_lives_as_long_as_the_run(tmp_path, airflow_db):
+def test_stages_defer_to_a_cluster_that_lives_as_long_as_the_run(tmp_path, airflow_db, monkeypatch):
+    # Dask takes a minute to end its process, which then removes the folder of its log.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     from airflow.sdk import DAG
 
     from gnnflow_airflow.build import stage_tasks
