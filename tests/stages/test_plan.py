@@ -40,11 +40,8 @@ def files(folder: Path) -> list[str]:
     return sorted(str(each) for each in folder.rglob("*") if each.is_file())
 
 
-@pytest.mark.parametrize(
-    "sections",
-    [SHARDS, GLOBAL, pytest.param(LINKS, marks=pytest.mark.slow)],
-    ids=["shards", "global-batch", "links"],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("sections", [SHARDS, GLOBAL, LINKS], ids=["shards", "global-batch", "links"])
 def test_a_plan_says_what_each_stage_writes_and_leaves_nothing(tmp_path: Path, sections: dict[str, Any]) -> None:
     write_graph(tmp_path, num_nodes=2_000, num_edges=8_000)
     context = context_of(tmp_path, **sections)

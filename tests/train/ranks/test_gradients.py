@@ -91,6 +91,7 @@ def process_group(group):
     return held
 
 
+@pytest.mark.keeps("descriptors", "threads")  # torch's wrapper lets go of its connection when it likes
 def test_it_agrees_with_torchs_own_data_parallel_training():
     def theirs(group):
         model = model_of()
