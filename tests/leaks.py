@@ -21,8 +21,8 @@ _LASTING_THREADS = ("fsspecIO", "Dask-Offload", "Profile", "asyncio_", "AsyncPro
 _LASTING_PROCESSES = (b"resource_tracker", b"forkserver")
 # Set when a library is first used: by pytest, OpenMP, torch's compiler and, as our docs say, for MLflow's client.
 _LASTING_VARIABLES = ("PYTEST_", "KMP_", "TORCHINDUCTOR_", "MLFLOW_HTTP_", "MLFLOW_SUPPRESS_")
-# Written or opened once by a library: PyG's functions, compiled too, torch's compiler, matplotlib's fonts, and archives on Python's
-# path, which what looks for installed packages keeps open. Dask keeps the empty folder of its workers' folders.
+# Written or opened once by a library: PyG's functions and their bytecode, what torch compiles, matplotlib's fonts, and
+# archives on Python's path, which stay open for those who look for packages. Dask keeps the folder of its workers.
 _LASTING_FILES = re.compile(
     r"_propagate_|_edge_updater_|torchinductor_|/mpl-data/|\.zip$|^dask-scratch-space$|^__pycache__$"
 )
