@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,18 @@ def test_words_meet_at_their_destination(tmp_path: Path) -> None:
     records = runner.run(second)
     assert records[1].counts == {"the": 3, "cat": 1, "dog": 2, "a": 1, "end": 1}
     assert records[0].counts == {}
+
+
+def test_rounds_tell_when_they_ran_how_long_and_how_much_memory_they_took(tmp_path: Path) -> None:
+    begin = time.monotonic()
+    runner = RoundRunner(str(tmp_path), Synchronous())
+    for each in rounds():
+        runner.run(each)
+    took = time.monotonic() - begin
+    first, second = runner.timings
+    assert 0 <= first.start <= first.start + first.seconds <= second.start <= second.start + second.seconds <= took
+    assert [len(each.task_seconds) for each in (first, second)] == [3, 2]
+    assert 2**20 < first.peak_bytes < 2**40
 
 
 def test_a_second_attempt_runs_only_missing_tasks(tmp_path: Path) -> None:

@@ -72,6 +72,10 @@ def test_top_k_keeps_the_heaviest_and_draws_among_equals():
     assert stats.chisquare(kept[[0, 3, 4]]).pvalue > 0.01
 
 
+def test_top_k_tells_weights_apart_that_are_far_below_one():
+    assert counts(3, 1, "top_k", np.array([1e-30, 2e-30, 0], np.float32)).tolist() == [0, DRAWS, 0]
+
+
 def test_none_is_input_order():
     keys = keys_of(np.zeros(5, np.int64), np.arange(5))
     assert priorities(keys, kind="none", seed=1).tolist() == [0, 1, 2, 3, 4]
