@@ -14,7 +14,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 AIRFLOW_VENV := .venv-airflow
 UV := $(BIN)/uv
-INSTALL := UV_FIND_LINKS="$$PIP_FIND_LINKS" $(UV) pip install --quiet --python
+INSTALL := UV_FIND_LINKS="$$PIP_FIND_LINKS" $(UV) pip install --quiet --compile-bytecode --python
 NATIVE := $(wildcard native/*)
 
 MUTANT_RINGS ?= test ci all

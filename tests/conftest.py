@@ -8,7 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from io import BytesIO, StringIO
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,9 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 settings.register_profile("few", deadline=None, max_examples=examples(100), print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
 
+# Modules of the report that draw pictures.
+_PICTURES = ("training", "quality", "graph", "timeline", "embedding", "pipeline")
+_DRAWING = ("comparison", *(f"pictures.{name}" for name in _PICTURES))
 # Fixtures of clusters that outlive a test; all tests of one are run by one process.
 _SHARED_CLUSTERS = frozenset({"cluster_of", "shared_client"})
 _CASES = Counter[str]()  # of each table that were collected
@@ -147,15 +150,11 @@ def _blank_pictures(
     _nothing_is_left_behind: None,  # which looks when the patches of a test are undone
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Leave the report's pictures blank: to render them is half of a small run, and tests/report does."""
+    """Leave the report's pictures blank: to draw them is half of a small run, and tests/report does."""
     if request.path.is_relative_to(REPOSITORY / "tests" / "report"):
         return
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-
-    def print_svg(_: FigureCanvasSVG, out: StringIO, **given: object) -> None:
-        out.write('<svg viewBox="0 0 1 1"></svg>')
-
-    monkeypatch.setattr(FigureCanvasSVG, "print_svg", print_svg)
+    for name in _DRAWING:
+        monkeypatch.setattr(f"gnnflow.report.{name}.draw", lambda *_, **__: '<svg viewBox="0 0 1 1"></svg>')
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -6,11 +6,16 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
+import pytest
+
 from gnnflow.mapreduce.schedulers import Dask
 from gnnflow.progress import Silent
 
 if TYPE_CHECKING:
     from gnnflow.cluster import Cluster
+
+of_a_killed_process = pytest.mark.keeps("descriptors", "shared_memory", "temporary_files")
+"""A command that is killed leaves the names of its semaphores and a folder; the server that forks it keeps its pipes."""
 
 
 class KillAWorkerInEveryRound(Silent):

@@ -79,6 +79,7 @@ def options_of(script: Path) -> frozenset[str]:
     return frozenset(texts).union(*(options_of(each) for each in beside if each.exists() and each != script))
 
 
+@pytest.mark.table(3)
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
 def test_every_command_is_spelled_as_it_is(page: Path) -> None:
     app = typer.main.get_command(build_app())

@@ -37,6 +37,7 @@ def graph(request, tmp_path) -> Graph:
     return read_graph(str(tmp_path / "graph.npz"))
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
 def test_all_forms_train_the_same_model(graph, model, layers):

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.killing import of_a_killed_process
 from tests.small_graphs import write_graph
 
 TIMES = 20
@@ -159,6 +160,7 @@ def test_a_pause_is_no_interrupt() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "goes on\n", "")
 
 
+@of_a_killed_process
 @pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.timeout(600)

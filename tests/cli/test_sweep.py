@@ -16,6 +16,7 @@ import pytest
 
 from tests.command_line import run_cli
 from tests.conftest import REPOSITORY
+from tests.killing import of_a_killed_process
 from tests.small_graphs import write_graph
 
 TRAIN = {"epochs": 2, "batch_size": 16}
@@ -122,6 +123,7 @@ def test_set_and_workspace_hold_for_every_run(tmp_path: Path) -> None:
     assert "sets what the matrix varies" in refused.err
 
 
+@of_a_killed_process
 @pytest.mark.slow
 def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
     config = written(tmp_path, {"seed": list(range(4))}, train={**TRAIN, "epochs": 40})

@@ -160,7 +160,7 @@ def predictions(job: InferJob, folder: Path) -> pa.Table:
     return pa.concat_tables([read_table(f"{job.artifact}/{entry.name}") for entry in result.files])
 
 
-@pytest.mark.table(11)
+@pytest.mark.table(22)
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("model", MODELS)
 def test_graphinfer_equals_reference(tmp_path: Path, model: str, sampling: str) -> None:

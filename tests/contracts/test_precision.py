@@ -42,7 +42,7 @@ def losses_and_gradients(layer, *, half):
     return losses, first
 
 
-@pytest.mark.table(3)
+@pytest.mark.table(6)
 @pytest.mark.parametrize("layer", TRAINED)
 def test_a_layer_trains_in_bfloat16_as_in_float32_and_repeats_its_bits(layer):
     with compute_threads(1):  # on a graph this small a second thread only makes the first one wait

@@ -102,7 +102,7 @@ def has_kink(rows):
     return bool(((rows.abs() < 1e-5) & (rows.abs().amax(1, keepdim=True) > 1e-3)).any())
 
 
-@pytest.mark.table(23)
+@pytest.mark.table(46)
 @pytest.mark.parametrize("execution", [name for name, row in EXECUTIONS.items() if row.is_typed])
 @pytest.mark.parametrize("kind", KINDS)
 @FEW

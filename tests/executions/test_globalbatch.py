@@ -75,7 +75,7 @@ def test_partitions_of_every_kind_equal_reference(layer, kind, ranks):
 PLACED = [name for name in RUN if takes_states(model_for(name, ONE_LAYER, NO_EDGES), 0) is None]
 
 
-@pytest.mark.table(5)
+@pytest.mark.table(10)
 @pytest.mark.parametrize(("ranks", "placement"), [(2, "source"), (4, "source"), (4, "grid")])
 @pytest.mark.parametrize("layer", PLACED)
 def test_states_of_placed_edges_equal_reference(layer, ranks, placement, monkeypatch):
@@ -94,7 +94,7 @@ def test_states_of_placed_edges_equal_reference(layer, ranks, placement, monkeyp
         assert_gradients_equal(gradients(model, logits, blame), wanted)
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 @pytest.mark.parametrize("placement", ["source", "grid"])
 def test_ranks_without_edges_or_targets_take_part_where_edges_are_placed(placement, monkeypatch):
     monkeypatch.setattr(rank_batch, "is_fewer_bytes", lambda *_, **__: True)

@@ -87,7 +87,7 @@ class Arriving:
         return found
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 @pytest.mark.parametrize("layer", ["gcn", "gat", "own-median", "typed"])
 def test_waiting_for_rows_of_other_ranks_is_counted_apart_in_both_directions(layer: str):
     graph, model, targets = case(layer)

@@ -92,7 +92,7 @@ def reached_from(targets: np.ndarray, lists: Lists, fanouts: Any, num_relations:
     return taken, everything
 
 
-@pytest.mark.table(5)
+@pytest.mark.table(10)
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize(
     ("schema", "kind", "fanouts"),
@@ -131,7 +131,7 @@ def test_a_shard_holds_what_its_targets_reach(
     )
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 @pytest.mark.parametrize(("kind", "fanouts"), [*SAMPLINGS, BY_RELATION])
 def test_shared_and_inline_shards_are_read_alike(tmp_path: Path, kind: Any, fanouts: Any) -> None:
     store = write_store(tmp_path / "store", random_tables(PAYMENTS, 2, hub=0), partitions=2)

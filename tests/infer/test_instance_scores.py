@@ -88,7 +88,7 @@ def by_definition(job: InferJob, selection: Selection) -> np.ndarray:
         return torch.softmax(model.predict(outputs), 1).numpy()
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(8)
 @pytest.mark.parametrize(("model", "partitions"), [*((model, 2) for model in MODELS), ("sage", 1), ("gat", 3)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_over_instances_equal_reference(tmp_path: Path, kind: Kind, model: str, partitions: int) -> None:
@@ -103,7 +103,7 @@ def test_scores_over_instances_equal_reference(tmp_path: Path, kind: Kind, model
     assert np.ptp(list(wanted.values()), 0).max() > 0.01, "all nodes score alike, so that nothing is compared"
 
 
-@pytest.mark.table(3)
+@pytest.mark.table(12)
 @pytest.mark.parametrize("model", ["sage", "gat"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_cut_by_graphflat_scores_as_reference(tmp_path: Path, kind: Kind, model: str) -> None:

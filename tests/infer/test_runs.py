@@ -28,7 +28,7 @@ def _small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sending, "_LEAST_PIECE_BYTES", 1)
 
 
-@pytest.mark.table(3)
+@pytest.mark.table(15)
 @pytest.mark.parametrize(("model", "sampling"), CASES)
 def test_runs_equal_reference(tmp_path: Path, model: str, sampling: str) -> None:
     graph = stored("graph")
@@ -39,7 +39,7 @@ def test_runs_equal_reference(tmp_path: Path, model: str, sampling: str) -> None
     assert np.abs(to_matrix(table["probabilities"]) - reference(graph, job)).max() < TOLERANCE
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 @pytest.mark.parametrize("model", ["jumping head", "gat"])
 def test_runs_of_pruned_layers_carry_what_the_end_needs(tmp_path: Path, model: str) -> None:
     graph = stored("graph")

@@ -50,7 +50,7 @@ def test_either_choice_equals_reference(tmp_path: Path, model: str, way: str, sa
     assert np.abs(to_matrix(table["probabilities"]) - reference(graph, job)).max() < TOLERANCE
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 @pytest.mark.parametrize("model", ["norm and residual", "gat"])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_pruned_layer_takes_either_choice(tmp_path: Path, model: str, way: str) -> None:

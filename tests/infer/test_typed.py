@@ -159,7 +159,7 @@ def assert_as_defined(job: InferJob, table: pa.Table) -> None:
     assert np.ptp(scores, 0).max() > 0.01, "all nodes score alike, so that nothing is compared"
 
 
-@pytest.mark.table(23)
+@pytest.mark.table(46)
 @pytest.mark.parametrize("partitions", [1, 2, 3])
 @pytest.mark.parametrize("sampling", ["none", "uniform"])
 @pytest.mark.parametrize("kind", KINDS)
@@ -168,7 +168,7 @@ def test_every_kind_of_layer_equals_reference(tmp_path: Path, kind: str, samplin
     assert_as_defined(job, predictions(job, tmp_path))
 
 
-@pytest.mark.table(5)
+@pytest.mark.table(10)
 @pytest.mark.parametrize("sampling", ["by relation", "weighted", "top_k"])
 @pytest.mark.parametrize("kind", ["sage", "hgt"])
 def test_every_way_of_sampling_equals_reference(tmp_path: Path, kind: str, sampling: str) -> None:
@@ -176,7 +176,7 @@ def test_every_way_of_sampling_equals_reference(tmp_path: Path, kind: str, sampl
     assert_as_defined(job, predictions(job, tmp_path))
 
 
-@pytest.mark.table(5)
+@pytest.mark.table(10)
 @pytest.mark.parametrize("sampling", ["none", "uniform"])
 @pytest.mark.parametrize("schema", [BIPARTITE, KNOWN], ids=["one relation", "one type"])
 @pytest.mark.parametrize("kind", ["sage", "gat", "rgcn", "hgt"])
@@ -185,7 +185,7 @@ def test_one_relation_or_one_type_equals_reference(tmp_path: Path, kind: str, sc
     assert_as_defined(job, predictions(job, tmp_path))
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 @pytest.mark.parametrize("sampling", ["none", "by relation"])
 def test_a_split_is_scored_alone_with_its_embeddings(tmp_path: Path, sampling: str) -> None:
     job = prepare(tmp_path, RICH, sampling=sampling, partitions=3, targets=(1, 2), embeddings=True)
@@ -199,7 +199,7 @@ def test_a_split_is_scored_alone_with_its_embeddings(tmp_path: Path, sampling: s
     assert np.abs(to_matrix(table["embedding"]) - embeddings[rows]).max() < TOLERANCE
 
 
-@pytest.mark.table(3)
+@pytest.mark.table(6)
 @pytest.mark.parametrize("kind", ["sage", "han", "hgt"])
 def test_it_scores_as_a_batch_of_the_same_neighbourhoods(tmp_path: Path, kind: str) -> None:
     job = prepare(tmp_path, KINDS[kind], sampling="by relation", partitions=3, parity_samples=9)

@@ -36,6 +36,7 @@ def stored(inputs: Inputs) -> tuple[dict[str, Any], dict[Any, int]]:
     return json.loads(manifest.read_text())["facts"], {row["id"]: row["label"] for row in rows}
 
 
+@pytest.mark.table(3)
 @pytest.mark.parametrize("form", FORMATS)
 def test_names_become_numbers_in_the_order_of_the_config(tmp_path: Path, form: str) -> None:
     labels = [NAMES[number * number % 3] for number in range(60)]

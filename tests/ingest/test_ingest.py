@@ -47,6 +47,7 @@ def edge_multiset(edges: pa.Table, src: str, dst: str) -> list[tuple[Any, ...]]:
     return sorted(zip(edges[src].to_pylist(), edges[dst].to_pylist(), weight, strict=True))
 
 
+@pytest.mark.table(3)
 @pytest.mark.parametrize("string_ids", [False, True])
 @pytest.mark.parametrize("partitions", [1, 3, 7])
 def test_the_store_holds_the_tables_graph(tmp_path: Path, partitions: int, string_ids: bool) -> None:

@@ -104,7 +104,7 @@ def test_a_planted_reverse_of_a_test_edge_is_left_out_and_counted(tmp_path: Path
     assert degrees.sum() == len(edges)
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(8)
 @pytest.mark.parametrize("seed", range(4))
 def test_of_the_rows_of_a_pair_one_of_the_latest_split_is_the_target(tmp_path: Path, seed: int) -> None:
     write_graph(tmp_path, num_nodes=8, num_edges=90, seed=seed)  # of 56 pairs

@@ -86,7 +86,7 @@ TEXT_IDS = {
 }
 
 
-@pytest.mark.table(3)
+@pytest.mark.table(6)
 @pytest.mark.parametrize("block", [40, 1 << 20])
 @pytest.mark.parametrize("name", TEXT_IDS)
 def test_text_ids_arrive_letter_by_letter(

@@ -274,6 +274,7 @@ def test_gradients_of_softmax_means_equal_finite_differences(csr):
     assert torch.autograd.gradcheck(lambda s, t, v: softmax_sums(csr, Halves(s, t, 0.2), v).mean, operands)
 
 
+@pytest.mark.table(2)
 @needs_native
 @pytest.mark.parametrize(("heads", "width"), [(4, 64), (3, 50), (1, 100)])
 def test_a_hub_whose_edges_do_not_fit_into_one_run_is_attended_as_any_other(heads, width):

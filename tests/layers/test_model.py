@@ -81,6 +81,7 @@ def test_dropout_acts_in_training_only():
 JOINED = {"norm": "layer", "residual": True, "dropout": 0.0}
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("head", ["direct", "linear", "jumping"])
 @pytest.mark.parametrize("kind", ["gcn", "gat", "sage", "gin", "tests.contracts.own_layers:Gated"])
 def test_a_residual_layer_with_norm_is_that_of_pyg(kind, head):

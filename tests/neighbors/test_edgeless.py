@@ -44,7 +44,7 @@ def two_of_each_type(*, edges: bool) -> TypedTables:
     return TypedTables(PAYMENTS, ids, ends, some(whole.weights), some(whole.attributes), 2)
 
 
-@pytest.mark.table(5)
+@pytest.mark.table(15)
 @pytest.mark.parametrize("edges", [True, False], ids=["few edges", "no edge"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_partitions_without_nodes_select_nothing(tmp_path: Path, kind: str, edges: bool) -> None:

@@ -72,6 +72,7 @@ def defined(plain: Plain, path: Any, most: int) -> dict[Any, list[tuple[Any, ...
     return chosen
 
 
+@pytest.mark.table(3)
 @pytest.mark.parametrize("most", [1, 3, 6, 100])
 def test_instances_equal_their_definition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     monkeypatch.setattr(metapaths, "_PATHS_AT_ONCE", 40)

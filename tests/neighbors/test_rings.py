@@ -65,7 +65,7 @@ def defined(plain: Plain, distance: int, most: int) -> dict[str, dict[Any, list[
     return chosen
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 @pytest.mark.parametrize("most", [1, 4, 1000])
 @pytest.mark.parametrize("schema", [None, BIPARTITE], ids=["payments", "one relation"])
 def test_rings_equal_their_definition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schema: Any, most: int) -> None:

@@ -85,6 +85,7 @@ def scaled_sums(store: GraphStore, blocks: list[Block], *, of_value: bool = True
     return np.concatenate(sums)
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("fanout", [1, 2, 5, LARGEST])
 @pytest.mark.parametrize("kind", ["uniform", "weighted"])
 @pytest.mark.parametrize("hub_threshold", [5, 10**6])

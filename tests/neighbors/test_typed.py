@@ -39,7 +39,7 @@ def selected(store: GraphStore, folder: Path, kind: Any, fanouts: Any, threshold
     return Neighbors(store, str(folder / "selected"), kind, fanouts)
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 @pytest.mark.parametrize("threshold", [1, 4, 10**6])
 @pytest.mark.parametrize("kind", ["uniform", "weighted", "top_k"])
 def test_each_node_keeps_the_first_edges_of_each_relation(tmp_path: Path, kind: Any, threshold: int) -> None:
@@ -69,6 +69,7 @@ def test_each_node_keeps_the_first_edges_of_each_relation(tmp_path: Path, kind: 
     assert (result.num_hubs > 0) == (threshold < 10**6)
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("kind", ["uniform", "weighted", "top_k"])
 def test_hubs_change_no_byte(tmp_path: Path, kind: Any) -> None:
     store = write_store(tmp_path / "store", random_tables(PAYMENTS, 7, hub=2), partitions=3)

@@ -20,6 +20,7 @@ from gnnflow.mapreduce.schedulers import Dask
 from gnnflow.progress import Silent
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
+from tests.killing import of_a_killed_process
 from tests.robustness.processes import Running, start
 from tests.small_graphs import graph_config, write_graph
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from gnnflow.config import Config
 
 pytestmark = [
+    of_a_killed_process,
     pytest.mark.slow,
     pytest.mark.distributed,
     pytest.mark.timeout(1800),

@@ -104,6 +104,7 @@ def test_a_loss_that_changed_since_scores_nothing_otherwise(tmp_path: Path, modu
     assert set(registry.read_version(context.config.workspace, "small", 1).code) == {"layer_of_then:Mine"}
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize(("incomparable", "in_service"), [("keep", 1), ("promote", 2)])
 def test_a_champion_with_other_code_is_compared_with_nothing(
     tmp_path: Path, module: Path, incomparable: str, in_service: int

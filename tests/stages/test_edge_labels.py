@@ -103,6 +103,7 @@ def test_only_edges_of_the_splits_asked_for_are_scored(done: tuple[Config, Any, 
     assert predictions(result).num_rows == count
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize(
     "sections", [{"graph": {"partitions": 1}}, {"train": {"prefetch": 0}}, {"flat": {"layout": "inline"}}]
 )
@@ -117,6 +118,7 @@ def test_partitions_prefetch_and_layout_do_not_change_what_is_learned(
         assert again.metrics["test.accuracy"] == result.metrics["test.accuracy"]
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("split", [SHARES, {"kind": "random", "valid": 0.2, "test": 0.2, "earlier_only": True}])
 def test_links_of_times_go_through_every_stage(tmp_path: Path, split: dict[str, Any]) -> None:
     write_labelled(tmp_path)

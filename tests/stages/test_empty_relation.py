@@ -69,7 +69,7 @@ def test_a_model_scores_a_day_on_which_a_relation_has_no_edges(tmp_path: Path) -
     assert not found.equals(before)
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 @pytest.mark.parametrize("kind", ["node", "link"])
 def test_a_csv_file_may_be_a_header_alone(tmp_path: Path, kind: str) -> None:
     """Nothing says then what its columns would hold: weights, attributes and times are those of the other tables."""

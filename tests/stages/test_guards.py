@@ -112,7 +112,7 @@ def test_other_feature_columns_are_named(graph: Path) -> None:
         check(graph)
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 @pytest.mark.parametrize(
     ("sizes", "text"),
     [

@@ -122,7 +122,7 @@ def test_paths_along_metapaths_are_what_costs_where_they_are_aggregated(tmp_path
     assert told["factor"] < min(told["factor_before"], 1.2)
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 def test_predictions_by_id_do_not_depend_on_the_partitions(tmp_path: Path, graph: dict[str, Any]) -> None:
     hashed = predictions(config_of(tmp_path, graph, partition={"kind": "hash"}))
     balanced = predictions(config_of(tmp_path, graph))

@@ -81,7 +81,7 @@ def ends_of(store: GraphStore) -> list[tuple[np.ndarray, np.ndarray]]:
     return found
 
 
-@pytest.mark.table(5)
+@pytest.mark.table(10)
 def test_the_graph_is_the_same_and_every_node_has_one_owner(
     tmp_path: Path, graph: dict[str, Any], partition: dict[str, Any]
 ) -> None:
@@ -94,7 +94,7 @@ def test_the_graph_is_the_same_and_every_node_has_one_owner(
         assert edge_rows(first, number).equals(edge_rows(second, number))
 
 
-@pytest.mark.table(3)
+@pytest.mark.table(9)
 def test_nodes_are_ordered_by_cluster_and_id_and_edges_by_their_ends(
     tmp_path: Path, graph: dict[str, Any], partition: dict[str, Any]
 ) -> None:
@@ -112,7 +112,7 @@ def test_nodes_are_ordered_by_cluster_and_id_and_edges_by_their_ends(
     assert_edges_lie_at_their_targets(store)
 
 
-@pytest.mark.table(3)
+@pytest.mark.table(9)
 def test_ranges_of_clusters_hold_each_node_once_in_its_partition(
     tmp_path: Path, graph: dict[str, Any], partition: dict[str, Any]
 ) -> None:
@@ -128,7 +128,7 @@ def test_ranges_of_clusters_hold_each_node_once_in_its_partition(
     assert sorted(seen) == list(range(store.facts.num_nodes))
 
 
-@pytest.mark.table(5)
+@pytest.mark.table(10)
 def test_the_artifact_says_what_is_cut_and_how_even_partitions_are(
     tmp_path: Path, graph: dict[str, Any], partition: dict[str, Any]
 ) -> None:
@@ -169,7 +169,7 @@ def test_predictions_by_id_are_those_of_hash_partitions(
         np.testing.assert_allclose(found[key], score, atol=1e-4)
 
 
-@pytest.mark.table(7)
+@pytest.mark.table(14)
 def test_samples_are_those_of_hash_partitions(tmp_path: Path, graph: dict[str, Any], partition: dict[str, Any]) -> None:
     config = config_of(tmp_path, graph, partition=partition)
     assert selected(config) == selected(config_of(tmp_path, graph, partition={"kind": "hash"}))

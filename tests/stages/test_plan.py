@@ -40,6 +40,7 @@ def files(folder: Path) -> list[str]:
     return sorted(str(each) for each in folder.rglob("*") if each.is_file())
 
 
+@pytest.mark.table(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("sections", [SHARDS, GLOBAL, LINKS], ids=["shards", "global-batch", "links"])
 def test_a_plan_says_what_each_stage_writes_and_leaves_nothing(tmp_path: Path, sections: dict[str, Any]) -> None:
@@ -168,7 +169,7 @@ def test_the_command_prints_a_line_per_stage_or_one_object(tmp_path: Path) -> No
     assert told["seconds"] > 0
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 @pytest.mark.parametrize("file", ["broken_layer.py", "broken_layers/inner.py"])
 def test_what_a_layer_of_ones_own_raises_is_told_as_its_matter(tmp_path: Path, file: str) -> None:
     write_graph(tmp_path)

@@ -18,7 +18,7 @@ from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
 from tests.conftest import ClusterOf
 from tests.hearing import Heard
-from tests.killing import KillAWorkerInEveryRound
+from tests.killing import KillAWorkerInEveryRound, of_a_killed_process
 from tests.robustness.processes import Running, start
 from tests.small_graphs import graph_config, write_graph
 
@@ -120,6 +120,7 @@ def started(config: Config, folder: Path, name: str) -> Running:
     return start(["run", str(file), "--json"], folder, name)
 
 
+@of_a_killed_process
 @pytest.mark.slow
 @pytest.mark.timeout(1200)  # forty-one processes
 @pytest.mark.parametrize(("graph", "kills"), KILLS.items(), ids=KILLS, indirect=["graph"])

@@ -144,7 +144,7 @@ def test_a_model_scores_numbers_as_it_was_trained_where_the_config_scales_otherw
     assert not np.array_equal(probabilities(first), scaled)
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 @pytest.mark.parametrize("train", [{}, {"source": "store"}, {"strategy": "global-batch"}], ids=str)
 def test_a_champion_is_compared_on_numbers_scaled_as_it_knows_them(tmp_path: Path, train: dict[str, Any]) -> None:
     """The same rows and a far away copy of them without labels: what the champion scores is what it scored before."""
@@ -205,6 +205,7 @@ def test_models_that_are_not_there_or_scaled_nothing_are_refused(tmp_path: Path)
         context_of(tmp_path, graph={"scaled_as": "small"})
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize(
     ("graph", "message"),
     [
@@ -229,7 +230,7 @@ def test_each_table_of_a_typed_graph_is_scaled_as_its_own_was(tmp_path: Path) ->
     assert make_artifact(again, "ingest").facts(GraphFacts) == facts
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 @pytest.mark.parametrize("scaled_as", [None, "small"])
 @pytest.mark.usefixtures("first")
 def test_going_on_from_a_model_that_knows_columns_otherwise_is_told(tmp_path: Path, scaled_as: str | None) -> None:

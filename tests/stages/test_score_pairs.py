@@ -50,7 +50,7 @@ def test_an_id_without_embedding_is_named(done: tuple[Config, Any, Path], tmp_pa
         )
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 @pytest.mark.parametrize(
     ("out", "says"),
     [

@@ -48,7 +48,7 @@ def selected(config: Config, scheduler: Scheduler | None = None, progress: Progr
     return make_artifact(context, "select")
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 def test_facts_say_what_the_relations_are(tmp_path: Path, graph: dict[str, Any], kind: str) -> None:
     made = selected(configured(tmp_path, graph, kind, "runs"))
     facts = made.facts(SelectFacts)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EXACT = 1e-5
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 @pytest.mark.parametrize(
     ("model", "sampling"),
     [

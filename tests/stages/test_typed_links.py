@@ -131,6 +131,7 @@ def rewrite(artifact: str, name: str, table: pa.Table) -> None:
     manifest.commit(artifact, replace(held, files=files))
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("negatives", ["uniform", "degree"])
 def test_pools_hold_nodes_of_the_type_that_pairs_lead_to_alone(tmp_path: Path, negatives: str) -> None:
     tables = typed_tables()
@@ -232,7 +233,7 @@ def test_training_scores_a_held_out_pair_as_the_embeddings_of_graphinfer_do(link
     np.testing.assert_allclose(made.logits[:, 0], expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 @pytest.mark.parametrize("target", [None, "person__knows__person"])
 def test_one_type_and_one_relation_give_the_bytes_of_a_graph_without_types(tmp_path: Path, target: str | None) -> None:
     write_graph(tmp_path, num_edges=500)

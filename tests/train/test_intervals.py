@@ -53,6 +53,7 @@ def test_areas_have_delongs_variance() -> None:
     assert np.square(intervals._influence(found, truth)).sum() == pytest.approx(variance)
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("label_kind", ["single", "multi"])
 def test_f1_has_the_interval_of_a_bootstrap_over_targets(label_kind: LabelKind) -> None:
     logits, labels = drawn(label_kind, 300)

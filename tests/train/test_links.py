@@ -27,7 +27,7 @@ def trained(graph: Links, **keys: object) -> TrainResult:
     return train(link_job(graph, **keys), progress=Recording(), open_source=graph.open_source)  # type: ignore[arg-type]
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 @pytest.mark.parametrize("decoder", ["dot", "distmult", "mlp"])
 @pytest.mark.parametrize("negatives", ["uniform", "degree", "in_batch"])
 def test_links_are_learned_with_every_decoder_and_kind_of_negatives(decoder: str, negatives: str) -> None:

@@ -21,7 +21,7 @@ def run(precision: str, **keys: Any) -> TrainResult:
     return train(job, progress=Recording(), open_source=GRAPH.open_source)
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 @pytest.mark.parametrize("kind", ["gcn", "sage", "gat"])
 def test_bfloat16_learns_what_float32_learns_and_repeats_its_bits(kind: str) -> None:
     wide, narrow = (run(precision, kind=kind, epochs=20) for precision in ("float32", "bfloat16"))

@@ -21,6 +21,7 @@ from gnnflow.graphfeature.shards import Shard
 from gnnflow.train.checkpoint import read_checkpoint
 from gnnflow.train.minibatch import open_source
 from gnnflow.train.trainer import TrainResult, train
+from tests.killing import of_a_killed_process
 from tests.train.planted import Planted, Recording, job_for, planted, without_times
 
 GRAPH = planted(train_shards=8)
@@ -45,14 +46,14 @@ def digest(weights: bytes) -> str:
     return hashlib.sha256(weights).hexdigest()
 
 
-@pytest.mark.table(3)
+@pytest.mark.table(6)
 @pytest.mark.parametrize("kind", ["sage", "gat"])
 @pytest.mark.parametrize("checkpoint_steps", [1, 3, 7])
 def test_many_interruptions_change_nothing(tmp_path: Path, kind: str, checkpoint_steps: int) -> None:
     resumes_to_the_same_bytes(tmp_path, kind=kind, checkpoint_steps=checkpoint_steps)
 
 
-@pytest.mark.table(6)
+@pytest.mark.table(18)
 @pytest.mark.parametrize("checkpoint_steps", [1, 7])
 @pytest.mark.parametrize(
     "settings",
@@ -65,7 +66,7 @@ def test_interruptions_within_an_update_change_nothing(
     resumes_to_the_same_bytes(tmp_path, kind="sage", checkpoint_steps=checkpoint_steps, **settings)
 
 
-@pytest.mark.table(5)
+@pytest.mark.table(10)
 @pytest.mark.parametrize("checkpoint_steps", [1, 7, 16])
 @pytest.mark.parametrize(
     "schedule",
@@ -156,6 +157,7 @@ train(job, progress=Recording(), open_source=graph.open_source)
 """
 
 
+@of_a_killed_process
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",

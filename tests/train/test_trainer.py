@@ -132,7 +132,7 @@ def test_multi_label() -> None:
     assert result.confusion["test"].shape == (3, 2, 2)
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 @pytest.mark.parametrize("metric", ["loss", "mae", "rmse"])
 def test_regression_keeps_the_epoch_with_the_smallest_error(metric: str) -> None:
     result, _ = run(planted("regression"), label_kind="regression", metric=metric, epochs=60, lr=0.01)

@@ -30,7 +30,7 @@ def clusters_of(folder: Path, case: str, *, train: dict[str, Any] | None = None,
     return config_from_dict({**content, "train": {**kept, **CLUSTERS, **(train or {})}})
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(6)
 @pytest.mark.parametrize("case", CASES)
 def test_all_clusters_at_once_are_the_batch_of_all_pairs(tmp_path: Path, case: str) -> None:
     job = job_of(clusters_of(tmp_path, case, train={"clusters_per_batch": 4}))
@@ -46,7 +46,7 @@ def test_all_clusters_at_once_are_the_batch_of_all_pairs(tmp_path: Path, case: s
             assert np.array_equal(clusters.outputs(model, split).logits, batches.outputs(model, split).logits)
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 @pytest.mark.parametrize("hops", [0, 1])
 @pytest.mark.parametrize("case", ["links", "typed links"])
 def test_a_pair_comes_once_per_epoch_with_the_cluster_of_its_target_and_without_its_edge(
@@ -78,6 +78,7 @@ def test_a_pair_comes_once_per_epoch_with_the_cluster_of_its_target_and_without_
     )
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("kind", ["degree", "in_batch"])
 def test_links_are_learned_with_every_kind_of_negatives(tmp_path: Path, kind: str) -> None:
     negatives = {"kind": kind, "pool": 200, "evaluation": 30, "per_edge": 2}

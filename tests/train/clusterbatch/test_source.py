@@ -113,7 +113,7 @@ def test_ranks_take_their_clusters_and_parts_of_each_split(folder: Path) -> None
     assert min(map(len, scored)) > 0
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 @pytest.mark.parametrize("keys", [{}, {"clusters_per_batch": 3, "boundary_hops": 1}, {"prefetch": 0, "cache": 0}])
 def test_interruptions_change_no_weight(folder: Path, keys: dict[str, Any]) -> None:
     config = clusters_of(folder, checkpoint_steps=1, epochs=6, **keys)

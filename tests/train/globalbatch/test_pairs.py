@@ -72,7 +72,7 @@ def without_the_pairs(graph, source, target):
     return WholeGraph(block, graph.neighborhood.degrees, graph.neighborhood.features), int((~kept).sum())
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(6)
 @pytest.mark.parametrize("case", CASES)
 def test_a_step_scores_its_pairs_in_the_graph_without_them(tmp_path: Path, case: str):
     job = job_of(whole_config(tmp_path, case))
@@ -154,6 +154,7 @@ def test_edges_of_a_fold_are_left_out_where_edges_are_placed_too(tmp_path: Path,
     assert_ranks_step_as_one(job, size, is_placed=True)
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("kind", ["uniform", "degree", "in_batch"])
 def test_negatives_are_a_function_of_seed_epoch_and_pair(tmp_path: Path, kind: str):
     negatives = {"kind": kind, "pool": 40, "evaluation": 10, "per_edge": 3}
@@ -197,6 +198,7 @@ def test_without_exclusion_training_learns_to_look_for_the_edge_itself(tmp_path:
     assert leaking < honest - 0.05
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("case", ["links", "hidden labels", "typed links"])
 def test_a_held_out_edge_that_carries_messages_is_caught(tmp_path: Path, case: str, monkeypatch):
     read = pair_source.read_pairs

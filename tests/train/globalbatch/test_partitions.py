@@ -52,7 +52,7 @@ def step_and_outputs(source: Any, job: Any, updater_of: Any) -> Any:
     return taken.mean, model.state_dict(), held, is_placed
 
 
-@pytest.mark.table(11)
+@pytest.mark.table(22)
 @pytest.mark.parametrize("which", MODELS)
 @pytest.mark.parametrize("kind", PARTITIONS)
 def test_ranks_of_any_partitions_compute_the_plain_definition(

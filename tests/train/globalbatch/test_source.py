@@ -51,6 +51,7 @@ def close(found, expected, *, tolerance=1e-4):
         torch.testing.assert_close(found[name], value, rtol=tolerance, atol=tolerance, msg=name)
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_training_on_the_whole_graph_equals_full_batches_of_shards(folder: Path, sample: str):
     config = config_of(folder, sampling=SAMPLES[sample])
@@ -75,7 +76,7 @@ def losses_and_weights(source, job, updater_of):
     return stepped(source, model, Objective("single", weights), updater_of(model), epochs=3)
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(8)
 @pytest.mark.parametrize("size", [2, 3, 4])
 @pytest.mark.parametrize("model", MODELS)
 def test_ranks_take_the_steps_of_one(folder: Path, model: str, size: int):

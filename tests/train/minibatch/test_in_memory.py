@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.table(3)
+@pytest.mark.table(9)
 @pytest.mark.parametrize("graph", ["plain", "typed"])
 @pytest.mark.parametrize("kind", NEIGHBORS)
 def test_targets_have_the_logits_that_they_have_from_shards(folder: Path, graph: str, kind: str) -> None:
@@ -94,6 +94,7 @@ WALKED = {
 }
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("graph", ["plain", "typed"])
 @pytest.mark.parametrize("by", WALKED)
 def test_the_first_view_of_walks_is_the_selection_and_later_ones_are_others(folder: Path, graph: str, by: str) -> None:
@@ -125,6 +126,7 @@ def test_views_are_samples_of_their_own_and_the_same_each_time(folder: Path) -> 
     np.testing.assert_array_equal(drawn[0].offsets, drawn[1].offsets)
 
 
+@pytest.mark.table(3)
 @pytest.mark.parametrize(("kind", "resample"), [("uniform", "never"), ("uniform", "epoch"), ("walks", "epoch")])
 def test_interruptions_change_no_weight(folder: Path, kind: str, resample: str) -> None:
     train = {**STORE, "resample": resample, "checkpoint_steps": 1}
@@ -176,7 +178,7 @@ def test_a_process_reads_the_graph_once_while_a_source_holds_it_and_nobody_can_c
             array[0] = 1
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 @pytest.mark.parametrize(("kind", "resample"), [("uniform", "never"), ("uniform", "epoch"), ("walks", "epoch")])
 def test_a_run_on_the_store_has_no_graphflat_and_is_certified(folder: Path, kind: str, resample: str) -> None:
     config = config_of(

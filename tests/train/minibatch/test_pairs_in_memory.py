@@ -58,7 +58,7 @@ def test_scores_are_those_of_shards(tmp_path: Path, case: str, sections: dict[st
         np.testing.assert_allclose(*scores, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 @pytest.mark.parametrize("sections", [{}, SAMPLED], ids=["every edge", "a sample per epoch"])
 def test_a_killed_training_ends_on_the_same_weights(tmp_path: Path, sections: dict[str, Any]) -> None:
     keys = {**STORE, "batch_size": 64, "checkpoint_steps": 1, **({"resample": "epoch"} if sections else {})}

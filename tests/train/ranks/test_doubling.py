@@ -38,6 +38,7 @@ def both(group):
     return doubled(group, ours) if group.doubling else group.all_reduce(ours).wait(), theirs
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 7, 8])
 def test_it_is_the_sum_that_torch_finds_and_has_the_same_bits_on_all_ranks_run_after_run(size):
     runs = [together(both, size) for _ in range(2)]
@@ -49,6 +50,7 @@ def test_it_is_the_sum_that_torch_finds_and_has_the_same_bits_on_all_ranks_run_a
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=MIXED * 1e-6)
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("size", [2, 5, 8])
 @pytest.mark.parametrize("numbers", [1000, HOP_BYTES])
 def test_between_hosts_a_sum_has_the_bits_that_it_has_through_memory(size, numbers, monkeypatch):
@@ -114,6 +116,7 @@ def test_a_rank_that_is_lost_ends_the_sums_of_all_others():
             assert seconds < 10
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("size", [2, 4, 5, 6, 7, 8])
 @pytest.mark.parametrize("through_memory", [True, False])
 def test_sums_under_way_may_be_waited_for_in_any_order(size, through_memory, monkeypatch):

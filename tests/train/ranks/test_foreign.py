@@ -13,11 +13,13 @@ from gnnflow.cluster import Cluster
 from gnnflow.config import AddressCluster
 from gnnflow.graph.errors import ClusterError
 from gnnflow.train.ranks.gang import train_on_ranks
+from tests.killing import of_a_killed_process
 from tests.mapreduce.foreign_cluster import foreign_cluster
 from tests.train.planted import Recording, planted
 from tests.train.ranks.test_gang import SHARDS, job_of, nothing_is_left_soon
 
 pytestmark = [
+    of_a_killed_process,
     pytest.mark.distributed,
     pytest.mark.slow,
     # a client whose scheduler was killed leaves sockets to the garbage collector

@@ -17,6 +17,7 @@ from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import run_stage
+from tests.killing import of_a_killed_process
 from tests.robustness.processes import start
 from tests.small_graphs import graph_config, write_graph
 from tests.train.ranks.test_gang import nothing_is_left, nothing_is_left_soon
@@ -88,6 +89,7 @@ def test_ranks_on_a_scheduler_without_a_cluster_are_refused(folder: Path) -> Non
         run_stage(context, "train")
 
 
+@of_a_killed_process
 @pytest.mark.distributed
 @pytest.mark.slow
 @pytest.mark.timeout(3 * SECONDS)  # three runs, each with a limit of its own
@@ -108,6 +110,7 @@ def test_a_killed_run_leaves_no_process_and_goes_on_to_the_same_bytes(folder: Pa
     assert not [file for file in (folder / names["killed"] / "work").rglob("*") if file.is_file()]
 
 
+@of_a_killed_process
 @pytest.mark.distributed
 @pytest.mark.slow
 def test_ranks_on_a_shared_cluster_end_with_the_run_that_started_them(folder: Path) -> None:

@@ -147,6 +147,7 @@ def slow_second_rank(config, *, num_steps=12):
     return found, [mine - other for mine, other in seen]
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("staleness", [0, 2])
 def test_no_rank_is_more_than_its_bound_ahead_of_a_slow_one(staleness):
     found, ahead = slow_second_rank(config_of(mode="bounded", staleness=staleness))
@@ -160,6 +161,7 @@ def test_asynchronous_servers_let_a_fast_rank_go_on():
     assert all(torch.equal(found[0][0][name], found[1][0][name]) for name in found[0][0])
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("mode", ["bounded", "asynchronous"])
 def test_every_target_is_counted_once(mode):
     found, _ = slow_second_rank(config_of(mode=mode))

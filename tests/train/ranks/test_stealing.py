@@ -206,6 +206,7 @@ def epochs_on_ranks(
     return together(one, size)
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("actor", [Actor, Repeating])
 @pytest.mark.parametrize("mode", ["bounded", "asynchronous"])
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -225,6 +226,7 @@ def test_a_slow_rank_computes_fewer_batches():
     assert figures[0]["train.stolen_batches"] >= ran.computed[0] - STEPS * EPOCHS > 0
 
 
+@pytest.mark.table(2)
 @pytest.mark.parametrize("staleness", [0, 1])
 def test_no_gradient_is_older_than_the_bound(staleness: int):
     found = epochs_on_ranks(Ran(), size=3, slow=0.05, mode="bounded", staleness=staleness, servers=1)

@@ -60,7 +60,7 @@ def test_made_terms_give_the_same_bits_with_less_written(folder, model):
     assert written < more
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(4)
 @pytest.mark.parametrize("model", FILED.values(), ids=FILED)
 def test_terms_with_a_parameter_lie_in_files(folder, model):
     *_, made = trained(folder, model)

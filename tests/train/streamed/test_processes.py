@@ -16,7 +16,7 @@ import pytest
 from gnnflow.train.checkpoint import read_checkpoint
 from tests.train.globalbatch.stored import write
 
-pytestmark = pytest.mark.slow
+pytestmark = [of_a_killed_process, pytest.mark.slow]
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 MODEL = {"kind": "gat", "hidden": 8, "heads": 2, "dropout": 0.5, "attention_dropout": 0.3}
@@ -28,6 +28,7 @@ from gnnflow.progress import Silent
 from gnnflow.train.streamed import source
 from gnnflow.train.trainer import train
 from tests.train.globalbatch.stored import job_for
+from tests.killing import of_a_killed_process
 from tests.train.streamed.cutting import cut_to
 source.plan = cut_to(0)
 job = job_for(Path(sys.argv[1]), memory="1GiB", **json.loads(sys.argv[2]))

@@ -70,7 +70,7 @@ def blocks_in(job):
     return blocks_of(part, job.neighbors, job.fanouts, num_layers=job.model.layers)
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(6)
 @pytest.mark.parametrize("case", CASES)
 def test_every_relation_is_filed_as_it_is_stored(tmp_path, case, monkeypatch):
     job = case_job(tmp_path, case)
@@ -132,7 +132,7 @@ def sized(schema, *, ranks=1):
     return GraphSize(sum(nodes), sum(edges), 1000, 64, 0, (20_000, 400_000), ranks=ranks, typed=typed)
 
 
-@pytest.mark.table(4)
+@pytest.mark.table(16)
 @pytest.mark.parametrize("kind", ["rgcn", "hgt", "gat", "han"])
 def test_types_have_the_intervals_that_their_nodes_ask_for(tmp_path, kind):
     job = case_job(tmp_path, "every edge")
@@ -149,7 +149,7 @@ def test_types_have_the_intervals_that_their_nodes_ask_for(tmp_path, kind):
     assert ring.num_bytes <= 1500 << 20
 
 
-@pytest.mark.table(3)
+@pytest.mark.table(9)
 @pytest.mark.parametrize("kind", ["magnn", "rgcn", "gat"])
 def test_pieces_of_edges_with_leaves_pick_rows_where_a_type_is_several_intervals(tmp_path, kind, monkeypatch):
     job = case_job(tmp_path, "metapaths")
