@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gnnflow.cluster import Cluster
 
 of_a_killed_process = pytest.mark.keeps("descriptors", "shared_memory", "temporary_files")
-"""A command that is killed leaves the names of its semaphores and a folder; the server that forks it keeps its pipes."""
+"""A killed command leaves names of semaphores and a folder, and the server that forks commands keeps its pipes."""
 
 
 class KillAWorkerInEveryRound(Silent):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gnnflow.train.checkpoint import read_checkpoint
+from tests.killing import of_a_killed_process
 from tests.train.globalbatch.stored import write
 
 pytestmark = [of_a_killed_process, pytest.mark.slow]
@@ -28,7 +29,6 @@ from gnnflow.progress import Silent
 from gnnflow.train.streamed import source
 from gnnflow.train.trainer import train
 from tests.train.globalbatch.stored import job_for
-from tests.killing import of_a_killed_process
 from tests.train.streamed.cutting import cut_to
 source.plan = cut_to(0)
 job = job_for(Path(sys.argv[1]), memory="1GiB", **json.loads(sys.argv[2]))
