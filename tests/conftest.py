@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tempfile
 from collections import Counter
@@ -66,7 +67,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Keep one part of the tests: which one a test is in depends on its name alone."""
     number, _, parts = config.getoption("--slice").partition("/")
     chosen = int(_commit(), 16) if number == "COMMIT" else int(number) - 1
-    is_kept = [part_of(each.nodeid, int(parts)) == chosen % int(parts) for each in items]
+    # pytest-xdist may have written the group of those that share a cluster behind a name
+    names = [re.sub(rf"@({'|'.join(_SHARED_CLUSTERS)})$", "", each.nodeid) for each in items]
+    is_kept = [part_of(name, int(parts)) == chosen % int(parts) for name in names]
     config.hook.pytest_deselected(items=[each for each, is_in in zip(items, is_kept, strict=True) if not is_in])
     items[:] = [each for each, is_in in zip(items, is_kept, strict=True) if is_in]
 

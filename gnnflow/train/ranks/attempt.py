@@ -6,6 +6,7 @@ where it is by events of a topic of its own; one that is silent for too long, or
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import time
 import uuid
@@ -36,6 +37,7 @@ LOOK_SECONDS = 0.25
 """How often the cluster is looked at."""
 
 _LEAVE_SECONDS = 10.0
+_LATE_SECONDS = 5.0
 _WORKERS_SECONDS = 1.0
 
 
@@ -260,9 +262,14 @@ class Attempt:
 
 
 def _forget(topic: str, dask_scheduler: Any = None) -> None:
-    """On the scheduler: drop the events of a topic, of which it would keep the last thousand for ever."""
+    """On the scheduler: drop the events of a topic, of which it would keep the last thousand for ever.
+
+    Some may be on their way from a worker on a busy machine: those that come within a few seconds are dropped too.
+    """
     if (broker := getattr(dask_scheduler, "_broker", None)) is not None:
         broker.truncate(topic)
+        with suppress(RuntimeError):  # no loop runs here
+            asyncio.get_running_loop().call_later(_LATE_SECONDS, broker.truncate, topic)
 
 
 def _where(seen: _Seen) -> str:
