@@ -52,6 +52,7 @@ def scored(job: InferJob, way: str, **limits: float) -> tuple[Link, float, np.nd
     return carried, seconds, scores
 
 
+@pytest.mark.slow
 def test_states_of_few_targets_carry_little_more_than_half_the_bytes(tmp_path: Path) -> None:
     few = job(tmp_path, inward=1, edges=400_000)
     by_rows, _, first = scored(few, "rows, fetched beside the block")

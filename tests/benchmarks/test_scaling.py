@@ -54,6 +54,7 @@ def test_steps_of_all_turns_are_drawn_from(found):
     assert joined(found["ranks"]["1"]["steps"]).rest.shape == (1, 40)
 
 
+@pytest.mark.slow
 def test_one_rank_is_the_unit_of_every_way(table):
     assert all(row[1] == pytest.approx(1) for row in table.values())
     assert all(row[ranks] <= ranks * 1.05 for row in table.values() for ranks in row)

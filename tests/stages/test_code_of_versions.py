@@ -116,6 +116,7 @@ def test_a_champion_with_other_code_is_compared_with_nothing(
     assert "the source of layer_of_then:Mine is not what the model was trained with" in result.reason
 
 
+@pytest.mark.slow
 def test_a_champion_whose_module_is_not_allowed_is_compared_with_nothing(
     tmp_path: Path, module: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 QUICK: dict[str, Any] = {"train": {"epochs": 1}, "infer": {"parity_samples": 5}}
 
 
+@pytest.mark.slow
 def test_costs_of_a_run_are_keys_of_a_config(tmp_path: Path) -> None:
     graph = {**write_tables(tmp_path, typed_tables(num_edges=300)), "partitions": 8}
     config = graph_config(tmp_path, graph=graph, **QUICK)

@@ -135,6 +135,7 @@ def test_links_of_times_go_through_every_stage(tmp_path: Path, split: dict[str, 
     assert 0 < metrics["baseline.test.mrr"] < 1
 
 
+@pytest.mark.slow
 def test_a_model_of_edges_is_published_compared_and_scores_the_graph(done: tuple[Config, Any, Path]) -> None:
     _, _, folder = done
     for sections, promoted in (({}, True), ({"train": {"epochs": 1, "lr": 1e-6}}, False)):
@@ -155,6 +156,7 @@ def test_a_model_of_edges_is_published_compared_and_scores_the_graph(done: tuple
         score.run(StageContext.of(config))
 
 
+@pytest.mark.slow
 def test_classes_are_weighed_and_lists_and_numbers_are_labels_too(tmp_path: Path) -> None:
     table = write_labelled(tmp_path)
     amount = table["amount"].to_numpy()

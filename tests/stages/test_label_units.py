@@ -115,6 +115,7 @@ def config_of(folder: Path, **train: Any) -> Config:
     return graph_config(folder, name="prices", model=MODEL, train={**TRAIN, "epochs": 20, **train})
 
 
+@pytest.mark.slow
 def test_a_model_goes_on_from_one_of_another_unit(tmp_path: Path) -> None:
     write(tmp_path, mean=300_000.0, deviation=50_000.0)
     config = config_of(tmp_path)

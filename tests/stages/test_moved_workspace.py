@@ -74,6 +74,7 @@ def test_what_a_workspace_has_not_stays_where_it_was_recorded(tmp_path: Path, co
     assert version.run == latest_run(Workspace.at(config.workspace), "small")
 
 
+@pytest.mark.slow
 def test_what_a_workspace_has_not_whole_stays_where_it_was_recorded(tmp_path: Path, config: Config) -> None:
     shutil.copytree(tmp_path / "runs", tmp_path / "copy")
     for listing in (tmp_path / "copy").glob("[ar]*/*/*/*.json"):  # as a run leaves it that is cut short
@@ -83,6 +84,7 @@ def test_what_a_workspace_has_not_whole_stays_where_it_was_recorded(tmp_path: Pa
     assert all(place.startswith(f"{config.workspace}/") for place in (version.run, *version.artifacts.values()))
 
 
+@pytest.mark.slow
 def test_a_run_reached_through_a_link_is_the_version_it_was(tmp_path: Path, config: Config) -> None:
     second = config.model_copy(update={"train": config.train.model_copy(update={"epochs": 3})})
     pipeline.run_quietly(second)
@@ -98,6 +100,7 @@ def test_a_run_reached_through_a_link_is_the_version_it_was(tmp_path: Path, conf
     use(at(config, tmp_path / "link"))
 
 
+@pytest.mark.slow
 def test_embeddings_of_a_moved_run_score_pairs(tmp_path: Path) -> None:
     write_graph(tmp_path)
     config = graph_config(tmp_path, task={"kind": "link"}, train={"epochs": 1, "metric": "mrr"})

@@ -122,6 +122,7 @@ def test_a_model_of_selected_neighbors_is_compared_and_scores_a_graph_that_chang
     assert score.run(context).reused
 
 
+@pytest.mark.slow
 def test_models_of_other_neighbors_are_not_compared(tmp_path: Path, tables: dict[str, Any]) -> None:
     published(config_of(tmp_path, tables, "rings"))
     model = {"kind": "sage", "layers": 2, "hidden": 4}
@@ -137,6 +138,7 @@ def test_models_of_other_neighbors_are_not_compared(tmp_path: Path, tables: dict
         score.run(context)
 
 
+@pytest.mark.slow
 def test_a_model_is_trained_further_on_the_relations_it_was_trained_on(tmp_path: Path, tables: dict[str, Any]) -> None:
     first = config_of(tmp_path, tables, "metapaths")
     published(first)

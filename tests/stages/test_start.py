@@ -91,6 +91,7 @@ def test_a_run_that_became_the_champion_it_started_from_is_still_that_run(tmp_pa
     assert context_of(tmp_path, start="small", epochs=6).config.train.start == "small/2"
 
 
+@pytest.mark.slow
 def test_a_head_of_another_width_starts_fresh_and_the_rest_does_not(tmp_path: Path, first: StageContext) -> None:
     tables = other_tables(tmp_path / "two")
     nodes = pq.read_table(tables["nodes"])

@@ -126,6 +126,7 @@ def test_by_time_no_relation_has_an_edge_as_late_as_a_held_out_one(tmp_path: Pat
     assert metrics["infer.parity_max_difference"] < 1e-5
 
 
+@pytest.mark.slow
 def test_scores_by_time_do_not_change_with_the_batch(tmp_path: Path) -> None:
     tables = labelled(times=True)
     task = {**EDGE, "split": {"kind": "random", "valid": 0.2, "test": 0.2, "earlier_only": True}}

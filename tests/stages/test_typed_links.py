@@ -173,6 +173,7 @@ def test_links_give_embeddings_of_both_ends_with_the_users_ids(linked: tuple[Con
     assert found == sorted((kind, each) for kind, ids in nodes.items() for each in ids)
 
 
+@pytest.mark.slow
 def test_ids_of_which_one_type_s_are_text_are_text_and_pairs_are_scored_all_the_same(tmp_path: Path) -> None:
     tables = typed_tables()
     config = config_of(tmp_path, tables, target=USES)
@@ -254,6 +255,7 @@ def test_one_type_and_one_relation_give_the_bytes_of_a_graph_without_types(tmp_p
     assert digests[0] == digests[1]
 
 
+@pytest.mark.slow
 def test_embeddings_of_a_relation_of_a_type_with_itself_name_no_type(tmp_path: Path) -> None:
     tables = typed_tables(num_edges=300)
     found = predictions(run_pipeline(StageContext.of(config_of(tmp_path, tables, target=SENDS))))

@@ -105,6 +105,7 @@ def test_training_equals_global_batch(folder, cut, model, sample):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.table(2)
 @pytest.mark.parametrize("columns", [["amount"], ["amount", "hour"]])
 def test_attributes_of_edges_are_read_as_they_were_filed(folder, cut, columns):
@@ -133,6 +134,7 @@ def test_what_stays_together_changes_no_byte(folder, monkeypatch, model):
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.slow
 def test_a_killed_training_goes_on_to_the_same_bytes(folder, cut, tmp_path):
     class KilledError(Exception):
         pass
