@@ -109,7 +109,8 @@ def _nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     before = held()
     yield
     kept = request.node.get_closest_marker("keeps")
-    beside = OF_CLUSTERS if SHARED or "airflow" in request.keywords else kept.args if kept else ()
+    shared = OF_CLUSTERS if SHARED or "airflow" in request.keywords else ()
+    beside = {*shared, *(kept.args if kept else ())}
     if found := left_behind(before, beside=beside):
         pytest.fail("left behind: " + "; ".join(f"{kind}: {names[:5]}" for kind, names in found.items()), pytrace=False)
 

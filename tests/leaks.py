@@ -22,9 +22,10 @@ _LASTING_PROCESSES = (b"resource_tracker", b"forkserver")
 # Set when a library is first used: by pytest, OpenMP, torch's compiler and, as our docs say, for MLflow's client.
 _LASTING_VARIABLES = ("PYTEST_", "KMP_", "TORCHINDUCTOR_", "MLFLOW_HTTP_", "MLFLOW_SUPPRESS_")
 # Written or opened once by a library: PyG's functions and their bytecode, what torch compiles, matplotlib's fonts, and
-# archives on Python's path, which stay open for those who look for packages. Dask keeps the folder of its workers.
+# archives on Python's path, which stay open for those who look for packages. Dask keeps the folder of its workers, and
+# multiprocessing that of its server's socket.
 _LASTING_FILES = re.compile(
-    r"_propagate_|_edge_updater_|torchinductor_|/mpl-data/|\.zip$|^dask-scratch-space$|^__pycache__$"
+    r"_propagate_|_edge_updater_|torchinductor_|/mpl-data/|\.zip$|^dask-scratch-space$|^__pycache__$|^pymp-"
 )
 
 
