@@ -58,8 +58,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
             item.add_marker(pytest.mark.exhaustive)
     if hasattr(getattr(item, "obj", None), "hypothesis"):
         item.add_marker(pytest.mark.drawn)
-    for shared in _SHARED_CLUSTERS.intersection(getattr(item, "fixturenames", ())):
-        item.add_marker(pytest.mark.xdist_group(shared))
+    if item.config.pluginmanager.hasplugin("xdist"):
+        for shared in _SHARED_CLUSTERS.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group(shared))
 
 
 @pytest.hookimpl(trylast=True)  # once the markers have selected
