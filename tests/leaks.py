@@ -111,14 +111,17 @@ def _are_mapped(names: Collection[str]) -> bool:
 
 
 def _descriptors() -> list[str]:
-    """Name each open descriptor by its number and what it leads to, but not those of event loops that last."""
+    """Name each open descriptor by its number and what it leads to.
+
+    Pipes are left out: pyarrow and torch open theirs anew after a fork, and Python itself warns of one left open.
+    """
     found = []
     for opened in Path("/proc/self/fd").iterdir():
         try:
             target = str(opened.readlink())
         except FileNotFoundError:  # that of the listing itself
             continue
-        if not _LASTING_FILES.search(target):
+        if not target.startswith("pipe:") and not _LASTING_FILES.search(target):
             found.append(f"{opened.name} {target}")
     return found
 
