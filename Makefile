@@ -17,13 +17,12 @@ UV := $(BIN)/uv
 INSTALL := UV_FIND_LINKS="$$PIP_FIND_LINKS" $(UV) pip install --quiet --compile-bytecode --python
 NATIVE := $(wildcard native/*)
 
-MUTANT_RINGS ?= test ci all
-
-MUTANTS := $(BIN)/python .ci/mutants.py
-
 # The part of the exhaustive tests that `test-slice` runs: K/N, or COMMIT/N for the one that the last commit chooses.
 SLICE ?= COMMIT/12
 EXHAUSTIVE := (drawn or exhaustive or robustness or slow or distributed or s3) and not (airflow or gpu or helm)
+
+MUTANT_RINGS ?= test ci all
+MUTANTS := $(BIN)/python .ci/mutants.py --exhaustive "$(EXHAUSTIVE)" --slice $(SLICE)
 
 # Benchmarks are scripts of one folder, and call peers' code that has no types.
 LOOSELY := --allow-untyped-calls --no-warn-return-any --allow-subclassing-any
@@ -54,14 +53,15 @@ test-airflow: $(AIRFLOW_VENV)/.installed
 test-airflow-all: $(AIRFLOW_VENV)/.installed
 	.ci/suite $(AIRFLOW_VENV)/bin/python -m airflow tests/airflow
 
+INTERPRETED := TRITON_INTERPRET=1 PYTHONPATH=$(VENV)/card:. $(BIN)/python -m pytest --numprocesses 2 --dist worksteal \
+	tests/cuda/test_kernels.py tests/cuda/test_compiled.py
+
 # By Triton's interpreter where there is no card; all programs are compiled for one.
 test-card: $(VENV)/card/.installed
-	TRITON_INTERPRET=1 GNNFLOW_TRITONS=$(VENV)/card PYTHONPATH=$(VENV)/card:. \
-		$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --slice $(SLICE) tests/cuda/test_kernels.py tests/cuda/test_compiled.py
+	GNNFLOW_TRITONS=$(VENV)/card $(INTERPRETED) --slice $(SLICE)
 
 test-card-all: $(VENV)/card/.installed $(VENV)/card-3.6/.installed
-	GNNFLOW_TESTS=all TRITON_INTERPRET=1 GNNFLOW_TRITONS=$(VENV)/card:$(VENV)/card-3.6 PYTHONPATH=$(VENV)/card:. \
-		$(BIN)/python -m pytest --numprocesses 2 --dist worksteal tests/cuda/test_kernels.py tests/cuda/test_compiled.py
+	GNNFLOW_TESTS=all GNNFLOW_TRITONS=$(VENV)/card:$(VENV)/card-3.6 $(INTERPRETED)
 
 test-helm:
 	.ci/helm

@@ -186,7 +186,7 @@ class Killing:
         """Append a mutant's result to those of its tree, and print it."""
         told = f"{end.end} by {end.test}" if end.end else f"survived {len(ran)} of {len(tests)} tests"
         print(f"mutant {mutant['id']}: {told} ({end.seconds:.1f} s)", file=sys.__stderr__, flush=True)
-        result = {"mutant": mutant["id"], "ring": self.job["ring"], "part": self.job["part"]}
+        result = {"mutant": mutant["id"], "ring": self.job["ring"]}
         result |= {"end": end.end or "survived", "seconds": round(end.seconds, 1), "not run": len(tests) - len(ran)}
         result |= {"test": end.test, "message": end.message} if end.end else {"tests": ran}
         append(Path(self.job["results"]), result)

@@ -47,13 +47,7 @@ PACKAGES = ("kernels", "sampling", "mapreduce", "storage", "graphfeature", "infe
 SKIPPED = ("gnnflow/kernels/cuda/",)
 SENT = {"_installed"}  # functions whose code runs without their module, on workers that lack it
 
-# What pytest is asked for beside the default, ring by ring: each adds to the ones before it.
-EXHAUSTIVE = "(drawn or exhaustive or robustness or slow or distributed or s3) and not (airflow or gpu or helm)"
-RINGS: dict[str, list[list[str]]] = {
-    "test": [[]],
-    "ci": [["-m", EXHAUSTIVE, "--slice", "COMMIT/12"]],
-    "all": [["-m", EXHAUSTIVE]],
-}
+RINGS = ("test", "ci", "all")
 QUIETLY = ["-q", "-p", "mutant_plugin", "-p", "no:randomly", "-p", "no:cacheprovider"]
 
 SWITCH = '''"""Switches say which mutant is on, and note who asked."""
@@ -294,20 +288,24 @@ def _environment(args: argparse.Namespace, **more: str) -> dict[str, str]:
 
 def reach(args: argparse.Namespace) -> None:
     """Run a ring of tests once, and keep which mutants each of them reaches and how long it takes."""
-    file, parts = args.state / f"reach-{args.ring}.json", []
+    file = args.state / f"reach-{args.ring}.json"
     if file.exists() and json.loads(file.read_text())["only"] == args.only:
         print(f"{file} is there, and stays as it is")
         return
-    for options in RINGS[args.ring]:
-        with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-m", "pytest", *QUIETLY, *options, "-n", str(args.processes)]
-            command += ["--dist", "worksteal", *args.only]
-            subprocess.run(command, cwd=args.state / "tree", env=_environment(args, GNNFLOW_REACH=folder), check=False)
-            parts.append({"options": options, **_reached(Path(folder))})
-        last = parts[-1]
-        print(f"{len(last['tests'])} tests of {args.ring}{options} reach {len(last['mutants'])} mutants")
-        print(f"reached at import: {last['import']}; left out, since they fail without a mutant: {last['failed']}")
-    file.write_text(json.dumps({"only": args.only, "parts": parts}, indent=1))
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pytest", *QUIETLY, *_options(args), "-n", str(args.processes)]
+        command += ["--dist", "worksteal", *args.only]
+        subprocess.run(command, cwd=args.state / "tree", env=_environment(args, GNNFLOW_REACH=folder), check=False)
+        found = _reached(Path(folder))
+    print(f"{len(found['tests'])} tests of {args.ring} reach {len(found['mutants'])} mutants")
+    print(f"reached at import: {found['import']}; left out, since they fail without a mutant: {found['failed']}")
+    file.write_text(json.dumps({"only": args.only, **found}, indent=1))
+
+
+def _options(args: argparse.Namespace) -> list[str]:
+    """Return what pytest is asked for in a ring: each adds to the ones before it."""
+    selected = ["-m", args.exhaustive]
+    return {"test": [], "ci": [*selected, "--slice", args.slice], "all": selected}[args.ring]
 
 
 def _reached(folder: Path) -> dict[str, Any]:
@@ -359,46 +357,48 @@ def kill(args: argparse.Namespace) -> None:
     before = _results(args.prefer) if args.prefer else []
     mutants = json.loads((args.work / "mutants.json").read_text())["mutants"]
     places = json.loads((args.state / "places.json").read_text())["places"]
-    for part, found in enumerate(json.loads((args.state / f"reach-{args.ring}.json").read_text())["parts"]):
-        settled = {r["mutant"] for r in _results(file) if r["end"] not in {"survived", "unreached"}}
-        settled |= {r["mutant"] for r in _results(file) if (r["ring"], r["part"]) == (args.ring, part)}
-        jobs, early = [], []
-        for number, package in ((m["id"], m["package"]) for m in mutants if str(m["id"]) in places):
-            tests = set(found["mutants"].get(str(number), []))
-            if number in found["import"]:
-                tests |= {test for test in found["tests"] if test.startswith(f"tests/{package}/")}
-            if args.only:
-                tests = {test for test in tests if test.startswith(tuple(args.only))}
-            if number in settled or (args.only and not tests):
-                continue
-            if not tests:
-                append(file, {"mutant": number, "ring": args.ring, "part": part, "end": "unreached", "seconds": 0})
-                continue
-            killers = {r["test"] for r in before if r["mutant"] == number and "test" in r}
-            job = {"id": number, "tests": _in_turn(tests, found["tests"], killers)}
-            (early if number in found["import"] else jobs).append(job)
-        if jobs:
-            _kill_in_processes(args, part, found, jobs)
-        for job in early:
-            _kill_in_processes(args, part, found, [job], alone=job["id"])
-            measured = {(r["mutant"], r["ring"], r["part"]) for r in _results(file)}
-            if (job["id"], args.ring, part) not in measured:  # not even the tests' folders could be read
-                append(file, {"mutant": job["id"], "ring": args.ring, "part": part, "end": "crash", "seconds": 0})
+    found = json.loads((args.state / f"reach-{args.ring}.json").read_text())
+    settled = {r["mutant"] for r in _results(file) if r["end"] not in {"survived", "unreached"}}
+    settled |= {r["mutant"] for r in _results(file) if r["ring"] == args.ring}
+    jobs, early = [], []
+    for number, package in ((m["id"], m["package"]) for m in mutants if str(m["id"]) in places):
+        tests = set(found["mutants"].get(str(number), []))
+        if number in found["import"]:
+            tests |= {test for test in found["tests"] if test.startswith(f"tests/{package}/")}
+        if args.only:
+            tests = {test for test in tests if test.startswith(tuple(args.only))}
+        if number in settled or (args.only and not tests):
+            continue
+        if not tests:
+            append(file, {"mutant": number, "ring": args.ring, "end": "unreached", "seconds": 0})
+            continue
+        killers = {r["test"] for r in before if r["mutant"] == number and "test" in r}
+        job = {"id": number, "tests": _in_turn(tests, found["tests"], killers)}
+        (early if number in found["import"] else jobs).append(job)
+    if jobs:
+        _kill_in_processes(args, found, jobs)
+        if not {job["id"] for job in jobs} & {r["mutant"] for r in _results(file) if r["ring"] == args.ring}:
+            sys.exit("pytest ended before it ran a test; run it in the instrumented tree to see why")
+    for job in early:
+        _kill_in_processes(args, found, [job], alone=job["id"])
+        measured = {(r["mutant"], r["ring"]) for r in _results(file)}
+        if (job["id"], args.ring) not in measured:  # not even the tests' folders could be read
+            append(file, {"mutant": job["id"], "ring": args.ring, "end": "crash", "seconds": 0})
 
 
 def _kill_in_processes(
-    args: argparse.Namespace, part: int, found: dict[str, Any], jobs: list[dict[str, Any]], alone: int = 0
+    args: argparse.Namespace, found: dict[str, Any], jobs: list[dict[str, Any]], alone: int = 0
 ) -> None:
     """Start the processes that measure these mutants, and wait; or one, with a mutant on from its start."""
     with tempfile.TemporaryDirectory() as folder:
         job, claims = Path(folder) / "job.json", Path(folder) / "claims"
         claims.mkdir()
         results = str(args.state / "results.jsonl")
-        shared = {"ring": args.ring, "part": part, "budget": args.budget, "claims": str(claims), "results": results}
+        shared = {"ring": args.ring, "budget": args.budget, "claims": str(claims), "results": results}
         job.write_text(json.dumps({**shared, "alone": alone, "mutants": jobs, "seconds": found["tests"]}))
         files = sorted({test.partition("::")[0] for each in jobs for test in each["tests"]})
         command = [sys.executable, "-m", "pytest", *QUIETLY, "-p", "no:xdist", "--capture=sys", "--no-header"]
-        command += ["--no-summary", *found["options"], *files]
+        command += ["--no-summary", *_options(args), *files]
         environment = _environment(args, MUTANTS_JOB=str(job), GNNFLOW_MUTANT=str(alone))
         started = [
             subprocess.Popen(command, cwd=args.state / "tree", env=environment, stdout=subprocess.DEVNULL)
@@ -450,6 +450,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--each", type=int, default=15, help="mutants of each package")
     parser.add_argument("--ring", choices=RINGS, default="test")
+    parser.add_argument("--exhaustive", default="not airflow", help="the marks of the tests beyond the first ring")
+    parser.add_argument("--slice", default="1/12", help="the part of them that the second ring runs")
     parser.add_argument("--only", nargs="*", default=[], help="folders or files of tests")
     parser.add_argument("--budget", type=float, default=0, help="seconds of tests for a mutant and ring (no limit)")
     parser.add_argument("--prefer", type=Path, help="results of another tree, whose killers run first")

@@ -1,4 +1,4 @@
-"""What every test may ask for. Imports nothing heavy, so that collecting one folder stays quick."""
+"""What every test may ask for. Imports nothing heavy, and nothing that the environment of Helm's tests lacks."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from fsspec.asyn import get_loop
 from hypothesis import settings
-from pyarrow.csv import read_csv
 
 from tests.budget import examples, part_of
 from tests.leaks import OF_CLUSTERS, SHARED, held, left_behind
@@ -60,7 +58,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.drawn)
     if item.config.pluginmanager.hasplugin("xdist"):
         for shared in _SHARED_CLUSTERS.intersection(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.xdist_group(shared))
+            item.add_marker(pytest.mark.xdist_group(f"shared-{shared}"))
 
 
 @pytest.hookimpl(trylast=True)  # once the markers have selected
@@ -69,7 +67,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     number, _, parts = config.getoption("--slice").partition("/")
     chosen = int(_commit(), 16) if number == "COMMIT" else int(number) - 1
     # pytest-xdist may have written the group of those that share a cluster behind a name
-    names = [re.sub(rf"@({'|'.join(_SHARED_CLUSTERS)})$", "", each.nodeid) for each in items]
+    names = [re.sub(r"@shared-\w+$", "", each.nodeid) for each in items]
     is_kept = [part_of(name, int(parts)) == chosen % int(parts) for name in names]
     config.hook.pytest_deselected(items=[each for each, is_in in zip(items, is_kept, strict=True) if not is_in])
     items[:] = [each for each, is_in in zip(items, is_kept, strict=True) if is_in]
@@ -83,8 +81,7 @@ def _commit() -> str:
 @pytest.fixture(scope="session", autouse=True)
 def _own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Give the process, and those it starts, a temporary folder that nobody else writes to."""
-    get_loop()  # s3fs opens its event loop once, when it is first needed,
-    read_csv(BytesIO(b"a\n1\n"))  # and pyarrow the pipe by which ^C ends reading
+    get_loop()  # s3fs opens its event loop once, when it is first needed
     before, folder = tempfile.tempdir, str(tmp_path_factory.mktemp("temporary"))
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("TMPDIR", folder)
@@ -156,7 +153,7 @@ def _blank_pictures(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Leave the report's pictures blank: to draw them is half of a small run, and tests/report does."""
-    if request.path.is_relative_to(REPOSITORY / "tests" / "report"):
+    if "helm" in request.keywords or request.path.is_relative_to(REPOSITORY / "tests" / "report"):
         return
     for name in _DRAWING:
         monkeypatch.setattr(f"gnnflow.report.{name}.draw", lambda *_, **__: '<svg viewBox="0 0 1 1"></svg>')

@@ -14,8 +14,8 @@ from gnnflow.progress import Silent
 if TYPE_CHECKING:
     from gnnflow.cluster import Cluster
 
-of_a_killed_process = pytest.mark.keeps("descriptors", "shared_memory", "temporary_files")
-"""A killed command leaves names of semaphores and a folder, and the server that forks commands keeps its pipes."""
+of_a_killed_process = pytest.mark.keeps("shared_memory")
+"""A killed command leaves the names of its semaphores."""
 
 
 class KillAWorkerInEveryRound(Silent):

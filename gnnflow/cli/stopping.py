@@ -38,7 +38,7 @@ _NAMES = {signal.SIGINT: "^C", signal.SIGTERM: "SIGTERM"}
 
 
 class _Stop:
-    """What is known about stopping this process: the signal once there is one, and what to say then.
+    """State of stopping this process: the signal once there is one, and the words to say then.
 
     raises: whether a signal still raises Interrupted: once, and not after the command's last word.
     """

@@ -28,7 +28,7 @@ Facts = TypeVar("Facts")
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a stage made.
+    """Files, rows and facts that a stage made.
 
     `facts` are the stage's own (see `gnnflow.graph.facts`); `timings` are seconds per round and never enter the digest.
     `code` has a hash of the source of each of the user's own modules that the stage ran.
@@ -50,7 +50,7 @@ class Manifest:
 
     @property
     def num_bytes(self) -> int:
-        """What its files take."""
+        """Bytes of all its files."""
         return sum(file.size for file in self.files)
 
 

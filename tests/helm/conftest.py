@@ -48,6 +48,7 @@ def render() -> Callable[..., Any]:
     def chart(values: Mapping[str, Any], **named: Any) -> Any:
         return engine.render(named.pop("chart", CHART), values, **named)
 
+    chart({})  # Go's runtime opens what it keeps once, when Helm is first asked
     return chart
 
 

@@ -152,7 +152,7 @@ def _read(path: str) -> dict[str, Any] | None:
 
 
 class _Answers(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+    # HTTP/1.0: an answer ends its connection, which Helm would keep in this process for good.
     wbufsize = -1  # headers and body in one packet: two would wait 40 ms for each other
     disable_nagle_algorithm = True
     server: _Server

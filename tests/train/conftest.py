@@ -9,15 +9,10 @@ import pytest
 
 from gnnflow.cluster import Cluster
 from gnnflow.config import LocalCluster
-from gnnflow.train.ranks.group import open_store
+from gnnflow.train.ranks.attempt import PREFIX
 from tests.leaks import SHARED
-from tests.train.ranks.shared_cluster import WORKERS
 
-
-@pytest.fixture(scope="session", autouse=True)
-def _first_store() -> None:
-    """Open a store of ranks: torch opens a pipe for the first one of a process, and keeps it."""
-    open_store("127.0.0.1", start_seconds=60)
+WORKERS = 3
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +30,16 @@ def client(shared_client):
     """All workers are there, also where the test before killed one, and have imported what ranks need.
 
     On a busy machine that takes longer than the few seconds within which the ranks of some tests shall begin.
+    Of a driver that was killed the events are gone too, which nobody was there to drop.
     """
     shared_client.wait_for_workers(WORKERS, timeout=120)
+    shared_client.run_on_scheduler(forget_all)
     shared_client.run(import_module, "tests.train.ranks.test_gang")
     return shared_client
+
+
+def forget_all(dask_scheduler):
+    """On the scheduler: drop the events of all ranks."""
+    broker = dask_scheduler._broker
+    for topic in [name for name in broker._topics if name.startswith(PREFIX)]:
+        broker.truncate(topic)

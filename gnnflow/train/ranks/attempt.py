@@ -6,7 +6,6 @@ where it is by events of a topic of its own; one that is silent for too long, or
 
 from __future__ import annotations
 
-import asyncio
 import queue
 import time
 import uuid
@@ -37,13 +36,12 @@ LOOK_SECONDS = 0.25
 """How often the cluster is looked at."""
 
 _LEAVE_SECONDS = 10.0
-_LATE_SECONDS = 5.0
 _WORKERS_SECONDS = 1.0
 
 
 @dataclass
 class _Seen:
-    """What is known of one rank: its last beat, when it came, and when it last was somewhere new."""
+    """Latest news of one rank: its last beat, when it came, and when it last was somewhere new."""
 
     worker: str
     begun: bool = False
@@ -58,7 +56,7 @@ class WorkerTakenError(Exception):
 
 
 class RankFailedError(Exception):
-    """What a rank raised about the job itself, which may be an OSError as what a lost scheduler raises is."""
+    """A rank failed because of the job itself; it may have raised an OSError, as a lost scheduler does."""
 
     def __init__(self, raised: BaseException) -> None:
         super().__init__(str(raised))
@@ -262,14 +260,9 @@ class Attempt:
 
 
 def _forget(topic: str, dask_scheduler: Any = None) -> None:
-    """On the scheduler: drop the events of a topic, of which it would keep the last thousand for ever.
-
-    Some may be on their way from a worker on a busy machine: those that come within a few seconds are dropped too.
-    """
+    """On the scheduler: drop the events of a topic, of which it would keep the last thousand for ever."""
     if (broker := getattr(dask_scheduler, "_broker", None)) is not None:
         broker.truncate(topic)
-        with suppress(RuntimeError):  # no loop runs here
-            asyncio.get_running_loop().call_later(_LATE_SECONDS, broker.truncate, topic)
 
 
 def _where(seen: _Seen) -> str:

@@ -15,8 +15,8 @@ import pytest
 from distributed import Client
 
 from gnnflow.train.ranks.gang import train_on_ranks
+from tests.train.conftest import WORKERS
 from tests.train.planted import Recording
-from tests.train.ranks.shared_cluster import WORKERS
 from tests.train.ranks.test_gang import SHARDS, Killing, job_of, nothing_is_left_soon, ranks, rows_of, servers
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow, pytest.mark.timeout(3600)]
