@@ -19,7 +19,7 @@ _SHARED = Path("/dev/shm")
 _LASTING_THREADS = ("fsspecIO", "Dask-Offload", "Profile", "asyncio_", "AsyncProcess", "pymp-", "QueueFeeder")
 # The tracker of named semaphores and the server that forks processes: one a process, both end with it.
 _LASTING_PROCESSES = (b"resource_tracker", b"forkserver")
-# Set when a library is first used: by pytest, OpenMP, torch's compiler, Dask's processes of workers and, as our docs say,
+# Set when a library is first used: by pytest, OpenMP, torch's compiler, Dask's workers and, as our docs say,
 # for MLflow's client.
 _LASTING_VARIABLES = ("PYTEST_", "KMP_", "TORCHINDUCTOR_", "__DASK_PARENT_PID", "MLFLOW_HTTP_", "MLFLOW_SUPPRESS_")
 # Written or opened once by a library: PyG's functions and their bytecode, what torch compiles, matplotlib's fonts, and

@@ -28,11 +28,11 @@ _DOTS = "..."
 
 def secret_in(uri: str) -> str:
     """Return what kind of secret a URL holds, as a phrase, or "" where it holds none."""
-    if _PASSWORD.search(uri):
+    if "@" in uri and _PASSWORD.search(uri):
         return "a user and password"
-    if _USER.search(uri):
+    if "@" in uri and _USER.search(uri):
         return "a user or token before the @"
-    return "a signature, key or session in its parameters" if _SIGNED.search(uri) else ""
+    return "a signature, key or session in its parameters" if "=" in uri and _SIGNED.search(uri) else ""
 
 
 def without_secrets(text: str) -> str:
