@@ -21,6 +21,7 @@ from gnnflow.graph.errors import ClusterError, TableError
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import Round, RoundRunner, TaskOutput
 from gnnflow.mapreduce.schedulers import Dask, Synchronous
+from tests.leaks import SHARED
 
 WORKERS = 2
 
@@ -62,7 +63,10 @@ DISTRIBUTED = [pytest.param(name, marks=pytest.mark.distributed) for name in ON_
 def named(request):
     """A scheduler and its name."""
     with SCHEDULERS[request.param]() as scheduler:
+        lasting = [request.param] if request.param in ON_WORKERS else []
+        SHARED.extend(lasting)
         yield scheduler, request.param
+    SHARED[:] = [each for each in SHARED if each not in lasting]
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ import pytest
 
 from tests.robustness.damage import Template, finished, outcome, random_damage
 
+pytestmark = pytest.mark.draws  # a damage may show in a picture alone
+
 CHUNKS = 20
 IN_ALL = int(os.environ.get("GNNFLOW_DAMAGES", "200"))  # a search takes 1000 or more
 
