@@ -42,9 +42,10 @@ class Stage:
     source enters the fingerprint. asked_for: whether a config's run has it, where its strategy does; asked_by: what to
     set so that it does. on_demand: a stage
     that needs it makes it where it is missing. reads_tables: it reads the user's tables; starts_from_model: where
-    train.start names a model, what that holds decides its result; writes_store: its artifact is a graph store. quick:
-    of a stage without keys, `module:function` that says of a context whether running the stage now takes no more than
-    a few small files.
+    train.start names a model, what that holds decides its result; writes_store: its artifact is a graph store;
+    may_differ: who does it again may write other bytes, so that the files of attempts are kept apart. quick: of a stage
+    without keys, `module:function` that says of a context whether running the stage now takes no more than a few small
+    files.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Stage:
     reads_tables: bool = False
     starts_from_model: bool = False
     writes_store: bool = False
+    may_differ: bool = False
 
 
 STAGES: dict[str, Stage] = {
@@ -114,6 +116,7 @@ STAGES: dict[str, Stage] = {
             keys=stage_keys.train,
             own_code=stage_keys.own_training_code,
             starts_from_model=True,
+            may_differ=True,
         ),
         Stage(
             "infer",

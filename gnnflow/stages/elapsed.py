@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ELAPSED = "elapsed.json"
+INPUTS = "inputs.json"
+"""The digests of the artifacts that the work reads."""
 _WRITE_SECONDS = 5.0
 _KEY = "seconds"
 
@@ -34,7 +36,8 @@ def elapsed_before(work: str) -> float:
 
 def has_work(work: str) -> bool:
     """Return whether tasks left anything in a work folder."""
-    return any(LEASE not in name and ELAPSED not in name for name in list_names(work))
+    beside = (LEASE, ELAPSED, INPUTS)  # and what they are written as before they have their names
+    return any(not any(each in name for each in beside) for name in list_names(work))
 
 
 @contextmanager

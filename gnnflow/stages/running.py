@@ -7,8 +7,9 @@ an earlier attempt left in the work folder, and one manifest is written last, he
 from __future__ import annotations
 
 import time
+import uuid
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gnnflow.config import STAGES
 from gnnflow.config.pipelines import load_named
@@ -26,8 +27,10 @@ from gnnflow.mapreduce.exchange import ExchangeError
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.stages.base import Artifact, ArtifactResult, Made, StageContext, StageResult, StageRun
 from gnnflow.stages.check import check_run
-from gnnflow.stages.elapsed import elapsed_before, has_work, keep_elapsed
-from gnnflow.storage.filesystem import list_names
+from gnnflow.stages.elapsed import INPUTS, elapsed_before, has_work, keep_elapsed
+from gnnflow.storage.attempts import claim, complete
+from gnnflow.storage.documents import read_document, write_document
+from gnnflow.storage.filesystem import join, list_names
 from gnnflow.storage.lease import LEASE, is_abandoned, sole_worker
 from gnnflow.storage.manifest import Manifest, commit, committed, read_manifest
 from gnnflow.storage.removal import remove_tree
@@ -35,7 +38,6 @@ from gnnflow.storage.verified import check_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
 
 # The same inputs would fail again, so nothing of the attempt is worth keeping.
 _REPEATABLE = (TableError, StorageError, ConfigError, LayerError, TrainingError, ParityError, ScoringError)
@@ -106,16 +108,50 @@ def do_once(
     folder = workspace.work(stage, fingerprint)
 
     def make() -> bool:
+        _forget_work_on_others(folder, inputs)
         earlier = elapsed_before(folder)
         rounds = RoundRunner(folder, context.scheduler, context.progress, artifact=artifact, earlier=earlier)
         return _do(StageRun(stage, context, artifact, inputs, rounds), work, fingerprint=fingerprint)
 
-    reused = not do_alone(context, folder, make, done=lambda: committed(artifact))
+    reused = not do_alone(context, folder, make, done=lambda: complete(artifact, work=folder))
     seconds = time.monotonic() - begin
+    manifest = read_manifest(artifact)
+    _check_made_of(artifact, manifest, inputs)
     context.progress.stage_finished(stage, seconds, reused=reused)
-    return ArtifactResult(
-        stage=stage, seconds=seconds, reused=reused, artifact=artifact, manifest=read_manifest(artifact)
-    )
+    return ArtifactResult(stage=stage, seconds=seconds, reused=reused, artifact=artifact, manifest=manifest)
+
+
+def _digests_of(inputs: Mapping[str, Artifact]) -> dict[str, str]:
+    return {need: artifact.manifest.digest for need, artifact in inputs.items()}
+
+
+def _check_made_of(artifact: str, manifest: Manifest, inputs: Mapping[str, Artifact]) -> None:
+    """Raise StorageError where an artifact was made of others than those that are there now.
+
+    A training that is repeated, after its artifact was deleted, may give another model under the same fingerprint.
+    """
+    now = _digests_of(inputs)
+    for need, digest in manifest.made_of.items():
+        if now.get(need, digest) != digest:
+            raise StorageError(
+                f"was made of another result of {need} (digest {digest[:12]}) than the one that is there "
+                f"({now[need][:12]}), which has been made again since",
+                where=artifact,
+                fix="Delete this folder and run again.",
+            )
+
+
+def _forget_work_on_others(folder: str, inputs: Mapping[str, Artifact]) -> None:
+    """Delete what an earlier attempt left in a work folder where it worked on other artifacts than those of now."""
+    where, now = join(folder, INPUTS), _digests_of(inputs)
+    try:
+        held: dict[str, Any] | None = read_document(where, fix="")
+    except StorageError:  # a new folder, or an attempt of an earlier version
+        held = None
+    if held not in (None, now):
+        remove_tree(folder, keep=(LEASE,))
+    if held != now:
+        write_document(where, now, durable=False)
 
 
 def do_alone(context: StageContext, folder: str, work: Callable[[], bool], *, done: Callable[[], bool]) -> bool:
@@ -148,7 +184,7 @@ def _do(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) ->
         with keep_elapsed(run.rounds.work, started=run.rounds.started):
             _make_whole(run, work, fingerprint=fingerprint)
     except _REPEATABLE:
-        done_elsewhere = committed(run.artifact)
+        done_elsewhere = complete(run.artifact, work=run.rounds.work)
         if ours and not done_elsewhere:
             remove_tree(run.artifact)
         remove_tree(run.rounds.work, keep=(LEASE,))
@@ -175,7 +211,9 @@ def _make_whole(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint:
 
 
 def _make(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) -> None:
-    made = work(run)
+    attempt = f"attempt-{uuid.uuid4().hex}" if STAGES[run.stage].may_differ else ""
+    own = replace(run, artifact=join(run.rounds.work, attempt)) if attempt else run
+    made = work(own)
     rounds = [asdict(timing) for timing in run.rounds.timings]
     manifest = Manifest(
         stage=run.stage,
@@ -190,5 +228,8 @@ def _make(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) 
         timings={"rounds": rounds, "seconds": time.monotonic() - run.rounds.started},
         versions=dict(made.versions),
         code=run.context.run.code_of(run.stage),
+        made_of=_digests_of(run.inputs),
     )
-    commit(run.artifact, manifest)
+    commit(own.artifact, manifest)
+    if attempt:
+        claim(run.artifact, work=run.rounds.work, attempt=attempt)

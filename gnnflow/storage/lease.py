@@ -4,7 +4,8 @@ The lease is a file in the stage's work folder that its holder renews. A waiter 
 at once when its holder was a process that this one could see and that is gone, so a killed run never blocks the next.
 Who can be seen is a matter of the machine's boot and the pid namespace: host names and pids repeat between containers.
 A lease that cannot be read is one whose holder is unknown: it goes by time alone. A lease only saves work: stages write
-the same bytes whoever runs them, so two holders for a moment (a stalled disk, a split network) corrupt nothing.
+the same bytes whoever runs them, or keep their attempts apart (`attempts.py`), so two holders for a moment (a stalled
+disk, a split network, a laptop that sleeps) corrupt nothing.
 """
 
 from __future__ import annotations

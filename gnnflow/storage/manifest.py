@@ -17,11 +17,11 @@ from typing import Any, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 
 from gnnflow.graph.errors import StorageError
-from gnnflow.storage.documents import CHECKSUM, check_document, load_document, write_document
+from gnnflow.storage.documents import CHECKSUM, check_document, encode_document, load_document
 from gnnflow.storage.filesystem import exists, join, size_of
 from gnnflow.storage.verified import entries_of, remedy
 from gnnflow.storage.workspace import MANIFEST
-from gnnflow.storage.writing import FileEntry, sync_folder
+from gnnflow.storage.writing import FileEntry, create_exclusive, sync_folder
 
 Facts = TypeVar("Facts")
 
@@ -31,7 +31,9 @@ class Manifest:
     """Files, rows and facts that a stage made.
 
     `facts` are the stage's own (see `gnnflow.graph.facts`); `timings` are seconds per round and never enter the digest.
-    `code` has a hash of the source of each of the user's own modules that the stage ran.
+    `code` has a hash of the source of each of the user's own modules that the stage ran. `inputs` names the
+    fingerprints of the artifacts it was made of, and `made_of` their digests, which tell two models of one fingerprint
+    apart; an earlier version of gnnflow wrote none.
     """
 
     stage: str
@@ -46,6 +48,7 @@ class Manifest:
     timings: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     code: dict[str, str] = field(default_factory=dict)
+    made_of: dict[str, str] = field(default_factory=dict)
     digest: str = ""
 
     @property
@@ -69,13 +72,14 @@ def digest_of(files: tuple[FileEntry, ...]) -> str:
 def commit(artifact: str, manifest: Manifest) -> Manifest:
     """Write the manifest, which makes the artifact exist, and return it with digest and versions filled in.
 
-    On a local disk the files' names are on it before the manifest's is.
+    One that is there stays. On a local disk the files' names are on it before the manifest's is.
     """
     versions = {**library_versions(), **manifest.versions}
     complete = replace(manifest, digest=digest_of(manifest.files), versions=versions)
     for folder in sorted({join(artifact, entry.name).rsplit("/", 1)[0] for entry in manifest.files}):
         sync_folder(folder)
-    write_document(join(artifact, MANIFEST), asdict(complete))
+    if create_exclusive(join(artifact, MANIFEST), encode_document(asdict(complete))):
+        sync_folder(artifact)
     return complete
 
 

@@ -24,7 +24,7 @@ from gnnflow.storage.model_files import DESCRIPTION, WEIGHTS
 from gnnflow.storage.removal import remove_file
 from gnnflow.storage.workspace import Workspace
 from gnnflow.storage.writing import FileEntry, write_atomic, write_json
-from tests.storage.test_filesystem import s3_folder
+from tests.s3 import local_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,9 +73,10 @@ everywhere = pytest.mark.parametrize(
 
 
 @pytest.fixture(params=["local", "memory"])
-def workspace(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def workspace(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "s3":
-        yield from s3_folder(monkeypatch)
+        with local_bucket() as bucket:
+            yield f"{bucket}/folder"
     else:
         yield str(tmp_path) if request.param == "local" else f"memory://{uuid.uuid4().hex}"
 

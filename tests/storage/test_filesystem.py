@@ -24,6 +24,7 @@ from gnnflow.storage.tables import read_table, write_table
 from gnnflow.storage.user_tables import scan
 from gnnflow.storage.writing import copy_file, create_exclusive, move_folder, open_output, write_atomic, write_json
 from tests.conftest import REPOSITORY
+from tests.s3 import local_bucket
 from tests.small_graphs import graph_config, write_graph
 
 if TYPE_CHECKING:
@@ -34,34 +35,15 @@ BACKENDS = ["local", "memory", pytest.param("s3", marks=pytest.mark.s3)]
 
 
 @pytest.fixture
-def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A new folder on the backend the test is run for."""
     if request.param == "local":
         yield str(tmp_path / "folder")
     elif request.param == "memory":
         yield f"memory://{uuid.uuid4().hex}"
     else:
-        yield from s3_folder(monkeypatch)
-
-
-def s3_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A bucket on a local S3 server."""
-    import s3fs
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    s3fs.S3FileSystem.clear_instance_cache()
-    bucket = f"bucket-{uuid.uuid4().hex[:8]}"
-    s3fs.S3FileSystem().mkdir(bucket)
-    yield f"s3://{bucket}/folder"
-    s3fs.S3FileSystem.clear_instance_cache()
-    server.stop()
+        with local_bucket() as bucket:
+            yield f"{bucket}/folder"
 
 
 @pytest.mark.parametrize("folder", BACKENDS, indirect=True)
