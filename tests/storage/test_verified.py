@@ -17,6 +17,7 @@ from gnnflow.storage import verified
 from gnnflow.storage.documents import read_document, write_document
 from gnnflow.storage.filesystem import join, read_bytes
 from gnnflow.storage.manifest import Manifest, commit, read_manifest
+from gnnflow.storage.removal import remove_tree
 from gnnflow.storage.tables import commit_table, iter_artifact_table, read_artifact_table
 from gnnflow.storage.verified import check_file, expect_files, is_whole, read_verified
 from gnnflow.storage.writing import FileEntry, write_atomic, write_json
@@ -84,9 +85,17 @@ def test_a_file_is_hashed_once_per_process_and_version(tmp_path: Path, monkeypat
 def test_an_artifact_made_anew_is_read_under_its_new_manifest(tmp_path: Path) -> None:
     artifact = artifact_at(str(tmp_path))
     read_artifact_table(artifact, "part.parquet")
+    remove_tree(artifact)
     entry = commit_table(artifact, "part.parquet", pa.table({"a": [1]}))
     commit(artifact, Manifest("ingest", "abc", 1, (entry,), {}, 1, 1))
     assert read_artifact_table(artifact, "part.parquet").num_rows == 1
+
+
+def test_a_manifest_that_is_there_stays(tmp_path: Path) -> None:
+    artifact = artifact_at(str(tmp_path))
+    held = read_manifest(artifact)
+    commit(artifact, Manifest("ingest", "other", 1, held.files, {}, 1, 1))
+    assert read_manifest(artifact) == held
 
 
 def test_a_file_the_manifest_does_not_list_is_refused(tmp_path: Path) -> None:
@@ -152,7 +161,12 @@ def test_content_is_on_the_disk_before_its_name_and_names_before_the_manifest(
         calls.append(("name", Path(target).name.split(".")[0]))
         return original(self, target)
 
+    def link(made: Path, target: Path, original: Any = os.link) -> None:
+        calls.append(("name", Path(target).name.split(".")[0]))
+        original(made, target)
+
     monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "link", link)
     monkeypatch.setattr(Path, "replace", replace)
     artifact_at(str(tmp_path))
     assert calls == [
