@@ -104,7 +104,8 @@ class Artifact:
 class StageRun:
     """What a stage's work function is given: its config, its inputs, a folder for its files and a runner of rounds.
 
-    Files go below `artifact`; `rounds.work` is a scratch folder that an interrupted attempt leaves to the next.
+    Files go below `folder`, which is the artifact's own, or that of this attempt where another could write other bytes;
+    `rounds.work` is a scratch folder that an interrupted attempt leaves to the next. attempt: this one's name there.
     """
 
     stage: str
@@ -112,6 +113,12 @@ class StageRun:
     artifact: str
     inputs: Mapping[str, Artifact]
     rounds: RoundRunner
+    attempt: str = ""
+
+    @property
+    def folder(self) -> str:
+        """Where its files go."""
+        return join(self.rounds.work, self.attempt) if self.attempt else self.artifact
 
     @property
     def config(self) -> Config:

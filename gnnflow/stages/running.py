@@ -211,9 +211,9 @@ def _make_whole(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint:
 
 
 def _make(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) -> None:
-    attempt = f"attempt-{uuid.uuid4().hex}" if STAGES[run.stage].may_differ else ""
-    own = replace(run, artifact=join(run.rounds.work, attempt)) if attempt else run
-    made = work(own)
+    if STAGES[run.stage].may_differ:
+        run = replace(run, attempt=f"attempt-{uuid.uuid4().hex}")
+    made = work(run)
     rounds = [asdict(timing) for timing in run.rounds.timings]
     manifest = Manifest(
         stage=run.stage,
@@ -230,6 +230,6 @@ def _make(run: StageRun, work: Callable[[StageRun], Made], *, fingerprint: str) 
         code=run.context.run.code_of(run.stage),
         made_of=_digests_of(run.inputs),
     )
-    commit(own.artifact, manifest)
-    if attempt:
-        claim(run.artifact, work=run.rounds.work, attempt=attempt)
+    commit(run.folder, manifest)
+    if run.attempt:
+        claim(run.artifact, work=run.rounds.work, attempt=run.attempt)

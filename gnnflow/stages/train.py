@@ -83,7 +83,7 @@ def work(run: StageRun) -> Made:
     result, attempts = _trained(run, job)
     remove_tree(run.failed)
     return Made(
-        save_model(run.artifact, config.model, job.inputs, weights=result.weights),
+        save_model(run.folder, config.model, job.inputs, weights=result.weights),
         rows_in=trained_on.num_targets,
         rows_out=trained_on.num_targets,
         facts=_facts(result, attempts),
