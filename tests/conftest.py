@@ -74,6 +74,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [each for each, is_in in zip(items, is_kept, strict=True) if is_in]
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Show an expected failure where it was raised: to show all callers takes longer than the test."""
+    if call.excinfo is not None and item.get_closest_marker("xfail"):
+        call.excinfo.traceback = call.excinfo.traceback[-1:]
+    return (yield)
+
+
 def pytest_collection_finish() -> None:
     """Let Python's collector come seldom, and leave out modules and tests, which last: it took a tenth of the time."""
     gc.collect()

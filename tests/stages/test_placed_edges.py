@@ -42,12 +42,14 @@ def placed_config(folder: Path, graph: dict[str, Any], kind: str, **sections: An
     return config_of(folder, graph, partition=PLACED[kind][0], neighbors={}, **sections)
 
 
+@pytest.mark.table(3)
 def test_nodes_and_in_edges_are_those_of_ingest(tmp_path: Path, graph: dict[str, Any], kind: str) -> None:
     first, second = stores(placed_config(tmp_path, graph, kind))
     assert_same_tables(first, second)
     assert store_of(second).facts.placement == PLACED[kind][1]
 
 
+@pytest.mark.table(3)
 def test_every_edge_is_placed_once_where_its_ends_say_and_sorted(
     tmp_path: Path, graph: dict[str, Any], kind: str
 ) -> None:
@@ -76,6 +78,7 @@ def test_without_a_placement_placed_edges_are_the_in_edges(tmp_path: Path, graph
         assert store.placed_edges(1, columns, relation=number).equals(store.edges(1, columns, relation=number))
 
 
+@pytest.mark.table(3)
 def test_the_artifact_counts_copies_of_both_ends(tmp_path: Path, graph: dict[str, Any], kind: str) -> None:
     made = stores(placed_config(tmp_path, graph, kind))[1]
     store, told = store_of(made), read_json(join(made.artifact, "balance.json"))
