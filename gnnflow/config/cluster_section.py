@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ByteSize, Field, model_validator
+from pydantic import ByteSize, Field, field_validator, model_validator
 
 from gnnflow.config.base import Integer, Section, Size, Uri, problem
+
+# A worker that has imported torch holds 400 MiB, and Dask gives no task to one that has 80 % of its limit: with less than
+# this the first task waits for ever, or workers are killed one after another.
+_LEAST_MEMORY = 512 << 20
 
 
 class SynchronousCluster(Section):
@@ -23,6 +27,17 @@ class LocalCluster(Section):
     memory_limit: Size = Field(
         ByteSize(2 * 1024**3), description="Memory of one worker, such as 2GiB; 0 sets no limit."
     )
+
+    @field_validator("memory_limit")
+    @classmethod
+    def _enough_to_begin(cls, limit: ByteSize) -> ByteSize:
+        if 0 < limit < _LEAST_MEMORY:
+            raise problem(
+                f"is not allowed: must be at least {_LEAST_MEMORY >> 20}MiB, which a worker takes before it has read "
+                "anything, or 0 for no limit",
+                fix="Write it with its unit, such as 2GiB.",
+            )
+        return limit
 
     @model_validator(mode="before")
     @classmethod

@@ -61,6 +61,16 @@ def refusal(extra: str = "", *, overrides: tuple[str, ...] = (), text: str = MIN
             "train.updater.mode",
             "'late' is not allowed: must be 'synchronous', 'bounded' or 'asynchronous'",
         ),
+        (
+            "cluster={kind: local, memory_limit: 2}",
+            "cluster.memory_limit",
+            "2 is not allowed: must be at least 512MiB",
+        ),
+        (
+            "cluster={kind: local, memory_limit: 511MiB}",
+            "cluster.memory_limit",
+            "'511MiB' is not allowed: must be at least 512MiB",
+        ),
         ("train.cache=-1", "train.cache", "-1 is not allowed: must be a size such as 512MiB or 2GiB"),
         (
             "train.cache=5 bananas",

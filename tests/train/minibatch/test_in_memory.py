@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnflow.config import MiniBatchConfig
+from gnnflow.config import MiniBatchConfig, cluster_section
 from gnnflow.config.stages import STAGES, stages_of
 from gnnflow.executions.minibatch import forward
 from gnnflow.graph.errors import ConfigError
@@ -246,7 +246,8 @@ def test_the_stage_that_is_not_asked_for_says_what_to_set(folder: Path) -> None:
         run_stage(StageContext.of(config_of(folder, "plain", train=STORE)), "flat")
 
 
-def test_a_store_larger_than_a_worker_is_refused_with_numbers(tmp_path: Path) -> None:
+def test_a_store_larger_than_a_worker_is_refused_with_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_section, "_LEAST_MEMORY", 1)
     write_graph(tmp_path, num_nodes=2000, num_edges=4000, width=300)
     cluster = {"kind": "local", "workers": 1, "memory_limit": "2MiB"}
     config = config_of(tmp_path, "plain", train=STORE, cluster=cluster)
