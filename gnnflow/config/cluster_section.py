@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import ByteSize, Field, field_validator, model_validator
+from pydantic import ByteSize, Discriminator, Field, Tag, field_validator, model_validator
 
 from gnnflow.config.base import Integer, Section, Size, Uri, problem
 
@@ -58,4 +59,14 @@ class AddressCluster(Section):
     address: Uri = Field(description="The scheduler's address, such as tcp://scheduler:8786.")
 
 
-ClusterConfig = Annotated[SynchronousCluster | LocalCluster | AddressCluster, Field(discriminator="kind")]
+def _tag(value: Any) -> str | None:
+    """Return which member of the union reads a value, that of the default where it says no kind; None for no mapping."""
+    return value.get("kind", "local") if isinstance(value, Mapping) else getattr(value, "kind", None)
+
+
+ClusterConfig = Annotated[
+    Annotated[SynchronousCluster, Tag("synchronous")]
+    | Annotated[LocalCluster, Tag("local")]
+    | Annotated[AddressCluster, Tag("address")],
+    Field(discriminator=Discriminator(_tag)),
+]

@@ -186,7 +186,9 @@ def _describe_unknown(place: _Place) -> _Finding:
     key, keys = str(place.path[-1]), list(place.owner.model_fields)
     here = f"Keys here: {', '.join(keys)}."
     if kinds := [kind for kind, section in place.siblings.items() if key in section.model_fields]:
-        return _Finding(place.path, "unknown key", f"{here} Kinds with {key}: {', '.join(kinds)}.")
+        own = next(kind for kind, section in place.siblings.items() if section is place.owner)
+        where = path_text((*place.path[:-1], tag_name(place.siblings)))
+        return _Finding(place.path, f"unknown key where {where} is {own}", f"{here} Kinds with {key}: {', '.join(kinds)}.")
     return _Finding(place.path, "unknown key", f"{nearest(key, keys)} {here}".lstrip())
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from gnnflow.config import Config, load_config
+from gnnflow.config import Config, LocalCluster, load_config
 from gnnflow.config.unions import tagged_members
 from gnnflow.graph.errors import ConfigError
 
@@ -151,8 +153,20 @@ def test_a_wrong_value_shows_path_value_and_what_is_allowed(override, where, pro
 def test_an_unknown_key_suggests_the_nearest_and_lists_the_rest(extra, where, fix):
     error = refusal(extra)
     assert error.where == where
-    assert error.problem == "unknown key"
+    other = re.search(r"Kinds with", error.fix)
+    assert re.fullmatch(r"unknown key where \S+ is \w+" if other else "unknown key", error.problem)
     assert error.fix.startswith(fix)
+
+
+def test_a_key_of_another_strategy_says_which_strategy_is_set():
+    error = refusal("train: {batch_size: 8}", overrides=("train.strategy=global-batch",))
+    assert error.problem == "unknown key where train.strategy is global-batch"
+    assert error.fix.endswith("Kinds with batch_size: mini-batch.")
+
+
+def test_a_cluster_without_a_kind_is_of_the_default_one():
+    config = load_config(MINIMAL, overrides=("cluster.memory_limit=1GiB",), environment={})
+    assert config.cluster == LocalCluster(memory_limit=1 << 30)
 
 
 def test_a_word_that_belongs_into_a_list_is_shown_in_one():
@@ -183,10 +197,10 @@ def test_a_word_that_belongs_into_a_list_is_shown_in_one():
             "Kinds: none, uniform, weighted, top_k.",
         ),
         (
-            "cluster: {workers: 3}",
+            "cluster: {kind: dask}",
             "cluster.kind",
-            "required but missing",
-            "Kinds: synchronous, local, address.",
+            "'dask' is not allowed: must be one of synchronous, local, address",
+            "",
         ),
         (
             "model: {kind: gcnn}",
