@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 TAKE_STATES = ["gcn", "sage mean", "sage max", "gin", "norm and residual", "source message"]
-READ_TARGETS = ["gat", "gat_e", "message layer", "jumping head"]
+READ_TARGETS = ["gat_e", "gat", "message layer", "jumping head"]
 MODELS_HERE: dict[str, dict[str, Any]] = {
     **MODELS,
     "source message": {"kind": "tests.contracts.own_layers:Squared", "head": "linear"},
@@ -41,7 +41,7 @@ CASES += [("gat", "both", sampling) for sampling in ("whole", "widening", "top_k
 ]
 
 
-@pytest.mark.table(11)
+@pytest.mark.table(7)
 @pytest.mark.parametrize(("model", "way", "sampling"), CASES)
 def test_either_choice_equals_reference(tmp_path: Path, model: str, way: str, sampling: str) -> None:
     graph = stored("graph")
