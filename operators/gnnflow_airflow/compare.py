@@ -22,7 +22,8 @@ class CompareOperator(BaseOperator):
 
     runs maps the task that prepares a run to the one that completes it, in the experiment's order. Each task's process
     reads the experiment's file anew, so what the runs are called is what those that prepared them read. Runs that
-    failed are listed last.
+    failed are listed last, and then fail the task, once the others are compared: it is the last of the DAG, whose
+    state is the task's.
     """
 
     template_fields: Sequence[str] = ("workspace",)
@@ -56,7 +57,14 @@ class CompareOperator(BaseOperator):
             self.log.info(line)
         self.links[ComparisonLink.xcom_key] = result.page
         ti.xcom_push(key=ComparisonLink.xcom_key, value=web_address(result.page))
-        return {"page": result.page, "table": result.table, "plot": result.plot, "runs": len(completed)}
+        told = {"page": result.page, "table": result.table, "plot": result.plot, "runs": len(completed)}
+        if failed:
+            ti.xcom_push(key="return_value", value=told)  # which a task that fails does not return
+            raise AirflowFailException(
+                f"{len(failed)} of {len(self.runs)} runs failed: {', '.join(failed)}. See the logs of their tasks; the "
+                f"others are compared in {result.page}"
+            )
+        return told
 
     def _labels(self, ti: Any) -> Sequence[str]:
         """Return what the runs were called when they were prepared. Fails where they are not of one experiment."""

@@ -152,11 +152,13 @@ def test_a_second_file_of_a_name_is_its_own_import_error(tmp_path, monkeypatch, 
     assert "a file of the same name is this DAG already" in errors["experiments/fraud.yml"]
 
 
-def test_a_run_that_fails_is_listed_and_the_others_are_compared(tmp_path, monkeypatch, airflow_db):
+def test_a_run_that_fails_is_listed_fails_the_experiment_and_the_others_are_compared(tmp_path, monkeypatch, airflow_db):
     written(tmp_path, "lrs", matrix={"train": [{"lr": 0.01}, {"lr": 1e30, "optimizer": "sgd"}]})
     monkeypatch.setenv("GNNFLOW_EXPERIMENTS", str(tmp_path / "experiments"))
     monkeypatch.setenv("GNNFLOW_RETRIES", "0")
-    load("gnnflow_experiments.lrs").test()
+    run = load("gnnflow_experiments.lrs").test()
+    assert run.state == "failed"
+    assert run.get_task_instance("compare").xcom_pull(task_ids="compare")["runs"] == 1
     (table,) = tmp_path.glob("runs/comparisons/small/*/comparison.csv")
     rows = list(csv.DictReader(table.read_text().splitlines()))
     assert [row["run"] for row in rows] == ["lr=0.01", "lr=1e+30 optimizer=sgd"]
