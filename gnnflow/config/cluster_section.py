@@ -9,8 +9,8 @@ from pydantic import ByteSize, Discriminator, Field, Tag, field_validator, model
 
 from gnnflow.config.base import Integer, Section, Size, Uri, problem
 
-# A worker that has imported torch holds 400 MiB, and Dask gives no task to one that has 80 % of its limit: with less than
-# this the first task waits for ever, or workers are killed one after another.
+# A worker that has imported torch holds 400 MiB, and Dask gives no task to one that has 80 % of its limit: with less
+# than this the first task waits for ever, or workers are killed one after another.
 _LEAST_MEMORY = 512 << 20
 
 
@@ -60,7 +60,7 @@ class AddressCluster(Section):
 
 
 def _tag(value: Any) -> str | None:
-    """Return which member of the union reads a value, that of the default where it says no kind; None for no mapping."""
+    """Return which member of the union reads a value: without a kind the default's; None for what is no mapping."""
     return value.get("kind", "local") if isinstance(value, Mapping) else getattr(value, "kind", None)
 
 

@@ -188,7 +188,8 @@ def _describe_unknown(place: _Place) -> _Finding:
     if kinds := [kind for kind, section in place.siblings.items() if key in section.model_fields]:
         own = next(kind for kind, section in place.siblings.items() if section is place.owner)
         where = path_text((*place.path[:-1], tag_name(place.siblings)))
-        return _Finding(place.path, f"unknown key where {where} is {own}", f"{here} Kinds with {key}: {', '.join(kinds)}.")
+        fix = f"{here} Kinds with {key}: {', '.join(kinds)}."
+        return _Finding(place.path, f"unknown key where {where} is {own}", fix)
     return _Finding(place.path, "unknown key", f"{nearest(key, keys)} {here}".lstrip())
 
 

@@ -18,12 +18,21 @@ from gnnflow.config.unions import common_fields, default_kind, is_free, tag_name
 from gnnflow.graph.errors import ConfigError
 
 _FIRST = "Experiment"
-# What the form itself keeps. Of any other rule that a value breaks the person sees "Bad Request" and no reason, so
-# those stay out of the schema, stand in the help text, and are checked by the first task, which says what is wrong.
-_BOUNDS = ("minimum", "maximum", "maxLength")
+# What the form itself keeps. Of any other rule that a value breaks the person sees "Bad Request" and no reason, and a
+# number beyond a minimum or maximum the form replaces by it without a word (-3 epochs by 1). So those stay out of the
+# schema, stand in the help text, and are checked by the first task, which says what is wrong.
+_BOUNDS = ("maxLength",)
 # pydantic leaves a bound under its own name where a validator of ours stands before the number.
-_PYDANTIC_BOUNDS = {"ge": "minimum", "le": "maximum"}
-_SAID_BOUNDS = {"exclusiveMinimum": "Above", "gt": "Above", "exclusiveMaximum": "Below", "lt": "Below"}
+_SAID_BOUNDS = {
+    "exclusiveMinimum": "Above",
+    "gt": "Above",
+    "minimum": "At least",
+    "ge": "At least",
+    "exclusiveMaximum": "Below",
+    "lt": "Below",
+    "maximum": "At most",
+    "le": "At most",
+}
 # Whoever answers at a scheduler's address could run code, so it comes from the connection.
 _NOT_FROM_A_FORM = {"cluster": ("address",)}
 
@@ -153,11 +162,11 @@ def _own_key(
     text = " ".join(f"For {', '.join(kinds)}. {what}" for what, kinds in said.items())
     first = plains[0]
     schema = {**first.schema, "type": _with_null(first.schema["type"]), "description": text}
-    for bound, widest in (("minimum", min), ("maximum", max), ("maxLength", max)):
+    for bound in _BOUNDS:
         held = [plain.schema[bound] for plain in plains if bound in plain.schema]
         schema.pop(bound, None)
         if len(held) == len(plains):  # the narrower ones are checked by the first task
-            schema[bound] = widest(held)
+            schema[bound] = max(held)
     if "enum" in schema:
         schema["enum"] = list(dict.fromkeys([*schema["enum"], None]))
     return FormField(first.key, schema, section, drops_none=True)
@@ -211,11 +220,10 @@ def _plain(key: str, given: Mapping[str, Any], *, section: str, required: bool) 
     types = list(dict.fromkeys(choice["type"] for choice in kinds))
     if len(types) == 1:
         schema |= {bound: first[bound] for bound in _BOUNDS if bound in first}
-        schema |= {bound: first[own] for own, bound in _PYDANTIC_BOUNDS.items() if own in first}
     schema |= {"enum": first["enum"]} if "enum" in first else {}
     if "array" in types and "items" in first:
         schema["items"] = {name: first["items"][name] for name in ("type", "enum") if name in first["items"]}
-    said = [f"{word} {first[bound]:g}." for bound, word in _SAID_BOUNDS.items() if bound in first]
+    said = [f"{word} {_number(first[bound])}." for bound, word in _SAID_BOUNDS.items() if bound in first]
     if len(types) > 1 and "object" in types:  # the form then has one box of text for all of them
         said.append("A map is typed as JSON." if "string" in types else "Lists and maps are typed as JSON.")
     schema["description"] = " ".join([schema["description"], *said]).strip()
@@ -224,6 +232,10 @@ def _plain(key: str, given: Mapping[str, Any], *, section: str, required: bool) 
     if "enum" in schema and nullable:
         schema["enum"] = [*schema["enum"], None]
     return FormField(key, schema, section, default=default, required=required, drops_none=not nullable)
+
+
+def _number(bound: float) -> str:
+    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
 
 
 def _with_null(kind: str | list[str]) -> list[str]:
