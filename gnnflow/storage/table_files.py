@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,7 +22,7 @@ from gnnflow.storage.filesystem import has_pattern, resolve
 from gnnflow.storage.refusals import located
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 Format = Literal["parquet", "csv", "arrow"]
 Keys = tuple[tuple[str, str | None], ...]
@@ -35,7 +36,15 @@ _FORMATS: dict[str, Format] = {
     ".feather": "arrow",
     ".ipc": "arrow",
 }
-_LOGS = {"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
+# Folders that say which files of a table count; Iceberg's has the same name as many others, and files of its own.
+_LOGS = {
+    "_delta_log": "Delta Lake",
+    ".hoodie": "Hudi",
+    "_spark_metadata": "Spark's streaming",
+    "metadata": "Iceberg",
+}
+_OF_ICEBERG = (".metadata.json", "version-hint.text")
+_LEVELS_ABOVE = 4  # a table's folder of data, and folders of partitions below it
 _KERNEL = ("/proc", "/sys")
 _NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
 _SHOWN = 3
@@ -95,7 +104,10 @@ def find_table_files(uri: str) -> TableFiles:
             where=uri,
             fix="Check the path and its rights.",
         ) from error
-    return _chosen(uri, base, sorted(found), asked=path, local=isinstance(fs, LocalFileSystem))
+    chosen = _chosen(uri, base, sorted(found), asked=path, local=isinstance(fs, LocalFileSystem))
+    if not is_glob and base == path.rstrip("/"):
+        _refuse_below_a_log(fs, uri, base)
+    return chosen
 
 
 def require_file(uri: str) -> None:
@@ -208,16 +220,52 @@ def _keys_of(name: str) -> Keys:
     return tuple((key, None if value == _NULL_KEY else value) for key, value in keys.items())
 
 
+def _log_among(names: Iterable[str]) -> str:
+    """Return the folder that says which files of a table count, of names that lie in it; "" where there is none."""
+    for name in names:
+        *folders, last = name.split("/")
+        for log in _LOGS.keys() & set(folders):
+            if log != "metadata" or (folders[-1] == log and last.endswith(_OF_ICEBERG)):
+                return log
+    return ""
+
+
 def _refuse_logged(uri: str, skipped: Sequence[str]) -> None:
     """Raise StorageError for a table whose log says which of its files count: others there hold rows long deleted."""
-    for name in skipped:
-        for log in _LOGS.keys() & name.split("/"):
-            raise StorageError(
-                f"is a table of {_LOGS[log]}: what counts of its files is in {log}, which is not read",
-                where=uri,
-                fix="Write its current rows out as Parquet. Where nothing was ever deleted or replaced there, "
-                "name the files by a glob such as *.parquet.",
-            )
+    if log := _log_among(skipped):
+        raise StorageError(
+            f"is a table of {_LOGS[log]}: what counts of its files is in {log}, which is not read",
+            where=uri,
+            fix="Write its current rows out as Parquet. Where nothing was ever deleted or replaced there, "
+            "name the files by a glob such as *.parquet.",
+        )
+
+
+def _refuse_below_a_log(fs: Any, uri: str, folder: str) -> None:
+    """Raise StorageError for a folder inside of such a table: a partition of it, or where it keeps its data."""
+    above = folder
+    for _ in range(_LEVELS_ABOVE):
+        above = above.rpartition("/")[0]
+        if not above.strip("/"):
+            return
+        with suppress(OSError):  # it may not be listed, and what is asked for may be read all the same
+            beside = [f"{path}/any" for path in _names_in(fs, above)]
+            beside += [f"metadata/{name}" for name in _names_in(fs, f"{above}/metadata")]
+            if log := _log_among(beside):
+                raise StorageError(
+                    f"lies in the table {above} of {_LOGS[log]}: what counts of its files is in {log} there, which is "
+                    "not read",
+                    where=uri,
+                    fix="Write the table's current rows out as Parquet. Where nothing was ever deleted or replaced "
+                    "there, name the files by a glob such as *.parquet.",
+                )
+
+
+def _names_in(fs: Any, folder: str) -> list[str]:
+    try:
+        return [str(path).rstrip("/").rpartition("/")[2] for path in fs.ls(folder, detail=False)]
+    except FileNotFoundError:
+        return []
 
 
 def _refuse_copies(uri: str, files: Sequence[TableFile]) -> None:

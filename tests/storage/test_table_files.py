@@ -9,6 +9,7 @@ import pytest
 
 from gnnflow.graph.errors import StorageError
 from gnnflow.storage.table_files import find_table_files
+from gnnflow.storage.writing import write_atomic
 
 
 def make(folder: Path, *names: str) -> None:
@@ -96,3 +97,31 @@ def test_what_is_no_file_is_refused_and_never_opened(tmp_path: Path) -> None:
     for place in ("a\0b.csv", "x" * 5000):
         with pytest.raises(StorageError):
             find_table_files(place)
+
+
+LOGS = {
+    "Delta Lake": "_delta_log/00000.json",
+    "Hudi": ".hoodie/hoodie.properties",
+    "Spark's streaming": "_spark_metadata/0",
+    "Iceberg": "metadata/v2.metadata.json",
+}
+
+
+@pytest.mark.parametrize("scheme", ["", "memory://"])
+@pytest.mark.parametrize("kind", LOGS)
+def test_a_table_whose_log_is_not_read_is_refused_with_the_folders_inside_it(
+    tmp_path: Path, kind: str, scheme: str
+) -> None:
+    root = f"{scheme}{tmp_path}/table"
+    for name in (LOGS[kind], "data/day=1/a.parquet", "data/day=2/b.parquet"):
+        write_atomic(f"{root}/{name}", b"")
+    for folder in (root, f"{root}/data", f"{root}/data/day=1", f"{root}/data/day=1/"):
+        with pytest.raises(StorageError, match=f"table.* of {kind}: what counts of its files is in"):
+            find_table_files(folder)
+    assert names(f"{root}/data/day=*/*.parquet") == ["day=1/a.parquet", "day=2/b.parquet"]
+    assert names(f"{root}/data/day=1/a.parquet") == ["a.parquet"]
+
+
+def test_other_folders_called_metadata_are_no_log(tmp_path: Path) -> None:
+    make(tmp_path, "t/a.parquet", "t/metadata/columns.json", "metadata/notes.txt")
+    assert names(str(tmp_path / "t")) == ["a.parquet"]
