@@ -67,7 +67,7 @@ class TextType:
 def facts_of(column: Column) -> TextFacts:
     """Return what the values of a text column are."""
     raw = combine(column)
-    filled = _without(raw, _NULLS[:1]).drop_null()
+    filled = _without(raw, _NULLS).drop_null()
     # Most columns show in their first values what they are not.
     if _is_exact(filled[:_HEAD]) and _is_exact(filled):
         return TextFacts(len(raw), len(filled), exact=True, integer=True, number=True, boolean=not len(filled))
@@ -99,11 +99,11 @@ def agreed(found: Sequence[tuple[str, int, TextFacts]]) -> TextType:
 
 
 def convert(column: Column, found: TextType) -> Column:
-    """Return a text column as what it was agreed to be; an empty field is null, outside ids `null` is one too."""
+    """Return a text column as what it was agreed to be; an empty field is null, and so are `null` and `NULL`."""
     text = combine(column)
     match found.kind:
         case "text id" | "integer id":
-            return _without(text, _NULLS[:1]).cast(found.type)
+            return _without(text, _NULLS).cast(found.type)
         case "integer":
             return _unsigned(_trimmed(text)).cast(found.type)
         case "boolean":
