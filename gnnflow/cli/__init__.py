@@ -10,8 +10,9 @@ import sys
 
 def main() -> None:
     """Run the command line and exit: 0; 2 for what a user can act on; 1 for our bug; 130 or 143 when told to stop."""
-    from gnnflow.cli import stopping
+    from gnnflow.cli import stopping, streams
 
+    streams.make_usable()
     as_json = "--json" in sys.argv
     with stopping.watched(as_json=as_json):
         from gnnflow.cli.boundary import run_guarded

@@ -46,7 +46,10 @@ def run_guarded(*, as_json: bool) -> int:
     try:
         code = build_app()(standalone_mode=False)
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except (BrokenPipeError, SystemExit) as error:
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            raise
+        # whoever read our output has seen enough; typer may have made 1 of it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _NO_READER
     except Exception as error:  # noqa: BLE001 - what nobody foresaw is told too, and its traceback kept

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gnnflow.config import STAGES
 from gnnflow.config.pipelines import load_named
@@ -27,10 +27,9 @@ from gnnflow.mapreduce.exchange import ExchangeError
 from gnnflow.mapreduce.rounds import RoundRunner
 from gnnflow.stages.base import Artifact, ArtifactResult, Made, StageContext, StageResult, StageRun
 from gnnflow.stages.check import check_run
-from gnnflow.stages.elapsed import INPUTS, elapsed_before, has_work, keep_elapsed
+from gnnflow.stages.work_folder import elapsed_before, has_work, keep_elapsed, work_on
 from gnnflow.storage.attempts import claim, complete
-from gnnflow.storage.documents import read_document, write_document
-from gnnflow.storage.filesystem import join, list_names
+from gnnflow.storage.filesystem import list_names
 from gnnflow.storage.lease import LEASE, is_abandoned, sole_worker
 from gnnflow.storage.manifest import Manifest, commit, committed, read_manifest
 from gnnflow.storage.removal import remove_tree
@@ -108,10 +107,10 @@ def do_once(
     folder = workspace.work(stage, fingerprint)
 
     def make() -> bool:
-        _forget_work_on_others(folder, inputs)
-        earlier = elapsed_before(folder)
-        rounds = RoundRunner(folder, context.scheduler, context.progress, artifact=artifact, earlier=earlier)
-        return _do(StageRun(stage, context, artifact, inputs, rounds), work, fingerprint=fingerprint)
+        with work_on(folder, _digests_of(inputs)):
+            earlier = elapsed_before(folder)
+            rounds = RoundRunner(folder, context.scheduler, context.progress, artifact=artifact, earlier=earlier)
+            return _do(StageRun(stage, context, artifact, inputs, rounds), work, fingerprint=fingerprint)
 
     reused = not do_alone(context, folder, make, done=lambda: complete(artifact, work=folder))
     seconds = time.monotonic() - begin
@@ -139,19 +138,6 @@ def _check_made_of(artifact: str, manifest: Manifest, inputs: Mapping[str, Artif
                 where=artifact,
                 fix="Delete this folder and run again.",
             )
-
-
-def _forget_work_on_others(folder: str, inputs: Mapping[str, Artifact]) -> None:
-    """Delete what an earlier attempt left in a work folder where it worked on other artifacts than those of now."""
-    where, now = join(folder, INPUTS), _digests_of(inputs)
-    try:
-        held: dict[str, Any] | None = read_document(where, fix="")
-    except StorageError:  # a new folder, or an attempt of an earlier version
-        held = None
-    if held not in (None, now):
-        remove_tree(folder, keep=(LEASE,))
-    if held != now:
-        write_document(where, now, durable=False)
 
 
 def do_alone(context: StageContext, folder: str, work: Callable[[], bool], *, done: Callable[[], bool]) -> bool:
