@@ -64,12 +64,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)  # once the markers have selected
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep one part of the tests: which one a test is in depends on its name alone."""
+    """Keep one part of the tests, which depends on their names alone, and those that every part has."""
     number, _, parts = config.getoption("--slice").partition("/")
     chosen = int(_commit(), 16) if number == "COMMIT" else int(number) - 1
     # pytest-xdist may have written the group of those that share a cluster behind a name
     names = [re.sub(r"@shared-\w+$", "", each.nodeid) for each in items]
-    is_kept = [part_of(name, int(parts)) == chosen % int(parts) for name in names]
+    is_kept = [
+        part_of(name, int(parts)) == chosen % int(parts) or "merge" in each.keywords
+        for each, name in zip(items, names, strict=True)
+    ]
     config.hook.pytest_deselected(items=[each for each, is_in in zip(items, is_kept, strict=True) if not is_in])
     items[:] = [each for each, is_in in zip(items, is_kept, strict=True) if is_in]
 

@@ -56,7 +56,7 @@ ON_WORKERS = {"Dask": dask_on_two_workers, "Cluster local": lazy_local}
 SCHEDULERS = {**IN_THIS_PROCESS, **ON_WORKERS}
 
 
-DISTRIBUTED = [pytest.param(name, marks=pytest.mark.distributed) for name in ON_WORKERS]
+DISTRIBUTED = [pytest.param(name, marks=[pytest.mark.distributed, pytest.mark.merge]) for name in ON_WORKERS]
 
 
 @pytest.fixture(scope="module", params=[*IN_THIS_PROCESS, *DISTRIBUTED])

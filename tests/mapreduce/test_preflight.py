@@ -13,7 +13,7 @@ from gnnflow.graph.errors import ClusterError
 from gnnflow.mapreduce import preflight
 from tests.mapreduce.foreign_cluster import another_version, foreign_cluster
 
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = [pytest.mark.merge, pytest.mark.filterwarnings("default")]
 
 
 def twice(index):
