@@ -13,6 +13,7 @@ from gnnflow.graph.errors import StorageError
 from gnnflow.storage.documents import encode_document, read_document
 from gnnflow.storage.filesystem import exists, join
 from gnnflow.storage.manifest import commit, committed, read_manifest
+from gnnflow.storage.removal import remove_file
 from gnnflow.storage.verified import read_verified, remedy
 from gnnflow.storage.writing import create_exclusive, write_atomic
 
@@ -27,6 +28,7 @@ def claim(artifact: str, *, work: str, attempt: str) -> None:
     """
     create_exclusive(join(artifact, CLAIM), encode_document({_ATTEMPT: attempt}))
     complete(artifact, work=work)
+    _forget(artifact)  # one that was made after another attempt had been committed
 
 
 def complete(artifact: str, *, work: str) -> bool:
@@ -37,7 +39,7 @@ def complete(artifact: str, *, work: str) -> bool:
     if committed(artifact):
         return True
     if not exists(join(artifact, CLAIM)):
-        return False
+        return committed(artifact)  # by another just now
     fix = remedy(artifact)
     try:
         attempt = join(work, str(read_document(join(artifact, CLAIM), fix=fix)[_ATTEMPT]))
@@ -51,4 +53,10 @@ def complete(artifact: str, *, work: str) -> bool:
             f"was begun from an attempt that is not whole: {error.problem}", where=artifact, fix=fix
         ) from error
     commit(artifact, manifest)
+    _forget(artifact)
     return True
+
+
+def _forget(artifact: str) -> None:
+    """Delete the claim of a committed artifact, which nobody reads any more."""
+    remove_file(join(artifact, CLAIM))

@@ -17,6 +17,7 @@ from gnnflow.graph.errors import StorageError
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
 from gnnflow.storage import lease
+from gnnflow.storage.filesystem import list_names
 from gnnflow.storage.manifest import read_manifest
 from gnnflow.storage.removal import remove_tree
 from gnnflow.storage.run_folder import damaged_files
@@ -155,6 +156,7 @@ def test_one_model_and_its_predictions_are_committed(
     ((model, scores),) = found
     assert predictions[model] == scores
     assert damaged_files(second.uri) == ()
+    assert set(list_names(second.stages["train"].artifact)) == {"manifest.json", "model.json", "model.safetensors"}
 
 
 def test_scores_of_another_model_are_not_taken_for_those_of_the_one_that_is_there(
