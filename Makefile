@@ -1,5 +1,5 @@
 # make quickstart        generate a small graph, train on it, score it and write the report
-# make test              every claim once, on its smallest case (three to four minutes on two cores)
+# make test              every claim once, on its smallest case (three minutes on two cores)
 # make test-slice        a part of the exhaustive tests: odd inputs, layers on executions, damages, kills, faults of S3
 # make test-airflow      operators and DAGs, and four journeys and a kill on a live Airflow, in an environment of its own
 # make test-card         the programs for graphics cards, which Triton interprets and compiles without one

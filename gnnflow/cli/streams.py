@@ -17,10 +17,10 @@ def make_usable() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # what Python makes of a descriptor that is closed
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - as long as we run
-    sys.stderr = _Dropping(sys.stderr)
+    sys.stderr = Dropping(sys.stderr)
 
 
-class _Dropping:
+class Dropping:
     """A stream that writes to nowhere once it could not write."""
 
     def __init__(self, stream: Any) -> None:

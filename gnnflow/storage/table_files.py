@@ -197,7 +197,7 @@ def _chosen(uri: str, base: str, found: Sequence[str], *, asked: str, local: boo
             f"no such table{instead}", where=uri, fix=f"Give a file, a folder or a glob of {', '.join(_FORMATS)} files."
         )
     _refuse_copies(uri, files)
-    _refuse_logged(uri, skipped)
+    _refuse_logged(uri, _log_among(skipped), "is a table")
     return TableFiles(uri, tuple(files), tuple(skipped))
 
 
@@ -230,11 +230,11 @@ def _log_among(names: Iterable[str]) -> str:
     return ""
 
 
-def _refuse_logged(uri: str, skipped: Sequence[str]) -> None:
+def _refuse_logged(uri: str, log: str, beginning: str) -> None:
     """Raise StorageError for a table whose log says which of its files count: others there hold rows long deleted."""
-    if log := _log_among(skipped):
+    if log:
         raise StorageError(
-            f"is a table of {_LOGS[log]}: what counts of its files is in {log}, which is not read",
+            f"{beginning} of {_LOGS[log]}: what counts of its files is in {log}, which is not read",
             where=uri,
             fix="Write its current rows out as Parquet. Where nothing was ever deleted or replaced there, "
             "name the files by a glob such as *.parquet.",
@@ -251,14 +251,7 @@ def _refuse_below_a_log(fs: Any, uri: str, folder: str) -> None:
         with suppress(OSError):  # it may not be listed, and what is asked for may be read all the same
             beside = [f"{path}/any" for path in _names_in(fs, above)]
             beside += [f"metadata/{name}" for name in _names_in(fs, f"{above}/metadata")]
-            if log := _log_among(beside):
-                raise StorageError(
-                    f"lies in the table {above} of {_LOGS[log]}: what counts of its files is in {log} there, which is "
-                    "not read",
-                    where=uri,
-                    fix="Write the table's current rows out as Parquet. Where nothing was ever deleted or replaced "
-                    "there, name the files by a glob such as *.parquet.",
-                )
+            _refuse_logged(uri, _log_among(beside), f"lies in {above}, a table")
 
 
 def _names_in(fs: Any, folder: str) -> list[str]:

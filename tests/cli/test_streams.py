@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gnnflow.cli.streams import _Dropping
+from gnnflow.cli.streams import Dropping
 from tests.small_graphs import graph_config, write_graph
 
 COMMAND = "from gnnflow.cli import main; main()"
@@ -43,7 +43,7 @@ def test_a_run_ends_as_it_would_where_nobody_reads_it(tmp_path: Path, how: str, 
 
 def test_what_cannot_be_written_is_dropped() -> None:
     with open("/dev/full", "w", encoding="utf-8", buffering=1) as full:  # noqa: PTH123
-        stream = _Dropping(full)
+        stream = Dropping(full)
         stream.write("a line\n")
         stream.flush()
         assert os.readlink(f"/proc/self/fd/{full.fileno()}") == os.devnull  # noqa: PTH115
