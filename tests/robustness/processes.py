@@ -6,6 +6,7 @@ be read while it works.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -59,11 +60,24 @@ class Running:
             time.sleep(_POLL_SECONDS)
         return False
 
+    def wait_for(self, words: str) -> bool:
+        """Wait until it has said these words; False where it ended before."""
+        while self.alive and words not in self.said:
+            time.sleep(_POLL_SECONDS)
+        return words in self.said
+
     def wait(self) -> int:
         """Wait for its end and return its exit code, negative for a signal."""
         self.process.join(_END_SECONDS)
         assert not self.alive, f"hangs:\n{self.said}"
         return int(self.process.exitcode)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to its process, then to all that it started."""
+        os.kill(self.process.pid, number)
+        for process in _of_session(self.process.pid):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
 
     def orphans(self) -> list[psutil.Process]:
         """Return what it started and left running, once that had a moment to notice."""
@@ -84,17 +98,22 @@ def _of_session(session: int) -> list[psutil.Process]:
     return found
 
 
-def start(arguments: list[str], folder: Path, name: str) -> Running:
-    """Start the command line. Its stdout and stderr go to files in the folder."""
+def start(arguments: list[str], folder: Path, name: str, *, lease_seconds: float | None = None) -> Running:
+    """Start the command line. Its stdout and stderr go to files in the folder.
+
+    lease_seconds: how long it takes another's lease for held that is not renewed; None for as long as ever.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
     running = Running(None, folder / f"{name}.out", folder / f"{name}.err")
-    running.process = context.Process(target=_command_line, args=(arguments, str(running.out), str(running.err)))
+    running.process = context.Process(
+        target=_command_line, args=(arguments, str(running.out), str(running.err), lease_seconds)
+    )
     running.process.start()
     return running
 
 
-def _command_line(arguments: list[str], out: str, err: str) -> None:
+def _command_line(arguments: list[str], out: str, err: str, lease_seconds: float | None) -> None:
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, path in ((1, out), (2, err)):
@@ -103,5 +122,7 @@ def _command_line(arguments: list[str], out: str, err: str) -> None:
     sys.stderr = os.fdopen(2, "w", buffering=1)
     sys.argv = ["gnnflow", *arguments]
     from gnnflow.cli import main
+    from gnnflow.storage import lease
 
+    lease._EXPIRE_SECONDS = lease_seconds or lease._EXPIRE_SECONDS
     main()
