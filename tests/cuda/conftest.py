@@ -14,7 +14,7 @@ import torch
 
 from gnnflow.kernels import table
 from gnnflow.kernels.cuda import hubs
-from tests.cuda.card import INTERPRETED, IS_INTERPRETED, IS_THERE, NEED_NONE
+from tests.cuda.card import CARD, INTERPRETED, IS_INTERPRETED, IS_THERE, NEED_NONE
 
 HERE = Path(__file__).parent
 sums = import_module("gnnflow.kernels.cuda.sums")  # the package has a function of that name
@@ -41,6 +41,14 @@ def interpreted(monkeypatch):
     monkeypatch.setattr(table, "TABLE", tuple(kernels))
     # it runs a thousand or so tiles per second: hubs are what has more edges than a tile has targets
     monkeypatch.setattr(hubs, "_LONGEST", sums._MOST_TARGETS)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def opened():
+    """Open the card before any test: a process keeps what that takes (descriptors, threads) to its end."""
+    if IS_THERE:
+        rows = torch.ones(8, 8, device=CARD)
+        (rows @ rows).sum().item()
 
 
 @pytest.fixture(autouse=True)

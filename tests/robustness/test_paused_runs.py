@@ -1,4 +1,4 @@
-"""A run whose processes are all paused until another has trained, with whatever updater: one model, and its predictions.
+"""A run whose processes all pause until another has trained, with any updater: one model, and its predictions.
 
 What `tests/stages/test_stalled_runs.py` cannot show with threads: ranks and servers that are paused too, and a cluster
 whose scheduler finds its workers silent when it wakes up.
