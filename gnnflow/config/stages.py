@@ -72,7 +72,7 @@ STAGES: dict[str, Stage] = {
             "ingest",
             "Turn the tables into the graph store: dense ids, partitions, in-edges sorted by destination.",
             "gnnflow.stages.ingest:work",
-            version=5,
+            version=6,
             keys=stage_keys.ingest,
             reads_tables=True,
             writes_store=True,

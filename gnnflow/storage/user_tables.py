@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -78,7 +78,7 @@ def schema_of(chunk: Chunk) -> pa.Schema:
         own = pa.schema([_text_field(name, chunk) for name in chunk.csv.names])
     else:
         with _decoding(chunk.uri, chunk.format), open_input(chunk.uri) as stream:
-            own = pq.read_schema(stream) if chunk.format == "parquet" else pa.ipc.open_file(stream).schema
+            own = _parquet(stream).schema_arrow if chunk.format == "parquet" else pa.ipc.open_file(stream).schema
     keys = [_text_field(key, chunk) for key, _ in chunk.keys]
     return reduce(lambda schema, each: schema.append(each), keys, own)
 
@@ -107,13 +107,18 @@ def read_chunk(chunk: Chunk, columns: Sequence[str] | None = None) -> pa.Table:
     return table if columns is None else table.select(list(columns))
 
 
+def _parquet(stream: IO[bytes]) -> pq.ParquetFile:
+    """Open a Parquet file. INT96 becomes microseconds: nanoseconds would wrap outside of the years 1677 to 2262."""
+    return pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
+
+
 def _read_typed(chunk: Chunk, columns: Sequence[str] | None) -> pa.Table:
     if chunk.num_rows == 0:
         own = schema_of(replace(chunk, keys=()))
         return own.empty_table() if not columns else own.empty_table().select(list(columns))
     with _decoding(chunk.place, chunk.format), open_input(chunk.uri) as stream:
         if chunk.format == "parquet":
-            file = pq.ParquetFile(stream)
+            file = _parquet(stream)
             # of a file without columns Arrow would not know the rows
             names = file.schema_arrow.names[:1] if columns is not None and not columns else columns
             table = file.read_row_group(chunk.part, columns=None if names is None else list(names))
@@ -239,7 +244,7 @@ def _chunks_of(file: TableFile) -> Iterator[Chunk]:
             reader = pa.ipc.open_file(stream)
             sizes = [reader.get_batch(part).num_rows for part in range(reader.num_record_batches)]
         else:
-            metadata = pq.ParquetFile(stream).metadata
+            metadata = _parquet(stream).metadata
             sizes = [metadata.row_group(part).num_rows for part in range(metadata.num_row_groups)]
     first = 0
     for part, rows in enumerate(sizes):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -93,6 +94,39 @@ def test_times_are_read_in_every_unit(tmp_path: Path, unit: str) -> None:
     times = times_of(ingested(config_of(tmp_path, graph={"timestamp": "when"}))[2])
     assert len(times["test"]) == pytest.approx(20, abs=2)
     assert times["train"].max() < times["test"].min()
+
+
+def test_times_written_as_int96_are_those_of_microseconds(tmp_path: Path) -> None:
+    days = [datetime(year, 1, 1) + timedelta(days=day) for year in (1, 2024, 9999) for day in range(33)]  # noqa: DTZ001
+    written = {}
+    for kind in ("int96", "us"):
+        folder = tmp_path / kind
+        folder.mkdir()
+        write_graph(folder, num_edges=99)
+        add(folder, timestamp=pa.array(days, pa.timestamp("us")))
+        table = pq.read_table(folder / "edges.parquet")
+        pq.write_table(table, folder / "edges.parquet", use_deprecated_int96_timestamps=kind == "int96")
+        written[kind] = ingested(config_of(folder))[2]
+    assert written["int96"].equals(written["us"])
+    assert {moment.year for moment in written["int96"]["time"].to_numpy().view("datetime64[us]").tolist()} == {
+        1,
+        2024,
+        9999,
+    }
+
+
+def test_files_of_int96_and_of_microseconds_are_one_table(tmp_path: Path) -> None:
+    write_graph(tmp_path, num_edges=100)
+    days = [datetime(9900, 1, 1) + timedelta(days=day) for day in range(100)]  # noqa: DTZ001 - as Spark writes them
+    add(tmp_path, timestamp=pa.array(days, pa.timestamp("us")))
+    table = pq.read_table(tmp_path / "edges.parquet")
+    (tmp_path / "edges.parquet").unlink()
+    for part in (0, 1):
+        file, rows = tmp_path / f"edges-{part}.parquet", table.slice(50 * part, 50)
+        pq.write_table(rows, file, use_deprecated_int96_timestamps=part == 0)
+    pairs = ingested(config_of(tmp_path, graph={"edges": str(tmp_path / "edges-*.parquet")}))[2]
+    given = table.filter(pc.not_equal(table["src"], table["dst"]))["timestamp"]
+    assert sorted(pairs["time"].to_pylist()) == given.cast(pa.int64()).to_pylist()
 
 
 def test_reverses_have_the_time_of_their_edge(tmp_path: Path) -> None:
