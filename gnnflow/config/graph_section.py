@@ -43,7 +43,8 @@ class GraphConfig(Section):
     )
     timestamp: Column = Field(
         "timestamp",
-        description="Edge table column with an edge's time, integers or timestamps; read where task.split asks for it.",
+        description="Edge table column with an edge's time: integers, dates, timestamps, or text of ISO dates and "
+        "times; read where task.split asks for it.",
     )
     weight: Column = Field("weight", description="Edge table column with edge weights; used where the column exists.")
     target: str | None = Field(

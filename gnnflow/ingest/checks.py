@@ -174,24 +174,6 @@ def weight_faults(table: pa.Table, column: str) -> list[Fault]:
     ]
 
 
-def time_faults(table: pa.Table, column: str) -> list[Fault]:
-    """Fault edges without a time, or with one beyond int64."""
-    times = combine(table.column(column))
-    faults = [Fault("time is null", column, np.flatnonzero(to_numpy(pc.is_null(times))), "Give every edge a time.")]
-    if pa.types.is_uint64(times.type):
-        beyond = to_numpy(pc.fill_null(pc.greater(times, pa.scalar(_INT64_MAX, pa.uint64())), fill_value=False))
-        faults.append(Fault("time is beyond int64", column, np.flatnonzero(beyond), "Subtract an offset."))
-    return faults
-
-
-def times_of(column: pa.ChunkedArray) -> IntArray:
-    """Return the times of faultless rows [R] in the unit of their column."""
-    times = combine(column)
-    # Arrow turns days into integers of 32 bits alone.
-    days = times.cast(pa.int32()) if pa.types.is_date32(times.type) else times
-    return np.asarray(to_numpy(days.cast(pa.int64())))
-
-
 def input_positions(chunk_number: int, rows: Array) -> IntArray:
     """Return one integer per row that remembers its chunk and row through every exchange."""
     return (np.int64(chunk_number) << _PLACE_SHIFT) + rows.astype(np.int64)

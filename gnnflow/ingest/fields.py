@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.errors import TableError
-from gnnflow.storage.agreed_schema import holds_lists, holds_numbers, holds_text, meaning_of
+from gnnflow.storage.agreed_schema import holds_lists, holds_numbers, holds_text
 from gnnflow.storage.user_tables import plain, read_chunk
 
 if TYPE_CHECKING:
@@ -121,22 +121,6 @@ def weight_is_number(schema: pa.Schema, chunks: Sequence[Chunk], name: str) -> b
             fix="Write weights as numbers.",
         )
     return True
-
-
-def time_of(field: pa.Field, chunk: Chunk) -> str:
-    """Return what the numbers of a column of times mean: integers of the user's own, or a unit, and whether of a zone.
-
-    Raises TableError where it holds no times.
-    """
-    if not any(is_one(field.type) for is_one in (pa.types.is_integer, pa.types.is_timestamp, pa.types.is_date)):
-        raise TableError(
-            f"column {field.name!r} is {field.type}, not a time{text_at(field)}",
-            where=chunk.uri,
-            fix="Write times as integers, dates or timestamps.",
-        )
-    if pa.types.is_timestamp(field.type) and field.type.tz:
-        return f"timestamp[{field.type.unit}] of a time zone"  # whichever: they are stored as moments of UTC
-    return meaning_of(field.type)
 
 
 def shown(stated: bytes) -> str:

@@ -20,11 +20,11 @@ from gnnflow.ingest.fields import (
     is_unknown,
     part_of,
     split_is_text,
-    time_of,
     weight_is_number,
 )
 from gnnflow.ingest.label_schema import class_names_of, label_of
 from gnnflow.ingest.sparse_schema import sparse_stem, sparse_width
+from gnnflow.ingest.times import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -255,7 +255,7 @@ def _time(found: pa.Schema, edges: Sequence[Chunk], config: GraphConfig, relatio
             fix="Write the column. An edge that was always there has the earliest time.",
         )
     field = field_of(found, edges[0], config.timestamp, "graph.timestamp")
-    return "" if is_unknown(field, edges) else time_of(field, edges[0])
+    return "" if is_unknown(field, edges) else time_of(field, edges)
 
 
 def node_table(config: GraphConfig, node_type: int) -> str:

@@ -19,11 +19,10 @@ from gnnflow.ingest.checks import (
     number_faults,
     sparse_faults,
     split_faults,
-    time_faults,
-    times_of,
     weight_faults,
 )
 from gnnflow.ingest.labels import is_labelled, label_column, label_faults
+from gnnflow.ingest.times import time_faults, times_of
 from gnnflow.sampling.pairs import random_splits
 from gnnflow.storage.columns import combine, from_matrix, from_ragged, id_keys, to_numpy, to_ragged
 
@@ -82,7 +81,7 @@ def edge_faults(table: pa.Table, schema: EdgeSchema, config: GraphConfig) -> lis
         is_target = is_labelled(table, schema, config) if schema.has_labels else np.ones(table.num_rows, bool)
         faults += split_faults(table, config.split, is_target)
     if schema.has_time:
-        faults += time_faults(table, config.timestamp)
+        faults += time_faults(table, config.timestamp, time=schema.time)
     return faults + number_faults(table, schema.attributes, "edge attribute", exact=read_as(config.edge_normalize))
 
 
@@ -140,7 +139,7 @@ def edge_columns(table: pa.Table, schema: EdgeSchema, config: GraphConfig) -> di
         columns["label"] = label_column(table, schema, config)
     if schema.has_time:
         # days, seconds or finer, as the column counts them: all that is asked of times is which is earlier
-        columns["time"] = pa.array(times_of(table.column(config.timestamp)))
+        columns["time"] = pa.array(times_of(table.column(config.timestamp), time=schema.time))
     return columns
 
 

@@ -219,8 +219,10 @@ def test_by_time_a_table_that_may_list_the_same_edges_must_have_times(tmp_path: 
         (MOMENTS.cast(pa.timestamp("ms")).cast(pa.date32()), r"date32\[day\]"),
         (MOMENTS.cast(pa.timestamp("ms", "UTC")), r"timestamp\[ms\] of a time zone"),
         (MOMENTS.cast(pa.int64()), "integer"),
+        (MOMENTS.cast(pa.timestamp("ms")).cast(pa.string()), "text of times"),
+        (MOMENTS.cast(pa.timestamp("ms", "UTC")).cast(pa.string()), "text of times with a zone"),
     ],
-    ids=["another unit", "days", "a zone", "numbers"],
+    ids=["another unit", "days", "a zone", "numbers", "text", "text with a zone"],
 )
 def test_times_of_two_tables_that_cannot_be_compared_are_refused(tmp_path: Path, sends: pa.Array, told: str) -> None:
     tables = with_times(MOMENTS.cast(pa.timestamp("ms")), sends)

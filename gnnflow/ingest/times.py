@@ -1,0 +1,113 @@
+"""Times of edges: what a column of them counts, which rows are faulty, and the integers that the store holds.
+
+A column is of integers, dates or timestamps, or of text of ISO 8601: `2024-01-31`, or `2024-01-31T23:59:59.5+01:00`
+with as many parts as there are. Times of one column are compared to each other, so either all of a column of text have
+a time zone or none has. Shapes: R rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gnnflow.graph.errors import TableError
+from gnnflow.ingest.checks import Fault
+from gnnflow.ingest.fields import text_at
+from gnnflow.storage.agreed_schema import holds_text, meaning_of
+from gnnflow.storage.columns import combine, to_numpy
+from gnnflow.storage.user_tables import read_chunk
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gnnflow.graph.arrays import IntArray
+    from gnnflow.storage.user_tables import Chunk
+
+_INT64_MAX = 2**63 - 1
+_TEXT, _ZONED_TEXT = "text of times", "text of times with a zone"
+_WRITE = "Write times as integers, dates or timestamps, or as text such as 2024-01-31 or 2024-01-31T23:59:59Z."
+# a day that exists: of months of 31 and of 30 days, of February, and the last of February in leap years
+_DAY = (
+    r"(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])"
+    r"|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
+    r"|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)"
+)
+_HOUR, _SIXTIETH = "(?:[01][0-9]|2[0-3])", "[0-5][0-9]"
+_ZONE = rf"(?:Z|[+-]{_HOUR}(?::?{_SIXTIETH})?)"
+_ISO = rf"^{_DAY}(?:[T ]{_HOUR}(?::{_SIXTIETH}(?::{_SIXTIETH}(?:\.[0-9]+)?)?)?{_ZONE}?)?$"
+_HAS_ZONE = rf"[T ].*{_ZONE}$"
+_BELOW_MICROSECONDS = r"(\.[0-9]{6})[0-9]+"
+
+Column = Any  # pa.Array | pa.ChunkedArray: pyarrow ships no complete types
+
+
+def time_of(field: pa.Field, chunks: Sequence[Chunk]) -> str:
+    """Return what the numbers of a column of times mean: integers of the user's own, or a unit, and whether of a zone.
+
+    Reads rows of text alone, until there is one. Raises TableError where the column holds no times.
+    """
+    if holds_text(field.type):
+        return _text_time(field, chunks)
+    if not any(is_one(field.type) for is_one in (pa.types.is_integer, pa.types.is_timestamp, pa.types.is_date)):
+        raise TableError(f"column {field.name!r} is {field.type}, not a time", where=chunks[0].uri, fix=_WRITE)
+    if pa.types.is_timestamp(field.type) and field.type.tz:
+        return f"timestamp[{field.type.unit}] of a time zone"  # whichever: they are stored as moments of UTC
+    return meaning_of(field.type)
+
+
+def time_faults(table: pa.Table, column: str, *, time: str) -> list[Fault]:
+    """Fault edges without a time, or with one that is beyond int64, or no text of a time. time: as `time_of` says."""
+    times = combine(table.column(column))
+    faults = [Fault("time is null", column, np.flatnonzero(to_numpy(pc.is_null(times))), "Give every edge a time.")]
+    if pa.types.is_uint64(times.type):
+        beyond = to_numpy(pc.fill_null(pc.greater(times, pa.scalar(_INT64_MAX, pa.uint64())), fill_value=False))
+        faults.append(Fault("time is beyond int64", column, np.flatnonzero(beyond), "Subtract an offset."))
+    return faults + (_text_faults(_text(times), column, time) if holds_text(times.type) else [])
+
+
+def times_of(column: pa.ChunkedArray, *, time: str) -> IntArray:
+    """Return the times of faultless rows [R] in the unit of their column, those of text in microseconds."""
+    times = combine(column)
+    if holds_text(times.type):
+        text = pc.replace_substring_regex(_text(times), _BELOW_MICROSECONDS, r"\1")
+        times = text.cast(pa.timestamp("us", "UTC" if time == _ZONED_TEXT else None))
+    # Arrow turns days into integers of 32 bits alone.
+    days = times.cast(pa.int32()) if pa.types.is_date32(times.type) else times
+    return np.asarray(to_numpy(days.cast(pa.int64())))
+
+
+def _text_time(field: pa.Field, chunks: Sequence[Chunk]) -> str:
+    """Return what a column of text holds, by the first time in it."""
+    for chunk in chunks:
+        text = _text(read_chunk(chunk, [field.name]).column(0))
+        if text.null_count == len(text):
+            continue
+        found = text.filter(pc.match_substring_regex(text, _ISO))
+        if len(found):
+            return _ZONED_TEXT if pc.match_substring_regex(found[0], _HAS_ZONE).as_py() else _TEXT
+        row = pc.index(pc.is_valid(text), value=True).as_py()
+        shown = f"row {chunk.first_row + row}: {text[row].as_py()[:60]!r}"
+        raise TableError(
+            f"column {field.name!r} is text, not a time ({shown}){text_at(field)}", where=chunk.place, fix=_WRITE
+        )
+    return _TEXT  # every row is null, and faulted where it is read
+
+
+def _text_faults(text: Column, column: str, time: str) -> list[Fault]:
+    zoned = time == _ZONED_TEXT
+    is_time = to_numpy(pc.fill_null(pc.match_substring_regex(text, _ISO), fill_value=True))
+    has_zone = to_numpy(pc.fill_null(pc.match_substring_regex(text, _HAS_ZONE), fill_value=zoned))
+    other = "time has no time zone, and others have" if zoned else "time has a time zone, and others have none"
+    alike = "Write all times of the column with a zone, such as Z, or all without."
+    return [
+        Fault("time is not an ISO date or time", column, np.flatnonzero(~is_time), _WRITE),
+        Fault(other, column, np.flatnonzero(has_zone != zoned), alike),
+    ]
+
+
+def _text(column: Column) -> Column:
+    """Return a column of text as one array of large_string, without spaces around values."""
+    return pc.utf8_trim_whitespace(combine(column).cast(pa.large_string()))
