@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gnnflow.ingest.fields import ColumnPart
     from gnnflow.storage.user_tables import Chunk
 
-_SHOWN = 3
+_SHOWN, _LETTERS = 3, 60
 _PLACE_SHIFT = 40
 _INT64_MAX = 2**63 - 1
 _WORD = 8
@@ -227,16 +227,26 @@ def _without_our_names(rows: pa.Table) -> pa.Table:
     return rows.rename_columns(names)
 
 
+def first_rows(rows: IntArray, place: IntArray) -> IntArray:
+    """Return the first of some faulty rows in input order: those that an error shows."""
+    return rows[np.argsort(place[rows], kind="stable")][:_SHOWN]
+
+
 def _error(table: pa.Table, fault: Fault, chunks: Sequence[Chunk], place: IntArray) -> TableError:
-    # the first faulty rows in input order, and their numbers within the file
-    shown = fault.rows[np.argsort(place[fault.rows], kind="stable")][:_SHOWN]
+    # the first faulty rows, and their numbers within the file
+    shown = first_rows(fault.rows, place)
     chunk, _ = place_of(chunks, int(place[shown[0]]))
     rows = (place[shown] & ((1 << _PLACE_SHIFT) - 1)) + chunk.first_row
     column = table.column(fault.held_in or fault.column)
-    values = [str(value)[:60] for value in column.take(pa.array(shown)).to_pylist()]
+    values = [_shown(value) for value in column.take(pa.array(shown)).to_pylist()]
     listed = ", ".join(f"row {row}: {value}" for row, value in zip(rows, values, strict=True))
     return TableError(
         f"column {fault.column!r}: {fault.reason} in {len(fault.rows)} row(s) of this piece ({listed})",
         where=chunk.place,
         fix=f"{fault.fix} Or set graph.on_bad_rows: quarantine to set such rows aside.",
     )
+
+
+def _shown(value: object) -> str:
+    """Return the beginning of a value; text in quotes, so that spaces at its ends are seen."""
+    return repr(value[:_LETTERS]) if isinstance(value, str) else str(value)[:_LETTERS]

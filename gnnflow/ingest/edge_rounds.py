@@ -21,8 +21,9 @@ import pyarrow.compute as pc
 
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.errors import TableError
-from gnnflow.ingest.checks import Fault, place_of, separate
+from gnnflow.ingest.checks import Fault, first_rows, place_of, separate
 from gnnflow.ingest.moments import scaled
+from gnnflow.ingest.near_ids import near_id
 from gnnflow.ingest.rows import read_rows, take_kept
 from gnnflow.ingest.sizes import count_numbers
 from gnnflow.ingest.source import (
@@ -38,6 +39,8 @@ from gnnflow.storage.graph_store import edges_file
 from gnnflow.storage.tables import commit_table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gnnflow.graph.arrays import FloatArray, IntArray
     from gnnflow.graph.scales import Scales
     from gnnflow.ingest.job import IngestJob
@@ -88,14 +91,23 @@ def _resolve(
     is_source = column == "src_id"
     side, of = (job.config.src, source.ends[0]) if is_source else (job.config.dst, source.ends[1])
     id_type = source.schema.src_type if is_source else source.schema.dst_type
+    place, near = to_numpy(rows["place"]), ""
+    if len(missing) and id_type == "string" and job.config.on_bad_rows == "fail":
+        unknown = combine(rows[column].take(pa.array(first_rows(missing, place))))
+        near = near_id(unknown, _ids_of_type(inbox, job, node_type=part % job.graph.num_types))
     letters = "; ids are text here, compared letter by letter." if id_type == "string" else "."
-    fix = f"Add the node, or drop the edge{letters}"
+    fix = f"{near} Write both alike{letters}" if near else f"Add the node, or drop the edge{letters}"
     fault = Fault(f"{side} is not an id of {of}", side, missing, fix, held_in=column)
-    place = to_numpy(rows["place"])
     kept, bad = separate(rows, [fault], chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
     # the same for the edges that are kept
     local = to_numpy(found.fill_null(-1)).astype(np.int64)[kept]
     return take_kept(rows, kept), bad, local + book.start(part)
+
+
+def _ids_of_type(inbox: Inbox, job: IngestJob, *, node_type: int) -> Iterator[Any]:
+    """Yield the ids of a type's nodes, partition by partition."""
+    for part in range(node_type, job.partitions * job.graph.num_types, job.graph.num_types):
+        yield combine(inbox.read("node_rows", tasks=[part], partition=part)["id"])
 
 
 def resolve_destinations(

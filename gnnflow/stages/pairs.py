@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from gnnflow.graph.errors import ScoringError, StorageError, TableError
 from gnnflow.graph.schema import Relation
 from gnnflow.ingest.fields import id_type_of
+from gnnflow.ingest.near_ids import near_id
 from gnnflow.storage.agreed_schema import agreed_schema
 from gnnflow.storage.columns import combine, to_matrix, to_numpy
 from gnnflow.storage.filesystem import absolute, is_below
@@ -106,29 +107,39 @@ def _rows_of(
     asked: list[_Asked] = []
     for name in parts:
         held = read_artifact_table(infer, name)
-        ids, matrix = combine(held["id"]), to_matrix(held["embedding"])
         if not asked:
-            ends = [_as(end, ids.type, where) for end in ends]
-            asked = _asked(ends, types if "type" in held.column_names else ("", ""), width=matrix.shape[1])
+            ends = [_as(end, held["id"].type, where) for end in ends]
+            width = held["embedding"].type.list_size
+            asked = _asked(ends, types if "type" in held.column_names else ("", ""), width=width)
         for each in asked:
-            own = np.arange(len(ids))
-            if each.type_name:
-                own = np.flatnonzero(to_numpy(pc.equal(combine(held["type"]), each.type_name)))
-            each.fill(ids.take(pa.array(own)), matrix[own])
+            each.fill(held)
     assert asked, "a scored run has a file of predictions"
-    if missing := [(each, row) for each in asked for row in np.flatnonzero(~each.known)]:
-        each, row = missing[0]
-        of = f" of type {each.type_name}" if each.type_name else ""
-        raise TableError(
-            f"id {each.ids[int(row)]}{of} has no embedding in this run ({len(missing)} such ids)",
-            where=where,
-            fix="Leave these pairs out, or run again with infer.targets: all on a node table that has them.",
-        )
+    _refuse_unknown(asked, infer, parts, where=where)
     first = np.cumsum([0, *(len(each.ids) for each in asked)])
     # both ends' nodes are asked for together where they are of one type
     of_ends = zip(ends, (0, len(asked) - 1), strict=True)
     rows = [first[place] + to_numpy(pc.index_in(end, value_set=asked[place].ids)) for end, place in of_ends]
     return ends, np.concatenate([each.found for each in asked]), [each.astype(np.int64) for each in rows]
+
+
+def _refuse_unknown(asked: Sequence[_Asked], infer: str, parts: Sequence[str], *, where: str) -> None:
+    """Raise TableError for ids without an embedding, and say which id that has one is nearly the first of them."""
+    missing = [(each, int(row)) for each in asked for row in np.flatnonzero(~each.known)]
+    if not missing:
+        return
+    each, row = missing[0]
+    fix = "Leave these pairs out, or run again with infer.targets: all on a node table that has them."
+    if not pa.types.is_integer(each.ids.type):
+        columns = ["id", "type"] if each.type_name else ["id"]
+        held = (combine(each.own(read_artifact_table(infer, name, columns))["id"]) for name in parts)
+        near = near_id(each.ids.slice(row, 1), held)
+        fix = f"{near} Write both alike." if near else fix
+    of = f" of type {each.type_name}" if each.type_name else ""
+    raise TableError(
+        f"id {each.ids[row].as_py()!r}{of} has no embedding in this run ({len(missing)} such ids)",
+        where=where,
+        fix=fix,
+    )
 
 
 @dataclass(frozen=True)
@@ -140,12 +151,17 @@ class _Asked:
     found: FloatArray
     known: Array
 
-    def fill(self, ids: Any, embeddings: FloatArray) -> None:
-        """Take over what is asked for of some nodes."""
-        place = pc.index_in(ids, value_set=self.ids)
+    def own(self, held: pa.Table) -> pa.Table:
+        """Return the rows of predictions that are of this type."""
+        return held.filter(pc.equal(held["type"], self.type_name)) if self.type_name else held
+
+    def fill(self, held: pa.Table) -> None:
+        """Take over what is asked for of some predictions."""
+        held = self.own(held)
+        place = pc.index_in(combine(held["id"]), value_set=self.ids)
         mine = np.flatnonzero(to_numpy(pc.is_valid(place)))
         rows = to_numpy(place.take(pa.array(mine)))
-        self.found[rows], self.known[rows] = embeddings[mine], True
+        self.found[rows], self.known[rows] = to_matrix(held["embedding"])[mine], True
 
 
 def _asked(ends: list[Any], types: tuple[str, str], *, width: int) -> list[_Asked]:

@@ -145,7 +145,7 @@ def test_a_split_that_is_none_is_refused_with_its_row(tmp_path: Path) -> None:
     write_graph(tmp_path, num_edges=3)
     with_splits(tmp_path, ["train", "valid", "dev"])
     config = graph_config(tmp_path, task={"kind": "link", "split": {"kind": "column"}}, train={"metric": "mrr"})
-    with pytest.raises(TableError, match=r"split is none of train, valid, test.*row 2: dev"):
+    with pytest.raises(TableError, match=r"split is none of train, valid, test.*row 2: 'dev'"):
         ingested(config)
 
 

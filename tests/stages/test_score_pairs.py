@@ -42,9 +42,16 @@ def test_a_run_is_found_however_it_is_named(
         assert read_run(run if run != config.name else result.uri) == read_run(result.uri)
 
 
-def test_an_id_without_embedding_is_named(done: tuple[Config, Any, Path], tmp_path: Path) -> None:
-    pq.write_table(pa.table({"src": ["n1", "nobody"], "dst": ["n2", "n3"]}), tmp_path / "pairs.parquet")
-    with pytest.raises(TableError, match="id nobody has no embedding"):
+@pytest.mark.parametrize(
+    ("id_", "says"),
+    [
+        ("nobody", r"id 'nobody' has no embedding in this run \(1 such ids\)\. Leave"),
+        ("n1 ", r"id 'n1 ' has no.*\. The id 'n1' exists, and 'n1 ' differs from it only in spaces\. Write both alike"),
+    ],
+)
+def test_an_id_without_embedding_is_named(done: tuple[Config, Any, Path], tmp_path: Path, id_: str, says: str) -> None:
+    pq.write_table(pa.table({"src": ["n1", id_], "dst": ["n2", "n3"]}), tmp_path / "pairs.parquet")
+    with pytest.raises(TableError, match=says):
         score_pairs(
             done[1].uri, str(tmp_path / "pairs.parquet"), out=str(tmp_path / "scored.parquet"), workspace=str(tmp_path)
         )
@@ -83,7 +90,7 @@ def test_scores_replace_nothing_of_the_run_or_its_pairs(
 
 @pytest.mark.parametrize(
     ("ids", "says"),
-    [([1.0, 2.0], "is double, not an id"), ([True, False], "is bool, not an id"), ([7, 8], "id 7 has no embedding")],
+    [([1.0, 2.0], "is double, not an id"), ([True, False], "is bool, not an id"), ([7, 8], "id '7' has no embedding")],
 )
 def test_ids_of_another_type_are_named(
     ids: list[Any], says: str, done: tuple[Config, Any, Path], tmp_path: Path
