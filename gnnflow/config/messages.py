@@ -46,6 +46,7 @@ _MUST_BE = {
     "less_than_equal": "at most {le:.15g}",
     "literal_error": "{expected}",
     "string_pattern_mismatch": "letters, digits, dots, dashes and underscores after a first letter or digit",
+    "string_unicode": "UTF-8 text",
     "string_too_short": "longer than nothing",
     "string_too_long": "at most {max_length} characters long",
     "too_short": "a list of {min_length} or more",

@@ -170,7 +170,8 @@ def read_yaml(text: str, *, source: str = "config") -> Any:
     except (ValueError, OverflowError) as error:  # what Python's own numbers refuse, such as 0x with no end
         raise ConfigError("a number cannot be read", where=source, fix="Write it in plain digits.") from error
     except yaml.YAMLError as error:  # a character YAML does not allow at all: it has no line
-        raise ConfigError(str(error), where=source, fix="Save the file as UTF-8 text.") from error
+        what = "holds bytes that are not UTF-8" if _HALF.search(text) else str(error)
+        raise ConfigError(what, where=source, fix="Write it as UTF-8 text.") from error
 
 
 def refuse_oversized(values: Any, *, source: str = "config") -> None:

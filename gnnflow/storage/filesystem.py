@@ -39,13 +39,24 @@ class Stamp:
 
 
 def resolve(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
-    """Return the filesystem of a URI and the path on it. Raises StorageError for an unknown scheme, or with a secret.
+    """Return the filesystem of a URI and the path on it.
 
-    What holds `::` is a chain of fsspec's only with `://`. A library would tell of a secret in words of its own,
-    where nobody knows it for one.
+    Raises StorageError for an unknown scheme, with a secret, and for a path that is not UTF-8: documents of a run name
+    places as text. What holds `::` is a chain of fsspec's only with `://`. A library would tell of a secret in words of
+    its own, where nobody knows it for one.
     """
     if found := secret_in(uri):
         raise StorageError(f"holds {found}", where=uri, fix="Give it to the storage library through the environment.")
+    fs, path = _filesystem_of(uri)
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:  # halves of characters stand for such bytes
+        fix = "Rename that folder or file."
+        raise StorageError("a name in this path is not UTF-8", where=path, fix=fix) from error
+    return fs, path
+
+
+def _filesystem_of(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
     if "::" in uri and "://" not in uri:  # a file's name, which would be read as a chain: another file
         return LocalFileSystem(use_listings_cache=False), absolute(uri)
     try:

@@ -75,6 +75,7 @@ def test_the_last_override_wins():
         ("train..lr=3", "--set: 'train..lr=3' does not set a key"),
         ("name.x=3", "--set name.x: the key before 'x' holds a value, not keys"),
         ("train.lr=[1", "--set train.lr, line 1"),
+        ("name=a\udcff", "--set name: holds bytes that are not UTF-8. Write it as UTF-8 text."),
     ],
 )
 def test_an_unclear_override_is_refused(override, message):

@@ -21,6 +21,13 @@ def refusal(extra: str = "", *, overrides: tuple[str, ...] = (), text: str = MIN
     return caught.value
 
 
+def test_bytes_that_are_not_utf8_are_named() -> None:
+    with pytest.raises(
+        ConfigError, match=r"workspace: 'w\\udcff' is not allowed: must be UTF-8 text\. Where artifacts"
+    ):
+        load_config(MINIMAL, workspace="w\udcff", environment={})
+
+
 @pytest.mark.parametrize(
     ("override", "where", "problem"),
     [

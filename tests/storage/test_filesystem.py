@@ -71,6 +71,19 @@ def test_two_colons_without_a_scheme_are_a_file_s_own(tmp_path: Path, monkeypatc
     assert read_bytes(f"zip://inner::{tmp_path}/a.zip") == b"zipped"
 
 
+def test_a_path_that_is_not_utf8_is_refused_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "x\udcff"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    for uri in (f"{folder}/runs", f"file://{folder}/runs", "runs", "a::b"):
+        with pytest.raises(StorageError, match=r"x\\udcff/.*: a name in this path is not UTF-8. Rename that"):
+            resolve(uri)
+    write_graph(tmp_path)
+    (tmp_path / "nodes.parquet").rename(folder / "n.parquet")
+    with pytest.raises(StorageError, match=r"x\\udcff/n.parquet: a name in this path is not UTF-8"):
+        scan(f"{tmp_path}/**/n.parquet")
+
+
 @pytest.mark.parametrize("folder", BACKENDS, indirect=True)
 def test_what_another_process_wrote_is_seen_at_once(folder: str) -> None:
     """A worker that listed a folder yesterday must find today's partition, and the new size of a replaced one."""
