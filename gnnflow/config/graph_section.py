@@ -8,14 +8,20 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from gnnflow.config.base import Column, Integer, Section, Uri, problem
+from gnnflow.config.base import Column, Integer, Number, Section, Uri, problem
 from gnnflow.config.published import PublishedName
 from gnnflow.graph.schema import NAME, UNTYPED, GraphSchema, Relation
 
 _TypedTables = Annotated[dict[str, Uri], Field(min_length=1)]
 _TypedColumns = Annotated[dict[str, tuple[Column, ...]], Field(min_length=1)]
 # Of keys that came later: what was made without them keeps its bytes.
-_LATER_DEFAULTS = (("target", None), ("classes", None), ("edge_normalize", "none"), ("scaled_as", None))
+_LATER_DEFAULTS = (
+    ("target", None),
+    ("classes", None),
+    ("edge_normalize", "none"),
+    ("scaled_as", None),
+    ("max_bad_rows", 0.01),
+)
 _NAMING = "Use letters, digits, '.', '-' and single '_', starting with a letter or digit."
 
 
@@ -107,6 +113,9 @@ class GraphConfig(Section):
     on_bad_rows: Literal["fail", "quarantine"] = Field(
         "fail",
         description="fail stops at the first bad row; quarantine writes bad rows to a table and counts them.",
+    )
+    max_bad_rows: Number = Field(
+        0.01, ge=0, le=1, description="Largest share of a table's rows that may be quarantined; 1 allows all."
     )
     reverse_edges: bool = Field(
         default=False,

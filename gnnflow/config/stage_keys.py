@@ -36,8 +36,8 @@ _TRAIN_SPEED_ONLY = {
 def ingest(config: Config) -> Keys:
     """Return what the tables are read as and, of pairs, which are held out."""
     # Where the tables lie is no part of what they hold: a copy elsewhere has its own stamps. By which model's scales
-    # columns are scaled is none of what these are, which are an input.
-    apart = {"nodes", "edges", "timestamp", "scaled_as"}
+    # columns are scaled is none of what these are, which are an input. How many bad rows stop a run changes none.
+    apart = {"nodes", "edges", "timestamp", "scaled_as", "max_bad_rows"}
     keys: Keys = {"graph": config.graph.model_dump(mode="json", exclude=apart)}
     if config.task.kind == "node" and config.task.split.kind == "column":
         return keys

@@ -97,7 +97,7 @@ class ClusterError(GnnflowError):
 
 
 class GuardError(GnnflowError):
-    """The tables changed more since the last completed run than the config's guards allow."""
+    """The tables changed more since the last completed run, or more of their rows are bad, than the config allows."""
 
 
 class RegistryError(GnnflowError):

@@ -19,6 +19,7 @@ import numpy as np
 from gnnflow.graph.book import ClusterBook, PartitionBook
 from gnnflow.graph.edges import Fanout
 from gnnflow.graph.labels import LabelKind, LabelUnit
+from gnnflow.graph.row_counts import RowCounts
 from gnnflow.graph.scales import ColumnScale
 from gnnflow.graph.schema import UNTYPED, GraphSchema, Placement
 
@@ -34,15 +35,6 @@ class FeatureFacts:
     kind: Literal["dense", "sparse"]
     width: int
     has_value: bool
-
-
-@dataclass(frozen=True)
-class RowCounts:
-    """Rows of one table: in = out + quarantined."""
-
-    rows_in: int
-    rows_out: int
-    rows_quarantined: int
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,14 @@ A row with several faults is counted under the first. Shapes: R rows, V values i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.errors import TableError
+from gnnflow.graph.row_counts import share_text
 from gnnflow.graph.splits import SPLITS
 from gnnflow.storage.columns import combine, take_rows, to_numpy
 
@@ -44,6 +45,24 @@ class Fault:
     rows: IntArray
     fix: str
     held_in: str = ""
+
+
+@dataclass(frozen=True)
+class Separated:
+    """Rows of a table after its checks.
+
+    kept: numbers of the faultless rows [K]. bad: the other rows, with their reason and place. reasons: column, reason
+    and number of rows of each fault, every row under its first.
+    """
+
+    kept: IntArray
+    bad: pa.Table
+    reasons: tuple[tuple[str, str, int], ...]
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        """What a task's record says of the rows that were set aside."""
+        return {"rows_quarantined": self.bad.num_rows, "reasons": self.reasons}
 
 
 def id_faults(table: pa.Table, column: str) -> list[Fault]:
@@ -192,8 +211,8 @@ def separate(
     chunks: Sequence[Chunk],
     place: IntArray,
     policy: Literal["fail", "quarantine"],
-) -> tuple[IntArray, pa.Table]:
-    """Return (rows to keep, quarantined rows with their reason and place). Raises TableError under `fail`."""
+) -> Separated:
+    """Return the rows to keep, and the others. Raises TableError under `fail`."""
     # number of the first fault of each row [R], -1 where there is none
     reason = np.full(table.num_rows, -1)
     for code, fault in reversed(list(enumerate(faults))):
@@ -201,7 +220,7 @@ def separate(
     # faulty rows [B]
     bad = np.flatnonzero(reason >= 0)
     if len(bad) and policy == "fail":
-        raise _error(table, faults[reason[bad[0]]], chunks, place)
+        raise _error(table, faults[reason[bad[0]]], chunks, place, num_bad=len(bad))
     texts = np.array([fault.reason for fault in faults] or [""], dtype=object)
     quarantined = _without_our_names(take_rows(table, bad) if len(bad) else table.slice(0, 0))
     quarantined = quarantined.append_column("reason", pa.array(texts[reason[bad]], pa.string()))
@@ -212,7 +231,9 @@ def separate(
     quarantined = quarantined.append_column("file", pa.array(files[number], pa.string()))
     # each faulty row's number within its file [B]
     row = first[number] + (place[bad] & ((1 << _PLACE_SHIFT) - 1))
-    return np.flatnonzero(reason < 0), quarantined.append_column("row", pa.array(row))
+    counts = np.bincount(reason[bad], minlength=len(faults)).tolist()
+    reasons = tuple((f.column, f.reason, count) for f, count in zip(faults, counts, strict=True) if count)
+    return Separated(np.flatnonzero(reason < 0), quarantined.append_column("row", pa.array(row)), reasons)
 
 
 def _without_our_names(rows: pa.Table) -> pa.Table:
@@ -232,7 +253,7 @@ def first_rows(rows: IntArray, place: IntArray) -> IntArray:
     return rows[np.argsort(place[rows], kind="stable")][:_SHOWN]
 
 
-def _error(table: pa.Table, fault: Fault, chunks: Sequence[Chunk], place: IntArray) -> TableError:
+def _error(table: pa.Table, fault: Fault, chunks: Sequence[Chunk], place: IntArray, *, num_bad: int) -> TableError:
     # the first faulty rows, and their numbers within the file
     shown = first_rows(fault.rows, place)
     chunk, _ = place_of(chunks, int(place[shown[0]]))
@@ -243,7 +264,9 @@ def _error(table: pa.Table, fault: Fault, chunks: Sequence[Chunk], place: IntArr
     return TableError(
         f"column {fault.column!r}: {fault.reason} in {len(fault.rows)} row(s) of this piece ({listed})",
         where=chunk.place,
-        fix=f"{fault.fix} Or set graph.on_bad_rows: quarantine to set such rows aside.",
+        fix=f"{fault.fix} Or set graph.on_bad_rows: quarantine to set bad rows aside: {num_bad:,} of the "
+        f"{table.num_rows:,} rows of this piece ({share_text(num_bad / table.num_rows)}), and the run stops where they "
+        "are more than graph.max_bad_rows of a table.",
     )
 
 

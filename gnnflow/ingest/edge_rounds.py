@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from gnnflow.graph.book import PartitionBook
 from gnnflow.graph.errors import TableError
-from gnnflow.ingest.checks import Fault, first_rows, place_of, separate
+from gnnflow.ingest.checks import Fault, Separated, first_rows, place_of, separate
 from gnnflow.ingest.moments import scaled
 from gnnflow.ingest.near_ids import near_id
 from gnnflow.ingest.rows import read_rows, take_kept
@@ -66,24 +66,24 @@ def resolve_sources(index: int, inbox: Inbox, *, job: IngestJob, book: Partition
     source = job.tables.edges[number]
     arrived = inbox.read("edges_by_src", tasks=source.tasks).combine_chunks()
     part = partition * job.graph.num_types + source.source
-    rows, bad, dense = _resolve(arrived, inbox, job, book, source=source, part=part, column="src_id")
+    rows, found, dense = _resolve(arrived, inbox, job, book, source=source, part=part, column="src_id")
     keys = id_keys(rows["src_id"])
     rows = rows.drop_columns(["src_id"]).append_column("src", pa.array(dense)).append_column("src_key", pa.array(keys))
     home = job.home_of(combine(rows["dst_id"])) * len(job.tables.edges) + number
-    counts: dict[str, Any] = {"rows_quarantined": bad.num_rows}
+    counts = found.counts
     if source.schema.attributes and job.table_names[1][number] not in job.given_scales:
         counts |= count_numbers(rows["attributes"], job.config.edge_normalize, in_order=False)
     return TaskOutput(
         emits=(Emit("edges_by_dst", rows, home),),
-        files=job.set_aside(f"{source.stem}-src-{partition:05d}", bad),
+        files=job.set_aside(f"{source.stem}-src-{partition:05d}", found.bad),
         counts=counts,
     )
 
 
 def _resolve(
     rows: pa.Table, inbox: Inbox, job: IngestJob, book: PartitionBook, *, source: EdgeTable, part: int, column: str
-) -> tuple[pa.Table, pa.Table, IntArray]:
-    """Return the edges one of whose ends is a node of a part, the others, and that end's dense id."""
+) -> tuple[pa.Table, Separated, IntArray]:
+    """Return the edges one of whose ends is a node of a part, what became of all edges, and that end's dense id."""
     ids = combine(inbox.read("node_rows", tasks=[part], partition=part)["id"])
     # local row of the node that each edge names [E], null where the node table has no such id
     found = pc.index_in(combine(rows[column]), value_set=ids)
@@ -98,10 +98,10 @@ def _resolve(
     letters = "; ids are text here, compared letter by letter." if id_type == "string" else "."
     fix = f"{near} Write both alike{letters}" if near else f"Add the node, or drop the edge{letters}"
     fault = Fault(f"{side} is not an id of {of}", side, missing, fix, held_in=column)
-    kept, bad = separate(rows, [fault], chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
+    checked = separate(rows, [fault], chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
     # the same for the edges that are kept
-    local = to_numpy(found.fill_null(-1)).astype(np.int64)[kept]
-    return take_kept(rows, kept), bad, local + book.start(part)
+    local = to_numpy(found.fill_null(-1)).astype(np.int64)[checked.kept]
+    return take_kept(rows, checked.kept), checked, local + book.start(part)
 
 
 def _ids_of_type(inbox: Inbox, job: IngestJob, *, node_type: int) -> Iterator[Any]:
@@ -138,13 +138,13 @@ def known_edges(
     tasks = range(number, job.partitions * num_tables, num_tables)
     arrived = inbox.read("edges_by_dst", tasks=tasks).combine_chunks()
     part = partition * job.graph.num_types + source.target
-    rows, bad, dense = _resolve(arrived, inbox, job, book, source=source, part=part, column="dst_id")
+    rows, found, dense = _resolve(arrived, inbox, job, book, source=source, part=part, column="dst_id")
     keys = id_keys(rows["dst_id"])
     rows = rows.drop_columns(["dst_id"]).append_column("dst", pa.array(dense)).append_column("dst_key", pa.array(keys))
     if (scale := scales.get(job.table_names[1][number])) is not None:
         rows = rows.set_column(rows.column_names.index("attributes"), "attributes", scaled(rows["attributes"], scale))
-    files = job.set_aside(f"{source.stem}-dst-{partition:05d}", bad)
-    counts = {"rows_out": rows.num_rows, "rows_quarantined": bad.num_rows}
+    files = job.set_aside(f"{source.stem}-dst-{partition:05d}", found.bad)
+    counts = {"rows_out": rows.num_rows, **found.counts}
     return rows, TaskOutput(files=files, counts=counts)
 
 

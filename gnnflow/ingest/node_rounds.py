@@ -64,16 +64,16 @@ def sort_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     ids, place = combine(rows["id"]), to_numpy(rows["place"])
     # rows with the same id as the row before them
     repeated = 1 + np.flatnonzero(to_numpy(pc.equal(ids[1:], ids[:-1]))) if len(ids) > 1 else np.zeros(0, np.int64)
-    fault = Fault("id appears more than once", "id", repeated, "Keep one row per id.")
-    kept, bad = separate(rows, [fault], chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
-    rows = take_kept(rows, kept).drop_columns(["place"])
+    fault = Fault("id appears more than once", job.config.id, repeated, "Keep one row per id.", held_in="id")
+    found = separate(rows, [fault], chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
+    rows = take_kept(rows, found.kept).drop_columns(["place"])
     return TaskOutput(
         emits=(
             Emit("node_rows", rows, np.full(rows.num_rows, index)),
             count_rows(rows, source.schema, partitions=job.partitions, first=job.first_column(node_type)),
         ),
-        files=job.set_aside(f"{source.stem}-sort-{partition:05d}", bad),
-        counts={"rows_out": rows.num_rows, "rows_quarantined": bad.num_rows, **_node_counts(rows, node_type, job)},
+        files=job.set_aside(f"{source.stem}-sort-{partition:05d}", found.bad),
+        counts={"rows_out": rows.num_rows, **found.counts, **_node_counts(rows, node_type, job)},
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gnnflow.graph.facts import ColumnCounts, FeatureFacts, GraphFacts, RelationFacts, RowCounts, TypeFacts
+from gnnflow.graph.facts import ColumnCounts, FeatureFacts, GraphFacts, RelationFacts, TypeFacts
+from gnnflow.graph.row_counts import BadRows, RowCounts
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.label_counts import class_counts_of, label_unit_of, num_classes_of
 from gnnflow.ingest.sizes import large_columns
@@ -200,7 +202,17 @@ def _row_counts(
         total(every, "rows_quarantined"),
     )
     assert rows_in == rows_out + quarantined, f"{name}: rows were lost: {rows_in} != {rows_out} + {quarantined}"
-    return RowCounts(rows_in, rows_out, quarantined)
+    return RowCounts(rows_in, rows_out, quarantined, _reasons(every))
+
+
+def _reasons(records: Sequence[TaskRecord]) -> tuple[BadRows, ...]:
+    """Return how many rows each reason set aside, the most frequent first."""
+    counted: Counter[tuple[str, str]] = Counter()
+    for record in records:
+        counted.update({(column, reason): rows for column, reason, rows in record.counts.get("reasons", ())})
+    # by name where as many went, whatever the order of tasks
+    ordered = sorted(counted.items(), key=lambda each: (-each[1], each[0]))
+    return tuple(BadRows(column, reason, rows) for (column, reason), rows in ordered)
 
 
 def count_splits(records: Sequence[TaskRecord]) -> dict[str, int]:

@@ -33,14 +33,14 @@ def read_rows(
     table = read_chunk(source.chunks[number], names)
     # an integer per row that says which chunk and row it came from [n]
     place = input_positions(number, np.arange(table.num_rows))
-    kept, bad = separate(table, faults(table), chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
-    rows = take_kept(table, kept)
+    found = separate(table, faults(table), chunks=source.chunks, place=place, policy=job.config.on_bad_rows)
+    rows = take_kept(table, found.kept)
     lost = rounding(rows, source.schema, job.config)
     done = TaskOutput(
-        files=job.set_aside(f"{source.stem}-read-{number:05d}", bad),
-        counts={"rows_in": table.num_rows, "rows_quarantined": bad.num_rows, **lost},
+        files=job.set_aside(f"{source.stem}-read-{number:05d}", found.bad),
+        counts={"rows_in": table.num_rows, **found.counts, **lost},
     )
-    return rows, place[kept], done
+    return rows, place[found.kept], done
 
 
 def take_kept(table: pa.Table, kept: IntArray) -> pa.Table:

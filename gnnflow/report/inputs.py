@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gnnflow.graph.labels import BOUNDS, LabelKind
+from gnnflow.graph.row_counts import RowCounts
 from gnnflow.graph.run_facts import Compared
 
 Array = npt.NDArray[Any]
@@ -173,7 +174,8 @@ class ReportInputs:
     is the configured one (`accuracy`, `micro_f1`, `roc_auc`, `loss`); where it is empty the first of the test metrics
     is the headline. task: the `task.kind`. streamed: training read the graph from files while it computed
     (`train.memory`). unread: columns of edge attributes that neither a layer nor a decoder of the model reads. large:
-    columns of large numbers, by the key that would scale them.
+    columns of large numbers, by the key that would scale them. tables: the rows of each table, and those of them that
+    were quarantined by reason.
     """
 
     name: str
@@ -198,6 +200,7 @@ class ReportInputs:
     parity: Parity | None = None
     sent: str = ""
     quarantined: Mapping[str, int] = field(default_factory=dict)
+    tables: Mapping[str, RowCounts] = field(default_factory=dict)
     unread: Sequence[str] = ()
     large: Mapping[str, Sequence[str]] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)

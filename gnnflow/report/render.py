@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from gnnflow.graph.row_counts import share_text
 from gnnflow.report import formats
 from gnnflow.report.headline import metric_table, tiles, verdict
 from gnnflow.report.hints import find_hints
@@ -140,6 +141,7 @@ def environment() -> Environment:
         "count": formats.count_text,
         "duration": formats.seconds_text,
         "mark_keys": mark_keys,
+        "share": share_text,
     }
     made.filters.update(filters)
     return made

@@ -15,6 +15,7 @@ from gnnflow.graph.errors import ConfigError, GnnflowError, LayerError, Training
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.graph.labels import LABEL_KINDS, check_class_weight, check_loss, check_metric
 from gnnflow.neighbors.own import load_function
+from gnnflow.stages.bad_rows import check_bad_rows
 from gnnflow.stages.curves import check_log
 from gnnflow.stages.model_size import check_trained_size
 from gnnflow.stages.start import check_start
@@ -64,6 +65,15 @@ def check_run(run: ResolvedRun, stages: Sequence[str] | None = None) -> None:
         _check_partitioner(run.config)
     if missing:
         _check_workspace(run.workspace.uri)
+    _check_bad_rows(run)
+
+
+def _check_bad_rows(run: ResolvedRun) -> None:
+    """Raise GuardError where ingest, which another config allowed more, set more rows aside than this one allows."""
+    ingested = run.artifact("ingest")
+    if run.config.graph.on_bad_rows == "quarantine" and committed(ingested):
+        tables = read_facts(ingested, read_manifest(ingested), GraphFacts).tables
+        check_bad_rows(tables, run.config.graph, ingested)
 
 
 def _check_partitioner(config: Config) -> None:

@@ -10,10 +10,11 @@ from gnnflow.graph.labels import metrics_to_choose
 from gnnflow.ingest.job import IngestJob, run_rounds
 from gnnflow.ingest.tables import read_tables, without_features, without_times
 from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
+from gnnflow.stages.bad_rows import check_bad_rows, tell_of_bad_rows
 from gnnflow.stages.base import Made
 from gnnflow.stages.resolve import FEWEST_PARTITIONS, stamps_of
 from gnnflow.stages.scaling import check_scales, find_scales
-from gnnflow.storage.filesystem import absolute, join
+from gnnflow.storage.filesystem import absolute
 from gnnflow.storage.table_files import find_table_files
 
 if TYPE_CHECKING:
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
 
 
 def work(run: StageRun) -> Made:
-    """Turn the config's tables into the graph store. Raises TableError for tables that break their contract."""
+    """Turn the config's tables into the graph store.
+
+    Raises TableError for tables that break their contract, GuardError where more rows were set aside than may be.
+    """
     graph, tell = run.config.graph, run.context.progress.message
     found = {uri: find_table_files(absolute(uri)) for uri in (*graph.node_tables.values(), *graph.edge_tables.values())}
     for name, uri in tables_by_name(graph).items():
@@ -49,7 +53,9 @@ def work(run: StageRun) -> Made:
         tell(f"columns are scaled as for {graph.scaled_as}")
     result = run_rounds(job, run.rounds)
     _refuse_changed_tables(run.context.run)
-    _tell_of_rows(result, run.artifact, tell)
+    tell_of_bad_rows(result.facts.tables, run.artifact, tell)
+    check_bad_rows(result.facts.tables, graph, run.artifact)
+    _tell_of_classes(result, tell)
     for key, columns in result.facts.large_columns.items():
         tell(f"large numbers in {listed(columns)}: layers learn badly from such. Set {key}: standard.")
     return Made(
@@ -61,12 +67,8 @@ def work(run: StageRun) -> Made:
     )
 
 
-def _tell_of_rows(result: IngestResult, artifact: str, tell: Callable[[str], None]) -> None:
-    """Say what was set aside of each table, and which classes no row has."""
-    for name, rows in result.facts.tables.items():
-        if rows.rows_quarantined:
-            place = join(artifact, "quarantine")
-            tell(f"{name}: {rows.rows_quarantined:,} of {rows.rows_in:,} rows were set aside, see {place}")
+def _tell_of_classes(result: IngestResult, tell: Callable[[str], None]) -> None:
+    """Say which classes no row has."""
     if missing := [number for number, held in enumerate(result.facts.class_counts) if not held]:
         names = dict(enumerate(result.facts.class_names))
         shown = listed([names.get(number, str(number)) for number in missing])

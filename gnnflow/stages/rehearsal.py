@@ -102,11 +102,12 @@ class PeakMemory:
 def rehearsed(config: Config, graph: GraphConfig, *, one_in: int, workspace: str) -> Config:
     """Return a config as it is rehearsed on a graph of one node in so many, in a workspace of its own.
 
-    It has nothing of other models, and nobody else hears of its curves. A shard has fewer targets, as the graph has, so
-    that these share as many of their neighbours; but those of a batch, which is never of two shards.
+    It has nothing of other models, and nobody else hears of its curves. Bad rows of a subsample stop nothing: their
+    share is not the table's. A shard has fewer targets, as the graph has, so that these share as many of their
+    neighbours; but those of a batch, which is never of two shards.
     """
     train = config.train.model_copy(update={"epochs": 1, "start": None, "log": ()})
-    graph = graph.model_copy(update={"scaled_as": None})
+    graph = graph.model_copy(update={"scaled_as": None, "max_bad_rows": 1.0})
     batch = train.batch_size if isinstance(train, MiniBatchConfig) else 1
     size = min(config.flat.shard_size, max(config.flat.shard_size // one_in, batch))
     flat = config.flat.model_copy(update={"shard_size": size})

@@ -112,6 +112,7 @@ def _inputs(
         unread=_unread(record["config"]),
         large=graph.large_columns,
         quarantined={f"{name} rows": rows.rows_quarantined for name, rows in graph.tables.items()},
+        tables=graph.tables,
         versions={**stored.manifest.versions, **artifacts["train"].manifest.versions},
     )
 

@@ -72,6 +72,7 @@ def changed(*overrides: str, base: tuple[str, ...] = ()) -> set[str]:
         ("infer.embeddings=true", {"infer"}),
         ("infer.targets=[test]", {"infer"}),
         ("guards.psi=null", set()),
+        ("graph.max_bad_rows=0.5", set()),
         ("guards.rows=2", set()),
         ("publish={name: other, metric: loss, incomparable: promote}", set()),
     ],

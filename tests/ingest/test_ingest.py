@@ -12,7 +12,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
-from gnnflow.graph.facts import GraphFacts, RowCounts
+from gnnflow.graph.facts import GraphFacts
+from gnnflow.graph.row_counts import BadRows, RowCounts
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.columns import to_matrix
@@ -104,12 +105,20 @@ def test_rows_in_are_rows_out_and_quarantined(tmp_path: Path) -> None:
     src[10] = 10**6
     broken = edges.set_column(0, "src", pa.array(src)).set_column(2, "weight", pa.array(weight))
     pq.write_table(broken, tmp_path / "edges.parquet")
-    result = ingest_config(tmp_path, graph={"on_bad_rows": "quarantine"})
+    result = ingest_config(tmp_path, graph={"on_bad_rows": "quarantine", "max_bad_rows": 1})
     counts = result.facts(GraphFacts).tables
-    assert counts["nodes"] == RowCounts(66, 59, 7)
+    # the row with the bad label stands twice, and five others do
+    repeated_ids = BadRows("id", "id appears more than once", 5)
+    labels = BadRows("label", "label out of range: allowed is -1 (unlabelled) or more", 2)
+    assert counts["nodes"] == RowCounts(66, 59, 7, (repeated_ids, labels))
     dropped = nodes["id"].to_numpy()[3]
     dangling = int(np.sum((src == dropped) | (edges["dst"].to_numpy() == dropped) | (src == 10**6) | (weight < 0)))
-    assert counts["edges"] == RowCounts(400, 400 - dangling, dangling)
+    assert (counts["edges"].rows_in, counts["edges"].rows_out) == (400, 400 - dangling)
+    by_reason = {(each.column, each.reason): each.rows for each in counts["edges"].reasons}
+    assert by_reason["weight", "weight is negative"] == 2
+    assert by_reason["src", "src is not an id of the node table"] >= 1
+    assert sum(by_reason.values()) == counts["edges"].rows_quarantined == dangling
+    assert sorted(by_reason.values(), reverse=True) == list(by_reason.values())
     held = [pq.read_table(file) for file in result_files(result, "quarantine/")]
     reasons = [reason for table in held for reason in table["reason"].to_pylist()]
     assert len(reasons) == result.manifest.rows_quarantined == 7 + dangling

@@ -9,10 +9,13 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 import pytest
 
-from gnnflow.graph.errors import TableError
+from gnnflow.config import GraphConfig
+from gnnflow.graph.errors import GuardError, TableError
+from gnnflow.graph.row_counts import BadRows, RowCounts
 from gnnflow.stages import pipeline
+from gnnflow.stages.bad_rows import check_bad_rows, tell_of_bad_rows
 from gnnflow.stages.base import StageContext
-from gnnflow.stages.running import make_artifact
+from gnnflow.stages.running import make_artifact, run_stage
 from tests.hearing import Heard
 from tests.small_graphs import graph_config, write_graph
 
@@ -37,10 +40,111 @@ def test_rows_that_were_set_aside_are_counted_by_table(tmp_path: Path) -> None:
     ids = pa.array([*edges["src"].to_pylist()[:-2], 10**9, 10**9 + 1], edges["src"].type)
     pq.write_table(edges.set_column(0, "src", ids), tmp_path / "edges.parquet")
     text = told(tmp_path, graph={"on_bad_rows": "quarantine"})
-    assert f"edges: 2 of {edges.num_rows:,} rows were set aside, see " in text
-    assert "nodes: 0 of" not in text
+    assert f"edges: 2 of {edges.num_rows:,} rows (0.5 %) were set aside, see " in text
+    assert "edges: 2 rows (0.5 %): column 'src': src is not an id of the node table" in text
+    assert not [line for line in text.splitlines() if line.startswith("nodes: ") and "were set aside" in line]
     (place,) = {line.rpartition("see ")[2] for line in text.splitlines() if "set aside" in line}
     assert pq.read_table(place).num_rows == 2
+
+
+def test_at_most_ten_reasons_of_a_table_are_told() -> None:
+    heard = Heard()
+    reasons = tuple(BadRows(f"x{number}", "is null", 12 - number) for number in range(12))
+    tell_of_bad_rows({"nodes": RowCounts(1000, 922, 78, reasons)}, "store", heard.message)
+    assert heard.messages[0] == "nodes: 78 of 1,000 rows (7.8 %) were set aside, see store/quarantine"
+    assert heard.messages[1] == "nodes: 12 rows (1.2 %): column 'x0': is null"
+    assert heard.messages[-1] == "nodes: and 2 more reasons"
+    assert len(heard.messages) == 12
+
+
+def spoil_sources(folder: Path, number: int) -> None:
+    edges = pq.read_table(folder / "edges.parquet")
+    ids = [*range(10**9, 10**9 + number), *edges["src"].to_pylist()[number:]]
+    pq.write_table(edges.set_column(0, "src", pa.array(ids, edges["src"].type)), folder / "edges.parquet")
+
+
+def test_a_run_stops_above_the_share_of_rows_that_may_go_and_a_higher_share_goes_on(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    spoil_sources(tmp_path, 5)
+    aside: dict[str, Any] = {"on_bad_rows": "quarantine"}
+    with pytest.raises(GuardError) as caught:
+        told(tmp_path, graph=aside)
+    found = caught.value
+    assert found.where == str(tmp_path / "edges.parquet")
+    assert found.problem == (
+        "5 of 400 rows (1.25 %) were set aside, and graph.max_bad_rows allows 1 %; 5 of them because of column 'src': "
+        "src is not an id of the node table"
+    )
+    place = found.fix.removeprefix("Mend the rows that are listed in ").partition(", ")[0]
+    assert pq.read_table(place).num_rows == 5
+    assert "set graph.max_bad_rows: 0.013 to go on without them" in found.fix
+
+    begun = Resumed()
+    context = StageContext.of(graph_config(tmp_path, graph={**aside, "max_bad_rows": 0.013}), progress=begun)
+    made = make_artifact(context, "ingest")
+    assert made.manifest.rows_quarantined == 5
+    assert begun.tasks_done
+    assert set(begun.tasks_done) <= {True}
+
+
+class Resumed(Heard):
+    """Keeps of each round whether all its tasks were done before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tasks_done: list[bool] = []
+
+    def round_started(self, name: str, num_tasks: int, num_done: int) -> None:
+        self.tasks_done.append(num_tasks == num_done)
+
+
+@pytest.mark.parametrize(("number", "share"), [(4, 0.01), (5, 1), (0, 0)])
+def test_a_share_that_is_reached_but_not_passed_is_allowed(tmp_path: Path, number: int, share: float) -> None:
+    write_graph(tmp_path)
+    spoil_sources(tmp_path, number)
+    told(tmp_path, graph={"on_bad_rows": "quarantine", "max_bad_rows": share})
+
+
+def test_a_graph_store_of_a_more_generous_config_is_refused_by_a_stricter_one(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    spoil_sources(tmp_path, 5)
+    told(tmp_path, graph={"on_bad_rows": "quarantine", "max_bad_rows": 1})
+    strict = StageContext.of(graph_config(tmp_path, graph={"on_bad_rows": "quarantine"}))
+    for stage in ("ingest", "select", "run"):
+        with pytest.raises(GuardError, match=r"5 of 400 rows"):
+            run_stage(strict, stage)
+
+
+def test_several_tables_above_the_share_are_all_named() -> None:
+    lost = {"nodes": RowCounts(100, 90, 10, (BadRows("x", "is null", 10),))}
+    lost["edges"] = RowCounts(100, 70, 30, (BadRows("src", "is unknown", 20), BadRows("weight", "is negative", 10)))
+    graph = GraphConfig(nodes="n.csv", edges="e.csv", on_bad_rows="quarantine")
+    with pytest.raises(GuardError) as caught:
+        check_bad_rows(lost, graph, "store")
+    assert str(caught.value) == (
+        "e.csv: 30 of 100 rows (30 %) were set aside, and graph.max_bad_rows allows 1 %; 20 of them because of column "
+        "'src': is unknown. More were set aside of nodes too. Mend the rows that are listed in store/quarantine, or "
+        "set graph.max_bad_rows: 0.3 to go on without them."
+    )
+
+
+def test_the_first_bad_row_says_how_many_are_bad_in_its_piece(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    edges = pq.read_table(tmp_path / "edges.parquet")
+    weights = pa.array([-1.0, None, *edges["weight"].to_pylist()[2:]])
+    pq.write_table(edges.set_column(2, "weight", weights), tmp_path / "edges.parquet")
+    with pytest.raises(
+        TableError, match=r"quarantine to set bad rows aside: 2 of the 400 rows of this piece \(0\.5 %\)"
+    ):
+        told(tmp_path)
+
+
+def test_ids_that_appear_twice_are_named_by_the_users_column(tmp_path: Path) -> None:
+    write_graph(tmp_path)
+    nodes = pq.read_table(tmp_path / "nodes.parquet").rename_columns({"id": "account"})
+    pq.write_table(pa.concat_tables([nodes, nodes.slice(0, 1)]), tmp_path / "nodes.parquet")
+    with pytest.raises(TableError, match=r"column 'account': id appears more than once"):
+        told(tmp_path, graph={"id": "account"})
 
 
 @pytest.mark.parametrize(

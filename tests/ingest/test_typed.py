@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnflow.graph.errors import TableError
-from gnnflow.graph.facts import FeatureFacts, RowCounts
+from gnnflow.graph.facts import FeatureFacts
+from gnnflow.graph.row_counts import BadRows, RowCounts
 from gnnflow.graph.schema import Relation
 from gnnflow.sampling import edge_keys
 from gnnflow.storage.columns import id_keys, to_matrix, to_numpy
@@ -235,11 +236,16 @@ def test_bad_rows_are_set_aside_by_type_and_relation(tmp_path: Path) -> None:
     uses = tables["account__uses__device"]
     lost = pa.table({"src": [1, 10**6], "dst": ["no such device", "device 0"]}, schema=uses.schema)
     tables["account__uses__device"] = pa.concat_tables([uses, lost])
-    graph = {**write_tables(tmp_path, tables), "on_bad_rows": "quarantine"}
+    graph = {**write_tables(tmp_path, tables), "on_bad_rows": "quarantine", "max_bad_rows": 1}
     store, manifest = ingested(tmp_path, graph)
     counts = store.facts.tables
-    assert counts["nodes/device"] == RowCounts(15, 13, 2)
-    assert counts["edges/account__uses__device"] == RowCounts(len(uses) + 2, len(uses), 2)
+    twice = BadRows("id", "id appears more than once", 2)
+    unknown = [
+        BadRows("dst", "dst is not an id of the node table of device", 1),
+        BadRows("src", "src is not an id of the node table of account", 1),
+    ]
+    assert counts["nodes/device"] == RowCounts(15, 13, 2, (twice,))
+    assert counts["edges/account__uses__device"] == RowCounts(len(uses) + 2, len(uses), 2, tuple(unknown))
     assert all(each.rows_quarantined == 0 for name, each in counts.items() if "device" not in name)
     names = [entry.name for entry in manifest.files if entry.name.startswith("quarantine/")]
     assert all("nodes-device-sort-" in name or "edges-account__uses__device-" in name for name in names)

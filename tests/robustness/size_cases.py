@@ -24,7 +24,7 @@ def cases() -> Iterator[Case]:
 
 
 def _quarantine() -> Iterator[Case]:
-    aside = key("graph.on_bad_rows", "quarantine")
+    aside = both(key("graph.on_bad_rows", "quarantine"), key("graph.max_bad_rows", 1))
     for name in ("reason", "file", "row"):
         column = {name: [float(n) for n in range(60)]}
         bad = both(node(**column), key("graph.features", ["x", name]), at(float("nan"), name))

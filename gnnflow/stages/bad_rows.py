@@ -1,0 +1,62 @@
+"""Rows that ingest quarantined: what the log says of them, and the share of a table above which a run stops.
+
+`graph.max_bad_rows` changes nothing that ingest writes, so it is in no fingerprint: after it was raised ingest goes on
+from the rounds that it did, and a graph store that is there already is looked at again.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from gnnflow.config.table_names import tables_by_name
+from gnnflow.graph.errors import GuardError, listed
+from gnnflow.graph.row_counts import share_text
+from gnnflow.storage.filesystem import join
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gnnflow.config import GraphConfig
+    from gnnflow.graph.row_counts import RowCounts
+
+_SHOWN = 10  # reasons of a table
+_STEPS = 1000  # in which a share to allow is named
+
+
+def tell_of_bad_rows(tables: Mapping[str, RowCounts], artifact: str, tell: Callable[[str], None]) -> None:
+    """Say how many rows of each table were set aside, and for what reason. artifact: ingest's."""
+    for name, rows in tables.items():
+        if rows.rows_quarantined:
+            tell(f"{name}: {_counts(rows)} were set aside, see {_folder(artifact)}")
+            for each in rows.reasons[:_SHOWN]:
+                share = share_text(rows.share_of(each.rows))
+                tell(f"{name}: {each.rows:,} rows ({share}): column {each.column!r}: {each.reason}")
+            if len(rows.reasons) > _SHOWN:
+                tell(f"{name}: and {len(rows.reasons) - _SHOWN:,} more reasons")
+
+
+def check_bad_rows(tables: Mapping[str, RowCounts], graph: GraphConfig, artifact: str) -> None:
+    """Raise GuardError where more rows of a table were set aside than `graph.max_bad_rows`. artifact: ingest's."""
+    over = {name: rows for name, rows in tables.items() if rows.quarantined_share > graph.max_bad_rows}
+    if not over:
+        return
+    name, rows = max(over.items(), key=lambda each: each[1].quarantined_share)
+    most, others = rows.reasons[0], [other for other in over if other != name]
+    also = f". More were set aside of {listed(others)} too" if others else ""
+    least = math.ceil(rows.quarantined_share * _STEPS) / _STEPS
+    raise GuardError(
+        f"{_counts(rows)} were set aside, and graph.max_bad_rows allows {share_text(graph.max_bad_rows)}; "
+        f"{most.rows:,} of them because of column {most.column!r}: {most.reason}{also}",
+        where=tables_by_name(graph)[name],
+        fix=f"Mend the rows that are listed in {_folder(artifact)}, or set graph.max_bad_rows: {least:g} to go on "
+        "without them.",
+    )
+
+
+def _counts(rows: RowCounts) -> str:
+    return f"{rows.rows_quarantined:,} of {rows.rows_in:,} rows ({share_text(rows.quarantined_share)})"
+
+
+def _folder(artifact: str) -> str:
+    return join(artifact, "quarantine")
