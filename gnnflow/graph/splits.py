@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal, get_args
+
+from gnnflow.graph.errors import TrainingError
 
 Split = Literal["train", "valid", "test"]
 
@@ -13,3 +16,30 @@ NO_SPLIT = "none"
 def split_name(code: int) -> str:
     """Return the name of a split code."""
     return NO_SPLIT if code < 0 else SPLITS[code]
+
+
+def check_splits(filled: Collection[str], *, patience: int, on_plateau: bool) -> None:
+    """Raise TrainingError where training needs a split that has no target. filled: the splits that have some."""
+    if "train" not in filled:
+        raise TrainingError("no target is in the train split", where="graph.split", fix="Mark some targets as train.")
+    if patience and "valid" not in filled:
+        raise TrainingError(
+            f"patience {patience} needs a validation split, and no target is in it",
+            where="train.patience",
+            fix="Set it to 0, or mark some targets as valid.",
+        )
+    if on_plateau and "valid" not in filled:
+        raise TrainingError(
+            "a plateau is one of the validation metric, and no target is in the valid split",
+            where="train.schedule.kind",
+            fix="Choose another kind, or mark some targets as valid.",
+        )
+
+
+def too_few_targets(targets: int, ranks: int) -> TrainingError:
+    """Return the error of training targets that cannot be dealt to ranks, each of which takes as many batches."""
+    fix = f"Set it to {targets:,} or less."
+    if targets >= ranks:  # of batches of one target, none of which can be halved
+        fix = f"Set it to a number that divides {targets:,}, or train.batch_size to 2 or more."
+    problem = f"{targets:,} training targets cannot be dealt evenly to {ranks} ranks"
+    return TrainingError(problem, where="train.workers", fix=fix)

@@ -8,14 +8,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gnnflow.config import STAGES, MAGNNConfig
+from pydantic_core import PydanticCustomError
+
+from gnnflow.config import STAGES
+from gnnflow.config.checks import CHECKS
 from gnnflow.config.partition_section import PARTITIONERS
 from gnnflow.config.train_section import GlobalBatchConfig, is_streamed, needs_ranks
 from gnnflow.graph.errors import ConfigError, GnnflowError, LayerError, TrainingError
 from gnnflow.graph.facts import GraphFacts
-from gnnflow.graph.labels import LABEL_KINDS, check_class_weight, check_loss, check_metric
 from gnnflow.neighbors.own import load_function
 from gnnflow.stages.bad_rows import check_bad_rows
+from gnnflow.stages.check_targets import check_labels, check_store
 from gnnflow.stages.curves import check_log
 from gnnflow.stages.model_size import check_trained_size
 from gnnflow.stages.start import check_start
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gnnflow.config import Config
-    from gnnflow.graph.labels import LabelKind
     from gnnflow.stages.resolve import ResolvedRun
 
 _PROBE = b"gnnflow asks whether it can write here\n"
@@ -59,8 +61,11 @@ def check_run(run: ResolvedRun, stages: Sequence[str] | None = None) -> None:
         _check_scratch(run.config)
         outputs = run.config.graph.classes_given if run.config.task.kind == "node" else run.config.task.width
         check_trained_size(run.config, outputs=outputs or 1)
-        _check_labels(run)
+        check_labels(run)
+        _check_partitions(run.config)
         _check_start(run)
+    if "train" in missing or ("flat" in missing and run.config.flat.targets != "all"):
+        check_store(run, trains="train" in missing)
     if "partition" in missing:
         _check_partitioner(run.config)
     if missing:
@@ -85,6 +90,16 @@ def _check_partitioner(config: Config) -> None:
             where="partition.kind",
             fix=f"Install it: pip install 'gnnflow[{kind}]'. ldg needs no library.",
         )
+
+
+def _check_partitions(config: Config) -> None:
+    """Raise ConfigError where the partitions that follow from the tables do not go with the config's other keys."""
+    try:
+        for check in CHECKS:
+            check(config)
+    except PydanticCustomError as error:
+        said = error.context or {}
+        raise ConfigError(said["text"], where=said["key"], fix=said["fix"]) from error
 
 
 def _check_scratch(config: Config) -> None:
@@ -128,50 +143,6 @@ def _missing(run: ResolvedRun, stages: Sequence[str]) -> list[str]:
         raise type(error)(problem, where=run.workspace.uri, fix=error.fix) from error
 
 
-def _check_labels(run: ResolvedRun) -> None:
-    """Raise TrainingError where the tables hold no labels or splits, or labels that metric or loss do not fit."""
-    from gnnflow.ingest.schema import node_table
-
-    config = run.config
-    if config.task.kind == "link":
-        _check_choices(config, "link")
-        return
-    known = _known_of_tables(run)
-    if known is None:
-        return
-    kind, has_split, rows = known
-    if rows is not None and isinstance(config.model, MAGNNConfig):
-        config.model.check_turned(rows)
-    table = node_table(config.graph, config.graph.target_type)
-    if not LABEL_KINDS[kind].has_labels:
-        named = config.graph.label
-        has = "null" if named is None else f"{table} has no label column {named!r}"
-        other = ", set graph.target to the type that is labelled" if config.graph.schema.is_typed else ""
-        raise TrainingError(
-            f"{has}, so nothing can be trained",
-            where="graph.label",
-            fix=f"Name the column{other}, or run the stages that need no labels: ingest, select, flat, "
-            "and score with a published model.",
-        )
-    # what a table of edges that are targets lacks was said when its columns were read
-    if not has_split and config.task.kind == "node":
-        raise TrainingError(
-            f"{table} has no split column {config.graph.split!r}, so no node is marked as train",
-            where="graph.split",
-            fix="Name the column, write one that says train, valid, test or null, or set task.split to {kind: random}.",
-        )
-    _check_choices(config, kind)
-
-
-def _check_choices(config: Config, kind: LabelKind) -> None:
-    """Raise TrainingError for a metric, a loss or weights of classes that labels of a kind do not have."""
-    check_metric(config.train.metric, kind)
-    if config.publish.metric is not None:
-        check_metric(config.publish.metric, kind, where="publish.metric")
-    check_loss(config.train.loss.kind, kind)
-    check_class_weight(config.train.class_weight, kind)
-
-
 def _check_start(run: ResolvedRun) -> None:
     """Raise what can be said against the model that training starts from.
 
@@ -188,45 +159,6 @@ def _check_start(run: ResolvedRun) -> None:
     elif committed(store) and committed(selection):
         facts = GraphStore.of_run(store, selection).facts
     check_start(run.config, inputs=None if facts is None else model_inputs(facts, run.config.task))
-
-
-def _known_of_tables(run: ResolvedRun) -> tuple[LabelKind, bool, int | None] | None:
-    """Return the kind of label, whether there may be splits and how wide the rows are that the first layer reads.
-
-    From the graph store, or the tables' schemas; a width of None is not known. None where a table is text: what its
-    columns hold is known once all of it was read, and ingest says it then.
-    """
-    from gnnflow.ingest.schema import NodeSchema
-    from gnnflow.ingest.tables import sources_of, tables_of
-    from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
-
-    store, graph = run.artifact(run.store_stage), run.config.graph
-    if committed(store):
-        facts = read_facts(store, read_manifest(store), GraphFacts)
-        return (
-            facts.label_kind,
-            True,
-            _rows_of(run.config, facts.features.width, is_sparse=facts.features.kind == "sparse"),
-        )
-    targets = EdgeTargets.of(run.config.task, graph, seed=run.config.seed)
-    nodes, edges = sources_of(graph, targets=targets)
-    if any(chunk.text_columns for table in (*nodes, *edges) for chunk in table.chunks):
-        return None
-    drawn = DrawnSplit.of(run.config.task, seed=run.config.seed)
-    labelled = tables_of(nodes, edges, graph, targets=targets, drawn=drawn).labelled.schema
-    width = (
-        _rows_of(run.config, labelled.feature_width, is_sparse=labelled.sparse is not None)
-        if isinstance(labelled, NodeSchema)
-        else None
-    )
-    return labelled.label_kind, labelled.has_split, width
-
-
-def _rows_of(config: Config, features: int, *, is_sparse: bool) -> int:
-    """Return how wide the rows are that the first layer reads: those of an encoder, or the features themselves."""
-    if config.graph.schema.is_typed:
-        return config.model.row_width
-    return config.model.hidden if is_sparse or config.model.encoder == "linear" else features
 
 
 def _check_workspace(uri: str) -> None:

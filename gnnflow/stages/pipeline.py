@@ -66,7 +66,11 @@ def run(context: StageContext) -> RunResult:
     """Run every stage that is not done, then commit the run. Raises the first stage's GnnflowError."""
     begin = time.monotonic()
     check_run(context.run)
-    results = {stage: make_artifact(context, stage) for stage in context.run.stages}
+    results: dict[str, ArtifactResult] = {}
+    for stage in context.run.stages:
+        results[stage] = make_artifact(context, stage)
+        if stage == "select" and not all(result.reused for result in results.values()):
+            check_run(context.run)  # what the graph store says, before anything costs hours
     uri = context.run.uri
     work = context.run.workspace.work("run", uri.rsplit("/", 1)[1])
     # alone: no two reports are the same, so that one run's would not be the file that another's record lists

@@ -13,10 +13,9 @@ from gnnflow.config.neighbors_section import WalkNeighbors
 from gnnflow.config.train_keys import RANKS_PLACE_ONLY
 from gnnflow.config.train_section import result_keys, several_ranks
 from gnnflow.graph.edges import Fanout, SamplingKind
-from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.labels import LabelKind, check_loss, check_metric
-from gnnflow.graph.splits import SPLITS
+from gnnflow.graph.splits import SPLITS, check_splits
 from gnnflow.layers.model import ModelInputs
 from gnnflow.layers.start import Start
 from gnnflow.neighbors.selected import Neighbors
@@ -82,24 +81,11 @@ class TrainJob:
 
 def check_job(job: TrainJob) -> None:
     """Raise TrainingError for a job that cannot be trained, before any work."""
-    splits, metric = job.splits, job.train.metric
-    if "train" not in splits:
-        raise TrainingError("no target is in the train split", where="graph.split", fix="Mark some nodes as train.")
-    if job.train.patience and "valid" not in splits:
-        raise TrainingError(
-            f"patience {job.train.patience} needs a validation split, and no target is in it",
-            where="train.patience",
-            fix="Set it to 0, or mark some nodes as valid.",
-        )
+    on_plateau = isinstance(job.train.schedule, PlateauSchedule)
+    check_splits(job.splits, patience=job.train.patience, on_plateau=on_plateau)
     check_loss(job.train.loss.kind, job.label_kind)
-    if isinstance(job.train.schedule, PlateauSchedule) and "valid" not in splits:
-        raise TrainingError(
-            "a plateau is one of the validation metric, and no target is in the valid split",
-            where="train.schedule.kind",
-            fix="Choose another kind, or mark some nodes as valid.",
-        )
-    if "valid" in splits:
-        check_metric(metric, job.label_kind)
+    if "valid" in job.splits:
+        check_metric(job.train.metric, job.label_kind)
 
 
 def fit_digest(job: TrainJob, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnnflow.config import Config
-from gnnflow.graph.errors import TableError
+from gnnflow.graph.errors import ConfigError, TableError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
@@ -96,7 +97,26 @@ def test_a_run_trains_and_scores_on_them(tmp_path: Path) -> None:
 def test_what_is_drawn_for_nobody_is_refused(tmp_path: Path) -> None:
     write(tmp_path, num_nodes=60)
     with pytest.raises(TableError, match=r"no labelled node was drawn for split 'valid' .* see task\.split"):
-        make_artifact(StageContext.of(config_of(tmp_path, split={"kind": "random", "valid": 0})), "ingest")
+        make_artifact(StageContext.of(config_of(tmp_path, split={"kind": "random", "valid": 0.0001})), "ingest")
+
+
+@pytest.mark.parametrize(
+    ("task", "graph", "refused"),
+    [
+        ({"split": {"kind": "random", "valid": 0}}, {}, True),
+        ({"split": {"kind": "random", "valid": 0}}, {"label": None}, False),
+        ({"split": {"kind": "random", "test": 0}}, {}, False),
+        ({"kind": "link", "split": {"kind": "random", "valid": 0}}, {"label": None}, True),
+        ({"kind": "edge", "split": {"kind": "time", "valid": 0}}, {}, True),
+        ({"kind": "edge", "split": {"kind": "time", "valid": 0}}, {"label": None}, False),
+    ],
+)
+def test_a_config_that_holds_out_no_target_of_valid_is_refused(
+    tmp_path: Path, task: dict[str, Any], graph: dict[str, Any], refused: bool
+) -> None:
+    train = {"metric": "mrr"} if task.get("kind") == "link" else {}
+    with pytest.raises(ConfigError, match=r"task\.split\.valid: 0 is not allowed") if refused else nullcontext():
+        graph_config(tmp_path, task=task, graph=graph, train=train)
 
 
 def test_shares_leave_some_to_train_on(tmp_path: Path) -> None:

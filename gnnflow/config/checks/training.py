@@ -135,7 +135,7 @@ def the_whole_graph_can_be_one_batch(config: Config) -> None:
         raise problem(
             f"{train.workers} ranks share {partitions} partitions under global-batch, and each needs one",
             key="graph.partitions",
-            fix=f"Set it to {train.workers} or more, or leave it out.",
+            fix=f"Set it to {train.workers} or more.",
         )
 
 

@@ -27,9 +27,9 @@ from functools import lru_cache
 import numpy as np
 
 from gnnflow.graph.arrays import IntArray
-from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graph.hashing import combine, hash_integers, seed_word
+from gnnflow.graph.splits import too_few_targets
 
 OPEN_SHARDS = 4
 """Shards whose batches are shuffled together; so many decoded shards are held whatever the cache's size."""
@@ -163,11 +163,7 @@ def _deal(cuts: list[Cut], rank: int, world_size: int) -> list[Cut]:
         size, cut = heapq.heappop(heap) if heap else (0, Cut(0, 0, 0))
         if size > -2:  # noqa: PLR2004 - one target cannot be halved
             total = sum(each.stop - each.start for each in cuts)
-            raise TrainingError(
-                f"{total} training targets cannot be dealt evenly to {world_size} ranks",
-                where="train.batch_size",
-                fix="Use larger batches or fewer workers, and check that the train split is not empty.",
-            )
+            raise too_few_targets(total, world_size)
         middle = cut.start - size // 2
         for half in (Cut(cut.shard, cut.start, middle), Cut(cut.shard, middle, cut.stop)):
             heapq.heappush(heap, (half.start - half.stop, half))
