@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
@@ -26,31 +27,76 @@ Out = Annotated[
     ),
 ]
 
+_PAIR = 2
+
 generate_app = typer.Typer(help="Make a graph to try things on.", no_args_is_help=True)
 
 
 def import_tables(
     spec: Annotated[str, typer.Argument(help="pyg:Planetoid/Cora, csv:edges.csv, networkx:graph.graphml, ...")],
     out: Out,
+    *,
+    ends: Annotated[
+        str, typer.Option("--ends", metavar="SRC,DST", help="Of a CSV: the columns of an edge's source and target.")
+    ] = "",
+    types: Annotated[
+        str,
+        typer.Option(
+            "--types", metavar="NAME|SRC,DST", help="Of a CSV: one name for nodes of one type, or two of both ends."
+        ),
+    ] = "",
     options: Annotated[
         list[str] | None,
         typer.Option("--option", metavar="KEY=VALUE", help="For the importer, e.g. root=downloads."),
     ] = None,
 ) -> None:
-    """Turn a PyG data set, a NetworkX file or an edge list in CSV into node and edge tables."""
-    from gnnflow.datasets import import_graph
+    """Turn a PyG data set, a NetworkX file or an edge list in CSV into node and edge tables.
 
-    malformed = [option for option in options or () if "=" not in option]
+    Says on stderr what was taken for what. Prints the tables, of a typed graph as the graph section of a config.
+    """
+    from gnnflow.datasets import GraphTables, import_spec, save_tables
+
+    given = _given([*_of_ends(ends), *([f"types={types}"] if types else []), *(options or ())])
+    tables = import_spec(spec, options=given, tell=partial(typer.echo, err=True))
+    written = save_tables(tables, out)
+    if isinstance(tables, GraphTables):
+        for uri in written:
+            typer.echo(uri)
+    else:
+        _print_section(tables.uris(out))
+
+
+def _of_ends(ends: str) -> list[str]:
+    """Return --ends as options. Raises ConfigError where it does not name two columns."""
+    names = [name.strip() for name in ends.split(",")] if ends else []
+    if names and (len(names) != _PAIR or not all(names)):
+        raise ConfigError(
+            f"{ends!r} does not name two columns",
+            where="--ends",
+            fix="Write --ends SRC,DST; for a name with a comma, --option src=NAME --option dst=NAME.",
+        )
+    return [f"{end}={name}" for end, name in zip(("src", "dst"), names, strict=False)]
+
+
+def _given(options: list[str]) -> dict[str, str]:
+    """Return options by name. Raises ConfigError for one that is not KEY=VALUE, or is given twice."""
+    malformed = [option for option in options if "=" not in option]
     if malformed:
         raise ConfigError(f"{malformed[0]!r} is not KEY=VALUE", where="--option", fix="Write e.g. root=downloads.")
-    pairs = [option.split("=", 1) for option in options or ()]
+    pairs = [option.split("=", 1) for option in options]
     given = dict(pairs)
     if len(given) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ConfigError(f"{twice!r} is given twice", where="--option", fix="Give each option once.")
-    for uri in import_graph(spec, out=out, options=given):
-        typer.echo(uri)
+    return given
+
+
+def _print_section(graph: dict[str, Any]) -> None:
+    """Print the graph section of a config."""
+    import yaml
+
+    typer.echo(yaml.safe_dump({"graph": graph}, sort_keys=False, allow_unicode=True, width=math.inf), nl=False)
 
 
 @generate_app.command()
@@ -65,13 +111,10 @@ def payments(
     ] = False,
 ) -> None:
     """Make a payments network: string ids, hub merchants, edge attributes and weights, planted risk classes."""
-    import yaml
-
     from gnnflow.datasets import write_payments, write_typed_payments
 
     if typed:
-        section = write_typed_payments(out, num_nodes=nodes, num_edges=edges, seed=seed)
-        typer.echo(yaml.safe_dump({"graph": section}, sort_keys=False, allow_unicode=True, width=math.inf), nl=False)
+        _print_section(write_typed_payments(out, num_nodes=nodes, num_edges=edges, seed=seed))
         return
     for uri in write_payments(out, num_nodes=nodes, num_edges=edges, seed=seed):
         typer.echo(uri)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from typing import Any
 
+from gnnflow.datasets.edge_headers import is_header
 from gnnflow.datasets.networkx import from_networkx
 from gnnflow.datasets.options import Options
 from gnnflow.datasets.tables import GraphTables
@@ -18,7 +20,7 @@ _FORMATS = (".graphml", ".gml", ".edgelist")
 _PARSING = (ArithmeticError, AttributeError, LookupError, RecursionError, SyntaxError, TypeError, ValueError)
 
 
-def load_networkx(path: str, options: Options) -> GraphTables:
+def load_networkx(path: str, options: Options, _: Callable[[str], None]) -> GraphTables:
     """Return the tables of a GraphML, GML or edge-list file.
 
     Options: node_attributes and edge_attributes (names separated by commas; all where not given), label, split, weight;
@@ -58,7 +60,16 @@ def _read_gml(path: str, options: Options) -> Any:
 def _read_edgelist(path: str, options: Options) -> Any:
     networkx = load_library("networkx", extra="networkx")
     kind = networkx.DiGraph if options.boolean("directed", default=False) else networkx.Graph
-    return _parse(path, "read_edgelist", read_bytes(path), create_using=kind)
+    content = read_bytes(path)
+    lines = (line.strip() for line in io.BytesIO(content))
+    first = next((line for line in lines if line and not line.startswith(b"#")), b"")
+    if is_header(names := first.decode(errors="replace").split()):
+        raise TableError(
+            f"its first line is a header, which NetworkX would read as an edge: {' '.join(names)}",
+            where=path,
+            fix="Give it as csv:PATH, or take the line out.",
+        )
+    return _parse(path, "read_edgelist", content, create_using=kind)
 
 
 def _parse(path: str, reader: str, content: bytes, **arguments: Any) -> Any:

@@ -24,6 +24,11 @@ class Options:
         self._known.append(name)
         return self._left.pop(name, default)
 
+    def has(self, name: str) -> bool:
+        """Return whether an option is given."""
+        self._known.append(name)
+        return name in self._left
+
     def column(self, name: str, default: str) -> str | int:
         """Return a column's name, or its position where the text is a number."""
         text = self.take(name, default)
@@ -31,8 +36,7 @@ class Options:
 
     def names(self, name: str) -> tuple[str, ...] | None:
         """Return names separated by commas; None where the option is not given, which means all."""
-        if name not in self._left:
-            self._known.append(name)
+        if not self.has(name):
             return None
         return tuple(part.strip() for part in self.take(name, "").split(",") if part.strip())
 
@@ -63,5 +67,5 @@ class Options:
             raise ConfigError(
                 f"there is no option {name!r}",
                 where=self._where,
-                fix=f"{hint}Options: {', '.join(sorted(self._known))}.",
+                fix=f"{hint}Options: {', '.join(sorted({*self._known}))}.",
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ _OURS = {"self", "root", "transform", "pre_transform", "pre_filter", "force_relo
 _VALUES: dict[str, Any] = {"true": True, "false": False, "none": None}
 
 
-def load_pyg(name: str, options: Options) -> GraphTables | TypedGraphTables:
+def load_pyg(name: str, options: Options, _: Callable[[str], None]) -> GraphTables | TypedGraphTables:
     """Return the tables of `CLASS[/ARGUMENT...]`, a class of torch_geometric.datasets and its arguments in order.
 
     Options: root (the local folder PyG downloads to; a cache folder by default), mask_column (which of several splits),

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from gnnflow.datasets import from_edge_csv
-from gnnflow.graph.errors import StorageError, TableError
+from gnnflow.graph.errors import GnnflowError, StorageError, TableError
 from gnnflow.storage.tables import write_table
 
 
@@ -35,12 +35,85 @@ def test_columns_by_name_and_nodes_from_the_ends(write):
 def test_public_edge_lists_have_comments_tabs_and_no_header(write, name):
     tables = from_edge_csv(write("# Nodes: 3\n# FromNodeId\tToNodeId\n0\t1\n1\t2\n", name), sep="\t", header=False)
     assert ends(tables) == ([0, 1], [1, 2])
+    assert ends(from_edge_csv(write("0\t1\n1\t2\n", name))) == ([0, 1], [1, 2])
 
 
 def test_ids_that_are_not_all_integers_are_text_letter_by_letter(write):
     tables = from_edge_csv(write("src,dst\n007,m1\n010,m1\n"))
     assert ends(tables) == (["007", "010"], ["m1", "m1"])
     assert tables.nodes["id"].to_pylist() == ["007", "010", "m1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (":START_ID,amount,:END_ID\n1,10,2\n", {"src": [1], "dst": [2], "amount": [10]}),
+        ("who:START_ID,:END_ID,n:int,x:IGNORE\n1,2,3,4\n", {"src": [1], "dst": [2], "n": [3]}),
+        (":START_ID(P),:END_ID(P),:TYPE\n1,2,KNOWS\n", {"src": [1], "dst": [2], "type": ["KNOWS"]}),
+        ("SRC,DST,WEIGHT,TIME\n1,2,0.5,9\n", {"src": [1], "dst": [2], "weight": [0.5], "timestamp": [9]}),
+        ("to,from,date\n1,2,2024-01-01\n", {"src": [2], "dst": [1], "date": ["2024-01-01"]}),
+        ('\ufeff"source";"target"\r\n"a b";c\r\n', {"src": ["a b"], "dst": ["c"]}),
+        ("u\tv\n1\t2\n", {"src": [1], "dst": [2]}),
+        ("# c\n0 1 7\n1 2 8\n", {"src": [0, 1], "dst": [1, 2], "f2": [7, 8]}),
+        ("userId,movieId\n1,1\n", None),
+    ],
+)
+def test_the_header_says_what_the_columns_are(write, text, expected):
+    types = [] if expected else ["node"]
+    for name in ("e.csv", "e.csv.gz"):
+        assert from_edge_csv(write(text, name), types=types).edges.to_pydict() == (expected or {"src": [1], "dst": [1]})
+
+
+def test_ids_of_two_things_give_nodes_of_two_types(write):
+    tables = from_edge_csv(write("userId,movieId,rating,timestamp\n1,1,5,100\n2,m1,3,200\n"))
+    assert {kind: nodes.to_pydict() for kind, nodes in tables.nodes.items()} == {
+        "user": {"id": [1, 2]},
+        "movie": {"id": ["1", "m1"]},
+    }
+    (edges,) = tables.edges.values()
+    assert list(tables.edges) == ["user__to__movie"]
+    assert edges.to_pydict() == {"src": [1, 2], "dst": ["1", "m1"], "rating": [5, 3], "timestamp": [100, 200]}
+
+
+def test_types_that_the_caller_names_come_before_those_of_the_header(write):
+    path = write("userId,movieId\n1,1\n")
+    assert from_edge_csv(path, types=["person", "film"]).nodes.keys() == {"person", "film"}
+    assert from_edge_csv(path, types=["node"]).nodes["id"].to_pylist() == [1]
+
+
+def test_a_neo4j_type_is_a_relation(write):
+    header = ":START_ID(Person),:TYPE,:END_ID(Movie)"
+    tables = from_edge_csv(write(f"{header}\n1,SAW,1\n2,MADE,1\n3,SAW,2\n"))
+    assert {name: edges.to_pydict() for name, edges in tables.edges.items()} == {
+        "Person__SAW__Movie": {"src": [1, 3], "dst": [1, 2]},
+        "Person__MADE__Movie": {"src": [2], "dst": [1]},
+    }
+    assert tables.nodes["Movie"]["id"].to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["account,amount,merchant", "paper,author", "id,friend_id", "src_a,src_b,dst_a,dst_b", "ann,bob", "x1,x2,x3"],
+)
+def test_ends_that_names_leave_open_are_asked_for(write, header):
+    names = header.split(",")
+    path = write(f"{header}\n{','.join('12345'[: len(names)])}\n")
+    with pytest.raises(TableError, match=rf"not evident from their names: {', '.join(names)}\. Give --ends SRC,DST"):
+        from_edge_csv(path)
+
+
+@pytest.mark.parametrize("header", ["user_id,friend_id", "sender_account,receiver", ":START_ID(Person),:END_ID"])
+def test_types_that_names_leave_open_are_asked_for(write, header):
+    path = write(f"{header}\n1,2\n")
+    with pytest.raises(TableError, match=r"nodes of one type or of two\. Give --types NAME"):
+        from_edge_csv(path)
+    assert from_edge_csv(path, types=["node"]).edges.to_pydict() == {"src": [1], "dst": [2]}
+
+
+def test_nodes_of_two_types_do_not_come_from_one_table(write):
+    path = write("userId,movieId\n1,2\n")
+    with pytest.raises(TableError, match=r"of two types, user and movie, and .* is one node table"):
+        from_edge_csv(path, nodes=path, node_id="userId")
 
 
 def test_a_node_table_decides_the_type_of_ids(write, tmp_path):
@@ -59,11 +132,15 @@ def test_a_node_table_decides_the_type_of_ids(write, tmp_path):
         ("a,b\n1,2\n,3\n", {}, "column 'src' is empty in row 1"),
         ("a,b\nx,y\nz,\n", {}, "column 'dst' is empty in row 1"),
         ("a,b\n1,2\n1,2,3\n", {}, "line 3 has 3 fields, the header has 2"),
-        ("a,b,src\n1,2,3\n", {}, "two columns would be called 'src'"),
+        ("a,b,src\n1,2,3\n", {"src": "a", "dst": "b"}, "two columns would be called 'src'"),
+        ("src,src\n1,2\n", {}, "two columns would be called 'src'"),
+        ("src\n1\n", {}, "has one column, 'src'"),
+        (":START_ID,:END_ID,:TYPE\n1,2,\n", {}, "column 'type' is empty in row 0"),
+        ("src,dst\n1,2\n", {"types": ["a", "b", "c"]}, "Give one name, or two: of sources and of targets"),
     ],
 )
 def test_lines_that_do_not_fit_are_refused(write, text, options, message):
-    with pytest.raises(TableError, match=message):
+    with pytest.raises(GnnflowError, match=message):
         from_edge_csv(write(text), **options)
 
 

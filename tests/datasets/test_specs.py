@@ -5,12 +5,14 @@ import urllib.error
 import urllib.request
 
 import pytest
+import yaml
 
 from gnnflow.config import GraphConfig
 from gnnflow.datasets import import_graph, import_spec
 from gnnflow.graph.errors import ConfigError, GnnflowError, StorageError, TableError
 from gnnflow.ingest.tables import sources_of, tables_of
 from gnnflow.storage.tables import read_table
+from tests.command_line import run_cli
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +141,7 @@ def test_an_edge_list_can_be_directed(networkx, tmp_path):
         ("g.graphml", '<!DOCTYPE x [<!ENTITY a "b">]><graphml/>', "declares a DOCTYPE or entities"),
         ("g.gml", "graph [ node [", "cannot be read by networkx.read_gml"),
         ("g.graphml", "no xml", "cannot be read by networkx.read_graphml"),
+        ("g.edgelist", "# c\nsource target\na b\n", "its first line is a header"),
         ("g.edgelist", "a b 0.5 c d\n", "cannot be read by networkx.read_edgelist"),
         ("g.dot", "graph {}", r"is none of \.graphml, \.gml, \.edgelist"),
     ],
@@ -176,6 +179,24 @@ def test_what_is_no_file_is_refused_unread(tmp_path):
             import_graph(spec, out=str(tmp_path / "o"))
     with pytest.raises(StorageError, match="file where a folder is needed"):
         import_graph(f"csv:{tmp_path}/e.csv", out=str(tmp_path / "e.csv"))
+
+
+def test_the_command_says_what_it_took_for_what(tmp_path):
+    path = tmp_path / "e.csv"
+    path.write_text("account,amount,shop,when\n1,2,3,4\n")
+    command = ["import", f"csv:{path}", "--out", str(tmp_path / "o")]
+    assert "account, amount, shop, when. Give --ends SRC,DST" in run_cli(command).message
+    shown = run_cli([*command, "--ends", "account,shop", "--option", "time=when"])
+    assert "ends account -> shop; types account, shop; relations account__to__shop" in shown.err
+    assert "weight none; time when; attributes amount" in shown.err
+    graph = GraphConfig(**yaml.safe_load(shown.out)["graph"], target="account__to__shop")
+    assert [read_table(uri).num_rows for uri in graph.node_tables.values()] == [1, 1]
+
+
+@pytest.mark.parametrize("ends", ["a", "a,", "a,b,c"])
+def test_ends_are_two_names(tmp_path, ends):
+    shown = run_cli(["import", "csv:e.csv", "--out", str(tmp_path), "--ends", ends])
+    assert "does not name two columns. Write --ends SRC,DST" in shown.message
 
 
 def test_ids_of_an_edge_list_arrive_letter_by_letter(tmp_path):

@@ -1,0 +1,229 @@
+"""The columns of an edge list, understood from their names: ends and the types of these, weight and time.
+
+A name is read as its words ("FromNodeId" is from, node, id), so that case and separators do not matter. Nothing is
+guessed: a function returns None where names do not say it, and `edge_csv.py` then asks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+Pair = tuple[str, str]
+Words = tuple[str, ...]
+
+_WORD = re.compile(r"[0-9]+|[^\W\d_]+")
+_CASES = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_ID = frozenset(("id", "ids", "uid", "idx", "index", "key"))
+_GENERIC = _ID | {"name", "node", "nodes", "vertex"}
+_ENDS_IN_ID = re.compile(r"[^\W\d_]{2,}id")
+_NO_ID = frozenset(("paid", "unpaid", "prepaid", "valid", "invalid", "grid", "void", "fluid", "solid", "hybrid"))
+_STRONG = (
+    (("source", "src", "orig", "origin"), ("target", "dst", "dest", "destination", "tgt", "trg")),
+    (("from",), ("to",)),
+    (("sender",), ("receiver", "recipient")),
+    (("caller",), ("callee",)),
+    (("payer",), ("payee",)),
+    (("follower",), ("followee", "followed")),
+    (("citing",), ("cited",)),
+)
+# These name other things too, such as the begin and the end of a call.
+_WEAK = (
+    (("start",), ("end",)),
+    (("head",), ("tail",)),
+    (("parent",), ("child",)),
+    (("subject",), ("object",)),
+    (("u",), ("v",)),
+    (("i",), ("j",)),
+)
+_WORDS = _STRONG + _WEAK
+_NUMBERED = (("1", "2"), ("0", "1"), ("a", "b"))
+# Of two columns with such a word, neither is an end: from_date and to_date, src_port and dst_port.
+_ATTRIBUTES = frozenset(("time", "timestamp", "date", "datetime", "year", "month", "day", "hour", "lat", "lon"))
+_ATTRIBUTES |= {"latitude", "longitude", "port", "amount", "balance", "currency", "type", "kind", "weight", "count"}
+# Nodes that go by their place in a relation: they may be of the other end's type.
+_RELATIVES = frozenset(("friend", "follower", "parent", "child", "manager", "boss", "supervisor", "partner", "peer"))
+_RELATIVES |= {"neighbor", "neighbour", "contact", "other", "referrer"}
+_WEIGHT = frozenset((("weight",), ("weights",), ("edge", "weight")))
+_TIME = frozenset((("timestamp",), ("time",), ("datetime",), ("date",), ("ts",), ("unixtime",), ("unix", "time")))
+_NEO4J = re.compile(r"(?P<name>[^:]*):(?P<field>[A-Za-z_]+)(?:\((?P<group>[^)]*)\))?(?:\{.*\})?(?:\[\])?")
+_PAIR = 2
+
+
+@dataclass(frozen=True)
+class Neo4jHeader:
+    """A header as `neo4j-admin import` reads it: ends, the id groups of both, and what other columns are.
+
+    kind: the column of relationship types. names: other columns' names without their types. ignored: columns to leave
+    out.
+    """
+
+    ends: Pair
+    groups: Pair
+    kind: str | None = None
+    names: dict[str, str] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
+
+
+def neo4j_header(names: Sequence[str]) -> Neo4jHeader | None:
+    """Return what a header of Neo4j says; None where one of :START_ID and :END_ID is missing or there twice."""
+    found = [(name, match) for name in names if (match := _NEO4J.fullmatch(name.strip()))]
+    by_field = {part: [each for each in found if each[1]["field"].upper() == part] for part in ("START_ID", "END_ID")}
+    if any(len(held) != 1 for held in by_field.values()):
+        return None
+    ((src, start),), ((dst, end),) = by_field.values()
+    others = [(name, match) for name, match in found if name not in (src, dst)]
+    return Neo4jHeader(
+        ends=(src, dst),
+        groups=(start["group"] or "", end["group"] or ""),
+        kind=next((name for name, match in others if match["field"].upper() == "TYPE"), None),
+        names={name: match["name"] for name, match in others if match["name"]},
+        ignored=tuple(name for name, match in others if match["field"].upper() == "IGNORE"),
+    )
+
+
+def find_ends(names: Sequence[str]) -> Pair | None:
+    """Return the columns of an edge's source and target; None where the names leave it open.
+
+    The first of these rules that some pair of columns meets decides, and several pairs leave it open: a pair of words
+    such as source and target, two ids of different things (userId, movieId), a pair of weaker words such as start and
+    end, such words with others (from_account, to_account), the first two columns where they differ by 1 and 2, and two
+    columns called by one letter each.
+    """
+    words = {name: words_of(name) for name in names}
+    for rule in (_strong, _ids, _weak, _strong_with_others, _weak_with_others, _numbered, _letters):
+        if found := list(rule(words)):
+            return found[0] if len(found) == 1 else None
+    return None
+
+
+def types_of(src: str, dst: str) -> Pair | None:
+    """Return the types of nodes that two ends name, ("", "") for one type; None where the names leave it open."""
+    words = {name: words_of(name) for name in (src, dst)}
+    found = ((mine, theirs) if pair == (src, dst) else (theirs, mine) for pair, mine, theirs in _roles(words, _WORDS))
+    roles = next(found, None)
+    if roles is None and (_differ_by_number(*words.values()) or max(len(src.strip()), len(dst.strip())) == 1):
+        return "", ""
+    first, second = roles or (_thing(words[src]), _thing(words[dst]))
+    if first == second and (roles is not None or first):
+        return "", ""
+    if not first or not second or _RELATIVES & {*first, *second}:
+        return None
+    return "_".join(first), "_".join(second)
+
+
+def find_weight(names: Sequence[str]) -> str | None:
+    """Return the one column that is called weight, in any case; None without one or with several."""
+    return _only([name for name in names if words_of(name) in _WEIGHT], exact="weight")
+
+
+def find_time(names: Sequence[str]) -> str | None:
+    """Return the one column that is called timestamp, time or date; None without one or with several."""
+    return _only([name for name in names if words_of(name) in _TIME], exact="timestamp")
+
+
+def is_header(names: Sequence[str]) -> bool:
+    """Return whether a first line says by its words which columns are the ends, as no edge does."""
+    words = {name: words_of(name) for name in names}
+    return bool(list(_strong(words)) or list(_ids(words)))
+
+
+def are_numbers(names: Sequence[str]) -> bool:
+    """Return whether a first line holds numbers alone, as no header does."""
+    return all(re.fullmatch(r"\s*[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?\s*", name) for name in names)
+
+
+def words_of(name: str) -> Words:
+    """Return a name's words in lower case; an `id` at the end of a word is one of its own (movieid)."""
+    words = [word.lower() for part in _WORD.findall(name) for word in _CASES.split(part)]
+    split = ((word[:-2], "id") if _ENDS_IN_ID.fullmatch(word) and word not in _NO_ID else (word,) for word in words)
+    return tuple(word for part in split for word in part)
+
+
+def _only(found: Sequence[str], *, exact: str) -> str | None:
+    if exact in found:
+        return exact
+    return found[0] if len(found) == 1 else None
+
+
+def _kept(words: Words, kept: Iterable[str]) -> Words:
+    return tuple(word for word in words if word in kept)
+
+
+def _thing(words: Words) -> Words:
+    """Return what a column's ids are of, as its words say: user of user_id and of user_id_2."""
+    return tuple(word for word in words if word not in _GENERIC and not word.isdigit())
+
+
+def _roles(words: dict[str, Words], groups: Sequence[tuple[Words, Words]]) -> Iterator[tuple[Pair, Words, Words]]:
+    """Yield pairs of columns with a word of a source and of a target, and the other words of both, but generic ones."""
+    for sources, targets in groups:
+        for src, mine in words.items():
+            for dst, theirs in words.items() if {*sources} & {*mine} else ():
+                if src != dst and {*targets} & {*theirs}:
+                    left = ({*mine} - {*sources} - _GENERIC, {*theirs} - {*targets} - _GENERIC)
+                    yield (src, dst), _kept(mine, left[0]), _kept(theirs, left[1])
+
+
+def _pairs(words: dict[str, Words], groups: Sequence[tuple[Words, Words]], *, alone: bool) -> Iterator[Pair]:
+    """Yield the pairs of columns that a word tells apart; alone: those without other words, else those with some."""
+    for pair, mine, theirs in _roles(words, groups):
+        if alone != bool(mine or theirs) and not _ATTRIBUTES & {*mine, *theirs}:
+            yield pair
+
+
+def _strong(words: dict[str, Words]) -> Iterator[Pair]:
+    return _pairs(words, _STRONG, alone=True)
+
+
+def _weak(words: dict[str, Words]) -> Iterator[Pair]:
+    return _pairs(words, _WEAK, alone=True)
+
+
+def _strong_with_others(words: dict[str, Words]) -> Iterator[Pair]:
+    return _beside_numbered(words, _pairs(words, _STRONG, alone=False))
+
+
+def _weak_with_others(words: dict[str, Words]) -> Iterator[Pair]:
+    return _beside_numbered(words, _pairs(words, _WEAK, alone=False))
+
+
+def _beside_numbered(words: dict[str, Words], pairs: Iterator[Pair]) -> Iterator[Pair]:
+    """Yield the pairs, and with them any other two columns that differ by a number: From Bank, Account, Account.1."""
+    for pair in pairs:
+        yield pair
+        others = [name for name in words if name not in pair]
+        yield from ((a, b) for a, b in combinations(others, 2) if _thing(words[a]) == _thing(words[b]) != ())
+
+
+def _ids(words: dict[str, Words]) -> Iterator[Pair]:
+    ids = [name for name, own in words.items() if own and own[-1] in _ID]
+    things = {_thing(words[name]) for name in ids}
+    if len(ids) == len(things) == _PAIR and () not in things:
+        yield ids[0], ids[1]
+
+
+def _numbered(words: dict[str, Words]) -> Iterator[Pair]:
+    first = list(words)[:_PAIR]
+    if len(first) == _PAIR and _differ_by_number(words[first[0]], words[first[1]]):
+        stem = _stem(words[first[0]])
+        if len("".join(stem)) > 1 and sum(_stem(each) == stem for each in words.values()) == _PAIR:
+            yield first[0], first[1]
+
+
+def _letters(words: dict[str, Words]) -> Iterator[Pair]:
+    if len(words) == _PAIR and all(len(name.strip()) == 1 for name in words):
+        first, second = words
+        yield first, second
+
+
+def _stem(words: Words) -> Words:
+    return tuple(word for word in words if not word.isdigit() and word not in {"a", "b"})
+
+
+def _differ_by_number(mine: Words, theirs: Words) -> bool:
+    """Return whether two names differ by a number, or by a and b, alone."""
+    apart = [pair for pair in zip(mine, theirs, strict=False) if pair[0] != pair[1]]
+    return len(mine) == len(theirs) and len(apart) == 1 and apart[0] in _NUMBERED
