@@ -100,7 +100,23 @@ class ColumnSplit(Section):
     earlier_only: bool = Field(default=False, description=_CUT)
 
 
+class NoSplit(Section):
+    """Holds nothing out: for tables that a published model scores."""
+
+    kind: Literal["none"] = Field(
+        "none",
+        description="Nothing is held out: every edge carries messages and no column is read for splits or times. For "
+        "scoring with a published model, which does so whatever the split; nothing can be trained.",
+    )
+
+    @property
+    def earlier_only(self) -> bool:
+        """Whether each edge is scored from earlier ones alone: no edge is scored as a target."""
+        return False
+
+
 SplitConfig = Annotated[RandomSplit | ColumnSplit | TimeSplit, Field(discriminator="kind")]
+LinkSplitConfig = Annotated[RandomSplit | ColumnSplit | TimeSplit | NoSplit, Field(discriminator="kind")]
 
 _PER_EDGE = "Pairs that are no edges, for each edge of a training step."
 _POOL = "Nodes in each shard that negatives are drawn from."
@@ -178,7 +194,7 @@ class LinkTask(Section):
     kind: Literal["link"] = Field("link", description="Which pairs of nodes are edges is learned and scored.")
     decoder: DecoderConfig = Field(DotDecoder(), description="How a pair is scored from two embeddings.")
     width: Integer = Field(64, ge=1, le=1_000_000, description="Width of the embeddings that pairs are scored from.")
-    split: SplitConfig = Field(RandomSplit(), description="Which edges are trained on, and which held out.")
+    split: LinkSplitConfig = Field(RandomSplit(), description="Which edges are trained on, and which held out.")
     negatives: NegativesConfig = Field(UniformNegatives(), description="Which pairs edges are told from.")
 
 

@@ -160,6 +160,7 @@ def _codes(rows: pa.Table, job: IngestJob, bounds: TimeBounds | None) -> Array:
     if split.kind == "time":
         assert bounds is not None
         return time_splits(to_numpy(rows["time"]), bounds)
+    assert split.kind == "random", "edges that are in splits are asked for theirs"
     keys = _pair_keys(to_numpy(rows["src_key"]), to_numpy(rows["dst_key"]), job=job)
     return random_splits(keys, seed=job.targets.seed, valid=split.valid, test=split.test)
 

@@ -225,10 +225,10 @@ def _label_of_edges(
     if targets.by_column:
         field_of(found, edges[0], config.split, "graph.split, where task.split.kind is column")
         split_is_text(found, edges[0], config.split)
-    if not targets.are_split:
-        return "none", 0
-    if not targets.have_labels:
+    if not targets.are_all_edges:
         return "link", 0
+    if not targets.have_labels:
+        return "none", 0
     if config.label_column not in found.names:
         raise TableError(
             f"has no column {config.label_column!r} (graph.label, where task.kind is edge); it has "

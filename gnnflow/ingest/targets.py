@@ -62,7 +62,12 @@ class EdgeTargets:
     @property
     def are_split(self) -> bool:
         """Whether edges are in splits: those that are scored alone are in none, and none is held out."""
-        return self.have_labels or not self.are_all_edges
+        return self.have_labels if self.are_all_edges else self.task.split.kind != "none"
+
+    @property
+    def hide_edges(self) -> bool:
+        """Whether some edges carry no messages, because they are held out."""
+        return self.are_split and not self.held_out_carry
 
     @property
     def by_column(self) -> bool:

@@ -42,6 +42,12 @@ def check_labels(run: ResolvedRun) -> None:
 
     config = run.config
     if config.task.kind == "link":
+        if config.task.split.kind == "none":
+            raise TrainingError(
+                "none holds no edges out, so nothing can be trained",
+                where="task.split.kind",
+                fix="Set it to random, time or column, or score with a published model: gnnflow score.",
+            )
         _check_choices(config, "link")
         return
     known = _known_targets(run)

@@ -4,6 +4,9 @@ Where the champion is the version of this config's own run, GraphInfer has score
 predictions are the answer. Otherwise the champion's weights and its own sampling score today's graph store, under the
 same parity certificate as any run; where that store is not there it is made, and it needs no labels. After a rollback
 the stage gives the restored model's predictions.
+
+Nothing trains here, so no edge is held out: where the config's run hides edges from its model (links, and labels of
+edges that carry no messages) the tables are ingested once more with every edge in them, also for the run's own version.
 """
 
 from __future__ import annotations
@@ -16,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from gnnflow import registry
 from gnnflow.config import STAGES, Config, config_from_dict
+from gnnflow.config.task_section import NoSplit
 from gnnflow.graph.errors import ConfigError, RegistryError
 from gnnflow.graph.facts import GraphFacts, SelectFacts
+from gnnflow.ingest.targets import EdgeTargets
 from gnnflow.registry.versions import CONFIG
 from gnnflow.stages.base import StageResult
 from gnnflow.stages.champion import other_code
@@ -61,6 +66,7 @@ def run(context: StageContext) -> ScoreResult:
     config turns the certificate off.
     """
     begin = time.monotonic()
+    context = _with_all_edges(context)
     config = context.config
     if not config.infer.parity_samples:
         raise ConfigError(
@@ -89,6 +95,7 @@ def run(context: StageContext) -> ScoreResult:
 
 def is_quick(context: StageContext) -> bool:
     """Return whether the predictions of the model in service are there."""
+    context = _with_all_edges(context)
     _, version = _in_service(context.config)
     if version is None:
         return False
@@ -99,6 +106,19 @@ def is_quick(context: StageContext) -> bool:
     theirs = _theirs(context, version)
     scored = theirs.run.workspace.artifact("score", _fingerprint(theirs, version))
     return committed(scored) and all(map(committed, _reads(theirs, version)[:-1]))
+
+
+def _with_all_edges(context: StageContext) -> StageContext:
+    """Return the run of the same tables in which no edge is held out: this one where none is."""
+    task = context.config.task
+    targets = EdgeTargets.of(task, context.config.graph, seed=context.config.seed)
+    if targets is None or not targets.hide_edges:
+        return context
+    changed = {"split": NoSplit()} if task.kind == "link" else {"messages": True}
+    # where training began changes no score, and may be gone
+    train = context.config.train.model_copy(update={"start": None})
+    config = context.config.model_copy(update={"task": task.model_copy(update=changed), "train": train})
+    return replace(context, run=resolve(config, tables=context.run.tables))
 
 
 def _in_service(config: Config) -> tuple[str, Version | None]:

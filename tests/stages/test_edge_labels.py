@@ -19,6 +19,7 @@ from gnnflow.stages.pairs import score_pairs
 from gnnflow.stages.pipeline import run as run_pipeline
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.graph_store import GraphStore
+from gnnflow.storage.manifest import read_manifest
 from tests.small_graphs import graph_config
 from tests.stages.test_links import write_groups
 
@@ -209,6 +210,21 @@ def test_an_edge_that_is_scored_alone_is_not_held_out_whatever_its_model_was_tra
     assert score.run(later).rows == edges.num_rows
     assert later.artifact("ingest").facts(GraphFacts).num_edges == edges.num_rows
     assert context.artifact("ingest").facts(GraphFacts).num_edges < edges.num_rows
+
+
+@pytest.mark.table(2)
+@pytest.mark.parametrize("split", [SHARES, {"kind": "random", "valid": 0.2, "test": 0.2}], ids=["time", "random"])
+def test_a_published_model_holds_out_no_labelled_edge_either(tmp_path: Path, split: dict[str, Any]) -> None:
+    edges = write_labelled(tmp_path)
+    context = StageContext.of(config_of(tmp_path, task={"messages": False, "split": split}))
+    run_pipeline(context)
+    publish.run(context)
+    assert context.artifact("ingest").facts(GraphFacts).num_edges < edges.num_rows
+    scored = score.run(context)
+    store = GraphStore.of(scored.reads[0], read_manifest(scored.reads[0])).facts
+    assert (scored.rows, store.num_edges) == (edges.num_rows, edges.num_rows)
+    asked = config_of(tmp_path, task={"messages": False, "split": split}, infer={"targets": ["test"]})
+    assert score.run(StageContext.of(asked)).rows == store.splits["test"] > 0
 
 
 def test_pairs_are_not_scored_with_a_model_of_labels(done: tuple[Config, Any, Path]) -> None:

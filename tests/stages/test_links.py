@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnnflow.config import Config
-from gnnflow.graph.errors import ConfigError
+from gnnflow.graph.errors import ConfigError, TableError, TrainingError
 from gnnflow.graph.facts import FlatFacts
 from gnnflow.graphfeature.pairs import PairShard, read_pair_shard
 from gnnflow.layers import load_model
@@ -22,6 +22,7 @@ from gnnflow.stages.pairs import score_pairs
 from gnnflow.stages.pipeline import run as run_pipeline
 from gnnflow.stages.running import make_artifact
 from gnnflow.storage.graph_store import GraphStore
+from gnnflow.storage.manifest import read_manifest
 from gnnflow.train.minibatch import outputs_on_pairs
 from gnnflow.train.minibatch.preparing import Sample
 from tests.small_links import config_of, run_groups, write_groups
@@ -160,3 +161,60 @@ def test_metrics_of_nodes_are_refused_with_those_of_links(tmp_path: Path) -> Non
     write_groups(tmp_path)
     with pytest.raises(ConfigError, match=r"train.metric.*accuracy is not defined for links.*mrr or hits_at_1"):
         config_of(tmp_path, train={"metric": "accuracy"})
+
+
+def _published(folder: Path, split: dict[str, Any]) -> tuple[Config, pa.Table, pa.Table]:
+    """Publish a model of links and return its config, its predictions, and the edges, which have times and splits."""
+    write_groups(folder)
+    edges = pq.read_table(folder / "edges.parquet")
+    names = np.array(["train", "train", "train", "valid", "test"])[np.arange(edges.num_rows) * 5 // edges.num_rows]
+    edges = edges.append_column("timestamp", pa.array(range(edges.num_rows))).append_column("split", pa.array(names))
+    pq.write_table(edges, folder / "edges.parquet")
+    config = config_of(folder, task={"split": split}, train={"epochs": 1})
+    run_pipeline(StageContext.of(config))
+    return config, _by_id(publish.run(StageContext.of(config)).predictions), edges
+
+
+def _by_id(predictions: str) -> pa.Table:
+    return pq.read_table(predictions).sort_by("id")
+
+
+SPLITS = [
+    {"kind": "time", "valid": 0.1, "test": 0.1},
+    {"kind": "random", "valid": 0.1, "test": 0.1},
+    {"kind": "column"},
+]
+
+
+@pytest.mark.parametrize("split", SPLITS, ids=lambda split: split["kind"])
+def test_a_published_model_scores_from_every_edge_the_newest_included(tmp_path: Path, split: dict[str, Any]) -> None:
+    config, trained, edges = _published(tmp_path, split)
+    context = StageContext.of(config)
+    first = score.run(context)
+    assert first.reads[0] != context.run.artifact("ingest")
+    assert GraphStore.of(first.reads[0], read_manifest(first.reads[0])).facts.num_edges == edges.num_rows
+    scored = _by_id(first.predictions)
+    assert not scored.equals(trained)
+    assert score.run(context).reused
+    assert score.is_quick(context)
+    # the newest edge, and without splits or times: nothing of these is read
+    new = pa.table({"src": ["n0"], "dst": ["n1"]})
+    pq.write_table(pa.concat_tables([edges.select(["src", "dst"]), new]), tmp_path / "edges.parquet")
+    later = _by_id(score.run(StageContext.of(config)).predictions)
+    changed = [before != after for before, after in zip(scored.to_pylist(), later.to_pylist(), strict=True)]
+    assert changed[later["id"].to_pylist().index("n1")]
+
+
+def test_shares_that_hold_out_no_edge_are_fine_where_nothing_trains(tmp_path: Path) -> None:
+    config, _, _ = _published(tmp_path, SPLITS[0])
+    expected = score.run(StageContext.of(config)).predictions
+    none = config_of(tmp_path, task={"split": {"kind": "time", "valid": 0, "test": 0}}, train={"epochs": 1})
+    assert score.run(StageContext.of(none)).predictions == expected
+    with pytest.raises(TableError, match="no edge is in split 'valid'"):
+        run_pipeline(StageContext.of(none))
+
+
+def test_nothing_is_trained_without_held_out_edges(tmp_path: Path) -> None:
+    write_groups(tmp_path)
+    with pytest.raises(TrainingError, match=r"task\.split\.kind: none holds no edges out, so nothing can be trained"):
+        run_pipeline(StageContext.of(config_of(tmp_path, task={"split": {"kind": "none"}})))

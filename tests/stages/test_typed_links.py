@@ -17,6 +17,7 @@ from gnnflow.graph.errors import TableError, TrainingError
 from gnnflow.graph.facts import FlatFacts
 from gnnflow.graphfeature.pairs import read_pair_shard
 from gnnflow.layers import load_model
+from gnnflow.stages import publish, score
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.pairs import score_pairs
 from gnnflow.stages.pipeline import run as run_pipeline
@@ -171,6 +172,24 @@ def test_links_give_embeddings_of_both_ends_with_the_users_ids(linked: tuple[Con
     found = sorted(zip(table["type"].to_pylist(), table["id"].to_pylist(), strict=True))
     nodes = {kind: pq.read_table(folder / f"{kind}.parquet")["id"].to_pylist() for kind in ("account", "merchant")}
     assert found == sorted((kind, each) for kind, ids in nodes.items() for each in ids)
+
+
+def test_a_published_model_scores_from_every_edge_of_the_relation_and_its_reverse(
+    linked: tuple[Config, Any, Path],
+) -> None:
+    config, result, folder = linked
+    context = StageContext.of(config)
+    assert publish.run(context).promoted
+    scored = score.run(context)
+    store = GraphStore.of(scored.reads[0], manifest.read_manifest(scored.reads[0]))
+    edges, given = edges_of(store), ends_in(pq.read_table(folder / f"{PAYS}.parquet"))
+    assert sorted(edges[PAYS]) == sorted(given) == sorted((a, b) for b, a in edges[REVERSE])
+    before, after = (
+        pq.read_table(uri).sort_by([("type", "ascending"), ("id", "ascending")])
+        for uri in (result.predictions, scored.predictions)
+    )
+    assert before["id"].equals(after["id"])
+    assert not before["embedding"].equals(after["embedding"])
 
 
 @pytest.mark.slow
