@@ -63,7 +63,7 @@ def _read_edgelist(path: str, options: Options) -> Any:
     content = read_bytes(path)
     lines = (line.strip() for line in io.BytesIO(content))
     first = next((line for line in lines if line and not line.startswith(b"#")), b"")
-    if is_header(names := first.decode(errors="replace").split()):
+    if is_header(names := first.decode(errors="replace").split()[:2]):
         raise TableError(
             f"its first line is a header, which NetworkX would read as an edge: {' '.join(names)}",
             where=path,

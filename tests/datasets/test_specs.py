@@ -129,6 +129,11 @@ def test_text_formats_of_networkx_keep_the_graph(networkx, tmp_path, suffix):
     assert set(tables.edges["weight"].to_pylist()) == {2.0}
 
 
+def test_attributes_called_like_ends_make_no_header_of_an_edge(networkx, tmp_path):
+    (tmp_path / "g.edgelist").write_text("a b {'source': 1, 'target': 2}\n")
+    assert import_spec(f"networkx:{tmp_path / 'g.edgelist'}").edges.num_rows == 2
+
+
 def test_an_edge_list_can_be_directed(networkx, tmp_path):
     (tmp_path / "g.edgelist").write_text("a b\nb c\n")
     tables = import_spec(f"networkx:{tmp_path / 'g.edgelist'}", options={"directed": "true"})
