@@ -20,22 +20,22 @@ _FORMATS = (".graphml", ".gml", ".edgelist")
 _PARSING = (ArithmeticError, AttributeError, LookupError, RecursionError, SyntaxError, TypeError, ValueError)
 
 
-def load_networkx(path: str, options: Options, _: Callable[[str], None]) -> GraphTables:
+def load_networkx(path: str, options: Options, tell: Callable[[str], None]) -> GraphTables:
     """Return the tables of a GraphML, GML or edge-list file.
 
     Options: node_attributes and edge_attributes (names separated by commas; all where not given), label, split, weight;
-    for GML `ids` (label or id: what names a node); for edge lists `directed`. Raises TableError for another format and
-    for a file that does not parse.
+    for GML `ids` (what names a node: id, label or another attribute); for edge lists `directed`. Raises TableError for
+    another format and for a file that does not parse.
     """
     suffix = next((suffix for suffix in _FORMATS if path.endswith(suffix)), None)
     if suffix is None:
         raise TableError(f"is none of {', '.join(_FORMATS)}", where=path, fix="Write the graph as GraphML.")
     require_file(path)
-    graph = _READERS[suffix](path, options)
+    graph = _READERS[suffix](path, options, tell)
     node_attributes, edge_attributes = options.names("node_attributes"), options.names("edge_attributes")
     label, split, weight = (options.take(name, name) for name in ("label", "split", "weight"))
     options.finish()
-    return from_networkx(
+    tables = from_networkx(
         graph,
         node_attributes=node_attributes,
         edge_attributes=edge_attributes,
@@ -43,9 +43,15 @@ def load_networkx(path: str, options: Options, _: Callable[[str], None]) -> Grap
         split=split,
         weight=weight,
     )
+    held = {"label": (label, tables.nodes), "split": (split, tables.nodes), "weight": (weight, tables.edges)}
+    found = (
+        f"{role} from {name!r}" if role in table.column_names else f"no {role}" for role, (name, table) in held.items()
+    )
+    tell(f"{path}: {'; '.join(found)}")
+    return tables
 
 
-def _read_graphml(path: str, _: Options) -> Any:
+def _read_graphml(path: str, _: Options, __: Callable[[str], None]) -> Any:
     content = read_bytes(path)
     # Entities can expand to gigabytes or name other files; GraphML needs none.
     if b"<!DOCTYPE" in content or b"<!ENTITY" in content:
@@ -53,11 +59,30 @@ def _read_graphml(path: str, _: Options) -> Any:
     return _parse(path, "read_graphml", content)
 
 
-def _read_gml(path: str, options: Options) -> Any:
-    return _parse(path, "read_gml", read_bytes(path), label=options.take("ids", "label"))
+def _read_gml(path: str, options: Options, tell: Callable[[str], None]) -> Any:
+    """Return the graph of a GML file. NetworkX would make nodes' labels their names and drop them: they stay.
+
+    Option `ids` says what names a node: an attribute, or `id`. Without it the label does where it can: every node has
+    another one, all text or all integers.
+    """
+    networkx = load_library("networkx", extra="networkx")
+    chosen = options.take("ids", "") if options.has("ids") else None
+    graph = _parse(path, "read_gml", read_bytes(path), label="id")
+    names = {} if chosen == "id" else dict(graph.nodes(data="label" if chosen is None else chosen))
+    can_name = any(all(isinstance(name, kind) for name in names.values()) for kind in (str, int))
+    can_name = can_name and len({*names.values()}) == len(names)
+    if chosen not in (None, "id") and not can_name:
+        raise TableError(
+            f"attribute {chosen!r} does not name the nodes: it is missing, the same for two, or no text and no integer",
+            where=path,
+            fix="Leave ids out, or give --option ids=id.",
+        )
+    named = bool(names) and can_name
+    tell(f"{path}: ids from {((chosen or 'label') if named else 'id')!r}")
+    return networkx.relabel_nodes(graph, names) if named else graph
 
 
-def _read_edgelist(path: str, options: Options) -> Any:
+def _read_edgelist(path: str, options: Options, _: Callable[[str], None]) -> Any:
     networkx = load_library("networkx", extra="networkx")
     kind = networkx.DiGraph if options.boolean("directed", default=False) else networkx.Graph
     content = read_bytes(path)

@@ -55,7 +55,7 @@ def _node_columns(
     metadata: dict[str, str] = {}
     columns = {"id": _ids(ids)}
     for name in names if names is not None else [name for name in present if name not in (label, split)]:
-        columns |= _column(name, found, elements)
+        columns |= _another(_column(name, found, elements), columns)
     if label in present:
         columns["label"], metadata = _labels([stored.get(label) for stored in found], label)
     if split in present:
@@ -70,7 +70,7 @@ def _edge_table(graph: Any, names: Sequence[str] | None, weight: str) -> pa.Tabl
     present = _names(found)
     columns = {"src": _ids([edge[0] for edge in listed]), "dst": _ids([edge[1] for edge in listed])}
     for name in names if names is not None else [name for name in present if name != weight]:
-        columns |= _column(name, found, elements)
+        columns |= _another(_column(name, found, elements), columns)
     if weight in present:
         columns["weight"] = _numbers(weight, _values(weight, found, elements))["weight"].cast(pa.float32())
     edges = pa.table(columns)
@@ -131,6 +131,18 @@ def _column(name: str, found: Sequence[Mapping[str, Any]], elements: Sequence[st
                 fix="Give numbers everywhere, or lists of one length.",
             )
     return _numbers(free_name(name), values)
+
+
+def _another(column: dict[str, pa.Array], columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+    """Return the columns of an attribute. Raises TableError where one is called like another attribute's."""
+    for name in column:
+        if name in columns:
+            raise TableError(
+                f"two columns would be called {name!r}",
+                where=_WHERE,
+                fix="Rename one of the attributes, or name only those to write.",
+            )
+    return column
 
 
 def _length(value: Any) -> int | None:

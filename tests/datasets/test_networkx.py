@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from gnnflow.datasets import from_networkx
+from gnnflow.datasets import from_networkx, import_spec
 from gnnflow.graph.errors import TableError
 
 networkx = pytest.importorskip("networkx", reason="needs gnnflow[networkx]")
@@ -76,9 +76,27 @@ def test_labels_keep_their_task(labels, expected):
     assert from_networkx(graph).nodes["label"].to_pylist() == expected
 
 
+@pytest.mark.parametrize("suffix", ["graphml", "gml"])
+def test_attributes_called_like_columns_of_the_tables_stay(tmp_path, suffix):
+    graph = networkx.DiGraph()
+    graph.add_node("n", id=5, name="x", source=1, target=2, weight=1.5)
+    graph.add_edge("n", "n", label="e", name="y", id="e0", weight=2)
+    getattr(networkx, f"write_{suffix}")(graph, tmp_path / f"g.{suffix}")
+    tables = import_spec(f"networkx:{tmp_path / f'g.{suffix}'}")
+    nodes, edges = tables.nodes.to_pylist()[0], tables.edges.to_pylist()[0]
+    assert {"id": "n", "name": "x", "source": 1, "target": 2, "attribute_weight": 1.5}.items() <= nodes.items()
+    assert edges == {"src": "n", "dst": "n", "attribute_label": "e", "name": "y", "attribute_id": "e0", "weight": 2}
+
+
 def with_node(**attributes):
     graph = friends()
     graph.add_node("dan", **attributes)
+    return graph
+
+
+def with_attributes(**attributes):
+    graph = networkx.Graph()
+    graph.add_node("a", **attributes)
     return graph
 
 
@@ -89,6 +107,7 @@ def with_node(**attributes):
         (with_node(age=1, place=[0.0]), r"node 'dan': attribute 'place' is \[0\.0\], the first is \[0\.5, 1\.0\]"),
         (with_node(age="old", place=[0.0, 0.0]), "node 'dan': attribute 'age' is 'old'"),
         (with_node(age=1, place=[0.0, 0.0], split="dev"), "node 'dan': attribute 'split' is 'dev'"),
+        (with_attributes(id=1, attribute_id=2), "two columns would be called 'attribute_id'"),
         (networkx.Graph([("a", 1)]), "node 1 is int: ids are all integers or all strings"),
         (networkx.grid_2d_graph(2, 2), r"node \(0, 0\) is tuple"),
     ],

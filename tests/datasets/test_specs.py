@@ -129,6 +129,51 @@ def test_text_formats_of_networkx_keep_the_graph(networkx, tmp_path, suffix):
     assert set(tables.edges["weight"].to_pylist()) == {2.0}
 
 
+def gml(*labels):
+    nodes = [f"node [ id {10 + number} label {label} age {number} ]" for number, label in enumerate(labels)]
+    edge = 'edge [ source 10 target 11 label "e" ]'
+    return f"graph [ directed 1 {' '.join(node.replace('label None ', '') for node in nodes)} {edge} ]"
+
+
+@pytest.mark.parametrize(
+    ("labels", "ids", "expected"),
+    [
+        (['"spam"', '"ham"', '"spam"'], [10, 11, 12], [1, 0, 1]),
+        (['"spam"', '"ham"', None], [10, 11, 12], [1, 0, None]),
+        ([1, 0, 1], [10, 11, 12], [1, 0, 1]),
+        ([0.5, 1.5, 2.5], [10, 11, 12], [0.5, 1.5, 2.5]),
+        (['"ann"', '"bob"', '"cid"'], ["ann", "bob", "cid"], [0, 1, 2]),
+        ([3, 1, 2], [3, 1, 2], [3, 1, 2]),
+    ],
+)
+def test_the_label_of_a_gml_node_stays_and_names_it_where_it_can(networkx, tmp_path, labels, ids, expected):
+    (tmp_path / "g.gml").write_text(gml(*labels))
+    told = []
+    tables = import_spec(f"networkx:{tmp_path / 'g.gml'}", tell=told.append)
+    assert tables.nodes.to_pydict() == {"id": ids, "age": [0, 1, 2], "label": expected}
+    assert tables.edges.to_pydict() == {"src": ids[:1], "dst": ids[1:2], "attribute_label": ["e"]}
+    assert f"ids from {'id' if ids[0] == 10 else 'label'!r}" in told[0]
+    assert "label from 'label'; no split; no weight" in told[1]
+
+
+def test_what_names_the_nodes_of_a_gml_file_can_be_said(networkx, tmp_path):
+    (tmp_path / "g.gml").write_text(gml('"ann"', '"bob"', '"ann"'))
+    spec = f"networkx:{tmp_path / 'g.gml'}"
+    assert import_spec(spec, options={"ids": "age"}).nodes.to_pydict() == {
+        "id": [0, 1, 2],
+        "age": [0, 1, 2],
+        "label": [0, 1, 0],
+    }
+    assert import_spec(spec, options={"ids": "id", "label": "age"}).nodes.to_pydict() == {
+        "id": [10, 11, 12],
+        "attribute_label": ["ann", "bob", "ann"],
+        "label": [0, 1, 2],
+    }
+    for name in ("label", "nobody"):
+        with pytest.raises(TableError, match=rf"attribute '{name}' does not name the nodes.*--option ids=id"):
+            import_spec(spec, options={"ids": name})
+
+
 def test_attributes_called_like_ends_make_no_header_of_an_edge(networkx, tmp_path):
     (tmp_path / "g.edgelist").write_text("a b {'source': 1, 'target': 2}\n")
     assert import_spec(f"networkx:{tmp_path / 'g.edgelist'}").edges.num_rows == 2
