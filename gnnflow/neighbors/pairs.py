@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gnnflow.config import LinkTask
+from gnnflow.graph.errors import TableError
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.shards import labels_of
 from gnnflow.sampling.pairs import pool_draws, pool_owner, pool_rows
@@ -24,6 +25,7 @@ from gnnflow.storage.columns import to_matrix, to_numpy
 if TYPE_CHECKING:
     from gnnflow.config import PairTask
     from gnnflow.graph.arrays import Array, FloatArray, IntArray, KeyArray
+    from gnnflow.graph.facts import GraphFacts
     from gnnflow.sampling.pairs import Points
     from gnnflow.storage.graph_store import GraphStore
 
@@ -49,6 +51,33 @@ class PoolPlan:
             return cls(seed)
         negatives = task.negatives
         return cls(seed, negatives.pool, negatives.power if negatives.kind == "degree" else 0.0)
+
+
+def check_negatives(graph: GraphFacts, task: PairTask, *, where: str) -> None:
+    """Raise TableError where no pair can have a negative: every node to draw from is an end of the pair.
+
+    where: the table of the pairs.
+    """
+    if not isinstance(task, LinkTask) or task.split.kind == "none":  # nothing is trained
+        return
+    source, target = graph.pair_types
+    name, count = (graph.types[target].name, graph.types[target].num_nodes) if graph.types else ("", graph.num_nodes)
+    ends = 1 + (source == target)  # of a pair, among the nodes to draw from
+    if count <= ends:
+        raise TableError(
+            f"{name or 'the graph'} has {count} node{'s' if count != 1 else ''}: no negative exists, since a pair is "
+            f"told from pairs that lead to another {name or 'node'}",
+            where=where,
+            fix=f"Give the node table at least {ends + 1} nodes, or learn labels of edges: task.kind edge.",
+        )
+    bins = graph.relations[graph.pair_relation].degree_bins if graph.relations else graph.degree_bins
+    if task.negatives.kind != "uniform" and count - bins[0] <= 1:
+        raise TableError(
+            f"every edge that carries messages leads to one {name or 'node'}, and task.negatives.kind "
+            f"{task.negatives.kind} draws nodes that edges lead to: no negative exists",
+            where=where,
+            fix="Set task.negatives.kind: uniform.",
+        )
 
 
 def pool_weights(store: GraphStore, partition: int, plan: PoolPlan) -> Points:

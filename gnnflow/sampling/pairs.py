@@ -125,10 +125,13 @@ def _other(place: IntArray, sources: IntArray, targets: IntArray, candidates: In
         if not taken.any():
             return found
         place = np.where(taken, (place + 1) % len(candidates), place)
+    held = len(np.unique(candidates))
     raise TrainingError(
-        f"no negative can be drawn: the {len(candidates)} nodes to draw from are ends of the edge itself",
+        f"no negative can be drawn: the {len(candidates)} draws are of {held} node{'s' if held != 1 else ''}, which "
+        "are ends of the edge itself",
         where="task.negatives",
-        fix="Raise task.negatives.pool, or train.batch_size where negatives are drawn in the batch.",
+        fix="Raise task.negatives.pool where it is small, or train.batch_size where negatives are drawn in the batch. "
+        "If few nodes have in-edges, set task.negatives.kind: uniform.",
     )
 
 

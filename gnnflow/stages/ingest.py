@@ -10,6 +10,7 @@ from gnnflow.graph.labels import metrics_to_choose
 from gnnflow.ingest.job import IngestJob, run_rounds
 from gnnflow.ingest.tables import read_tables, without_features, without_times
 from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
+from gnnflow.neighbors.pairs import check_negatives
 from gnnflow.stages.bad_rows import check_bad_rows, tell_of_bad_rows
 from gnnflow.stages.base import Made
 from gnnflow.stages.resolve import FEWEST_PARTITIONS, stamps_of
@@ -56,6 +57,8 @@ def work(run: StageRun) -> Made:
     tell_of_bad_rows(result.facts.tables, run.artifact, tell)
     check_bad_rows(result.facts.tables, graph, run.artifact)
     _tell_of_classes(result, tell)
+    if run.config.task.kind != "node":
+        check_negatives(result.facts, run.config.task, where=tables.labelled.uri)
     for key, columns in result.facts.large_columns.items():
         tell(f"large numbers in {listed(columns)}: layers learn badly from such. Set {key}: standard.")
     return Made(

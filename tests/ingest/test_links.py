@@ -166,3 +166,14 @@ def test_another_split_is_another_store_and_other_keys_are_not(tmp_path: Path) -
     ]
     first, second, third = (StageContext.of(config).run.fingerprints["ingest"] for config in configs)
     assert first == second != third
+
+
+def test_two_nodes_have_no_negative_and_are_refused_by_ingest(tmp_path: Path) -> None:
+    write_graph(tmp_path, num_nodes=2, num_edges=60)
+    task = {"kind": "link", "split": {"kind": "time", "valid": 0.2, "test": 0.2}}
+    edges = pq.read_table(tmp_path / "edges.parquet")
+    stamps = pa.array(np.arange(edges.num_rows))
+    pq.write_table(edges.append_column("timestamp", stamps), tmp_path / "edges.parquet")
+    config = graph_config(tmp_path, **{**LINK, "task": task}, graph={"timestamp": "timestamp", "partitions": 1})
+    with pytest.raises(TableError, match=r"the graph has 2 nodes: no negative exists.* at least 3 nodes"):
+        ingested(config)

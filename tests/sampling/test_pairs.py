@@ -78,9 +78,10 @@ def test_an_end_of_the_edge_is_never_its_negative() -> None:
     assert not (drawn == targets[:, None]).any()
 
 
-@pytest.mark.parametrize("candidates", [[], [0, 1]])
+@pytest.mark.parametrize("candidates", [[], [0, 1], [1, 1, 1]])
 def test_a_pool_of_the_ends_alone_is_refused(candidates: list[int]) -> None:
-    with pytest.raises(TrainingError, match=r"ends of the edge itself.*task.negatives.pool"):
+    held = len(set(candidates))
+    with pytest.raises(TrainingError, match=rf"of {held} node.*ends of the edge itself.*task.negatives.pool"):
         draw_negatives(
             keys_of(1),
             np.array([0]),

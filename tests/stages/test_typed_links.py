@@ -293,3 +293,35 @@ def test_a_batch_that_failed_is_kept_with_the_ids_and_features_of_what_its_edges
     offsets, index = (batch.tensors[f"features/{name}"].tolist() for name in ("offsets", "index"))
     for row, name in enumerate(batch.said["ids"]):
         assert index[offsets[row] : offsets[row + 1]] == merchants[name]
+
+
+def one_merchant(tables: dict[str, pa.Table]) -> dict[str, pa.Table]:
+    """The tables with one merchant, to which every payment goes."""
+    merchant, pays = tables["merchant"].slice(0, 1), tables[PAYS]
+    column = pays.schema.get_field_index("dst")
+    to_it = pays.set_column(column, "dst", pa.array(merchant["id"].to_pylist() * pays.num_rows))
+    return {**tables, "merchant": merchant, PAYS: to_it}
+
+
+@pytest.mark.parametrize("kind", ["uniform", "degree", "in_batch"])
+def test_a_type_of_one_node_is_refused_by_ingest(tmp_path: Path, kind: str) -> None:
+    config = config_of(tmp_path, one_merchant(typed_tables()), task={"negatives": {**NEGATIVES, "kind": kind}})
+    with pytest.raises(TableError, match=r"merchant has 1 node: no negative exists.* at least 2 nodes"):
+        store_of(config)
+
+
+def test_labels_of_edges_to_one_node_need_no_negative(tmp_path: Path) -> None:
+    tables = one_merchant(typed_tables())
+    labels = pa.array(np.arange(tables[PAYS].num_rows) % 2)
+    tables[PAYS] = tables[PAYS].append_column("illicit", labels)
+    task = {"kind": "edge", "decoder": {"kind": "mlp"}, "split": LINK["split"]}
+    assert store_of(config_of(tmp_path, tables, task=task, graph={"label": "illicit"})).facts.target == "merchant"
+
+
+@pytest.mark.parametrize("kind", ["degree", "in_batch"])
+def test_a_single_node_with_in_edges_is_refused_where_negatives_have_in_edges(tmp_path: Path, kind: str) -> None:
+    tables = {**typed_tables(), PAYS: one_merchant(typed_tables())[PAYS]}
+    config = config_of(tmp_path, tables, task={"negatives": {**NEGATIVES, "kind": kind}})
+    with pytest.raises(TableError, match=r"leads to one merchant.*task.negatives.kind: uniform"):
+        store_of(config)
+    assert store_of(config_of(tmp_path, tables)).facts.num_nodes
