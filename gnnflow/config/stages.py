@@ -112,7 +112,7 @@ STAGES: dict[str, Stage] = {
             "Train the model; a run that was killed continues at its checkpoint.",
             "gnnflow.stages.train:work",
             needs=(STORE, "select", "flat"),
-            version=3,
+            version=4,
             keys=stage_keys.train,
             own_code=stage_keys.own_training_code,
             starts_from_model=True,

@@ -103,7 +103,8 @@ class GraphFacts:
     large_columns: those of large numbers that nothing scales, by the key of the config that would
     (`gnnflow.ingest.sizes`). scales: by what the columns of each table are scaled that has such. columns_read: of each
     table the columns that its features or attributes were read from, in their order. class_counts: the labelled targets
-    of each class, where there are classes and not very many.
+    of each class, where there are classes and not very many. train_class_counts: the train targets of each class, or
+    with each label where a target has several.
     """
 
     num_nodes: int
@@ -137,6 +138,7 @@ class GraphFacts:
     scales: dict[str, ColumnScale] = field(default_factory=dict)
     columns_read: dict[str, tuple[str, ...]] = field(default_factory=dict)
     class_counts: tuple[int, ...] = ()
+    train_class_counts: tuple[int, ...] = ()
 
     @cached_property
     def schema(self) -> GraphSchema:

@@ -49,7 +49,8 @@ class TrainFacts:
 
     attempts: how several ranks fared, in order; empty where training was one process. profiles: of each rank, the
     seconds per epoch of each part of its work (`<part>_seconds`), of the epochs after the first. device: what it
-    computed on, by its name; empty for the CPU.
+    computed on, by its name; empty for the CPU. constant: as half a sentence, what the model predicts for every target
+    of the last split, where that is one prediction and the labels differ.
     """
 
     metrics: Figures
@@ -59,6 +60,7 @@ class TrainFacts:
     attempts: tuple[RankAttempt, ...] = ()
     profiles: tuple[Figures, ...] = ()
     device: str = ""
+    constant: str = ""
 
 
 @dataclass(frozen=True)

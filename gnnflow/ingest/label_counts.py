@@ -11,7 +11,7 @@ from gnnflow.graph.errors import TableError
 from gnnflow.graph.labels import LABEL_KINDS, LabelUnit
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.moments import Moments, moments_of, scale_of
-from gnnflow.storage.columns import to_numpy
+from gnnflow.storage.columns import to_matrix, to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,18 +29,20 @@ _MOST_LOST = 0.01  # of the deviation: an error that a model's own hides
 
 def label_counts(rows: pa.Table, kind: LabelKind) -> dict[str, Any]:
     """Return what a task counts of the labels of its targets, rows with our columns label and split."""
-    traits, label = LABEL_KINDS[kind], rows["label"]
+    traits, label, is_train = LABEL_KINDS[kind], rows["label"], to_numpy(rows["split"]) == _TRAIN
     if traits.is_class:
         numbers = to_numpy(label)
         held = numbers[numbers >= 0]
         largest = int(held.max(initial=-1))
-        # more than a person would look for are not told apart
-        few = {} if largest >= _MANY_CLASSES else {"class_counts": np.bincount(held).tolist()}
-        return {"label_max": largest, **few}
+        if largest >= _MANY_CLASSES:  # more than a person would look for are not told apart
+            return {"label_max": largest}
+        trained_on = np.bincount(numbers[is_train & (numbers >= 0)]).tolist()
+        return {"label_max": largest, "class_counts": np.bincount(held).tolist(), "train_class_counts": trained_on}
     if traits.has_classes:
-        return {}
-    trained_on = np.asarray(to_numpy(label), np.float64)[to_numpy(rows["split"]) == _TRAIN]
-    return {"label_moments": asdict(moments_of(trained_on[:, None]))}
+        positives = (to_matrix(label)[is_train] > 0).sum(axis=0)
+        return {"train_class_counts": positives.tolist()} if len(positives) <= _MANY_CLASSES else {}
+    numbers = np.asarray(to_numpy(label), np.float64)[is_train]
+    return {"label_moments": asdict(moments_of(numbers[:, None]))}
 
 
 def num_classes_of(records: Sequence[TaskRecord], job: IngestJob) -> int:
@@ -53,7 +55,16 @@ def num_classes_of(records: Sequence[TaskRecord], job: IngestJob) -> int:
 
 def class_counts_of(records: Sequence[TaskRecord], job: IngestJob) -> tuple[int, ...]:
     """Return how many targets each class has; nothing where there are very many, or no classes."""
-    counted = [record.counts["class_counts"] for record in records if "class_counts" in record.counts]
+    return _added("class_counts", records, job)
+
+
+def train_class_counts_of(records: Sequence[TaskRecord], job: IngestJob) -> tuple[int, ...]:
+    """Return how many train targets each class has, or each label of several; nothing where there are very many."""
+    return _added("train_class_counts", records, job)
+
+
+def _added(key: str, records: Sequence[TaskRecord], job: IngestJob) -> tuple[int, ...]:
+    counted = [record.counts[key] for record in records if key in record.counts]
     if not counted or len(counted) < sum("label_max" in record.counts for record in records):
         return ()
     total = np.zeros(max(num_classes_of(records, job), *map(len, counted)), np.int64)

@@ -12,7 +12,7 @@ import numpy as np
 from gnnflow.graph.facts import ColumnCounts, FeatureFacts, GraphFacts, RelationFacts, TypeFacts
 from gnnflow.graph.row_counts import BadRows, RowCounts
 from gnnflow.graph.splits import SPLITS
-from gnnflow.ingest.label_counts import class_counts_of, label_unit_of, num_classes_of
+from gnnflow.ingest.label_counts import class_counts_of, label_unit_of, num_classes_of, train_class_counts_of
 from gnnflow.ingest.sizes import large_columns
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ def facts_of(
         scales=scales,
         columns_read=columns_read(job),
         class_counts=class_counts_of(steps.targets, job),
+        train_class_counts=train_class_counts_of(steps.targets, job),
     )
 
 

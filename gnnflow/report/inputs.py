@@ -20,6 +20,7 @@ import numpy.typing as npt
 from gnnflow.graph.labels import BOUNDS, LabelKind
 from gnnflow.graph.row_counts import RowCounts
 from gnnflow.graph.run_facts import Compared
+from gnnflow.graph.train_labels import UnlearnableLabels
 
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.floating[Any]]
@@ -175,7 +176,8 @@ class ReportInputs:
     is the headline. task: the `task.kind`. streamed: training read the graph from files while it computed
     (`train.memory`). unread: columns of edge attributes that neither a layer nor a decoder of the model reads. large:
     columns of large numbers, by the key that would scale them. tables: the rows of each table, and those of them that
-    were quarantined by reason.
+    were quarantined by reason. unlearnable: what no training target, or every one, has for a label. constant: see
+    `TrainFacts`.
     """
 
     name: str
@@ -204,6 +206,8 @@ class ReportInputs:
     unread: Sequence[str] = ()
     large: Mapping[str, Sequence[str]] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    unlearnable: UnlearnableLabels | None = None
+    constant: str = ""
 
     @property
     def spent_seconds(self) -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gnnflow.config.table_names import tables_by_name
 from gnnflow.graph.errors import TableError, listed
 from gnnflow.graph.labels import metrics_to_choose
+from gnnflow.graph.train_labels import unlearnable_labels
 from gnnflow.ingest.job import IngestJob, run_rounds
 from gnnflow.ingest.tables import read_tables, without_features, without_times
 from gnnflow.ingest.targets import DrawnSplit, EdgeTargets
@@ -71,12 +72,14 @@ def work(run: StageRun) -> Made:
 
 
 def _tell_of_classes(result: IngestResult, tell: Callable[[str], None]) -> None:
-    """Say which classes no row has."""
+    """Say which classes no row has, and which labels training cannot teach."""
     if missing := [number for number, held in enumerate(result.facts.class_counts) if not held]:
         names = dict(enumerate(result.facts.class_names))
         shown = listed([names.get(number, str(number)) for number in missing])
         what = "row has class" if len(missing) == 1 else "row has any of the classes"
         tell(f"no {what} {shown}: a model has an output for each of {result.facts.num_classes:,} all the same")
+    if unlearnable := unlearnable_labels(result.facts).text:
+        tell(f"{unlearnable}: no model can learn that, and metrics count it all the same")
 
 
 def _check_partitions(run: StageRun, tables: Tables) -> None:

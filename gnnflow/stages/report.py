@@ -14,6 +14,7 @@ from gnnflow.graph.labels import LABEL_KINDS
 from gnnflow.graph.run_facts import InferFacts, TrainFacts
 from gnnflow.graph.schema import UNTYPED
 from gnnflow.graph.splits import SPLITS
+from gnnflow.graph.train_labels import unlearnable_labels
 from gnnflow.partition.job import BALANCE
 from gnnflow.report.inputs import (
     BlowUp,
@@ -113,6 +114,8 @@ def _inputs(
         large=graph.large_columns,
         quarantined={f"{name} rows": rows.rows_quarantined for name, rows in graph.tables.items()},
         tables=graph.tables,
+        unlearnable=unlearnable_labels(graph),
+        constant=trained.constant,
         versions={**stored.manifest.versions, **artifacts["train"].manifest.versions},
     )
 

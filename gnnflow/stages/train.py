@@ -15,6 +15,7 @@ from gnnflow.config.train_section import is_streamed, needs_ranks
 from gnnflow.graph.errors import ClusterError
 from gnnflow.graph.facts import FlatFacts
 from gnnflow.graph.run_facts import TrainFacts
+from gnnflow.graph.train_labels import check_labels
 from gnnflow.stages.base import Made
 from gnnflow.stages.curves import open_curves
 from gnnflow.stages.model_size import check_trained_size
@@ -71,6 +72,7 @@ def work(run: StageRun) -> Made:
     from gnnflow.layers.model import build_model
     from gnnflow.layers.saved import save_model
 
+    check_labels(run.store.facts)
     config, trained_on = run.config, _trained_on(run)
     job = _job(run, trained_on)
     features = 1 if job.inputs.typed is not None else job.inputs.feature_width
@@ -197,4 +199,5 @@ def _facts(result: TrainResult, attempts: tuple[RankAttempt, ...]) -> TrainFacts
         attempts=attempts,
         profiles=tuple(dict(row) for row in result.profiles),
         device=result.device,
+        constant=result.constant,
     )

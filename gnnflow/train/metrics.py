@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 
 from gnnflow.graph.arrays import Array, BoolArray, FloatArray, IntArray
+from gnnflow.graph.errors import listed
 from gnnflow.graph.labels import BOUNDS, LABEL_KINDS, UNLABELLED, LabelKind
 from gnnflow.train.intervals import Interval, intervals_of, one_against_rest, ranks_of
 
@@ -31,13 +32,14 @@ class Metrics:
     """Metrics by name, a note for each that is undefined or partial, the confusion counts, and intervals if asked for.
 
     confusion: int64 [C, C] (row: label, column: prediction) or, for multi-label, [C, 2, 2]; None for
-    regression.
+    regression. constant: the prediction, where it is the same for every target and their labels differ; else empty.
     """
 
     values: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     confusion: IntArray | None = None
     intervals: dict[str, Interval] = field(default_factory=dict)
+    constant: str = ""
 
     def named(self, split: str) -> dict[str, float]:
         """Return the values under flat names such as `test.accuracy`, bounds as `test.accuracy_low` and `..._high`."""
@@ -82,7 +84,33 @@ def metrics_of(
             notes.append(f"{name} is undefined: {reason}")
     counts = measures.confusion(logits, labels) if names is None and len(labels) else None
     bounds = intervals_of(values, logits, labels, label_kind=label_kind) if intervals else {}
-    return Metrics(values, tuple(notes), counts, bounds)
+    constant = measures.constant(logits) if names is None and _differ(labels, label_kind) else ""
+    return Metrics(values, tuple(notes), counts, bounds, constant)
+
+
+def _differ(labels: Array, label_kind: LabelKind) -> bool:
+    """Return whether predictions should differ, as labels do; those of links are 0, the place of the true target."""
+    return len(labels) > 0 and (label_kind == "link" or bool((labels != labels[0]).any()))
+
+
+def _constant_class(logits: FloatArray) -> str:
+    guess = logits.argmax(axis=1)
+    return f"class {guess[0]}" if (guess == guess[0]).all() else ""
+
+
+def _constant_labels(logits: FloatArray) -> str:
+    guess = logits > 0
+    if (guess != guess[0]).any():
+        return ""
+    return f"labels {listed([str(number) for number in np.flatnonzero(guess[0])])}" if guess[0].any() else "no label"
+
+
+def _constant_number(logits: FloatArray) -> str:
+    return f"{logits[0, 0]:.6g}" if (logits[:, 0] == logits[0, 0]).all() else ""
+
+
+def _constant_score(logits: FloatArray) -> str:
+    return "one score" if (logits == logits[0, 0]).all() else ""
 
 
 def _predicted_class(logits: FloatArray, labels: Array) -> IntArray:
@@ -218,15 +246,20 @@ def _no_confusion(logits: FloatArray, labels: Array) -> None:
 
 @dataclass(frozen=True)
 class _Measures:
-    """How predictions of one label kind are measured: its metrics by name, and its confusion counts."""
+    """How predictions of one label kind are measured: its metrics by name, and its confusion counts.
+
+    constant: names the prediction that all targets [N > 0] have; empty where predictions differ.
+    """
 
     metrics: dict[str, Callable[[FloatArray, Array, list[str]], float]]
+    constant: Callable[[FloatArray], str]
     confusion: Callable[[FloatArray, Array], IntArray | None] = _no_confusion
 
 
 _MEASURES: dict[LabelKind, _Measures] = {
     "single": _Measures(
         {"accuracy": _accuracy, "micro_f1": _accuracy, "macro_f1": _macro_f1, "roc_auc": _roc_auc},
+        _constant_class,
         _class_confusion,
     ),
     "multi": _Measures(
@@ -237,9 +270,10 @@ _MEASURES: dict[LabelKind, _Measures] = {
             "roc_auc": _multi_auc,
             "roc_auc_micro": _multi_auc_micro,
         },
+        _constant_labels,
         _multi_confusion,
     ),
-    "regression": _Measures({"mae": _mae, "rmse": _rmse}),
+    "regression": _Measures({"mae": _mae, "rmse": _rmse}, _constant_number),
     "link": _Measures(
         {
             "mrr": _mrr,
@@ -247,7 +281,8 @@ _MEASURES: dict[LabelKind, _Measures] = {
             "hits_at_10": _hits(10),
             "hits_at_50": _hits(50),
             "roc_auc": _link_auc,
-        }
+        },
+        _constant_score,
     ),
-    "none": _Measures({}),
+    "none": _Measures({}, lambda _: ""),
 }

@@ -40,7 +40,7 @@ class TrainResult:
     Rows hold epoch, train_loss, lr (of the last update), samples_per_second, seconds and those of the epoch's parts
     (see `profile.py`) and, with a validation split, valid_loss and valid_<metric>. Metrics are `<split>.<name>`,
     `baseline.<split>.<name>` and `train.*` figures. confusion: by split, see `Metrics`. profiles: of each rank, the
-    mean over epochs. device: what computed it, see `TrainFacts`.
+    mean over epochs. device, constant: see `TrainFacts`.
     """
 
     weights: bytes
@@ -50,6 +50,7 @@ class TrainResult:
     confusion: dict[str, IntArray] = field(default_factory=dict)
     profiles: tuple[Row, ...] = ()
     device: str = ""
+    constant: str = ""
 
 
 def train(
@@ -90,6 +91,7 @@ def train(
         profiles=profiles,
         confusion={split: each.confusion for split, each in found.items() if each.confusion is not None},
         device=described(device),
+        constant=_constant(found),
     )
 
 
@@ -118,7 +120,15 @@ def _train_one(
     for split, each in found.items():
         for note in each.notes:
             progress.message(f"{name}: {split}: {note}")
+    if said := _constant(found):
+        progress.message(f"{name}: {said}. Try train.class_weight, more epochs or another train.lr.")
     return fitted, found
+
+
+def _constant(found: dict[str, Metrics]) -> str:
+    """Return what is predicted for every target of the last split, test where there is one; empty where it differs."""
+    split, last = list(found.items())[-1]
+    return last.constant and f"the model predicts {last.constant} for every {split} target, and their labels differ"
 
 
 def _options(job: TrainJob, name: str) -> FitOptions:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnnflow.config import GraphConfig
-from gnnflow.graph.errors import GuardError, TableError
+from gnnflow.graph.errors import GuardError, TableError, TrainingError
 from gnnflow.graph.row_counts import BadRows, RowCounts
 from gnnflow.stages import pipeline
 from gnnflow.stages.bad_rows import check_bad_rows, tell_of_bad_rows
@@ -20,6 +20,7 @@ from tests.hearing import Heard
 from tests.small_graphs import graph_config, write_graph
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -32,6 +33,51 @@ def told(folder: Path, **sections: Any) -> str:
 def set_labels(folder: Path, labels: pa.Array) -> None:
     nodes = pq.read_table(folder / "nodes.parquet")
     pq.write_table(nodes.set_column(nodes.schema.get_field_index("label"), "label", labels), folder / "nodes.parquet")
+
+
+def label_rows(folder: Path, label: Callable[[int, str | None], Any]) -> None:
+    """Label each node by its number and its split."""
+    splits = pq.read_table(folder / "nodes.parquet")["split"].to_pylist()
+    set_labels(folder, pa.array([label(number, split) for number, split in enumerate(splits)]))
+
+
+@pytest.mark.parametrize(
+    ("label", "found"),
+    [
+        (lambda number, _: number // 4 % 3, ""),
+        (lambda number, split: 2 if split == "test" else number // 4 % 2, "no train row has class 2: "),
+        (lambda number, split: 2 if split is None else number // 4 % 2, "no train row has class 2: "),
+        (lambda _, split: int(split != "train"), "no train row has class 1 and every train row has class 0: "),
+        (lambda _, __: 1, "every train row has class 1: "),
+        (lambda number, _: [number // 4 % 2, 1 - number // 4 % 2], ""),
+        (lambda number, split: [number // 4 % 2, int(split != "train")], "no train row has label 1: "),
+        (lambda number, split: [number // 4 % 2, int(split == "train")], "every train row has label 1: "),
+    ],
+)
+def test_labels_that_training_cannot_teach_are_named_once(
+    tmp_path: Path, label: Callable[[int, str | None], Any], found: str
+) -> None:
+    write_graph(tmp_path)
+    label_rows(tmp_path, label)
+    text = told(tmp_path, graph={"partitions": 3})
+    assert text.count("train row has") == (2 if " and " in found else bool(found))
+    assert found in text
+
+
+@pytest.mark.parametrize(
+    ("label", "found"),
+    [
+        (lambda _, split: int(split != "train"), "every train row has class 0: a model learns nothing from 15 targets"),
+        (lambda _, split: [1, int(split != "train")], "no train row has label 1 and every train row has label 0"),
+    ],
+)
+def test_a_train_split_of_one_label_is_refused_before_training(
+    tmp_path: Path, label: Callable[[int, str | None], Any], found: str
+) -> None:
+    write_graph(tmp_path)
+    label_rows(tmp_path, label)
+    with pytest.raises(TrainingError, match=found):
+        pipeline.run(StageContext.of(graph_config(tmp_path)))
 
 
 def test_rows_that_were_set_aside_are_counted_by_table(tmp_path: Path) -> None:

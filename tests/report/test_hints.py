@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from gnnflow.graph.train_labels import UnlearnableLabels
 from gnnflow.report import BlowUp, Parity, PredictionSample, StageRow
 from gnnflow.report.hints import find_hints
 from gnnflow.report.pictures import pipeline_bars
@@ -73,6 +74,9 @@ def never_rules() -> PredictionSample:
         ({"curves": curves(0.9, 0.5, 0.4, 0.6)}, "The valid loss rises after epoch 3"),
         ({"best_epoch": 10}, "The last epoch was the best"),
         ({"predictions": never_rules()}, "One class is never found"),
+        ({"constant": "the model predicts class 0"}, "The model predicts the same for every target"),
+        ({"unlearnable": UnlearnableLabels(("2",), (), "class", False)}, "A class cannot be learned"),
+        ({"unlearnable": UnlearnableLabels((), ("2",), "label", False)}, "A label cannot be learned"),
         (
             {"blow_up": BlowUp(10, 125, 12.5, "shared", 1.0)},
             "GraphFlat writes 12.5\N{MULTIPLICATION SIGN} what it reads",
@@ -85,6 +89,21 @@ def never_rules() -> PredictionSample:
 )
 def test_advice_follows_from_its_figure(make_inputs, changes, title):
     assert title in titles(make_inputs(**changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"constant": "the model predicts class 0"},
+        {"unlearnable": UnlearnableLabels(("rules",), (), "class", False), "class_names": ("a", "rules", "c")},
+    ],
+)
+def test_a_class_that_cannot_be_found_is_said_once(make_inputs, changes):
+    assert "One class is never found" not in titles(make_inputs(predictions=never_rules(), **changes))
+
+
+def test_labels_that_can_all_be_learned_get_no_advice(make_inputs):
+    assert titles(make_inputs(unlearnable=UnlearnableLabels((), (), "class", False))) == []
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 import tracemalloc
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from sklearn import metrics as sk
 
 from gnnflow.train.metrics import metrics_of
+
+if TYPE_CHECKING:
+    from gnnflow.graph.labels import LabelKind
 
 
 def one_hot(classes: list[int], width: int) -> np.ndarray:
@@ -37,6 +41,33 @@ def test_binary_area_uses_the_difference_of_logits() -> None:
 def test_multi_class_area_is_one_against_the_rest() -> None:
     perfect = metrics_of(one_hot([0, 1, 2, 0], 3), np.array([0, 1, 2, 0]), label_kind="single")
     assert perfect.values["roc_auc"] == 1.0
+
+
+SAME = np.array([[1.0, -1.0], [2.0, -0.5]], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("kind", "logits", "labels", "found"),
+    [
+        ("single", SAME, [0, 1], "class 0"),
+        ("single", SAME, [0, 0], ""),
+        ("single", SAME, [0, -1], ""),
+        ("single", SAME[:, ::-1] * [[1], [-1]], [0, 1], ""),
+        ("multi", SAME, [[1.0, 0.0], [0.0, 1.0]], "labels 0"),
+        ("multi", -abs(SAME), [[1.0, 0.0], [0.0, 1.0]], "no label"),
+        ("multi", SAME * [[1], [-1]], [[1.0, 0.0], [0.0, 1.0]], ""),
+        ("regression", np.full((2, 1), 2.5), [1.0, 2.0], "2.5"),
+        ("regression", np.full((2, 1), 2.5), [2.0, 2.0], ""),
+        ("regression", SAME[:, :1], [1.0, 2.0], ""),
+        ("link", np.zeros((2, 3)), [0, 0], "one score"),
+        ("link", SAME, [0, 0], ""),
+    ],
+)
+def test_one_prediction_for_labels_that_differ_is_named(
+    kind: LabelKind, logits: Any, labels: list[Any], found: str
+) -> None:
+    numbers = np.array(labels, np.int64 if kind in ("single", "link") else np.float32)
+    assert metrics_of(np.asarray(logits, np.float32), numbers, label_kind=kind).constant == found
 
 
 def test_one_class_leaves_the_area_out_with_a_reason() -> None:

@@ -190,6 +190,18 @@ def test_an_undefined_metric_is_absent_and_named() -> None:
     assert "train: test: roc_auc is undefined: the labels hold one class only" in progress.messages
 
 
+def test_a_model_that_predicts_one_class_says_so_once_of_the_test_split() -> None:
+    result, progress = run(GRAPH, epochs=1, lr=1e-9, optimizer="sgd")
+    assert not result.constant
+    rare = Planted(GRAPH.neighborhood, (np.arange(len(GRAPH.labels)) % 30 == 0).astype("int64"), GRAPH.targets)
+    result, progress = run(rare, epochs=10)
+    said = "the model predicts class 0 for every test target, and their labels differ"
+    assert result.constant == said
+    assert [each for each in progress.messages if "predicts" in each] == [
+        f"train: {said}. Try train.class_weight, more epochs or another train.lr."
+    ]
+
+
 @pytest.mark.parametrize(
     ("label_kind", "keys", "where"),
     [

@@ -127,12 +127,25 @@ def _last_epoch(inputs: ReportInputs) -> Hint | None:
     )
 
 
+def _constant(inputs: ReportInputs) -> Hint | None:
+    if not inputs.constant:
+        return None
+    return Hint(
+        "problem",
+        "The model predicts the same for every target",
+        f"{sentence(inputs.constant)}. Metrics of such predictions describe the labels and not the model. Try "
+        "train.class_weight: balanced where classes are rare, more epochs or another train.lr.",
+    )
+
+
 def _lost_classes(inputs: ReportInputs) -> Hint | None:
     confusion = confusion_of(inputs)
-    if confusion is None:
+    if confusion is None or inputs.constant:
         return None
+    absent = inputs.unlearnable.absent if inputs.unlearnable else ()
     support = confusion.counts.sum(axis=1)
-    lost = np.flatnonzero((support >= LEAST_TARGETS) & (np.diag(confusion.counts) == 0))
+    learnable = np.array([name not in absent for name in confusion.names])
+    lost = np.flatnonzero(learnable & (support >= LEAST_TARGETS) & (np.diag(confusion.counts) == 0))
     if not len(lost):
         return None
     names = listed([confusion.names[index] for index in lost], at_most=3)
@@ -144,4 +157,4 @@ def _lost_classes(inputs: ReportInputs) -> Hint | None:
     )
 
 
-RULES = (_diverged, _no_gain, _too_good, _train_gap, _test_gap, _rising_loss, _last_epoch, _lost_classes)
+RULES = (_diverged, _constant, _no_gain, _too_good, _train_gap, _test_gap, _rising_loss, _last_epoch, _lost_classes)

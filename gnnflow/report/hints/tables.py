@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 
 from gnnflow.graph.errors import listed
-from gnnflow.report.formats import count_text, percent_text
+from gnnflow.report.formats import count_text, percent_text, sentence
 from gnnflow.report.hints.hint import Hint
 from gnnflow.report.inputs import ReportInputs
 
@@ -34,6 +34,18 @@ def _missing_split(inputs: ReportInputs) -> Hint | None:
     why = "the best epoch cannot be told" if "valid" in empty else "the score on unseen nodes is unknown"
     return Hint(
         "warning", f"No {names} split", f"Without it {why}. Mark some targets in graph.split, or draw them: task.split."
+    )
+
+
+def _unlearnable(inputs: ReportInputs) -> Hint | None:
+    found = inputs.unlearnable
+    if found is None or not found.text:
+        return None
+    return Hint(
+        "problem",
+        f"A {found.noun} cannot be learned",
+        f"{sentence(found.text)}. Metrics count it all the same, and where it occurs in valid or test its targets are "
+        "wrong whatever the model. Mark some of its targets as train, or draw the split: task.split.",
     )
 
 
@@ -85,4 +97,4 @@ def _isolated(inputs: ReportInputs) -> Hint | None:
     )
 
 
-RULES = (_quarantine, _missing_split, _large, _unread, _hubs, _isolated)
+RULES = (_quarantine, _missing_split, _unlearnable, _large, _unread, _hubs, _isolated)
