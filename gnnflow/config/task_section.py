@@ -123,6 +123,12 @@ _POOL = "Nodes in each shard that negatives are drawn from."
 _EVALUATION = "Pairs that an edge of the valid or test split is ranked against, the same in every epoch."
 
 
+_FILTERED = (
+    "Whether known edges are left out of what an edge of valid or test is ranked against (filtered ranking). A process "
+    "that scores then holds 8 bytes per edge of the sources that it scores."
+)
+
+
 class UniformNegatives(Section):
     """Every node is as likely to be the false target of an edge."""
 
@@ -130,6 +136,7 @@ class UniformNegatives(Section):
     per_edge: Integer = Field(1, ge=1, le=10_000, description=_PER_EDGE)
     pool: Integer = Field(1024, ge=2, le=1_000_000, description=_POOL)
     evaluation: Integer = Field(100, ge=1, le=100_000, description=_EVALUATION)
+    filtered: bool = Field(default=False, description=_FILTERED)
 
 
 class DegreeNegatives(Section):
@@ -140,6 +147,7 @@ class DegreeNegatives(Section):
     per_edge: Integer = Field(1, ge=1, le=10_000, description=_PER_EDGE)
     pool: Integer = Field(1024, ge=2, le=1_000_000, description=_POOL)
     evaluation: Integer = Field(100, ge=1, le=100_000, description=_EVALUATION)
+    filtered: bool = Field(default=False, description=_FILTERED)
 
 
 class InBatchNegatives(Section):
@@ -151,6 +159,7 @@ class InBatchNegatives(Section):
     per_edge: Integer = Field(1, ge=1, le=10_000, description=_PER_EDGE)
     pool: Integer = Field(1024, ge=2, le=1_000_000, description=_POOL)
     evaluation: Integer = Field(100, ge=1, le=100_000, description=_EVALUATION)
+    filtered: bool = Field(default=False, description=_FILTERED)
 
 
 NegativesConfig = Annotated[UniformNegatives | DegreeNegatives | InBatchNegatives, Field(discriminator="kind")]

@@ -44,13 +44,43 @@ class RankAttempt:
 
 
 @dataclass(frozen=True)
+class LinkFacts:
+    """How held-out links compare with the pairs that they are ranked among.
+
+    split and links: how many of which were looked at. candidates: how many each is ranked among, drawn of so many
+    nodes. share: of the candidates that are edges themselves, to be expected; filtered: these are left out.
+    """
+
+    split: str
+    links: int
+    candidates: int
+    nodes: int
+    share: float
+    filtered: bool
+
+    @property
+    def text(self) -> str:
+        """What candidates are, as half a sentence."""
+        left_out = ", which are left out" if self.filtered else ""
+        text = f"{self.share:.1%} of the pairs that {self.split} edges are ranked among are edges too{left_out}"
+        if self.are_repeated:
+            text += f", and {self.candidates:,} candidates are drawn of {self.nodes:,} nodes, so that many come again"
+        return text
+
+    @property
+    def are_repeated(self) -> bool:
+        """Whether there are fewer nodes than candidates."""
+        return self.nodes < self.candidates
+
+
+@dataclass(frozen=True)
 class TrainFacts:
     """How training went: flat metrics, one row of figures per epoch, and confusion counts by split.
 
     attempts: how several ranks fared, in order; empty where training was one process. profiles: of each rank, the
     seconds per epoch of each part of its work (`<part>_seconds`), of the epochs after the first. device: what it
     computed on, by its name; empty for the CPU. constant: as half a sentence, what the model predicts for every target
-    of the last split, where that is one prediction and the labels differ.
+    of the last split, where that is one prediction and the labels differ. link_facts: of links.
     """
 
     metrics: Figures
@@ -61,6 +91,7 @@ class TrainFacts:
     profiles: tuple[Figures, ...] = ()
     device: str = ""
     constant: str = ""
+    link_facts: LinkFacts | None = None
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,16 @@ class PoolPlan:
         return cls(seed, negatives.pool, negatives.power if negatives.kind == "degree" else 0.0)
 
 
+def num_candidates(graph: GraphFacts) -> int:
+    """Return how many nodes a negative may lead to: those that a pair may, without its own ends."""
+    source, target = graph.pair_types
+    return _nodes_led_to(graph) - 1 - (source == target)
+
+
+def _nodes_led_to(graph: GraphFacts) -> int:
+    return graph.types[graph.pair_types[1]].num_nodes if graph.types else graph.num_nodes
+
+
 def check_negatives(graph: GraphFacts, task: PairTask, *, where: str) -> None:
     """Raise TableError where no pair can have a negative: every node to draw from is an end of the pair.
 
@@ -60,15 +70,14 @@ def check_negatives(graph: GraphFacts, task: PairTask, *, where: str) -> None:
     """
     if not isinstance(task, LinkTask) or task.split.kind == "none":  # nothing is trained
         return
-    source, target = graph.pair_types
-    name, count = (graph.types[target].name, graph.types[target].num_nodes) if graph.types else ("", graph.num_nodes)
-    ends = 1 + (source == target)  # of a pair, among the nodes to draw from
-    if count <= ends:
+    name, count = graph.types[graph.pair_types[1]].name if graph.types else "", _nodes_led_to(graph)
+    fewest = count - num_candidates(graph) + 1
+    if count < fewest:
         raise TableError(
             f"{name or 'the graph'} has {count} node{'s' if count != 1 else ''}: no negative exists, since a pair is "
             f"told from pairs that lead to another {name or 'node'}",
             where=where,
-            fix=f"Give the node table at least {ends + 1} nodes, or learn labels of edges: task.kind edge.",
+            fix=f"Give the node table at least {fewest} nodes, or learn labels of edges: task.kind edge.",
         )
     bins = graph.relations[graph.pair_relation].degree_bins if graph.relations else graph.degree_bins
     if task.negatives.kind != "uniform" and count - bins[0] <= 1:

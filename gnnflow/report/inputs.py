@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from gnnflow.graph.labels import BOUNDS, LabelKind
 from gnnflow.graph.row_counts import RowCounts
-from gnnflow.graph.run_facts import Compared
+from gnnflow.graph.run_facts import Compared, LinkFacts
 from gnnflow.graph.train_labels import UnlearnableLabels
 
 Array = npt.NDArray[Any]
@@ -176,8 +176,8 @@ class ReportInputs:
     is the headline. task: the `task.kind`. streamed: training read the graph from files while it computed
     (`train.memory`). unread: columns of edge attributes that neither a layer nor a decoder of the model reads. large:
     columns of large numbers, by the key that would scale them. tables: the rows of each table, and those of them that
-    were quarantined by reason. unlearnable: what no training target, or every one, has for a label. constant: see
-    `TrainFacts`.
+    were quarantined by reason. unlearnable: what no training target, or every one, has for a label. constant,
+    link_facts: see `TrainFacts`.
     """
 
     name: str
@@ -208,6 +208,7 @@ class ReportInputs:
     versions: Mapping[str, str] = field(default_factory=dict)
     unlearnable: UnlearnableLabels | None = None
     constant: str = ""
+    link_facts: LinkFacts | None = None
 
     @property
     def spent_seconds(self) -> float:

@@ -8,10 +8,12 @@ Shapes: E edges, S shards, D draws per shard, B pairs, K negatives of each, M ca
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
-from gnnflow.graph.arrays import Array, IntArray, KeyArray
+from gnnflow.graph.arrays import Array, BoolArray, IntArray, KeyArray
 from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.hashing import combine, hash_integers, seed_word
 from gnnflow.graph.splits import SPLITS
@@ -26,6 +28,8 @@ _FRACTION_BITS = np.uint64(11)  # shifted away, 53 bits are left: as many as a f
 _UNIT = 2.0**-53
 
 Points = npt.NDArray[np.float64]
+AreEdges = Callable[[IntArray, IntArray], BoolArray]
+"""Tells which pairs of sources and targets [B], numbered as candidates are, are edges."""
 
 
 def pair_keys(left: KeyArray, right: KeyArray) -> KeyArray:
@@ -101,30 +105,50 @@ def pool_rows(points: Points, partition: int, *, weights: Points, nodes: Points)
 
 
 def draw_negatives(
-    keys: KeyArray, sources: IntArray, targets: IntArray, *, candidates: IntArray, count: int, seed: int, epoch: int
+    keys: KeyArray,
+    sources: IntArray,
+    targets: IntArray,
+    *,
+    candidates: IntArray,
+    count: int,
+    seed: int,
+    epoch: int,
+    are_edges: AreEdges | None = None,
 ) -> IntArray:
     """Return `count` negative targets of each pair [B, K] among the candidates [M].
 
     keys [B] identify the pairs, whatever the partitions; sources and targets [B] are their ends, numbered as the
     candidates are. Number j of a pair depends on (seed, epoch, key, j) and the candidates alone. An end of the pair is
-    never its negative: the next candidate takes its place. Raises TrainingError where no candidate is another node.
+    never its negative: the next candidate takes its place; nor is one that makes an edge, where `are_edges` tells
+    these. Raises TrainingError where no candidate is left.
     """
     drawn = np.empty((len(keys), count), np.int64)
     for number in range(count):
         word = seed_word("negatives", seed, epoch, number)
         place = (combine(keys, word) % np.uint64(max(len(candidates), 1))).astype(np.int64)
-        drawn[:, number] = _other(place, sources, targets, candidates)
+        drawn[:, number] = _other(place, sources, targets, candidates, are_edges)
     return drawn
 
 
-def _other(place: IntArray, sources: IntArray, targets: IntArray, candidates: IntArray) -> IntArray:
-    """Return the candidate at each place [B], or the next one that is no end of the pair."""
+def _other(
+    place: IntArray, sources: IntArray, targets: IntArray, candidates: IntArray, are_edges: AreEdges | None
+) -> IntArray:
+    """Return the candidate at each place [B], or the next one that is no end of the pair and makes no edge."""
     for _ in range(len(candidates)):
         found = candidates[place]
         taken = (found == sources) | (found == targets)
+        if are_edges is not None:
+            taken |= are_edges(sources, found)
         if not taken.any():
             return found
         place = np.where(taken, (place + 1) % len(candidates), place)
+    if are_edges is not None:
+        raise TrainingError(
+            f"no candidate is left for an edge: each of the {len(candidates)} draws is an end of it, or an edge of the "
+            "same source",
+            where="task.negatives",
+            fix="Raise task.negatives.pool, or set task.negatives.filtered to false.",
+        )
     held = len(np.unique(candidates))
     raise TrainingError(
         f"no negative can be drawn: the {len(candidates)} draws are of {held} node{'s' if held != 1 else ''}, which "

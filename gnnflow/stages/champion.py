@@ -13,6 +13,7 @@ from gnnflow.config.own_code import source_digest
 from gnnflow.graph.errors import ConfigError, LayerError, RegistryError, TrainingError
 from gnnflow.graph.facts import FlatFacts, GraphFacts
 from gnnflow.graph.labels import lower_is_better
+from gnnflow.neighbors.link_candidates import filtered_links
 from gnnflow.registry.signature import misfits
 from gnnflow.stages.base import neighbors_of
 from gnnflow.stages.rescaled import make_inputs, scaled_for
@@ -151,7 +152,8 @@ def _in_shards(context: StageContext, train: MiniBatchConfig) -> _TestTargets | 
         on_shards = partial(outputs_on_shards, read=partial(read_shard, flat.uri))
     else:
         read_pairs = partial(read_pair_shard, flat.uri)
-        on_shards = partial(outputs_on_pairs, read=read_pairs, task=config.task, seed=config.seed)
+        known = filtered_links(neighbors_of(context).store, config.task)
+        on_shards = partial(outputs_on_pairs, read=read_pairs, task=config.task, seed=config.seed, known=known)
     sample = Sample(facts.fanouts, config.neighbors.sampling.kind)
     return _TestTargets(facts.num_hops, partial(on_shards, entries=entries, sample=sample, train=train))
 

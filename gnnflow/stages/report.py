@@ -116,6 +116,7 @@ def _inputs(
         tables=graph.tables,
         unlearnable=unlearnable_labels(graph),
         constant=trained.constant,
+        link_facts=trained.link_facts,
         versions={**stored.manifest.versions, **artifacts["train"].manifest.versions},
     )
 

@@ -18,6 +18,7 @@ from gnnflow.graph.run_facts import TrainFacts
 from gnnflow.graph.train_labels import check_labels
 from gnnflow.stages.base import Made
 from gnnflow.stages.curves import open_curves
+from gnnflow.stages.link_facts import link_facts
 from gnnflow.stages.model_size import check_trained_size
 from gnnflow.storage.filesystem import join
 from gnnflow.storage.removal import remove_tree
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from gnnflow.config import Config, TaskConfig
     from gnnflow.graph.edges import Fanout
     from gnnflow.graph.facts import GraphFacts, ShardEntry
-    from gnnflow.graph.run_facts import RankAttempt
+    from gnnflow.graph.run_facts import LinkFacts, RankAttempt
     from gnnflow.layers.model import ModelInputs
     from gnnflow.neighbors.selected import Neighbors
     from gnnflow.stages.base import StageRun
@@ -73,7 +74,7 @@ def work(run: StageRun) -> Made:
     from gnnflow.layers.saved import save_model
 
     check_labels(run.store.facts)
-    config, trained_on = run.config, _trained_on(run)
+    links, config, trained_on = link_facts(run), run.config, _trained_on(run)
     job = _job(run, trained_on)
     features = 1 if job.inputs.typed is not None else job.inputs.feature_width
     check_trained_size(config, features=features, outputs=job.inputs.num_outputs)
@@ -88,7 +89,7 @@ def work(run: StageRun) -> Made:
         save_model(run.folder, config.model, job.inputs, weights=result.weights),
         rows_in=trained_on.num_targets,
         rows_out=trained_on.num_targets,
-        facts=_facts(result, attempts),
+        facts=_facts(result, attempts, links),
         versions=_versions(config.model.kind),
     )
 
@@ -149,6 +150,7 @@ def _job(run: StageRun, trained_on: _TrainedOn) -> TrainJob:
         failures=FailureFolder(run.failed, run.store),
         neighbors=trained_on.neighbors,
         walks=walks_anew(config),
+        store=run.store,
     )
 
 
@@ -189,7 +191,7 @@ def _trained(run: StageRun, job: TrainJob) -> tuple[TrainResult, tuple[RankAttem
     return trained.result, trained.attempts
 
 
-def _facts(result: TrainResult, attempts: tuple[RankAttempt, ...]) -> TrainFacts:
+def _facts(result: TrainResult, attempts: tuple[RankAttempt, ...], links: LinkFacts | None) -> TrainFacts:
     # Seconds per epoch differ from run to run, so the history is a fact and no file: files enter the digest.
     return TrainFacts(
         metrics=result.metrics,
@@ -200,4 +202,5 @@ def _facts(result: TrainResult, attempts: tuple[RankAttempt, ...]) -> TrainFacts
         profiles=tuple(dict(row) for row in result.profiles),
         device=result.device,
         constant=result.constant,
+        link_facts=links,
     )

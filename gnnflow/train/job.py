@@ -19,6 +19,7 @@ from gnnflow.graph.splits import SPLITS, check_splits
 from gnnflow.layers.model import ModelInputs
 from gnnflow.layers.start import Start
 from gnnflow.neighbors.selected import Neighbors
+from gnnflow.storage.graph_store import GraphStore
 from gnnflow.train.failed_batch import FailureFolder
 
 _NO_INFLUENCE = {
@@ -49,7 +50,8 @@ class TrainJob:
     share of each step, and of each split's scoring, is computed here. task: says whether targets are nodes or pairs.
     device: where this rank computes, as torch names it; `train` sets it from what the config says. neighbors: the graph
     store and the in-edges to aggregate over, where that is trained on and not shards: artifact is then the store's and
-    entries are its splits. walks: how these were selected, where `train.resample` draws walks anew.
+    entries are its splits. walks: how these were selected, where `train.resample` draws walks anew. store: the graph
+    store, where known edges are looked up.
     """
 
     artifact: str
@@ -71,6 +73,7 @@ class TrainJob:
     device: str = "cpu"
     neighbors: Neighbors | None = None
     walks: WalkNeighbors | None = None
+    store: GraphStore | None = None
 
     @property
     def splits(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from gnnflow.graph.run_facts import LinkFacts
 from gnnflow.graph.train_labels import UnlearnableLabels
 from gnnflow.report import BlowUp, Parity, PredictionSample, StageRow
 from gnnflow.report.hints import find_hints
@@ -74,6 +75,8 @@ def never_rules() -> PredictionSample:
         ({"curves": curves(0.9, 0.5, 0.4, 0.6)}, "The valid loss rises after epoch 3"),
         ({"best_epoch": 10}, "The last epoch was the best"),
         ({"predictions": never_rules()}, "One class is never found"),
+        ({"link_facts": LinkFacts("test", 90, 30, 89, 0.3, False)}, "Candidates are not what ranks take them for"),
+        ({"link_facts": LinkFacts("test", 90, 100, 19, 0.0, True)}, "Candidates are not what ranks take them for"),
         ({"constant": "the model predicts class 0"}, "The model predicts the same for every target"),
         ({"unlearnable": UnlearnableLabels(("2",), (), "class", False)}, "A class cannot be learned"),
         ({"unlearnable": UnlearnableLabels((), ("2",), "label", False)}, "A label cannot be learned"),
@@ -100,6 +103,11 @@ def test_advice_follows_from_its_figure(make_inputs, changes, title):
 )
 def test_a_class_that_cannot_be_found_is_said_once(make_inputs, changes):
     assert "One class is never found" not in titles(make_inputs(predictions=never_rules(), **changes))
+
+
+@pytest.mark.parametrize("facts", [("test", 90, 30, 89, 0.04, False), ("test", 90, 30, 89, 0.3, True)])
+def test_candidates_of_which_few_are_edges_get_no_advice(make_inputs, facts):
+    assert titles(make_inputs(link_facts=LinkFacts(*facts))) == []
 
 
 def test_labels_that_can_all_be_learned_get_no_advice(make_inputs):

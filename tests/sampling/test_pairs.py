@@ -93,6 +93,21 @@ def test_a_pool_of_the_ends_alone_is_refused(candidates: list[int]) -> None:
         )
 
 
+def test_a_pair_that_is_an_edge_is_no_negative_and_other_draws_stay() -> None:
+    sources, targets = np.arange(200) % 7, (np.arange(200) + 1) % 7
+    keys = {"candidates": np.arange(20), "count": 5, "seed": 0, "epoch": 0}
+    plain = draw_negatives(keys_of(200), sources, targets, **keys)
+    filtered = draw_negatives(keys_of(200), sources, targets, **keys, are_edges=lambda _, node: node % 3 == 0)
+    assert (filtered % 3 != 0).all()
+    np.testing.assert_array_equal(filtered[plain % 3 != 0], plain[plain % 3 != 0])
+
+
+def test_a_pair_whose_candidates_are_all_edges_is_refused() -> None:
+    ends = {"candidates": np.array([2, 3]), "count": 1, "seed": 0, "epoch": 0}
+    with pytest.raises(TrainingError, match=r"no candidate is left.*2 draws.*edge of the same source.*filtered to fal"):
+        draw_negatives(keys_of(1), np.array([0]), np.array([1]), **ends, are_edges=lambda _, node: node > 1)
+
+
 def pools(nodes: list[np.ndarray], *, size: int, shards: int = 3) -> np.ndarray:
     """The pools as (partition, row) numbers, each found by the partition that owns it."""
     weights = np.array([part.sum() for part in nodes])

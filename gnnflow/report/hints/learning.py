@@ -18,6 +18,7 @@ LEAST_TESTED = 30  # targets, before such a score says anything
 MOST_GAP = 0.1  # of a score in 0..1, between train and valid or valid and test
 LEAST_GAIN = 0.01  # over the baseline without edges
 MOST_RISE = 0.1  # of the valid loss over its lowest, as a share
+MOST_EDGES = 0.05  # share of the candidates of a held-out link
 LEAST_TARGETS = 10  # of a class, before its recall says anything
 LEAST_EPOCHS = 3  # before their order says anything
 
@@ -138,6 +139,15 @@ def _constant(inputs: ReportInputs) -> Hint | None:
     )
 
 
+def _candidates(inputs: ReportInputs) -> Hint | None:
+    found = inputs.link_facts
+    if found is None or not (found.are_repeated or (found.share > MOST_EDGES and not found.filtered)):
+        return None
+    advice = ["Ranks count them as wrong: set task.negatives.filtered: true."] * (not found.filtered)
+    advice += [f"Set task.negatives.evaluation to {count_text(found.nodes)} or less."] * found.are_repeated
+    return Hint("warning", "Candidates are not what ranks take them for", f"{sentence(found.text)}. {' '.join(advice)}")
+
+
 def _lost_classes(inputs: ReportInputs) -> Hint | None:
     confusion = confusion_of(inputs)
     if confusion is None or inputs.constant:
@@ -157,4 +167,15 @@ def _lost_classes(inputs: ReportInputs) -> Hint | None:
     )
 
 
-RULES = (_diverged, _constant, _no_gain, _too_good, _train_gap, _test_gap, _rising_loss, _last_epoch, _lost_classes)
+RULES = (
+    _diverged,
+    _constant,
+    _candidates,
+    _no_gain,
+    _too_good,
+    _train_gap,
+    _test_gap,
+    _rising_loss,
+    _last_epoch,
+    _lost_classes,
+)

@@ -26,6 +26,7 @@ from gnnflow.graph.errors import TrainingError
 from gnnflow.graph.hashing import combine, hash_integers, seed_word
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.exclusion import RowPairs, pairs_seen, without_between
+from gnnflow.neighbors.link_candidates import KnownLinks, filtered_links
 from gnnflow.neighbors.pairs import PoolPlan, StoredPairs, draws_of, pool_weights
 from gnnflow.sampling.pairs import EVALUATION, draw_negatives, pair_keys
 from gnnflow.storage.graph_store import GraphStore
@@ -36,7 +37,8 @@ class OwnPairs:
     """The pairs that lead to a rank's nodes.
 
     fold [P]: the step of an epoch that each is trained in. pools [S, Q, M]: dense ids that negatives are drawn from, of
-    each fold and then of each split's scoring, by the partition of the pair's target; the same on every rank.
+    each fold and then of each split's scoring, by the partition of the pair's target; the same on every rank. known:
+    edges that held-out pairs are not ranked against, where these are left out.
     """
 
     stored: StoredPairs
@@ -44,6 +46,7 @@ class OwnPairs:
     pools: IntArray
     task: PairTask
     seed: int
+    known: KnownLinks | None = None
 
     @property
     def num_folds(self) -> int:
@@ -88,6 +91,7 @@ class OwnPairs:
                 count=count,
                 seed=self.seed,
                 epoch=epoch,
+                are_edges=None if self.known is None or pool < self.num_folds else self.known.are,
             )
         return np.concatenate([targets[:, None], drawn], axis=1)
 
@@ -107,7 +111,9 @@ def own_pairs(
     fold = combine(ends, seed_word("folds", seed)) % np.uint64(num_folds)
     plan, shape = PoolPlan.of(task, seed=seed), (num_folds + len(SPLITS), store.num_partitions)
     pools = _pools(store, partitions, np.arange(prod(shape)), plan, exchange=exchange)
-    return OwnPairs(stored, fold.astype(np.int64), pools.reshape(*shape, plan.size), task, seed)
+    return OwnPairs(
+        stored, fold.astype(np.int64), pools.reshape(*shape, plan.size), task, seed, filtered_links(store, task)
+    )
 
 
 def _pools(

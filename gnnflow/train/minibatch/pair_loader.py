@@ -27,7 +27,8 @@ from gnnflow.graph.arrays import Array, FloatArray, IntArray
 from gnnflow.graph.facts import ShardEntry
 from gnnflow.graphfeature.pairs import PairShard
 from gnnflow.layers.model import Model
-from gnnflow.sampling.pairs import EVALUATION, draw_negatives
+from gnnflow.neighbors.link_candidates import KnownLinks
+from gnnflow.sampling.pairs import EVALUATION, AreEdges, draw_negatives
 from gnnflow.train.minibatch.batches import PlannedBatch
 from gnnflow.train.minibatch.loader import in_order
 from gnnflow.train.minibatch.memory import Memory
@@ -79,7 +80,8 @@ _Sent = Sent[PairBatch, _Moving]
 class PairLoader:
     """Makes batches of planned pairs. Close it to end its thread.
 
-    seed: of the negatives. model, edges, preparing: as `BatchLoader` has them.
+    seed: of the negatives. known: edges that held-out pairs are not ranked against, where these are left out. model,
+    edges, preparing: as `BatchLoader` has them.
     """
 
     def __init__(
@@ -92,7 +94,9 @@ class PairLoader:
         preparing: Preparing,
         sample: Sample = EVERY_EDGE,
         edges: bool = True,
+        known: KnownLinks | None = None,
     ) -> None:
+        self._known = known
         self._read = read
         self._model = model
         self._task = task
@@ -159,7 +163,7 @@ class PairLoader:
             return held
         self._watch.start()
         pairs = self._memory.shard(planned.entry, self._open)
-        sources, candidates = self._drawn(pairs, planned.positions, epoch=epoch)
+        sources, candidates = self._drawn(pairs, planned.positions, split=split, epoch=epoch)
         rows = rows_of(pairs, planned.positions if self._edges else None, sources, candidates)
         built = self._blocks.of(pairs, rows, positions=planned.positions, split=split, shard=planned.entry.name)
         is_link = isinstance(self._task, LinkTask)
@@ -200,7 +204,7 @@ class PairLoader:
         assert pairs.attributes is not None
         return tensor(pairs.attributes[positions])
 
-    def _drawn(self, pairs: PairShard, positions: IntArray, *, epoch: int) -> tuple[IntArray, IntArray]:
+    def _drawn(self, pairs: PairShard, positions: IntArray, *, split: str, epoch: int) -> tuple[IntArray, IntArray]:
         """Return the sources [B] and candidates [B, 1 + K] of planned pairs, as numbers of the shard's targets."""
         sources, targets = pairs.sources[positions], pairs.targets[positions]
         if not isinstance(self._task, LinkTask):
@@ -216,8 +220,14 @@ class PairLoader:
             count=negatives.evaluation if scoring else negatives.per_edge,
             seed=self._seed,
             epoch=epoch,
+            are_edges=self._are_edges(pairs) if scoring and split != "train" else None,
         )
         return sources, np.concatenate([targets[:, None], drawn], axis=1)
+
+    def _are_edges(self, pairs: PairShard) -> AreEdges | None:
+        """Return what tells which numbers of a shard's targets are edges; None where no edge is left out."""
+        known, nodes = self._known, pairs.shard.targets
+        return None if known is None else lambda sources, targets: known.are(nodes[sources], nodes[targets])
 
 
 def _labels(pairs: PairShard) -> Array:

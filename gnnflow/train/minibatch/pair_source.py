@@ -17,6 +17,7 @@ from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.pairs import PairShard, read_pair_shard
 from gnnflow.layers import FeatureTensors, TypedFeatureTensors
 from gnnflow.layers.model import Model, build_model
+from gnnflow.neighbors.link_candidates import KnownLinks, filtered_links
 from gnnflow.train.job import TrainJob
 from gnnflow.train.minibatch.dealt import DealtShards, PreparedStep
 from gnnflow.train.minibatch.pair_loader import PairBatch, PairLoader
@@ -91,8 +92,12 @@ def outputs_on_pairs(
     train: MiniBatchConfig,
     task: PairTask,
     seed: int,
+    known: KnownLinks | None = None,
 ) -> Outputs:
-    """Return a model's scores of the pairs of some shards of one split: what `outputs_on_shards` is for nodes."""
+    """Return a model's scores of the pairs of some shards of one split: what `outputs_on_shards` is for nodes.
+
+    known: as `PairLoader` has it.
+    """
     loader = PairLoader(
         read,
         model=model,
@@ -100,6 +105,7 @@ def outputs_on_pairs(
         seed=seed,
         preparing=Preparing(train.cache, train.prefetch),
         sample=sample.up_to(model.num_layers),
+        known=known,
     )
     size = train.scoring_size
     source = PairSource(entries=entries, loader=loader, seed=seed, batch_size=size, eval_batch_size=size)
@@ -117,6 +123,7 @@ def open_pair_source(
     """Return the job's shards of pairs as a source. read, draws_anew: as `open_source` has them."""
     assert isinstance(job.task, PairTask)
     preparing = Preparing.of(job, draws_anew=draws_anew)
+    store = job.neighbors.store if job.neighbors else job.store
     loader = PairLoader(
         read or partial(read_pair_shard, job.artifact, was_read=preparing.was_read),
         model=build_model(job.model, job.inputs).eval(),
@@ -125,5 +132,6 @@ def open_pair_source(
         preparing=preparing,
         sample=Sample(job.fanouts, job.sampling),
         edges=edges,
+        known=None if store is None else filtered_links(store, job.task),
     )
     return PairSource.of_job(job, loader, draws_anew=draws_anew)

@@ -17,6 +17,7 @@ from gnnflow.config.task_section import EdgeTask, LinkTask
 from gnnflow.graph.splits import SPLITS
 from gnnflow.graphfeature.pairs import PairShard
 from gnnflow.graphfeature.shards import Shard
+from gnnflow.neighbors.link_candidates import filtered_links
 from gnnflow.neighbors.pairs import PoolPlan, StoredPairs, draws_of, pool_weights, read_pairs
 from gnnflow.train.minibatch.in_memory import ShardsInMemory, split_entries
 from gnnflow.train.minibatch.pair_source import PairSource, open_pair_source, outputs_on_pairs
@@ -98,4 +99,5 @@ def outputs_on_stored_pairs(
         train=train,
         task=task,
         seed=seed,
+        known=filtered_links(neighbors.store, task),
     )

@@ -1,0 +1,122 @@
+"""Held-out links beside their candidates: how many of the pairs that they are ranked among are edges themselves.
+
+A candidate is an edge by chance. Where a source has edges to many of the nodes that are drawn from, ranks say little:
+an edge is ranked among edges. The share is the one to expect, so it holds for every pool and every strategy.
+
+Shapes: P sampled pairs, S distinct sources, E edges, N nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from gnnflow.config import LinkTask
+from gnnflow.graph.arrays import distinct
+from gnnflow.graph.splits import SPLITS
+from gnnflow.neighbors.pairs import PoolPlan, pool_weights
+from gnnflow.storage.columns import to_numpy
+
+if TYPE_CHECKING:
+    from gnnflow.config import PairTask
+    from gnnflow.graph.arrays import BoolArray, IntArray, KeyArray
+    from gnnflow.sampling.pairs import Points
+    from gnnflow.storage.graph_store import GraphStore
+
+SAMPLED_LINKS = 4096
+
+
+@dataclass(frozen=True)
+class LinkSample:
+    """Links of the test split, of the valid split where test has none: dense ids and keys [P], and times if any."""
+
+    split: str
+    sources: IntArray
+    targets: IntArray
+    keys: KeyArray
+    times: IntArray | None
+
+
+@dataclass(frozen=True)
+class KnownLinks:
+    """All edges of the relation to predict, whatever their split, that start at some nodes. keys [E]: ascending."""
+
+    keys: IntArray
+    num_nodes: int
+
+    def are(self, sources: IntArray, targets: IntArray) -> BoolArray:
+        """Return which pairs are edges."""
+        wanted = sources * self.num_nodes + targets
+        place = np.minimum(np.searchsorted(self.keys, wanted), max(len(self.keys) - 1, 0))
+        return self.keys[place] == wanted if len(self.keys) else np.zeros(len(wanted), bool)
+
+
+def sample_links(store: GraphStore, *, size: int = SAMPLED_LINKS) -> LinkSample:
+    """Return up to `size` held-out links, those of the smallest keys: the same whatever the partitions."""
+    split = "test" if store.facts.splits.get("test") else "valid"
+    names = ("src", "dst", "key", *(("time",) if "time" in store.pair_columns else ()))
+    kept: pa.Table | None = None
+    for part in range(store.num_partitions):
+        pairs = store.pairs(part, [*names, "split"])
+        held_out = pairs.filter(pa.array(to_numpy(pairs["split"]) == SPLITS.index(split)))
+        every = held_out if kept is None else pa.concat_tables([kept, held_out])
+        kept = every.take(pa.array(np.argsort(to_numpy(every["key"]), kind="stable")[:size]))
+    assert kept is not None, "a store has partitions"
+    return LinkSample(
+        split,
+        to_numpy(kept["src"]).astype(np.int64),
+        to_numpy(kept["dst"]).astype(np.int64),
+        to_numpy(kept["key"]),
+        to_numpy(kept["time"]) if "time" in names else None,
+    )
+
+
+def known_links(store: GraphStore, sources: IntArray) -> KnownLinks:
+    """Return the edges that start at some nodes: 8 bytes for each, one partition read at a time."""
+    starts, num_nodes = distinct(sources), store.facts.num_nodes
+    found = [np.zeros(0, np.int64)]
+    for part in range(store.num_partitions):
+        pairs = store.pairs(part, ["src", "dst"])
+        src, dst = (to_numpy(pairs[name]).astype(np.int64) for name in ("src", "dst"))
+        rows = np.flatnonzero(np.isin(src, starts))
+        found.append(src[rows] * num_nodes + dst[rows])
+    return KnownLinks(distinct(np.concatenate(found)), num_nodes)
+
+
+def filtered_links(store: GraphStore, task: PairTask) -> KnownLinks | None:
+    """Return the edges that are left out of what held-out links are ranked against; None where none are."""
+    if not isinstance(task, LinkTask) or not task.negatives.filtered:
+        return None
+    tables = [store.pairs(part, ["src", "split"]) for part in range(store.num_partitions)]
+    held_out = [to_numpy(table["src"])[to_numpy(table["split"]) > SPLITS.index("train")] for table in tables]
+    return known_links(store, np.concatenate(held_out).astype(np.int64))
+
+
+def share_of_edges(store: GraphStore, links: LinkSample, task: LinkTask, *, known: KnownLinks) -> float:
+    """Return which share of the candidates of some links is expected to be edges; 1 where no other node is drawn."""
+    plan = PoolPlan.of(task, seed=0)
+    weights = [pool_weights(store, part, plan) for part in range(store.num_partitions)]
+    src, dst = np.divmod(known.keys, known.num_nodes)
+    starts = distinct(links.sources)
+    of_known = np.bincount(np.searchsorted(starts, src), _weights_of(dst, store, weights), minlength=len(starts))
+    # neither end of a link is drawn
+    ends = _weights_of(links.targets, store, weights)
+    edges = of_known[np.searchsorted(starts, links.sources)] - ends
+    others = sum(part.sum() for part in weights) - ends - _weights_of(links.sources, store, weights)
+    shares = np.divide(edges, others, out=np.ones(len(edges)), where=others > 0)
+    return float(np.clip(shares, 0, 1).mean()) if len(shares) else 0.0
+
+
+def _weights_of(nodes: IntArray, store: GraphStore, weights: list[Points]) -> Points:
+    """Return what each node weighs as a candidate; 0 where a link cannot lead to its type. weights: by partition."""
+    found, book, node_type = np.zeros(len(nodes)), store.book, store.facts.pair_types[1]
+    owner = book.owner(nodes)
+    for part, held in enumerate(weights):
+        rows = book.rows(part, node_type)
+        place = nodes - book.start(part) - rows.start
+        some = np.flatnonzero((owner == part) & (place >= 0) & (place < len(held)))
+        found[some] = held[place[some]]
+    return found
