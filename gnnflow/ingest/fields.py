@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from gnnflow.storage.user_tables import Chunk
 
 
+_PLAIN = ", such as 1234.5: without separators of thousands, units or signs of currency."
+
+
 @dataclass(frozen=True)
 class ColumnPart:
     """One column of a dense matrix: a list of `width` numbers, or a scalar (width 1)."""
@@ -76,7 +79,7 @@ def part_of(schema: pa.Schema, chunks: Sequence[Chunk], name: str, role: str) ->
         raise TableError(
             f"column {name!r} is {found}, not numbers{text_at(field)}",
             where=chunks[0].uri,
-            fix="Write numbers or lists of numbers.",
+            fix=f"Write numbers or lists of numbers{_PLAIN}",
         )
     return ColumnPart(name, list_width(found, chunks, name), is_list=True)
 
@@ -84,7 +87,7 @@ def part_of(schema: pa.Schema, chunks: Sequence[Chunk], name: str, role: str) ->
 def text_at(field: pa.Field) -> str:
     """Return where a column of text stops being numbers, if that was seen."""
     place = (field.metadata or {}).get(b"text")
-    return f" (the first text is in {place.decode()})" if place else ""
+    return f" (the first text is {place.decode()})" if place else ""
 
 
 def list_width(found: pa.DataType, chunks: Sequence[Chunk], name: str) -> int:
@@ -118,7 +121,7 @@ def weight_is_number(schema: pa.Schema, chunks: Sequence[Chunk], name: str) -> b
         raise TableError(
             f"column {name!r} is {field.type}, not a weight{text_at(field)}",
             where=chunks[0].uri,
-            fix="Write weights as numbers.",
+            fix=f"Write weights as numbers{_PLAIN}",
         )
     return True
 

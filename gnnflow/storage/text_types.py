@@ -7,7 +7,7 @@ text. Ids are told more strictly: they are integers only where each is written a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ Kind = Literal["integer id", "text id", "integer", "number", "boolean", "text", 
 _NULLS = pa.array(["", "null", "NULL"], pa.large_string())
 _TRUTH = pa.array(["true", "false"], pa.large_string())
 _HEAD = 100
+_SHOWN = 40  # letters of a value that an error shows
 _INTEGER = r"^[+-]?[0-9]+$"
 _NUMBER = r"^(?i:[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(nan|inf|infinity))$"
 _TYPES: dict[Kind, pa.DataType] = {
@@ -39,7 +40,7 @@ _TYPES: dict[Kind, pa.DataType] = {
 
 @dataclass(frozen=True)
 class TextFacts:
-    """What every value of some rows is. text_row: the first row that is no number; None where all are."""
+    """What every value of some rows is. text_row: the first row that is no number, None where all are; text: it."""
 
     rows: int
     values: int
@@ -48,15 +49,17 @@ class TextFacts:
     number: bool
     boolean: bool
     text_row: int | None = None
+    text: str = ""
 
 
 @dataclass(frozen=True)
 class TextType:
-    """What a column of text is read as. text_row and text_file: where the first value stands that is no number."""
+    """What a column of text is read as. text: the first value that is no number; text_row, text_file: its place."""
 
     kind: Kind
     text_row: int | None = None
     text_file: str = ""
+    text: str = ""
 
     @property
     def type(self) -> pa.DataType:
@@ -76,11 +79,12 @@ def facts_of(column: Column) -> TextFacts:
     number = _casts(given, pa.float64())
     integer = number and _all_match(given, _INTEGER) and _casts(_unsigned(given), pa.int64())
     boolean = not number and bool(pc.all(pc.is_in(pc.utf8_lower(given), value_set=_TRUTH)).as_py())
-    row = None
-    if not number:
-        numeric = pc.fill_null(pc.match_substring_regex(values, _NUMBER), fill_value=True)
-        row = max(0, pc.index(numeric, value=False).as_py())
-    return TextFacts(len(raw), len(given), exact=False, integer=integer, number=number, boolean=boolean, text_row=row)
+    facts = TextFacts(len(raw), len(given), exact=False, integer=integer, number=number, boolean=boolean)
+    if number:
+        return facts
+    numeric = pc.fill_null(pc.match_substring_regex(values, _NUMBER), fill_value=True)
+    row = max(0, pc.index(numeric, value=False).as_py())
+    return replace(facts, text_row=row, text=(raw[row].as_py() or "")[:_SHOWN])
 
 
 def agreed(found: Sequence[tuple[str, int, TextFacts]]) -> TextType:
@@ -95,7 +99,7 @@ def agreed(found: Sequence[tuple[str, int, TextFacts]]) -> TextType:
     if all(facts.boolean for _, _, facts in given):
         return TextType("boolean")
     file, first, facts = next(each for each in given if not each[2].number)
-    return TextType("text", first + (facts.text_row or 0), file)
+    return TextType("text", first + (facts.text_row or 0), file, facts.text)
 
 
 def convert(column: Column, found: TextType) -> Column:

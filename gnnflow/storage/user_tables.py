@@ -85,7 +85,7 @@ def schema_of(chunk: Chunk) -> pa.Schema:
 
 def _text_field(name: str, chunk: Chunk) -> pa.Field:
     found = chunk.types.get(name, _TEXT)
-    place = None if found.text_row is None else {"text": f"{found.text_file}, row {found.text_row}"}
+    place = None if found.text_row is None else {"text": f"{found.text!r} in {found.text_file}, row {found.text_row}"}
     return pa.field(name, found.type, metadata=place)
 
 

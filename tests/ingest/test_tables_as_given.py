@@ -134,8 +134,16 @@ def test_a_column_has_one_type_over_all_blocks_and_files(
     _, edges = stored(ingest(tmp_path, nodes, str(tmp_path / "e")))
     assert sorted(edges["weight"].to_pylist()) == [0.25] * 6 + [1.0] * 6
     write(tmp_path / "e/9.csv", edge_columns(weight=["1"] * 7 + ["much"] + ["1"] * 4))
-    with pytest.raises(TableError, match=r"'weight' is .*not a weight \(the first text is in .*9\.csv, row 7"):
+    with pytest.raises(TableError, match=r"'weight' is .*not a weight \(the first text is 'much' in .*9\.csv, row 7"):
         ingest(tmp_path, nodes, str(tmp_path / "e"))
+
+
+@pytest.mark.parametrize("text", ["1,234.50", "5 EUR", "1 000", "5%", "0x10", "1_000"])
+def test_text_that_only_looks_like_a_number_is_refused_by_its_value(tmp_path: Path, text: str) -> None:
+    nodes = write(tmp_path / "n.csv", node_columns())
+    edges = write(tmp_path / "e.csv", edge_columns(amount=at(5, f'"{text}"', 1.5)))
+    with pytest.raises(TableError, match=rf"'amount' is .*not numbers .*'{text}' in .*e\.csv, row 5.*separators"):
+        ingest(tmp_path, nodes, edges, graph={"edge_features": ["amount"]})
 
 
 def test_blocks_change_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
