@@ -25,6 +25,10 @@ class ColumnScale:
         """How many columns there are."""
         return len(self.mean)
 
+    def columns(self, start: int, stop: int) -> ColumnScale:
+        """Return the scale of some of the columns."""
+        return ColumnScale(self.mean[start:stop], self.deviation[start:stop])
+
     def agrees(self, other: ColumnScale) -> bool:
         """Return whether both scale the same columns by the same figures, as far as float32 shows it."""
         if self.width != other.width:

@@ -15,22 +15,21 @@ import pyarrow.compute as pc
 from gnnflow.graph.errors import TableError
 from gnnflow.graph.row_counts import share_text
 from gnnflow.graph.splits import SPLITS
+from gnnflow.ingest.numbers import MOST_SCALED, can_be_scaled, fits_float32, floats_of
 from gnnflow.storage.columns import combine, take_rows, to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gnnflow.graph.arrays import Array, FloatArray, IntArray
+    from gnnflow.graph.arrays import Array, IntArray
+    from gnnflow.graph.scales import ColumnScale
     from gnnflow.ingest.fields import ColumnPart
     from gnnflow.storage.user_tables import Chunk
 
 _SHOWN, _LETTERS = 3, 60
 _PLACE_SHIFT = 40
 _INT64_MAX = 2**63 - 1
-_WORD = 8
 _OURS = ("reason", "file", "row")
-
-FloatType = type[np.float32] | type[np.float64]
 
 
 @dataclass(frozen=True)
@@ -75,12 +74,15 @@ def id_faults(table: pa.Table, column: str) -> list[Fault]:
     return faults
 
 
-def number_faults(table: pa.Table, parts: Sequence[ColumnPart], what: str, *, exact: FloatType) -> list[Fault]:
-    """Fault rows with a null, with what float32 cannot hold, or with a list of another length than the first.
+def number_faults(
+    table: pa.Table, parts: Sequence[ColumnPart], what: str, *, scaling: str, scale: ColumnScale | None = None
+) -> list[Fault]:
+    """Fault rows with a null, with what cannot be stored, or with a list of another length than the first.
 
-    exact: the type in which integers are used first, and which therefore has to hold each of them exactly.
+    scaling: of these columns, as the config says. scale: by what they are scaled, where that is known.
     """
     faults: list[Fault] = []
+    start = 0
     for part in parts:
         column = combine(table.column(part.name))
         if part.is_list:
@@ -90,53 +92,31 @@ def number_faults(table: pa.Table, parts: Sequence[ColumnPart], what: str, *, ex
             faults.append(
                 Fault(f"{what} list is null or not {part.width} long", part.name, ragged, "Write lists of one length.")
             )
-        faults += _value_faults(column, part.name, what, is_list=part.is_list, exact=exact)
+        own = None if scale is None else scale.columns(start, start + part.width)
+        faults.append(_value_fault(column, part.name, what, is_list=part.is_list, scaling=scaling, scale=own))
+        start += part.width
     return faults
 
 
-def _value_faults(column: pa.Array, name: str, what: str, *, is_list: bool, exact: FloatType) -> list[Fault]:
-    """Fault rows with a value that is null, NaN, infinite or beyond float32, or an integer that is not held exactly."""
+def _value_fault(
+    column: pa.Array, name: str, what: str, *, is_list: bool, scaling: str, scale: ColumnScale | None = None
+) -> Fault:
+    """Fault rows with a value that is null, NaN, infinite, or beyond float32 once it is scaled."""
     # all values one after another [V], and the row each belongs to [V]
     values = pc.list_flatten(column) if is_list else column
     rows = to_numpy(pc.list_parent_indices(column)).astype(np.int64) if is_list else np.arange(len(column))
-    faults = [
-        Fault(
-            f"{what} is null, NaN, infinite or beyond what float32 holds (3.4e38)",
-            name,
-            np.unique(rows[~fits_float32(values)]),
-            "Fill, scale or drop these rows.",
-        )
-    ]
-    if pa.types.is_integer(values.type):
-        faults.append(
-            Fault(
-                f"{what} is an integer that {np.dtype(exact).name} cannot hold exactly",
-                name,
-                np.unique(rows[_loses_bits(values, exact)]),
-                "Subtract an offset, or write it as a float where rounding does no harm.",
-            )
-        )
-    return faults
+    if scaling == "none":
+        fits, beyond = fits_float32(values), "beyond what float32 holds (3.4e38)"
+    else:
+        fits, beyond = can_be_scaled(values, rows, scale), f"beyond what can be scaled ({MOST_SCALED:.0e})"
+        if scale is not None:
+            beyond = f"{beyond}, or what float32 holds (3.4e38) once the published model's figures scale it"
+    return Fault(
+        f"{what} is null, NaN, infinite or {beyond}", name, np.unique(rows[~fits]), "Fill, scale or drop these rows."
+    )
 
 
-def fits_float32(values: pa.Array) -> Array:
-    """Return which values are numbers that float32 holds [V]; a null is none."""
-    if values.null_count == len(values):
-        return np.zeros(len(values), bool)  # a column of nulls alone may have no type to cast
-    with np.errstate(over="ignore"):
-        return np.isfinite(to_numpy(values.cast(pa.float64(), safe=False)).astype(np.float32))
-
-
-def _loses_bits(values: pa.Array, exact: FloatType) -> Array:
-    """Return which integers [V] change when they become floats; a null does not."""
-    integers = to_numpy(values.fill_null(0))
-    floats: FloatArray = integers.astype(exact)
-    limit = float(np.iinfo(integers.dtype).max) if integers.dtype.itemsize == _WORD else np.inf
-    with np.errstate(invalid="ignore"):
-        return np.asarray((floats >= limit) | (floats.astype(integers.dtype) != integers))
-
-
-def sparse_faults(table: pa.Table, stem: str, width: int, *, has_value: bool, exact: FloatType) -> list[Fault]:
+def sparse_faults(table: pa.Table, stem: str, width: int, *, has_value: bool, scaling: str) -> list[Fault]:
     """Fault sparse rows with a null list, an index outside 0..width-1, or values that do not match their indices."""
     index = combine(table.column(f"{stem}_index"))
     # all indices one after another [V], and the row that each belongs to [V]
@@ -155,7 +135,7 @@ def sparse_faults(table: pa.Table, stem: str, width: int, *, has_value: bool, ex
         lengths = [np.nan_to_num(to_numpy(pc.list_value_length(c)).astype(np.float64), nan=-1) for c in (index, value)]
         uneven = np.flatnonzero(lengths[0] != lengths[1])
         faults.append(Fault("as many values as indices needed", f"{stem}_value", uneven, "Align them."))
-        faults += _value_faults(value, f"{stem}_value", "feature value", is_list=True, exact=exact)
+        faults.append(_value_fault(value, f"{stem}_value", "feature value", is_list=True, scaling=scaling))
     return faults
 
 
@@ -177,7 +157,7 @@ def weight_faults(table: pa.Table, column: str) -> list[Fault]:
     values = combine(table.column(column))
     negative = small = np.zeros(0, np.int64)
     if values.null_count < len(values):  # a column of nulls alone may have no type to cast
-        known = to_numpy(values.cast(pa.float64(), safe=False).fill_null(0.0))
+        known = np.nan_to_num(floats_of(values), nan=0.0)
         negative = np.flatnonzero(known < 0)
         # as float32 it would be nothing, or so coarse that shares of a sum are not what they were
         small = np.flatnonzero((known > 0) & (known < np.finfo(np.float32).tiny))
@@ -189,7 +169,7 @@ def weight_faults(table: pa.Table, column: str) -> list[Fault]:
             small,
             "Multiply all weights by one number, or write 0.",
         ),
-        *_value_faults(values, column, "weight", is_list=False, exact=np.float32),
+        _value_fault(values, column, "weight", is_list=False, scaling="none"),
     ]
 
 

@@ -30,6 +30,7 @@ from gnnflow.ingest.source import (
     edge_column_names,
     edge_columns,
     edge_faults,
+    edge_number_types,
 )
 from gnnflow.mapreduce.exchange import Emit
 from gnnflow.mapreduce.rounds import TaskOutput
@@ -53,8 +54,15 @@ def read_edges(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     """Read one chunk of edges, check its rows, and send each to the home of its source."""
     source = job.edge_table(index)
     schema, config = source.schema, job.config
-    names, faults = edge_column_names(schema, config), partial(edge_faults, schema=schema, config=config)
-    rows, place, done = read_rows(source, index - source.first, job, names=names, faults=faults)
+    scale = job.given_scales.get(job.table_names[1][source.number])
+    rows, place, done = read_rows(
+        source,
+        index - source.first,
+        job,
+        names=edge_column_names(schema, config),
+        numbers=edge_number_types(schema, config),
+        faults=partial(edge_faults, schema=schema, config=config, scale=scale),
+    )
     columns = edge_columns(rows, schema, config)
     home = job.home_of(columns["src_id"]) * len(job.tables.edges) + source.number
     return replace(done, emits=(Emit("edges_by_src", pa.table({**columns, "place": place}), home),))

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.errors import TableError
-from gnnflow.storage.agreed_schema import holds_lists, holds_numbers, holds_text
+from gnnflow.storage.agreed_schema import holds_lists, holds_numbers, holds_text, holds_times
 from gnnflow.storage.user_tables import plain, read_chunk
 
 if TYPE_CHECKING:
@@ -70,10 +70,10 @@ def check_list_of(
 
 
 def part_of(schema: pa.Schema, chunks: Sequence[Chunk], name: str, role: str) -> ColumnPart:
-    """Return how a column of numbers or of lists of them is read."""
+    """Return how a column of numbers or times, or of lists of numbers, is read."""
     field = field_of(schema, chunks[0], name, role)
     found = field.type
-    if holds_numbers(found) or is_unknown(field, chunks):
+    if holds_numbers(found) or holds_times(found) or is_unknown(field, chunks):
         return ColumnPart(name, 1, is_list=False)
     if not holds_lists(found) or not holds_numbers(found.value_type):
         raise TableError(

@@ -18,7 +18,7 @@ from gnnflow.graph.row_counts import RowCounts
 from gnnflow.ingest import edge_rounds, links, node_rounds
 from gnnflow.ingest.label_counts import check_digits
 from gnnflow.ingest.moments import scales_of
-from gnnflow.ingest.records import Records, count_splits, facts_of, total
+from gnnflow.ingest.records import Records, Rounded, count_splits, facts_of, total
 from gnnflow.ingest.statistics import CHANNEL, TYPE_MARK, column_names, merge_counts, statistics_of
 from gnnflow.mapreduce.rounds import Round
 from gnnflow.storage.columns import id_keys
@@ -119,11 +119,15 @@ class IngestJob:
 
 @dataclass(frozen=True)
 class IngestResult:
-    """What ingest committed: its files in order, its rows in and out, and the facts later stages read."""
+    """What ingest committed: its files in order, its rows in and out, and the facts later stages read.
+
+    rounded: the columns of each table whose numbers lost digits.
+    """
 
     files: tuple[FileEntry, ...]
     rows: RowCounts
     facts: GraphFacts
+    rounded: dict[str, dict[str, Rounded]]
 
 
 def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
@@ -160,7 +164,7 @@ def run_rounds(job: IngestJob, runner: RoundRunner) -> IngestResult:
         _check_classes(edges[-1], job)
     check_digits((*read, *edge_read), steps.targets, job)
     facts = facts_of(job, book, steps, columns=counted, scales=scales | edge_scales)
-    return IngestResult(steps.files, steps.rows, facts)
+    return IngestResult(steps.files, steps.rows, facts, steps.rounded)
 
 
 def _builder(job: IngestJob) -> str:

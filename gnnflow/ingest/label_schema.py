@@ -54,7 +54,9 @@ def label_of(schema: pa.Schema, nodes: Sequence[Chunk], config: GraphConfig) -> 
 _LABEL_TYPES: dict[LabelKind, Callable[[pa.DataType], bool]] = {
     "single": lambda found: bool(pa.types.is_integer(found) or pa.types.is_boolean(found)),
     "regression": lambda found: bool(pa.types.is_floating(found)),
-    "multi": lambda found: holds_lists(found) and holds_numbers(found.value_type),
+    "multi": lambda found: (
+        holds_lists(found) and holds_numbers(found.value_type) and not pa.types.is_decimal(found.value_type)
+    ),
 }
 
 

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.labels import UNLABELLED
-from gnnflow.ingest.checks import Fault, fits_float32
+from gnnflow.ingest.checks import Fault
+from gnnflow.ingest.numbers import fits_float32
 from gnnflow.storage.agreed_schema import holds_text
 from gnnflow.storage.columns import combine, from_matrix, to_numpy
 

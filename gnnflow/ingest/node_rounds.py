@@ -24,6 +24,7 @@ from gnnflow.ingest.source import (
     node_column_names,
     node_columns,
     node_faults,
+    node_number_types,
 )
 from gnnflow.ingest.statistics import count_rows
 from gnnflow.mapreduce.exchange import Emit
@@ -43,8 +44,15 @@ def read_nodes(index: int, inbox: Inbox, *, job: IngestJob) -> TaskOutput:
     """Read one chunk of nodes, check its rows, and send each to its home partition."""
     node_type, source = job.node_table(index)
     schema, config = source.schema, job.config
-    names, faults = node_column_names(schema, config), partial(node_faults, schema=schema, config=config)
-    rows, place, done = read_rows(source, index - source.first, job, names=names, faults=faults)
+    scale = job.given_scales.get(job.table_names[0][node_type])
+    rows, place, done = read_rows(
+        source,
+        index - source.first,
+        job,
+        names=node_column_names(schema, config),
+        numbers=node_number_types(schema, config),
+        faults=partial(node_faults, schema=schema, config=config, scale=scale),
+    )
     columns = node_columns(rows, schema, config)
     home = job.home_of(columns["id"]) * job.graph.num_types + node_type
     return replace(done, emits=(Emit("nodes", pa.table({**columns, "place": place}), home),))

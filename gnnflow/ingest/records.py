@@ -27,6 +27,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Rounded:
+    """How many bits the numbers of a column were rounded to, and by how much at most."""
+
+    bits: int
+    lost: float
+
+
+@dataclass(frozen=True)
 class Records:
     """The records of every round, in the order in which the rounds ran. edges: one list per round after the reading."""
 
@@ -52,6 +60,20 @@ class Records:
             sources, known = (step[number::width] for step in self.edges[:2])
             counts[name] = _row_counts(name, read, known, [*read, *sources, *known])
         return counts
+
+    @property
+    def rounded(self) -> dict[str, dict[str, Rounded]]:
+        """The columns of each table whose numbers lost digits, of those that have some."""
+        names, tables = self.job.table_names, self.job.tables
+        read = [(name, _of(self.node_read, each.tasks)) for name, each in zip(names[0], tables.nodes, strict=True)]
+        read += [(name, _of(self.edge_read, each.tasks)) for name, each in zip(names[1], tables.edges, strict=True)]
+        found: dict[str, dict[str, Rounded]] = {}
+        for name, records in read:
+            for record in records:
+                for column, (bits, lost) in record.counts.get("rounded", {}).items():
+                    before = found.setdefault(name, {}).get(column, Rounded(bits, 0.0))
+                    found[name][column] = Rounded(bits, max(lost, before.lost))
+        return found
 
     @property
     def targets(self) -> Sequence[TaskRecord]:

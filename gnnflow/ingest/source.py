@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from gnnflow.graph.splits import SPLITS
 from gnnflow.ingest.checks import (
     Fault,
-    FloatType,
     id_faults,
     number_faults,
     sparse_faults,
@@ -22,6 +21,7 @@ from gnnflow.ingest.checks import (
     weight_faults,
 )
 from gnnflow.ingest.labels import is_labelled, label_column, label_faults
+from gnnflow.ingest.numbers import floats_of
 from gnnflow.ingest.times import time_faults, times_of
 from gnnflow.sampling.pairs import random_splits
 from gnnflow.storage.columns import combine, from_matrix, from_ragged, id_keys, to_numpy, to_ragged
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from gnnflow.config import GraphConfig
     from gnnflow.graph.arrays import Array, FloatArray
     from gnnflow.graph.facts import IdType
+    from gnnflow.graph.scales import ColumnScale
     from gnnflow.ingest.fields import ColumnPart
+    from gnnflow.ingest.numbers import FloatType
     from gnnflow.ingest.schema import EdgeSchema, NodeSchema, TableSchema
     from gnnflow.ingest.targets import DrawnSplit
 
@@ -55,14 +57,30 @@ def edge_column_names(schema: EdgeSchema, config: GraphConfig) -> list[str]:
     return list(dict.fromkeys([*names, *(part.name for part in schema.attributes)]))
 
 
-def node_faults(table: pa.Table, schema: NodeSchema, config: GraphConfig) -> list[Fault]:
-    """Return every fault of a chunk of nodes."""
-    faults, exact = id_faults(table, config.id), read_as(config.normalize)
+def node_number_types(schema: NodeSchema, config: GraphConfig) -> dict[str, FloatType]:
+    """Return the columns of numbers of the node table, each with the type that its numbers are rounded to first."""
+    names = [part.name for part in schema.features]
+    if schema.sparse and schema.sparse_has_value:
+        names.append(f"{schema.sparse}_value")
+    return dict.fromkeys(names, read_as(config.normalize))
+
+
+def edge_number_types(schema: EdgeSchema, config: GraphConfig) -> dict[str, FloatType]:
+    """Return the columns of numbers of the edge table, each with the type that its numbers are rounded to first."""
+    types = dict.fromkeys((part.name for part in schema.attributes), read_as(config.edge_normalize))
+    return types | ({config.weight: np.float32} if schema.has_weight else {})
+
+
+def node_faults(
+    table: pa.Table, schema: NodeSchema, config: GraphConfig, *, scale: ColumnScale | None = None
+) -> list[Fault]:
+    """Return every fault of a chunk of nodes. scale: by what its features are scaled, where they do not say it."""
+    faults, scaling = id_faults(table, config.id), config.normalize
     if schema.sparse:
         width, has_value = schema.feature_width, schema.sparse_has_value
-        faults += sparse_faults(table, schema.sparse, width, has_value=has_value, exact=exact)
+        faults += sparse_faults(table, schema.sparse, width, has_value=has_value, scaling=scaling)
     else:
-        faults += number_faults(table, schema.features, "feature", exact=exact)
+        faults += number_faults(table, schema.features, "feature", scaling=scaling, scale=scale)
     if schema.has_labels:
         faults += label_faults(table, schema, config)
     if schema.reads_split:
@@ -70,8 +88,10 @@ def node_faults(table: pa.Table, schema: NodeSchema, config: GraphConfig) -> lis
     return faults
 
 
-def edge_faults(table: pa.Table, schema: EdgeSchema, config: GraphConfig) -> list[Fault]:
-    """Return every fault of a chunk of edges that can be seen without the nodes."""
+def edge_faults(
+    table: pa.Table, schema: EdgeSchema, config: GraphConfig, *, scale: ColumnScale | None = None
+) -> list[Fault]:
+    """Return every fault of a chunk of edges that can be seen without the nodes. scale: as of `node_faults`."""
     faults = id_faults(table, config.src) + id_faults(table, config.dst)
     if schema.has_weight:
         faults += weight_faults(table, config.weight)
@@ -82,7 +102,8 @@ def edge_faults(table: pa.Table, schema: EdgeSchema, config: GraphConfig) -> lis
         faults += split_faults(table, config.split, is_target)
     if schema.has_time:
         faults += time_faults(table, config.timestamp, time=schema.time)
-    return faults + number_faults(table, schema.attributes, "edge attribute", exact=read_as(config.edge_normalize))
+    scaling = config.edge_normalize
+    return faults + number_faults(table, schema.attributes, "edge attribute", scaling=scaling, scale=scale)
 
 
 def read_as(scaling: str) -> FloatType:
@@ -128,8 +149,7 @@ def edge_columns(table: pa.Table, schema: EdgeSchema, config: GraphConfig) -> di
         "dst_id": _ids(table.column(config.dst), schema.dst_type),
     }
     if schema.has_weight:
-        weight = to_numpy(combine(table.column(config.weight)))
-        columns["weight"] = pa.array(weight.astype(np.float32))
+        columns["weight"] = pa.array(floats_of(combine(table.column(config.weight))).astype(np.float32))
     if schema.attributes:
         columns["attributes"] = from_matrix(dense_matrix(table, schema.attributes, read_as(config.edge_normalize)))
     if schema.has_split:
@@ -156,7 +176,7 @@ def dense_matrix(table: pa.Table, parts: Sequence[ColumnPart], dtype: FloatType)
         column = combine(table.column(part.name))
         # the part's columns of the matrix [rows, part.width]
         values = pc.list_flatten(column) if part.is_list else column
-        matrix[:, start : start + part.width] = to_numpy(values).reshape(-1, part.width)
+        matrix[:, start : start + part.width] = floats_of(values).reshape(-1, part.width)
         start += part.width
     return matrix
 
@@ -184,7 +204,8 @@ def _sparse_values(table: pa.Table, schema: NodeSchema, config: GraphConfig, off
     lengths = np.diff(offsets)
     value: FloatArray | None = None
     if schema.sparse_has_value:
-        value = to_ragged(table.column(f"{schema.sparse}_value"))[1].astype(read_as(config.normalize))
+        held = pc.list_flatten(combine(table.column(f"{schema.sparse}_value")))
+        value = floats_of(held).astype(read_as(config.normalize))
     if config.normalize != "row":
         return value
     ones = np.ones(offsets[-1]) if value is None else value

@@ -94,7 +94,8 @@ def count_rows(rows: pa.Table, schema: NodeSchema, *, partitions: int, first: in
     if schema.sparse:
         columns = [np.diff(to_ragged(rows["x_index"])[0]).astype(np.float32)]
     elif schema.has_features:
-        matrix = to_matrix(rows["x"])
+        with np.errstate(over="ignore"):  # numbers that are scaled may be beyond float32, and count as the largest
+            matrix = to_matrix(rows["x"])
         columns = [matrix[:, position] for position in _chosen(schema).tolist()]
     # of each column its distinct codes and their rows
     counted = [_counts(codes_of(np.ascontiguousarray(column))) for column in columns]

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from gnnflow.graph.errors import TableError
 from gnnflow.ingest.checks import Fault
 from gnnflow.ingest.fields import text_at
-from gnnflow.storage.agreed_schema import holds_text, meaning_of
+from gnnflow.storage.agreed_schema import holds_text, holds_times, meaning_of
 from gnnflow.storage.columns import combine, to_numpy
 from gnnflow.storage.user_tables import read_chunk
 
@@ -51,7 +51,7 @@ def time_of(field: pa.Field, chunks: Sequence[Chunk]) -> str:
     """
     if holds_text(field.type):
         return _text_time(field, chunks)
-    if not any(is_one(field.type) for is_one in (pa.types.is_integer, pa.types.is_timestamp, pa.types.is_date)):
+    if not pa.types.is_integer(field.type) and not holds_times(field.type):
         raise TableError(f"column {field.name!r} is {field.type}, not a time", where=chunks[0].uri, fix=_WRITE)
     if pa.types.is_timestamp(field.type) and field.type.tz:
         return f"timestamp[{field.type.unit}] of a time zone"  # whichever: they are stored as moments of UTC

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from gnnflow.stages.base import StageRun
     from gnnflow.stages.resolve import ResolvedRun
 
+_NAMED = 20  # columns in a line
+
 
 def work(run: StageRun) -> Made:
     """Turn the config's tables into the graph store.
@@ -60,6 +62,7 @@ def work(run: StageRun) -> Made:
     _tell_of_classes(result, tell)
     if run.config.task.kind != "node":
         check_negatives(result.facts, run.config.task, where=tables.labelled.uri)
+    _tell_of_digits(result, tell)
     for key, columns in result.facts.large_columns.items():
         tell(f"large numbers in {listed(columns)}: layers learn badly from such. Set {key}: standard.")
     return Made(
@@ -80,6 +83,15 @@ def _tell_of_classes(result: IngestResult, tell: Callable[[str], None]) -> None:
         tell(f"no {what} {shown}: a model has an output for each of {result.facts.num_classes:,} all the same")
     if unlearnable := unlearnable_labels(result.facts).text:
         tell(f"{unlearnable}: no model can learn that, and metrics count it all the same")
+
+
+def _tell_of_digits(result: IngestResult, tell: Callable[[str], None]) -> None:
+    """Say in which columns of each table numbers have more digits than the store keeps, and by how much they differ."""
+    for name, columns in result.rounded.items():
+        for bits, when in ((24, "as they are stored"), (53, "before they are scaled")):
+            lost = [f"{column!r} (by {each.lost:.3g} at most)" for column, each in columns.items() if each.bits == bits]
+            if lost:
+                tell(f"{name}: numbers are rounded to {bits} bits, {when}, in {listed(lost, at_most=_NAMED)}")
 
 
 def _check_partitions(run: StageRun, tables: Tables) -> None:

@@ -97,7 +97,13 @@ def holds_text(found: pa.DataType) -> bool:
 
 def holds_numbers(found: pa.DataType) -> bool:
     """Return whether values are numbers, or true and false."""
-    return bool(pa.types.is_integer(found) or pa.types.is_floating(found) or pa.types.is_boolean(found))
+    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
+    return any(is_one(found) for is_one in kinds)
+
+
+def holds_times(found: pa.DataType) -> bool:
+    """Return whether values are dates or timestamps."""
+    return bool(pa.types.is_date(found) or pa.types.is_timestamp(found))
 
 
 def holds_lists(found: pa.DataType) -> bool:

@@ -81,7 +81,9 @@ def take_rows(table: pa.Table, rows: Array) -> pa.Table:
 
 
 def _is_matrix(array: Any) -> bool:
-    return bool(pa.types.is_fixed_size_list(array.type)) and not array.null_count and not array.flatten().null_count
+    if not pa.types.is_fixed_size_list(array.type) or pa.types.is_decimal(array.type.value_type):
+        return False  # NumPy has no decimals
+    return not array.null_count and not array.flatten().null_count
 
 
 def _matrix(array: Any) -> Array:

@@ -224,18 +224,10 @@ LISTS = pa.list_(pa.float64(), 2)
 CANNOT_HOLD = {
     "feature 1e39": (node_columns(x=at(5, 1e39, 1.0)), {}, {}, r"'x': .*float32 .*row 5: 1e\+39"),
     "feature list 1e39": (node_columns(x=pa.array(at(5, [0, 1e39], [0, 1]), LISTS)), {}, {}, "'x'.*row 5"),
-    "feature 2**24 + 1": (node_columns(x=at(5, 2**24 + 1, 1)), {}, {}, "float32 cannot hold exactly.*row 5: 16777217"),
-    "feature 2**63 - 1": (node_columns(x=at(5, 2**63 - 1, 1)), {}, {}, "float32 cannot hold exactly.*row 5"),
-    "standardised 2**53 + 1": (
-        node_columns(x=at(5, 2**53 + 1, 1)),
-        {},
-        {"normalize": "standard"},
-        "float64 cannot hold exactly",
-    ),
+    "standardised 1e101": (node_columns(x=at(5, 1e101, 1.0)), {}, {"normalize": "standard"}, r"'x': .*1e\+100.*row 5"),
     "weight 1e39": ({}, edge_columns(weight=at(5, 1e39, 1.0)), {}, r"'weight': .*row 5: 1e\+39"),
     "weights that add up": ({}, {"src": [1, 2], "dst": [3, 3], "weight": [3e38, 2e38]}, {}, "add up to 5e\\+38.*row 0"),
     "attribute 1e39": ({}, edge_columns(a=at(5, 1e39, 1.0)), {"edge_features": ["a"]}, "'a': edge attribute.*row 5"),
-    "attribute 2**40 + 1": ({}, edge_columns(a=at(5, 2**40 + 1, 1)), {"edge_features": ["a"]}, "'a': .*exactly.*row 5"),
     "target inf": (node_columns(label=at(5, np.inf, 0.5)), {}, {}, "'label': label is infinite.*row 5"),
     "target 1e39": (node_columns(label=at(5, 1e39, 0.5)), {}, {}, "'label': label is infinite or beyond.*row 5"),
     "sparse value 1e39": (

@@ -1,0 +1,118 @@
+"""Numbers as the user's columns hold them: integers, decimals, true and false, times or floats, read as floats.
+
+Shapes: V values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gnnflow.storage.columns import combine, to_numpy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gnnflow.graph.arrays import Array, FloatArray, IntArray
+    from gnnflow.graph.scales import ColumnScale
+
+FloatType = type[np.float32] | type[np.float64]
+
+MOST_SCALED = 1e100
+"""The largest magnitude that scaling takes: float64 still holds the sum of squares of such numbers."""
+
+_DAY = 86_400.0
+_PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+_BITS: dict[FloatType, int] = {np.float32: 24, np.float64: 53}
+_WORD = 8
+
+
+def floats_of(values: Any) -> Array:
+    """Return the numbers of an Arrow array as floats [V], NaN where null: floats as they are, others as float64.
+
+    A boolean is 0 or 1; a date or timestamp counts seconds since 1970, whatever unit its type has.
+    """
+    found = values.type
+    if pa.types.is_floating(found):
+        return to_numpy(values)
+    if pa.types.is_decimal(found):
+        values = values.cast(pa.string())  # as text it becomes the nearest float, as it does in a CSV file
+    elif pa.types.is_temporal(found):
+        values = values.view(pa.int32() if pa.types.is_date32(found) else pa.int64())
+    floats = to_numpy(values.cast(pa.float64(), safe=False))
+    if pa.types.is_date32(found):
+        return floats * _DAY
+    if pa.types.is_temporal(found):
+        return floats / (_PER_SECOND["ms"] if pa.types.is_date64(found) else _PER_SECOND[found.unit])
+    return floats
+
+
+def fits_float32(values: Any) -> Array:
+    """Return which values are numbers that float32 holds [V]; a null is none."""
+    if values.null_count == len(values):
+        return np.zeros(len(values), bool)  # a column of nulls alone may have no type to cast
+    with np.errstate(over="ignore"):
+        return np.isfinite(floats_of(values).astype(np.float32))
+
+
+def can_be_scaled(values: Any, rows: IntArray, scale: ColumnScale | None) -> Array:
+    """Return which values are numbers that scaling takes, and that float32 holds then [V]; a null is none.
+
+    rows [V]: that the values belong to. scale: of these columns, None where it follows from them: then no number lies
+    further from the mean than float32 holds.
+    """
+    if values.null_count == len(values):
+        return np.zeros(len(values), bool)
+    numbers = floats_of(values).astype(np.float64)
+    fits = np.abs(numbers) <= MOST_SCALED
+    if scale is None:
+        return np.asarray(fits)
+    # which of its row's values each is [V]; rows of another length are faulted as such
+    place = np.minimum(np.arange(len(rows)) - np.searchsorted(rows, rows), scale.width - 1)
+    with np.errstate(over="ignore"):
+        scaled = (numbers - np.asarray(scale.mean)[place]) / np.asarray(scale.deviation)[place]
+        return np.asarray(fits & np.isfinite(scaled.astype(np.float32)))
+
+
+def count_rounded(table: pa.Table, types: Mapping[str, FloatType]) -> dict[str, Any]:
+    """Return what a task counts of columns of faultless rows some of whose numbers lose digits: bits, and by how much.
+
+    types: of each column of numbers the type that it is rounded to first.
+    """
+    found = {}
+    for name, dtype in types.items():
+        column = combine(table.column(name))
+        values = pc.list_flatten(column) if pa.types.is_nested(column.type) else column
+        lost = np.flatnonzero(_loses_digits(values, dtype))
+        if len(lost):
+            largest = np.abs(floats_of(values.take(pa.array(lost)))).max()
+            found[name] = [_BITS[dtype], float(np.spacing(dtype(largest)) / 2)]
+    return {"rounded": found} if found else {}
+
+
+def _loses_digits(values: Any, dtype: FloatType) -> Array:
+    """Return which numbers [V] do not come back to their last digit from floats; of floats none, nor of booleans.
+
+    The last digit of a time is a second.
+    """
+    found = values.type
+    if pa.types.is_integer(found):
+        return _loses_bits(values, dtype)
+    if not pa.types.is_decimal(found) and not pa.types.is_temporal(found):
+        return np.zeros(len(values), bool)
+    numbers = floats_of(values)
+    unit = 10.0**-found.scale if pa.types.is_decimal(found) else 1.0
+    # beyond the digits of float64 itself, neighbours may be one number before anything is compared
+    return np.asarray((np.abs(numbers - numbers.astype(dtype)) > unit / 2) | (np.spacing(np.abs(numbers)) > unit))
+
+
+def _loses_bits(values: Any, dtype: FloatType) -> Array:
+    """Return which integers [V] change when they become floats."""
+    integers = to_numpy(values)
+    floats: FloatArray = integers.astype(dtype)
+    limit = float(np.iinfo(integers.dtype).max) if integers.dtype.itemsize == _WORD else np.inf
+    with np.errstate(invalid="ignore"):
+        return np.asarray((floats >= limit) | (floats.astype(integers.dtype) != integers))
