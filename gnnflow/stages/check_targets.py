@@ -41,13 +41,8 @@ def check_labels(run: ResolvedRun) -> None:
     from gnnflow.ingest.schema import node_table
 
     config = run.config
+    _check_held_out(config)
     if config.task.kind == "link":
-        if config.task.split.kind == "none":
-            raise TrainingError(
-                "none holds no edges out, so nothing can be trained",
-                where="task.split.kind",
-                fix="Set it to random, time or column, or score with a published model: gnnflow score.",
-            )
         _check_choices(config, "link")
         return
     known = _known_targets(run)
@@ -73,6 +68,23 @@ def check_labels(run: ResolvedRun) -> None:
         )
     if known.label_kind is not None:
         _check_choices(config, known.label_kind)
+
+
+def _check_held_out(config: Config) -> None:
+    """Raise TrainingError where the split holds out no target to choose the best epoch by."""
+    split = config.task.split
+    if split.kind == "none":
+        raise TrainingError(
+            "none holds no edges out, so nothing can be trained",
+            where="task.split.kind",
+            fix="Set it to random, time or column, or score with a published model: gnnflow score.",
+        )
+    if split.kind != "column" and split.valid == 0 and (config.task.kind == "link" or config.graph.label is not None):
+        raise TrainingError(
+            "0 is not allowed: the best epoch is chosen by the targets of valid",
+            where="task.split.valid",
+            fix="Set it to more than 0, or score with a published model: gnnflow score.",
+        )
 
 
 def check_store(run: ResolvedRun, *, trains: bool) -> None:

@@ -19,7 +19,6 @@ CHECKS: tuple[Callable[[Config], None], ...] = (
     neighbors.hops_reach_layers,
     tasks.links_have_their_own_keys,
     tasks.labels_of_edges_have_their_own_keys,
-    tasks.some_targets_are_valid,
     tasks.neighborhoods_are_those_of_edges,
     neighbors.relations_are_joined_where_there_are_several,
     training.ranks_have_workers,

@@ -62,17 +62,6 @@ def inputs_are_no_labels(config: Config) -> None:
             )
 
 
-def some_targets_are_valid(config: Config) -> None:
-    """Raise where no target is held out to choose the best epoch by."""
-    is_labelled = config.task.kind == "link" or config.graph.label is not None
-    if is_labelled and config.task.split.kind != "column" and config.task.split.valid == 0:
-        raise problem(
-            "0 is not allowed: the best epoch is chosen by the targets of valid",
-            key="task.split.valid",
-            fix="Set it to more than 0. What is scored alone needs no split: set graph.label to null.",
-        )
-
-
 def neighborhoods_are_those_of_edges(config: Config) -> None:
     """Raise where edges are scored and neighbourhoods of all nodes are asked for."""
     if config.task.kind != "node":
