@@ -147,8 +147,12 @@ def _mib(number: int) -> str:
 
 @dataclass(frozen=True)
 class InferFacts:
-    """How scoring went: flat metrics, what the certificate compared, and what partitions sent each other."""
+    """How scoring went: flat metrics, what the certificate compared, and what partitions sent each other.
+
+    model: the fingerprint of the training whose weights scored; "" in manifests that do not say it.
+    """
 
     metrics: Figures
     parity: Parity
     sent: Sent = Sent()
+    model: str = ""

@@ -47,7 +47,8 @@ def work(run: StageRun) -> Made:
 
     Raises ScoringError where a score is not finite, ParityError where the two paths disagree.
     """
-    return score_graph(run, model=run.inputs["train"].uri, learned=Learned.of(run.store.facts))
+    train = run.inputs["train"]
+    return score_graph(run, model=train.uri, learned=Learned.of(run.store.facts), trained=train.manifest.fingerprint)
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,11 @@ class Learned:
         return Learned(graph.label_kind, graph.class_names)
 
 
-def score_graph(run: StageRun, *, model: str, learned: Learned) -> Made:
-    """Score the config's targets with the model in a folder, whether or not the graph has labels."""
+def score_graph(run: StageRun, *, model: str, learned: Learned, trained: str) -> Made:
+    """Score the config's targets with the model in a folder, whether or not the graph has labels.
+
+    trained: the fingerprint of its training.
+    """
     from gnnflow.infer.job import run_rounds
 
     _check_targets(run)
@@ -87,7 +91,7 @@ def score_graph(run: StageRun, *, model: str, learned: Learned) -> Made:
     targets = result.num_targets
     if result.sent.as_states:
         run.context.progress.message(f"sent: {result.sent.text}")
-    facts = InferFacts(metrics, parity, result.sent)
+    facts = InferFacts(metrics, parity, result.sent, trained)
     return Made(result.files, rows_in=targets, rows_out=targets, facts=facts)
 
 

@@ -16,13 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gnnflow.graph.errors import ScoringError, StorageError, TableError
+from gnnflow.graph.run_facts import InferFacts
 from gnnflow.graph.schema import Relation
 from gnnflow.ingest.fields import id_type_of
 from gnnflow.ingest.near_ids import near_id
 from gnnflow.storage.agreed_schema import agreed_schema
 from gnnflow.storage.columns import combine, to_matrix, to_numpy
 from gnnflow.storage.filesystem import absolute, is_below
-from gnnflow.storage.manifest import read_manifest
+from gnnflow.storage.manifest import read_facts, read_manifest
 from gnnflow.storage.run_folder import find_run, read_run
 from gnnflow.storage.table_files import format_of
 from gnnflow.storage.tables import read_artifact_table, write_table
@@ -39,13 +40,14 @@ if TYPE_CHECKING:
 _SLICE = 1 << 16  # pairs scored at a time
 
 
-def score_pairs(run: str, table: str, *, out: str, workspace: str) -> FileEntry:
+def score_pairs(run: str, table: str, *, out: str, workspace: str, embeddings: str | None = None) -> FileEntry:
     """Score the pairs of a table and write them with their scores as Parquet, in the table's order.
 
-    run: a URI or a name in the workspace. table: with the columns that the run's config calls graph.src and graph.dst.
-    out gets these two, `score` (above 0: rather an edge) and `probability`. Raises ScoringError where the run's task
-    has no pairs, TableError for an id that has no embedding, StorageError where there is no such run, or out is the
-    table or a file of the run.
+    run: a URI or a name in the workspace. embeddings: the folder of predictions that `gnnflow score` wrote with the
+    run's published model; None reads the run's own, which no held-out edge tells of. table: with the columns that the
+    run's config calls graph.src and graph.dst. out gets these two, `score` (above 0: rather an edge) and `probability`.
+    Raises ScoringError where the run's task has no pairs or another model wrote the embeddings, TableError for an id
+    that has no embedding, StorageError where there is no such run, or out is the table or a file of the run.
     """
     uri = find_run(run, workspace=Workspace.at(workspace))
     record = read_run(uri)
@@ -57,17 +59,31 @@ def score_pairs(run: str, table: str, *, out: str, workspace: str) -> FileEntry:
             where=run,
             fix="Give a run whose config has task.kind: link.",
         )
+    held = artifacts["infer"] if embeddings is None else _scored_by(artifacts["train"], embeddings)
     chunks = scan(absolute(table))
-    _refuse_taken(out, files={chunk.uri for chunk in chunks}, folders=(uri, *artifacts.values()))
+    _refuse_taken(out, files={chunk.uri for chunk in chunks}, folders=(uri, held, *artifacts.values()))
     pairs = _read(chunks, table, graph["src"], graph["dst"])
     ends = [combine(pairs[graph[name]]) for name in ("src", "dst")]
     relation = Relation.parse(graph.get("target") or "")
     types = ("", "") if relation is None else (relation.source, relation.target)
-    ends, embeddings, rows = _rows_of(ends, artifacts["infer"], types=types, where=table)
-    scores = _scores(artifacts["train"], embeddings, rows)
+    ends, vectors, rows = _rows_of(ends, held, types=types, where=table)
+    scores = _scores(artifacts["train"], vectors, rows)
     probability = 1 / (1 + np.exp(-scores.astype(np.float64)))
     scored = {graph["src"]: ends[0], graph["dst"]: ends[1], "score": scores, "probability": probability}
     return write_table(absolute(out), pa.table(scored))
+
+
+def _scored_by(trained: str, embeddings: str) -> str:
+    """Return the artifact whose predictions these are. Raises ScoringError where another model scored them."""
+    artifact = absolute(embeddings).rstrip("/").removesuffix("/predictions")
+    manifest = read_manifest(artifact)
+    if read_facts(artifact, manifest, InferFacts).model != read_manifest(trained).fingerprint:
+        raise ScoringError(
+            "are not of the run's model, or do not say of which",
+            where=f"--embeddings {embeddings}",
+            fix="Give the predictions that `gnnflow score` prints, and the run of the version in service.",
+        )
+    return artifact
 
 
 def _refuse_taken(out: str, *, files: set[str], folders: Iterable[str]) -> None:

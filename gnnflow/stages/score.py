@@ -169,7 +169,8 @@ def _score(context: StageContext, name: str, version: Version) -> ArtifactResult
     make_inputs(theirs, version)
     _check_fits(version, registry.signature_of(graph, theirs.artifact("select").facts(SelectFacts)), name)
     inputs = {stage: theirs.artifact(stage) for stage in (theirs.run.store_stage, "select")}
-    work = partial(score_graph, model=version.uri, learned=_learned(version, graph))
+    trained = version.fingerprints["train"]
+    work = partial(score_graph, model=version.uri, learned=_learned(version, graph), trained=trained)
     return do_once(theirs, "score", work, fingerprint=_fingerprint(theirs, version), inputs=inputs)
 
 

@@ -10,14 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnnflow.config import Config
-from gnnflow.graph.errors import StorageError, TableError
+from gnnflow.graph.errors import ScoringError, StorageError, TableError
+from gnnflow.stages import publish, score
 from gnnflow.stages.base import StageContext
 from gnnflow.stages.pairs import score_pairs
 from gnnflow.stages.pipeline import run as run_pipeline
 from gnnflow.stages.report import report_of
 from gnnflow.storage.run_folder import read_run
 from tests.small_graphs import graph_config, write_graph
-from tests.small_links import TASK, run_groups
+from tests.small_links import TASK, config_of, run_groups
 
 
 @pytest.fixture(scope="module")
@@ -154,3 +155,36 @@ def test_files_of_pairs_that_differ_are_named_as_such(
         pq.write_table(pa.table(columns), tmp_path / "pairs" / f"{number}.parquet")
     with pytest.raises(TableError, match=says):
         score_pairs(done[1].uri, str(tmp_path / "pairs"), out=str(tmp_path / "out.parquet"), workspace=str(tmp_path))
+
+
+def test_pairs_are_scored_from_the_embeddings_of_the_published_model(
+    done: tuple[Config, Any, Path], tmp_path: Path
+) -> None:
+    config, result, folder = done
+    publish.run(StageContext.of(config))
+    scored = score.run(StageContext.of(config)).predictions
+    pairs, out = str(folder / "edges.parquet"), str(tmp_path / "scored.parquet")
+    found = []
+    for embeddings in (None, scored):
+        score_pairs(result.uri, pairs, out=out, workspace=config.workspace, embeddings=embeddings)
+        found.append(pq.read_table(out)["score"])
+    held = {row["id"]: row["embedding"] for row in pq.read_table(scored).to_pylist()}
+    first = pq.read_table(pairs).to_pylist()[0]
+    expected = sum(a * b for a, b in zip(held[first["src"]], held[first["dst"]], strict=True))
+    assert found[1][0].as_py() == pytest.approx(expected, rel=1e-4)
+    assert not found[0].equals(found[1])
+
+
+def test_embeddings_of_another_model_are_refused(done: tuple[Config, Any, Path], tmp_path: Path) -> None:
+    config, result, folder = done
+    other = config_of(folder, train={"epochs": 1})
+    run_pipeline(StageContext.of(other))
+    embeddings = f"{StageContext.of(other).artifact('infer').uri}/predictions"
+    with pytest.raises(ScoringError, match=r"--embeddings .*are not of the run's model"):
+        score_pairs(
+            result.uri,
+            str(folder / "edges.parquet"),
+            out=str(tmp_path / "scored.parquet"),
+            workspace=config.workspace,
+            embeddings=embeddings,
+        )
