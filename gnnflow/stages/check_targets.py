@@ -41,7 +41,7 @@ def check_labels(run: ResolvedRun) -> None:
     from gnnflow.ingest.schema import node_table
 
     config = run.config
-    _check_held_out(config)
+    check_held_out(config)
     if config.task.kind == "link":
         _check_choices(config, "link")
         return
@@ -70,7 +70,7 @@ def check_labels(run: ResolvedRun) -> None:
         _check_choices(config, known.label_kind)
 
 
-def _check_held_out(config: Config) -> None:
+def check_held_out(config: Config) -> None:
     """Raise TrainingError where the split holds out no target to choose the best epoch by."""
     split = config.task.split
     if split.kind == "none":

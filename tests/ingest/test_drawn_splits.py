@@ -12,10 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from gnnflow.config import Config
-from gnnflow.graph.errors import ConfigError, TableError
+from gnnflow.graph.errors import TableError, TrainingError
 from gnnflow.graph.facts import GraphFacts
 from gnnflow.stages import pipeline
 from gnnflow.stages.base import StageContext
+from gnnflow.stages.check_targets import check_held_out
 from gnnflow.stages.running import make_artifact
 from tests.command_line import run_cli
 from tests.hearing import Heard
@@ -111,12 +112,13 @@ def test_what_is_drawn_for_nobody_is_refused(tmp_path: Path) -> None:
         ({"kind": "edge", "split": {"kind": "time", "valid": 0}}, {"label": None}, False),
     ],
 )
-def test_a_config_that_holds_out_no_target_of_valid_is_refused(
+def test_training_is_refused_that_holds_out_no_target_of_valid(
     tmp_path: Path, task: dict[str, Any], graph: dict[str, Any], refused: bool
 ) -> None:
     train = {"metric": "mrr"} if task.get("kind") == "link" else {}
-    with pytest.raises(ConfigError, match=r"task\.split\.valid: 0 is not allowed") if refused else nullcontext():
-        graph_config(tmp_path, task=task, graph=graph, train=train)
+    config = graph_config(tmp_path, task=task, graph=graph, train=train)
+    with pytest.raises(TrainingError, match=r"task\.split\.valid: 0 is not allowed") if refused else nullcontext():
+        check_held_out(config)
 
 
 def test_shares_leave_some_to_train_on(tmp_path: Path) -> None:

@@ -55,5 +55,5 @@ def test_ends_that_differ_from_ids_in_spaces_are_refused_and_say_so(tmp_path: Pa
     found = rf"src is not an id of the node table.*: {shown}[,)].*exists, and {shown} differs from it only in spaces"
     with pytest.raises(TableError, match=found):
         ingest(tmp_path, nodes, edges)
-    quarantined = ingest(tmp_path, nodes, edges, graph={"on_bad_rows": "quarantine"})
+    quarantined = ingest(tmp_path, nodes, edges, graph={"on_bad_rows": "quarantine", "max_bad_rows": 1})
     assert quarantined.manifest.rows_quarantined == NUM_NODES

@@ -180,7 +180,7 @@ def test_what_is_no_number_is_refused_with_its_row(tmp_path: Path, name: str) ->
     graph = {"edge_features": ["amount"] if column == "amount" else []}
     with pytest.raises(TableError, match=expected):
         ingest(tmp_path, nodes, edges, graph=graph)
-    graph["on_bad_rows"] = "quarantine"
+    graph |= {"on_bad_rows": "quarantine", "max_bad_rows": 1}
     if "row 5" in expected:
         result = ingest(tmp_path, nodes, edges, graph=graph)
         aside = [entry.name for entry in result.manifest.files if entry.name.startswith("quarantine/")]
@@ -192,7 +192,7 @@ def test_lists_of_decimals_arrive_and_bad_ones_are_set_aside(tmp_path: Path) -> 
     for number, kind in enumerate((pa.list_(CENTS), pa.list_(CENTS, 2))):
         nodes = write(tmp_path / f"{number}.parquet", node_columns(x=pa.array(lists, kind)))
         edges = write(tmp_path / "e.parquet", edge_columns())
-        found, _ = stored(ingest(tmp_path, nodes, edges, graph={"on_bad_rows": "quarantine"}))
+        found, _ = stored(ingest(tmp_path, nodes, edges, graph={"on_bad_rows": "quarantine", "max_bad_rows": 1}))
         assert by_id(found).tolist() == [[n, 0.25] for n in COUNT if n != 5]
 
 
